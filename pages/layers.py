@@ -31,7 +31,7 @@ def show() -> None:
         messages.nothing_here(chosen, "layer latencies")
         return
     ranges, duels = query.ranges(table, chosen.baseline), ask_slowly(query.duels, chosen)
-    layers.headline(duels, ranges, chosen.baseline)
+    layers.headline(duels, ranges, chosen)
     if len(duels):
         st.subheader("Ours and PyTorch's best")
         layers.duel_table(duels)

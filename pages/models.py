@@ -14,15 +14,11 @@ QUESTION = "I train and serve a model: which attention, how fast, how much memor
 
 def show() -> None:
     """Draw the answer in one place, then the calculator's tables, then what runs measured of the model."""
-    above = st.container()
-    question = calculator.choose(ask(models.subjects))
-    left, right = st.columns(2)
-    with left:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="model_question"):
+        question = calculator.choose(ask(models.subjects))
         gpu = answer.choose_gpu()
-    with right:
         found = measured.choose(str(question.training.subject))
-    with above:
-        answer.show(question, gpu, found)
+    answer.show(question, gpu, found)
     st.subheader("Which card?")
     calculator.cards_table(question)
     st.subheader("Which attention fits more?")

@@ -24,10 +24,10 @@ if not there:
     )
     st.stop()
 
-columns = st.columns([1.7, 1, 1, 1, 1])
-gpu, timing = shapes.choose_device(there, columns[:2])
-numbers = ask_slowly(query.numbers, gpu, timing)
-rows = shapes.choose(query.duels(numbers), columns[2:])
+with st.container(horizontal=True):
+    gpu, timing = shapes.choose_device(there)
+    numbers = ask_slowly(query.numbers, gpu, timing)
+    rows = shapes.choose(query.duels(numbers))
 shapes.headline(gpu, rows)
 shapes.table(rows)
 st.caption(

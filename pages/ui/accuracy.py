@@ -156,7 +156,7 @@ def caption(view: ErrorView, table: pd.DataFrame) -> None:
     """Say what the frontier shows."""
     st.caption(
         f"{listing.badges_of(set(table['run_id']))} Further right is faster, lower is more accurate. Filled marks: no "
-        "other is both as accurate and as fast. Dashed: torch\\_naive's error. Independent of the mode filter.",
+        "other is both as accurate and as fast. Dashed: torch\\_naive's error.",
         help=f"Geometric means of {messages.counted(len(table), 'number')} of "
         f"{messages.counted(table['run_id'].nunique(), 'run')} on unit normal inputs. Errors are against float64. "
         f"The speedup is of the {view.passes}. Two numbers within 2 % count as equal.",
@@ -194,7 +194,7 @@ def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> t
         found = errors(chosen, tensor, measure, by_inputs=True)
         return _varied(found), f"{chosen.mask or 'every'} mask, {chosen.shape or 'every batch and heads'}"
     wider = errors(replace(chosen, mask=None, shape=None), tensor, measure, by_inputs=True)
-    return _varied(wider), "every mask, batch and heads, as none were taken at those of the filters"
+    return _varied(wider), "all masks, batches and heads: no such errors were taken at those of the filters"
 
 
 def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], view: ErrorView) -> None:
@@ -298,7 +298,9 @@ def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], limits: Seque
     naive = summary.loc[summary["implementation"] == NAIVE, "error"]
     if len(naive):
         figure.add_hline(y=float(naive.iloc[0]), line={"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR})
-    figure.update_xaxes(type="log", title="speedup", tickvals=_TWOS, ticktext=[f"{mark:g}×" for mark in _TWOS])
+    figure.update_xaxes(
+        type="log", title="speedup over the baseline", tickvals=_TWOS, ticktext=[f"{mark:g}×" for mark in _TWOS]
+    )
     return _finish(figure, limits)
 
 

@@ -27,7 +27,7 @@ _KINDS = {  # the words of results.levels.decode.forms without their numbers, as
 }
 _COLUMNS = {
     "form": st.column_config.TextColumn("form of the cache", pinned=True),
-    "beside": "beside",
+    "beside": st.column_config.TextColumn("shape"),
     "cases": st.column_config.NumberColumn("shapes"),
     "ratio": st.column_config.NumberColumn("time over plain", format="%.3g×", help="Geometric mean; below 1: faster"),
     "lowest": st.column_config.NumberColumn("lowest", format="%.3g×"),
@@ -44,7 +44,7 @@ def section(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     """Draw a table of every form, then the map of one form and implementation; nothing without such cases."""
     if table.empty:
         return
-    st.subheader("What pages, lengths, e4m3 and query tokens cost")
+    st.subheader("Cost of paging, ragged lengths, an FP8 cache and several query tokens")
     headline(table)
     found = cache_costs.summary(table)
     found = found.iloc[sorted(range(len(found)), key=lambda at: _order(found["form"].iloc[at]))]
@@ -115,12 +115,14 @@ def _choose(table: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:
     form = st.pills("Form", forms, default=forms[0], required=True, key="form", bind="query-params", wrap=True)
     rows = table[table["form"] == form]
     names = sorted(rows["implementation"].unique())
-    name = st.pills("Of", names, default=leading(rows), required=True, key="costs_of", bind="query-params", wrap=True)
+    name = st.pills(
+        "Implementation", names, default=leading(rows), required=True, key="costs_of", bind="query-params", wrap=True
+    )
     rows = rows[rows["implementation"] == name]
     beside = sorted(rows["beside"].unique(), key=lambda shape: (len(shape), shape))
     if len(beside) > 1:
         shape = st.pills(
-            "Beside", beside, default=beside[0], required=True, key="costs_beside", bind="query-params", wrap=True
+            "Shape", beside, default=beside[0], required=True, key="costs_beside", bind="query-params", wrap=True
         )
         rows = rows[rows["beside"] == shape]
     return form, name, rows

@@ -44,7 +44,7 @@ _ROW = (
     *("origin",),
 )
 _OWN = (text.SOURCE_WORDS["local"], text.SOURCE_WORDS["shipped"])
-_AT_ONCE_S = 0.5  # of checking, before what is known by then is drawn
+_FIRST_S, _NEXT_S = 0.5, 1.5  # of checking, before what is known by then is drawn
 _CHECKED = "findings_checked"  # how many groups the last drawing had
 _GROUP = ["weight", "title", "place", "source"]
 _ROW_PX, _WRAPPED_PX, _HEAD_PX, _MOST_PX = 35, 84, 40, 460  # 84: a sentence wraps, to four lines at most
@@ -66,17 +66,18 @@ class FoundSoFar:
 
 
 def so_far() -> FoundSoFar:
-    """Check for half a second, others' reports first; what was checked before takes no time.
+    """Check for half a second, later longer, others' reports first; what was checked before takes no time.
 
     Each call gets further than the one before, so that a page that draws itself again until none is left ends.
     """
     groups = _groups(str(store().home), store().version())
     order = sorted(groups, key=lambda place: place in groups[place])  # a run of one's own is named after itself
-    end, least = time.monotonic() + _AT_ONCE_S, st.session_state.get(_CHECKED, 0) + 1
+    before = st.session_state.get(_CHECKED, 0)
+    end = time.monotonic() + (_NEXT_S if before else _FIRST_S)
     known: list[tuple[str, list[Finding]]] = []
     for each in _checked({place: groups[place] for place in order}):
         known.append(each)
-        if time.monotonic() > end and len(known) >= least:
+        if time.monotonic() > end and len(known) > before:
             break
     st.session_state[_CHECKED] = len(known)
     return FoundSoFar(_as_table(known), sorted(groups), len(known), len(groups) - len(known))

@@ -22,7 +22,7 @@ COLUMNS = (
 _SHARE = "Share of attention (%)"
 
 
-def headline(duels: pd.DataFrame, ranges: pd.DataFrame, baseline: str | None) -> None:
+def headline(duels: pd.DataFrame, ranges: pd.DataFrame, chosen: Filters) -> None:
     """Answer the page's question: our best beside the best of PyTorch's, or the best over the baseline."""
     if len(duels):
         count = int(duels["layers"].sum())
@@ -30,14 +30,15 @@ def headline(duels: pd.DataFrame, ranges: pd.DataFrame, baseline: str | None) ->
         behind = sum(len(names.split(", ")) for names in duels["behind"] if names)
         where = f"slower in {behind} of them" if behind else "slower in none"
         st.markdown(
-            f"#### With the best of our kernels a layer is {mean:.2f}× as fast as with the best of PyTorch's, on "
-            f"average over {count} pairs of layer and mode ({duels['low'].min():.2f}× to {duels['high'].max():.2f}×): "
-            f"{where}"
+            f"#### On {text.plain(chosen.gpu)} a layer with the best of our kernels is {mean:.2f}× as fast as with the "
+            f"best of PyTorch's, on average over {messages.counted(count, 'comparison')} "
+            f"({duels['low'].min():.2f}× to {duels['high'].max():.2f}×): {where}"
         )
     elif len(ranges):
         best = ranges.loc[ranges["mean"].idxmax()]
         st.markdown(
-            f"#### {text.plain(best['implementation'])} is the fastest over {text.plain(str(baseline))}: "
+            f"#### On {text.plain(chosen.gpu)} {text.plain(best['implementation'])} is the fastest over "
+            f"{text.plain(str(chosen.baseline))}: "
             f"{text.ratio(best['mean'])} {MODES[best['mode']].lower()}"
         )
 
@@ -127,7 +128,7 @@ def share_figure(table: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
         height=540,
         barmode="group",
         margin=charts.CAMERA_MARGIN,
-        legend={"orientation": "h", "y": -0.55},
+        legend=charts.LEGEND,
         hovermode="x unified",
     )
     return figure

@@ -267,9 +267,7 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
     figure.update_yaxes(
         title="TFLOP/s", **charts.log_axis(drawn["tflops"].min(), _highest(roofs, high, drawn["tflops"].max()))
     )
-    figure.update_layout(
-        height=520, margin=charts.CAMERA_MARGIN, legend={"orientation": "h", "y": -0.24}, hovermode="closest"
-    )
+    figure.update_layout(height=520, margin=charts.CAMERA_MARGIN, legend=charts.LEGEND, hovermode="closest")
     return figure
 
 

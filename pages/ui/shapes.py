@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from pages.ui.draw import bars, cells, charts, messages, plain_html, text
 from pages.ui.draw.bars import Bar, BarAxis
@@ -21,30 +18,30 @@ from results.records import case_to_json
 
 TIMINGS = {"kernel": "device time", "eager": "eager calls", "as published": "as published"}
 EVERY = "all"
+_WIDTH = 170  # of a choice in pixels: two stand side by side on a phone
 _TICKS = (0.25, 1.0, 4.0)
 
 
-def choose_device(there: list[tuple[str, str]], columns: Sequence[DeltaGenerator]) -> tuple[str, str]:
-    """Ask for a GPU and a timing that have a time of some shape, each in its column; first for the GPU of Start."""
+def choose_device(there: list[tuple[str, str]]) -> tuple[str, str]:
+    """Ask for a GPU and a timing that have a time of some shape; first for the GPU of Start."""
     gpus = list(dict.fromkeys(gpu for gpu, _ in there))
     of_start = st.session_state.get("gpu", ask(offers.first_gpu, "op"))
-    left, right = columns
     first_gpu = of_start if of_start in gpus else gpus[0]
-    gpu = named_choice("GPU", "shapes_gpu", gpus, first_gpu, str, draw=left.selectbox)
+    gpu = named_choice("GPU", "shapes_gpu", gpus, first_gpu, str, width=230)
     timings = [timing for each, timing in there if each == gpu]
     first = next((timing for timing in TIMINGS if timing in timings), timings[0])
-    timing = named_choice("Timing", "shapes_timing", timings, first, _timing_words, draw=right.selectbox)
+    timing = named_choice("Timing", "shapes_timing", timings, first, _timing_words, width=_WIDTH)
     return gpu, timing
 
 
-def choose(duels: pd.DataFrame, columns: Sequence[DeltaGenerator]) -> pd.DataFrame:
-    """Ask for mode, dtype and domain, each in its column; return the rows of that."""
+def choose(duels: pd.DataFrame) -> pd.DataFrame:
+    """Ask for mode, dtype and domain; return the rows of that."""
     modes = [mode for mode in text.MODE_WORDS if mode in set(duels["mode"])]
-    mode = named_choice("Mode", "shapes_mode", modes, modes[0], text.MODE_WORDS.__getitem__, draw=columns[0].selectbox)
+    mode = named_choice("Mode", "shapes_mode", modes, modes[0], text.MODE_WORDS.__getitem__, width=_WIDTH)
     dtypes = cells.dtypes(duels)
-    dtype = named_choice("dtype", "shapes_dtype", dtypes, dtypes[0], cells.dtype_name, draw=columns[1].selectbox)
+    dtype = named_choice("dtype", "shapes_dtype", dtypes, dtypes[0], cells.dtype_name, width=_WIDTH)
     domains = [EVERY, *duels["domain"].drop_duplicates()]
-    domain = named_choice("Domain", "shapes_domain", domains, EVERY, str, draw=columns[2].selectbox)
+    domain = named_choice("Domain", "shapes_domain", domains, EVERY, str, width=_WIDTH)
     rows = duels[(duels["mode"] == mode) & (duels["dtype"] == dtype)]
     return rows if domain == EVERY else rows[rows["domain"] == domain]
 

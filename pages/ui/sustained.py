@@ -197,8 +197,9 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> go.Figure:
             figure.update_yaxes(rangemode="tozero", row=place, col=1)
     figure.update_xaxes(title="Time (s)", rangemode="tozero", row=len(names), col=1)
     panels = 170 * len(names)
-    legend = {"orientation": "h", "y": -75 / panels}  # below the title of the axis, however many panels there are
-    return figure.update_layout(height=110 + panels, margin=charts.CAMERA_MARGIN, legend=legend, hovermode="x unified")
+    return figure.update_layout(
+        height=110 + panels, margin=charts.CAMERA_MARGIN, legend=charts.LEGEND, hovermode="x unified"
+    )
 
 
 def _level(figure: go.Figure, names: list[str], name: str, value: float, colour: str, dash: str) -> None:

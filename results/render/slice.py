@@ -72,13 +72,13 @@ def slice_words(filters: Filters) -> str:
 
 
 def outdated_words(found: Outdated, baseline: str | None, escaped: Callable[[str], str]) -> str | None:
-    """Return in how many shapes newer code has no comparison, and in which runs it is; None if in none."""
+    """Return in how many shapes a newer run is not shown, and why; None if in none."""
     if not found.cases:
         return None
-    lacks = f"no time of {escaped(baseline)}" if baseline else "no two times"
+    lacks = f"no time of {escaped(baseline)}" if baseline else "no second time"
     runs = ", ".join(map(escaped, found.runs[:_NAMED])) + " and others" * (len(found.runs) > _NAMED)
     shapes = f"{found.cases} of {found.of} shape{'s' * (found.of != 1)}"
-    return f"{shapes} show older code, because the newer has {lacks} to compare with ({runs})"
+    return f"Newer code was measured in {shapes}, but is not shown: {lacks} beside it ({runs})"
 
 
 def _known(name: str, value: object, possible: Sequence) -> object:

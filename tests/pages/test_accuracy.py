@@ -49,6 +49,14 @@ def test_the_frontier_is_drawn_filled_and_the_beaten_open(page):
     assert "wild is the fastest: 8.00× torch_naive at error 0.04 (10.0× that of torch_naive)" in shown(page)
 
 
+def test_a_filter_that_the_errors_do_not_depend_on_is_not_drawn_and_keeps_its_value(page):
+    page.switch_page("pages/speedup.py").run().radio(key="mode").set_value("bwd").run()
+    page.switch_page("pages/accuracy.py").run()
+    assert {"mask", "baseline"} <= {radio.key for radio in page.radio}
+    assert "mode" not in {radio.key for radio in page.radio}
+    assert page.switch_page("pages/speedup.py").run().radio(key="mode").value == "bwd"
+
+
 def test_the_error_axis_is_logarithmic(page):
     for chart in page.get("plotly_chart"):
         assert json.loads(chart.proto.spec)["layout"]["yaxis"]["type"] == "log"
@@ -109,7 +117,7 @@ def test_other_inputs_are_found_where_the_slice_has_none(page, home):
     ]
     RunFolder.create(home, replace(RUN, run_id="odd"), [replace(row, run_id="odd") for row in odd])
     page.run()
-    assert "every mask, batch and heads, as none were taken at those of the filters" in shown(page)
+    assert "all masks, batches and heads: no such errors were taken at those of the filters" in shown(page)
     table = next(table.value for table in page.dataframe if "inputs" in table.value and "worst" in table.value)
     assert table.set_index("inputs")["error"].to_dict() == pytest.approx({"normal": 4e-3, "large": 8e-3}, rel=0.01)
 

@@ -99,7 +99,8 @@ def test_runs_are_checked_once_and_again_only_when_they_change(page, home, check
 
 
 def test_a_long_check_is_drawn_as_far_as_it_is_and_ends(page, home, monkeypatch):
-    monkeypatch.setattr(findings, "_AT_ONCE_S", 0.0)  # each drawing gets one run further
+    monkeypatch.setattr(findings, "_FIRST_S", 0.0)  # then each drawing gets at least one run further
+    monkeypatch.setattr(findings, "_NEXT_S", 0.0)
     st.cache_data.clear()
     first = findings.so_far()
     assert (first.checked, first.left, first.places) == (1, 1, ["odd", "run-a"])

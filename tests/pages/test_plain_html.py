@@ -46,4 +46,7 @@ def test_a_bar_reaches_as_far_as_its_number_on_the_axis_of_its_column(drawn):
     plain_html.show_table(rows, {"name": TableColumn("name"), "ms": TableColumn("latency (ms)", axis=axis)}, "times")
     assert "width:100.0%" in drawn[0]
     assert '<td class="bar">OOM</td>' in drawn[0]
-    assert '<span class="line" style="left:50.0%">' in bars.BarAxis(0.25, 4.0, line=1.0).draw(Bar(2.0, "2.00×"))
+    ahead, behind = (bars.BarAxis(0.25, 4.0, line=1.0).draw(Bar(value, "")) for value in (2.0, 0.5))
+    assert '<span class="line" style="left:50.0%">' in ahead
+    assert "left:50.0%;width:25.0%" in ahead
+    assert "left:25.0%;width:25.0%" in behind

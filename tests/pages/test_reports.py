@@ -146,6 +146,7 @@ def test_a_report_has_the_chart_of_its_own_numbers_with_and_without_a_run(page):
 def test_a_setting_of_our_run_is_said_in_words():
     setting = "subject=attention, num_kv_heads=32, dtype=bfloat16, causal=False, window_size=0, inputs=normal"
     assert tables.setting_words(setting) == "32 kv heads, bfloat16, full mask"
+    assert tables.setting_words("num_heads=1") == "1 head"
     assert tables.setting_words("subject=mha, batch=2, from run-a") == "mha, batch 2, from run-a"
 
 

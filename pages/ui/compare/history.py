@@ -98,7 +98,7 @@ def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relativ
         values = [p.measurement.value for history in chosen for p in history.points if p.measurement.value]
         axis = charts.log_axis_at(min(values), max(values), _TENS, "{:g}".format) if values else {}
         figure.update_yaxes(title="latency (ms)", **axis)
-    return figure.update_layout(height=460, legend={"orientation": "h", "y": -0.28}, hovermode="closest")
+    return figure.update_layout(height=460, legend=charts.LEGEND, hovermode="closest")
 
 
 def _line(history: CellHistory, points: Sequence[HistoryPoint], scale: float, colour: str, like: int) -> dict:

@@ -13,7 +13,7 @@ STYLE = """
 .plain .reach { display: grid; grid-template-columns: minmax(5rem, 1fr) minmax(4.5rem, max-content); gap: 0.5rem;
   align-items: center; text-align: left; }
 .plain .reach .track { position: relative; height: 0.9rem; }
-.plain .reach .fill { position: absolute; inset: 0.1rem auto 0.1rem 0; border-radius: 2px; min-width: 2px; }
+.plain .reach .fill { position: absolute; inset: 0.1rem auto 0.1rem; border-radius: 2px; min-width: 2px; }
 .plain .reach .fill.hatched { opacity: 0.6; background-image: repeating-linear-gradient(
   45deg, Canvas 0 2px, transparent 2px 6px); }
 .plain .reach .span { position: absolute; top: 0.35rem; height: 0.2rem; min-width: 2px; background: currentcolor; }
@@ -44,7 +44,7 @@ class BarAxis:
     low: float
     high: float
     ticks: tuple[float, ...] = ()
-    line: float | None = None  # what values are read against, drawn through every bar
+    line: float | None = None  # what values are read against: bars begin there, and a line goes through all rows
 
     def percent(self, value: float) -> float:
         """Return where a value stands, in percent of the column's width."""
@@ -63,9 +63,9 @@ class BarAxis:
     def draw(self, bar: Bar) -> str:
         """Return a bar as HTML."""
         kind = "fill hatched" if bar.hatched else "fill"
-        drawn = (
-            f'<span class="{kind}" style="width:{self.percent(bar.value):.1f}%;background-color:{bar.colour}"></span>'
-        )
+        start, end = sorted((0.0 if self.line is None else self.percent(self.line), self.percent(bar.value)))
+        style = f"left:{start:.1f}%;width:{end - start:.1f}%;background-color:{bar.colour}"
+        drawn = f'<span class="{kind}" style="{style}"></span>'
         if bar.span:
             left, right = map(self.percent, bar.span)
             drawn += f'<span class="span" style="left:{left:.1f}%;width:{max(0.0, right - left):.1f}%"></span>'

@@ -45,8 +45,8 @@ def pick(level: Level, cells: Iterable[dict]) -> Place | None:
             index=None,
             key=_KEY,
             bind="query-params",
-            placeholder="Select a shape in the map, or choose one here",
-            help="Shows every implementation's times, samples, run and environment.",
+            placeholder="Choose a shape",
+            help="Shows every implementation's times, samples, run and environment; so does a click on a map.",
         )
     )
 

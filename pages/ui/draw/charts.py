@@ -55,7 +55,9 @@ _STEPS = 50  # between a colour and white or black
 EMPTY_COLOUR = "#8a8f98"  # of what is not measured, and of lines to compare with
 MARGIN = {"l": 0, "r": 0, "t": 8, "b": 0}
 CAMERA_MARGIN = MARGIN | {"t": 32}  # room for the camera
-LEGEND = {"orientation": "h", "y": -0.2}
+# Below the title of the axis, however wide the page is and however many lines the legend then has.
+LEGEND = {"orientation": "h", "xref": "container", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom"}
+LEGEND |= {"font": {"size": 11}}
 BARE = {"displayModeBar": False}  # a chart without buttons
 CAMERA = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]]}
 _BUTTONS = ["zoom2d", "pan2d", "resetScale2d", "toImage"]
@@ -230,7 +232,7 @@ def grouped_bars(bars: Sequence[BarGroup], palette: dict[str, str], label: str, 
         "bargap": 0.12,
         "height": _HEIGHT + 40,
         "margin": CAMERA_MARGIN,
-        "legend": {"orientation": "h", "y": -0.18, "traceorder": "normal"},
+        "legend": LEGEND | {"traceorder": "normal"},
         "xaxis": {"title": {"text": label}, "type": "category", "categoryorder": "array", "categoryarray": sizes},
         "yaxis": y_axis,
         "hovermode": "x unified",

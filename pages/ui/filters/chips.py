@@ -60,10 +60,13 @@ _DEFAULTS = {name: None for name in SINGLE} | {name: [] for name in MULTIPLE}
 _BEFORE = {"not said": NOT_STATED}  # words of links from before
 
 
-def draw(level_name: str = "op") -> None:
-    """Draw the filters of a level: presets, a chip for each of the six that matter most, the others behind one more."""
+def draw(level_name: str = "op", unused: Sequence[str] = ()) -> None:
+    """Draw the filters of a level: presets, a chip for each of the six that matter most, the others behind one more.
+
+    The `unused`, on which the page's answer does not depend, keep their value for the other pages.
+    """
     _enter(level_name)
-    st.fragment(_draw, key=_FRAGMENT)(level_name)
+    st.fragment(_draw, key=_FRAGMENT)(level_name, unused)
 
 
 def current() -> Filters:
@@ -82,7 +85,7 @@ def current() -> Filters:
     return Filters(**chosen, level=None if _draws_as_op(level) else level.name)
 
 
-def _draw(level_name: str) -> None:
+def _draw(level_name: str, unused: Sequence[str]) -> None:
     st.session_state.update(st.session_state.pop(_NEXT, {}))
     st.session_state[_OFFERED] = {}
     level, devices = level_of(level_name), ask(offers.gpus, level_name)
@@ -98,10 +101,10 @@ def _draw(level_name: str) -> None:
         _one("workload" if level_name in _BY_WORKLOAD else "mask", found, level)
         _chip_of_several("dtype", found, level)
         if len(level.modes) > 1:
-            _one("mode", found, level)
+            _one("mode", found, level, drawn="mode" not in unused)
         _shape_chip(_of_dtypes(found, scope), level)
         _one("baseline", found, level)
-        _more(found, level)
+        _more(found, level, unused)
         st.button("Reset", icon=":material/restart_alt:", on_click=_on_reset, key="reset_filters", type="tertiary")
     with above:
         _presets(offers.presets_of(ask, scope, level_name))
@@ -152,11 +155,13 @@ def _gpu_chip(devices: offers.Devices, level: Level) -> None:
     _chip("gpu", list(devices), st.session_state.get("gpu") or st.query_params.get("gpu"), level, captions)
 
 
-def _one(name: str, found: Choices, level: Level) -> None:
-    """Draw the chip of a filter of one value."""
+def _one(name: str, found: Choices, level: Level, *, drawn: bool = True) -> None:
+    """Draw the chip of a filter of one value; one that is not drawn is settled all the same."""
     choices = st.session_state[_OFFERED].get(name) or _with_all(name, offers.ordered(name, found), level.name)
-    if choices:
+    if choices and drawn:
         _chip(name, choices, _settle(name, choices), level)
+    elif choices:
+        st.session_state[name] = _settle(name, choices)
 
 
 def _shape_chip(found: Choices, level: Level) -> None:
@@ -226,7 +231,7 @@ def _label(name: str, level: Level) -> str:
     return axes.get(name) or LABELS[name]
 
 
-def _more(found: Choices, level: Level) -> None:
+def _more(found: Choices, level: Level, unused: Sequence[str]) -> None:
     """Draw the filters that matter less; what they are set to stands on their chip."""
     axes = [axis.column for axis in (level.columns, level.rows)]
     lists = ("feature", "implementation", "source", "run")
@@ -234,13 +239,15 @@ def _more(found: Choices, level: Level) -> None:
     timings = offers.ordered("timing", found)
     timing = _settle("timing", timings)
     told = [words.several(name, _label(name, level), values) for name, values in picked.items() if values]
-    if timing and timing != timings[0]:
+    if "timing" in unused:
+        st.session_state["timing"] = timing
+    elif timing and timing != timings[0]:
         told.insert(0, words.chip("timing", timing, level))
     with st.popover(f"More: {', '.join(told)}" if told else "More filters", icon=":material/tune:", key="more_filters"):
         for name in axes:
             _pills(name, level)
         for name, choices in (("timing", timings), ("workload", st.session_state[_OFFERED].get("workload", []))):
-            if choices and not (name == "workload" and level.name in _BY_WORKLOAD):
+            if choices and name not in unused and not (name == "workload" and level.name in _BY_WORKLOAD):
                 _radio(name, choices, st.session_state.get(name) or st.query_params.get(name), level)
         if level.name in _BY_WORKLOAD:
             masks = st.session_state[_OFFERED]["mask"]

@@ -274,6 +274,7 @@ def _capacity(words: str, value: float, first: int, last: int) -> dict:
         "mode": "lines+text",
         "text": [f"{words} {text.mib(value)}", ""],
         "textposition": "top right",
+        "cliponaxis": False,
         "line": {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR},
         "showlegend": False,
         "hoverinfo": "skip",

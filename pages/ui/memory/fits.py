@@ -68,6 +68,8 @@ def show(table: pd.DataFrame, capacity_mb: float, view: MemoryView) -> None:
             "longest by formula", text.about_tokens, "Where its predicted peak reaches the memory, or what was measured"
         ),
     }
+    if fits["dtype"].nunique(dropna=False) == 1:
+        del columns["dtype"]  # the chart above names it
     alt = f"Longest sequence that fits in {capacity_words}{at}, by implementation and dtype"
     plain_html.show_table(fits.to_dict("records"), columns, alt)
     title = replace(view.title(table), what=f"Longest sequence in {capacity_words}{at}")

@@ -93,7 +93,7 @@ def parts_figure(rows: pd.DataFrame) -> go.Figure:
         "barmode": "stack",
         "height": 220 + 26 * len(names),
         "margin": charts.CAMERA_MARGIN,
-        "legend": {"orientation": "h", "y": -0.25, "traceorder": "normal"},
+        "legend": charts.LEGEND | {"traceorder": "normal"},
         "xaxis": {"title": {"text": "MiB"}, "rangemode": "tozero"},
         "yaxis": {"automargin": True},
         "hovermode": "y unified",

@@ -91,7 +91,8 @@ def choose_gpu() -> str | None:
     gpus = ask(model_attention.gpus)
     if not gpus:
         return None
-    return one_value("Kernel times of", "kernels_of", gpus, gpus[0], help="GPUs whose attention somebody timed.")
+    about = "GPUs on which attention was timed."
+    return one_value("Attention times of", "kernels_of", gpus, gpus[0], about, width=230)
 
 
 def show(question: ModelQuestion, gpu: str | None, timed: MeasuredModel | None) -> None:

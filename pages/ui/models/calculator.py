@@ -72,19 +72,13 @@ def choose(measured: Sequence[str]) -> ModelQuestion:
     """Ask for model, attention, card and lengths, the rest folded away; models that were measured come first."""
     first = [name for name in measured if name in models()]
     names = [*first, *(name for name in models() if name not in first)]
-    columns = st.columns(5)
-    with columns[0]:
-        name = one_value("Model", "model", names, _FIRST)
+    name = one_value("Model", "model", names, _FIRST, width=165)
     lengths = _lengths(name)
     usual = {length: length if length in lengths else lengths[-1] for length in ("8192", "32768")}
-    with columns[1]:
-        seqlen = one_value("Train at", "train_seqlen", lengths, usual["8192"], help=_TRAINED_HELP)
-    with columns[2]:
-        context = one_value("Serve at", "serve_context", lengths, usual["32768"], help=_SERVED_HELP)
-    with columns[3]:
-        attention = one_value("Memory with", "attention", list(ATTENTIONS), ATTENTIONS[0], help=_ATTENTION_HELP)
-    with columns[4]:
-        card = one_value("GPU memory", "card", list(model_fit.CARDS), "24 GB", help=_CARD_HELP)
+    seqlen = one_value("Train at (tokens)", "train_seqlen", lengths, usual["8192"], _TRAINED_HELP, width=165)
+    context = one_value("Serve at (tokens)", "serve_context", lengths, usual["32768"], _SERVED_HELP, width=165)
+    card = one_value("Fit into", "card", list(model_fit.CARDS), "24 GB", _CARD_HELP, width=165)
+    attention = one_value("Memory with", "attention", list(ATTENTIONS), ATTENTIONS[0], _ATTENTION_HELP, width=165)
     with st.popover("Batch, optimizer, dtypes", icon=":material/tune:", key="model_settings"):
         case = _case(name, one_value("dtype", "model_dtype", list(DTYPES), DTYPES[0]))
         training, serving = _training(case, int(seqlen)), _serving(case, int(context))
@@ -217,9 +211,7 @@ def parts_figure(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, c
         "xaxis": {"title": {"text": "Memory (GiB)"}},
         "yaxis": {"autorange": "reversed", "automargin": True},
         "shapes": [line | {"line": {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR}}],
-        "annotations": [
-            {"x": capacity_mb / 1024, "y": 1, "yref": "paper", "text": card, "showarrow": False} | _TOP_LEFT
-        ],
+        "annotations": [{"x": capacity_mb / 1024, "y": 1, "yref": "paper", "text": card, "showarrow": False} | _ABOVE],
     }
     return go.Figure({"data": traces, "layout": layout})
 
@@ -301,10 +293,10 @@ def _yes(fits: bool) -> str:
 _AS_DTYPE = "as dtype"
 _TRAINED_HELP = "Tokens of each training sequence."
 _SERVED_HELP = "Tokens in each sequence's cache."
-_TOP_LEFT = {"xanchor": "right", "yanchor": "top"}
+_ABOVE = {"xanchor": "center", "yanchor": "bottom"}
 _SAVED = ("kept", "compiled", "recomputed")
 _ATTENTION_HELP = "What attends inside the model. Those without a score matrix take memory that grows with the context."
-_CARD_HELP = "A size that cards are sold with; the dashed line below is what it leaves for torch."
+_CARD_HELP = "Memory of the GPU, as cards are sold; the dashed line below is what it leaves for torch."
 _OPTIMIZER_HELP = "; ".join(f"{name}: {optimizer.words}" for name, optimizer in OPTIMIZERS.items())
 _SAVED_HELP = (
     "kept: every layer's activations until its backward. compiled: the layers are compiled by torch.compile, which "

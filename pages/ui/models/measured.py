@@ -108,10 +108,10 @@ def choose(subject: str) -> MeasuredModel | None:
     gpus = ask(models.gpus, subject)
     if not gpus:
         return None
-    gpu = one_value("Measured on", "model_gpu", gpus, gpus[0]) if len(gpus) > 1 else gpus[0]
+    gpu = one_value("Model measured on", "model_gpu", gpus, gpus[0], width=230) if len(gpus) > 1 else gpus[0]
     calls = ask(models.calls, subject, gpu)
     chosen = {
-        name: one_value(label, f"model_{name}", ["any", "on", "off"], "any", help)
+        name: one_value(label, f"model_{name}", ["any", "on", "off"], "any", help, width=230)
         for name, label, help in _BOTH
         if calls[name].dropna().nunique() > 1
     }
@@ -173,7 +173,7 @@ def generation(found: MeasuredModel) -> None:
         "One token of each sequence a step. Open marks are extrapolated from two depths and win nothing.",
         help=f"The cache holds random keys and values. {LEVEL.bytes_source}",
     )
-    _calls_table(timed, "Decoding steps: rate, share of the copy bandwidth, memory")
+    _calls_table(timed.drop(columns="batch"), "Decoding steps: rate, share of the copy bandwidth, memory")
     _share_map(steps)
 
 
@@ -295,7 +295,7 @@ def _calls_table(rows: pd.DataFrame, alt: str) -> None:
         "note": TableColumn("note", text=True),
     }
     found = [row | _in_words(row) for row in rows.to_dict("records")]
-    plain_html.show_table(found, columns, alt)
+    plain_html.show_table(found, {name: column for name, column in columns.items() if name in found[0]}, alt)
 
 
 def _share_map(steps: pd.DataFrame) -> None:

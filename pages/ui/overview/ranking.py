@@ -221,10 +221,10 @@ def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame, chosen: Filters) 
     ]
     columns = {
         "implementation": TableColumn("implementation"),
-        "precision": TableColumn("precision", help="Where it is not that of the inputs' dtype", text=True),
         "bar": TableColumn("mean speedup", axis=axis, help=f"Geometric mean over {chosen.baseline}"),
         "range": TableColumn("range"),
         "shapes": TableColumn("shapes", help="With a time of it and of the baseline"),
+        "precision": TableColumn("precision", help="Where it is not that of the inputs' dtype", text=True),
         "failures": TableColumn("no time", text=True),
         "longest": TableColumn("longest", text.size, "Longest sequence that ran"),
         "peak_memory_mb": TableColumn("peak memory", text.mib, "Largest of the selection"),

@@ -81,7 +81,7 @@ def figure(found: Sequence[CurvePoint], metric: str) -> go.Figure:
     made.update_yaxes(**_y_axis(found, metric))
     unit = METRICS[metric].unit
     made.update_yaxes(title=METRICS[metric].label + (f" ({unit})" if unit else ""), col=1)
-    return made.update_layout(height=460, legend={"orientation": "h", "y": -0.2}, hovermode="closest")
+    return made.update_layout(height=460, legend=charts.LEGEND, hovermode="closest")
 
 
 def bars(found: Sequence[CurvePoint], metric: str) -> go.Figure:
@@ -106,7 +106,7 @@ def bars(found: Sequence[CurvePoint], metric: str) -> go.Figure:
     made.update_xaxes(type="category", categoryorder="array", categoryarray=places, tickangle=-45, automargin=True)
     unit = METRICS[metric].unit
     made.update_yaxes(title=METRICS[metric].label + (f" ({unit})" if unit else ""), **_y_axis(found, metric))
-    return made.update_layout(height=520, barmode="group", legend={"orientation": "h", "y": -0.55})
+    return made.update_layout(height=520, barmode="group", legend=charts.LEGEND)
 
 
 def points(store: Store, choice: Choice) -> list[CurvePoint]:

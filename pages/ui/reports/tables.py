@@ -120,7 +120,8 @@ def setting_words(setting: str) -> str:
             said.append(part)
         elif value not in _USUAL:
             words = _FIELDS.get(name, f"{name.replace('_', ' ')} {{}}")
-            said.append(_SETTINGS.get((name, value)) or words.format(value))
+            one = words.removesuffix("s") if value == "1" else words
+            said.append(_SETTINGS.get((name, value)) or one.format(value))
     return ", ".join(said)
 
 

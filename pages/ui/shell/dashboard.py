@@ -29,6 +29,7 @@ class PageEntry:
     icon: str
     answers: str
     level: str | None = None  # of the shared filters above the page; None: it has none
+    unused: tuple[str, ...] = ()  # of these filters those that its answer does not depend on
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ SECTIONS = (
                 "memory",
                 "Memory by seqlen against the device's capacity and the formula.",
                 "op",
+                unused=("timing",),
             ),
             PageEntry(
                 "accuracy",
@@ -85,6 +87,7 @@ SECTIONS = (
                 "target",
                 "Errors against float64 beside those of a plain implementation, and what speed costs in accuracy.",
                 "op",
+                unused=("mode",),
             ),
             PageEntry(
                 "shapes",
@@ -247,7 +250,7 @@ def _controls(page: st.Page, pages: dict[str, st.Page]) -> None:
         if entry is not None:
             _views(section, pages)
             if entry.level:
-                chips.draw(entry.level)
+                chips.draw(entry.level, entry.unused)
 
 
 def _views(section: SidebarSection, pages: dict[str, st.Page]) -> None:

@@ -58,7 +58,8 @@ Two times are compared through the 90 % confidence interval of their ratio.
 | FASTER, SLOWER | the whole interval lies beyond ±2 %, and chance alone does that in at most one of a hundred |
 | UNCLEAR | otherwise: the samples do not decide it |
 
-On a map of winners, ≈ marks a **tie**: no verdict tells another implementation from the fastest.
+On a map of winners, **≈** marks a tie: another implementation is within ±2 %. **≳** marks a winner that is ahead but
+not certainly. **?** on a hatched cell marks times that are too noisy to decide, or impossible.
 """,
     ),
     "flops": Term(
