@@ -118,7 +118,7 @@ def gated() -> list[Any]:
         and (v.everything or v.head_dim == 192 or v.kernel.startswith("packed"))
         and (v.chip in (86, 90) or v.head_dim == 128)
         and v.chip != 89
-        or v.precision == "ieee"
+        or v.precision in ("ieee", "tf32")
         and v.everything
         and v.head_dim == 128
         and v.chip in (86, 90)
