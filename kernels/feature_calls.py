@@ -131,7 +131,8 @@ def attention_varlen(
 def _check_packed(
     q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor, found: Features
 ) -> None:
-    if q.dim() != 3 or k.dim() != 3 or cu_seqlens_q.dim() != 1 or cu_seqlens_q.shape != cu_seqlens_k.shape:
+    starts = cu_seqlens_q.dim() == 1 and cu_seqlens_q.shape == cu_seqlens_k.shape and len(cu_seqlens_q) > 0
+    if q.dim() != 3 or k.dim() != 3 or not starts:
         raise UnsupportedCase(
             "attention_varlen needs (total, heads, head_dim) tensors and as many starts of q as of k."
         )

@@ -178,7 +178,11 @@ def test_the_definition_is_that_of_pytorch_for_masks_written_out():
 
 def test_starts_of_sequences_that_kernels_cannot_read_are_refused():
     q, starts = torch.zeros(9, 2, 16), torch.tensor([0, 4, 9])
-    for wrong, message in ((starts.to("meta"), "on cpu, where q is"), (starts[None], "as many starts")):
+    for wrong, message in (
+        (starts.to("meta"), "on cpu, where q is"),
+        (starts[None], "as many starts"),
+        (starts[:0], "as many"),
+    ):
         with pytest.raises(UnsupportedCase, match=message):
             kernels.attention_varlen(q, q, q, wrong, wrong, 5, 5)
 
