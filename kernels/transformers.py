@@ -162,7 +162,8 @@ def describe_mask(
     kind, documents = _kind(mask_function)
     unread = _unreadable(attention_mask, q_offset)
     skip = {"causal": "allow_is_causal_skip", "full": "allow_is_bidirectional_skip"}.get(kind or "")
-    wanted = not options.get(skip, True) and (documents is None or _reads_masks(file))
+    asks = not options.get(skip, True) and (documents is None or _mentions(file, "allow_is_causal_skip"))
+    wanted = asks or _mentions(file, "prepare_dynamic_mask")
     if kind is None or wanted or (unread and isinstance(q_offset, torch.Tensor)):
         from transformers.masking_utils import sdpa_mask
 
@@ -279,14 +280,14 @@ def _eager_alone(file: str) -> bool:
 
 @torch.compiler.assume_constant_result
 @cache
-def _reads_masks(file: str) -> bool:
-    """Return whether models that a Python module defines read their masks, and so ask for tensors always.
+def _mentions(file: str, word: str) -> bool:
+    """Return whether the source of a Python module that defines models has a word; transformers itself looks so.
 
-    Told by its source, as transformers itself tells what a model can do: what it asks for is not seen where sequences
-    are packed, of which transformers asks for a tensor whatever the model.
+    Models that read their masks are told by it. They say that a mask may not be left out, which is not seen where
+    sequences are packed, as transformers then says it of any model; or they do not say it (Doge in transformers 5.17).
     """
     try:
-        return "allow_is_causal_skip" in inspect.getsource(sys.modules[file])
+        return word in inspect.getsource(sys.modules[file])
     except (KeyError, OSError, TypeError):  # not imported, or its source is not there
         return False
 
