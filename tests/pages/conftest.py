@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
 import streamlit as st
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
+from results.store.database import open_store
 
 ROOT = Path(__file__).parents[2]
 GPU = "Test GPU"
@@ -56,16 +59,31 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return pieces
 
 
+@pytest.fixture(scope="session")
+def made_home(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Path:
+    """A home with one run that its database has read; tests get copies."""
+    made = tmp_path_factory.mktemp("home")
+    shutil.copyfile(shipped, made / shipped.name)
+    run_folder(made)
+    open_store(made).close()
+    return made
+
+
 @pytest.fixture
-def home(tmp_path: Path, shipped: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, made_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home with one run; the app in this process looks there."""
-    shutil.copyfile(shipped, tmp_path / shipped.name)
+    shutil.copytree(made_home, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     monkeypatch.chdir(ROOT)
-    run_folder(tmp_path)
     st.cache_resource.clear()
     st.cache_data.clear()
     return tmp_path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _packages_looked_through_once() -> None:
+    """Let Streamlit look through all installed packages for components once, not for each app of a test."""
+    manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 
 @pytest.fixture
