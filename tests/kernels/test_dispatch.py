@@ -148,9 +148,20 @@ def few_tokens(seqlen_q: int, device: str, heads: tuple[int, int] = (4, 2), seql
     return [*inputs, torch.randn(q.shape, generator=generator).to(device)]
 
 
-@pytest.mark.parametrize("heads", [(4, 4), (6, 2), (5, 1)])
-@pytest.mark.parametrize("seqlen_q", [1, 2, 16])
-@pytest.mark.parametrize("options", [(False, 0, None), (True, 0, 0.3), (True, 20, None), (False, 20, None)])
+@pytest.mark.parametrize(
+    ("heads", "seqlen_q", "options"),
+    [
+        ((4, 4), 1, (False, 0, None)),
+        ((4, 4), 2, (True, 20, None)),
+        ((4, 4), 16, (True, 0, 0.3)),
+        ((6, 2), 1, (True, 0, 0.3)),
+        ((6, 2), 2, (False, 0, None)),
+        ((6, 2), 16, (False, 20, None)),
+        ((5, 1), 1, (False, 20, None)),
+        ((5, 1), 2, (True, 0, 0.3)),
+        ((5, 1), 16, (True, 20, None)),
+    ],
+)
 def test_few_query_tokens_are_decoded_where_no_gradients_are_wanted(decoder, device, heads, seqlen_q, options) -> None:
     q, k, v, _ = few_tokens(seqlen_q, device, heads)
     route = decoder(q, k, v, *options)

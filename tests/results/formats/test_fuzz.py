@@ -12,7 +12,7 @@ from tests.results.formats.mutants import corpus, mutant, read
 
 FILES = sorted(corpus())
 _BOUNDED = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -36,7 +36,7 @@ NAMES = ("torch_naive", "triton_fa2")
 SWEEP = sweeps.override(sweeps.get("fa2_speedup"), {"seqlen": "128,256", "head_dim": "16,32"})  # 8 cases
 WORKER = (sys.executable, str(HERE / "fast_worker.py"))
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-KILLS = 20
+KILLS = 14  # of every kind some
 WAIT = ("wait", None)
 SPENT = {"checks": 0.25}  # of each case
 
