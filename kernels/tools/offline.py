@@ -171,7 +171,7 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
 _HOPPER = {  # kernel -> head_dims, masks
     "forward": ((*hopper_tuning.HEAD_DIMS, hopper_tuning.WIDE_KEYS), MASKS),
     "padded": ((64,), MASKS),
-    "packed": ((64, 128), MASKS),
+    "packed": (hopper_tuning.HEAD_DIMS, MASKS),
     "short": ((128,), ("causal",)),
     "tail": ((64, 128), ("full",)),
     "two": ((64,), ("full",)),
