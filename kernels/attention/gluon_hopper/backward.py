@@ -64,7 +64,7 @@ class SingleKernelBarriers(NamedTuple):
     """The mbarriers of a program: keys and values, and a slot each for queries and for dout."""
 
     kv_full: Any
-    q_full: Any
+    q_full: Any  # of packed sequences one more, for blocks that the producer waits for
     do_full: Any
 
 
@@ -90,14 +90,16 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     dq_0, dq_1 = fragment_buffers()
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     slots: gl.constexpr = CONFIG.slots
+    q_slots: gl.constexpr = slots + 1 if CONFIG.packed else slots
     kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    q_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
+    q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
     do_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
     mbarrier.init(kv_full, count=1)
     for i in gl.static_range(slots):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(do_full.index(i), count=1)
     if CONFIG.packed:
+        mbarrier.init(q_full.index(slots), count=1)
         tile, shape = packed_key_tile(
             split_table, place, h_kv, num_heads, group_size, padded_q, n_m, window, CONFIG)  # fmt: skip
         split = place
@@ -141,13 +143,12 @@ def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
             query = first_query + m * CONFIG.block_m
             if count >= CONFIG.slots:
                 wait_at(Q_EMPTY + slot)
-            mbarrier.expect(bars.q_full.index(slot), descs.q.block_type.nbytes + CONFIG.block_m * 4)
-            tma_load(descs.q, [tile.batch, h, query, 0], bars.q_full.index(slot), buffers.q.index(slot))
+            place = [tile.batch, h, query, 0]
+            _load_block(descs.q, place, buffers.q, bars.q_full, slot, 2 * member, m, bars, shape, CONFIG)
             tma_load(descs.lse, [row], bars.q_full.index(slot), buffers.lse.index(slot))
             if count >= CONFIG.slots:
                 wait_at(DO_EMPTY + slot)
-            mbarrier.expect(bars.do_full.index(slot), descs.do.block_type.nbytes + CONFIG.block_m * 4)
-            tma_load(descs.do, [tile.batch, h, query, 0], bars.do_full.index(slot), buffers.do.index(slot))
+            _load_block(descs.do, place, buffers.do, bars.do_full, slot, 2 * member + 1, m, bars, shape, CONFIG)
             tma_load(descs.delta, [row], bars.do_full.index(slot), buffers.delta.index(slot))
             count += 1
     for last in range(gl.maximum(count - CONFIG.slots, 0), count):  # nobody loads into these again
@@ -155,6 +156,33 @@ def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
         wait_at(DO_EMPTY + last % CONFIG.slots)
     if CONFIG.split_q:
         pdl_wait()  # what comes next waits for this kernel only
+
+
+@gluon.jit
+def _load_block(desc, place, tiles, full, slot, number, m, bars, shape, CONFIG: gl.constexpr):
+    """Load a block of queries or of dout; `full` expects it, and as many float32 numbers as it has rows.
+
+    Of packed sequences, rows of the next one are cleared in the last block, the `number`-th that is loaded so. The
+    consumers have no registers left for that.
+    """
+    if CONFIG.packed:
+        if (m + 1) * CONFIG.block_m > shape.seqlen_q:
+            last = bars.q_full.index(CONFIG.slots)
+            tile = tiles.index(slot)
+            mbarrier.expect(last, desc.block_type.nbytes)
+            tma_load(desc, place, last, tile)
+            mbarrier.wait(last, number & 1)
+            inside = shape.seqlen_q - m * CONFIG.block_m
+            clear_rows(tile.reshape([CONFIG.block_m, CONFIG.head_dim]), inside, CONFIG.head_dim)
+            fence_async_shared()
+            partition_sync()
+            mbarrier.expect(full.index(slot), CONFIG.block_m * 4)
+        else:
+            mbarrier.expect(full.index(slot), desc.block_type.nbytes + CONFIG.block_m * 4)
+            tma_load(desc, place, full.index(slot), tiles.index(slot))
+    else:
+        mbarrier.expect(full.index(slot), desc.block_type.nbytes + CONFIG.block_m * 4)
+        tma_load(desc, place, full.index(slot), tiles.index(slot))
 
 
 @gluon.jit
@@ -238,14 +266,6 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, buffe
     q = buffers.q.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
     do = buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
     mbarrier.wait(bars.q_full.index(slot), phase)
-    if CONFIG.packed and MASKED:  # noqa: SIM102 - decided at compile time
-        if (m + 1) * CONFIG.block_m > shape.seqlen_q:  # queries of the next sequence
-            mbarrier.wait(bars.do_full.index(slot), phase)
-            inside = shape.seqlen_q - m * CONFIG.block_m
-            clear_rows(q, inside, CONFIG.head_dim)
-            clear_rows(do, inside, CONFIG.head_dim)
-            fence_async_shared()
-            partition_sync()
     k_half = k.slice(consumer * HALF, HALF, 0)
     s_token = warpgroup_mma(k_half, q.permute((1, 0)), zero, use_acc=False, is_async=True)
     lse = buffers.lse.index(slot).load(columns)
