@@ -45,6 +45,15 @@ def test_every_feature_that_an_implementation_declares_has_a_case():
     assert declared <= tested <= set(registry.FEATURES)
 
 
+def test_tf32_is_asked_of_the_kernels_with_features(monkeypatch, device):
+    asked, config = [], call.FeatureConfig
+    monkeypatch.setattr(call, "FeatureConfig", lambda **fields: asked.append(fields["precision"]) or config(**fields))
+    attention = registry.get("triton_fa2_tf32").attention
+    worst, of = worst_error(CASES["several, packed"], attention, torch.float32, device, tf32=True)
+    assert worst <= 1, of
+    assert set(asked) == {"tf32"}
+
+
 FEATURES = {"dropout_p": 0.3, "dropout_seed": 5, "sinks": numbers(4), "softcap": 2.0, "alibi_slopes": numbers(4, 4)}
 
 
