@@ -11,14 +11,17 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import Context
+from itertools import accumulate
 from typing import Any
 
+import torch
 import triton
 from triton import AsyncCompileMode, FutureKernel
 from triton.runtime import driver
 
 WarmUp = Callable[[], Any]  # of one kernel: what JITFunction.warmup answers
 _NO_HOOKS = (None, None, None)  # launch metadata, and what Triton calls before and after a launch
+_ROOM_ALIGNMENT = 256  # bytes; of the parts of a room, as of an allocation for Triton: a multiple of 16
 _COMPILING = threading.Lock()  # threads that make the same first call: one compiles, the others find what it made
 
 
@@ -56,6 +59,13 @@ def in_c(run: Any) -> bool:
     if not triton.__version__.startswith("3.6."):
         return False
     return not (run.global_scratch_size or run.profile_scratch_size)
+
+
+def places_in_room(rooms: Sequence[torch.Tensor]) -> tuple[list[int], int]:
+    """Return where each of these tensors begins, in bytes, in one allocation for all of them, and its size."""
+    sizes = [-(-x.untyped_storage().nbytes() // _ROOM_ALIGNMENT) * _ROOM_ALIGNMENT for x in rooms]
+    *offsets, room_bytes = accumulate(sizes, initial=0)
+    return offsets, room_bytes
 
 
 def _compile(warm_ups: Sequence[WarmUp], executor: Executor) -> None:

@@ -16,7 +16,7 @@ as a group with a key head of its own, and `sum_parts_kernel` adds up dK and dV 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -29,7 +29,7 @@ from kernels.attention.gluon_hopper.backward_common import finish_kernel, merge_
 from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
 from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel, dq_kernel
 from kernels.attention.gluon_hopper.barriers import zero_kernel
-from kernels.attention.gluon_hopper.launch import Descriptor, Launch, Step, run_in_order
+from kernels.attention.gluon_hopper.launch import Descriptor, Launch, Rooms, Step, recorded, run_in_order
 from kernels.plans import LOG2_E
 
 FRAGMENT_ROWS = FRAGMENT_COLUMNS = 64
@@ -143,12 +143,12 @@ class KeyTileLaunches:
             self._splits = SplitTiles(plan, block_n, range(n_tiles - left_over, n_tiles), backward.n_m, programs)
             self._split = launch((len(self._splits.table), 1, 1), True)
 
-    def steps(self, *tensors: torch.Tensor) -> Iterator[Step]:
+    def steps(self, rooms: Rooms, *tensors: torch.Tensor) -> Iterator[Step]:
         """Yield the launches for these tensors."""
         if self._whole is not None:
             yield self._whole, (*tensors, tensors[-1], tensors[-1])  # no splits: not read
         if self._splits is not None:
-            partial_dkv = self._splits.room(tensors[-1])
+            partial_dkv = rooms.note(self._splits.room(tensors[-1]))
             yield self._split, (*tensors, self._splits.table, partial_dkv)
             yield self._splits.merge(partial_dkv, tensors[_DK], tensors[_DV])
 
@@ -240,20 +240,33 @@ class BackwardLaunches(ABC):
         self.scales = (plan.softmax_scale * LOG2_E, plan.softmax_scale)
         self.config = self.config_of(tiles)
         self.dq_strides = dq.stride()[:3]
+        self._recorded: Callable[..., None] | None = None
 
     def __call__(self, given: BackwardInputs) -> Gradients:
         """Return dq, dk and dv; the caller has made the tensors' device the current one."""
-        dq, dk, dv = self.plan.new_gradients(*given[:3])
+        gradients = self.plan.new_gradients(*given[:3])
+        if self._recorded is not None:
+            self._recorded(*given, *gradients)
+            return gradients
+        rooms, tensors = Rooms(), [x.detach() for x in (*given, *gradients)]  # a call may have one tensor twice
+        steps = list(self._all_steps(BackwardInputs(*tensors[:6]), tuple(tensors[6:]), rooms))
+        run_in_order(steps)
+        self._recorded = recorded(steps, tensors, rooms, self.plan.device)
+        return gradients
+
+    def _all_steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
+        """Yield the launches of `steps`, and what adds up parts of groups of query heads."""
         if self._parts is None:
-            run_in_order(list(self.steps(given, (dq, dk, dv))))
-        else:
-            parts = self._parts.room(dk), self._parts.room(dv)
-            run_in_order([*self.steps(given, (dq, *parts)), self._parts.sum(*parts, dk, dv)])
-        return dq, dk, dv
+            yield from self.steps(given, gradients, rooms)
+            return
+        dq, dk, dv = gradients
+        parts = rooms.note(self._parts.room(dk)), rooms.note(self._parts.room(dv))
+        yield from self.steps(given, (dq, *parts), rooms)
+        yield self._parts.sum(*parts, dk, dv)
 
     @abstractmethod
-    def steps(self, given: BackwardInputs, gradients: Gradients) -> Iterator[Step]:
-        """Yield the launches that fill the gradients."""
+    def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
+        """Yield the launches that fill the gradients; their scratch memory is noted in `rooms`."""
 
     def config_of(self, tiles: tuning.BackwardTiles) -> tuning.BackwardConfig:
         """Return what a kernel with these tiles is compiled for."""
@@ -325,12 +338,12 @@ class SingleKernelBackward(AddingBackward):
         grid = (plan.n_heads * self.n_m * self.tiles.fragments, 1, 1)
         self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
 
-    def steps(self, given: BackwardInputs, gradients: Gradients) -> Iterator[Step]:
+    def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
-        fragments = q.new_empty(self._fragments_shape, dtype=torch.float32)
-        padded, delta = self.row_of(q), self.row_of(q)
+        fragments = rooms.note(q.new_empty(self._fragments_shape, dtype=torch.float32))
+        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
         yield self.prepare, (out, dout, lse, padded, delta, fragments)
-        yield from self._main.steps(q, k, v, dout, fragments, dk, dv, padded, delta)
+        yield from self._main.steps(rooms, q, k, v, dout, fragments, dk, dv, padded, delta)
         yield self._finish, (fragments, dq)
 
 
@@ -377,9 +390,9 @@ class TwoKernelBackward(BackwardLaunches):
         group = tuning.heads_taking_turns(self._key_tiles, heads * self.plan.batch)
         return group, tiles, heads * self.plan.batch // group
 
-    def steps(self, given: BackwardInputs, gradients: Gradients) -> Iterator[Step]:
+    def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
-        padded, delta = self.row_of(q), self.row_of(q, more=self._counters)
+        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q, more=self._counters))
         yield self._zero, (delta,)
         yield self._queries, (q, k, v, dout, dq, out, lse, padded, delta)
         yield self._keys, (q, k, v, dout, dk, dv, padded, delta, delta)
@@ -434,10 +447,10 @@ class DqWarpgroupBackward(AddingBackward):
         """Return the size of all slots of the ring, and of a counter for each key head."""
         return super().zeros() + -(-self._kv_heads // 256) * 256
 
-    def steps(self, given: BackwardInputs, gradients: Gradients) -> Iterator[Step]:
+    def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
-        ring = q.new_empty(self._ring_shape, dtype=torch.float32)
-        padded, delta = self.row_of(q), self.row_of(q)
+        ring = rooms.note(q.new_empty(self._ring_shape, dtype=torch.float32))
+        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
         yield self.prepare, (out, dout, lse, padded, delta, ring)
-        yield from self._main.steps(q, k, v, dout, ring, dk, dv, padded, delta, dq, ring, out, dout, delta)
+        yield from self._main.steps(rooms, q, k, v, dout, ring, dk, dv, padded, delta, dq, ring, out, dout, delta)
         yield self._finish, (ring, dq)

@@ -5,14 +5,16 @@ Triton encodes it again at every launch. Together this took over 100 us for thes
 the kernels of short sequences take.
 
 `run_in_order` runs launches that follow one another; the kernels of those that never ran are compiled side by side
-before the first.
+before the first. `recorded` is what later calls do: one question for each address and for the stream, one allocation
+for all scratch memory, and a look-up of each launch's arguments by its addresses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -20,10 +22,10 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.constants import Constants
-from kernels.parallel_compile import compile_side_by_side, compiled, in_c
+from kernels.parallel_compile import compile_side_by_side, compiled, in_c, places_in_room
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
-_MAX_ENCODED = 64  # addresses whose encoded descriptor a launch remembers; a caching allocator gives few
+_MAX_KNOWN = 256  # addresses, alone and as a launch has them, that it remembers; a caching allocator gives few
 
 
 class Descriptor:
@@ -39,7 +41,7 @@ class Descriptor:
         self._fields = vars(TensorDescriptor(x, list(x.shape), [*strides, 1], block, layout))
         self._fields["base"] = None
 
-    def __call__(self, x: torch.Tensor) -> TensorDescriptor:
+    def __call__(self, x: torch.Tensor | _Place) -> TensorDescriptor:
         descriptor = object.__new__(TensorDescriptor)
         vars(descriptor).update(self._fields, base=x)
         return descriptor
@@ -67,12 +69,18 @@ class Launch:
         self._kernel, self._grid, self._device = kernel, grid, device.index
         self._makers, self._rest = tuple(makers), tuple(Constants(x) if is_dataclass(x) else x for x in rest)
         self._run: Any = None
-        self._encoded: list[tuple[Descriptor | None, dict[int, list[Any]], Any]] = []
+        self._encoders: list[tuple[Descriptor | None, dict[int, list[Any]], Any]] = []
+        self._known: dict[tuple[int, ...], tuple[Any, ...]] = {}
 
     @property
     def is_new(self) -> bool:
         """Return whether it has never run."""
         return self._run is None
+
+    @property
+    def takes_addresses(self) -> bool:
+        """Return whether `at` can be called: it has run, and Triton's launcher takes addresses for tensors."""
+        return bool(self._encoders)
 
     def warm_up(self, *tensors: torch.Tensor) -> Any:
         """Return what JITFunction.warmup does: the compiled kernel, or its future in an AsyncCompileMode."""
@@ -83,8 +91,19 @@ class Launch:
             self._remember(compiled(partial(self._kernel[self._grid], *self._described(tensors), **self._options)))
             return
         stream = torch._C._cuda_getCurrentRawStream(self._device)
-        arguments = self._flat(tensors) if self._encoded else self._described(tensors)
-        self._run(*self._grid, stream, *self._first, *arguments)
+        if self._encoders:
+            self.at(stream, tuple([x.data_ptr() for x in tensors]))
+        else:
+            self._run(*self._grid, stream, *self._first, *self._described(tensors))
+
+    def at(self, stream: int, addresses: tuple[int, ...]) -> None:
+        """Launch for tensors at these addresses, where `takes_addresses`."""
+        arguments = self._known.get(addresses)
+        if arguments is None:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            arguments = self._known[addresses] = (*self._first, *self._flat(addresses), *self._flat_rest)
+        self._run(*self._grid, stream, *arguments)
 
     def _remember(self, compiled: Any) -> None:
         run, hooks = compiled.run, (compiled.packed_metadata, None, None, None)
@@ -94,28 +113,37 @@ class Launch:
             return
         self._run, descriptions = flat
         self._first = (compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *hooks)
+        self._flat_rest = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in self._rest]
         left = iter(descriptions)
-        self._encoded = [(make, {}, next(left) if make else None) for make in self._makers]
+        self._encoders = [(make, {}, next(left) if make else None) for make in self._makers]
 
     def _described(self, tensors: tuple[torch.Tensor, ...]) -> list[Any]:
         return [*(make(x) if make else x for make, x in zip(self._makers, tensors, strict=True)), *self._rest]
 
-    def _flat(self, tensors: tuple[torch.Tensor, ...]) -> list[Any]:
-        """The arguments with descriptors in the encoded form, which depends on nothing but the address."""
+    def _flat(self, addresses: tuple[int, ...]) -> list[Any]:
+        """Return addresses, and descriptors in their encoded form, which depends on nothing but the address."""
         arguments: list[Any] = []
-        for x, (make, known, description) in zip(tensors, self._encoded, strict=True):
+        for address, (make, known, description) in zip(addresses, self._encoders, strict=True):
             if make is None:
-                arguments.append(x)
+                arguments.append(address)
                 continue
-            address = x.data_ptr()
             encoded = known.get(address)
             if encoded is None:
-                if len(known) >= _MAX_ENCODED:
+                if len(known) >= _MAX_KNOWN:
                     known.clear()
-                encoded = known[address] = _encode(make(x), description)
+                encoded = known[address] = _encode(make(_Place(address)), description)
             arguments += encoded
-        arguments += self._rest
         return arguments
+
+
+class _Place:
+    """Stands for a tensor of which nothing is asked but its address."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def data_ptr(self) -> int:
+        return self._address
 
 
 def _flat_launcher(run: Any) -> tuple[Any, list[Any]] | None:
@@ -168,3 +196,62 @@ def run_in_order(steps: Sequence[Step]) -> None:
         compile_side_by_side(new)
     for launch, tensors in steps:
         launch(*tensors)
+
+
+class Rooms:
+    """Notes which tensors are scratch memory of a row of launches, to be `recorded`."""
+
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+
+    def note(self, room: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of which nothing is read that these launches did not write."""
+        self.tensors.append(room)
+        return room
+
+
+def recorded(
+    steps: Sequence[Step], tensors: Sequence[torch.Tensor], rooms: Rooms, device: torch.device
+) -> Callable[..., None] | None:
+    """Return what launches steps that have run, for tensors that differ from `tensors` only in their addresses.
+
+    Tensors of a step that are neither among `tensors`, each another object, nor rooms stay the same, and alive. None
+    where a launch needs more than addresses. The caller of what is returned has made the device the current one.
+    """
+    if not all(launch.takes_addresses for launch, _ in steps):
+        return None
+    changing = [id(x) for x in (*tensors, *rooms.tensors)]
+    same = {id(x): x.data_ptr() for _, used in steps for x in used if id(x) not in changing}
+    places = {each: place for place, each in enumerate([*changing, *same])}
+    chosen = [(launch.at, _chooser([places[id(x)] for x in used])) for launch, used in steps]
+    return _at_addresses(chosen, rooms.tensors, [*same.values()], device)
+
+
+def _at_addresses(
+    steps: Sequence[tuple[Callable[..., None], Callable[..., tuple[int, ...]]]],
+    rooms: Sequence[torch.Tensor],
+    same: list[int],
+    device: torch.device,
+) -> Callable[..., None]:
+    offsets, room_bytes = places_in_room(rooms)
+    index, stream_of = device.index, torch._C._cuda_getCurrentRawStream
+
+    def launch(*tensors: torch.Tensor) -> None:
+        addresses = [x.data_ptr() for x in tensors]
+        if room_bytes:
+            room = torch.empty(room_bytes, dtype=torch.uint8, device=device)
+            start = room.data_ptr()
+            addresses += [start + offset for offset in offsets]
+        addresses += same
+        stream = stream_of(index)
+        for at, chosen in steps:
+            at(stream, chosen(addresses))
+
+    return launch
+
+
+def _chooser(places: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
+    """Return what takes the numbers at these places of a list; a tuple, also of one."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda numbers: (numbers[places[0]],)

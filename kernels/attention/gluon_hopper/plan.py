@@ -7,6 +7,7 @@ one did.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -28,9 +29,12 @@ from kernels.attention.gluon_hopper.forward_schedule import TileSchedule, Tiling
 from kernels.attention.gluon_hopper.launch import (
     Descriptor,
     Launch,
+    Rooms,
+    Step,
     addressable,
     empty_addressable,
     is_addressable,
+    recorded,
     run_in_order,
 )
 from kernels.plans import LOG2_E, GradientRoom, PlanCache, device_guard, plan_key
@@ -125,10 +129,12 @@ class GluonHopperPlan:
         Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is told to be
         deterministic (torch.use_deterministic_algorithms), which takes longer.
         """
-        given = BackwardInputs(q, k, v, out, lse, addressable(dout))
         two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
-        key = (given.dout.stride(), two_kernels)
+        key = (dout.stride(), dout.data_ptr() & 15, two_kernels)
         launches = self._backwards.get(key)
+        if launches is None and not is_addressable(dout):
+            return self.backward(q, k, v, out, lse, addressable(dout))
+        given = BackwardInputs(q, k, v, out, lse, dout)
         if launches is None:
             shape = self.with_groups_split(self._splits_in_backward)
             adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
@@ -182,6 +188,8 @@ class Forward:
 
     def __init__(self, plan: GluonHopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         self._plan = plan
+        self._recorded: Callable[..., None] | None = None
+        self._rows = q.shape[:3], (plan.num_heads * plan.seqlen_q, plan.seqlen_q, 1)  # sizes and strides of lse
         tiles, split_kv = _form(plan, q.dtype == torch.bfloat16)
         tile_rows = tuning.ROWS * tiles.consumers
         programs, tiling, schedule = _schedule(plan, tiles, tile_rows, split_kv)
@@ -217,20 +225,29 @@ class Forward:
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the output and its logsumexp; the caller has made the tensors' device the current one."""
         out = self._plan.new_out(q)
-        lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-        if self._recompute is not None:
-            overflow = q.new_empty(MAX_FLAGS, dtype=torch.int32)
-            tensors = (q, k, v, out, lse, out, lse, overflow)
-            run_in_order([(self._launch, tensors), (self._recompute, tensors)])
+        lse = torch.empty_strided(*self._rows, dtype=torch.float32, device=self._plan.device)
+        if self._recorded is not None:
+            self._recorded(q, k, v, out, lse)
             return out, lse
-        if self._partial_shape is None:
-            self._launch(q, k, v, out, lse, out, lse, lse)
-            return out, lse
-        partial_out = q.new_empty(self._partial_shape)
-        partial_lse = q.new_empty(self._partial_shape[2], dtype=torch.float32)
-        computed = (self._launch, (q, k, v, out, lse, partial_out, partial_lse, lse))
-        run_in_order([computed, (self._combine, (partial_out, partial_lse, out, lse))])
+        rooms, tensors = Rooms(), [x.detach() for x in (q, k, v, out, lse)]  # a call may have one tensor twice
+        steps = self._steps(rooms, *tensors)
+        run_in_order(steps)
+        self._recorded = recorded(steps, tensors, rooms, self._plan.device)
         return out, lse
+
+    def _steps(
+        self, rooms: Rooms, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
+    ) -> list[Step]:
+        if self._recompute is not None:
+            overflow = rooms.note(q.new_empty(MAX_FLAGS, dtype=torch.int32))
+            tensors = (q, k, v, out, lse, out, lse, overflow)
+            return [(self._launch, tensors), (self._recompute, tensors)]
+        if self._partial_shape is None:
+            return [(self._launch, (q, k, v, out, lse, out, lse, lse))]
+        partial_out = rooms.note(q.new_empty(self._partial_shape))
+        partial_lse = rooms.note(q.new_empty(self._partial_shape[2], dtype=torch.float32))
+        computed = (self._launch, (q, k, v, out, lse, partial_out, partial_lse, lse))
+        return [computed, (self._combine, (partial_out, partial_lse, out, lse))]
 
 
 def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[tuning.ForwardTiles, bool]:

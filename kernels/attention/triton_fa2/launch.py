@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -21,11 +20,10 @@ import triton
 from triton.runtime.errors import OutOfResources
 
 from kernels.attention.triton_fa2.tuning import Tile
-from kernels.parallel_compile import WarmUp, compiled, launcher
+from kernels.parallel_compile import WarmUp, compiled, launcher, places_in_room
 from kernels.registry import UnsupportedCase
 
 LaunchSequence = Callable[..., None]  # called with the tensors that were given for `in_a_row`
-_ROOM_ALIGNMENT = 256  # bytes; of the parts of a room, as of an allocation for Triton: a multiple of 16
 _STRIDES = ("_b", "_h", "_m", "_n")  # ends of the names of arguments that are strides
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
 
@@ -145,8 +143,7 @@ def in_a_row(steps: Sequence[Step], rooms: Sequence[torch.Tensor], device: torch
 
 
 def _on_device(steps: list[tuple[Any, ...]], rooms: Sequence[torch.Tensor], device: torch.device) -> LaunchSequence:
-    sizes = [-(-x.untyped_storage().nbytes() // _ROOM_ALIGNMENT) * _ROOM_ALIGNMENT for x in rooms]
-    *offsets, room_bytes = accumulate(sizes, initial=0)
+    offsets, room_bytes = places_in_room(rooms)
     index, stream_of = device.index, torch._C._cuda_getCurrentRawStream
     current_device = torch._C._cuda_getDevice if device.type == "cuda" else lambda: index
 
