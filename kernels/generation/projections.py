@@ -15,10 +15,10 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 @triton.jit
 def _weights(matrix_ptr, begin, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
-    """ROWS x BLOCK weights from column `begin` on, 0 beyond COLUMNS."""
+    """ROWS x BLOCK weights from column `begin` on, 0 beyond COLUMNS. They are read once, so they leave L2 first."""
     columns = begin + tl.arange(0, BLOCK)
     pointers = matrix_ptr + tl.arange(0, ROWS)[:, None] * COLUMNS + columns
-    return tl.load(pointers, mask=(columns < COLUMNS)[None, :], other=0.0)
+    return tl.load(pointers, mask=(columns < COLUMNS)[None, :], other=0.0, eviction_policy="evict_first")
 
 
 @triton.jit

@@ -159,8 +159,12 @@ class LlamaStep:
 
     def _form(self, name: str, rows: int, columns: int) -> dict[str, Any]:
         """Return the constants and options of a kernel for a matrix."""
-        tile = self._tiles[name]
-        padded = 1 << (columns - 1).bit_length()
-        constants = {"ROWS": gcd(rows, tile.rows), "COLUMNS": columns, "BLOCK": min(tile.block, padded)}
-        launch = {"num_warps": tile.num_warps} | ({"launch_pdl": True} if self._chained else {})
-        return constants | {"CHAINED": self._chained, **launch}
+        return form_of(self._tiles[name], rows, columns, chained=self._chained)
+
+
+def form_of(tile: ProductTile, rows: int, columns: int, *, chained: bool) -> dict[str, Any]:
+    """Return the constants and options of a kernel for matrices whose rows its tiles divide."""
+    padded = 1 << (columns - 1).bit_length()
+    constants = {"ROWS": gcd(rows, tile.rows), "COLUMNS": columns, "BLOCK": min(tile.block, padded)}
+    launch = {"num_warps": tile.num_warps} | ({"launch_pdl": True} if chained else {})
+    return constants | {"CHAINED": chained, **launch}

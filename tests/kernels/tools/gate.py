@@ -20,13 +20,13 @@ from pathlib import Path
 
 import triton
 
-from kernels.tools import offline, offline_decode, offline_features
+from kernels.tools import offline, offline_decode, offline_features, offline_generation
 from kernels.tools.compile import Compilable, Resources
 from kernels.tools.offline import KernelVariant
 
 RECORD = Path(__file__).with_name("compiled.json")
 SOURCES = Path(__file__).with_name("compiled_sources.json")
-PACKAGES = (*offline.PACKAGES, "decode", "features")
+PACKAGES = (*offline.PACKAGES, "decode", "features", "generation")
 COMMON_DIMS = (64, 128)
 ALL_DIMS = (16, 32, 64, 128, 256)
 # triton_fa2: precision, chips, head_dims, masks
@@ -40,7 +40,11 @@ ROWS = (
     ("tf32", (80, 86, 90, 100, 120), COMMON_DIMS, ("causal",)),
 )
 
-_OF_THEIR_OWN = {"decode": offline_decode.gated, "features": offline_features.gated}
+_OF_THEIR_OWN = {
+    "decode": offline_decode.gated,
+    "features": offline_features.gated,
+    "generation": offline_generation.gated,
+}
 
 
 def wanted(package: str) -> list[Compilable]:

@@ -21,7 +21,7 @@ import pytest
 pytest.importorskip("triton")
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("triton_fa2", "gluon_hopper", "gluon_fp8", "flash_attn_1", "decode", "features")
+PACKAGES = ("triton_fa2", "gluon_hopper", "gluon_fp8", "flash_attn_1", "decode", "features", "generation")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
