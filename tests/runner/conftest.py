@@ -1,9 +1,7 @@
-"""How the runner's tests start it: as a user would, in a process of its own, with a home of its own."""
+"""How the runner's tests start it: as on a GPU node without a database, in a process and a home of its own."""
 
-import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -17,22 +15,21 @@ from results.files.journal import RunFolder, run_folders
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
+BARE = HERE / "bare_node"  # on the path before what is installed
 DEADLINE_S = 90.0
 
 
 class Runner:
     """The command line in a home, with a worker that the test chooses."""
 
-    def __init__(self, home: Path, shipped: Path | None) -> None:
+    def __init__(self, home: Path) -> None:
         self.home = home
         home.mkdir()
-        if shipped:
-            shutil.copyfile(shipped, home / shipped.name)
         self.started: list[subprocess.Popen[str]] = []
         self.environment = {
             **os.environ,
             "ATTNBENCH_HOME": str(home),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{BARE}{os.pathsep}{ROOT}",
             "OMP_NUM_THREADS": "1",
         }
 
@@ -74,10 +71,8 @@ class Runner:
 
 
 @pytest.fixture
-def runner(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Runner]:
-    has_database = importlib.util.find_spec("duckdb")  # sweeps run without one too, as on a machine lent for its GPU
-    shipped = request.getfixturevalue("shipped") if has_database else None
-    runner = Runner(tmp_path / "home", shipped)
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    runner = Runner(tmp_path / "home")
     yield runner
     runner.end()
 

@@ -11,7 +11,7 @@ import pytest
 from results.compare.against import compare_versions
 from results.files.journal import run_folders
 from results.records import Status
-from tests.runner.conftest import DEADLINE_S, ROOT
+from tests.runner.conftest import BARE, DEADLINE_S, ROOT
 
 TINY = ("quick", "--device", "cpu", "--set", "seqlen=16", "--set", "dtype=float32", "--set", "head_dim=16")
 TINY += ("--set", "modes=fwd", "--implementations", "torch_naive,torch_sdpa_math")
@@ -45,8 +45,7 @@ class Checkout:
         return self.git("rev-parse", "HEAD")
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "ATTNBENCH_HOME": str(self.home), "OMP_NUM_THREADS": "1"}
-        environment.pop("PYTHONPATH", None)
+        environment = {**os.environ, "ATTNBENCH_HOME": str(self.home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(BARE)}
         command = [sys.executable, "-m", "runner", "run", *words]
         return subprocess.run(
             command, cwd=self.place, env=environment, capture_output=True, text=True, timeout=DEADLINE_S

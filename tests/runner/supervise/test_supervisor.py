@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from results.files.journal import run_folders
 from results.records import Status
 from runner.locks import device_lock
+from tests.runner.conftest import ROOT
 from tests.runner.small_sweeps import FAST, FAST_ROWS, FEW, TINY, latencies, statuses
 
 KILLS = 13
@@ -29,6 +31,18 @@ def test_every_cell_gets_its_number_and_the_run_says_how_to_repeat_it(runner) ->
     state = folder.read_state()
     assert (folder.condition(), state.done, state.total) == ("finished", FAST_ROWS // 2, FAST_ROWS // 2)
     assert "the fast worker is here" in folder.log_path.read_text()
+
+
+def test_a_finished_sweep_is_in_the_database_where_there_is_one(runner, request) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="no database is installed")
+    shipped = request.getfixturevalue("shipped")
+    runner.use("fast_worker")
+    runner.environment["PYTHONPATH"] = str(ROOT)
+    shutil.copyfile(shipped, runner.home / shipped.name)
+    assert runner("run", *FEW).returncode == 0
+    with duckdb.connect(runner.home / shipped.name, read_only=True) as store:
+        found = store.execute("SELECT count(*) FROM measurements WHERE run_id = ?", [runner.folder().run_id]).fetchone()
+    assert found == (24,)
 
 
 def test_kill_9_of_the_supervisor_at_many_moments_loses_and_doubles_nothing(runner, wait_for) -> None:
@@ -248,5 +262,5 @@ def test_the_supervisor_and_the_command_line_never_import_torch() -> None:
         "import runner.__main__, runner.supervise.supervisor, runner.launch, sys;"
         "print(sorted({'torch', 'triton', 'kernels', 'duckdb', 'pandas', 'pynvml'} & set(sys.modules)))"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert answer.stdout.strip() == "[]", answer.stderr
