@@ -10,6 +10,8 @@ from typing import Any
 
 import streamlit as st
 
+from pages.ui.shell import address
+
 
 def named_choice(
     label: str,
@@ -31,5 +33,8 @@ def named_choice(
     if st.session_state.get(key) not in choices:
         st.session_state[key] = default
     chosen = draw(label, choices, key=key, format_func=words, **drawn)
-    st.query_params[key] = st.session_state[written] = chosen
+    address.note(key, chosen)
+    if written in st.session_state:  # a page may stop before its end, where it would be written else
+        address.write()
+    st.session_state[written] = chosen
     return chosen

@@ -137,6 +137,7 @@ def test_each_level_keeps_its_own_choices(page):
     page.radio(key="baseline").set_value("torch_sdpa_auto").run()
     overview = page.switch_page("pages/overview.py").run()
     assert overview.radio(key="baseline").value == "torch_naive"
+    overview.query_params.clear()  # as a click in the sidebar does
     again = overview.switch_page("pages/decode.py").run()
     assert again.radio(key="baseline").value == "torch_sdpa_auto"
     assert again.pills(key="batch").value == ["8"]

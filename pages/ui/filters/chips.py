@@ -17,7 +17,7 @@ from pages.ui.filters import offers, presets, words
 from pages.ui.filters.offers import SIZES, Scope
 from pages.ui.filters.presets import Choices
 from pages.ui.filters.words import ALL
-from pages.ui.shell import page_body
+from pages.ui.shell import address, page_body
 from pages.ui.shell.data import ask
 from results.levels import Level, level_of
 from results.slice import NOT_STATED, ORDER, Filters
@@ -108,6 +108,7 @@ def _draw(level_name: str, unused: Sequence[str]) -> None:
         st.button("Reset", icon=":material/restart_alt:", on_click=_on_reset, key="reset_filters", type="tertiary")
     with above:
         _presets(offers.presets_of(ask, scope, level_name))
+    address.write()
     if st.session_state.get(_UNKNOWN):
         told = "; ".join(st.session_state[_UNKNOWN])
         st.caption(f":material/link_off: The link names what is not here: {told}. The filters show what is.")
@@ -135,8 +136,8 @@ def _settle(name: str, choices: Sequence[str], default: str | None = None) -> st
     if not choices:
         return None
     st.session_state[_OFFERED][name] = list(choices)
-    linked = st.query_params.get(name) if name not in st.session_state else None
-    value = st.session_state.get(name, linked)
+    linked = address.named(name)
+    value = linked if linked is not None else st.session_state.get(name)
     value = _BEFORE.get(value, value)
     if value in choices and value == linked:
         return value
@@ -152,7 +153,7 @@ def _unknown(label: str, values: Sequence[str]) -> None:
 
 def _gpu_chip(devices: offers.Devices, level: Level) -> None:
     captions = [words.gpu_caption(*facts) for facts in devices.values()]
-    _chip("gpu", list(devices), st.session_state.get("gpu") or st.query_params.get("gpu"), level, captions)
+    _chip("gpu", list(devices), _settle("gpu", list(devices)), level, captions)
 
 
 def _one(name: str, found: Choices, level: Level, *, drawn: bool = True) -> None:
@@ -179,14 +180,14 @@ def _chip(name: str, choices: list[str], value: str, level: Level, captions: Seq
 def _radio(name: str, choices: list[str], value: str, level: Level, captions: Sequence[str] | None = None) -> None:
     """Draw the choices of a filter of one value.
 
-    The URL leaves out a widget's own default, so the widget is given another choice as its default.
+    The URL leaves out a widget's own default, so that is none of them.
     """
-    other = next((place for place, choice in enumerate(choices) if choice != value), 0)
+    address.note(name, value)
     captions = captions or [words.caption(name, choice) for choice in choices]
     st.radio(
         words.shape_label(level) if name == "shape" else LABELS[name],
         choices,
-        index=other,
+        index=choices.index(value) if address.takes_default(name) else None,
         key=name,
         bind="query-params",
         help=_HELP.get(name),
@@ -205,18 +206,20 @@ def _picked(name: str, found: Choices) -> list[str]:
     """Return the chosen values of a filter of several, and say which ones of the link are not here."""
     choices = st.session_state[_OFFERED][name] = offers.ordered(name, found)
     there = [str(choice) for choice in choices]
-    linked = st.query_params.get_all(name) if name not in st.session_state else []
+    linked = [] if address.named(name) is None else st.query_params.get_all(name)
     if missing := [value for value in linked if value not in there]:
         _unknown(LABELS.get(name, name), missing)
-    values = st.session_state.get(name) or linked
+    values = linked or st.session_state.get(name) or []
     return [value for value in there if value in values]
 
 
 def _pills(name: str, level: Level) -> None:
     choices = [str(choice) for choice in st.session_state[_OFFERED][name]]
+    default = _noted(name)
     st.pills(
         _label(name, level),
         choices,
+        default=default,
         selection_mode="multi",
         key=name,
         bind="query-params",
@@ -248,10 +251,10 @@ def _more(found: Choices, level: Level, unused: Sequence[str]) -> None:
             _pills(name, level)
         for name, choices in (("timing", timings), ("workload", st.session_state[_OFFERED].get("workload", []))):
             if choices and name not in unused and not (name == "workload" and level.name in _BY_WORKLOAD):
-                _radio(name, choices, st.session_state.get(name) or st.query_params.get(name), level)
+                _radio(name, choices, _settle(name, choices), level)
         if level.name in _BY_WORKLOAD:
             masks = st.session_state[_OFFERED]["mask"]
-            _radio("mask", masks, st.session_state.get("mask") or st.query_params.get("mask"), level)
+            _radio("mask", masks, _settle("mask", masks), level)
         for name in lists:
             _list(name)
 
@@ -268,9 +271,11 @@ def _declaring(
 def _list(name: str) -> None:
     if not st.session_state[_OFFERED][name]:
         return
+    default = _noted(name)
     st.multiselect(
         LABELS[name],
         [str(choice) for choice in st.session_state[_OFFERED][name]],
+        default=default,
         key=name,
         bind="query-params",
         placeholder="Any" if name == "feature" else "All",
@@ -278,6 +283,14 @@ def _list(name: str) -> None:
         help=_HELP.get(name),
         on_change=_changed,
     )
+
+
+def _noted(name: str) -> list[str] | None:
+    """Note what a filter of several values is set to; return it where the widget will take its default."""
+    picked = [str(value) for value in st.session_state.get(name) or ()]
+    if picked:
+        address.note(name, picked)
+    return picked if address.takes_default(name) else None
 
 
 def _presets(offered: dict[str, presets.Settings]) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from pages.ui.shell import address
+
 
 def one_value(label: str, key: str, choices: list[str], default: str, help: str | None = None, **reaction: Any) -> str:
     """Ask for exactly one of `choices`; an unknown value in the URL becomes the default.
@@ -15,11 +17,14 @@ def one_value(label: str, key: str, choices: list[str], default: str, help: str 
     always in the URL, and a link keeps its meaning. It is set by code in every run but the first, which also puts it
     there. `reaction` holds the select box's `on_change` and its arguments.
     """
-    value = st.session_state.get(key, st.query_params.get(key))
-    if key in st.session_state or value not in choices:
+    linked = address.named(key)
+    value = linked if linked is not None else st.session_state.get(key)
+    if value not in choices or value != linked:
         value = st.session_state[key] = value if value in choices else default
+    address.note(key, value)
     other = next((place for place, choice in enumerate(choices) if choice != value), 0)
-    return st.selectbox(label, choices, index=other, key=key, bind="query-params", help=help, **reaction)
+    first = choices.index(value) if address.takes_default(key) else other
+    return st.selectbox(label, choices, index=first, key=key, bind="query-params", help=help, **reaction)
 
 
 def rows_of_one(

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import streamlit as st
 
+from pages.ui.shell import address
+
 _FRAMED = "framed"
 # Streamlit 1.67 fades a caption with all that is in it, and writes white on the accent colour: neither has 4.5:1.
 # The filters are drawn as chips, the presets smaller; on a phone the presets are one row.
@@ -37,6 +39,7 @@ def around(controls: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         st.session_state[_FRAMED] = None
+        address.write()
 
 
 def header(title: str, icon: str, question: str, address: str | None = None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from pages.ui.shell import address
 from pages.ui.shell.data import store
 
 _KEY = "body"
@@ -31,3 +32,4 @@ def again(*others: str) -> None:
 def _draw(draw: Callable[[], None]) -> None:
     store()  # alone it is drawn with what is new, too
     draw()
+    address.write()

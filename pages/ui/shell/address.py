@@ -1,0 +1,50 @@
+"""The address of a view: one entry of the browser's history a view, and what the Back button brings is drawn as it was.
+
+Streamlit writes each parameter of a bound widget into the history by itself, so that a page of six filters would take
+six clicks to leave. `note` keeps them back and `write` sends them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.state.session_state_proxy import get_session_state
+
+_NOTED = "address_noted"
+
+
+def came_back() -> bool:
+    """Return whether this run draws an address that the browser's Back or Forward button brought."""
+    context = get_script_run_ctx(suppress_warning=True)
+    return context is not None and context.is_history_navigation
+
+
+def named(key: str) -> str | None:
+    """Return what the address says of a widget where that counts: in its first run, and after Back or Forward."""
+    return st.query_params.get(key) if came_back() or key not in st.session_state else None
+
+
+def takes_default(key: str) -> bool:
+    """Return whether Streamlit will set a widget to its default: after Back or Forward to an address that lacks it.
+
+    Everywhere else the default must not be the widget's value, because the address leaves out a widget's own default.
+    """
+    return came_back() and key not in st.query_params
+
+
+def note(key: str, value: str | Sequence[str]) -> None:
+    """Remember what the address shall say of a widget, before the widget is drawn; nothing after Back or Forward."""
+    wanted = [value] if isinstance(value, str) else list(value)
+    if came_back() or st.query_params.get_all(key) == wanted:
+        return
+    with get_session_state().query_params() as params:
+        params.set_with_no_forward_msg(key, value if isinstance(value, str) else wanted)
+    st.session_state[_NOTED] = True
+
+
+def write() -> None:
+    """Write all that was noted into the browser's address, as one entry of its history."""
+    if st.session_state.pop(_NOTED, False):
+        st.query_params.update({})
