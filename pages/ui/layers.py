@@ -140,10 +140,9 @@ def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> Non
     if known.empty:
         st.caption("No share here: the source states the time of the whole layer only.")
         return
-    modes = [mode for mode in MODES if mode in set(known["mode"])]
     left, right = st.columns(2)
     with left:
-        mode = _one_of("Mode", modes, "share_mode")
+        mode = _one_of("Mode", _modes(known), "share_mode")
     with right:
         dtype = _one_of("dtype", sorted(known["dtype"].map(cells.dtype_name).unique()), "share_dtype")
     drawn = known[(known["mode"] == mode) & (known["dtype"].map(cells.dtype_name) == dtype)]
@@ -161,13 +160,17 @@ def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> Non
 
 def one_kind(table: pd.DataFrame, chosen: Filters) -> Filters:
     """Return the slice narrowed to one kind of layer and one mode, each asked for where there are several."""
-    modes = [mode for mode in MODES if mode in set(table["mode"])]
     left, right = st.columns(2)
     with left:
         workload = _one_of("Kind of layer", list(dict.fromkeys(table["workload"])), "detail_kind")
     with right:
-        mode = _one_of("Mode", modes, "detail_mode")
+        mode = _one_of("Mode", _modes(table), "detail_mode")
     return replace(chosen, workload=workload, mode=mode)
+
+
+def _modes(table: pd.DataFrame) -> list[str]:
+    """Return the modes of a table, first those that a layer has; an upload may name others."""
+    return sorted(set(table["mode"]), key=lambda mode: ([*MODES, mode].index(mode), mode))
 
 
 def _one_of(label: str, values: Sequence[str], key: str) -> str:
