@@ -41,6 +41,8 @@ from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.forward_few_keys import few_keys_kernel
 from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
 from kernels.attention.triton_fa2.forward_panels import panels_kernel
+from kernels.attention.triton_fa2.forward_window import window_kernel
+from kernels.attention.triton_fa2.launch import most_registers
 from kernels.attention.triton_fa2.pdl import PDL_CHIPS
 from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
 from kernels.constants import Constants
@@ -102,6 +104,7 @@ def _holds(tile: Tile | None) -> tuple[int, int]:
 _TRITON_FA2 = {
     "few_rows": few_rows_kernel,
     "few_keys": few_keys_kernel,
+    "window": window_kernel,
     "panels": panels_kernel,
     "few_queries": few_queries_kernel,
     "dq_panels": dq_panels_kernel,
@@ -124,6 +127,8 @@ def _triton_fa2() -> Iterator[KernelVariant]:
 def _call_triton_fa2(variant: KernelVariant) -> Call:
     kernel, tile = _TRITON_FA2[variant.kernel], variant.tile
     options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
+    if variant.kernel == "window":
+        options["maxnreg"] = most_registers(tile)
     return kernel, {name: _triton_fa2_argument(name, variant) for name in kernel.arg_names}, options
 
 
@@ -148,7 +153,7 @@ def _triton_fa2_argument(name: str, variant: KernelVariant) -> Any:
         "HEAD_DIM": variant.head_dim,
         "BLOCK_D": variant.head_dim,
         "BLOCK_M2": 16,  # the second panels: of 1 to 16 rows and keys, and of no columns
-        "BLOCK_N2": 16,
+        "BLOCK_N2": 64 if variant.kernel == "window" else 16,
         "BLOCK_D2": 0,
         "WHOLE": False,
         "MASKED": True,

@@ -33,6 +33,7 @@ class Tiling:
     causal: bool
     window: int
     heads_in_l2: int  # heads that are worked on at a time
+    always_falls: bool = False  # tiles of each group of heads come by falling length
 
     def __len__(self) -> int:
         return self.n_m * self.n_heads
@@ -53,14 +54,14 @@ class Tiling:
         return -(-self.seqlen_k // self.block_n)
 
     def tiles(self) -> Iterator[tuple[int, int]]:
-        """Yield (tile, head); causal ones by length in a group of heads, rising and falling, falling in the last."""
+        """Yield (tile, head); causal ones by length in a group of heads, rising and falling; falling in the last."""
         if not self.causal or self.window:
             yield from ((m, head) for head in range(self.n_heads) for m in range(self.n_m))
             return
         firsts = range(0, self.n_heads, self.heads_in_l2)
         for group, first in enumerate(firsts):
             heads = range(first, min(first + self.heads_in_l2, self.n_heads))
-            falls = (len(firsts) - 1 - group) % 2 == 0
+            falls = self.always_falls or (len(firsts) - 1 - group) % 2 == 0
             for m in reversed(range(self.n_m)) if falls else range(self.n_m):
                 yield from ((m, head) for head in heads)
 

@@ -150,6 +150,8 @@ TAIL_128 = replace(SHORT_128, pingpong=True, rescale_by_sum=True, exp_before_wai
 SHORT_TAIL_128 = 2000  # keys below which a tail takes steps of 64
 HELD_KEYS_128 = 8192  # from which full masks hold exponentials in front of the wait
 HELD_KEYS_WHOLE_128 = 4096  # the same without a tail, where head_dim is not padded
+SHORT_HEADS_128 = 8  # that causal masks of up to 512 tokens deal together
+MOST_FREE_256 = 4096  # queries up to which consumers under a causal mask take no turns, as each skips what it hides
 WINDOW_64 = ForwardTiles(128, consumers=2, q_slots=2, kv_slots=3, registers=240, pingpong=True, exp_before_wait=True)
 BACKWARD = {
     64: BackwardTiles(block_m=128, block_n=128, fragments=2),
@@ -354,6 +356,8 @@ def forward_tiles(
         tiles = replace(SHORT_128, rescale_by_sum=True)
     elif size in (128, WIDE_KEYS) and not window:
         tiles = replace(tiles, rescale_by_sum=True)
+    elif head_dim == 256 and causal and not window and seqlen_q <= MOST_FREE_256:
+        tiles = replace(tiles, pingpong=False)
     whole_rows = head_dim == size or size == WIDE_KEYS  # whose values have one head_dim
     return replace(tiles, store_from_registers=tiles.store_from_registers and whole_rows)
 
@@ -469,6 +473,15 @@ def heads_in_l2(
     fit = max(1, min(rounds * programs // n_m, L2_BYTES * group_size // (4 * seqlen_k * head_dim)))
     groups = -(-n_heads // fit)
     return -(-n_heads // groups)
+
+
+def heads_dealt_together(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool) -> int:
+    """Return of how many heads each tiles are dealt by falling length, where that was timed to be faster; else 0.
+
+    Tiles that take all of a head's keys from memory then run beside those that find them in the L2 (NOTES.md, step 32).
+    """
+    is_short = size == 128 and causal and not window and max(seqlen_q, seqlen_k) <= 512
+    return SHORT_HEADS_128 if is_short else 0
 
 
 def splits_keys(head_dim: int, n_tiles: int, programs: int, n_blocks: int) -> bool:

@@ -10,7 +10,12 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.forward import inputs_of
-from kernels.attention.triton_fa2.panels import load_panels, scores_of_panels, store_outputs_of_panels
+from kernels.attention.triton_fa2.panels import (
+    load_panels,
+    outputs_of_held_keys,
+    scores_of_panels,
+    store_outputs_of_panels,
+)
 from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
 
 
@@ -55,27 +60,13 @@ def few_keys_kernel(
             q, k, positions, 0, seqlen_k, left, right, scale,
             BLOCK_N, BLOCK_D2, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, MASKED,
         )  # fmt: skip
-        row_max = tl.max(scores, 1)
         scores2 = scores
         if BLOCK_N2 > 0:
             scores2 = scores_of_panels(
                 q, k2, positions, BLOCK_N, seqlen_k, left, right, scale,
                 BLOCK_N2, BLOCK_D2, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, True,
             )  # fmt: skip
-            row_max = tl.maximum(row_max, tl.max(scores2, 1))
-        top = tl.where(row_max == float("-inf"), 0.0, row_max) if MASKED else row_max
-        p = tl.exp2(tl.fma(scores, factor, -(top * factor)[:, None]))
-        row_sum = tl.sum(p, 1)
-        acc = tl.dot(p.to(v[0].dtype), v[0])
-        acc2 = acc
-        if BLOCK_D2 > 0:
-            acc2 = tl.dot(p.to(v[0].dtype), v[1])
-        if BLOCK_N2 > 0:
-            p2 = tl.exp2(tl.fma(scores2, factor, -(top * factor)[:, None]))
-            row_sum += tl.sum(p2, 1)
-            acc = tl.dot(p2.to(v[0].dtype), v2[0], acc)
-            if BLOCK_D2 > 0:
-                acc2 = tl.dot(p2.to(v[0].dtype), v2[1], acc2)
+        acc, acc2, row_sum, row_max = outputs_of_held_keys(scores, scores2, v, v2, factor, BLOCK_N2, BLOCK_D2, MASKED)
         store_outputs_of_panels(
             out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start, rows, seqlen_q, acc, acc2, row_sum,
             row_max, factor, BLOCK_M, HEAD_DIM, BLOCK_D, BLOCK_D2, STORE_LSE, v_ptr.dtype.element_ty,

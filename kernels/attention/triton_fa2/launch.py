@@ -24,6 +24,7 @@ from kernels.parallel_compile import WarmUp, compiled, launcher, places_in_room
 from kernels.registry import UnsupportedCase
 
 LaunchSequence = Callable[..., None]  # called with the tensors that were given for `in_a_row`
+_REGISTERS = 65536  # of a multiprocessor
 _STRIDES = ("_b", "_h", "_m", "_n")  # ends of the names of arguments that are strides
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
 
@@ -117,7 +118,13 @@ def _warmed_up(kernel: Any, args: list[Any], constants: dict[str, Any], tile: Ti
         num_stages=tile.num_stages,
         enable_fp_fusion=True,
         launch_pdl=constants.get("PDL", False),
+        **({"maxnreg": constants["MAX_REGISTERS"]} if "MAX_REGISTERS" in constants else {}),
     )
+
+
+def most_registers(tile: Tile) -> int:
+    """Return the registers of a thread with which a multiprocessor holds the tile's `programs` at once."""
+    return min(255, _REGISTERS // (tile.programs * tile.num_warps * 32) // 8 * 8)
 
 
 def _as_declared(kernel: Any, args: list[Any]) -> list[Any]:

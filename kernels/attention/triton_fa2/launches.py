@@ -19,6 +19,7 @@ from kernels.attention.triton_fa2.forward import forward_kernel
 from kernels.attention.triton_fa2.forward_few_keys import few_keys_kernel
 from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
 from kernels.attention.triton_fa2.forward_panels import panels_kernel
+from kernels.attention.triton_fa2.forward_window import window_kernel
 from kernels.attention.triton_fa2.launch import (
     INTERPRETED,
     LaunchSequence,
@@ -27,6 +28,7 @@ from kernels.attention.triton_fa2.launch import (
     WarmUps,
     in_a_row,
     make_launch,
+    most_registers,
 )
 from kernels.attention.triton_fa2.panels import key_panels, padded_size
 from kernels.attention.triton_fa2.preprocess import preprocess_kernel
@@ -43,10 +45,12 @@ _FORWARDS = {
     "few_keys": few_keys_kernel,
     "few_rows": few_rows_kernel,
     "panels": panels_kernel,
+    "window": window_kernel,
     "forward": forward_kernel,
 }
 _PREPROCESS_TILE = Tile(16, 0, 4, 1)
 _COMBINED = 1024  # elements of a result that one program of a second pass makes
+MOST_AT_ONCE = 192  # keys of a window, of which the programs of its tile fit a multiprocessor
 _AT_ONCE = 8  # slots of a gradient that it asks for at once
 
 
@@ -310,6 +314,21 @@ def _few_keys(problem: Problem, strides: tuple[int, ...]) -> Made:
     return scalars, {**problem.panel_constants, **keys}, lambda tile: programs
 
 
+def _window(problem: Problem, strides: tuple[int, ...]) -> Made:
+    """Return the scalars, constants and number of programs of window_kernel."""
+    heads_each = problem.heads_each(problem.tiles("window")[0])
+    block_n, block_n2 = key_panels(problem.keys_in_window)
+    scalars = (
+        *(*strides, problem.num_heads, problem.group, problem.seqlen_q, problem.seqlen_k),
+        *(problem.left, problem.right, heads_each, problem.scale * LOG2_E),
+    )
+    parts = problem.heads("window") // heads_each
+    constants = {**problem.panel_constants, "BLOCK_N": block_n, "BLOCK_N2": block_n2}
+    if block_n + block_n2 <= MOST_AT_ONCE:
+        constants["MAX_REGISTERS"] = most_registers(problem.tiles("window")[0])
+    return scalars, constants, lambda tile: parts * -(-problem.seqlen_q // tile.block_m)
+
+
 def _panels(problem: Problem, strides: tuple[int, ...]) -> Made:
     """Return the scalars, constants and number of programs of panels_kernel."""
     heads = problem.heads("panels")
@@ -361,6 +380,7 @@ def _tail(length: int, block: int) -> int:
 
 _OF_PANELS = {
     "few_keys": _few_keys,
+    "window": _window,
     "panels": _panels,
     "few_queries": _few_queries,
     "dq_panels": _dq_panels,

@@ -8,8 +8,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import store_outputs, visible
-from kernels.attention.triton_fa2.tile_ops import load_rows, store_rows, sum_of_rounded
+from kernels.attention.triton_fa2.forward import visible
+from kernels.attention.triton_fa2.tile_ops import (
+    load_rows,
+    scaled_maximum,
+    store_logsumexp,
+    store_rows,
+    sum_of_rounded,
+)
 
 SMALLEST = 16  # rows or columns of a matrix product
 LARGEST = 128  # keys of a panel
@@ -93,20 +99,49 @@ def scores_of_panels(
 
 
 @triton.jit
+def outputs_of_held_keys(
+    scores, scores2, v, v2, factor, BLOCK_N2: tl.constexpr, BLOCK_D2: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
+    """Return a tile's P V as panels of columns, and its rows' sums of P and maxima; no other keys are seen.
+
+    `scores` are those of the first panel of keys, `scores2`, if BLOCK_N2, of the second.
+    """
+    row_max = tl.max(scores, 1)
+    if BLOCK_N2 > 0:
+        row_max = tl.maximum(row_max, tl.max(scores2, 1))
+    top = tl.where(row_max == float("-inf"), 0.0, row_max) if MASKED else row_max
+    p = tl.exp2(tl.fma(scores, factor, -(top * factor)[:, None]))
+    row_sum = tl.sum(p, 1)
+    acc = tl.dot(p.to(v[0].dtype), v[0])
+    acc2 = acc
+    if BLOCK_D2 > 0:
+        acc2 = tl.dot(p.to(v[0].dtype), v[1])
+    if BLOCK_N2 > 0:
+        p2 = tl.exp2(tl.fma(scores2, factor, -(top * factor)[:, None]))
+        row_sum += tl.sum(p2, 1)
+        acc = tl.dot(p2.to(v[0].dtype), v2[0], acc)
+        if BLOCK_D2 > 0:
+            acc2 = tl.dot(p2.to(v[0].dtype), v2[1], acc2)
+    return acc, acc2, row_sum, row_max
+
+
+@triton.jit
 def store_outputs_of_panels(
     out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, acc2, row_sum, row_max,
     factor,
     BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
     STORE_LSE: tl.constexpr, P_DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """Write output and logsumexp of BLOCK_M query rows, see forward.store_outputs."""
-    FIRST: tl.constexpr = BLOCK_D if BLOCK_D2 > 0 else HEAD_DIM
-    if BLOCK_D2 > 0:
-        some = row_sum != 0.0
-        total = sum_of_rounded(tl.where(some, row_sum, 1.0), tl.where(some, row_max, 0.0), factor, P_DTYPE)
-        out_base = out_ptr + batch * out_b + head_q * out_h + BLOCK_D
-        store_rows(out_base, start_m, out_m, seqlen_q, acc2 / total[:, None], BLOCK_M, HEAD_DIM - BLOCK_D, BLOCK_D2)
-    store_outputs(
-        out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max,
-        factor, BLOCK_M, FIRST, BLOCK_D, STORE_LSE, P_DTYPE,
+    """Write output and logsumexp of BLOCK_M query rows, see forward.store_outputs; here by one division a row."""
+    some = row_sum != 0.0
+    row_sum = tl.where(some, row_sum, 1.0)
+    row_max = tl.where(some, row_max, 0.0)
+    inverse = 1.0 / sum_of_rounded(row_sum, row_max, factor, P_DTYPE)
+    out_base = out_ptr + batch * out_b + head_q * out_h
+    store_panels(
+        out_base, start_m, out_m, seqlen_q, acc * inverse[:, None], acc2 * inverse[:, None],
+        BLOCK_M, HEAD_DIM, BLOCK_D, BLOCK_D2,
     )  # fmt: skip
+    if STORE_LSE:
+        lse_ptrs = lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows
+        store_logsumexp(lse_ptrs, scaled_maximum(row_max, factor), row_sum, some, rows < seqlen_q)

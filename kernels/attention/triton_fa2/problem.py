@@ -22,6 +22,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
 FEW_KEYS = 144  # which one program holds, with their values, in shared memory
 FEW_KEYS_NARROW = 256  # the same, where a row has up to 32 columns and there are less than MANY_ROWS
+WINDOW_ROWS, WINDOW_KEYS = 64, 256  # the same: rows of a tile, and the keys that they see in a window
 FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # a 16-bit forward's split is so much longer than what each place has to walk on average
@@ -134,7 +135,18 @@ class Problem:
             return "panels" if has_panels and tiles >= self.multiprocessors else "few_rows"
         if self.seqlen_k <= few_keys and self.tiles("few_keys"):
             return "few_keys"
+        if self._has_short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1:
+            return "window"
         return "panels" if has_panels else "forward"
+
+    @property
+    def _has_short_window(self) -> bool:
+        return self.window_size > 0 and self.keys_in_window <= WINDOW_KEYS
+
+    @cached_property
+    def keys_in_window(self) -> int:
+        """The keys that a tile of WINDOW_ROWS rows sees at most."""
+        return WINDOW_ROWS + self.left + self.right
 
     @cached_property
     def has_few_queries(self) -> bool:
@@ -197,7 +209,7 @@ class Problem:
 
     def rows(self, table: str) -> int:
         """Return the rows, or keys, of a head that a table's kernel shares out in tiles."""
-        of_q = ("forward", "few_rows", "few_keys", "few_queries", "panels", "dq", "dq_panels")
+        of_q = ("forward", "few_rows", "few_keys", "window", "few_queries", "panels", "dq", "dq_panels")
         of_k = dict.fromkeys(("dkdv", "dkdv_panels"), self.seqlen_k)
         return {**dict.fromkeys(of_q, self.seqlen_q), **of_k}.get(table, self._longest)
 
@@ -218,6 +230,15 @@ class Problem:
         at_once = max(1, programs * self.multiprocessors // heads)
         least = 2 if heads * tiles >= 4 * self.multiprocessors else 1
         return tile.block_m * max(least, -(-tiles // at_once))
+
+    def heads_each(self, tile: tuning.Tile) -> int:
+        """Return the query heads of a program that holds a window of keys: all that share them.
+
+        Or as many as leave nearly every multiprocessor a program. `tile` is the first of "window".
+        """
+        tiles = self.heads("window") * -(-self.seqlen_q // tile.block_m)
+        most = min(self.group, max(1, round(tiles / self.multiprocessors)))
+        return next(each for each in range(most, 0, -1) if self.group % each == 0)
 
     def window(self, block: int) -> int:
         """Return the most keys that a block of rows sees, or rows that see a block of keys."""

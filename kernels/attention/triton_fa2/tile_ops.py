@@ -161,6 +161,14 @@ def pinned(x, COPIED: tl.constexpr):
 
 
 @triton.jit
+def computed_anew(x):
+    """Return int32 x; what follows from it is computed in every turn of a loop, not kept in registers beside it."""
+    if not INTERPRETED:
+        x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
+    return x
+
+
+@triton.jit
 def _rounded(x):
     """Round to the nearest bfloat16, in the interpreter kept as a float32 (triton issue 11584)."""
     if INTERPRETED:

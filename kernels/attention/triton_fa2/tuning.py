@@ -1,7 +1,8 @@
 """Which tile each kernel uses, as data: by chip, precision, head_dim and how much work there is to share out.
 
 The tables are named after the kernels: "forward" and "few_rows" (forward_few_rows.py, whose block_n is a warp's keys;
-it is used where it has a tile), "dq" and "dkdv", "dq_dkdv" (both in one launch), "one_pass" (backward_one_pass.py).
+it is used where it has a tile), "window" (forward_window.py, whose `programs` a multiprocessor holds), "dq" and "dkdv",
+"dq_dkdv" (both in one launch), "one_pass" (backward_one_pass.py).
 Precisions: "half" for 16 bits; "ieee", "bf16x6" and "tf32" for float32 (tile_ops.py).
 
 A row of a table is a ladder of (rows, Tile). `rows` is the least number of query rows (for dkdv: key rows), counted

@@ -22,6 +22,7 @@ SM_86: dict[str, Table] = {
     },
     "few_rows": NOWHERE,
     "few_keys": NOWHERE,
+    "window": NOWHERE,
     "panels": NOWHERE,
     "few_queries": NOWHERE,
     "dq_panels": NOWHERE,

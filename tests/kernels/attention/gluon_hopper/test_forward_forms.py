@@ -49,6 +49,12 @@ def test_only_a_short_walk_with_a_tail_of_keys_takes_steps_of_64() -> None:
     assert form(128, 4096, 128, 16)[0].block_n == 128
 
 
+def test_consumers_at_head_dim_256_take_no_turns_under_a_short_causal_mask() -> None:
+    free = [tuning.forward_tiles(256, 256, n, causal, False) for n, causal in ((512, True), (512, False), (8192, True))]
+    assert [tiles.pingpong for tiles in free] == [False, True, True]
+    assert tuning.forward_tiles(256, 200, 512, True, False).pingpong, "padded rows were not timed"
+
+
 def test_keys_at_head_dim_256_are_split_only_between_programs_that_have_tiles() -> None:
     assert form(256, 4096, 4096, 16)[1]
     assert not form(256, 4096, 4096, 4)[1]

@@ -44,6 +44,14 @@ def test_every_tile_is_taken_once(tiling: Tiling, programs: int) -> None:
     assert set(tiles) == wanted
 
 
+def test_short_causal_heads_are_dealt_eight_at_a_time_the_longest_tiles_first() -> None:
+    assert tuning.heads_dealt_together(128, 512, 512, True, False) == 8
+    others = ((64, 512, 512, True, False), (128, 512, 513, True, False), (128, 512, 512, False, False))
+    assert not any(tuning.heads_dealt_together(*other) for other in others)
+    tiling = Tiling(1, 3, 200, 200, 128, 64, causal=True, window=0, heads_in_l2=2, always_falls=True)
+    assert list(tiling.tiles()) == [(1, 0), (1, 1), (0, 0), (0, 1), (1, 2), (0, 2)]
+
+
 @pytest.mark.parametrize("tiling", TILINGS)
 def test_a_program_finds_an_entry_behind_its_last_tile(tiling: Tiling) -> None:
     entries = tile_schedule(tiling, 13, False, CPU).entries

@@ -74,7 +74,7 @@ MASKS = ((False, 0), (True, 0), (True, 70))  # causal, window_size
 CASES = [  # shape, head_dim, causal, window_size, the queries that tiles are chosen for if not the shape's
     *((shape, size, *mask, 0) for shape in ("odd", "aligned", "longer") for size in (64, 128, 256) for mask in MASKS),
     *(("odd", 64, causal, 0, long) for causal in (False, True) for long in (8192, 65536)),
-    ("odd", 128, True, 0, 65536),
+    *(("odd", size, True, 0, 65536) for size in (128, 256)),
     ("odd", 104, True, 0, 0),
     *(("longer", tuning.WIDE_KEYS, *mask, 0) for mask in MASKS),
     ("many keys", 256, False, 0, 0),  # which programs share

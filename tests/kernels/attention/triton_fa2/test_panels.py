@@ -48,12 +48,32 @@ def test_a_forward_on_sm_90_is_of_the_table_that_was_fastest(shape, head_dim, ca
     assert found.forward_table == table
 
 
+@pytest.mark.parametrize(
+    ("window_size", "head_dim", "causal", "table"),
+    [
+        (128, 64, True, "window"),
+        (193, 64, True, "window"),
+        (194, 64, True, "forward"),  # 257 keys for 64 rows
+        (97, 64, False, "window"),
+        (98, 64, False, "forward"),
+        (128, 128, True, "forward"),
+    ],
+)
+def test_a_short_window_is_held_whole(window_size, head_dim, causal, table):
+    sizes = (1, 64, 8, 8192, 8192, head_dim)
+    chip = ("ieee", "sm_90", 132, 50 << 20)
+    found = plan.Problem(torch.device("cuda"), torch.bfloat16, *sizes, causal, window_size, 0.1, *chip)
+    assert found.forward_table == table
+
+
 # the kernel; batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
 CASES = {
     "few keys": ("few_keys", (1, 2, 1, 40, 40, 40), False, 0),
     "few keys, causal, rows that see no key": ("few_keys", (1, 1, 1, 50, 40, 16), True, 0),
     "few keys in two panels of 128": ("few_keys", (1, 1, 1, 20, 200, 16), False, 0),
     "few keys, window": ("few_keys", (1, 1, 1, 40, 40, 16), True, 9),
+    "window, heads that share keys": ("window", (1, 8, 2, 70, 75, 16), True, 40),
+    "window on both sides, two panels of columns": ("window", (1, 2, 1, 40, 30, 40), False, 9),
     "a tail of keys, two panels": ("panels", (1, 2, 1, 20, 40, 40), False, 0),
     "few rows, two panels": ("few_rows", (1, 2, 1, 5, 150, 40), False, 0),
     "few rows, two panels, rows that see no key": ("few_rows", (1, 1, 1, 20, 12, 40), True, 0),
@@ -78,7 +98,8 @@ def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, 
     (used,) = plan._PLANS.values()
     assert used.problem.has_few_queries == (kernel == "few_queries")
     assert used.problem.has_backward_of_panels == (kernel == "dq_panels")
-    assert used.problem.forward_table == (kernel if kernel in ("few_keys", "few_rows", "panels") else "forward")
+    is_forward = kernel in ("few_keys", "few_rows", "panels", "window")
+    assert used.problem.forward_table == (kernel if is_forward else "forward")
 
 
 @pytest.mark.parametrize(("heads", "seqlen_q", "tiles_each"), [(2, 600, 3), (8, 120, 2), (4, 120, 1)])
@@ -88,6 +109,19 @@ def test_programs_of_few_keys_share_out_whole_tiles(heads, seqlen_q, tiles_each,
     found = plan.Problem.of(q, k, False, 0, None, "ieee")
     assert found.multiprocessors == 4
     assert found.rows_each(tile) == 64 * tiles_each
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "seqlen", "heads_each"),
+    [(4, 1, 60, 1), (6, 1, 100, 3), (16, 2, 60, 4), (16, 2, 600, 8)],
+)  # fmt: skip
+def test_programs_of_a_window_take_as_many_heads_as_leave_each_multiprocessor_one(
+    num_heads, num_kv_heads, seqlen, heads_each
+):
+    q, k = (torch.empty(1, heads, seqlen, 64, dtype=torch.float16) for heads in (num_heads, num_kv_heads))
+    found = plan.Problem.of(q, k, True, 128, None, "ieee")
+    assert found.multiprocessors == 4
+    assert found.heads_each(tuning.Tile(64, 128, 4, 2, 3)) == heads_each
 
 
 @pytest.mark.gpu
@@ -101,3 +135,17 @@ def test_programs_of_few_keys_share_out_whole_tiles(heads, seqlen_q, tiles_each,
 )  # fmt: skip
 def test_few_keys_and_few_queries_are_right_on_the_gpu(problem, shape, causal, dtype):
     problem(shape, dtype, causal=causal).check(triton_fa2.attention)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    ("shape", "causal", "window_size"),
+    [
+        ((1, 64, 8, 1000, 1300, 64), True, 128),
+        ((2, 24, 12, 1100, 1000, 40), False, 40),
+        ((4, 16, 4, 700, 700, 64), True, 190),
+    ],
+)
+def test_short_windows_are_right_on_the_gpu(problem, shape, causal, window_size):
+    problem(shape, torch.bfloat16, causal=causal, window_size=window_size).check(triton_fa2.attention)
