@@ -94,8 +94,9 @@ class GluonHopperPlan:
         self.pieces = tuning.PIECES.get(self.size, 1)
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
         self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
-        self._as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
-        self.new_gradients = GradientRoom(q, k, v, self.new)
+        as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
+        self._new = torch.empty_like if as_like else empty_addressable  # of the same shape and order of dimensions
+        self.new_gradients = GradientRoom(q, k, v, self._new)
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         self.group_splits = 1
@@ -162,13 +163,9 @@ class GluonHopperPlan:
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         return tuning.has_dq_warpgroup(self.size, *shape, self.causal, self.window_size > 0, programs)
 
-    def new(self, like: torch.Tensor) -> torch.Tensor:
-        """Return room for a result with the shape and order of dimensions of `like`."""
-        return torch.empty_like(like) if self._as_like else empty_addressable(like)
-
     def new_out(self, q: torch.Tensor) -> torch.Tensor:
         """Return room for an output of these queries, with their order of dimensions."""
-        return self.new(q) if self.head_dim == self.head_dim_v else empty_addressable(q[..., : self.head_dim_v])
+        return self._new(q) if self.head_dim == self.head_dim_v else empty_addressable(q[..., : self.head_dim_v])
 
 
 def _l2_bytes(device: torch.device) -> int:

@@ -26,6 +26,12 @@ WINDOW_ROWS, WINDOW_KEYS = 64, 256  # the same: rows of a tile, and the keys tha
 FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # a 16-bit forward's split is so much longer than what each place has to walk on average
+# By table and padded head_dim: 16-bit walks of so many keys, or rows, are whole. Measured on an H200 at head_dim 64,
+# eight heads of 256 and 512 (kernels/NOTES.md); a step takes twice as long at 128, so half of the keys there.
+WHOLE = {
+    "forward": {16: 512, 32: 512, 64: 512, 128: 256},
+    "dq_dkdv": {16: 256, 32: 256, 64: 256},
+}
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
 
 
@@ -285,6 +291,8 @@ class Problem:
         and run longest first, one is a place's share of all there is to walk, and a little more. In "dq_dkdv" they are
         alike, and no more than there are places.
         """
+        if self.precision == "half" and walk <= WHOLE.get(table, {}).get(self.block_d, 0):
+            return None
         tile = self.tiles(table)[0]
         window = self.window(tile.block_m + tile.block_n)
         tiles = self.heads(table) * -(-self.rows(table) // (tile.block_n if table == "one_pass" else tile.block_m))

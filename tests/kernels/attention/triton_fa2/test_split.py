@@ -53,6 +53,7 @@ def test_a_cut_walk_is_given_delta_or_computes_it(problem, most_rows, monkeypatc
     rows = {"forward": [tile], "dq_dkdv": [tile]}
     monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
     monkeypatch.setattr(tuning, "OWN_DELTA", {32: most_rows})
+    monkeypatch.setattr(shapes, "WHOLE", {})
     monkeypatch.setattr(split, "STEP", 32)
     monkeypatch.setattr(plan, "_PLANS", PlanCache())
     problem((1, 1, 1, 63, 63, 32), torch.float16, causal=True).check(triton_fa2.attention)
@@ -61,12 +62,24 @@ def test_a_cut_walk_is_given_delta_or_computes_it(problem, most_rows, monkeypatc
     assert used.problem.has_own_delta == (most_rows > 0)
 
 
-@pytest.mark.parametrize(("heads", "seqlen", "is_cut"), [(1, 16384, True), (16, 1024, False), (8, 1024, True)])
-def test_short_walks_of_many_heads_are_left_whole(heads, seqlen, is_cut, monkeypatch):
+@pytest.mark.parametrize(
+    ("heads", "seqlen", "is_cut"),
+    [(1, 16384, True), (16, 1024, False), (8, 1024, True), (8, 513, True), (8, 512, False)],
+)
+def test_short_walks_and_those_of_many_heads_are_left_whole(heads, seqlen, is_cut, monkeypatch):
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q = torch.empty(1, heads, seqlen, 64, dtype=torch.float16)
     assert (shapes.Problem.of(q, q, True, 0, None, "ieee").forward_split is not None) == is_cut
+
+
+@pytest.mark.parametrize(("seqlen", "is_cut"), [(256, False), (257, True)])
+def test_a_short_backward_is_one_launch(seqlen, is_cut, monkeypatch):
+    monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
+    monkeypatch.setattr(shapes, "INTERPRETED", True)
+    q = torch.empty(1, 8, seqlen, 64, dtype=torch.float16)
+    found = shapes.Problem.of(q, q, True, 0, None, "ieee")
+    assert ((found.dq_dkdv_split is not None), found.has_own_delta) == (is_cut, True)
 
 
 def test_a_walk_is_cut_into_as_many_pieces_as_are_wanted_at_most():
