@@ -160,6 +160,8 @@ def describe_mask(
     file = type(options.get("config")).__module__.replace(".configuration_", ".modeling_")
     _refuse_model(file)
     kind, documents = _kind(mask_function)
+    if kind == "window":  # of which most modules tell `attend`, and some only their mask
+        kind = None if _mentions(file, "sliding_window=") is False else "causal"
     unread = _unreadable(attention_mask, q_offset)
     skip = {"causal": "allow_is_causal_skip", "full": "allow_is_bidirectional_skip"}.get(kind or "")
     asks = not options.get(skip, True) and (documents is None or _mentions(file, "allow_is_causal_skip"))
@@ -194,7 +196,7 @@ def _unreadable(*tensors: Any) -> bool:
 
 
 def _kind(mask_function: Callable[..., Any] | None) -> tuple[str | None, torch.Tensor | None]:
-    """Return causal (in a window or not), full, or None for another mask; and the documents of packed sequences."""
+    """Return causal, window (causal in one), full, or None for another mask; and the documents of packed sequences."""
     if mask_function is None:
         return "causal", None
     if torch.compiler.is_compiling() and _code(mask_function) is _known_codes()["both"]:
@@ -207,7 +209,7 @@ def _kind(mask_function: Callable[..., Any] | None) -> tuple[str | None, torch.T
         return "full", None
     if len(documents) > 1 or codes["causal"] not in found or not found <= {codes["causal"], codes["window"]}:
         return None, None
-    return "causal", documents[0] if documents else None
+    return "window" if codes["window"] in found else "causal", documents[0] if documents else None
 
 
 def _leaves(mask_function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
@@ -280,8 +282,9 @@ def _eager_alone(file: str) -> bool:
 
 @torch.compiler.assume_constant_result
 @cache
-def _mentions(file: str, word: str) -> bool:
-    """Return whether the source of a Python module that defines models has a word; transformers itself looks so.
+def _mentions(file: str, word: str) -> bool | None:
+    """Return whether the source of a Python module that defines models has a word, as transformers itself looks; None
+    if there is no source.
 
     Models that read their masks are told by it. They say that a mask may not be left out, which is not seen where
     sequences are packed, as transformers then says it of any model; or they do not say it (Doge in transformers 5.17).
@@ -289,7 +292,7 @@ def _mentions(file: str, word: str) -> bool:
     try:
         return word in inspect.getsource(sys.modules[file])
     except (KeyError, OSError, TypeError):  # not imported, or its source is not there
-        return False
+        return None
 
 
 def _packed(

@@ -11,7 +11,15 @@ import triton
 import triton.language as tl
 
 from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
-from kernels.attention.triton_fa2.tile_ops import BF16_PARTS, LONGEST_CHAIN, load_rows, padded, split_bf16, store_rows
+from kernels.attention.triton_fa2.tile_ops import (
+    BF16_PARTS,
+    LONGEST_CHAIN,
+    load_rows,
+    padded,
+    pinned,
+    split_bf16,
+    store_rows,
+)
 
 
 @triton.jit
@@ -44,7 +52,7 @@ def _rowsum_of_products(
     for begin in tl.static_range(0, BLOCK_D, CHAIN):
         x = load_rows(x_base + begin, start, x_stride, limit, ROWS, HEAD_DIM - begin, CHAIN, True)
         y = load_rows(y_base + begin, start, y_stride, limit, ROWS, HEAD_DIM - begin, CHAIN, True)
-        products += tl.dot(x, tl.trans(y), input_precision="ieee")
+        products += pinned(tl.dot(x, tl.trans(y), input_precision="ieee"), True)  # a sum of its own, as there
     rows = tl.arange(0, ROWS)
     return tl.sum(tl.where(rows[:, None] == rows[None, :], products, 0.0), 1)
 

@@ -17,7 +17,8 @@ def test_families_are_right_keep_their_own_attention_or_are_wrong(monkeypatch: p
     def said(family: str) -> list[str]:
         return [state for state, _ in tool.try_family(getattr(transformers, family), 60).values()]
 
-    for family in ("LlamaConfig", "DogeConfig", "DeepseekV32Config"):  # the latter two read their masks
+    # masks are read by the second and third, and windows are in the fourth's masks alone
+    for family in ("LlamaConfig", "DogeConfig", "DeepseekV32Config", "PhimoeConfig"):
         assert said(family) == [tool.RIGHT] * 2
     assert said("BloomConfig") == [tool.OWN] * 2
     assert said("PreTrainedConfig") == [tool.LEFT_OUT]

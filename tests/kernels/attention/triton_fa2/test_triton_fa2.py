@@ -170,7 +170,7 @@ def chained_dot(builder, a, b, d, *_):
 
 
 @pytest.mark.parametrize(
-    ("kernels", "head_dim"), [(("one_pass",), 64), (("dq_dkdv",), 64), (("dq", "dkdv"), 64), (("dq", "dkdv"), 160)]
+    ("kernels", "head_dim"), [(("one_pass",), 64), (("dq_dkdv",), 160), (("dq", "dkdv"), 64), (("dq", "dkdv"), 160)]
 )
 def test_float32_rows_of_one_winner_give_no_gradient_to_scores(problem, kernels, head_dim, monkeypatch):
     if not CUDA:
