@@ -182,12 +182,13 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     bounds = call.bounds
     if not call.packed or call.features.asked or torch.are_deterministic_algorithms_enabled():
         return None
-    names = routes.packed_names(q, k, v, len(bounds.starts_q), call.window_size, call.scale)
+    masks = (call.causal, call.window_size, call.scale)
+    names = routes.packed_names(q, k, v, len(bounds.starts_q), masks)
     if names["forward"] != "gluon_hopper":
         return None
     from kernels.attention.gluon_hopper.packed import PackedCall
 
-    packed = PackedCall(bounds, call.causal, call.window_size, call.scale)
+    packed = PackedCall(bounds, *masks)
     return packed if names["backward"] == "gluon_hopper" else _ForwardOnHopper(packed, call)
 
 

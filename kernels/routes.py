@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernels.attention.gluon_hopper.tuning import takes_head_dims, takes_packed
+from kernels.attention.gluon_hopper.tuning import takes_head_dims
 from kernels.plans import AttentionPlan, PlanCache, Tensors, check_inputs, plan_key
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -64,26 +64,28 @@ class From:
 class PackedFrom:
     """From how many rows (num_heads x total_q), and queries of a sequence on average, gluon_hopper is the faster one.
 
-    `window`: the shortest sliding window.
+    `causal` and `full` masks without a window, each a number of rows and of queries.
     """
 
-    rows: int
-    queries: int
-    window: int = NEVER
+    causal: tuple[int, int]
+    full: tuple[int, int]
 
-    def reached_by(self, heads: int, total_q: int, sequences: int, window_size: int) -> bool:
-        """Return whether so many heads, queries and sequences, and such a window (0: none), are enough."""
-        if sequences == 0 or 0 < window_size < self.window:
-            return False
-        return heads * total_q >= self.rows and total_q >= self.queries * sequences
+    def reached_by(self, heads: int, total_q: int, sequences: int, causal: bool) -> bool:
+        """Return whether so many heads, queries and sequences are enough."""
+        rows, queries = self.causal if causal else self.full
+        return heads * total_q >= rows and total_q >= queries * sequences > 0
 
 
-# (direction, head_dim from and up to) of packed sequences, measured on an H200 (kernels/NOTES.md)
+# (direction, head_dim from and up to) of packed sequences: forward and backward together as timed on an H200 at
+# head_dim 64 and 128; the others from what else was timed of their kernels (kernels/NOTES.md, rows and lengths)
 PACKED = {
-    ("forward", 64, 64): PackedFrom(rows=131072, queries=256),
-    ("backward", 64, 64): PackedFrom(rows=131072, queries=256),
-    ("forward", 128, 128): PackedFrom(rows=131072, queries=256),
-    ("backward", 128, 128): PackedFrom(rows=131072, queries=256),
+    ("forward", 64, 64): PackedFrom(causal=(32768, 128), full=(131072, 256)),
+    ("forward", 72, 120): PackedFrom(causal=(131072, 256), full=(131072, 256)),
+    ("forward", 128, 128): PackedFrom(causal=(16384, 64), full=(131072, 256)),
+    ("forward", 256, 256): PackedFrom(causal=(65536, 512), full=(65536, 512)),
+    ("backward", 64, 64): PackedFrom(causal=(32768, 128), full=(131072, 256)),
+    ("backward", 72, 120): PackedFrom(causal=(131072, 256), full=(131072, 256)),
+    ("backward", 128, 128): PackedFrom(causal=(16384, 64), full=(131072, 256)),
 }
 
 WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
@@ -164,10 +166,13 @@ def takes_wide_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_s
 
 
 def packed_names(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, window_size: int, softmax_scale: float
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, masks: tuple[bool, int, float]
 ) -> dict[str, str]:
-    """Return the implementation of each direction of packed sequences; q: (1, num_heads, total_q, head_dim)."""
-    return {way: _packed_name(way, q, k, v, sequences, window_size, softmax_scale) for way in ("forward", "backward")}
+    """Return the implementation of each direction of packed sequences; q: (1, num_heads, total_q, head_dim).
+
+    `masks`: causal, window_size and softmax_scale.
+    """
+    return {way: _packed_name(way, q, k, v, sequences, *masks) for way in ("forward", "backward")}
 
 
 def _packed_name(
@@ -176,13 +181,14 @@ def _packed_name(
     k: torch.Tensor,
     v: torch.Tensor,
     sequences: int,
+    causal: bool,
     window_size: int,
     softmax_scale: float,
 ) -> str:
     _, heads, total_q, head_dim = q.shape
     least = next((x for (way, low, high), x in PACKED.items() if way == direction and low <= head_dim <= high), None)
-    takes = takes_packed(head_dim, v.shape[3]) and k.shape[2] > 0 and q.dtype == torch.bfloat16
-    if least is None or not takes or not least.reached_by(heads, total_q, sequences, window_size):
+    takes = head_dim == v.shape[3] and head_dim % 8 == 0 and k.shape[2] > 0 and not window_size
+    if least is None or not takes or not least.reached_by(heads, total_q, sequences, causal):
         return "triton_fa2"
     return name(direction, q, k, softmax_scale)
 

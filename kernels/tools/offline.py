@@ -229,7 +229,7 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
         seqlen, seqlen_k, n_heads = _HOPPER_LENGTHS.get(variant.kernel, (1024, 1024, 1056))
     tiles = hopper_tuning.forward_tiles(head_dim, unpadded, seqlen, causal, window)
     if packed:
-        tiles = hopper_tuning.packed_forward_tiles(head_dim, False, causal, window)
+        tiles = hopper_tuning.packed_forward_tiles(head_dim, 0, causal, window)
     elif variant.mask == "full":
         mask = hopper_tuning.FullMask(seqlen, seqlen_k, n_heads, programs=132)
         tiles, split = hopper_tuning.full_mask_form(tiles, head_dim, mask)

@@ -99,25 +99,34 @@ def test_much_work_of_wide_keys_goes_to_the_hopper_kernels(
     assert not routes.takes_wide_keys(q, q, v, -0.1)
 
 
+HALVES = (torch.bfloat16, torch.float16)
+
+
 @pytest.mark.parametrize(
-    ("head_dim", "dtype", "sequences", "window", "scale", "taken"),
+    ("shape", "sequences", "masks", "ways"),
     [
-        (64, torch.bfloat16, 32, 0, 0.1, True),
-        (128, torch.bfloat16, 1, 0, 0.1, True),
-        (64, torch.bfloat16, 33, 0, 0.1, False),  # shorter than any that were timed
-        (64, torch.bfloat16, 0, 0, 0.1, False),
-        (64, torch.bfloat16, 32, 100, 0.1, False),
-        (64, torch.bfloat16, 32, 0, -0.1, False),
-        (64, torch.float16, 32, 0, 0.1, False),
-        (96, torch.bfloat16, 32, 0, 0.1, False),
+        ((16, 2048, 64), 16, (True, 0, 0.1), "both"),
+        ((16, 2047, 64), 1, (True, 0, 0.1), "neither"),  # fewer rows than any that were faster
+        ((16, 2048, 64), 17, (True, 0, 0.1), "neither"),  # shorter sequences
+        ((16, 2048, 64), 0, (True, 0, 0.1), "neither"),
+        ((16, 2048, 64), 1, (False, 0, 0.1), "neither"),
+        ((16, 8192, 64), 32, (False, 0, 0.1), "both"),
+        ((16, 8192, 64), 32, (True, 100, 0.1), "neither"),
+        ((32, 512, 128), 8, (True, 0, 0.1), "both"),
+        ((32, 512, 128), 8, (True, 0, -0.1), "neither"),
+        ((16, 8192, 96), 32, (True, 0, 0.1), "both"),
+        ((16, 8192, 92), 32, (True, 0, 0.1), "neither"),  # TMA takes strides of 16 bytes
+        ((8, 8192, 256), 16, (True, 0, 0.1), "forward"),
     ],
 )
-def test_packed_sequences_as_were_timed_go_to_the_hopper_kernels(
-    head_dim: int, dtype: torch.dtype, sequences: int, window: int, scale: float, taken: bool
+def test_packed_sequences_go_to_the_hopper_kernels_where_these_are_faster(
+    shape: tuple[int, int, int], sequences: int, masks: tuple[bool, int, float], ways: str
 ) -> None:
-    q, k = (OnGpu((1, heads, 8192, head_dim), dtype) for heads in (16, 4))
-    names = routes.packed_names(q, k, k, sequences, window, scale)
-    assert set(names.values()) == {"gluon_hopper" if taken else "triton_fa2"}
+    expected = {way: "gluon_hopper" if ways in ("both", way) else "triton_fa2" for way in DIRECTIONS.values()}
+    heads, total, head_dim = shape
+    for dtype in HALVES:
+        q, k = (OnGpu((1, n, total, head_dim), dtype) for n in (heads, heads // 4))
+        assert routes.packed_names(q, k, k, sequences, masks) == expected
 
 
 @pytest.mark.parametrize(("keys", "expected"), [(8192, "gluon_hopper"), (2048, "triton_fa2")])

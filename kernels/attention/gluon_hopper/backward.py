@@ -141,15 +141,15 @@ def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
             if CONFIG.packed:
                 row += shape.first_m * CONFIG.block_m
             query = first_query + m * CONFIG.block_m
-            if count >= CONFIG.slots:
-                wait_at(Q_EMPTY + slot)
             place = [tile.batch, h, query, 0]
-            _load_block(descs.q, place, buffers.q, bars.q_full, slot, 2 * member, m, bars, shape, CONFIG)
-            tma_load(descs.lse, [row], bars.q_full.index(slot), buffers.lse.index(slot))
-            if count >= CONFIG.slots:
-                wait_at(DO_EMPTY + slot)
-            _load_block(descs.do, place, buffers.do, bars.do_full, slot, 2 * member + 1, m, bars, shape, CONFIG)
-            tma_load(descs.delta, [row], bars.do_full.index(slot), buffers.delta.index(slot))
+            if CONFIG.packed:
+                inside = shape.seqlen_q - m * CONFIG.block_m
+                if inside < CONFIG.block_m:
+                    _load_last(descs, buffers, bars, place, row, slot, count, inside, member, CONFIG)
+                else:
+                    _load_block(descs, buffers, bars, place, row, slot, count, CONFIG)
+            else:
+                _load_block(descs, buffers, bars, place, row, slot, count, CONFIG)
             count += 1
     for last in range(gl.maximum(count - CONFIG.slots, 0), count):  # nobody loads into these again
         wait_at(Q_EMPTY + last % CONFIG.slots)
@@ -159,30 +159,42 @@ def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _load_block(desc, place, tiles, full, slot, number, m, bars, shape, CONFIG: gl.constexpr):
-    """Load a block of queries or of dout; `full` expects it, and as many float32 numbers as it has rows.
+def _load_block(descs, buffers, bars, place, row, slot, count, CONFIG: gl.constexpr):
+    """Load the count-th block of queries with its lse, dout and delta."""
+    if count >= CONFIG.slots:
+        wait_at(Q_EMPTY + slot)
+    mbarrier.expect(bars.q_full.index(slot), descs.q.block_type.nbytes + CONFIG.block_m * 4)
+    tma_load(descs.q, place, bars.q_full.index(slot), buffers.q.index(slot))
+    tma_load(descs.lse, [row], bars.q_full.index(slot), buffers.lse.index(slot))
+    if count >= CONFIG.slots:
+        wait_at(DO_EMPTY + slot)
+    mbarrier.expect(bars.do_full.index(slot), descs.do.block_type.nbytes + CONFIG.block_m * 4)
+    tma_load(descs.do, place, bars.do_full.index(slot), buffers.do.index(slot))
+    tma_load(descs.delta, [row], bars.do_full.index(slot), buffers.delta.index(slot))
 
-    Of packed sequences, rows of the next one are cleared in the last block, the `number`-th that is loaded so. The
-    consumers have no registers left for that.
+
+@gluon.jit
+def _load_last(descs, buffers, bars, place, row, slot, count, inside, number, CONFIG: gl.constexpr):
+    """Load a sequence's last block of queries, the `number`-th such load, and clear what is not `inside` it.
+
+    Those rows are the next sequence's. The consumers, who are given the block then, have no registers left for this.
     """
-    if CONFIG.packed:
-        if (m + 1) * CONFIG.block_m > shape.seqlen_q:
-            last = bars.q_full.index(CONFIG.slots)
-            tile = tiles.index(slot)
-            mbarrier.expect(last, desc.block_type.nbytes)
-            tma_load(desc, place, last, tile)
-            mbarrier.wait(last, number & 1)
-            inside = shape.seqlen_q - m * CONFIG.block_m
-            clear_rows(tile.reshape([CONFIG.block_m, CONFIG.head_dim]), inside, CONFIG.head_dim)
-            fence_async_shared()
-            partition_sync()
-            mbarrier.expect(full.index(slot), CONFIG.block_m * 4)
-        else:
-            mbarrier.expect(full.index(slot), desc.block_type.nbytes + CONFIG.block_m * 4)
-            tma_load(desc, place, full.index(slot), tiles.index(slot))
-    else:
-        mbarrier.expect(full.index(slot), desc.block_type.nbytes + CONFIG.block_m * 4)
-        tma_load(desc, place, full.index(slot), tiles.index(slot))
+    loaded = bars.q_full.index(CONFIG.slots)
+    if count >= CONFIG.slots:
+        wait_at(Q_EMPTY + slot)
+        wait_at(DO_EMPTY + slot)
+    mbarrier.expect(loaded, descs.q.block_type.nbytes + descs.do.block_type.nbytes)
+    tma_load(descs.q, place, loaded, buffers.q.index(slot))
+    tma_load(descs.do, place, loaded, buffers.do.index(slot))
+    mbarrier.wait(loaded, number & 1)
+    clear_rows(buffers.q.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim]), inside, CONFIG.head_dim)
+    clear_rows(buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim]), inside, CONFIG.head_dim)
+    fence_async_shared()
+    partition_sync()
+    mbarrier.expect(bars.q_full.index(slot), CONFIG.block_m * 4)
+    tma_load(descs.lse, [row], bars.q_full.index(slot), buffers.lse.index(slot))
+    mbarrier.expect(bars.do_full.index(slot), CONFIG.block_m * 4)
+    tma_load(descs.delta, [row], bars.do_full.index(slot), buffers.delta.index(slot))
 
 
 @gluon.jit

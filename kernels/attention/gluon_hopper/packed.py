@@ -43,7 +43,7 @@ class PackedCall:
         self._bounds = SequenceBounds(*(x.contiguous() for x in bounds[:4]), *bounds[4:])
         self._masks = (causal, window_size, softmax_scale)
         alignments = tuple((x.dtype, x.data_ptr() & 15) for x in self._bounds[:4])
-        self._key = (len(bounds.starts_q), bounds.longest_q <= tuning.SHORT_PACKED, *alignments, *self._masks)
+        self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out like q; 0 in rows that are nobody's."""
@@ -92,6 +92,7 @@ class TileList:
         self._length = list_length(self.most, blocks)
         rest = (
             *(shape.sequences, shape.total_q, shape.total_k, self.most, shape.multiprocessors),
+            tuning.packed_rows_in_l2(shape.size),
             *(rows, step, of_keys, shape.causal and not shape.window_size, tuning.PACKED_FIELDS),
             *(*constants_of(shape.sequences), True),
         )
@@ -123,8 +124,8 @@ class PackedForward:
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks, tiles: Any = None
     ) -> None:
         shape = PackedShape(q, k, len(bounds.starts_q), masks)
-        short = bounds.longest_q <= tuning.SHORT_PACKED
-        tiles = tiles or tuning.packed_forward_tiles(shape.size, short, shape.causal, shape.window_size > 0)
+        length = tuning.packed_length(bounds.longest_q)
+        tiles = tiles or tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
         tile_rows = tuning.ROWS * tiles.consumers
         self._tiles = TileList(shape, tile_rows, tiles.block_n)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)

@@ -36,10 +36,10 @@ def constants_of(sequences: int) -> tuple[int, int]:
     return _TILES, max(16, min(128, triton.next_power_of_2(sequences + 1)))
 
 
-@triton.jit(do_not_specialize=["sequences", "total_q", "total_k", "most", "multiprocessors"])
+@triton.jit(do_not_specialize=["sequences", "total_q", "total_k", "most", "multiprocessors", "rows_in_l2"])
 def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k, most, multiprocessors,
-                      ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr, BY_LENGTH: tl.constexpr,
-                      FIELDS: tl.constexpr, TILES: tl.constexpr, SEQUENCES: tl.constexpr,
+                      rows_in_l2, ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr,
+                      BY_LENGTH: tl.constexpr, FIELDS: tl.constexpr, TILES: tl.constexpr, SEQUENCES: tl.constexpr,
                       PDL: tl.constexpr = False):  # fmt: skip
     """Write the list of tiles of ROWS queries, or with OF_KEYS of ROWS keys, of which there are up to `most`.
 
@@ -91,7 +91,7 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
     if OF_KEYS:
         _list_blocks(tiles + FIELDS * (1 + most), own, steps_before, bounds, STEP, TILES)
     if (own == sequences) & (tl.program_id(1) == 0):
-        _list_head(tiles, bounds, most, multiprocessors, ROWS, STEP, OF_KEYS, BY_LENGTH, SEQUENCES)
+        _list_head(tiles, bounds, most, multiprocessors, rows_in_l2, ROWS, STEP, OF_KEYS, BY_LENGTH, SEQUENCES)
 
 
 @triton.jit
@@ -114,27 +114,34 @@ def _list_blocks(table, own, before, bounds, STEP: tl.constexpr, TILES: tl.const
 
 
 @triton.jit
-def _list_head(tiles, bounds, most, multiprocessors, ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr,
-               BY_LENGTH: tl.constexpr, SEQUENCES: tl.constexpr):  # fmt: skip
-    """Write the length of the list, and how many heads' tiles together keep all multiprocessors busy.
+def _list_head(tiles, bounds, most, multiprocessors, rows_in_l2, ROWS: tl.constexpr, STEP: tl.constexpr,
+               OF_KEYS: tl.constexpr, BY_LENGTH: tl.constexpr, SEQUENCES: tl.constexpr):  # fmt: skip
+    """Write the length of the list, and how many heads' tiles together keep all multiprocessors busy, or 1.
 
-    They do for twice the time of the longest tile.
+    They do for twice the time of the longest tile. Tiles of keys: as many heads at most as have the queries that are
+    walked at a time in the L2, which holds `rows_in_l2` of a head. Tiles of queries: 1 where lengths are not skewed,
+    so that the longest tile takes up to half as long again as the mean.
     """
     count = 0
     work = 0.0
-    longest = 0
+    squares = 0.0
+    longest = 0.0
     for chunk in range(0, bounds[4] + 1, SEQUENCES):
         _, _, rows, keys = sequence_of(chunk + tl.arange(0, SEQUENCES), bounds, OF_KEYS)
         own_tiles = tl.cdiv(keys if OF_KEYS else rows, ROWS)
-        steps = tl.cdiv(rows if OF_KEYS else keys, STEP)
+        steps = tl.cdiv(rows if OF_KEYS else keys, STEP).to(tl.float32)
         count += tl.sum(own_tiles)
-        work += tl.sum(own_tiles.to(tl.float32) * steps.to(tl.float32))
+        work += tl.sum(own_tiles.to(tl.float32) * steps)
+        squares += tl.sum(steps * steps)
         longest = tl.maximum(longest, tl.max(steps))
-    if BY_LENGTH:
-        work /= 2
-    together = 2.0 * multiprocessors * longest.to(tl.float32) / tl.maximum(work, 1.0)
+    work = tl.maximum(work, 1.0)
+    together = 2.0 * multiprocessors * longest / (work / 2 if BY_LENGTH else work)
+    if OF_KEYS:  # most of what is walked at a time are long sequences: squares / longest of STEP queries
+        together = tl.minimum(together, rows_in_l2 * longest / tl.maximum(squares * STEP, 1.0) - 1)
+    else:
+        together = tl.where(longest * count > 1.5 * work, together, 0.0)
     tl.store(tiles, tl.minimum(count, most))
-    tl.store(tiles + 1, 1 + tl.minimum(together, 65536.0).to(tl.int32))
+    tl.store(tiles + 1, 1 + tl.maximum(tl.minimum(together, 65536.0), 0.0).to(tl.int32))
 
 
 @triton.jit

@@ -9,7 +9,7 @@ ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
 PACKED_FIELDS = 8  # numbers of an entry of the list of packed sequences' tiles
 MOST_PACKED = 128  # head_dim of packed sequences
-SHORT_PACKED = 512  # queries of packed sequences whose tiles are those of short ones
+SHORT_PACKED = {64: 256, 128: 1024}  # by head_dim: queries of packed sequences whose tiles are those of short ones
 MOST_BLOCKS = 2**15  # of keys, whose numbers two halves of an entry of the schedule hold
 SMALL_L2_BYTES = 50 * 2**20  # an H100's, whose memory has 0.7 of the H200's bandwidth
 MOST_SUMS_BYTES = 2**28  # of dQ in float32, in such a chip's memory
@@ -371,10 +371,16 @@ def _tiles_64(seqlen_q: int, causal: bool, bfloat16: bool) -> ForwardTiles:
     return replace(FORWARD[64], rescale_by_sum=by_sum, flag_overflow=flagged, exp_before_wait=flagged and not causal)
 
 
-def packed_forward_tiles(size: int, short: bool, causal: bool, window: bool) -> ForwardTiles:
-    """Return the tiles for packed sequences of head_dim `size`, padded; `short`: of up to SHORT_PACKED queries."""
+def packed_length(longest_q: int) -> int:
+    """Return the first number of SHORT_PACKED that no sequence is longer than, or else 0."""
+    return next((most for most in SHORT_PACKED.values() if longest_q <= most), 0)
+
+
+def packed_forward_tiles(size: int, length: int, causal: bool, window: bool) -> ForwardTiles:
+    """Return the tiles for packed sequences of head_dim `size`, padded, of a `packed_length`."""
     tiles = FORWARD[size]
-    if size == 64 and window:
+    short = 0 < length <= SHORT_PACKED.get(size, 0)
+    if size == 64 and (window or (causal and short)):
         tiles = WINDOW_64
     elif size == 64 and causal:
         tiles = replace(tiles, consumers=3, registers=160)
@@ -382,6 +388,11 @@ def packed_forward_tiles(size: int, short: bool, causal: bool, window: bool) -> 
         tiles = SHORT_128
     by_sum = size < 256 and not window
     return replace(tiles, rescale_by_sum=by_sum, store_from_registers=True, host_schedule=False)
+
+
+def packed_rows_in_l2(size: int) -> int:
+    """Return of how many rows of a head queries, dout and the sums of dQ may be walked at a time."""
+    return L2_BYTES // (8 * size)
 
 
 def takes_packed(head_dim: int, head_dim_v: int) -> bool:

@@ -74,7 +74,7 @@ def test_tiles_are_listed_by_how_many_blocks_each_sees(
     total_q, total_k = sum(lengths_q) + REST, sum(lengths_k) + REST
     most, blocks = most_tiles(total_k if of_keys else total_q, len(lengths_q), rows), most_tiles(total_q, 6, step)
     room = torch.zeros(list_length(most, blocks), dtype=torch.int32, device=device)
-    sizes = (len(lengths_q), total_q, total_k, most, 3)
+    sizes = (len(lengths_q), total_q, total_k, most, 3, 1 << 20)
     constants = (rows, step, of_keys, causal, tuning.PACKED_FIELDS, 4, 4)  # several rounds of tiles and of sequences
     list_tiles_kernel[(len(lengths_q) + 1, 2)](room, *bounds[:4], *sizes, *constants)
     tiles, table = room[: list_length(most)].view(1 + most, -1), room[list_length(most) :].view(1 + blocks, 2)
@@ -86,14 +86,26 @@ def test_tiles_are_listed_by_how_many_blocks_each_sees(
         assert table[1 : 1 + table[0, 0]].tolist() == [list(x) for x in blocks_of(lengths_q, step)]
 
 
-@pytest.mark.parametrize(("lengths", "expected"), [([64] * 16, 1), ([64], 13), ([64, *[8] * 16], 10)])
+@pytest.mark.parametrize(
+    ("lengths", "of_keys", "rows_in_l2", "expected"),
+    [
+        ([64] * 16, False, 0, 1),
+        ([64, *[8] * 16], False, 0, 10),  # skewed
+        ([64], True, 1 << 20, 13),
+        ([64], True, 5 * 64, 5),
+        ([64] * 16, True, 1 << 20, 1),
+    ],
+)
 def test_more_heads_are_taken_together_the_less_work_a_head_has_beside_its_longest_tile(
-    lengths: list[int], expected: int, device: str
+    lengths: list[int], of_keys: bool, rows_in_l2: int, expected: int, device: str
 ) -> None:
     bounds, total = bounds_of(lengths, lengths, device), sum(lengths)
-    room = torch.zeros(list_length(most_tiles(total, len(lengths), 8)), dtype=torch.int32, device=device)
-    sizes = (len(lengths), total, total, most_tiles(total, len(lengths), 8), 24)
-    list_tiles_kernel[(len(lengths) + 1, 1)](room, *bounds[:4], *sizes, 8, 8, False, True, tuning.PACKED_FIELDS, 8, 16)
+    most = most_tiles(total, len(lengths), 8)
+    room = torch.zeros(list_length(most, most), dtype=torch.int32, device=device)
+    sizes = (len(lengths), total, total, most, 24, rows_in_l2)
+    list_tiles_kernel[(len(lengths) + 1, 1)](
+        room, *bounds[:4], *sizes, 8, 8, of_keys, True, tuning.PACKED_FIELDS, 8, 16
+    )
     assert room[1] == expected
 
 
@@ -225,9 +237,10 @@ def test_the_front_door_has_packed_sequences_without_a_feature_computed_here(
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
 @pytest.mark.parametrize(("causal", "window"), [(True, 0), (False, 0), (True, 100)])
-@pytest.mark.parametrize("head_dim", [40, 64, 128])
-def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, causal: bool, window: int) -> None:
-    lengths_q, lengths_k, heads, kv_heads = [300, 0, 130, 700, 1, 64], [300, 20, 0, 500, 64, 190], 4, 2
+@pytest.mark.parametrize(("head_dim", "longest"), [(40, 700), (64, 700), (128, 700), (64, 250), (128, 1500)])
+def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, causal: bool, window: int) -> None:
+    lengths_q, lengths_k = [250, 0, longest, 130, 1, 64], [250, 20, longest - 200, 0, 64, 190]
+    heads, kv_heads = 4, 2
     sizes = ((sum(lengths_q) + REST, heads), *[(sum(lengths_k) + REST, kv_heads)] * 2)
     q, k, v = (torch.randn(*size, head_dim, device="cuda").bfloat16().transpose(0, 1)[None] for size in sizes)
     bounds = bounds_of(lengths_q, lengths_k, "cuda")
@@ -252,3 +265,32 @@ def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, causal: bool, w
     for x in (out, *gradients):
         assert not x[:, :, -REST:].any()
     assert (lse[:, :, -REST:] == math.inf).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@pytest.mark.parametrize(
+    ("dtype", "heads", "lengths", "head_dim"),
+    [
+        (torch.bfloat16, 16, [100, 200, 1748], 64),
+        (torch.float16, 32, [70, 442], 128),
+        (torch.bfloat16, 16, [8000, 192], 96),
+        (torch.bfloat16, 8, [8000, 192], 256),
+    ],
+)
+def test_the_front_door_is_right_where_it_takes_these_kernels(
+    dtype: torch.dtype, heads: int, lengths: list[int], head_dim: int
+) -> None:
+    sizes = [(sum(lengths), n, head_dim) for n in (heads, heads // 4, heads // 4, heads)]
+    q, k, v, dout = (torch.randn(*size, device="cuda").to(dtype).requires_grad_() for size in sizes)
+    names = routes.packed_names(*(x.transpose(0, 1)[None] for x in (q, k, v)), len(lengths), (True, 0, head_dim**-0.5))
+    assert names == {"forward": "gluon_hopper", "backward": "triton_fa2" if head_dim > 128 else "gluon_hopper"}
+    starts = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
+    out = kernels.attention_varlen(q, k, v, starts, starts, max(lengths), max(lengths), causal=True)
+    found = (out, *torch.autograd.grad(out, (q, k, v), dout))
+    last = [x[-lengths[-1] :].detach().transpose(0, 1)[None] for x in (q, k, v, dout)]
+    expected = reference.gradients(*last, causal=True)
+    for name, x in zip(NAMES, found, strict=True):
+        exact = getattr(expected, name)
+        own = x[-lengths[-1] :].transpose(0, 1)[None]
+        assert (own - exact).abs().max() <= 2**-6 * exact.abs().max(), name
