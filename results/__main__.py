@@ -276,6 +276,8 @@ def _describe(found: Understanding) -> None:
         _say(f"  Line {rejection.line}{column}: {rejection.value!r} {rejection.reason}.")
     if len(found.rejected) > 20:
         _say(f"  and {len(found.rejected) - 20} more.")
+    if found.rejected:
+        _say("  With --skip-rejected the rest is imported.")
     if found.ignored:
         _say(f"  Not used: {', '.join(found.ignored)}.")
 
@@ -283,6 +285,8 @@ def _describe(found: Understanding) -> None:
 def _export(options: argparse.Namespace) -> int:
     chosen = {field.name: tuple(getattr(options, field.name)) for field in fields(export.Selection)}
     with _store() as store:
+        for run_id in chosen["run"]:
+            _folder(run_id).run()
         for name, values in chosen.items():
             possible = export.choices(store, name) if values else []
             if unknown := [value for value in values if value not in possible]:

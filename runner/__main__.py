@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error, EXIT_BUSY)
     except (SweepFailed, JournalError) as error:
         return _complain(error, EXIT_UNFINISHED)
-    except (Cancelled, KeyboardInterrupt):
+    except Cancelled as cancelled:
+        return _complain(_how_to_go_on(cancelled.args), EXIT_CANCELLED)
+    except KeyboardInterrupt:
         return EXIT_CANCELLED
 
 
@@ -337,7 +339,14 @@ def _ingest() -> None:
             store.refresh()
 
 
-def _complain(error: Exception, code: int) -> int:
+def _how_to_go_on(run_ids: Sequence[str]) -> str:
+    commands = "; ".join(f"python -m runner run --resume {run_id}" for run_id in run_ids)
+    return (
+        f"Cancelled; what was measured is kept. To go on: {commands}" if commands else "Cancelled; nothing was begun."
+    )
+
+
+def _complain(error: object, code: int) -> int:
     print(error, file=sys.stderr)
     return code
 

@@ -180,8 +180,13 @@ class RunFolder:
 
     @classmethod
     def open(cls, home: Path, run_id: str) -> RunFolder:
-        """Return the run of that id. Raises JournalError if there is none."""
+        """Return the run of that id. Raises JournalError if there is none, or if its record is lost."""
         folder = cls(Path(home) / "runs" / run_id)
+        if folder.run_id == run_id and folder.journal_path.is_file() and not folder.run_path.is_file():
+            raise JournalError(
+                f"Run {run_id!r} has lost its record, {folder.run_path}; put a copy of it back. "
+                f"Its numbers are in {folder.journal_path}."
+            )
         if folder.run_id != run_id or not folder.run_path.is_file():
             raise JournalError(
                 f"There is no run {run_id!r} in {Path(home) / 'runs'}; `python -m results runs` lists them."

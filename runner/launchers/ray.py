@@ -250,6 +250,8 @@ class Driver:
                         ("cancelled", "Cancelled. It can be resumed.") if cancelled else ("failed", str(error))
                     )
                     share.write_state(state, message=words, force=True)
+            if cancelled:
+                raise Cancelled(*(share.run_id for share in self._shares if share.folder)) from None
             raise
 
     def _listen(self, wait_s: float = 0.0) -> None:

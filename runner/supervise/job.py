@@ -18,7 +18,7 @@ class Refused(ValueError):
 
 
 class Cancelled(Exception):
-    """Somebody asked the sweep to stop."""
+    """Somebody asked the sweep to stop; the arguments are the runs that can be resumed."""
 
 
 class SweepFailed(RuntimeError):

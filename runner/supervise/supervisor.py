@@ -95,7 +95,7 @@ class Sweeping:
             self._write_state("finished", force=True)
         except Cancelled:
             self._end("cancelled", "Cancelled. It can be resumed.")
-            raise
+            raise Cancelled(self._folder.run_id) from None
         except (SweepFailed, JournalError) as error:
             self._end("failed", str(error))
             raise

@@ -170,6 +170,7 @@ def test_a_report_renders_the_published_numbers_and_those_of_a_run(
     assert main(["report", "fa2_rtx4060"]) == 0
     assert capfd.readouterr().out.startswith("# FlashAttention-2")
     assert "There is no run 'r9'" in refused(capfd, "report", "fa2_rtx4060", "--run", "r9")
+    assert "There is no run 'r9'; `python -m results runs`" in refused(capfd, "export", "--run", "r9")
 
 
 def test_rebuild_makes_the_file_anew_unless_somebody_has_it(home: Path, capfd: pytest.CaptureFixture) -> None:

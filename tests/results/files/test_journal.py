@@ -136,6 +136,13 @@ def test_a_run_that_is_not_there_cannot_be_opened(folder: RunFolder, tmp_path: P
     assert RunFolder.open(tmp_path, "r1").run() == folder.run()
 
 
+def test_a_run_that_lost_its_record_says_where_its_numbers_are(tmp_path: Path, folder: RunFolder) -> None:
+    folder.append(latency(1.0))
+    folder.run_path.unlink()
+    with pytest.raises(JournalError, match="has lost its record.* Its numbers are in .*measurements.jsonl"):
+        RunFolder.open(tmp_path, "r1")
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"run_id": "r2", "source": "local"}', '{"run_id": "r1", "x": 1}'])
 def test_a_run_record_that_cannot_be_used_says_so(folder: RunFolder, text: str) -> None:
     folder.run_path.write_text(text)

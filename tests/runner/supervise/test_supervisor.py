@@ -230,7 +230,9 @@ def test_a_cancelled_sweep_keeps_what_it_has_and_can_be_resumed(runner, wait_for
     else:
         process.send_signal(getattr(signal, how))
     assert process.wait(timeout=60) == 130
-    process.communicate()
+    said = process.communicate()[1].splitlines()[-1]
+    again = f"python -m runner run --resume {folder.run_id}"
+    assert said == f"Cancelled; what was measured is kept. To go on: {again}"
     assert (folder.condition(), folder.is_alive()) == ("cancelled", False)
     assert 3 <= len(latencies(folder)) < FAST_ROWS
     runner.use("fast_worker")
