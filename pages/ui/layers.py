@@ -39,7 +39,7 @@ def headline(duels: pd.DataFrame, ranges: pd.DataFrame, chosen: Filters) -> None
         st.markdown(
             f"#### On {text.plain(chosen.gpu)} {text.plain(best['implementation'])} is the fastest over "
             f"{text.plain(str(chosen.baseline))}: "
-            f"{text.ratio(best['mean'])} {MODES[best['mode']].lower()}"
+            f"{text.ratio(best['mean'])} {_words(best['mode']).lower()}"
         )
 
 
@@ -146,7 +146,7 @@ def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> Non
     with right:
         dtype = _one_of("dtype", sorted(known["dtype"].map(cells.dtype_name).unique()), "share_dtype")
     drawn = known[(known["mode"] == mode) & (known["dtype"].map(cells.dtype_name) == dtype)]
-    alt = f"Share of attention by layer and implementation, {MODES[mode].lower()}, {dtype}"
+    alt = f"Share of attention by layer and implementation, {_words(mode).lower()}, {dtype}"
     title = titles.of_slice(
         f"Share of attention by layer, {dtype}", replace(chosen, mode=mode, workload="layers"), drawn["run_id"].unique()
     )

@@ -39,7 +39,7 @@ def page():
 
 def _open(page, report, *beside):
     page.pills(key="report").set_value(report).run()
-    page.multiselect(key="beside").set_value(list(beside)).run()
+    page.multiselect(key=f"beside_{report}").set_value(list(beside)).run()
     return page
 
 
@@ -52,7 +52,7 @@ def test_every_report_begins_beside_the_runs_that_fill_it_best_with_its_findings
         page.pills(key="report").set_value(report).run()
         theirs = reports.get(report).IMPLEMENTATIONS
         baseline = next(own for name, own in theirs.items() if name in ("torch", "naive", "standard"))
-        assert baseline in _implementations(page.multiselect(key="beside").value[0]), report
+        assert baseline in _implementations(page.multiselect(key=f"beside_{report}").value[0]), report
         assert not _metric(page, "Rows with both").value.startswith("0 of ")
         assert reports.get(report).LABEL in shown(page)
         assert "doubtful" in _metric(page, "Impossible").delta
@@ -66,9 +66,15 @@ def test_without_runs_a_report_stands_alone(page):
 
 
 def test_each_report_begins_with_the_runs_that_fit_it_whatever_stood_beside_the_one_before(page):
-    page.multiselect(key="beside").set_value([]).run()
+    page.multiselect(key="beside_fa2_rtx4060").set_value([]).run()
     page.pills(key="report").set_value("torch_vs_triton").run()
-    assert page.multiselect(key="beside").value == ["h200-torch_vs_triton"]
+    assert page.multiselect(key="beside_torch_vs_triton").value == ["h200-torch_vs_triton"]
+
+
+def test_a_link_from_when_reports_shared_a_parameter_keeps_its_meaning(page):
+    for run, chosen in ((OWN, [OWN]), ("none", [])):
+        page.query_params["beside"] = run
+        assert page.run().multiselect(key="beside_fa2_rtx4060").value == chosen
 
 
 def test_several_runs_fill_one_report_and_each_table_says_which(page):
@@ -88,7 +94,7 @@ def test_what_is_open_says_why_and_which_command_measures_it(page):
 def test_who_a_run_lacks_is_not_stood_in_for_by_another(page):
     page = _open(page, "performance_guide", next(r for r in _runs() if "peers" in r))
     mapped = {box.key: box.value for box in page.selectbox if str(box.key).startswith("place_")}
-    assert mapped["place_standard"] == choose.NOBODY
+    assert mapped["place_performance_guide_standard"] == choose.NOBODY
     assert "standard = not measured" in shown(page)
 
 
@@ -113,7 +119,7 @@ def test_each_cell_holds_the_printed_and_the_own_number(page):
 def test_another_of_our_implementations_can_stand_in_the_rivals_place(page):
     _open(page, "fa2_rtx4060", OWN)
     before = page.table[0].value["TR fwd (ms)"].iloc[0]
-    page.selectbox(key="place_triton_fa2").select("torch_sdpa_flash").run()
+    page.selectbox(key="place_fa2_rtx4060_triton_fa2").select("torch_sdpa_flash").run()
     assert page.table[0].value["TR fwd (ms)"].iloc[0] != before
     assert "triton_fa2 = torch_sdpa_flash" in shown(page)
 

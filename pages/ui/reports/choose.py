@@ -20,7 +20,6 @@ from results.store.database import Store
 
 _ABOUT = {"gpu_name": "", "torch": "PyTorch ", "triton": "Triton "}
 NOBODY = "none: its cells stay empty"
-_ALONE = "none"  # in addresses from when one run was chosen: the report alone
 
 
 @dataclass(frozen=True)
@@ -44,17 +43,16 @@ def choose() -> Choice:
         draw=st.pills,
         required=True,
         wrap=True,
-        on_change=_forget_the_runs,
     )
     best = ask_slowly(best_runs, report)
-    if st.query_params.get("beside") == _ALONE:
-        del st.query_params["beside"]
-        st.session_state["beside"] = []
+    options = list(dict.fromkeys([*best, *fitting(report)]))
+    key = f"beside_{report}"  # each report its own, or the browser would keep those of the one before
+    _take_old_link(key, options)
     chosen = st.multiselect(
         "Compare with runs",
-        list(dict.fromkeys([*best, *fitting(report)])),
+        options,
         best,
-        key="beside",
+        key=key,
         bind="query-params",
         select_all=False,
         placeholder="None: the report alone",
@@ -79,10 +77,11 @@ def fitting(report: str) -> list[str]:
     return sorted(runs, key=lambda name: (sources[name] == "published", -there[name]))
 
 
-def _forget_the_runs() -> None:
-    """Let each report begin with the runs that fit it, whatever stood beside the one before."""
-    st.session_state.pop("beside", None)
-    st.query_params.pop("beside", None)
+def _take_old_link(key: str, options: Sequence[str]) -> None:
+    """Take the runs of a link from when all reports shared one parameter; a run that is no option is none."""
+    if "beside" in st.query_params:
+        st.session_state[key] = [run for run in st.query_params.get_all("beside") if run in options]
+        del st.query_params["beside"]
 
 
 def facts(choice: Choice) -> None:
@@ -124,7 +123,8 @@ def _places(report: str, runs: Sequence[str]) -> tuple[tuple[str, str], ...]:
         for theirs, own in usual.items():
             names = [NOBODY, *there]
             default = next((name for name in (own, theirs) if name in there), NOBODY)
-            picked = st.selectbox(theirs, names, index=names.index(default), key=f"place_{theirs}", bind="query-params")
+            key = f"place_{report}_{theirs}"
+            picked = st.selectbox(theirs, names, index=names.index(default), key=key, bind="query-params")
             chosen.append((theirs, picked if picked in there else own))
     return tuple(chosen)
 
