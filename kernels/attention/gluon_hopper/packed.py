@@ -34,7 +34,8 @@ _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
 class PackedCall:
     """Forward and backward of one call, a `kernels.plans.AttentionPlan`: tensors are (1, heads, total, head_dim).
 
-    `tuning.takes_packed` says which head_dims there are. The scale must be positive and there must be a sequence.
+    `tuning.takes_packed` says which head_dims there are; the forward has 256 too. The scale must be positive and there
+    must be a sequence.
     """
 
     prepare = None
