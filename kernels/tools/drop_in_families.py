@@ -48,12 +48,8 @@ SIZES |= {"num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_
 SIZES |= {"n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}
 SIZES |= {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
 SIZES |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-_ALWAYS = (
-    "is_decoder",
-    "pad_token_id",
-    "num_experts_per_tok",
-    "sliding_window",
-)  # set where a configuration has them as None or False
+# Set where a configuration has them as None or False:
+_ALWAYS = ("is_decoder", "pad_token_id", "num_experts_per_tok", "sliding_window")
 
 
 def make_tiny(config: Any) -> Any:
