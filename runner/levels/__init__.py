@@ -105,6 +105,38 @@ class MeasuredLevel(Protocol):
         ...
 
 
+def timed(forward: Callable[[], Any], backward: Callable[[Any, bool], Tensors], mode: str) -> Call:
+    """Return what is timed: fwd without gradients, bwd on one kept graph, or both as in training.
+
+    `backward(out, keep)` returns the gradients; with `keep` the graph stays for another time.
+    """
+    if mode == "bwd":
+        out = forward()
+        return lambda: backward(out, True)
+    if mode == "fwd_bwd":
+        return lambda: backward(forward(), False)
+
+    def inference() -> object:
+        with torch.no_grad():
+            return forward()
+
+    return inference
+
+
+def trial_of(
+    forward: Callable[[], torch.Tensor], backward: Callable[[torch.Tensor, bool], Tensors], mode: str
+) -> Trial:
+    """Return the forward without gradients, or the backward of an out that is made, and checked, beside it."""
+    if mode == "fwd":
+        return Trial(timed(forward, backward, "fwd"))
+    outs: list[torch.Tensor] = []
+
+    def prepare() -> None:
+        outs[:] = [forward()]
+
+    return Trial(lambda: backward(outs[0], False), prepare, lambda: {"out": outs[0].detach()})
+
+
 def level_of(case: Case) -> MeasuredLevel:
     """Return the module of a case's level. Raises ModuleNotFoundError if cases of that level cannot be measured."""
     return cast(MeasuredLevel, importlib.import_module(f"runner.levels.{case.level}"))

@@ -206,7 +206,7 @@ def oracle(inputs: DecodeInputs, modes: tuple[str, ...], *, fp8: bool = False) -
     Where the cache is quantised, `out_original` is the out of the cache before that.
     """
     if fp8:
-        raise NotImplementedError("Decoding has no oracle for inputs rounded to FP8.")
+        raise UnsupportedCase("Decoding has no oracle for inputs rounded to FP8.")
     found = {"out": _exact(inputs, original=False)}
     return found if inputs.step.k_scale is None else {**found, "out_original": _exact(inputs, original=True)}
 

@@ -7,6 +7,7 @@ is normal. The gradient that arrives is given, and none is added to `.grad`: tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from kernels.attention import torch_naive
 from kernels.layer_reference import LayerReference
 from kernels.registry import Attention, UnsupportedCase
 from results.records import Case, layer_case
-from runner.levels import Call, Pass, Trial, fill_normal, generator_of
+from runner.levels import Call, Pass, Trial, fill_normal, generator_of, timed, trial_of
 
 _SMALL_SEQLEN = 64
 
@@ -99,19 +100,16 @@ def backward(inputs: LayerInputs, out: torch.Tensor, *, keep: bool = False) -> t
 
 def trial(attention: Attention, inputs: LayerInputs, mode: str) -> Trial:
     """Return the forward without gradients, or the backward of an out that is made, and checked, beside it."""
-    if mode == "fwd":
-        return Trial(call(attention, inputs, "fwd"))
-    outs: list[torch.Tensor] = []
-
-    def prepare() -> None:
-        outs[:] = [forward(attention, inputs)]
-
-    return Trial(lambda: backward(inputs, outs[0]), prepare, lambda: {"out": outs[0].detach()})
+    return trial_of(*_passes(attention, inputs), mode)
 
 
 def call(attention: Attention, inputs: LayerInputs, mode: str) -> Call:
     """Return what is timed: fwd without gradients, bwd on one kept graph, or both as in training."""
-    return _timed(lambda: forward(attention, inputs), lambda out, keep: backward(inputs, out, keep=keep), mode)
+    return timed(*_passes(attention, inputs), mode)
+
+
+def _passes(attention: Attention, inputs: LayerInputs) -> tuple[Callable, Callable]:
+    return lambda: forward(attention, inputs), lambda out, keep: backward(inputs, out, keep=keep)
 
 
 def inner_call(attention: Attention, inputs: LayerInputs, mode: str) -> Call:
@@ -125,21 +123,7 @@ def inner_call(attention: Attention, inputs: LayerInputs, mode: str) -> Call:
     def gradients(out: torch.Tensor, keep: bool) -> tuple[torch.Tensor, ...]:
         return torch.autograd.grad(out, (q, k, v), dheads, retain_graph=keep)
 
-    return _timed(lambda: attention(q, k, v, causal=causal), gradients, mode)
-
-
-def _timed(forward: Call, backward: Call, mode: str) -> Call:
-    if mode == "bwd":
-        out = forward()
-        return lambda: backward(out, True)
-    if mode == "fwd_bwd":
-        return lambda: backward(forward(), False)
-
-    def inference() -> torch.Tensor:
-        with torch.no_grad():
-            return forward()
-
-    return inference
+    return timed(lambda: attention(q, k, v, causal=causal), gradients, mode)
 
 
 def kept_for_backward(attention: Attention, inputs: LayerInputs, mode: str) -> Call | None:

@@ -257,7 +257,7 @@ def kept_for_backward(attention: AttentionInside, inputs: ModelInputs, mode: str
 def oracle(inputs: ModelInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
     """Return the results of the passes by the twin in float64; norms and rotary angles are in float32 there too."""
     if fp8:
-        raise NotImplementedError("A model has no oracle for inputs rounded to FP8.")
+        raise UnsupportedCase("A model has no oracle for inputs rounded to FP8.")
     whole = inputs.exact()
     whole.model.use(_EXACT)
     found: dict[str, torch.Tensor] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from kernels import reference
 from kernels.registry import Attention
 from results.records import Case, attention_case
-from runner.levels import Call, Pass, Trial, fill_normal, generator_of
+from runner.levels import Call, Pass, Trial, fill_normal, generator_of, timed, trial_of
 
 PASSES = (
     Pass("fwd", "forward", ("fwd", "bwd", "fwd_bwd"), ("out",)),
@@ -94,29 +94,16 @@ def backward(inputs: OpInputs, out: torch.Tensor, *, keep: bool = False) -> tupl
 
 def trial(attention: Attention, inputs: OpInputs, mode: str) -> Trial:
     """Return the forward without gradients, or the backward of an out that is made, and checked, beside it."""
-    if mode == "fwd":
-        return Trial(call(attention, inputs, "fwd"))
-    outs: list[torch.Tensor] = []
-
-    def prepare() -> None:
-        outs[:] = [forward(attention, inputs)]
-
-    return Trial(lambda: backward(inputs, outs[0]), prepare, lambda: {"out": outs[0].detach()})
+    return trial_of(*_passes(attention, inputs), mode)
 
 
 def call(attention: Attention, inputs: OpInputs, mode: str) -> Call:
     """Return what is timed: fwd without gradients, bwd on one kept graph, or both as in training."""
-    if mode == "bwd":
-        out = forward(attention, inputs)
-        return lambda: backward(inputs, out, keep=True)
-    if mode == "fwd_bwd":
-        return lambda: backward(inputs, forward(attention, inputs))
+    return timed(*_passes(attention, inputs), mode)
 
-    def inference() -> torch.Tensor:
-        with torch.no_grad():
-            return forward(attention, inputs)
 
-    return inference
+def _passes(attention: Attention, inputs: OpInputs) -> tuple[Callable, Callable]:
+    return lambda: forward(attention, inputs), lambda out, keep: backward(inputs, out, keep=keep)
 
 
 def kept_for_backward(attention: Attention, inputs: OpInputs, mode: str) -> Call | None:

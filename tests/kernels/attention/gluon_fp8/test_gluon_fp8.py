@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -11,12 +10,9 @@ import torch
 from kernels import reference, registry
 from kernels.attention import gluon_fp8
 from kernels.attention.gluon_fp8.tuning import tiles_of_head
-from results.records import attention_case
 from tests.kernels.attention.gluon_fp8.inputs import draw, on_hopper
 from tests.kernels.attention.gluon_fp8.rounding import dequantised
 
-CASE = attention_case(batch=1, num_heads=8, seqlen=128, head_dim=128, dtype="bfloat16", causal=True)
-H200 = registry.Device(type="cuda", name="H200", compute_capability=(9, 0))
 EPSILON = 2.0**-4  # half a unit in the last place of e4m3, relative to a normal number
 
 
@@ -145,26 +141,6 @@ class TestOnHopper:
         exact = reference.attention(*dequantised(made)).out
         made.v.copy_(made.v.view(torch.uint8).roll(1, -1).view(made.v.dtype))
         assert error_of(gluon_fp8.attend(made).double(), exact) > EPSILON
-
-
-@pytest.mark.skipif(gluon_fp8.IMPLEMENTATIONS[0].unavailable is not None, reason="Triton is not installed")
-@pytest.mark.parametrize(
-    ("changes", "device", "reason"),
-    [
-        ({}, H200, None),
-        ({}, replace(H200, compute_capability=(10, 0)), "compute capability"),
-        ({}, replace(H200, compute_capability=(8, 9)), "compute capability"),
-        ({}, registry.Device(type="cpu", name="CPU"), "not on cpu"),
-        ({"dtype": "float32"}, H200, "float32"),
-        ({"head_dim": 512, "head_dim_v": 512}, H200, "head_dim 512"),
-        ({"head_dim_v": 64}, H200, "values of another head_dim"),
-        ({"window_size": 100}, H200, "sliding windows"),
-    ],
-)
-def test_it_says_what_it_cannot_run(changes: dict, device: registry.Device, reason: str | None) -> None:
-    case = replace(CASE, **changes)
-    answer = registry.get("gluon_fp8").reason_against(case, device)
-    assert (answer is None) if reason is None else (reason in answer)
 
 
 def test_it_is_a_precision_of_its_own_without_a_backward() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -12,10 +12,7 @@ from kernels import reference, registry
 from kernels.attention import gluon_hopper, torch_naive
 from kernels.attention.gluon_hopper import tuning
 from kernels.plans import PlanCache
-from results.records import attention_case
 
-CASE = attention_case(batch=1, num_heads=8, seqlen=128, head_dim=128, dtype="bfloat16", causal=True)
-H200 = registry.Device(type="cuda", name="H200", compute_capability=(9, 0))
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
 LONG = 4200  # queries: many blocks, the last one not full
@@ -287,27 +284,6 @@ def test_as_many_heads_are_worked_on_at_a_time_as_two_rounds_of_tiles_take(
 def test_lanes_store_the_output_only_of_whole_rows(head_dim: int, stored: bool) -> None:
     size = tuning.padded_head_dim(head_dim)
     assert tuning.forward_tiles(size, head_dim, 4096, True, False).store_from_registers == stored
-
-
-@pytest.mark.skipif(gluon_hopper.IMPLEMENTATIONS[0].unavailable is not None, reason="Triton is not installed")
-@pytest.mark.parametrize(
-    ("changes", "device", "reason"),
-    [
-        ({}, H200, None),
-        ({}, replace(H200, compute_capability=(10, 0)), "compute capability"),
-        ({}, replace(H200, compute_capability=(8, 9)), "compute capability"),
-        ({}, registry.Device(type="cpu", name="CPU"), "not on cpu"),
-        ({"dtype": "float32"}, H200, "float32"),
-        ({"head_dim": 512, "head_dim_v": 512}, H200, "head_dim 512"),
-        ({"head_dim_v": 64}, H200, "head_dim_v"),
-        ({"head_dim": 192}, H200, None),
-        ({"head_dim": 256}, H200, "head_dim_v"),
-    ],
-)
-def test_it_says_what_it_cannot_run(changes: dict, device: registry.Device, reason: str | None) -> None:
-    case = replace(CASE, **changes)
-    answer = registry.get("gluon_hopper").reason_against(case, device)
-    assert (answer is None) if reason is None else (reason in answer)
 
 
 def test_a_call_on_the_cpu_says_where_it_runs() -> None:
