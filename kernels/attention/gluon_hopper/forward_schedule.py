@@ -33,7 +33,7 @@ class Tiling:
     causal: bool
     window: int
     heads_in_l2: int  # heads that are worked on at a time
-    always_falls: bool = False  # tiles of each group of heads come by falling length
+    heads_together: int = 0  # all but the last heads_in_l2 are groups of so many; 0: groups are of heads_in_l2
 
     def __len__(self) -> int:
         return self.n_m * self.n_heads
@@ -54,16 +54,27 @@ class Tiling:
         return -(-self.seqlen_k // self.block_n)
 
     def tiles(self) -> Iterator[tuple[int, int]]:
-        """Yield (tile, head); causal ones by length in a group of heads, rising and falling; falling in the last."""
+        """Yield (tile, head); causal ones by length in a group of heads, rising and falling, falling in the last.
+
+        With `heads_together`, all fall.
+        """
         if not self.causal or self.window:
             yield from ((m, head) for head in range(self.n_heads) for m in range(self.n_m))
             return
-        firsts = range(0, self.n_heads, self.heads_in_l2)
-        for group, first in enumerate(firsts):
-            heads = range(first, min(first + self.heads_in_l2, self.n_heads))
-            falls = self.always_falls or (len(firsts) - 1 - group) % 2 == 0
+        groups = self._groups()
+        for group, heads in enumerate(groups):
+            falls = self.heads_together > 0 or (len(groups) - 1 - group) % 2 == 0
             for m in reversed(range(self.n_m)) if falls else range(self.n_m):
                 yield from ((m, head) for head in heads)
+
+    def _groups(self) -> list[range]:
+        """Return the heads whose tiles come together."""
+        if not self.heads_together:
+            firsts = range(0, self.n_heads, self.heads_in_l2)
+            return [range(first, min(first + self.heads_in_l2, self.n_heads)) for first in firsts]
+        last = max(self.n_heads - self.heads_in_l2, 0) // self.heads_together * self.heads_together
+        firsts = range(0, last, self.heads_together)
+        return [*(range(first, first + self.heads_together) for first in firsts), range(last, self.n_heads)]
 
     def blocks(self, m: int) -> int:
         """Return how many blocks of keys a tile sees."""

@@ -269,11 +269,12 @@ def _schedule(
         *(plan.seqlen_k, (plan.size + plan.size_v) // 2, plan.group_size, plan.n_heads, n_m, programs),
         rounds=1 if tiles.host_schedule else 2,
     )
-    few = tuning.heads_dealt_together(plan.size, plan.seqlen_q, plan.seqlen_k, plan.causal, plan.window_size > 0)
+    lengths = (plan.seqlen_q, plan.seqlen_k)
+    together = tuning.heads_dealt_together(plan.size, *lengths, plan.causal, plan.window_size > 0, n_tiles // programs)
     tiling = Tiling(
         *(plan.batch, plan.num_heads, plan.seqlen_q, plan.seqlen_k, tile_rows, tiles.block_n),
-        *(plan.causal, plan.window_size, few or heads_in_l2),
-        always_falls=few > 0,
+        *(plan.causal, plan.window_size, heads_in_l2),
+        heads_together=together,
     )
     if not tiles.host_schedule:
         return programs, tiling, TileSchedule(torch.zeros(1, 1, dtype=torch.int32, device=plan.device), None, 0)

@@ -486,13 +486,14 @@ def heads_in_l2(
     return -(-n_heads // groups)
 
 
-def heads_dealt_together(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool) -> int:
+def heads_dealt_together(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, rounds: int) -> int:
     """Return of how many heads each tiles are dealt by falling length, where that was timed to be faster; else 0.
 
     Tiles that take all of a head's keys from memory then run beside those that find them in the L2 (NOTES.md, step 32).
+    In fewer rounds of tiles, programs would have less equal shares.
     """
     is_short = size == 128 and causal and not window and max(seqlen_q, seqlen_k) <= 512
-    return SHORT_HEADS_128 if is_short else 0
+    return SHORT_HEADS_128 if is_short and rounds >= 6 else 0
 
 
 def splits_keys(head_dim: int, n_tiles: int, programs: int, n_blocks: int) -> bool:

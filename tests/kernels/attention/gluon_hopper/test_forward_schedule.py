@@ -20,6 +20,7 @@ TILINGS = [
     PLAIN,
     replace(PLAIN, causal=True),
     replace(PLAIN, causal=True, heads_in_l2=3),
+    replace(PLAIN, causal=True, heads_together=3),
     replace(PLAIN, causal=True, window=100),
     replace(PLAIN, window=100),
     replace(PLAIN, seqlen_q=200, causal=True),
@@ -45,11 +46,21 @@ def test_every_tile_is_taken_once(tiling: Tiling, programs: int) -> None:
 
 
 def test_short_causal_heads_are_dealt_eight_at_a_time_the_longest_tiles_first() -> None:
-    assert tuning.heads_dealt_together(128, 512, 512, True, False) == 8
-    others = ((64, 512, 512, True, False), (128, 512, 513, True, False), (128, 512, 512, False, False))
+    assert tuning.heads_dealt_together(128, 512, 512, True, False, 6) == 8
+    others = ((64, 512, 512, True, False, 6), (128, 512, 513, True, False, 6), (128, 512, 512, True, False, 5))
     assert not any(tuning.heads_dealt_together(*other) for other in others)
-    tiling = Tiling(1, 3, 200, 200, 128, 64, causal=True, window=0, heads_in_l2=2, always_falls=True)
-    assert list(tiling.tiles()) == [(1, 0), (1, 1), (0, 0), (0, 1), (1, 2), (0, 2)]
+    tiling = Tiling(1, 5, 200, 200, 128, 64, causal=True, window=0, heads_in_l2=3, heads_together=1)
+    assert list(tiling.tiles()) == [(1, 0), (0, 0), (1, 1), (0, 1), *((m, head) for m in (1, 0) for head in (2, 3, 4))]
+
+
+def test_the_last_heads_that_are_dealt_are_as_many_as_the_l2_holds() -> None:
+    tiling = Tiling(32, 16, 512, 512, 128, 64, causal=True, window=0, heads_in_l2=32)
+    times = [tiling.blocks(m) + OVERHEAD for m in range(tiling.n_m)]
+    longest = {}
+    for together in (0, 8):
+        programs = taken(replace(tiling, heads_together=together), 132, split_kv=False)
+        longest[together] = max(sum(times[entry[0]] for entry in own) for own in programs)
+    assert longest[8] <= 1.01 * longest[0]
 
 
 @pytest.mark.parametrize("tiling", TILINGS)
