@@ -150,7 +150,7 @@ TAIL_128 = replace(SHORT_128, pingpong=True, rescale_by_sum=True, exp_before_wai
 SHORT_TAIL_128 = 2000  # keys below which a tail takes steps of 64
 HELD_KEYS_128 = 8192  # from which full masks hold exponentials in front of the wait
 HELD_KEYS_WHOLE_128 = 4096  # the same without a tail, where head_dim is not padded
-SHORT_HEADS_128 = 8  # that causal masks of up to 512 tokens deal together
+SHORT_HEADS = 8  # that causal masks of up to 512 tokens deal together
 MOST_FREE_256 = 4096  # queries up to which consumers under a causal mask take no turns, as each skips what it hides
 WINDOW_64 = ForwardTiles(128, consumers=2, q_slots=2, kv_slots=3, registers=240, pingpong=True, exp_before_wait=True)
 BACKWARD = {
@@ -487,13 +487,13 @@ def heads_in_l2(
 
 
 def heads_dealt_together(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, rounds: int) -> int:
-    """Return of how many heads each tiles are dealt by falling length, where that was timed to be faster; else 0.
+    """Return of how many heads each tiles are dealt by falling length, where that is faster; else 0.
 
     Tiles that take all of a head's keys from memory then run beside those that find them in the L2 (NOTES.md, step 32).
-    In fewer rounds of tiles, programs would have less equal shares.
+    In fewer rounds of tiles, programs would have less equal shares. Timed at 128; at 256 in other forms only.
     """
-    is_short = size == 128 and causal and not window and max(seqlen_q, seqlen_k) <= 512
-    return SHORT_HEADS_128 if is_short and rounds >= 6 else 0
+    is_short = size in (128, 256) and causal and not window and max(seqlen_q, seqlen_k) <= 512
+    return SHORT_HEADS if is_short and rounds >= 6 else 0
 
 
 def splits_keys(head_dim: int, n_tiles: int, programs: int, n_blocks: int) -> bool:
