@@ -19,14 +19,12 @@ VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
 
 
 def show() -> None:
-    """Draw the answer over the slice, and the chosen view of it."""
+    """Draw the chosen view of the slice."""
     chosen = chips.current()
     ranking = ask(speedups.ranked, chosen)
     if not ranking:
         messages.nothing_here(chosen)
         return
-    won = ask_slowly(ranked.judged, chosen)
-    ranked.headline(ranking, won, chosen)
     view = st.segmented_control(
         "View",
         VIEWS,
@@ -45,11 +43,13 @@ def show() -> None:
     elif view == "What to use when":
         use_cases.show(chosen)
     else:
-        this_gpu(chosen, ranking, won)
+        this_gpu(chosen, ranking)
 
 
-def this_gpu(chosen: Filters, ranking: list[dict], won: list[dict]) -> None:
-    """Draw the winner of each shape, a chosen cell closely, and every implementation in a table."""
+def this_gpu(chosen: Filters, ranking: list[dict]) -> None:
+    """Draw the answer, the winner of each shape, a chosen cell closely, and every implementation in a table."""
+    won = ask_slowly(ranked.judged, chosen)
+    ranked.headline(ranking, won, chosen)
     st.subheader("Fastest implementation by shape")
     names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
     palette = charts.colours([*names, *(row["implementation"] for row in ranking)])

@@ -26,8 +26,8 @@ if not there:
 
 with st.container(horizontal=True):
     gpu, timing = shapes.choose_device(there)
-    numbers = ask_slowly(query.numbers, gpu, timing)
-    rows = shapes.choose(query.duels(numbers))
+    numbers, duels = ask_slowly(shapes.measured, gpu, timing)
+    rows = shapes.choose(duels)
 shapes.headline(gpu, rows)
 shapes.table(rows)
 st.caption(

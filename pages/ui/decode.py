@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
-from plotly.colors import sample_colorscale, sequential
 
-from pages.ui.draw import cells, charts, maps, messages, text, titles
+from pages.ui.draw import cells, charts, heatmaps, maps, messages, text, titles
 from pages.ui.filters.select import rows_of_one
 from results.derive import geometric_mean
 from results.levels import Level, level_of
@@ -22,8 +21,6 @@ _WORDS = {
     "implementation": st.column_config.TextColumn("implementation", pinned=True),
     "run_id": st.column_config.TextColumn("run"),
 }
-_SHADES = sample_colorscale(sequential.Blues, [step / 100 for step in range(101)])
-_TICKS = ("0 %", "25 %", "50 %", "75 %", "100 %")
 _AT_COPY = "at copy bandwidth"
 
 
@@ -59,13 +56,14 @@ def bandwidth_map(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     own = table[table["implementation"] == name]
     drawn = [_bandwidth_cell(level, place, rows) for place, rows in _cells_of(level, own)]
     shares_known = own["percent_of_copy"].notna().any()
-    scale = {"colours": [_SHADES[at] for at in range(0, 101, 5)], "ticks": list(_TICKS)} if shares_known else None
-    look = maps.Look(lambda row: _SHADES[row["shade"]], lambda row: rate_words(row["shown"]), scale=scale)
+    scale = heatmaps.share_scale() if shares_known else None
+    look = maps.Look(lambda row: heatmaps.share_colour(row["share"]), lambda row: rate_words(row["shown"]), scale=scale)
     alt = f"Bandwidth of {name} by {level.columns.label} and {level.rows.label}"
     maps.show(level, drawn, look, "bandwidth_map", alt, selectable=False)
     copy = sorted({rate_words(rate / 1000) for rate in own["measured_gbs"].dropna()})
-    rates = f" A large copy reaches {', '.join(copy)}; darker is nearer to it." if copy else ""
-    st.caption(f"The least traffic of a call over its latency.{rates}", help=level.bytes_source)
+    rates = f" The colour is its share of what a large copy reaches, {', '.join(copy)}." if copy else ""
+    above = "Above 100 %: a copy writes as much as it reads, and decoding hardly writes. " if copy else ""
+    st.caption(f"The least traffic of a call over its latency.{rates}", help=above + level.bytes_source)
 
 
 def widest_and_fastest(known: pd.DataFrame) -> str:
@@ -158,8 +156,7 @@ def _bandwidth_cell(level: Level, place: tuple, rows: pd.DataFrame) -> dict:
     lines += [rate_words(rate)] if rate else []
     lines += [f"{share:.0f} % of the copy bandwidth"] if share else []
     lines += [f"geometric mean of {len(rows)} shapes"] if len(rows) > 1 else []
-    shade = round(min(100.0, share)) if share else 0
-    return cell | {"shown": rate, "status": status, "failure": None, "hover": "<br>".join(lines), "shade": shade}
+    return cell | {"shown": rate, "status": status, "failure": None, "hover": "<br>".join(lines), "share": share or 0.0}
 
 
 def _hover(row: dict) -> str:

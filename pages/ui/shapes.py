@@ -15,11 +15,18 @@ from pages.ui.shell.data import ask
 from results.levels.real_shapes import SHAPES
 from results.query import pages, shapes
 from results.records import case_to_json
+from results.store.database import Store
 
 TIMINGS = {"kernel": "device time", "eager": "eager calls", "as published": "as published"}
 EVERY = "all"
 _WIDTH = 170  # of a choice in pixels: two stand side by side on a phone
 _TICKS = (0.25, 1.0, 4.0)
+
+
+def measured(store: Store, gpu: str, timing: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return every time of a shape, and the fastest of ours beside the fastest other; a question for `ask`."""
+    numbers = shapes.numbers(store, gpu, timing)
+    return numbers, shapes.duels(numbers)
 
 
 def choose_device(there: list[tuple[str, str]]) -> tuple[str, str]:

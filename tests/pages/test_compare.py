@@ -268,7 +268,7 @@ def test_a_sweep_run_again_has_a_history_with_its_regression_on_top(page, home):
 
 
 def test_without_a_sweep_run_twice_the_history_says_what_to_do(page):
-    assert "No sweep was run twice on one GPU yet" in shown(page.get_by_key("of").set_value("History").run())
+    assert "No sweep timed a shape twice on one GPU yet" in shown(page.get_by_key("of").set_value("History").run())
 
 
 @pytest.mark.parametrize(

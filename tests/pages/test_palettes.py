@@ -36,9 +36,10 @@ def test_the_best_and_worst_cells_of_a_map_stand_out(theme):
 def test_the_text_of_a_cell_can_be_read_on_its_colour(theme, monkeypatch):
     monkeypatch.setattr(heatmaps, "theme", lambda: theme)
     shades = sample_colorscale(list(heatmaps.SLOWER_TO_FASTER[theme]), [step / 40 for step in range(41)])
+    shares = heatmaps.share_scale()["colours"]
     palette = {colour: charts.legible(colour, theme) for colour in [*charts.SPARE_COLOURS, *DECLARED]}
     winners = [heatmaps.winner_colour(palette, name, lead) for name in palette for lead in (None, 1.0, 1.2, 2.0)]
-    for colour in map(_hex, [*shades, *winners, heatmaps.NOTHING_COLOUR[theme], charts.EMPTY_COLOUR]):
+    for colour in map(_hex, [*shades, *shares, *winners, heatmaps.NOTHING_COLOUR[theme], charts.EMPTY_COLOUR]):
         assert contrast(heatmaps.ink(colour), colour) >= TEXT_CONTRAST, colour
 
 

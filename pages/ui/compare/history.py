@@ -20,10 +20,15 @@ from results.compare.history import REGRESSIONS, CellHistory, HistoryPoint, RunC
 from results.files import library
 from results.files.journal import JournalError
 from results.records import Run
-from results.slice import AS_PUBLISHED
+from results.slice import AS_PUBLISHED, CASE_KEY
 
 TIME, RELATIVE = "Time (ms)", "Relative to the first run"
 _MOST_RUNS, _LINES, _LABELS = 50, 6, 12
+# Whether two of the runs have a time of one and the same shape, mode and implementation.
+_SHARED = f"""
+SELECT 1 FROM measurements WHERE run_id = ANY(?) AND metric = 'latency_ms' AND status = 'ok'
+GROUP BY {CASE_KEY}, implementation, mode, timing HAVING count(DISTINCT run_id) > 1 LIMIT 1
+"""
 _TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 2, 5)]
 
 
@@ -32,7 +37,7 @@ def section() -> None:
     known = _chains(str(store().home), store().version())
     if not known:
         st.info(
-            "No sweep was run twice on one GPU yet. Run one again after a change, and its history appears here.",
+            "No sweep timed a shape twice on one GPU yet. Run one again after a change, and its history appears here.",
             icon=":material/timeline:",
         )
         st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
@@ -140,7 +145,7 @@ def _chosen(known: Sequence[RunChain]) -> RunChain:
 
     def words(name: str) -> str:
         runs = by_name[name].runs
-        return f"{name}: {len(runs)} runs, {runs[0].created[:10]} to {runs[-1].created[:10]}"
+        return f"{name}: {len(runs)} runs, {' to '.join(dict.fromkeys(runs[at].created[:10] for at in (0, -1)))}"
 
     return by_name[named_choice("Sweep", "history_of", [*by_name], next(iter(by_name)), words)]
 
@@ -255,7 +260,8 @@ def _chains(home: str, version: str) -> list[RunChain]:
     for folder in library.folders():
         with suppress(JournalError):  # the page Runs says why one cannot be read
             runs.append(folder.run())
-    return chains(run for run in runs if run.source != "published")
+    found = chains(run for run in runs if run.source != "published")
+    return [chain for chain in found if store().rows(_SHARED, [[run.run_id for run in chain.runs]])]
 
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every run against the one before")

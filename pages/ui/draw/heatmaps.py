@@ -27,6 +27,10 @@ SLOWER_TO_FASTER = {  # orange, neutral, purple: ends stand out from the page, a
     "light": ("#c26a14", "#e09a4d", "#f2cfa3", "#f5f4f2", "#d3cdea", "#a99bd8", "#8471c4"),
     "dark": ("#ad5d0d", "#8f5316", "#5f4126", "#3a3835", "#474166", "#5d5092", "#7a68bd"),
 }
+LESS_TO_MORE = {  # of a share of 100 %: what is little is near to the page
+    "light": ("#f1f5fa", "#9ecae1", "#4292c6", "#08519c"),
+    "dark": ("#20262e", "#1d4f7c", "#3d86c6", "#a9d3f5"),
+}
 _PAPER = {"light": "#ffffff", "dark": "#171614"}
 _INK_LIMIT = {"light": 0.20, "dark": 0.16}  # relative luminance up to which black, or white, has 4.5:1 and more
 _FULL_MARGIN = 1.5  # a lead from which on a winner's colour is as full as it gets
@@ -61,6 +65,16 @@ def speedup_scale(speedups: Iterable[float | None]) -> SpeedupScale:
     widest = max((max(speedup, 1 / speedup) for speedup in known), default=1.0)
     limit = next((limit for limit in LIMITS if widest <= limit), LIMITS[-1])
     return SpeedupScale(limit, SLOWER_TO_FASTER[theme()])
+
+
+def share_colour(percent: float) -> str:
+    """Return the colour of a share on the theme of the page; above 100 % as at 100 %."""
+    return _shades(LESS_TO_MORE[theme()])[round(_STEPS * max(0.0, min(100.0, percent)) / 100)]
+
+
+def share_scale() -> dict[str, list[str]]:
+    """Return the colours of shares from 0 to 100 % with their ticks, as a map draws them below it."""
+    return {"colours": [share_colour(at) for at in range(0, 101, 5)], "ticks": ["0 %", "25 %", "50 %", "75 %", "100 %"]}
 
 
 def theme() -> str:

@@ -37,7 +37,7 @@ def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, .
         timing = f"{chosen.timing or 'any'} timing"
         sentence = f"No {what} for this selection: {text.slice_words(chosen)}, {timing}. {_what_to_clear(chosen)}."
     st.info(sentence, icon=":material/filter_alt_off:")
-    with st.container(horizontal=True):
+    with st.container(horizontal=True, vertical_alignment="center"):
         for name in [name for name in others if name != chosen.gpu][:_OFFERED]:
             st.button(text.plain(name), key=f"offer_{name}", on_click=_take_gpu, args=(name,))
         st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")

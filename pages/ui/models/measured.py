@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
-from plotly.colors import sample_colorscale, sequential
 
-from pages.ui.draw import charts, maps, messages, plain_html, text
+from pages.ui.draw import charts, heatmaps, maps, messages, plain_html, text
 from pages.ui.draw.plain_html import TableColumn
 from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters.select import one_value, rows_of_one
@@ -27,7 +26,6 @@ from results.records import Case
 LEVEL = level_of("model")
 COMMAND = "python -m runner run models --set subject={subject}"
 QUICK = "python -m runner run models_quick"
-_SHADES = sample_colorscale(sequential.Blues, [step / 100 for step in range(101)])
 _STEP_COLUMNS = {
     "implementation": TableColumn("attention"),
     "shape": TableColumn("batch × seqlen"),
@@ -317,9 +315,10 @@ def _share_map(steps: pd.DataFrame) -> None:
         }
         for row in known.drop_duplicates(["dtype", "seqlen_k", "batch"]).to_dict("records")
     ]
-    scale = {"colours": [_SHADES[at] for at in range(0, 101, 5)], "ticks": ["0 %", "25 %", "50 %", "75 %", "100 %"]}
     look = maps.Look(
-        lambda row: _SHADES[round(min(100.0, max(0.0, row["shown"])))], lambda row: f"{row['shown']:.0f} %", scale=scale
+        lambda row: heatmaps.share_colour(row["shown"]),
+        lambda row: f"{row['shown']:.0f} %",
+        scale=heatmaps.share_scale(),
     )
     alt = f"Share of attention in a decoding step with {name}, by context and batch"
     maps.show(LEVEL, drawn, look, "share_map", alt, selectable=False)

@@ -24,7 +24,7 @@ _NEAR = 1.0  # a factor of two in seqlen; farther than that the answer is a gues
 _SIZES = ("seqlen", "head_dim", "batch", "num_heads", "num_kv_heads")
 _LABELS = {
     "implementation": "fastest",
-    "estimate_ms": "scaled to yours (ms)",
+    "estimate_ms": "scaled (ms)",
     "latency_ms": "measured (ms)",
     "num_heads": "heads",
     "num_kv_heads": "kv heads",
@@ -170,7 +170,7 @@ def _neighbours(made: Rule, found: Sequence[Neighbour], case: Case, mode: str) -
     )
     st.caption(
         f"{messages.source_badges(list(made.sources))} The nearest measured shapes. backend: the fastest SDPA backend "
-        "of PyTorch.",
+        "of PyTorch. The filters for mask, mode, dtype and shape have no effect here.",
         help="Distance: a factor of two counts 1 in seqlen and heads per kv head, 2 in head_dim, ½ in batch × heads.",
     )
 

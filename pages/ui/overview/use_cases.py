@@ -78,7 +78,8 @@ def _advice(found: list[advice.Advice], chosen: Filters) -> None:
     rows = [_row(one, palette[one.implementation]) for one in found]
     plain_html.show_table(rows, columns, "What to use by use case, with time lost and memory")
     st.caption(
-        "Recommended: the implementation closest to the fastest one on average.",
+        "Recommended: the implementation closest to the fastest one on average. Each use case sets mask, mode and "
+        "shapes itself; those filters have no effect here.",
         help=f"Geometric mean over the measured shapes of this GPU. Missing numbers count as {text.plain(baseline)}.",
     )
     with st.expander("Every number", icon=":material/table_rows:", key="advice_numbers", on_change="rerun") as numbers:

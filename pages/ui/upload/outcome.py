@@ -76,7 +76,7 @@ def show() -> None:
             st.info(f"{name}: {text.plain(sentence)}", icon=":material/task_alt:")
     arrivals = [done.arrived for done in outcome if done.arrived.run_ids]
     if outcome:
-        with st.container(horizontal=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
             if arrivals:
                 st.button("Undo", icon=":material/undo:", on_click=_undo, args=(arrivals,), key="undo_import")
                 link_to_results(arrivals[-1].run_ids[0])
