@@ -161,6 +161,23 @@ def test_tiles_whose_keys_are_split_are_right(dtype: torch.dtype) -> None:
     torch.testing.assert_close(lse.double(), wanted.lse / math.log(2), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@pytest.mark.parametrize("head_dim", [128, 256])
+def test_short_causal_heads_are_right(head_dim: int) -> None:
+    from kernels.attention.gluon_hopper.plan import plan_of
+
+    generator = torch.Generator("cuda").manual_seed(0)
+    shape = (13, 16, 500, head_dim)
+    q, k, v = (torch.randn(shape, device="cuda", generator=generator).to(torch.bfloat16) for _ in range(3))
+    programs = torch.cuda.get_device_properties(q.device).multi_processor_count
+    assert tuning.heads_dealt_together(head_dim, 500, 500, True, False, 13 * 16 * 4 // programs)
+    wanted = reference.attention(q, k, v, causal=True)
+    out, lse = plan_of(q, k, v, True, 0, head_dim**-0.5).forward(q, k, v)
+    assert (out.double() - wanted.out).norm() < 4e-3 * wanted.out.norm()
+    torch.testing.assert_close(lse.double(), wanted.lse / math.log(2), atol=1e-4, rtol=1e-4)
+
+
 def test_combined_splits_are_what_all_keys_give(device: str) -> None:
     forward = pytest.importorskip("kernels.attention.gluon_hopper.forward", exc_type=ImportError)
     scores, values = torch.randn(64, 96) * 3, torch.randn(96, 16)
