@@ -192,7 +192,7 @@ SWEEPS = (
     ),
     ModelSweep(
         name="models_quick",
-        description="A tiny GPT-2 in every mode in under a minute, on any GPU or CPU",
+        description="A tiny GPT-2 in every mode in about a minute, on any GPU or CPU",
         subject=("gpt2-tiny",),
         context=(64,),
         seqlen=(64,),

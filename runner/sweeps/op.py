@@ -83,7 +83,7 @@ SWEEP = OpSweep
 SWEEPS = (
     OpSweep(
         name="quick",
-        description="A first look in under a minute, on any GPU or CPU",
+        description="A first look in about a minute, on any GPU or CPU",
         seqlen=(128, 512, 1024),
         head_dim=(64,),
         dtype=("float16", "float32"),

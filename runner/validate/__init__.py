@@ -1,1 +1,1 @@
-"""A/A tests of the measuring itself."""
+"""Tests of the measuring itself: A/A tests, planted slowdowns and bugs, features on a GPU."""
