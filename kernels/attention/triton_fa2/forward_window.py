@@ -75,7 +75,9 @@ def window_kernel(
     count = tl.maximum(tl.minimum(rows + shift + right + 1, seqlen_k) - first, 0).to(tl.uint32, bitcast=True)
     factor = 1.0 if SCALE_FIRST else scale
     for i in tl.range(0, heads_each):
-        q = load_panels(q_base + i * q_h, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, BLOCK_D2, True)
+        q = load_panels(
+            q_base + tl.cast(i, tl.int64) * q_h, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, BLOCK_D2, True
+        )
         own_first = computed_anew(first - start_n)
         scores = _scores_in_window(q, k, own_first, count, scale, BLOCK_N, BLOCK_D2, SCALE_FIRST)
         scores2 = scores
