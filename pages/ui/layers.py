@@ -140,10 +140,8 @@ def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> Non
     if known.empty:
         st.caption("No share here: the source states the time of the whole layer only.")
         return
-    left, right = st.columns(2)
-    with left:
+    with st.container(horizontal=True, gap="large"):
         mode = _one_of("Mode", _modes(known), "share_mode")
-    with right:
         dtype = _one_of("dtype", sorted(known["dtype"].map(cells.dtype_name).unique()), "share_dtype")
     drawn = known[(known["mode"] == mode) & (known["dtype"].map(cells.dtype_name) == dtype)]
     alt = f"Share of attention by layer and implementation, {_words(mode).lower()}, {dtype}"
@@ -160,10 +158,8 @@ def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> Non
 
 def one_kind(table: pd.DataFrame, chosen: Filters) -> Filters:
     """Return the slice narrowed to one kind of layer and one mode, each asked for where there are several."""
-    left, right = st.columns(2)
-    with left:
+    with st.container(horizontal=True, gap="large"):
         workload = _one_of("Kind of layer", list(dict.fromkeys(table["workload"])), "detail_kind")
-    with right:
         mode = _one_of("Mode", _modes(table), "detail_mode")
     return replace(chosen, workload=workload, mode=mode)
 

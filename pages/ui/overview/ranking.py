@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -59,7 +60,7 @@ def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], ch
     """Return the answer with what it is about: GPU, dtype, mask, direction and shape."""
     baseline, of = text.plain(chosen.baseline), about(chosen, won)
     if best is None:
-        return f"{of} nothing can be compared with {baseline}"
+        return f"{of} {_most_wins(won)}; nothing can be compared with {baseline}"
     verb = "is the fastest" if best["speedup"] > 1 else "comes closest"
     answer = (
         f"{of} {text.plain(best['implementation'])} {verb}: {text.ratio(best['speedup'])} {baseline} on "
@@ -72,29 +73,22 @@ def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], ch
     return f"{answer}, {text.ratio(lead)} the next best, {name}"
 
 
+def _most_wins(won: Sequence[dict]) -> str:
+    """Name who is fastest in most shapes, where no mean over the baseline says it."""
+    wins = Counter(row["winner"] for row in won if not text.missing(row["winner"])).most_common(1)
+    if not wins:
+        return "nothing has a time"
+    name, count = wins[0]
+    return f"{text.plain(name)} is the fastest in {count} of {messages.counted(len(won), 'shape')}"
+
+
 def _facts(
     ranking: Sequence[dict], rivals: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters
 ) -> None:
-    wins = 0 if best is None else sum(row["winner"] == best["implementation"] for row in won)
-    ties = 0 if best is None else sum(best["implementation"] in row["ties"].split(", ") for row in won)
-    close = 0 if best is None else sum(row["winner"] == best["implementation"] and bool(row["ties"]) for row in won)
     compared, cases = (_sum(rivals, name) for name in ("compared", "cases"))
-    reduced_too = "TF32 and FP8 are listed but not ranked."
     plain_html.show_facts(
         (
-            Fact(
-                "Mean speedup",
-                "none" if best is None else text.ratio(best["speedup"]),
-                "" if best is None else f"range {text.span(best['lowest'], best['highest'])}",
-                "Highest mean speedup (geometric) over the baseline among implementations that cover at least 90 % as "
-                f"many shapes as the best-covered one. {reduced_too}",
-            ),
-            Fact(
-                "Fastest in",
-                f"{wins} of {messages.counted(len(won), 'shape')}",
-                ", ".join([f"{close} of them close"] * bool(close) + [f"tied in {ties} more"] * bool(ties)),
-                "Close or tied: another implementation is within 2 %, or cannot be told apart.",
-            ),
+            *([] if best is None else _of_best(best, won)),
             Fact(
                 "Measured pairs",
                 f"{compared} of {cases}",
@@ -104,6 +98,29 @@ def _facts(
             ),
             _failed(ranking),
         )
+    )
+
+
+def _of_best(best: dict, won: Sequence[dict]) -> tuple[Fact, Fact]:
+    """Return the mean speedup of the fastest implementation, and in how many shapes it is the fastest."""
+    name = best["implementation"]
+    wins = sum(row["winner"] == name for row in won)
+    ties = sum(name in row["ties"].split(", ") for row in won)
+    close = sum(row["winner"] == name and bool(row["ties"]) for row in won)
+    return (
+        Fact(
+            "Mean speedup",
+            text.ratio(best["speedup"]),
+            f"range {text.span(best['lowest'], best['highest'])}",
+            "Highest mean speedup (geometric) over the baseline among implementations that cover at least 90 % as "
+            "many shapes as the best-covered one. TF32 and FP8 are listed but not ranked.",
+        ),
+        Fact(
+            "Fastest in",
+            f"{wins} of {messages.counted(len(won), 'shape')}",
+            ", ".join([f"{close} of them close"] * bool(close) + [f"tied in {ties} more"] * bool(ties)),
+            "Close or tied: another implementation is within 2 %, or cannot be told apart.",
+        ),
     )
 
 
