@@ -21,7 +21,7 @@ def attention(
     window_size: int = 0,
     softmax_scale: float | None = None,
 ) -> torch.Tensor:
-    """softmax(scale q k^T) v in the dtype of q; see `kernels.registry.Attention`."""
+    """Return softmax(scale q k^T) v in the dtype of q; see `kernels.registry.Attention`."""
     batch, num_heads, seqlen_q, head_dim = q.shape
     num_kv_heads, seqlen_k = k.shape[1], k.shape[2]
     scale = head_dim**-0.5 if softmax_scale is None else softmax_scale

@@ -59,7 +59,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """A row's label."""
+        """Return a row's label."""
         more = f" q{self.seqlen_q}" * (self.seqlen_q > 1) + f" page {self.page} {self.layout}" * (self.page > 0)
         more += " e4m3" * (self.cache != "bfloat16") + " ragged" * self.ragged + " lengths" * self.lengths
         more += " latent" * self.latent
@@ -139,7 +139,7 @@ _LATENT = (  # rows, most rows of a head, then keys, warps, stages, programs a m
 
 
 def ladder(shape: Shape, least: tuple[int, ...] = (128,)) -> list[DecodeTile]:
-    """Tiles worth a try."""
+    """Return the tiles worth a try."""
     if shape.latent:
         rows = shape.num_heads * shape.seqlen_q
         forms = ((m, n, w, s, p) for m, most, *rest in _LATENT for n, w, s, p in rest if m <= rows <= most)
@@ -197,7 +197,7 @@ class Inputs:
 
     @property
     def bytes(self) -> int:
-        """Of the keys and values in use."""
+        """Return the bytes of the keys and values in use."""
         if self.shape.latent:
             return self.tokens * 576 * self.k.element_size()
         return 2 * self.tokens * self.shape.num_kv_heads * self.shape.head_dim * self.k.element_size()
@@ -214,7 +214,7 @@ class Inputs:
         )  # fmt: skip
 
     def peers(self) -> Iterator[tuple[str, Callable[[], object]]]:
-        """PyTorch's backends, where they take part."""
+        """Yield PyTorch's backends, where they take part."""
         if self.table is None and self.lengths is None and not self.shape.latent and self.shape.cache == "bfloat16":
             gqa = self.shape.num_heads != self.shape.num_kv_heads
             for name, backend in PEERS.items():
@@ -260,13 +260,13 @@ def time_us(call: Callable[[], object], flush: torch.Tensor, budget_ms: float = 
 
 
 def graph_sets(shape: Shape) -> list[Inputs]:
-    """Inputs of 250 MB or more together."""
+    """Return inputs of 250 MB or more together."""
     one = Inputs(shape)
     return [one, *(Inputs(shape) for _ in range(min(40, 250_000_000 // one.bytes)))]
 
 
 def graph_time_us(calls: list[Callable[[], object]], rounds: int = 5) -> float:
-    """Microseconds a call of a CUDA graph of all of them."""
+    """Return the microseconds a call of a CUDA graph of all of them."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for call in calls:

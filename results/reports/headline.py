@@ -112,7 +112,7 @@ class Shipped:
 
     @cached_property
     def of_reports(self) -> list[tuple[Run, list[Measurement]]]:
-        """The runs that published reports ship as."""
+        """Return the runs that published reports ship as."""
         return [self.read(folder.run_id) for folder in self.folders if folder.run().report]
 
 

@@ -132,7 +132,7 @@ class Grid:
 
     @property
     def labels(self) -> int:
-        """How many leading columns name the row."""
+        """Return how many leading columns name the row."""
         return len(self.header) - len(self.columns)
 
     def matches(self, table: Table) -> bool:

@@ -111,7 +111,7 @@ class Store:
 
     @property
     def problems(self) -> list[Problem]:
-        """Lines that could not be read: run, line (0 is the run's record), reason."""
+        """Return the lines that could not be read: run, line (0 is the run's record), reason."""
         return self.rows("SELECT run_id, line, reason FROM problems ORDER BY run_id, line, reason")
 
     def close(self) -> None:

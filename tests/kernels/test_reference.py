@@ -1,3 +1,5 @@
+"""The float64 oracle against PyTorch's own attention and arithmetic."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""The page Accuracy: errors by implementation, tensor and inputs."""
+
 import json
 import math
 from dataclasses import replace

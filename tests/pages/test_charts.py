@@ -1,3 +1,5 @@
+"""What all charts share: marks, colours, axes and names."""
+
 import itertools
 
 import pytest

@@ -1,3 +1,5 @@
+"""The page Compare: runs, implementations, GPUs, versions, imports and history."""
+
 import math
 import random
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""Answers of the store: computed once for each version of the data."""
+
 import threading
 
 import pandas as pd

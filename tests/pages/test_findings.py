@@ -1,3 +1,5 @@
+"""The page Findings: when runs are checked, and what is drawn of it."""
+
 from dataclasses import replace
 
 import pandas as pd

@@ -1,3 +1,5 @@
+"""The page Memory: peaks by sequence length, and what does not fit."""
+
 import json
 from dataclasses import replace
 

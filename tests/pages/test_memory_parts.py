@@ -1,3 +1,5 @@
+"""What a peak is made of, beside its formula."""
+
 from contextlib import closing
 
 import pandas as pd

@@ -1,3 +1,5 @@
+"""The page Start: the fastest of each shape, ties, failures, and the answer for one shape."""
+
 import json
 import re
 from dataclasses import replace

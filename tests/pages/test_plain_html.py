@@ -1,3 +1,5 @@
+"""HTML that the pages draw: every text is escaped."""
+
 from pages.ui.draw import bars, plain_html
 from pages.ui.draw.bars import Bar
 from pages.ui.draw.plain_html import Fact, TableColumn

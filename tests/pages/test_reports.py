@@ -1,3 +1,5 @@
+"""The page Reports: published tables beside own runs, and what is taken away."""
+
 import re
 import shutil
 

@@ -1,3 +1,5 @@
+"""The page Runs: states, export, deletion with undo."""
+
 import json
 from dataclasses import replace
 

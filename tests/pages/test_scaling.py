@@ -1,3 +1,5 @@
+"""The page Scaling: latency, rates and shares of the peak by sequence length."""
+
 import json
 import re
 import shutil

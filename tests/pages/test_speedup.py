@@ -1,3 +1,5 @@
+"""The page Speedup: cells, failures, ties and filters."""
+
 import json
 
 import pytest

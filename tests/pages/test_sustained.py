@@ -1,3 +1,5 @@
+"""The page Power: traces of a sustained load."""
+
 import json
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""The page Upload: what is understood, corrected, refused and imported."""
+
 import io
 import re
 import shutil

@@ -1,3 +1,5 @@
+"""What is imported and asked before the first reader comes."""
+
 import pytest
 from streamlit.testing.v1 import AppTest
 

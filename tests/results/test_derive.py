@@ -1,3 +1,5 @@
+"""Rates, speedups and shares that follow from a measurement."""
+
 import pytest
 
 from results import derive

@@ -108,12 +108,12 @@ class GluonHopperPlan:
         return self.causal or self.window_size > 0 or self.seqlen_k % block_n > 0
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The output, and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
+        """Return the output, and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
         with device_guard(self.device):
             return self._forward(q, k, v)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """The output alone."""
+        """Return the output alone."""
         return self.forward(q, k, v)[0]
 
     def backward(
@@ -125,7 +125,7 @@ class GluonHopperPlan:
         lse: torch.Tensor,
         dout: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """dq, dk and dv.
+        """Return dq, dk and dv.
 
         Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is told to be
         deterministic (torch.use_deterministic_algorithms), which takes longer.

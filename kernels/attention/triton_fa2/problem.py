@@ -259,12 +259,12 @@ class Problem:
 
     @property
     def _beyond_all(self) -> int:
-        """A distance that no two tokens are apart."""
+        """Return a distance that no two tokens are apart."""
         return self.seqlen_q + self.seqlen_k
 
     @property
     def _has_two_panels(self) -> bool:
-        """Whether two panels of columns are fewer than head_dim padded."""
+        """Return whether two panels of columns are fewer than head_dim padded."""
         return panels(self.head_dim)[1] > 0
 
     @property
@@ -273,12 +273,12 @@ class Problem:
 
     @property
     def _longest_per_multiprocessor(self) -> float:
-        """Rows or keys of all heads, of which there are more, that each multiprocessor has to do."""
+        """Return how many rows or keys of all heads, whichever are more, each multiprocessor has to do."""
         return self.batch * self.num_heads * self._longest / self.multiprocessors
 
     @property
     def _is_long_code(self) -> bool:
-        """Whether a loop is so much code that two or three, of which one needs no mask, take up to 25 s to compile.
+        """Return whether two or three loops in place of one, some without a mask, would take up to 25 s to compile.
 
         Beside the products of IEEE float32 and of bf16x6 a mask is little: two comparisons a score.
         """

@@ -161,7 +161,7 @@ def every_tile(chip: str) -> list[tuple[str, int, int, bool, DecodeTile]]:
 
 
 def chip_class(capability: int, shared_memory_bytes: int) -> str:
-    """The table that serves a chip: by what a block can hold, since names and capabilities do not order it."""
+    """Return the table that serves a chip: by what a block can hold, because names and capabilities do not order it."""
     if shared_memory_bytes < SHARED_MEMORY[80]:
         return "sm_86"
     return "sm_90" if capability >= 90 else "sm_80"

@@ -1,3 +1,5 @@
+"""PyTorch's implementations against the float64 oracle, and what they refuse."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""The tool that times what a call costs the host."""
+
 import time
 from pathlib import Path
 from types import SimpleNamespace

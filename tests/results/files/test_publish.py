@@ -1,3 +1,5 @@
+"""Runs that ship with the project: how one is published, and what is there."""
+
 import json
 from pathlib import Path
 

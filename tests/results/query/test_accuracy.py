@@ -1,3 +1,5 @@
+"""Errors by implementation as the pages ask for them."""
+
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""What runs declare of their implementations, as the pages ask for it."""
+
 from contextlib import closing
 from dataclasses import replace
 

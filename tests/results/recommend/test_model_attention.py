@@ -1,3 +1,5 @@
+"""The time of a model's attention, from the nearest measured shapes."""
+
 from contextlib import closing
 from dataclasses import replace
 

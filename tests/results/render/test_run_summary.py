@@ -1,3 +1,5 @@
+"""A run in a few lines."""
+
 from results.files.journal import RunFolder
 from results.query import pages
 from results.records import Measurement, Run, Status, attention_case

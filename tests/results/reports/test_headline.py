@@ -1,3 +1,5 @@
+"""The tables of the documents, from the runs that ship."""
+
 from dataclasses import replace
 
 import pytest

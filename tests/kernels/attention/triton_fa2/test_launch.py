@@ -1,3 +1,5 @@
+"""Launches of triton_fa2: a tile that does not fit gives way, and what a kernel is told of its tensors."""
+
 from types import SimpleNamespace
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tables of tiles: each problem finds one that its kernels can take."""
+
 import math
 
 import pytest
