@@ -160,13 +160,8 @@ def describe_mask(
     file = type(options.get("config")).__module__.replace(".configuration_", ".modeling_")
     _refuse_model(file)
     kind, documents = _kind(mask_function)
-    if kind == "window":  # of which most modules tell `attend`, and some only their mask
-        kind = None if _mentions(file, "sliding_window=") is False else "causal"
     unread = _unreadable(attention_mask, q_offset)
-    skip = {"causal": "allow_is_causal_skip", "full": "allow_is_bidirectional_skip"}.get(kind or "")
-    asks = not options.get(skip, True) and (documents is None or _mentions(file, "allow_is_causal_skip"))
-    wanted = asks or _mentions(file, "prepare_dynamic_mask")
-    if kind is None or wanted or (unread and isinstance(q_offset, torch.Tensor)):
+    if _needs_tensor(file, kind, documents, options) or (unread and isinstance(q_offset, torch.Tensor)):
         from transformers.masking_utils import sdpa_mask
 
         sizes = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
@@ -174,7 +169,7 @@ def describe_mask(
         return sdpa_mask(batch_size, **sizes, mask_function=mask_function, attention_mask=attention_mask, **options)
     if documents is not None:
         return documents
-    filled = min(kv_length, int(q_offset) + q_length - kv_offset) if kind == "causal" else kv_length
+    filled = kv_length if kind == "full" else min(kv_length, int(q_offset) + q_length - kv_offset)
     if attention_mask is None:
         device = options.get("device", "cpu")
         return None if filled == kv_length else torch.ones(batch_size, filled, dtype=torch.bool, device=device)
@@ -183,7 +178,7 @@ def describe_mask(
     if filled == kv_length and not unread and real.all():
         return None
     if not torch.compiler.is_compiling():
-        _CAUSAL[real] = kind == "causal"
+        _CAUSAL[real] = kind != "full"
     return real
 
 
@@ -280,15 +275,26 @@ def _eager_alone(file: str) -> bool:
     return bool(models) and not any(getattr(x, each) for x in models for each in _BACKENDS)
 
 
+def _needs_tensor(file: str, kind: str | None, documents: torch.Tensor | None, options: dict[str, Any]) -> bool:
+    """Return whether a mask of a kind is to be a tensor for the models that a Python module defines.
+
+    Some read their masks. They forbid to leave one out, which transformers does of any packed sequences, or say nothing
+    (Doge in transformers 5.17). Of some the mask alone knows that they are causal (PEGASUS-X) or have a window
+    (Phi-3.5-MoE), which most tell `attend`.
+    """
+    if kind == "full":
+        return not options.get("allow_is_bidirectional_skip", True)
+    asks = not options.get("allow_is_causal_skip", True)
+    asks = asks and (documents is None or bool(_mentions(file, "allow_is_causal_skip")))
+    windowed = kind == "window" and _mentions(file, "sliding_window=") is False
+    causal = _mentions(file, "is_causal: bool = False") and not _mentions(file, "is_causal=True")
+    return kind is None or asks or windowed or bool(causal or _mentions(file, "prepare_dynamic_mask"))
+
+
 @torch.compiler.assume_constant_result
 @cache
 def _mentions(file: str, word: str) -> bool | None:
-    """Return whether the source of a Python module that defines models has a word, as transformers itself looks; None
-    if there is no source.
-
-    Models that read their masks are told by it. They say that a mask may not be left out, which is not seen where
-    sequences are packed, as transformers then says it of any model; or they do not say it (Doge in transformers 5.17).
-    """
+    """Return whether the source of a Python module has a word, as transformers itself looks; None if it has none."""
     try:
         return word in inspect.getsource(sys.modules[file])
     except (KeyError, OSError, TypeError):  # not imported, or its source is not there

@@ -221,6 +221,15 @@ def test_a_model_that_asks_for_a_mask_tensor_gets_one() -> None:
     assert ours.describe_mask(2, 3, 4, **asked | {"allow_is_bidirectional_skip": True}) is None
 
 
+def test_what_modules_are_not_told_is_in_a_mask_tensor() -> None:
+    from transformers.masking_utils import causal_mask_function as causal
+
+    models = (transformers.PegasusXModel, transformers.LlamaModel)  # the first one's decoder says that it is not causal
+    found = [ours.describe_mask(2, 3, 3, mask_function=causal, config=each.config_class()) for each in models]
+    assert found[0].equal(torch.ones(3, 3, dtype=torch.bool).tril().expand(2, 1, 3, 3))
+    assert found[1] is None
+
+
 def test_packed_sequences_told_as_to_flash_attention_do_not_see_each_other() -> None:
     q, k = torch.randn(1, 4, 12, 16), torch.randn(1, 2, 12, 16)
     starts, module = torch.tensor([0, 5, 12]), torch.nn.Module()
