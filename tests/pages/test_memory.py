@@ -83,4 +83,4 @@ def test_one_of_several_equals_is_not_named_alone(monkeypatch):
 def test_what_fits_by_formula_is_rounded_down():
     assert text.about_tokens(146_021_284) == "≈ 146 million"
     assert text.about_tokens(68_171) == "≈ 68,100"
-    assert text.about_tokens(512) == "512"
+    assert [text.about_tokens(limit) for limit in (512, 1024)] == ["512", "1,024"]

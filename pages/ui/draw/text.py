@@ -58,8 +58,10 @@ def span(low: float, high: float) -> str:
 
 
 def ms(number: float | None) -> str:
-    """Write milliseconds with three significant digits."""
-    return "–" if missing(number) else f"{significant(number)} ms"
+    """Write milliseconds with three significant digits, from ten seconds on in seconds."""
+    if missing(number):
+        return "–"
+    return f"{significant(number / 1000)} s" if number >= 10_000 else f"{significant(number)} ms"
 
 
 def mib(number: float | None) -> str:
@@ -78,9 +80,14 @@ def significant(number: float) -> str:
 
 
 def about_tokens(number: float | None) -> str:
-    """Write how many tokens fit by a formula, rounded down to three digits: ≈ 68,100, ≈ 9.14 million."""
+    """Write how many tokens fit by a formula, rounded down to three digits: ≈ 68,100, ≈ 9.14 million.
+
+    A power of two stays whole: it is a limit of the model, or a length that was measured.
+    """
     if missing(number) or number < 1:
         return "–"
+    if int(number).bit_count() == 1:
+        return f"{int(number):,}"
     step = 10 ** max(0, math.floor(math.log10(number)) - 2)
     whole = int(number) // step * step
     rounded = f"{whole / 1e6:g} million" if whole >= 1e6 else f"{whole:,}"
