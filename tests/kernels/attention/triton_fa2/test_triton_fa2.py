@@ -169,6 +169,7 @@ def chained_dot(builder, a, b, d, *_):
     return interpreter.TensorHandle(total, d.dtype.scalar)
 
 
+@pytest.mark.gpu  # and without one
 @pytest.mark.parametrize(
     ("kernels", "head_dim"), [(("one_pass",), 64), (("dq_dkdv",), 160), (("dq", "dkdv"), 64), (("dq", "dkdv"), 160)]
 )
