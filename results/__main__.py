@@ -63,6 +63,9 @@ class CommandError(RuntimeError):
     """A command that cannot be carried out; the message says why and what is possible."""
 
 
+EXIT_CANCELLED = 130  # as shells have it
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command; returns the exit status."""
     options = _parser().parse_args(arguments)
@@ -71,6 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of stdout has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        _say("Cancelled.")
+        return EXIT_CANCELLED
     except (CommandError, JournalError, ReportError, StoreError, UploadError, SliceError) as error:
         return _complain(str(error))
     except OSError as error:

@@ -194,6 +194,15 @@ def test_a_reader_that_has_seen_enough_is_no_error(home: Path, shipped: Path) ->
     assert answer.stdout.startswith("| run_id")
 
 
+def test_a_command_that_is_interrupted_ends_with_a_word_and_its_own_status(home, monkeypatch, capsys) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("results.__main__.rebuild", interrupted)
+    assert main(["rebuild"]) == 130
+    assert capsys.readouterr().err == "Cancelled.\n"
+
+
 def test_import_takes_folders_and_zips_and_says_how_columns_are_read(home, tmp_path, capsys) -> None:
     folder = tmp_path / "tables"
     folder.mkdir()
