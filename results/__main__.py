@@ -53,6 +53,7 @@ from results.reports.rendering import Runs
 from results.slice import Filters, SliceError
 from results.store.database import Store, StoreError, open_store, rebuild
 
+EXIT_CANCELLED = 130  # as shells have it
 _ONE = ("gpu", "workload", "mask", "mode", "timing", "baseline", "shape")  # filters of one value
 _MANY = dict.fromkeys(("dtype", "implementation", "source", "run"), str)
 _MANY |= dict.fromkeys(("seqlen", "head_dim", "batch", "num_heads"), int)
@@ -61,9 +62,6 @@ _RULES = {"python": rule.as_python, "json": rule.as_json}
 
 class CommandError(RuntimeError):
     """A command that cannot be carried out; the message says why and what is possible."""
-
-
-EXIT_CANCELLED = 130  # as shells have it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
