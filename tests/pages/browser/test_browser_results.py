@@ -43,11 +43,6 @@ def test_a_filter_changes_the_heatmap_and_the_url(tab):
     page.get_by_role("link", name="Memory").click()
     expect(page).to_have_url(re.compile("memory.*dtype=float32"))
     assert page.evaluate("history.length") <= entries + 2, "a page, and its filters"
-    for _ in range(2):
-        page.go_back()
-    expect(page).to_have_url(re.compile("/speedup"))
-    expect(page.get_by_text("· backward · B1 H? · float32")).to_be_visible()
-    expect(page.get_by_role("button", name="backward")).to_be_visible()
 
 
 def test_failures_are_named_in_the_cells(tab):
