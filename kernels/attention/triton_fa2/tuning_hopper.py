@@ -21,7 +21,8 @@ _PANELS: dict[int, Ladder] = {
     128: row((0, 16, 64, 2, 3), (17,)),
     256: row((0,), (33, 64, 64, 4, 3)),
 }
-# Measured on an H200, 2026-11: 8 heads that share keys, 8192 tokens in windows of 64, 128 and 192 (kernels/NOTES.md).
+# Measured, 2026-11, 8 heads that share keys, 8192 tokens: windows of 64, 128 and 192 on an H200, 128 on an H100
+# (kernels/NOTES.md).
 _WINDOW: dict[int, Ladder] = {**UNUSED, 64: row((0,), (200, 64, 128, 4, 2, 3))}
 # Measured on an H200, 2026-11: 14 queries of 14 keys, 32 of 257, 50 of 50 and 77 of 77 at head_dim 64, 1 of 729 at 72.
 _FEW_QUERIES: dict[int, Ladder] = {
