@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 from results import reports
 from results.records import CASE_FIELDS, Case
-from results.reports.own import all_said, is_usual, own_names, said_fields
+from results.reports.own import all_said, is_usual, own_metric, own_names, said_fields
 from results.reports.rendering import Runs, printed_rows
 from results.store.database import Store
 
-_Tried = tuple[str, str | None, bool]  # implementation, mode, whether there is a value
-_Cell = tuple[dict[str, object], set[str], str | None]  # fields of its case, who may stand in it, mode
+_MEMORY = "peak_memory_mb"
+_TIMES = ("latency_ms", "latency_extrapolated_ms")
+_Tried = tuple[str, str | None, bool, bool]  # implementation, mode, whether of memory, whether there is a value
+_Cell = tuple[dict[str, object], set[str], str | None, bool]  # fields of its case, who may stand in it, mode, of memory
 
 
 @dataclass(frozen=True, eq=False)
 class TriedRun:
-    """What a run holds latencies of, with a value or a reason for none."""
+    """What a run holds latencies and peak memory of, with a value or a reason for none."""
 
     run_id: str
     source: str
@@ -111,28 +113,29 @@ def _evidence(name: str, best: Iterable[TriedRun], chosen: Sequence[str]) -> lis
 
 
 def tried_of_store(store: Store) -> list[TriedRun]:
-    """Return what each run of a store holds latencies of."""
+    """Return what each run of a store holds latencies and peak memory of."""
     fields = ", ".join(CASE_FIELDS)
     rows = store.rows(
-        f"""SELECT run_id, implementation, mode, bool_or(value IS NOT NULL), {fields} FROM results
-            WHERE metric IN ('latency_ms', 'latency_extrapolated_ms') AND source <> 'published' GROUP BY ALL"""
+        f"""SELECT run_id, implementation, mode, metric = '{_MEMORY}', bool_or(value IS NOT NULL), {fields} FROM results
+            WHERE metric IN {(_MEMORY, *_TIMES)} AND source <> 'published' GROUP BY ALL"""
     )
     tries: dict[str, dict[Case, set[_Tried]]] = {}
-    for run_id, implementation, mode, has_value, *values in rows:
+    for run_id, implementation, mode, of_memory, has_value, *values in rows:
         case = Case(**dict(zip(CASE_FIELDS, values, strict=True)))
-        tries.setdefault(run_id, {}).setdefault(case, set()).add((implementation, mode, has_value))
+        tries.setdefault(run_id, {}).setdefault(case, set()).add((implementation, mode, of_memory, has_value))
     about = store.rows("SELECT run_id, source, gpu_name, created_text FROM runs WHERE source <> 'published'")
     return [TriedRun(*facts, created or "", _frozen(tries.get(facts[0], {}))) for *facts, created in about]
 
 
 def tried_of_runs(runs: Runs) -> list[TriedRun]:
-    """Return what each of some runs, read whole, holds latencies of."""
+    """Return what each of some runs, read whole, holds latencies and peak memory of."""
     found = []
     for run, measurements in runs:
         tries: dict[Case, set[_Tried]] = {}
         for m in measurements:
-            if m.metric in ("latency_ms", "latency_extrapolated_ms"):
-                tries.setdefault(m.case, set()).add((m.implementation, m.mode, m.value is not None))
+            if m.metric in (_MEMORY, *_TIMES):
+                tried = m.implementation, m.mode, m.metric == _MEMORY, m.value is not None
+                tries.setdefault(m.case, set()).add(tried)
         found.append(TriedRun(run.run_id, run.source, run.gpu_name, run.created or "", _frozen(tries)))
     return found
 
@@ -151,18 +154,26 @@ def _filled(cells: Sequence[_Cell], tries: Mapping[Case, frozenset[_Tried]]) -> 
 
 def _outcomes(cell: _Cell, case: Case, tried: frozenset[_Tried]) -> Iterator[bool]:
     """Yield of each try that fits a cell whether it gave a value."""
-    fields, names, mode = cell
+    fields, names, mode, of_memory = cell
     if all(getattr(case, field) == value for field, value in fields.items()):
-        yield from (has for name, of_case, has in tried if name in names and mode in (None, of_case))
+        yield from (
+            has
+            for name, of_case, memory, has in tried
+            if name in names and mode in (None, of_case) and memory == of_memory
+        )
 
 
 def _wanted(name: str, printed: Runs) -> dict[str, list[_Cell]]:
-    """Return by table what every own cell of a report needs: fields of a case, one of some implementations, a mode."""
+    """Return by table what every own cell of a report needs: fields of a case, who may stand in it, mode, which number.
+
+    Of numbers two are told apart, peak memory and time.
+    """
     report = reports.get(name)
     found: dict[str, list[_Cell]] = {}
     for grid in reports.grids(name):
         for labels in printed_rows(grid, printed):
             for says in all_said(grid, labels):
                 names = {says["implementation"], *own_names(says, report.IMPLEMENTATIONS)}
-                found.setdefault(grid.section, []).append((said_fields(says), names, says.get("mode")))
+                of_memory = own_metric(says) == _MEMORY
+                found.setdefault(grid.section, []).append((said_fields(says), names, says.get("mode"), of_memory))
     return found

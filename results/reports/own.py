@@ -110,7 +110,7 @@ class OwnNumbers:
         return (
             all(getattr(measurement.case, name) == value for name, value in case.items())
             and measurement.implementation in self.standing(says["implementation"], says)
-            and measurement.metric == _own_metric(says)
+            and measurement.metric == own_metric(says)
             and says.get("mode") in (None, measurement.mode)
         )
 
@@ -266,7 +266,7 @@ def _is_telling(name: str, value: Any) -> bool:
     return value is not None and name not in unsaid and (name, value) != ("latent_dim", 0)
 
 
-def _own_metric(says: Says) -> str:
+def own_metric(says: Says) -> str:
     """Return the metric of the number that an own cell needs; of a ratio that of its two numbers."""
     metric = says.get("own_metric", says["metric"])
     return RATIO_OF[metric][0] if metric in RATIO_OF and "baseline" in says else metric

@@ -5,6 +5,7 @@ from dataclasses import replace
 from results.records import attention_case
 from results.reports import side_by_side
 from results.reports.default_runs import TriedRun, default_runs
+from runner.sweeps.model import model_case
 
 NAME = "fa2_rtx4060"
 PRINTED = side_by_side.published(NAME)
@@ -23,7 +24,7 @@ def run(
 ) -> TriedRun:
     """Return a run of both implementations at some lengths of head_dim 64 in bfloat16."""
     sizes = {"batch": 1, "num_heads": 1, "head_dim": 64, "dtype": "bfloat16", "causal": True, **fields}
-    tried = frozenset((name, mode, timed) for name in BOTH for mode in MODES)
+    tried = frozenset((name, mode, of_memory, timed) for name in BOTH for mode in MODES for of_memory in (False, True))
     cases = {attention_case(seqlen=seqlen, **sizes): tried for seqlen in seqlens}
     return TriedRun(run_id, source, gpu, created, cases)
 
@@ -52,6 +53,16 @@ def test_runs_of_the_home_stand_where_they_fill_as_much_as_those_that_ship() -> 
     assert default_runs(NAME, PRINTED, [shipped, run("small", "2026-04", 128, gpu="CPU")]) == ["shipped"]
     assert default_runs(NAME, PRINTED, [shipped, run("more", "2026-04", 1024)]) == ["more", "shipped"]
     assert default_runs(NAME, PRINTED, [run("elsewhere", "2026-01", 77)]) == []
+
+
+def test_a_table_of_memory_is_filled_by_the_run_that_has_most_memory() -> None:
+    name = "performance_guide"
+    sizes = {"batch": 1, "dtype": "bfloat16"}
+    cases = {context: model_case("llama2-7b", seqlen=context, **sizes) for context in (2048, 4096)}
+    timed, weighed = (frozenset({("gluon_hopper", "prefill", memory, True)}) for memory in (False, True))
+    fast = TriedRun("fast", "local", "GPU", "2026-02", dict.fromkeys(cases.values(), timed))
+    whole = TriedRun("whole", "local", "GPU", "2026-01", {cases[4096]: timed | weighed})
+    assert "whole" in default_runs(name, side_by_side.published(name), [fast, whole])
 
 
 def test_reasons_for_no_value_give_way_to_values() -> None:
