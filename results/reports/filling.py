@@ -68,12 +68,17 @@ def _fullest(settings: Sequence[Section]) -> list[Section]:
 
 
 def _one_of(same: Sequence[tuple[str, Section]]) -> Section:
-    """Return sections of one setting as one, each row from the run that fills most of it, then most of the table."""
+    """Return sections of one setting as one, each row from the run that fills most of it.
+
+    Of equal runs that is the one whose words have most spans, of most cases, then the one that fills most of the table.
+    """
     whole = {run_id: sum(map(_filled, section.rows)) for run_id, section in same}
     rows = []
     for at in range(len(same[0][1].rows)):
         of_row = {run_id: section.rows[at] for run_id, section in same}
-        order = {run_id: (_filled(row), whole[run_id]) for run_id, row in of_row.items()}
+        order = {
+            run_id: (_filled(row), len(row.cases), sum(row.cases), whole[run_id]) for run_id, row in of_row.items()
+        }
         best = max(order, key=order.__getitem__)  # of equals the first
         measured = of_row[best].own and not (same[0][1].by_formula or same[0][1].pooled)
         rows.append(replace(of_row[best], run=best) if measured else of_row[best])

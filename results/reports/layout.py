@@ -148,6 +148,7 @@ class Row:
     printed: tuple[str, ...]
     own: tuple[str, ...] | None  # None: the run has nothing of it
     run: str | None = None  # whose numbers are its own
+    cases: tuple[int, ...] = ()  # how many each span in its own words is of
 
 
 @dataclass(frozen=True)

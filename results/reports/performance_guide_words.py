@@ -6,6 +6,7 @@ An own sentence is made from the numbers of one run, or from the memory formulas
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from results import capabilities, levels
@@ -23,6 +24,7 @@ from results.reports.rendering import Runs
 
 Keep = Callable[[Measurement], bool]
 _LONG, _SHORT = 4096, 512
+_COUNTED = re.compile(r"\((\d+) ")  # cases of a span
 _MODEL, _SERVED = "llama2-7b", 4096  # of the report's recommendation for serving, which names neither
 # row -> what an implementation declares, and which cases show it when they ran
 _FEATURES: Mapping[str, tuple[str, object, Callable[[Case], object]]] = {
@@ -97,8 +99,12 @@ def _claim(claim: Claim, printed: Mapping[str, str], numbers: OwnNumbers) -> Row
     origins = [claim.origin] if len(groups) == 1 else [f"{claim.origin} / {group}" for group in groups]
     said = " to ".join(printed[origin] for origin in origins if origin in printed)
     answer = _ANSWERS.get(claim.origin.replace("\\", ""))
-    own = answer(numbers) if answer else None
-    return Row((claim.origin.replace("\\", ""),), (said,), (own,) if own else None)
+    return _answered(claim.origin.replace("\\", ""), said, answer(numbers) if answer else None)
+
+
+def _answered(where: str, printed: str, own: str | None) -> Row:
+    """Return a row of words; what stands in brackets behind a span says how many cases it is of."""
+    return Row((where,), (printed,), (own,) if own else None, cases=tuple(map(int, _COUNTED.findall(own or ""))))
 
 
 def _ratios(numbers: OwnNumbers, ours: str, base: str, metric: str, keep: Keep) -> list[float]:
@@ -231,8 +237,7 @@ def _recommendation(note: Note, numbers: OwnNumbers) -> Row:
     title = note.lines[0].strip("*: ")
     printed = " ".join(line.removeprefix("- ") + "." for line in note.lines[1:])
     advice = next((make for start, make in _ADVICE.items() if title.startswith(start)), None)
-    own = advice(numbers) if advice else None
-    return Row((title,), (printed,), (own,) if own else None)
+    return _answered(title, printed, advice(numbers) if advice else None)
 
 
 def _advise_training(numbers: OwnNumbers) -> str | None:
