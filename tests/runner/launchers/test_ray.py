@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from io import StringIO
 from itertools import chain, repeat
 from pathlib import Path
@@ -28,7 +29,7 @@ from runner.launchers.ray import measure
 from runner.launchers.share import Share
 from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused
-from tests.runner.conftest import HERE
+from tests.runner.conftest import HERE, Runner
 from tests.runner.fast_worker import SETTINGS_VARIABLE, number_of
 
 pytestmark = pytest.mark.ray
@@ -189,6 +190,11 @@ def test_a_node_killed_in_the_middle_loses_and_doubles_nothing(cluster, tmp_path
     check_rows(folder)
 
 
+def _next(runner: Runner, words: Sequence[str]) -> Sequence[str]:
+    """Return the command that goes on with the run, or begins it where a kill came before its folder."""
+    return ["run", "--resume", runner.folder().run_id] if run_folders(runner.home) else words
+
+
 def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(cluster, runner, pids, wait_for) -> None:
     runner.use("fast_worker")
     words = ["run", "fa2_speedup", "--set", "seqlen=128,256", "--set", "head_dim=16,32", "--quick", "--device", "cpu"]
@@ -200,8 +206,7 @@ def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(c
         if process.poll() is not None:
             if run_folders(runner.home) and runner.folder().condition() == "finished":
                 break
-            words = ["run", "--resume", runner.folder().run_id] if run_folders(runner.home) else words
-            process = runner.start(*words)
+            process = runner.start(*_next(runner, words))
             continue
         time.sleep(chance.uniform(0.0, 0.25))
         if kills % 7 == 6:
@@ -213,7 +218,7 @@ def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(c
         kills += 1
         assert len(runner.lines()) >= done
     while process.wait() or runner.folder().condition() != "finished":
-        process = runner.start("run", "--resume", runner.folder().run_id)
+        process = runner.start(*_next(runner, words))
     assert kills >= KILLS
     rows = runner.folder().read()[0]
     ids = [row.measurement_id for row in rows]
