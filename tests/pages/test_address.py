@@ -1,5 +1,8 @@
 """Back and Forward: what an address does not name stays as it stands."""
 
+import sys
+from types import ModuleType
+
 from pages.ui.shell import address
 
 
@@ -16,4 +19,11 @@ def test_an_address_without_filters_that_the_back_button_brings_keeps_them(app, 
 
 def test_all_filters_stand_in_the_address_of_a_first_visit(app):
     app.switch_page("pages/speedup.py").run()
+    assert {"gpu", "mask", "mode", "shape", "baseline", "timing"} <= set(app.query_params)
+
+
+def test_a_streamlit_without_these_insides_writes_the_same_address(app, monkeypatch):
+    monkeypatch.setitem(sys.modules, "streamlit.runtime.state.session_state_proxy", ModuleType("without"))
+    app.switch_page("pages/speedup.py").run()
+    assert not app.exception
     assert {"gpu", "mask", "mode", "shape", "baseline", "timing"} <= set(app.query_params)

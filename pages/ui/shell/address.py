@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
-from streamlit.runtime.state.session_state_proxy import get_session_state
 
 _NOTED = "address_noted"
 
@@ -18,7 +17,7 @@ _NOTED = "address_noted"
 def came_back() -> bool:
     """Return whether this run draws an address that the browser's Back or Forward button brought."""
     context = get_script_run_ctx(suppress_warning=True)
-    return context is not None and context.is_history_navigation
+    return bool(getattr(context, "is_history_navigation", False))
 
 
 def named(key: str) -> str | None:
@@ -39,9 +38,22 @@ def note(key: str, value: str | Sequence[str]) -> None:
     wanted = [value] if isinstance(value, str) else list(value)
     if came_back() or st.query_params.get_all(key) == wanted:
         return
-    with get_session_state().query_params() as params:
-        params.set_with_no_forward_msg(key, value if isinstance(value, str) else wanted)
-    st.session_state[_NOTED] = True
+    if _set_unsent(key, value if isinstance(value, str) else wanted):
+        st.session_state[_NOTED] = True
+    else:
+        st.query_params[key] = value
+
+
+def _set_unsent(key: str, value: str | list[str]) -> bool:
+    """Set a parameter that the browser is not told of yet; return whether this version of Streamlit can."""
+    try:
+        from streamlit.runtime.state.session_state_proxy import get_session_state
+
+        with get_session_state().query_params() as params:
+            params.set_with_no_forward_msg(key, value)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def write() -> None:
