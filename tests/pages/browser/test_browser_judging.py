@@ -67,6 +67,7 @@ def test_a_rule_opens_into_its_findings_when_its_line_is_selected(tab):
     page = tab("findings?weight=impossible&place=fa2_rtx4060")
     table = page.get_by_test_id("stDataFrame").first
     expect(table).to_be_visible()
+    expect(page.get_by_test_id("stProgress")).to_have_count(0)  # the page is drawn again until all is checked
     settled(page)
     box = table.bounding_box()
     page.mouse.click(box["x"] + 20, box["y"] + 52)
