@@ -121,23 +121,34 @@ def attend(
         attention_mask = _chosen(asked["indices"], attention_mask, query, key, options)
     if asked.get("position_bias") is not None:
         attention_mask = _biased(asked["position_bias"], attention_mask, query, key, options)
-    as_tensor = attention_mask is not None and attention_mask.dim() != 2
-    if options["window_size"] and not causal and not as_tensor:
-        raise UnsupportedCase("A sliding window without a causal mask comes as a mask tensor; this call has none.")
-    if attention_mask is None and asked.get("cu_seq_lens_q") is not None:
-        out = _packed(attention, query, key, value, asked, options | features)
-    elif attention_mask is None:
-        out = attention(query, key, value, **options, **features)
-    elif as_tensor:
-        options |= {"causal": False, "window_size": 0}
-        out = _by_mask_tensor(attention, query, key, value, attention_mask, options, features)
-    elif attention_mask.dtype != torch.bool:
-        out = attention(query, key, value, **options, **features, document_ids=attention_mask)
-    else:
-        length = attention_mask.shape[1]  # of a static cache what is filled
-        tensors = (query, key[:, :, :length], value[:, :, :length])
-        out = _without_padding(attention, *tensors, attention_mask, options, features)
+    out = _by_mask(attention, (query, key, value), attention_mask, asked, options, features)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _by_mask(
+    attention: Attention,
+    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    mask: torch.Tensor | None,
+    asked: dict[str, Any],
+    options: dict[str, Any],
+    features: dict[str, Any],
+) -> torch.Tensor:
+    """Return out (batch, num_heads, tokens, width) of q, k and v by what the mask is: none, a tensor, ids, padding."""
+    as_tensor = mask is not None and mask.dim() != 2
+    if options["window_size"] and not options["causal"] and not as_tensor:
+        raise UnsupportedCase("A sliding window without a causal mask comes as a mask tensor; this call has none.")
+    if mask is None and asked.get("cu_seq_lens_q") is not None:
+        return _packed(attention, *tensors, asked, options | features)
+    if mask is None:
+        return attention(*tensors, **options, **features)
+    if as_tensor:
+        everything = options | {"causal": False, "window_size": 0}
+        return _by_mask_tensor(attention, *tensors, mask, everything, features)
+    if mask.dtype != torch.bool:
+        return attention(*tensors, **options, **features, document_ids=mask)
+    query, key, value = tensors
+    length = mask.shape[1]  # of a static cache what is filled
+    return _without_padding(attention, query, key[:, :, :length], value[:, :, :length], mask, options, features)
 
 
 def describe_mask(
