@@ -8,15 +8,15 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import kernels.attention  # loaded first, or its later import would take the name from the function below
-import kernels.decode  # noqa: F401
+from . import attention as _attention  # noqa: F401  imported first: a later import would replace the function below
+from . import decode as _decode  # noqa: F401
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     import torch
 
-    from kernels.drop_in import SdpaCalls
+    from .drop_in import SdpaCalls
 
 _loaded: ModuleType | None = None
 
@@ -39,28 +39,28 @@ def attention(
 
 def attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any) -> torch.Tensor:
     """Compute attention of packed sequences; see `kernels.feature_calls.attention_varlen`."""
-    from kernels import feature_calls
+    from . import feature_calls
 
     return feature_calls.attention_varlen(q, k, v, *lengths, **options)
 
 
 def sdpa_replacement(implementation: str | None = None) -> AbstractContextManager[SdpaCalls]:
     """Serve calls of PyTorch's scaled_dot_product_attention while open; see `kernels.drop_in.sdpa_replacement`."""
-    from kernels import drop_in
+    from . import drop_in
 
     return drop_in.sdpa_replacement(implementation)
 
 
 def decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Any:
     """Attend with 1 to 16 query tokens to a cache of keys and values; see `kernels.decode.triton_decode.decode`."""
-    from kernels.decode import triton_decode
+    from .decode import triton_decode
 
     return triton_decode.decode(q, k_cache, v_cache, **options)
 
 
 def mla_decode(q: torch.Tensor, kv_cache: torch.Tensor, **options: Any) -> Any:
     """Attend with absorbed query tokens to a cache of latents; see `kernels.decode.triton_mla.mla_decode`."""
-    from kernels.decode import triton_mla
+    from .decode import triton_mla
 
     return triton_mla.mla_decode(q, kv_cache, **options)
 
@@ -72,7 +72,7 @@ def _dispatch() -> ModuleType:
     """
     global _loaded
     if _loaded is None:
-        from kernels import dispatch
+        from . import dispatch
 
         _loaded = dispatch
     return _loaded

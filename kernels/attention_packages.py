@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernels.registry import Attention, AttentionCase, Implementation, UnsupportedCase
+from .registry import Attention, AttentionCase, Implementation, UnsupportedCase
 
 ALIGNMENT = 8  # of head_dim: 16 bytes
 

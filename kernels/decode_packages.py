@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from kernels.decode.step import DecodeStep
-from kernels.registry import AttentionCase, DecodeAttention, Implementation, UnsupportedCase
+from .decode.step import DecodeStep
+from .registry import AttentionCase, DecodeAttention, Implementation, UnsupportedCase
 
 LATENTS = (512, 64)  # of DeepSeek's models: latent and rotary dimensions, the only ones that peers have kernels for
 Step = Callable[[], torch.Tensor]

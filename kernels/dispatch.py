@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernels import plans, routes
+from . import plans, routes
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -32,7 +32,7 @@ def attention(
     UnsupportedCase for tensors that do not belong together.
     """
     if features:
-        from kernels.feature_calls import attention_with
+        from .feature_calls import attention_with
 
         return attention_with(*autocasted(q, k, v), features, causal, window_size, softmax_scale)
     if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
@@ -60,10 +60,10 @@ def _traced(
     if not routes.takes(q, k, v):
         return _without_ours(q, k, v, causal, window_size, softmax_scale)
     if routes.decodes(q, k, v) and not plans.wants_gradients(q, k, v):
-        from kernels.decode.triton_decode.operators import decode_op
+        from .decode.triton_decode.operators import decode_op
 
         return decode_op(q, k, v, None, None, "NHD", softmax_scale, causal, window_size, None, None)[0]
-    from kernels.torch_ops import forward
+    from .torch_ops import forward
 
     return forward(q, k, v, causal, window_size, softmax_scale)[0]
 
@@ -71,7 +71,7 @@ def _traced(
 def _without_ours(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor:
-    from kernels.attention import torch_sdpa
+    from .attention import torch_sdpa
 
     blind = causal and q.shape[2] > k.shape[2] or window_size > 0  # PyTorch's fused kernels leave such rows undefined
     variant = "math" if blind and q.device.type == "cuda" else "auto"

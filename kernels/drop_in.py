@@ -19,9 +19,9 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from kernels import dispatch, feature_calls, registry, routes
-from kernels.features import Features
-from kernels.registry import Attention, UnsupportedCase
+from . import dispatch, feature_calls, registry, routes
+from .features import Features
+from .registry import Attention, UnsupportedCase
 
 _ORIGINAL = functional.scaled_dot_product_attention
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from kernels import features, plans, routes
-from kernels.features import Features, SequenceBounds, dropout_mask
-from kernels.registry import UnsupportedCase
+from . import features, plans, routes
+from .features import Features, SequenceBounds, dropout_mask
+from .registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_FEATURES = Features()
@@ -152,7 +152,7 @@ def features_of(asked: dict[str, Any], device: torch.device) -> Features:
 
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Iterable[str]) -> bool:
     """Return whether kernels of ours compute these tensors with features of these names, or "varlen"."""
-    from kernels.attention.triton_fa2 import IMPLEMENTATIONS
+    from .attention.triton_fa2 import IMPLEMENTATIONS
 
     declared = IMPLEMENTATIONS[0].reason_against_features(names) is None
     return declared and v.shape[3] <= routes.MAX_HEAD_DIM and v.dtype == q.dtype and routes.takes(q, k, k)
@@ -166,7 +166,7 @@ def _by_kernels(
     options: tuple[Any, ...],
     bounds: SequenceBounds | None,
 ) -> torch.Tensor:
-    from kernels.attention.triton_fa2.features.call import FeatureCall, attend, check_shapes
+    from .attention.triton_fa2.features.call import FeatureCall, attend, check_shapes
 
     check_shapes(q, k, v)
     found = found.seeded(q.device)
@@ -186,7 +186,7 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     names = routes.packed_names(q, k, v, len(bounds.starts_q), masks)
     if names["forward"] != "gluon_hopper":
         return None
-    from kernels.attention.gluon_hopper.packed import PackedCall
+    from .attention.gluon_hopper.packed import PackedCall
 
     packed = PackedCall(bounds, *masks)
     return packed if names["backward"] == "gluon_hopper" else _ForwardOnHopper(packed, call)
@@ -251,7 +251,7 @@ def _flat(found: Features, bounds: SequenceBounds | None) -> tuple[Any, ...]:
 
 def _call_of(flat: tuple[Any, ...]) -> Any:
     """Return the FeatureCall of an operator's arguments after v."""
-    from kernels.attention.triton_fa2.features.call import FeatureCall
+    from .attention.triton_fa2.features.call import FeatureCall
 
     tensors, seed, bounds, (softcap, dropout_p), options = flat[:5], flat[5], flat[6:13], flat[13:15], flat[15:]
     found = Features(softcap, dropout_p, seed, **dict(zip(features.TENSORS, tensors, strict=True)))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kernels.registry import UnsupportedCase
+from .registry import UnsupportedCase
 
 TENSORS = ("sinks", "alibi_slopes", "mask", "prefix_lengths", "document_ids")
 _PHILOX = ((0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85))  # multipliers, steps of the key
@@ -116,7 +116,7 @@ def attention(
     score of its own without a value; dropout follows the softmax. A query that sees no key gets 0. `kept` is what
     dropout keeps, where that is not `dropout_mask` of these scores' shape.
     """
-    from kernels.attention.torch_naive import hidden_keys
+    from .attention.torch_naive import hidden_keys
 
     group, head_dim = q.shape[1] // k.shape[1], q.shape[3]
     k, v = (x.repeat_interleave(group, 1) if group > 1 else x for x in (k, v))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import torch
 
-from kernels import reference
+from . import reference
 
 Weights = Mapping[str, torch.Tensor]  # qkv.weight, out.weight, out.bias ...
 Gradients = dict[str, torch.Tensor]

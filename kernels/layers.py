@@ -23,7 +23,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from kernels.registry import Attention
+from .registry import Attention
 
 
 @dataclass(frozen=True)

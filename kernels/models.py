@@ -21,9 +21,9 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
-from kernels.decode.step import DecodeStep
-from kernels.generation.step import FAMILIES, LlamaStep
-from kernels.registry import Attention, AttentionCase, DecodeAttention, Device, Implementation, UnsupportedCase
+from .decode.step import DecodeStep
+from .generation.step import FAMILIES, LlamaStep
+from .registry import Attention, AttentionCase, DecodeAttention, Device, Implementation, UnsupportedCase
 
 NAME = "attnbench_inside"  # under which our attention is registered with transformers
 _COMPILED = "attnbench_inside_compiled"  # likewise, where the layers around it are compiled

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch.autograd.function import once_differentiable
 
-from kernels.registry import UnsupportedCase
+from .registry import UnsupportedCase
 
 LOG2_E = math.log2(math.e)
 MAX_PLANS = 4096

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 if TYPE_CHECKING:
-    from kernels.decode.step import DecodeStep
+    from .decode.step import DecodeStep
 
 
 class UnsupportedCase(RuntimeError):
@@ -227,14 +227,14 @@ def implementations(level: str = "op") -> dict[str, Implementation]:
 @cache
 def _found(level: str) -> dict[str, Implementation]:
     if level == "model":
-        from kernels import models
+        from . import models
 
         return {each.name: each for each in models.implementations(_found("op"), _found("decode"))}
     if level in AROUND:  # but those in FP8, which have no oracle there: it would round q, k and v
         inside = (each for each in _found(AROUND[level]).values() if each.precision != "fp8")
         return {each.name: replace(each, level=level) for each in inside}
-    package = f"kernels.{FOLDERS[level]}"
-    folder = importlib.import_module(package)  # `kernels.attention` as an attribute is the dispatching function
+    package = f"{__package__}.{FOLDERS[level]}"
+    folder = importlib.import_module(package)  # the attribute `attention` of this package is the dispatching function
     found: dict[str, Implementation] = {}
     for module in sorted(pkgutil.iter_modules(folder.__path__), key=lambda m: m.name):
         for implementation in getattr(importlib.import_module(f"{package}.{module.name}"), "IMPLEMENTATIONS", ()):

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from kernels.attention.gluon_hopper.tuning import takes_head_dims
-from kernels.plans import AttentionPlan, PlanCache, Tensors, check_inputs, plan_key
+from .attention.gluon_hopper.tuning import takes_head_dims
+from .plans import AttentionPlan, PlanCache, Tensors, check_inputs, plan_key
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_HEAD_DIM = 256
@@ -243,7 +243,7 @@ class _DecodingRoute:
 
 def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
     """Return whether triton_decode computes tensors that `takes` accepts, where no gradients are wanted."""
-    from kernels.decode.triton_decode import MAX_SEQLEN_Q
+    from .decode.triton_decode import MAX_SEQLEN_Q
 
     shared = q.shape[1] > k.shape[1] and k.shape[0] * k.shape[1] >= MANY_KEY_HEADS
     keys = DECODED_KEYS_SHARED if shared else DECODED_KEYS
@@ -266,7 +266,7 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
 
 
 def _triton_fa2(*arguments: Any) -> tuple[Callable[..., Any], ...]:
-    from kernels.attention.triton_fa2.plan import TritonPlan
+    from .attention.triton_fa2.plan import TritonPlan
 
     plan = TritonPlan(*arguments, "ieee")
     return plan.output, plan.forward, plan.backward
@@ -275,8 +275,8 @@ def _triton_fa2(*arguments: Any) -> tuple[Callable[..., Any], ...]:
 def _gluon_hopper(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[Callable[..., Any], ...]:
-    from kernels.attention.gluon_hopper import check
-    from kernels.attention.gluon_hopper.plan import GluonHopperPlan
+    from .attention.gluon_hopper import check
+    from .attention.gluon_hopper.plan import GluonHopperPlan
 
     check(q, k, v)
     plan = GluonHopperPlan(q, k, v, causal, window_size, q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale)
@@ -287,8 +287,8 @@ def _triton_decode(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> Callable[..., Any]:
     """Return a decoding plan's output: of all keys, as of a cache that is full."""
-    from kernels.decode.triton_decode.calls import plan_of
-    from kernels.decode.triton_decode.request import Caches, Options, request_of
+    from .decode.triton_decode.calls import plan_of
+    from .decode.triton_decode.request import Caches, Options, request_of
 
     with torch.no_grad():  # the route serves calls that want gradients too, by its forward
         request = request_of(q, Caches(k, v), Options("NHD", softmax_scale, causal, window_size), check_device=False)
@@ -299,7 +299,7 @@ _PLANS = {"triton_fa2": _triton_fa2, "gluon_hopper": _gluon_hopper}
 
 
 def _addressable(x: torch.Tensor) -> torch.Tensor:
-    from kernels.attention.gluon_hopper.launch import addressable
+    from .attention.gluon_hopper.launch import addressable
 
     return addressable(x)
 
@@ -315,8 +315,8 @@ def _capability(device: torch.device) -> tuple[int, int]:
 
 @cache
 def _has_gluon() -> bool:
-    from kernels.attention.gluon_hopper import IMPLEMENTATIONS
-    from kernels.registry import Device
+    from .attention.gluon_hopper import IMPLEMENTATIONS
+    from .registry import Device
 
     implementation = IMPLEMENTATIONS[0]
     anything = Device(type="cuda", name="", compute_capability=HOPPER)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernels import routes
+from . import routes
 
 
 def _kernels_for(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> tuple[Any, list[torch.Tensor]]:

@@ -26,9 +26,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from kernels import dispatch, feature_calls, plans, registry
-from kernels.features import Features, SequenceBounds
-from kernels.registry import Attention, UnsupportedCase
+from . import dispatch, feature_calls, plans, registry
+from .features import Features, SequenceBounds
+from .registry import Attention, UnsupportedCase
 
 FRONT_DOOR = "attnbench"
 NEEDS = "kernels.transformers needs transformers: pip install 'transformers>=5.17,<6'."

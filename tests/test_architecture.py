@@ -1,6 +1,7 @@
 """Who may import what, read from the imports themselves."""
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -102,8 +103,13 @@ def _imports(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.relative_to(ROOT)}:{node.lineno} is a relative import"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+            module = "." * node.level + (node.module or "")
+            if node.level:
+                assert path.is_relative_to(ROOT / "kernels"), (
+                    f"{path.relative_to(ROOT)}:{node.lineno} imports relatively"
+                )
+                module = importlib.util.resolve_name(module, ".".join(path.relative_to(ROOT).parent.parts))
+            names |= {f"{module}.{alias.name}" for alias in node.names}
     return names
 
 

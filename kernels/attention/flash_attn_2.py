@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from kernels import attention_packages
+from .. import attention_packages
 
 
 def call(

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from kernels import attention_packages
-from kernels.registry import AttentionCase, Device
+from .. import attention_packages
+from ..registry import AttentionCase, Device
 
 MODULE = "flash_attn_interface"
 

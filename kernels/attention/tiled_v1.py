@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from kernels.attention.tiled_blocks import Statistics, TiledProblem, attend
-from kernels.registry import Implementation
+from ..registry import Implementation
+from .tiled_blocks import Statistics, TiledProblem, attend
 
 
 def attention(

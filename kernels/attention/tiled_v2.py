@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from kernels.attention.tiled_blocks import Statistics, TiledProblem, attend, visible
-from kernels.registry import Implementation
+from ..registry import Implementation
+from .tiled_blocks import Statistics, TiledProblem, attend, visible
 
 
 def attention(

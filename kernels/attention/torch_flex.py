@@ -11,7 +11,7 @@ from functools import cache
 
 import torch
 
-from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+from ..registry import AttentionCase, Device, Implementation, UnsupportedCase
 
 COMPILED_SHAPES = 256  # torch._dynamo gives a function up after eight shapes otherwise
 # PyTorch 2.13's own forward tile for float32 at head_dim 192 on sm_90. That of PyTorch 2.11, 64 by 64 in three stages,

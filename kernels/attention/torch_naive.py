@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from kernels.registry import Implementation
+from ..registry import Implementation
 
 
 def attention(

@@ -14,8 +14,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels.attention.torch_naive import hidden_keys
-from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+from ..registry import AttentionCase, Device, Implementation, UnsupportedCase
+from .torch_naive import hidden_keys
 
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from kernels import attention_packages
-from kernels.registry import AttentionCase, Device, UnsupportedCase
+from .. import attention_packages
+from ..registry import AttentionCase, Device, UnsupportedCase
 
 
 def call(

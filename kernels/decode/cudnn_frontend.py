@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from kernels import attention_packages, decode_packages
-from kernels.decode.step import DecodeStep
-from kernels.registry import AttentionCase, Device, UnsupportedCase
+from .. import attention_packages, decode_packages
+from ..registry import AttentionCase, Device, UnsupportedCase
+from .step import DecodeStep
 
 
 def prepare(step: DecodeStep) -> decode_packages.Step:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import torch
 
-from kernels import attention_packages, decode_packages
-from kernels.attention.flash_attn_3 import IMPLEMENTATIONS as OF_OP
-from kernels.decode.step import DecodeStep
-from kernels.registry import AttentionCase, Device
+from .. import attention_packages, decode_packages
+from ..attention.flash_attn_3 import IMPLEMENTATIONS as OF_OP
+from ..registry import AttentionCase, Device
+from .step import DecodeStep
 
 
 def prepare(step: DecodeStep) -> decode_packages.Step:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import torch
 
-from kernels import attention_packages, decode_packages
-from kernels.decode.step import DecodeStep
-from kernels.registry import AttentionCase, Device
+from .. import attention_packages, decode_packages
+from ..registry import AttentionCase, Device
+from .step import DecodeStep
 
 
 def prepare(step: DecodeStep) -> decode_packages.Step:

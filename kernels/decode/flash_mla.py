@@ -11,9 +11,9 @@ import importlib.util
 
 import torch
 
-from kernels import decode_packages
-from kernels.decode.step import DecodeStep
-from kernels.registry import AttentionCase, Device
+from .. import decode_packages
+from ..registry import AttentionCase, Device
+from .step import DecodeStep
 
 PAGE_SIZE = 64
 

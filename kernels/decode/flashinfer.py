@@ -16,9 +16,9 @@ from itertools import accumulate
 
 import torch
 
-from kernels import attention_packages, decode_packages
-from kernels.decode.step import DecodeStep
-from kernels.registry import AttentionCase, Device
+from .. import attention_packages, decode_packages
+from ..registry import AttentionCase, Device
+from .step import DecodeStep
 
 # 128 MiB, as its documentation recommends, is too little for 16 query tokens of 64 heads, and 512 MiB for 71 heads that
 # share one key head: its plan asked for 1.19 GB.

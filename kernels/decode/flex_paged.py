@@ -10,9 +10,9 @@ from functools import partial
 
 import torch
 
-from kernels.attention import torch_flex
-from kernels.decode.step import DecodeStep
-from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+from ..attention import torch_flex
+from ..registry import AttentionCase, Device, Implementation, UnsupportedCase
+from .step import DecodeStep
 
 PAGE_MULTIPLE = 64  # keys of a tile of its decoding kernel
 

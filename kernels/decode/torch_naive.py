@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import torch
 
-from kernels.decode.step import DecodeStep
-from kernels.registry import Implementation
+from ..registry import Implementation
+from .step import DecodeStep
 
 
 def decode(step: DecodeStep) -> Callable[[], torch.Tensor]:

@@ -12,9 +12,9 @@ from functools import partial
 
 import torch
 
-from kernels.attention import torch_sdpa
-from kernels.decode.step import DecodeStep
-from kernels.registry import AttentionCase, Device, Implementation
+from ..attention import torch_sdpa
+from ..registry import AttentionCase, Device, Implementation
+from .step import DecodeStep
 
 
 def decode(step: DecodeStep, *, variant: str = "auto") -> Callable[[], torch.Tensor]:

@@ -12,11 +12,11 @@ from functools import partial
 
 import torch
 
-from kernels.decode.step import DecodeStep
-from kernels.decode.triton_decode import MAX_HEAD_DIM, MAX_SEQLEN_Q
-from kernels.decode.triton_decode import decode as split_kv
-from kernels.decode.triton_mla import mla_decode
-from kernels.registry import AttentionCase, Device, Implementation
+from ..registry import AttentionCase, Device, Implementation
+from .step import DecodeStep
+from .triton_decode import MAX_HEAD_DIM, MAX_SEQLEN_Q
+from .triton_decode import decode as split_kv
+from .triton_mla import mla_decode
 
 
 def decode(step: DecodeStep, *, one_launch: bool = False) -> Callable[[], torch.Tensor]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kernels.registry import UnsupportedCase
+from ..registry import UnsupportedCase
 
 FAMILIES = ("llama", "mistral")  # RMS norm, rotary angles over whole heads, a gated MLP with SiLU, no biases
 _CHAINED_FROM = (9, 0)  # compute capability with programmatic dependent launch
@@ -109,7 +109,7 @@ class LlamaStep:
         values: torch.Tensor,
     ) -> torch.Tensor:
         """Write a layer's keys and values of the token into its cache, and return its queries."""
-        from kernels.generation.projections import heads_kernel
+        from .projections import heads_kernel
 
         inside, norm = layer.self_attn, layer.input_layernorm
         head_dim, key_heads = inside.head_dim, keys.shape[1]
@@ -129,7 +129,7 @@ class LlamaStep:
 
     def _gated(self, x: torch.Tensor, norm: nn.Module, mlp: nn.Module) -> torch.Tensor:
         """Return what the last projection of an MLP is given."""
-        from kernels.generation.projections import gated_kernel
+        from .projections import gated_kernel
 
         width = mlp.gate_proj.weight.shape[0]
         form = self._form("gated", width, x.numel())
@@ -149,7 +149,7 @@ class LlamaStep:
         norm: nn.Module | None = None,
     ) -> None:
         """Write a matrix times x, after a norm if there is one, to out, or add it."""
-        from kernels.generation.projections import product_kernel
+        from .projections import product_kernel
 
         rows, columns = matrix.shape
         form = self._form(use, rows, columns)

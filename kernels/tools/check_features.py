@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 
-from kernels import registry
-from kernels.features import Features, SequenceBounds
-from kernels.features import attention as define
-from kernels.registry import FEATURES, Implementation
+from .. import registry
+from ..features import Features, SequenceBounds
+from ..features import attention as define
+from ..registry import FEATURES, Implementation
 
 NAMES = ("out", "dq", "dk", "dv", "dsinks")
 _TF32_FLOOR = 2.0**-9  # two units: tensor cores cut the factors' low bits off (PTX ISA, mma .tf32)

@@ -24,7 +24,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import create_function_from_signature
 
-from kernels.attention.triton_fa2.tuning import SHARED_MEMORY
+from ..attention.triton_fa2.tuning import SHARED_MEMORY
 
 _BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"  # ptxas and cuobjdump
 _ELEMENT_BYTES = {"fp8e4nv": 1, "bf16": 2, "fp32": 4}

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from kernels.registry import UnsupportedCase
-from kernels.transformers import FRONT_DOOR, register
+from ..registry import UnsupportedCase
+from ..transformers import FRONT_DOOR, register
 
 RIGHT, OWN, REFUSED, FAILED, WRONG = "right", "its own", "refused", "failed", "wrong"
 LEFT_OUT = "left out"

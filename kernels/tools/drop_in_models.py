@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from kernels.transformers import register
+from ..transformers import register
 
 Inputs = dict[str, torch.Tensor]
 _LEARNING_RATE = 1e-4

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import torch
 
-import kernels
+from .. import attention
 
 SHAPES = ((1, 1, 256, 64), (1, 1, 2048, 64), (1, 8, 128, 128))  # batch, heads, tokens, head_dim
 ROWS, CALLS = 21, 1500
@@ -25,9 +25,9 @@ _CHIP = ("sm_90", 132, 50 << 20)  # tables, multiprocessors and L2 bytes of an H
 @contextmanager
 def launching_nothing() -> Iterator[None]:
     """Let triton_fa2 take tensors on the CPU and launch nothing; results are whatever the memory held."""
-    from kernels import routes
-    from kernels.attention.triton_fa2 import launches, problem
-    from kernels.attention.triton_fa2.launch import PreparedLaunch
+    from .. import routes
+    from ..attention.triton_fa2 import launches, problem
+    from ..attention.triton_fa2.launch import PreparedLaunch
 
     def make(*arguments: object) -> PreparedLaunch:
         return PreparedLaunch(_nothing, 1, (), ())
@@ -53,9 +53,9 @@ def calls_of(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
     q, k, v, dout = (torch.zeros(shape, dtype=torch.bfloat16) for _ in range(4))
     inputs = tuple(x.clone().requires_grad_() for x in (q, k, v))
     return {
-        "forward": lambda: kernels.attention(q, k, v, causal=True),
-        "forward for a backward": lambda: kernels.attention(*inputs, causal=True),
-        "forward and backward": lambda: torch.autograd.grad(kernels.attention(*inputs, causal=True), inputs, dout),
+        "forward": lambda: attention(q, k, v, causal=True),
+        "forward for a backward": lambda: attention(*inputs, causal=True),
+        "forward and backward": lambda: torch.autograd.grad(attention(*inputs, causal=True), inputs, dout),
     }
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-import kernels
+from .. import attention
 
 SHAPES = (  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim
     *((1, 1, 1, seqlen, seqlen, head_dim) for head_dim in (64, 128) for seqlen in (256, 512, 1024, 2048)),
@@ -101,7 +101,7 @@ def calls_of(shape: tuple[int, ...], device: str = "cuda") -> dict[str, dict[str
     inputs = tuple(x.clone().requires_grad_() for x in (q, k, v))
     causal = seqlen_q == seqlen_k
     attentions: dict[str, Callable[..., torch.Tensor]] = {
-        "kernels.attention": lambda *x: kernels.attention(*x, causal=causal),
+        "kernels.attention": lambda *x: attention(*x, causal=causal),
         "scaled_dot_product_attention": lambda *x: scaled_dot_product_attention(
             *x, is_causal=causal, enable_gqa=heads != kv_heads
         ),

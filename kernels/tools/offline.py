@@ -19,34 +19,34 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
-from kernels.attention.flash_attn_1.kernels import backward_kernel as fa1_backward_kernel
-from kernels.attention.flash_attn_1.kernels import forward_kernel as fa1_forward_kernel
-from kernels.attention.flash_attn_1.launch import tile_of as fa1_tile_of
-from kernels.attention.gluon_fp8 import tuning as fp8_tuning
-from kernels.attention.gluon_fp8.forward import forward_kernel as fp8_forward_kernel
-from kernels.attention.gluon_fp8.forward_three import forward_three_kernel
-from kernels.attention.gluon_fp8.quantising import quantise_kernel
-from kernels.attention.gluon_hopper import tuning as hopper_tuning
-from kernels.attention.gluon_hopper.backward import backward_kernel
-from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
-from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel
-from kernels.attention.gluon_hopper.backward_two_kernels import dq_kernel as hopper_dq_kernel
-from kernels.attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
-from kernels.attention.triton_fa2 import tuning
-from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
-from kernels.attention.triton_fa2.backward_few_queries import few_queries_kernel
-from kernels.attention.triton_fa2.backward_one_pass import one_pass_kernel
-from kernels.attention.triton_fa2.backward_panels import dkdv_panels_kernel, dq_panels_kernel
-from kernels.attention.triton_fa2.forward import forward_kernel
-from kernels.attention.triton_fa2.forward_few_keys import few_keys_kernel
-from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
-from kernels.attention.triton_fa2.forward_panels import panels_kernel
-from kernels.attention.triton_fa2.forward_window import window_kernel
-from kernels.attention.triton_fa2.launch import most_registers
-from kernels.attention.triton_fa2.pdl import PDL_CHIPS
-from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
-from kernels.constants import Constants
-from kernels.tools.compile import Call, Compilable, Pointer, Resources, descriptor
+from ..attention.flash_attn_1.kernels import backward_kernel as fa1_backward_kernel
+from ..attention.flash_attn_1.kernels import forward_kernel as fa1_forward_kernel
+from ..attention.flash_attn_1.launch import tile_of as fa1_tile_of
+from ..attention.gluon_fp8 import tuning as fp8_tuning
+from ..attention.gluon_fp8.forward import forward_kernel as fp8_forward_kernel
+from ..attention.gluon_fp8.forward_three import forward_three_kernel
+from ..attention.gluon_fp8.quantising import quantise_kernel
+from ..attention.gluon_hopper import tuning as hopper_tuning
+from ..attention.gluon_hopper.backward import backward_kernel
+from ..attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
+from ..attention.gluon_hopper.backward_two_kernels import dkv_kernel
+from ..attention.gluon_hopper.backward_two_kernels import dq_kernel as hopper_dq_kernel
+from ..attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
+from ..attention.triton_fa2 import tuning
+from ..attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
+from ..attention.triton_fa2.backward_few_queries import few_queries_kernel
+from ..attention.triton_fa2.backward_one_pass import one_pass_kernel
+from ..attention.triton_fa2.backward_panels import dkdv_panels_kernel, dq_panels_kernel
+from ..attention.triton_fa2.forward import forward_kernel
+from ..attention.triton_fa2.forward_few_keys import few_keys_kernel
+from ..attention.triton_fa2.forward_few_rows import few_rows_kernel
+from ..attention.triton_fa2.forward_panels import panels_kernel
+from ..attention.triton_fa2.forward_window import window_kernel
+from ..attention.triton_fa2.launch import most_registers
+from ..attention.triton_fa2.pdl import PDL_CHIPS
+from ..attention.triton_fa2.tuning import SHARED_MEMORY, Tile
+from ..constants import Constants
+from .compile import Call, Compilable, Pointer, Resources, descriptor
 
 CHIPS = (80, 86, 89, 90, 100, 120)
 MASKS = {"causal": (True, False), "full": (False, False), "window": (True, True)}  # name -> causal, window

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from kernels.decode.gluon_mla.plan import HopperPlan
-from kernels.decode.triton_decode.plan import LaunchOf, Plan
-from kernels.decode.triton_decode.request import Request
-from kernels.decode.triton_decode.tuning import SHARED_MEMORY, DecodeTile, chip_class, every_tile
-from kernels.tools.compile import Call, Compilable, Pointer, descriptor
-from kernels.tools.offline import CHIPS, compile_all, line
+from ..decode.gluon_mla.plan import HopperPlan
+from ..decode.triton_decode.plan import LaunchOf, Plan
+from ..decode.triton_decode.request import Request
+from ..decode.triton_decode.tuning import SHARED_MEMORY, DecodeTile, chip_class, every_tile
+from .compile import Call, Compilable, Pointer, descriptor
+from .offline import CHIPS, compile_all, line
 
 MULTIPROCESSORS = 132
 _GATED_DIMS = (64, 128, 256, 512)

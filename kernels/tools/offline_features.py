@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.attention.triton_fa2.features.arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
-from kernels.attention.triton_fa2.features.backward import features_dkdv_kernel, features_dq_kernel
-from kernels.attention.triton_fa2.features.forward import features_forward_kernel
-from kernels.attention.triton_fa2.features.packed import packed_dkdv_kernel, packed_dq_kernel, packed_forward_kernel
-from kernels.attention.triton_fa2.features.tuning import panels, tiles
-from kernels.attention.triton_fa2.tile import Tile
-from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, chip_class
-from kernels.constants import Constants
-from kernels.tools.compile import Call, Compilable, Pointer
-from kernels.tools.offline import CHIPS
+from ..attention.triton_fa2.features.arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
+from ..attention.triton_fa2.features.backward import features_dkdv_kernel, features_dq_kernel
+from ..attention.triton_fa2.features.forward import features_forward_kernel
+from ..attention.triton_fa2.features.packed import packed_dkdv_kernel, packed_dq_kernel, packed_forward_kernel
+from ..attention.triton_fa2.features.tuning import panels, tiles
+from ..attention.triton_fa2.tile import Tile
+from ..attention.triton_fa2.tuning import SHARED_MEMORY, chip_class
+from ..constants import Constants
+from .compile import Call, Compilable, Pointer
+from .offline import CHIPS
 
 KERNELS = {  # name -> kernel, the number of strided tensors, of statistics
     "forward": (features_forward_kernel, 4, 1),

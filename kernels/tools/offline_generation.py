@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.generation.projections import gated_kernel, heads_kernel, product_kernel
-from kernels.generation.step import TILES, form_of
-from kernels.tools.compile import Call, Compilable, Pointer
+from ..generation.projections import gated_kernel, heads_kernel, product_kernel
+from ..generation.step import TILES, form_of
+from .compile import Call, Compilable, Pointer
 
 _SIZES = {
     "heads": (64, 4096),

@@ -38,7 +38,7 @@ from unittest import mock
 
 import torch
 
-from kernels import reference, registry
+from .. import reference, registry
 
 BATCH, HEADS = 2, 2
 SEQLEN_Q, SEQLEN_K = 200, 300
@@ -207,7 +207,7 @@ def circumstances(case: SanitizerCase) -> Iterator[None]:
             resized = lambda device: _Resized(real(device), FEW if case.busy else MANY)  # noqa: E731
             to_undo.enter_context(mock.patch.object(torch.cuda, "get_device_properties", resized))
         if case.tiles_of:
-            from kernels.attention.gluon_hopper import tuning
+            from ..attention.gluon_hopper import tuning
 
             for name in ("forward_tiles", "has_dq_warpgroup", "computes_next_delta"):
                 chosen = _as_if_of(LENGTHS[case.tiles_of], getattr(tuning, name))

@@ -23,14 +23,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from triton.compiler import CompilationError
 
-import kernels
-from kernels.decode.triton_decode import decode
-from kernels.decode.triton_decode.calls import plan_of
-from kernels.decode.triton_decode.request import Caches, Options, latent_request_of, request_of
-from kernels.decode.triton_decode.tuning import DecodeTile
-from kernels.decode.triton_mla import mla_decode
-from kernels.decode.triton_mla.calls import plan_of as plan_of_latents
-from kernels.tools.host_time import times_us
+from .. import attention
+from ..decode.triton_decode import decode
+from ..decode.triton_decode.calls import plan_of
+from ..decode.triton_decode.request import Caches, Options, latent_request_of, request_of
+from ..decode.triton_decode.tuning import DecodeTile
+from ..decode.triton_mla import mla_decode
+from ..decode.triton_mla.calls import plan_of as plan_of_latents
+from .host_time import times_us
 
 Row = tuple[str, float]  # name, microseconds
 PEERS = {
@@ -306,7 +306,7 @@ def print_host_times() -> None:
         x = Inputs(shape)
         calls: dict[str, Callable[[], object]] = {"ours": x.call}
         if not shape.lengths and not shape.latent:
-            calls["kernels.attention"] = partial(kernels.attention, x.q, x.k, x.v)
+            calls["kernels.attention"] = partial(attention, x.q, x.k, x.v)
             calls["SDPA"] = partial(scaled_dot_product_attention, x.q, x.k, x.v, enable_gqa=True)
         times = {name: wall for name, (_, wall) in times_us(calls, torch.cuda.synchronize).items()}
         print(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.util
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -37,15 +38,19 @@ def modules(folder: Path = KERNELS) -> dict[Path, bytes]:
     while left:
         path = left.pop()
         if path not in found:
-            found[path], imports = _read(path.read_bytes())
+            package = ".".join((folder.name, *path.relative_to(folder).parent.parts))
+            found[path], imports = _read(path.read_bytes(), package)
             left += (file for name in imports if (file := _file(folder, name)))
     return found
 
 
 @cache
-def _read(source: bytes) -> tuple[bytes, frozenset[str]]:
-    """Return what counts of a module, and the names that it imports; kept, for a driver asks at every card."""
+def _read(source: bytes, package: str) -> tuple[bytes, frozenset[str]]:
+    """Return the hashed parts of a module of a package and the names it imports; cached: drivers ask for every card."""
     tree, parts = ast.parse(source), []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            node.module, node.level = importlib.util.resolve_name("." * node.level + (node.module or ""), package), 0
     imports = frozenset(_imports(tree))
     _add_parts(_without_words(tree), parts)
     return "".join(f"{part}\0" for part in parts).encode(), imports

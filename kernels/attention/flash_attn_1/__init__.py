@@ -12,8 +12,8 @@ import importlib.util
 
 import torch
 
-from kernels.attention import triton_fa2
-from kernels.registry import Implementation
+from ...registry import Implementation
+from .. import triton_fa2
 
 
 def attention(
@@ -26,7 +26,7 @@ def attention(
     softmax_scale: float | None = None,
 ) -> torch.Tensor:
     """Compute attention as `kernels.registry.Attention` defines it. Raises UnsupportedCase for what it cannot take."""
-    from kernels.attention.flash_attn_1.launch import attend  # needs triton, which this package must import without
+    from .launch import attend  # needs triton, which this package must import without
 
     return attend(q, k, v, causal, window_size, softmax_scale)
 

@@ -9,9 +9,9 @@ import torch
 import triton
 from torch.autograd.function import once_differentiable
 
-from kernels.attention.flash_attn_1.kernels import backward_kernel, forward_kernel
-from kernels.plans import check_inputs, device_guard
-from kernels.registry import UnsupportedCase
+from ...plans import check_inputs, device_guard
+from ...registry import UnsupportedCase
+from .kernels import backward_kernel, forward_kernel
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 

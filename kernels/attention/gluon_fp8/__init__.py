@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernels.attention import gluon_hopper
-from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+from ...registry import AttentionCase, Device, Implementation, UnsupportedCase
+from .. import gluon_hopper
 
 if TYPE_CHECKING:
-    from kernels.attention.gluon_fp8.plan import Quantised
+    from .plan import Quantised
 
 
 def attention(
@@ -44,14 +44,14 @@ def attention(
 
 def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
     """Queries, keys and values in e4m3, for `attend`; none of them empty."""
-    from kernels.attention.gluon_fp8 import plan  # needs Gluon, which this package must import without
+    from . import plan  # needs Gluon, which this package must import without
 
     return plan.quantise(q, k, v)
 
 
 def attend(tensors: Quantised, *, causal: bool = False, softmax_scale: float | None = None) -> torch.Tensor:
     """Attention of quantised tensors, the kernel alone; for a positive scale."""
-    from kernels.attention.gluon_fp8 import plan
+    from . import plan
 
     scale = 1 / math.sqrt(tensors.head_dim) if softmax_scale is None else softmax_scale
     return plan.attend(tensors, causal, scale)
@@ -69,7 +69,7 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window_size: int) -
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     try:
-        importlib.import_module("kernels.attention.gluon_fp8.plan")
+        importlib.import_module(".plan", __name__)
     except (ImportError, AttributeError) as error:  # Gluon is experimental: its names move
         return f"gluon_fp8 cannot use the Gluon of this Triton: {error}."
     return None

@@ -13,13 +13,13 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
-from kernels.attention.gluon_fp8 import tuning
-from kernels.attention.gluon_fp8.memory import Fp8Scales, Fp8Tables, by_row, full_and_empty, load_queries, store_tile
-from kernels.attention.gluon_fp8.probabilities import begin_scores, begin_values, unpack
-from kernels.attention.gluon_fp8.softmax import first_softmax, softmax
-from kernels.attention.gluon_fp8.tiles import Fp8Shape, hide_keys, program_tile
-from kernels.attention.gluon_hopper.compat import keep_before_wait, tma_load
-from kernels.attention.gluon_hopper.forward_tiles import num_static_tiles
+from ..gluon_hopper.compat import keep_before_wait, tma_load
+from ..gluon_hopper.forward_tiles import num_static_tiles
+from . import tuning
+from .memory import Fp8Scales, Fp8Tables, by_row, full_and_empty, load_queries, store_tile
+from .probabilities import begin_scores, begin_values, unpack
+from .softmax import first_softmax, softmax
+from .tiles import Fp8Shape, hide_keys, program_tile
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(240)  # of a consumer's thread

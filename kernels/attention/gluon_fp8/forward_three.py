@@ -11,15 +11,15 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
-from kernels.attention.gluon_fp8 import tuning
-from kernels.attention.gluon_fp8.memory import Fp8Scales, Fp8Tables, full_and_empty, load_queries, store_tile
-from kernels.attention.gluon_fp8.probabilities import begin_scores, begin_values, put
-from kernels.attention.gluon_fp8.softmax import first_softmax_per_lane, softmax_per_lane
-from kernels.attention.gluon_fp8.tiles import LONG_TILE, Fp8Shape, hide_keys, key_blocks, tile_of_three
-from kernels.attention.gluon_hopper.compat import tma_load
-from kernels.attention.gluon_hopper.forward_overflow import rescale
-from kernels.attention.gluon_hopper.forward_softmax import by_lane, of_lanes
-from kernels.attention.gluon_hopper.forward_tiles import num_static_tiles
+from ..gluon_hopper.compat import tma_load
+from ..gluon_hopper.forward_overflow import rescale
+from ..gluon_hopper.forward_softmax import by_lane, of_lanes
+from ..gluon_hopper.forward_tiles import num_static_tiles
+from . import tuning
+from .memory import Fp8Scales, Fp8Tables, full_and_empty, load_queries, store_tile
+from .probabilities import begin_scores, begin_values, put
+from .softmax import first_softmax_per_lane, softmax_per_lane
+from .tiles import LONG_TILE, Fp8Shape, hide_keys, key_blocks, tile_of_three
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(160)  # of a consumer's thread

@@ -6,7 +6,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from kernels.attention.gluon_hopper.compat import tma_load, tma_store
+from ..gluon_hopper.compat import tma_load, tma_store
 
 
 class Fp8Scales(NamedTuple):

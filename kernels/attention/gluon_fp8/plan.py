@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.attention.gluon_fp8 import tuning
-from kernels.attention.gluon_fp8.forward import forward_kernel
-from kernels.attention.gluon_fp8.forward_three import forward_three_kernel
-from kernels.attention.gluon_fp8.quantising import quantise_kernel
-from kernels.attention.gluon_hopper.launch import Descriptor, Launch
-from kernels.attention.gluon_hopper.tuning import padded_head_dim
-from kernels.plans import LOG2_E, PlanCache, device_guard
+from ...plans import LOG2_E, PlanCache, device_guard
+from ..gluon_hopper.launch import Descriptor, Launch
+from ..gluon_hopper.tuning import padded_head_dim
+from . import tuning
+from .forward import forward_kernel
+from .forward_three import forward_three_kernel
+from .quantising import quantise_kernel
 
 _PLANS: PlanCache[Fp8Plan] = PlanCache()
 

@@ -8,7 +8,7 @@ Products of 8-bit factors read both along the keys, so values are stored transpo
 import triton
 import triton.language as tl
 
-from kernels.attention.gluon_fp8.tuning import SCALE_ROWS
+from .tuning import SCALE_ROWS
 
 ROWS = tl.constexpr(SCALE_ROWS)  # that share a scale
 _LEAST, _MOST = tl.constexpr(-40), tl.constexpr(119)  # exponents of scales; the least keeps ratios of two finite

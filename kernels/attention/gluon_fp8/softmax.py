@@ -9,9 +9,9 @@ and sums are then (rows, lanes), with the same maximum in all lanes of a row.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.attention.gluon_fp8.probabilities import pack, packed_powers
-from kernels.attention.gluon_hopper.forward_overflow import rise_of_rows
-from kernels.attention.gluon_hopper.forward_softmax import by_lane, of_lanes, row_maxima
+from ..gluon_hopper.forward_overflow import rise_of_rows
+from ..gluon_hopper.forward_softmax import by_lane, of_lanes, row_maxima
+from .probabilities import pack, packed_powers
 
 # P is at most 2^8: the top of e4m3 (448) is used, and it stays a normal number down to 2^-14 of the largest.
 P_BITS = gl.constexpr(8.0)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.attention.gluon_hopper.forward_tiles import static_tile
-from kernels.attention.gluon_hopper.masks import is_visible
+from ..gluon_hopper.forward_tiles import static_tile
+from ..gluon_hopper.masks import is_visible
 
 TILE = gl.constexpr(128)  # query rows of two consumers
 LONG_TILE = gl.constexpr(192)  # of three

@@ -12,11 +12,11 @@ import math
 
 import torch
 
-from kernels import plans
-from kernels.attention.gluon_hopper.tuning import MOST_PACKED, takes_head_dims, takes_packed
-from kernels.features import SequenceBounds
-from kernels.plans import check_inputs
-from kernels.registry import AttentionCase, Device, Implementation, UnsupportedCase
+from ... import plans
+from ...features import SequenceBounds
+from ...plans import check_inputs
+from ...registry import AttentionCase, Device, Implementation, UnsupportedCase
+from .tuning import MOST_PACKED, takes_head_dims, takes_packed
 
 RING_BYTES, RING_SEQLEN = 2**25, 16384  # of the sums of dQ, as `tuning` has them; longer sequences mostly need more
 DTYPES = (torch.bfloat16, torch.float16)
@@ -41,7 +41,7 @@ def attention(
     if bounds is not None:
         scale = q.shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale)
         return _attend_packed(q, k, v, bounds, (bool(causal), window_size, scale))
-    from kernels.attention.gluon_hopper import plan  # needs Gluon, which this package must import without
+    from . import plan  # needs Gluon, which this package must import without
 
     scale = 1 / math.sqrt(q.shape[-1] or 1) if softmax_scale is None else softmax_scale
     if scale > 0:
@@ -59,7 +59,7 @@ def attention(
 def _attend_packed(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: tuple[bool, int, float]
 ) -> torch.Tensor:
-    from kernels.attention.gluon_hopper.packed import PackedCall
+    from .packed import PackedCall
 
     check(q, k, v)
     fits = takes_packed(q.shape[3], v.shape[3]) and masks[2] > 0 and bounds.packed and len(bounds.starts_q) > 0
@@ -104,7 +104,7 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     if case.head_dim_v not in (None, case.head_dim) and not takes_head_dims(case.head_dim or 0, case.head_dim_v):
         return f"gluon_hopper got head_dim {case.head_dim} and head_dim_v {case.head_dim_v}: {_HEAD_DIMS}"
     try:
-        importlib.import_module("kernels.attention.gluon_hopper.plan")
+        importlib.import_module(".plan", __name__)
     except (ImportError, AttributeError) as error:  # Gluon is experimental: its names move
         return f"gluon_hopper cannot use the Gluon of this Triton: {error}."
     return None

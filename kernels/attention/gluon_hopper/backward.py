@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.backward_common import (
+from .backward_common import (
     FRAGMENT,
     BackwardDescriptors,
     BackwardShape,
@@ -32,14 +32,14 @@ from kernels.attention.gluon_hopper.backward_common import (
     store_dkv,
     unpacked,
 )
-from kernels.attention.gluon_hopper.backward_schedule import (
+from .backward_schedule import (
     packed_key_tile,
     packed_place,
     program_key_tile,
     store_packed_dkv,
     store_partial_dkv,
 )
-from kernels.attention.gluon_hopper.barriers import (
+from .barriers import (
     DO_EMPTY,
     Q_EMPTY,
     acquire_ds_half,
@@ -49,15 +49,15 @@ from kernels.attention.gluon_hopper.barriers import (
     release_ds_half,
     wait_at,
 )
-from kernels.attention.gluon_hopper.compat import (
+from .compat import (
     keep_p_before_wait,
     opaque_zero,
     pair_sync,
     partition_sync,
     tma_load,
 )
-from kernels.attention.gluon_hopper.masks import hide_queries
-from kernels.attention.gluon_hopper.rows import clear_rows
+from .masks import hide_queries
+from .rows import clear_rows
 
 
 class SingleKernelBarriers(NamedTuple):

@@ -18,7 +18,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.attention.gluon_hopper.compat import pair_sync, reinterpret, tma_add, tma_store
+from .compat import pair_sync, reinterpret, tma_add, tma_store
 
 FRAGMENT = gl.constexpr(64)  # rows and columns of a fragment of dQ
 

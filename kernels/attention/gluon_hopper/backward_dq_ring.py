@@ -17,8 +17,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from kernels.attention.gluon_hopper.backward_common import FRAGMENT
-from kernels.attention.gluon_hopper.compat import reinterpret, tma_load, tma_store
+from .backward_common import FRAGMENT
+from .compat import reinterpret, tma_load, tma_store
 
 _NUMBERS = gl.constexpr(64 * 64)  # of a fragment
 

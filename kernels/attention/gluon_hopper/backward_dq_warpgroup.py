@@ -27,7 +27,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.backward_common import (
+from .backward_common import (
     FRAGMENT,
     BackwardDescriptors,
     BackwardShape,
@@ -37,14 +37,14 @@ from kernels.attention.gluon_hopper.backward_common import (
     store_dkv,
     unpacked,
 )
-from kernels.attention.gluon_hopper.backward_dq_ring import (
+from .backward_dq_ring import (
     DqRing,
     convert_share,
     count_finished,
     counter_of,
 )
-from kernels.attention.gluon_hopper.backward_schedule import program_key_tile, store_partial_dkv
-from kernels.attention.gluon_hopper.barriers import (
+from .backward_schedule import program_key_tile, store_partial_dkv
+from .barriers import (
     DO_EMPTY,
     Q_EMPTY,
     arrive_at,
@@ -53,8 +53,8 @@ from kernels.attention.gluon_hopper.barriers import (
     pdl_wait,
     wait_at,
 )
-from kernels.attention.gluon_hopper.compat import opaque_zero, reinterpret, tma_add, tma_load
-from kernels.attention.gluon_hopper.masks import hide_queries
+from .compat import opaque_zero, reinterpret, tma_add, tma_load
+from .masks import hide_queries
 
 # Named barriers of all three warpgroups; the first is that of the first stage of dS, and that of the second follows.
 DS_FULL, ALL_READ = gl.constexpr(6), gl.constexpr(13)

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import triton
 
-from kernels.attention.gluon_hopper import tuning
-from kernels.attention.gluon_hopper.backward import backward_kernel
-from kernels.attention.gluon_hopper.backward_common import finish_kernel, merge_kernel, prepare_kernel, sum_parts_kernel
-from kernels.attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
-from kernels.attention.gluon_hopper.backward_two_kernels import dkv_kernel, dq_kernel
-from kernels.attention.gluon_hopper.barriers import zero_kernel
-from kernels.attention.gluon_hopper.launch import Descriptor, Launch, Rooms, Step, recorded, run_in_order
-from kernels.plans import LOG2_E
+from ...plans import LOG2_E
+from . import tuning
+from .backward import backward_kernel
+from .backward_common import finish_kernel, merge_kernel, prepare_kernel, sum_parts_kernel
+from .backward_dq_warpgroup import dq_warpgroup_kernel
+from .backward_two_kernels import dkv_kernel, dq_kernel
+from .barriers import zero_kernel
+from .launch import Descriptor, Launch, Rooms, Step, recorded, run_in_order
 
 FRAGMENT_ROWS = FRAGMENT_COLUMNS = 64
 FRAGMENT = FRAGMENT_ROWS * FRAGMENT_COLUMNS  # numbers of dQ that are added at once

@@ -8,10 +8,10 @@ leave many programs without any, may be split by queries (backward_launch.py): a
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from kernels.attention.gluon_hopper.backward_common import KeyTile, PackedBackwardShape
-from kernels.attention.gluon_hopper.masks import query_blocks
-from kernels.attention.gluon_hopper.rows import store_tile
-from kernels.attention.gluon_hopper.tuning import PACKED_FIELDS
+from .backward_common import KeyTile, PackedBackwardShape
+from .masks import query_blocks
+from .rows import store_tile
+from .tuning import PACKED_FIELDS
 
 _PACKED_FIELDS = gl.constexpr(PACKED_FIELDS)
 

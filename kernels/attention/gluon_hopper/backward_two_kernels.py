@@ -23,7 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.backward_common import (
+from .backward_common import (
     BackwardDescriptors,
     BackwardShape,
     KeyTile,
@@ -32,16 +32,16 @@ from kernels.attention.gluon_hopper.backward_common import (
     load_out,
     store_rows,
 )
-from kernels.attention.gluon_hopper.backward_wide_keys import wide_keys_partition
-from kernels.attention.gluon_hopper.barriers import (
+from .backward_wide_keys import wide_keys_partition
+from .barriers import (
     await_programs,
     count_program,
     pdl_launch_dependents,
     pdl_wait,
 )
-from kernels.attention.gluon_hopper.compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
-from kernels.attention.gluon_hopper.masks import hide_keys, hide_queries, key_blocks, query_blocks
-from kernels.attention.gluon_hopper.pieces import (
+from .compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
+from .masks import hide_keys, hide_queries, key_blocks, query_blocks
+from .pieces import (
     add_products,
     load_pieces,
     pieces_of,

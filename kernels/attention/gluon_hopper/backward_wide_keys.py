@@ -17,10 +17,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.backward_common import opaque, unpacked
-from kernels.attention.gluon_hopper.compat import opaque_zero, pair_sync, tma_store
-from kernels.attention.gluon_hopper.masks import hide_queries
-from kernels.attention.gluon_hopper.pieces import add_products, piece_of, wait_for_pieces, zeros_of_pieces
+from .backward_common import opaque, unpacked
+from .compat import opaque_zero, pair_sync, tma_store
+from .masks import hide_queries
+from .pieces import add_products, piece_of, wait_for_pieces, zeros_of_pieces
 
 
 @gluon.jit

@@ -21,7 +21,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from kernels.attention.gluon_hopper.compat import execute
+from .compat import execute
 
 
 @gluon.constexpr_function

@@ -24,16 +24,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.barriers import (
+from .barriers import (
     acquire_keys_slot,
     acquire_values_slot,
     pdl_wait,
     release_keys,
     release_values,
 )
-from kernels.attention.gluon_hopper.compat import pingpong_signal, pingpong_wait, tma_load, tma_store
-from kernels.attention.gluon_hopper.forward_overflow import any_overflow, clear_overflow, flag_overflow
-from kernels.attention.gluon_hopper.forward_softmax import (
+from .compat import pingpong_signal, pingpong_wait, tma_load, tma_store
+from .forward_overflow import any_overflow, clear_overflow, flag_overflow
+from .forward_softmax import (
     attend_blocks,
     begin_first_scores,
     clear_values,
@@ -41,7 +41,7 @@ from kernels.attention.gluon_hopper.forward_softmax import (
     skip_block,
     skip_values_and_next_keys,
 )
-from kernels.attention.gluon_hopper.forward_tiles import (
+from .forward_tiles import (
     ForwardShape,
     consumer_slice,
     consumer_work,
@@ -52,10 +52,10 @@ from kernels.attention.gluon_hopper.forward_tiles import (
     program_tile,
     split_key_blocks,
 )
-from kernels.attention.gluon_hopper.masks import hide_keys, key_blocks
-from kernels.attention.gluon_hopper.pieces import load_pieces, pieces_of
-from kernels.attention.gluon_hopper.rows import store_tile
-from kernels.attention.gluon_hopper.tuning import SCHEDULE_FIELDS
+from .masks import hide_keys, key_blocks
+from .pieces import load_pieces, pieces_of
+from .rows import store_tile
+from .tuning import SCHEDULE_FIELDS
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
 _LARGE_SCORE = gl.constexpr(64.0)  # in powers of two, above what normal numbers reach

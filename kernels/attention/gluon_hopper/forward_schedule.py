@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import torch
 
-from kernels.attention.gluon_hopper.tuning import SCHEDULE_FIELDS
+from .tuning import SCHEDULE_FIELDS
 
 OVERHEAD = 1.5  # time of a tile beside its blocks of keys, in blocks
 Entry = tuple[int, ...]

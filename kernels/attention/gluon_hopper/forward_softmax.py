@@ -23,15 +23,15 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.barriers import phase_of, release_keys, release_values, slot_of
-from kernels.attention.gluon_hopper.compat import (
+from .barriers import phase_of, release_keys, release_values, slot_of
+from .compat import (
     keep_pairs_before_wait,
     opaque_zero,
     partition_sync,
     pingpong_signal,
     pingpong_wait,
 )
-from kernels.attention.gluon_hopper.forward_overflow import (
+from .forward_overflow import (
     RESCALE_THRESHOLD,
     probabilities_again,
     renormalise_sums,
@@ -39,9 +39,9 @@ from kernels.attention.gluon_hopper.forward_overflow import (
     rise_of_rows,
     subtract_rise,
 )
-from kernels.attention.gluon_hopper.masks import hide_keys
-from kernels.attention.gluon_hopper.pieces import pieces_of, product_of_rows, transposed
-from kernels.attention.gluon_hopper.rows import clear_rows
+from .masks import hide_keys
+from .pieces import pieces_of, product_of_rows, transposed
+from .rows import clear_rows
 
 
 @gluon.jit

@@ -21,8 +21,8 @@ import torch
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.constants import Constants
-from kernels.parallel_compile import compile_side_by_side, compiled, in_c, places_in_room
+from ...constants import Constants
+from ...parallel_compile import compile_side_by_side, compiled, in_c, places_in_room
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
 _MAX_KNOWN = 256  # addresses, alone and as a launch has them, that it remembers; a caching allocator gives few

@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 
-from kernels.attention.gluon_hopper import tuning
-from kernels.attention.gluon_hopper.backward import backward_kernel
-from kernels.attention.gluon_hopper.backward_launch import FRAGMENT, fragments_of
-from kernels.attention.gluon_hopper.forward import forward_kernel
-from kernels.attention.gluon_hopper.launch import Descriptor, Launch, addressable, run_in_order
-from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
-from kernels.attention.gluon_hopper.packed_tiles import (
+from ...features import SequenceBounds
+from ...plans import LOG2_E, PlanCache, Tensors, device_guard, plan_key
+from . import tuning
+from .backward import backward_kernel
+from .backward_launch import FRAGMENT, fragments_of
+from .forward import forward_kernel
+from .launch import Descriptor, Launch, addressable, run_in_order
+from .packed_backward import packed_finish_kernel, packed_prepare_kernel
+from .packed_tiles import (
     constants_of,
     list_grid,
     list_length,
     list_tiles_kernel,
     most_tiles,
 )
-from kernels.features import SequenceBounds
-from kernels.plans import LOG2_E, PlanCache, Tensors, device_guard, plan_key
 
 Masks = tuple[bool, int, float]  # causal, window_size, softmax_scale
 

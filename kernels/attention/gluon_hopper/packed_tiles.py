@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from kernels.attention.gluon_hopper.tuning import PACKED_FIELDS
+from .tuning import PACKED_FIELDS
 
 _TILES = 8  # that a program places at a time
 _PROGRAMS = 16  # of a sequence, at most

@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.attention.gluon_hopper.compat import tma_load, tma_store
+from .compat import tma_load, tma_store
 
 
 @gluon.jit

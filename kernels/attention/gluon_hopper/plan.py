@@ -15,18 +15,19 @@ from typing import Any
 
 import torch
 
-from kernels import plans
-from kernels.attention.gluon_hopper import tuning
-from kernels.attention.gluon_hopper.backward_launch import (
+from ... import plans
+from ...plans import LOG2_E, GradientRoom, PlanCache, device_guard, plan_key
+from . import tuning
+from .backward_launch import (
     BackwardInputs,
     DqWarpgroupBackward,
     SingleKernelBackward,
     TwoKernelBackward,
 )
-from kernels.attention.gluon_hopper.forward import combine_kernel, forward_kernel
-from kernels.attention.gluon_hopper.forward_overflow import MAX_FLAGS
-from kernels.attention.gluon_hopper.forward_schedule import TileSchedule, Tiling, tile_schedule
-from kernels.attention.gluon_hopper.launch import (
+from .forward import combine_kernel, forward_kernel
+from .forward_overflow import MAX_FLAGS
+from .forward_schedule import TileSchedule, Tiling, tile_schedule
+from .launch import (
     Descriptor,
     Launch,
     Rooms,
@@ -37,7 +38,6 @@ from kernels.attention.gluon_hopper.launch import (
     recorded,
     run_in_order,
 )
-from kernels.plans import LOG2_E, GradientRoom, PlanCache, device_guard, plan_key
 
 _PLANS: PlanCache[GluonHopperPlan] = PlanCache()
 

@@ -15,8 +15,8 @@ from functools import cache, partial
 
 import torch
 
-from kernels.features import Features, SequenceBounds
-from kernels.registry import FEATURES, AttentionCase, Device, Implementation, UnsupportedCase
+from ...features import Features, SequenceBounds
+from ...registry import FEATURES, AttentionCase, Device, Implementation, UnsupportedCase
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -41,10 +41,10 @@ def attention(
     if q.device.type != "cuda":
         _refuse_cpu(q)
     if features is not None or bounds is not None or v.shape[-1] != q.shape[-1]:
-        from kernels.attention.triton_fa2.features.call import attend_checked
+        from .features.call import attend_checked
 
         return attend_checked(q, k, v, features, bounds, causal, window_size, softmax_scale, precision)
-    from kernels.attention.triton_fa2.plan import attend  # needs triton, which this package must import without
+    from .plan import attend  # needs triton, which this package must import without
 
     return attend(q, k, v, causal, window_size, softmax_scale, precision)
 

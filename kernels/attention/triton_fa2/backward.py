@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import assign, key_ranges, visible
-from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
-from kernels.attention.triton_fa2.split import share
-from kernels.attention.triton_fa2.tile_ops import (
+from .forward import assign, key_ranges, visible
+from .pdl import wait_for_previous_kernel
+from .split import share
+from .tile_ops import (
     add_product,
     load_factor,
     load_logsumexp,

@@ -8,11 +8,11 @@ The slots cost as much memory as seqlen_k / BLOCK_N copies of dq, so this is for
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.backward import query_ranges
-from kernels.attention.triton_fa2.forward import visible
-from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
-from kernels.attention.triton_fa2.split import share
-from kernels.attention.triton_fa2.tile_ops import (
+from .backward import query_ranges
+from .forward import visible
+from .pdl import wait_for_previous_kernel
+from .split import share
+from .tile_ops import (
     add_product,
     load_logsumexp,
     load_rows,

@@ -10,10 +10,10 @@ For 16-bit factors, and a key head for every query head.
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import assign
-from kernels.attention.triton_fa2.panels import load_panels, product_of_panels, store_panels
-from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
-from kernels.attention.triton_fa2.tile_ops import load_logsumexp, probabilities
+from .forward import assign
+from .panels import load_panels, product_of_panels, store_panels
+from .pdl import wait_for_previous_kernel
+from .tile_ops import load_logsumexp, probabilities
 
 
 @triton.jit

@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.backward import query_ranges
-from kernels.attention.triton_fa2.forward import key_ranges
-from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
-from kernels.attention.triton_fa2.tile_ops import store_logsumexp
+from .backward import query_ranges
+from .forward import key_ranges
+from .pdl import wait_for_previous_kernel
+from .tile_ops import store_logsumexp
 
 
 @triton.jit

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
-from kernels.attention.triton_fa2.split import longest_first, share
-from kernels.attention.triton_fa2.tile_ops import (
+from .pdl import wait_for_previous_kernel
+from .split import longest_first, share
+from .tile_ops import (
     add_product,
     load_factor,
     padded,

@@ -9,14 +9,14 @@ For 16-bit factors.
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import inputs_of
-from kernels.attention.triton_fa2.panels import (
+from .forward import inputs_of
+from .panels import (
     load_panels,
     outputs_of_held_keys,
     scores_of_panels,
     store_outputs_of_panels,
 )
-from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
+from .pdl import wait_for_previous_kernel
 
 
 @triton.jit(

@@ -13,9 +13,9 @@ backward's, and a logsumexp of other scores costs large ones their gradients.
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import assign, inputs_of, key_ranges, visible, weigh
-from kernels.attention.triton_fa2.panels import store_outputs_of_panels
-from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
+from .forward import assign, inputs_of, key_ranges, visible, weigh
+from .panels import store_outputs_of_panels
+from .pdl import wait_for_previous_kernel
 
 
 @triton.jit

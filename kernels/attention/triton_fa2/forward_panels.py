@@ -9,9 +9,9 @@ For 16-bit factors.
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import assign, inputs_of, weigh
-from kernels.attention.triton_fa2.panels import load_panels, scores_of_panels, store_outputs_of_panels
-from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
+from .forward import assign, inputs_of, weigh
+from .panels import load_panels, scores_of_panels, store_outputs_of_panels
+from .pdl import wait_for_previous_kernel
 
 
 @triton.jit

@@ -9,15 +9,15 @@ For 16-bit factors.
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import inputs_of
-from kernels.attention.triton_fa2.panels import (
+from .forward import inputs_of
+from .panels import (
     load_panels,
     outputs_of_held_keys,
     product_of_panels,
     store_outputs_of_panels,
 )
-from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
-from kernels.attention.triton_fa2.tile_ops import computed_anew
+from .pdl import wait_for_previous_kernel
+from .tile_ops import computed_anew
 
 
 @triton.jit

@@ -19,9 +19,9 @@ import torch
 import triton
 from triton.runtime.errors import OutOfResources
 
-from kernels.attention.triton_fa2.tuning import Tile
-from kernels.parallel_compile import WarmUp, compiled, launcher, places_in_room
-from kernels.registry import UnsupportedCase
+from ...parallel_compile import WarmUp, compiled, launcher, places_in_room
+from ...registry import UnsupportedCase
+from .tuning import Tile
 
 LaunchSequence = Callable[..., None]  # called with the tensors that were given for `in_a_row`
 _REGISTERS = 65536  # of a multiprocessor

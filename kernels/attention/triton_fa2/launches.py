@@ -10,17 +10,20 @@ from typing import Any
 
 import torch
 
-from kernels.attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
-from kernels.attention.triton_fa2.backward_few_queries import few_queries_kernel
-from kernels.attention.triton_fa2.backward_one_pass import one_pass_kernel
-from kernels.attention.triton_fa2.backward_panels import dkdv_panels_kernel, dq_panels_kernel
-from kernels.attention.triton_fa2.combine import combine_gradients, combine_outputs
-from kernels.attention.triton_fa2.forward import forward_kernel
-from kernels.attention.triton_fa2.forward_few_keys import few_keys_kernel
-from kernels.attention.triton_fa2.forward_few_rows import few_rows_kernel
-from kernels.attention.triton_fa2.forward_panels import panels_kernel
-from kernels.attention.triton_fa2.forward_window import window_kernel
-from kernels.attention.triton_fa2.launch import (
+from ...parallel_compile import compile_side_by_side
+from ...plans import LOG2_E
+from ...registry import UnsupportedCase
+from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
+from .backward_few_queries import few_queries_kernel
+from .backward_one_pass import one_pass_kernel
+from .backward_panels import dkdv_panels_kernel, dq_panels_kernel
+from .combine import combine_gradients, combine_outputs
+from .forward import forward_kernel
+from .forward_few_keys import few_keys_kernel
+from .forward_few_rows import few_rows_kernel
+from .forward_panels import panels_kernel
+from .forward_window import window_kernel
+from .launch import (
     INTERPRETED,
     LaunchSequence,
     PreparedLaunch,
@@ -30,15 +33,12 @@ from kernels.attention.triton_fa2.launch import (
     make_launch,
     most_registers,
 )
-from kernels.attention.triton_fa2.panels import key_panels, padded_size
-from kernels.attention.triton_fa2.preprocess import preprocess_kernel
-from kernels.attention.triton_fa2.problem import Problem
-from kernels.attention.triton_fa2.split import Split
-from kernels.attention.triton_fa2.tile_ops import BF16_PARTS, PAD
-from kernels.attention.triton_fa2.tuning import Tile
-from kernels.parallel_compile import compile_side_by_side
-from kernels.plans import LOG2_E
-from kernels.registry import UnsupportedCase
+from .panels import key_panels, padded_size
+from .preprocess import preprocess_kernel
+from .problem import Problem
+from .split import Split
+from .tile_ops import BF16_PARTS, PAD
+from .tuning import Tile
 
 Tensors = tuple[torch.Tensor, ...]
 _FORWARDS = {

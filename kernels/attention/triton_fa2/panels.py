@@ -8,8 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import visible
-from kernels.attention.triton_fa2.tile_ops import (
+from .forward import visible
+from .tile_ops import (
     load_rows,
     scaled_maximum,
     store_logsumexp,

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from kernels import plans
-from kernels.attention.triton_fa2.launch import LaunchSequence
-from kernels.attention.triton_fa2.launches import Launches, recorded
-from kernels.attention.triton_fa2.problem import MAX_ROW_STRIDE, Problem, check
-from kernels.plans import GradientRoom, PlanCache, Tensors, device_guard, plan_key
+from ... import plans
+from ...plans import GradientRoom, PlanCache, Tensors, device_guard, plan_key
+from .launch import LaunchSequence
+from .launches import Launches, recorded
+from .problem import MAX_ROW_STRIDE, Problem, check
 
 _PLANS: PlanCache[TritonPlan] = PlanCache()
 

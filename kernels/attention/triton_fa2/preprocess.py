@@ -10,8 +10,8 @@ a rounding of dp, which large queries make into an error of dk (kernels/NOTES.md
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.pdl import wait_for_previous_kernel
-from kernels.attention.triton_fa2.tile_ops import (
+from .pdl import wait_for_previous_kernel
+from .tile_ops import (
     BF16_PARTS,
     LONGEST_CHAIN,
     load_rows,

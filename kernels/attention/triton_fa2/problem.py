@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from kernels.attention.triton_fa2 import split, tuning
-from kernels.attention.triton_fa2.launch import INTERPRETED
-from kernels.attention.triton_fa2.panels import padded_size, panels
-from kernels.attention.triton_fa2.pdl import PDL_CHIPS
-from kernels.attention.triton_fa2.split import Split, choose_split
-from kernels.attention.triton_fa2.tile_ops import BF16_PARTS
-from kernels.attention.triton_fa2.tuning_hopper import MANY_ROWS
-from kernels.plans import check_inputs
-from kernels.registry import UnsupportedCase
+from ...plans import check_inputs
+from ...registry import UnsupportedCase
+from . import split, tuning
+from .launch import INTERPRETED
+from .panels import padded_size, panels
+from .pdl import PDL_CHIPS
+from .split import Split, choose_split
+from .tile_ops import BF16_PARTS
+from .tuning_hopper import MANY_ROWS
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31

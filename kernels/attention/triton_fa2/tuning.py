@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from kernels.attention.triton_fa2.tile import BLOCK_DIMS, PRECISIONS, Ladder, Table, Tile
-from kernels.attention.triton_fa2.tuning_hopper import SM_90, SM_100
-from kernels.attention.triton_fa2.tuning_small import SM_86
+from .tile import BLOCK_DIMS, PRECISIONS, Ladder, Table, Tile
+from .tuning_hopper import SM_90, SM_100
+from .tuning_small import SM_86
 
 __all__ = [
     "BLOCK_DIMS",

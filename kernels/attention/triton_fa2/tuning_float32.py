@@ -1,6 +1,6 @@
 """Tiles of IEEE float32: on the FMA units, by what a block can hold, and in bf16x6 on the tensor cores."""
 
-from kernels.attention.triton_fa2.tile import UNUSED, row
+from .tile import UNUSED, row
 
 # IEEE float32. Measured on an H200, 2026-11: single heads of 1024 to 8192 and 16384 tokens of hidden size 2048, causal.
 IEEE = {

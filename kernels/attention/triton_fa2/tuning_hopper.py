@@ -1,7 +1,7 @@
 """Tiles for compute capability 9.0, and for 10.0, which has its shared memory."""
 
-from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Ladder, Table, row
-from kernels.attention.triton_fa2.tuning_float32 import BF16X6, IEEE
+from .tile import NOWHERE, UNUSED, Ladder, Table, row
+from .tuning_float32 import BF16X6, IEEE
 
 MANY_ROWS = 1500  # at head_dim 32, from which "forward" is measured to be faster than "few_keys" above 128 keys
 

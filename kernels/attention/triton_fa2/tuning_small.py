@@ -1,7 +1,7 @@
 """Tiles for 99 KB of shared memory, and for compute capability 8.0."""
 
-from kernels.attention.triton_fa2.tile import NOWHERE, UNUSED, Table, row
-from kernels.attention.triton_fa2.tuning_float32 import IEEE_SMALL
+from .tile import NOWHERE, UNUSED, Table, row
+from .tuning_float32 import IEEE_SMALL
 
 # Expected, not measured, but for IEEE float32: what fits without spills.
 SM_86: dict[str, Table] = {

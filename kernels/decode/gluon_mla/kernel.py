@@ -25,7 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.attention.gluon_hopper.compat import tma_load
+from ...attention.gluon_hopper.compat import tma_load
 
 ROWS = gl.constexpr(64)
 BLOCK_N = gl.constexpr(64)

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from kernels.attention.gluon_hopper.launch import Descriptor, Launch
-from kernels.decode.gluon_mla.kernel import BLOCK_N, PIECE, ROPE, mla_kernel
-from kernels.decode.triton_decode.launch import INTERPRETED, DecodeLaunch
-from kernels.decode.triton_decode.plan import LaunchOf, Machine, Plan, machine_of
-from kernels.decode.triton_decode.request import Request
-from kernels.decode.triton_decode.split import LOG2_E
-from kernels.decode.triton_decode.tuning import DecodeTile
-from kernels.decode.triton_decode.workspace import workspace
+from ...attention.gluon_hopper.launch import Descriptor, Launch
+from ..triton_decode.launch import INTERPRETED, DecodeLaunch
+from ..triton_decode.plan import LaunchOf, Machine, Plan, machine_of
+from ..triton_decode.request import Request
+from ..triton_decode.split import LOG2_E
+from ..triton_decode.tuning import DecodeTile
+from ..triton_decode.workspace import workspace
+from .kernel import BLOCK_N, PIECE, ROPE, mla_kernel
 
 _TILE = DecodeTile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)
 _MAX_BATCH = 1024  # lengths that a program sums up in registers

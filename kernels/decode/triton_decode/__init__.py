@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernels.decode.triton_decode.calls import attend
-from kernels.decode.triton_decode.checks import MAX_HEAD_DIM, MAX_SEQLEN_Q
-from kernels.decode.triton_decode.operators import decode_op
-from kernels.decode.triton_decode.request import Caches, Options
+from .calls import attend
+from .checks import MAX_HEAD_DIM, MAX_SEQLEN_Q
+from .operators import decode_op
+from .request import Caches, Options
 
 if TYPE_CHECKING:
-    from kernels.decode.triton_decode.tuning import DecodeTile
+    from .tuning import DecodeTile
 
 __all__ = ["MAX_HEAD_DIM", "MAX_SEQLEN_Q", "decode"]
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernels.decode.triton_decode.request import Caches, Options, request_of
-from kernels.plans import PlanCache, device_guard, plan_key, wants_gradients
+from ...plans import PlanCache, device_guard, plan_key, wants_gradients
+from .request import Caches, Options, request_of
 
 if TYPE_CHECKING:
-    from kernels.decode.triton_decode.plan import Plan
-    from kernels.decode.triton_decode.request import Request
-    from kernels.decode.triton_decode.tuning import DecodeTile
+    from .plan import Plan
+    from .request import Request
+    from .tuning import DecodeTile
 
 PLANS: PlanCache[Plan] = PlanCache()
 
@@ -38,8 +38,8 @@ def attend(
 
 def plan_of(request: Request, tile: DecodeTile | None = None, *, one_launch: bool = False) -> Plan:
     """Return the plan of the kernels that serve a request fastest, or of `tile` (`one_launch` as `Plan` has it)."""
-    from kernels.decode.triton_decode.plan import Plan  # with triton, which may not be there
-    from kernels.decode.triton_decode.prefill_rows import PrefillRowsPlan, suits
+    from .plan import Plan  # with triton, which may not be there
+    from .prefill_rows import PrefillRowsPlan, suits
 
     if tile is None and suits(request):
         return PrefillRowsPlan(request, one_launch=one_launch)

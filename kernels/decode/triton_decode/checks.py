@@ -6,7 +6,7 @@ import os
 
 import torch
 
-from kernels.registry import UnsupportedCase
+from ...registry import UnsupportedCase
 
 MAX_SEQLEN_Q = 16
 MAX_HEAD_DIM = 256

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.decode.triton_decode.schedule import begin_of, block_ends, share_of, visible_blocks
+from .schedule import begin_of, block_ends, share_of, visible_blocks
 
 LN_2 = tl.constexpr(0.6931471805599453)
 

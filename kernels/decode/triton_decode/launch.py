@@ -15,9 +15,9 @@ import torch
 import triton
 from triton.runtime.errors import OutOfResources
 
-from kernels.parallel_compile import launcher
-from kernels.plans import PlanCache
-from kernels.registry import UnsupportedCase
+from ...parallel_compile import launcher
+from ...plans import PlanCache
+from ...registry import UnsupportedCase
 
 INTERPRETED = triton.knobs.runtime.interpret  # TRITON_INTERPRET=1 when this was imported
 

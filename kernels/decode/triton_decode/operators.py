@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from kernels.decode.triton_decode.calls import attend
-from kernels.decode.triton_decode.request import Caches, Options
+from .calls import attend
+from .request import Caches, Options
 
 
 @torch.library.custom_op("attnbench::decode", mutates_args=())

@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from kernels.constants import Constants
-from kernels.decode.triton_decode.combine import combine_kernel
-from kernels.decode.triton_decode.launch import INTERPRETED, DecodeLaunch
-from kernels.decode.triton_decode.request import Request
-from kernels.decode.triton_decode.shares import divide, power_of_2_from
-from kernels.decode.triton_decode.split import SplitConfig, split_kernel
-from kernels.decode.triton_decode.tuning import DecodeTile, chip_class, tile
-from kernels.decode.triton_decode.workspace import workspace
-from kernels.plans import device_guard
+from ...constants import Constants
+from ...plans import device_guard
+from .combine import combine_kernel
+from .launch import INTERPRETED, DecodeLaunch
+from .request import Request
+from .shares import divide, power_of_2_from
+from .split import SplitConfig, split_kernel
+from .tuning import DecodeTile, chip_class, tile
+from .workspace import workspace
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
 _REGISTERS = 65536  # of a multiprocessor

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import torch
 
-from kernels.decode.triton_decode.launch import INTERPRETED
-from kernels.decode.triton_decode.plan import Machine, Plan, machine_of
-from kernels.decode.triton_decode.request import Request
-from kernels.plans import device_guard
+from ...plans import device_guard
+from .launch import INTERPRETED
+from .plan import Machine, Plan, machine_of
+from .request import Request
 
 _ROWS = (65, 128)  # of a tile, fewest and most
 _LEAST_KEYS = 2048  # the fewest that were timed
@@ -69,7 +69,7 @@ class PrefillRowsPlan(Plan):
 
     def _attended(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return out and the base-2 logsumexp of the heads as rows; None if TMA cannot address the tensors."""
-        from kernels.attention.gluon_hopper.plan import plan_of
+        from ...attention.gluon_hopper.plan import plan_of
 
         r = self.request
         rows = q.reshape(r.batch, r.num_kv_heads, r.num_heads // r.num_kv_heads, r.head_dim)

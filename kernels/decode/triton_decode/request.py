@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from kernels.decode.triton_decode import checks
-from kernels.decode.triton_decode.checks import require
+from . import checks
+from .checks import require
 
 
 @dataclass(frozen=True)

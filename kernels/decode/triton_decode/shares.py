@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.decode.triton_decode.tuning import DecodeTile
+from .tuning import DecodeTile
 
 _TICKETS_BYTES = 1 << 20  # parts of a tile up to which the program with the last ticket combines them
 

@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kernels.decode.triton_decode.cache import load_block, widened, widened_values
-from kernels.decode.triton_decode.combine import combined, store_rows
-from kernels.decode.triton_decode.schedule import block_ends, sequence_at, share_of, visible_blocks
+from .cache import load_block, widened, widened_values
+from .combine import combined, store_rows
+from .schedule import block_ends, sequence_at, share_of, visible_blocks
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 

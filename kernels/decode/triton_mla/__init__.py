@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernels.decode.triton_decode.request import Caches, Options
-from kernels.decode.triton_mla.calls import attend_to_latents, mla_decode_op
+from ..triton_decode.request import Caches, Options
+from .calls import attend_to_latents, mla_decode_op
 
 if TYPE_CHECKING:
-    from kernels.decode.triton_decode.tuning import DecodeTile
+    from ..triton_decode.tuning import DecodeTile
 
 
 def mla_decode(

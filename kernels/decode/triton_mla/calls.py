@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernels.decode.triton_decode.calls import form_of
-from kernels.decode.triton_decode.operators import results_like
-from kernels.decode.triton_decode.request import Caches, Options, latent_request_of
-from kernels.plans import PlanCache, device_guard, wants_gradients
+from ...plans import PlanCache, device_guard, wants_gradients
+from ..triton_decode.calls import form_of
+from ..triton_decode.operators import results_like
+from ..triton_decode.request import Caches, Options, latent_request_of
 
 if TYPE_CHECKING:
-    from kernels.decode.triton_decode.plan import Plan
-    from kernels.decode.triton_decode.request import Request
-    from kernels.decode.triton_decode.tuning import DecodeTile
+    from ..triton_decode.plan import Plan
+    from ..triton_decode.request import Request
+    from ..triton_decode.tuning import DecodeTile
 
 _PLANS: PlanCache[Plan] = PlanCache()
 
@@ -69,10 +69,10 @@ def plan_of(request: Request, tile: DecodeTile | None, *, aligned: bool = True) 
 
     aligned: whether queries and latents begin at multiples of 16 bytes, as the copies of the Hopper kernel need.
     """
-    from kernels.decode.triton_decode.plan import Plan  # with triton, which may not be there
+    from ..triton_decode.plan import Plan  # with triton, which may not be there
 
     if tile is None or tile.form != "triton":
-        from kernels.decode.gluon_mla.plan import HopperPlan, suits
+        from ..gluon_mla.plan import HopperPlan, suits
 
         if aligned and suits(request):
             return HopperPlan(request)

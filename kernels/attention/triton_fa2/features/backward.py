@@ -3,9 +3,10 @@
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.backward import query_ranges
-from kernels.attention.triton_fa2.features.forward import first_and_last_key
-from kernels.attention.triton_fa2.features.scores import (
+from ..backward import query_ranges
+from ..tile_ops import load_logsumexp, load_rows, store_rows
+from .forward import first_and_last_key
+from .scores import (
     add_to_panels,
     capped,
     exponent,
@@ -19,7 +20,6 @@ from kernels.attention.triton_fa2.features.scores import (
     store_panels,
     zero_panels,
 )
-from kernels.attention.triton_fa2.tile_ops import load_logsumexp, load_rows, store_rows
 
 
 @triton.jit

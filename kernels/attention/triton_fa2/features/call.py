@@ -15,17 +15,17 @@ import triton
 from torch.autograd.function import once_differentiable
 from triton.runtime.errors import OutOfResources
 
-from kernels.attention.triton_fa2.features.arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
-from kernels.attention.triton_fa2.features.backward import features_dkdv_kernel, features_dq_kernel
-from kernels.attention.triton_fa2.features.forward import features_forward_kernel
-from kernels.attention.triton_fa2.features.packed import packed_dkdv_kernel, packed_dq_kernel, packed_forward_kernel
-from kernels.attention.triton_fa2.features.tuning import chip_of, panels, tiles
-from kernels.attention.triton_fa2.problem import DTYPES, too_far
-from kernels.attention.triton_fa2.tile import Tile
-from kernels.constants import Constants
-from kernels.features import Features, SequenceBounds, check, threshold
-from kernels.plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
-from kernels.registry import UnsupportedCase
+from ....constants import Constants
+from ....features import Features, SequenceBounds, check, threshold
+from ....plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
+from ....registry import UnsupportedCase
+from ..problem import DTYPES, too_far
+from ..tile import Tile
+from .arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
+from .backward import features_dkdv_kernel, features_dq_kernel
+from .forward import features_forward_kernel
+from .packed import packed_dkdv_kernel, packed_dq_kernel, packed_forward_kernel
+from .tuning import chip_of, panels, tiles
 
 Tensors = tuple[torch.Tensor, ...]
 KERNELS = {

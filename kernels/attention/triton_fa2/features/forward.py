@@ -3,7 +3,9 @@
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.features.scores import (
+from ..forward import key_ranges
+from ..tile_ops import load_rows, store_logsumexp, store_rows
+from .scores import (
     capped,
     kept,
     load_panels,
@@ -14,8 +16,6 @@ from kernels.attention.triton_fa2.features.scores import (
     rows_of,
     sequence,
 )
-from kernels.attention.triton_fa2.forward import key_ranges
-from kernels.attention.triton_fa2.tile_ops import load_rows, store_logsumexp, store_rows
 
 
 @triton.jit

@@ -7,7 +7,8 @@ take what the kernels with features take, and leave the same logsumexp and delta
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.backward import (
+from ....plans import LOG2_E
+from ..backward import (
     OwnedKeys,
     OwnedQueries,
     OwnSplit,
@@ -16,10 +17,9 @@ from kernels.attention.triton_fa2.backward import (
     dkdv_tile,
     dq_tile,
 )
-from kernels.attention.triton_fa2.features.scores import place, rows_of, sequence
-from kernels.attention.triton_fa2.forward import Keys, Queries, fold_keys, key_ranges, store_outputs
-from kernels.attention.triton_fa2.tile_ops import load_logsumexp, load_rows
-from kernels.plans import LOG2_E
+from ..forward import Keys, Queries, fold_keys, key_ranges, store_outputs
+from ..tile_ops import load_logsumexp, load_rows
+from .scores import place, rows_of, sequence
 
 _LOG2_E = tl.constexpr(LOG2_E)
 

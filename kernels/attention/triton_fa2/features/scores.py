@@ -8,9 +8,9 @@ Rows of q and k are two panels of powers of two, so that head_dim 192 takes 128 
 import triton
 import triton.language as tl
 
-from kernels.attention.triton_fa2.forward import visible
-from kernels.attention.triton_fa2.tile_ops import load_rows, store_rows
-from kernels.plans import LOG2_E
+from ....plans import LOG2_E
+from ..forward import visible
+from ..tile_ops import load_rows, store_rows
 
 _LOG2_E = tl.constexpr(LOG2_E)
 

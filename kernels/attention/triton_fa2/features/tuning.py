@@ -10,8 +10,8 @@ from functools import cache
 
 import torch
 
-from kernels.attention.triton_fa2.tile import Tile
-from kernels.attention.triton_fa2.tuning import chip_class
+from ..tile import Tile
+from ..tuning import chip_class
 
 _WHOLE = {  # of (kernel, bytes of a number, the wider head_dim padded): the first, then one for scarcer memory
     ("forward", 2, 64): (Tile(64, 64, 4, 2), Tile(32, 32, 4, 1)),
