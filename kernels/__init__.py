@@ -1,6 +1,7 @@
-"""Attention kernels. `kernels.attention(q, k, v)` is the front door; the package of that name holds what it picks.
+"""Attention kernels: tensors in, tensors out. `attention(q, k, v)` chooses the kernel for the tensors and the device.
 
-`kernels.decode` and `kernels.mla_decode` attend with few query tokens to a cache.
+`decode` and `mla_decode` attend with few query tokens to a cache. The folder is named `kernels` in the checkout and
+installs as `attnbench`. Importing it does not import torch.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import attention as _attention  # noqa: F401  imported first: a later import would replace the function below
 from . import decode as _decode  # noqa: F401
+from . import neighbor
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -18,7 +20,18 @@ if TYPE_CHECKING:
 
     from .drop_in import SdpaCalls
 
+VERSION = "0.1.0"
 _loaded: ModuleType | None = None
+__path__ += neighbor.folders(__name__, __path__)
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of Hugging Face's package `kernels`, which shares this folder's name, where it is installed."""
+    if len(__path__) > 1:
+        return neighbor.attribute(__name__, __path__[-1], name)
+    if name == "__version__":
+        return VERSION
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def attention(
@@ -31,44 +44,44 @@ def attention(
     softmax_scale: float | None = None,
     **features: Any,
 ) -> torch.Tensor:
-    """Compute attention by the best of our kernels for these tensors; see `kernels.dispatch.attention`."""
+    """Compute attention with the best kernel for these tensors; `dispatch.attention` documents the arguments."""
     return _dispatch().attention(
         q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, **features
     )
 
 
 def attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any) -> torch.Tensor:
-    """Compute attention of packed sequences; see `kernels.feature_calls.attention_varlen`."""
+    """Compute attention of packed sequences; `feature_calls.attention_varlen` documents the arguments."""
     from . import feature_calls
 
     return feature_calls.attention_varlen(q, k, v, *lengths, **options)
 
 
 def sdpa_replacement(implementation: str | None = None) -> AbstractContextManager[SdpaCalls]:
-    """Serve calls of PyTorch's scaled_dot_product_attention while open; see `kernels.drop_in.sdpa_replacement`."""
+    """Serve PyTorch's scaled_dot_product_attention within a `with` block; see `drop_in.sdpa_replacement`."""
     from . import drop_in
 
     return drop_in.sdpa_replacement(implementation)
 
 
 def decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Any:
-    """Attend with 1 to 16 query tokens to a cache of keys and values; see `kernels.decode.triton_decode.decode`."""
+    """Attend with 1 to 16 query tokens to a cache of keys and values; see `decode.triton_decode.decode`."""
     from .decode import triton_decode
 
     return triton_decode.decode(q, k_cache, v_cache, **options)
 
 
 def mla_decode(q: torch.Tensor, kv_cache: torch.Tensor, **options: Any) -> Any:
-    """Attend with absorbed query tokens to a cache of latents; see `kernels.decode.triton_mla.mla_decode`."""
+    """Attend with absorbed query tokens to a cache of latents; see `decode.triton_mla.mla_decode`."""
     from .decode import triton_mla
 
     return triton_mla.mla_decode(q, kv_cache, **options)
 
 
 def _dispatch() -> ModuleType:
-    """Return `kernels.dispatch`, imported at the first call: it brings torch, which importing this package must not.
+    """Import `dispatch` at the first call, because it imports torch.
 
-    Kept in a global: of a cached function torch.compile warns.
+    A global holds the module because torch.compile warns about cached functions.
     """
     global _loaded
     if _loaded is None:

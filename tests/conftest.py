@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,18 @@ LONGEST = (
     "pages/test_hostile_rows.py",
     "results/compare/test_calibration.py",
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-gpu", action="store_true", help="write what passed on this GPU to tests/gpu_record.json")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if config.getoption("--record-gpu") and not hasattr(config, "workerinput"):
+        from tests import gpu_record
+
+        counts = {name: len(terminalreporter.getreports(name)) for name in ("passed", "failed", "skipped")}
+        gpu_record.add(counts, terminalreporter.getreports("failed"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,6 +25,7 @@ _GROUND = {
 # path prefix -> (packages or modules of ours, third party); the longest matching prefix decides
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels": ({"kernels"}, {"torch", "triton"}),
+    "kernels/examples": ({"kernels", "results", "runner"}, {"torch", "transformers"}),  # not part of the package
     "kernels/attention/flash_attn_4.py": ({"kernels"}, {"torch", "flash_attn"}),
     "kernels/attention/flash_attn_2.py": ({"kernels"}, {"torch", "flash_attn"}),
     "kernels/attention/flash_attn_3.py": ({"kernels"}, {"torch", "flash_attn_interface"}),

@@ -1,0 +1,28 @@
+"""The record of GPU test runs."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests import gpu_record
+
+torch = pytest.importorskip("torch")
+
+
+def test_the_newest_run_of_a_gpu_replaces_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "record.json"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for gpu, passed in (("H100", 1), ("H200", 2), ("H100", 3)):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda gpu=gpu: gpu)
+        gpu_record.add({"passed": passed, "failed": 1}, [SimpleNamespace(nodeid="t.py::b")], place)
+    entries = json.loads(place.read_text())
+    assert {gpu: entry["passed"] for gpu, entry in entries.items()} == {"H100": 3, "H200": 2}
+    assert entries["H100"]["failures"] == ["t.py::b"]
+
+
+def test_a_machine_without_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match="needs a CUDA device"):
+        gpu_record.add({}, [], tmp_path / "record.json")
