@@ -10,7 +10,6 @@ import importlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 from results.formats import diagnosis
 from results.formats.errors import ReaderFault, UploadError, wall
@@ -26,9 +25,10 @@ from results.formats.importing import (
     take_back,
 )
 from results.formats.mapping import TableMapping
+from results.formats.peers.engine import Peer
 from results.formats.plain_table import UnknownTable, unknown
 from results.formats.tables import check_size
-from results.formats.upload import Column, Rejection, Understanding, Upload
+from results.formats.upload import Column, Format, Rejection, Understanding, Upload
 
 __all__ = [
     "AlreadyHere",
@@ -53,12 +53,14 @@ __all__ = [
 
 
 @cache
-def formats() -> tuple[ModuleType, ...]:
-    """Return the formats in the order in which they are asked: the modules with a NAME, those of `peers` first."""
+def formats() -> tuple[Format | Peer, ...]:
+    """Return the formats in the order in which they are tried: the modules with a PEER, then those with a FORMAT."""
     here = Path(__file__).parent
-    found = [f"{__name__}.peers.{path.stem}" for path in sorted((here / "peers").glob("[!_]*.py"))]
-    found += [f"{__name__}.{path.stem}" for path in sorted(here.glob("[!_]*.py"))]
-    return tuple(module for module in map(importlib.import_module, found) if hasattr(module, "NAME"))
+    found: list[Format | Peer] = []
+    for package, folder, name in ((f"{__name__}.peers", here / "peers", "PEER"), (__name__, here, "FORMAT")):
+        modules = (importlib.import_module(f"{package}.{path.stem}") for path in sorted(folder.glob("[!_]*.py")))
+        found += [getattr(module, name) for module in modules if hasattr(module, name)]
+    return tuple(found)
 
 
 def understand(filename: str, data: bytes, mappings: Mapping[str, TableMapping] | None = None) -> Understanding:
@@ -86,8 +88,8 @@ def _understood(upload: Upload) -> Understanding:
             reason = format.reason_against(upload)
             if reason is None:
                 return format.understand(upload)
-            if reason and ".peers." in format.__name__:
-                near.append(f"As {format.DESCRIPTION}: {reason}")
-    others = "; ".join(format.DESCRIPTION for format in formats() if ".peers." in format.__name__)
+            if reason and isinstance(format, Peer):
+                near.append(f"As {format.description}: {reason}")
+    others = "; ".join(format.description for format in formats() if isinstance(format, Peer))
     with wall(upload.filename):
         raise unknown(upload, near, f"{diagnosis.POSSIBLE} Those of other tools are: {others}.")

@@ -9,7 +9,7 @@ import re
 
 from results.formats.errors import UploadError
 from results.formats.tables import decode
-from results.formats.upload import Understanding, Upload
+from results.formats.upload import Format, Understanding, Upload
 from results.render.markdown import NOT_FOR_IMPORT
 
 NAME = "attnbench_report"
@@ -33,3 +33,6 @@ def understand(upload: Upload) -> Understanding:
         f"all of them is not in its tables. Upload what Runs or this command gives where it was made: "
         f"python -m results export --format csv {named}{more}".rstrip()
     )
+
+
+FORMAT = Format(NAME, DESCRIPTION, reason_against, understand)

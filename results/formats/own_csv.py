@@ -15,7 +15,7 @@ from typing import Any
 from results.formats import values
 from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MARKDOWN, Sheet
-from results.formats.upload import Column, Rejection, Understanding, Upload, reason_against_file, sheet_of
+from results.formats.upload import Column, Format, Rejection, Understanding, Upload, reason_against_file, sheet_of
 from results.formats.validation import check_metric, check_text, fault, run_of, with_its_samples
 from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, RUN_SCHEMA, Case, Measurement, RecordError, Run
 from results.render.text import unguard
@@ -205,3 +205,6 @@ PARSERS: Parsers = {
     "boolean": _boolean,
     **dict.fromkeys((*LISTS, "object"), values.strict_json),
 }
+
+
+FORMAT = Format(NAME, DESCRIPTION, reason_against, understand)

@@ -7,7 +7,7 @@ from typing import Any
 
 from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MAX_ROWS, check_size, decode
-from results.formats.upload import Rejection, Understanding, Upload
+from results.formats.upload import Format, Rejection, Understanding, Upload
 from results.formats.validation import measurement_of, run_of
 from results.formats.values import strict_json
 from results.records import Measurement, Run
@@ -79,3 +79,6 @@ def _runs(records: list[Any]) -> dict[str, Run]:
             raise UploadError(f"Run {run.run_id} is in the file twice.")
         runs[run.run_id] = run
     return runs
+
+
+FORMAT = Format(NAME, DESCRIPTION, reason_against, understand)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from results.formats.own_csv import PARSERS, lacking_own, understand_own
 from results.formats.tables import MARKDOWN, Sheet
-from results.formats.upload import Understanding, Upload, reason_against_file, sheet_of
+from results.formats.upload import Format, Understanding, Upload, reason_against_file, sheet_of
 from results.render.markdown import unescape
 
 NAME = "own_markdown"
@@ -34,3 +34,6 @@ def understand(upload: Upload) -> Understanding:
 
 def _reason_against(sheet: Sheet) -> str | None:
     return lacking_own(sheet) if sheet.description == MARKDOWN else "It is no Markdown table."
+
+
+FORMAT = Format(NAME, DESCRIPTION, reason_against, understand)

@@ -14,7 +14,7 @@ from results.formats.headers import SYSTEMS, fields_of, lacking, normalise
 from results.formats.mapping import DECIMALS, TableMapping
 from results.formats.rows import understand_rows
 from results.formats.tables import Sheet
-from results.formats.upload import Understanding, Upload, reason_against_file, sheet_of
+from results.formats.upload import Format, Understanding, Upload, reason_against_file, sheet_of
 
 NAME = "plain_table"
 DESCRIPTION = "a table with one implementation a row or a column, and numbers with their unit such as latency_ms"
@@ -83,3 +83,6 @@ def _assumptions(sheet: Sheet, chosen: TableMapping) -> Iterator[str]:
     if chosen.decimal == ",":
         yield f"Numbers are written as {DECIMALS[',']}, with a decimal comma."
     yield from (f"{name} is {text} in every row." for name, text in chosen.constants.items())
+
+
+FORMAT = Format(NAME, DESCRIPTION, reason_against, understand)

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from results.formats.archives import members
 from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MAX_ROWS, check_size, decode
-from results.formats.upload import Rejection, Understanding, Upload
+from results.formats.upload import Format, Rejection, Understanding, Upload
 from results.formats.validation import measurement_of, run_of
 from results.formats.values import strict_json
 from results.records import Measurement, Run
@@ -113,3 +113,6 @@ def _run(path: str, data: bytes) -> Run:
         return run_of(strict_json(decode(data)))
     except CellError as error:
         raise UploadError(f"{path}: {error}.") from error
+
+
+FORMAT = Format(NAME, DESCRIPTION, reason_against, understand)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from results.formats.archives import ZIP
 from results.formats.errors import UploadError
@@ -105,6 +105,15 @@ class Understanding:
     def ignored(self) -> tuple[str, ...]:
         """Return the headers of columns that are not used."""
         return tuple(column.header for column in self.columns if column.meaning is None)
+
+
+class Format(NamedTuple):
+    """A kind of file: why an upload is not one (None if it is), and how it is understood."""
+
+    name: str
+    description: str
+    reason_against: Callable[[Upload], str | None]
+    understand: Callable[[Upload], Understanding]
 
 
 SheetRule = Callable[[Sheet], str | None]  # the reason against reading a sheet in a format; None if it fits

@@ -1,8 +1,8 @@
 """flashinfer-bench's traces (flashinfer-ai/flashinfer-bench, traces/**/*.jsonl): one evaluation a line.
 
-The shape is split: variable axes stand in `workload.axes`, fixed ones in the name of the definition, such as
+The shape has two sources: `workload.axes` has the variable axes, the name of the definition the fixed ones, such as
 `gqa_paged_decode_h32_kv8_d128_ps16`. Sequences differ in length, so only their sum is known. A line without a solution
-or evaluation is a workload alone. Times are mean milliseconds and stand only with the status PASSED.
+or an evaluation is a bare workload. Times are mean milliseconds and exist only with the status PASSED.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from results.formats.errors import CellError
-from results.formats.peers.collected import Collected, checked, json_lines, mapping, telling_line, text, whole
-from results.formats.upload import Understanding, Upload
-from results.records import Case, Status
+from results.formats.peers.engine import Failure, Number, Peer, at_least_none, telling_line
+from results.formats.peers.sources import Entry, Row, objects, row_of
+from results.records import Status
 
-NAME = "flashinfer_trace"
-DESCRIPTION = "flashinfer-bench's traces, one JSON object a line"
-SOURCE = "flashinfer-bench"
-MARKERS = ('"definition"', '"workload"', '"axes"', '"uuid"')
-STATUSES = {
+_SOURCE = "flashinfer-bench"
+_STATUSES = {
+    "PASSED": Status.OK,
     "INCORRECT_SHAPE": Status.INCORRECT,
     "INCORRECT_NUMERICAL": Status.INCORRECT,
     "INCORRECT_DTYPE": Status.INCORRECT,
@@ -28,132 +25,90 @@ STATUSES = {
     "COMPILE_ERROR": Status.ERROR,
     "TIMEOUT": Status.TIMEOUT,
 }
-
 _ATTENTION = re.compile(
     r"(?P<kind>gqa|mla)_(?P<layout>paged|ragged)_(?P<step>prefill|decode)(?P<rest>[a-z0-9_]{0,200})"
 )
 _SIZE = re.compile(r"_(ckv|kpe|kv|ps|h|d)(\d{1,6})(?![a-z0-9])")
-_ASSUMED = (
-    "Sequences of a workload differ in length, so its id is part of the subject and keeps workloads apart.",
-    "Decoding has the mean context where pages hold one token; a batch of prompts has no length.",
-    "Latency is flashinfer-bench's mean; the speedup is over the definition's reference.",
-)
+_PERFORMANCE, _ENVIRONMENT = "evaluation.performance.", "evaluation.environment."
+_TIME = Number("latency_ms", ("latency_ms",), ("mean",), mean="latency_ms", required=True)
 
 
-def reason_against(upload: Upload) -> str | None:
-    """Return None if it is such a file, nothing to say otherwise."""
-    lines = json_lines(upload, *MARKERS)
-    fits = lines and set(lines[0][1] or ()) >= {"definition", "workload"}
-    return None if fits else ""
-
-
-def understand(upload: Upload) -> Understanding:
-    """Return latency and speedup of each evaluation of attention, or its failure."""
-    collected = Collected(upload, NAME)
-    lines = json_lines(upload, *MARKERS) or []
-    for line, found in lines:
-        with collected.row(line):
-            if found is None:
-                raise CellError("is not a JSON object")
-            _line(collected, line, found)
-    return collected.understanding(f"{len(lines):,} traces of flashinfer-bench", assumptions=_ASSUMED)
-
-
-def _line(collected: Collected, line: int, found: dict[str, Any]) -> None:
-    definition = text(found.get("definition"), "definition")
-    shape = _ATTENTION.fullmatch(definition)
+def _split(entry: Entry) -> Iterator[Row | str]:
+    row = row_of(entry)
+    shape = _ATTENTION.fullmatch(row.need("definition"))
     if shape is None:
-        collected.left_out["traces of definitions that are neither gqa nor mla, paged or ragged"] += 1
-        return
-    evaluation = found.get("evaluation")
-    if found.get("solution") is None or evaluation is None:
-        collected.left_out["lines with a workload and no evaluation"] += 1
-        return
-    evaluation, workload = mapping(evaluation, "evaluation"), mapping(found.get("workload"), "workload")
-    environment = mapping(evaluation.get("environment"), "environment")
-    known = {
-        "run_id": _run(collected, environment),
-        "case": _case(shape, mapping(workload.get("axes"), "axes"), text(workload.get("uuid"), "uuid")[:12]),
-        "implementation": f"{text(found['solution'], 'solution')} ({SOURCE})",
-        "mode": "decode" if shape["step"] == "decode" else "fwd",
-    }
-    for number in _numbers(evaluation):
-        collected.add(line, number.pop("column"), **number, **known)
+        yield "traces of definitions that are neither gqa nor mla, paged or ragged"
+    elif not row.text("solution") or entry.value.get("evaluation") is None:
+        yield "lines with a workload and no evaluation"
+    else:
+        numbers = {name: row.value(_PERFORMANCE + name) for name in ("latency_ms", "speedup_factor")}
+        yield row.having(**shape.groupdict(), **numbers)
 
 
-def _numbers(evaluation: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the latency and the speedup of an evaluation, or its failure."""
-    status = text(evaluation.get("status"), "status")
-    if status != "PASSED":
-        if status not in STATUSES:
-            raise CellError(f"has the status {status[:40]!r}, which is not one of PASSED, {', '.join(STATUSES)}")
-        note = f"{status}: {telling_line(str(evaluation.get('log', ''))[:20_000])}"[:500]
-        yield {"column": "latency_ms", "metric": "latency_ms", "status": STATUSES[status], "note": note}
-        return
-    performance = mapping(evaluation.get("performance"), "performance")
-    latency = checked(performance.get("latency_ms"), "latency_ms")
-    yield {
-        "column": "latency_ms",
-        "metric": "latency_ms",
-        "value": latency,
-        "mean": latency,
-        "statistic": "mean",
-        "printed": repr(performance["latency_ms"]),
-    }
-    speedup = performance.get("speedup_factor")
-    if speedup:
-        yield {
-            "column": "speedup_factor",
-            "metric": "speedup",
-            "value": checked(speedup, "speedup_factor"),
-            "statistic": "printed",
-            "printed": repr(speedup),
-            "baseline": f"reference ({SOURCE})",
-        }
+def _fails(row: Row) -> list[Failure]:
+    status = row.one_of("evaluation.status", _STATUSES)
+    note = f"{status}: {telling_line(row.text('evaluation.log')[:20_000])}"[:500]
+    return [Failure(_TIME, _STATUSES[status], note)] if status != "PASSED" else []
 
 
-def _run(collected: Collected, environment: dict[str, Any]) -> str:
-    hardware = text(environment.get("hardware"), "hardware").replace("_", " ")
-    libraries = environment.get("libs")
-    libraries = libraries if isinstance(libraries, dict) else {}
-    said = {name: text(libraries[name], name) for name in ("torch", "triton", "cuda") if libraries.get(name)}
-    return collected.run((hardware, *said.items()), gpu_name=hardware, **said)
+def _run(row: Row) -> dict[str, str]:
+    hardware = row.need(f"{_ENVIRONMENT}hardware").replace("_", " ")
+    libraries = {name: row.read(f"{_ENVIRONMENT}libs.{name}") for name in ("torch", "triton", "cuda")}
+    return {"gpu_name": hardware, **{name: version for name, version in libraries.items() if version}}
 
 
-def _case(shape: re.Match[str], axes: dict[str, Any], workload: str) -> Case:
-    """Return what the definition's name and the workload's axes say of the case."""
-    sizes = {name: int(number) for name, number in _SIZE.findall(shape["rest"])}
-    decode, latent = shape["step"] == "decode", shape["kind"] == "mla"
-    batch = _axis(axes, "batch_size") or (_axis(axes, "len_indptr") or 1) - 1 or None
-    page = sizes.get("ps") if shape["layout"] == "paged" else 0
-    width, width_v = sizes.get("d"), sizes.get("d")
+def _case(row: Row) -> dict[str, Any]:
+    """Return what the name of the definition and the axes of the workload say."""
+    sizes = {name: int(number) for name, number in _SIZE.findall(row.text("rest"))}
+    decode, latent = row.text("step") == "decode", row.text("kind") == "mla"
+    batch = _axis(row, "batch_size") or (_axis(row, "len_indptr") or 1) - 1 or None
+    page = sizes.get("ps") if row.text("layout") == "paged" else 0
+    width = width_v = sizes.get("d")
     if latent and "ckv" in sizes:
         width, width_v = sizes["ckv"] + sizes.get("kpe", 0), sizes["ckv"]
-    context = _context(axes, batch, page)
-    tokens = _axis(axes, "total_q")
+    keys = _axis(row, "total_kv") or (_axis(row, "num_kv_indices") if page == 1 else None)
+    context = keys // batch or None if keys and batch else None  # the mean of the sequences
     single = batch == 1 and not decode
-    return Case(
-        level="decode" if decode else "op",
-        subject=f"{'mla' if latent else 'attention'} workload {workload}",
-        batch=batch,
-        num_heads=sizes.get("h"),
-        num_kv_heads=1 if latent else sizes.get("kv"),
-        seqlen_q=1 if decode else tokens if single else None,
-        seqlen_k=context if decode or single else None,
-        head_dim=width,
-        head_dim_v=width_v,
-        causal=True if decode or "causal" in shape["rest"] else None,
-        window_size=0,
-        page_size=page,
-        latent_dim=(width_v if latent else 0),
-    )
+    return {
+        "level": "decode" if decode else "op",
+        "subject": f"{'mla' if latent else 'attention'} workload {row.need('workload.uuid')[:12]}",
+        "batch": batch,
+        "num_heads": sizes.get("h"),
+        "num_kv_heads": 1 if latent else sizes.get("kv"),
+        "seqlen_q": 1 if decode else _axis(row, "total_q") if single else None,
+        "seqlen_k": context if decode or single else None,
+        "head_dim": width,
+        "head_dim_v": width_v,
+        "causal": True if decode or "causal" in row.text("rest") else None,
+        "page_size": page,
+        "latent_dim": width_v if latent else 0,
+    }
 
 
-def _context(axes: dict[str, Any], batch: int | None, page: int | None) -> int | None:
-    """Return the mean keys of a sequence; None if only its pages are known."""
-    keys = _axis(axes, "total_kv") or (_axis(axes, "num_kv_indices") if page == 1 else None)
-    return keys // batch or None if keys and batch else None
+def _axis(row: Row, name: str) -> int | None:
+    return row.read(f"workload.axes.{name}", at_least_none)
 
 
-def _axis(axes: dict[str, Any], name: str) -> int | None:
-    return whole(axes[name], f"axes.{name}", minimum=0) if name in axes else None
+PEER = Peer(
+    name="flashinfer_trace",
+    description="flashinfer-bench's traces, one JSON object a line",
+    source=_SOURCE,
+    counted="traces of flashinfer-bench",
+    find=lambda upload: objects(upload, ("definition", "workload"), ("axes", "uuid")),
+    split=_split,
+    facts={"window_size": 0},
+    case=_case,
+    implementation=lambda row: (row.need("solution"),),
+    mode=lambda row: "decode" if row.text("step") == "decode" else "fwd",
+    run=_run,
+    fails=_fails,
+    numbers=(
+        _TIME,
+        Number("speedup", ("speedup_factor",), baseline=f"reference ({_SOURCE})", zero_is_none=True),
+    ),
+    assumptions=(
+        "Sequences of a workload differ in length, so its id is part of the subject and distinguishes workloads.",
+        "Decoding has the mean context if pages hold one token; a batch of prompts has no length.",
+        "Latency is flashinfer-bench's mean; the speedup is relative to the definition's reference.",
+    ),
+)

@@ -1,135 +1,121 @@
 """FlashTile's benchmark_results.json (iamrahulreddy/FlashTile): attention modules by sequence length.
 
-Out of memory stands as `Infinity` in time and memory, which is no JSON but what Python writes and reads. Times are
+`Infinity` in time and memory means out of memory; it is not JSON, but Python writes and reads it. Times are
 milliseconds, memory is in MB of 2^20 bytes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
-from results.formats.peers.collected import CellFault, Collected, checked, document, mapping, text, whole
-from results.formats.upload import Understanding, Upload
-from results.records import Case, Status
+from results.formats.errors import CellError
+from results.formats.peers.engine import Number, Peer
+from results.formats.peers.sources import Entry, Found, Row, objects, row_of
+from results.formats.tables import MAX_ROWS
+from results.formats.upload import Upload
+from results.records import Status
 
-NAME = "flashtile"
-DESCRIPTION = "FlashTile's benchmark_results.json"
-SOURCE = "FlashTile"
-BASELINE = "Naive"
-MARKERS = ('"config"', '"results"', '"seq_lengths"', '"memory_mb"', '"time_ms"')
-
-_ASSUMED = (
-    "Every row is the forward pass of an attention module with its projections (level layer): FlashTile times modules "
-    "by wall clock around a synchronised call.",
-    "The file names no dtype; FlashTile's benchmark has none to choose and runs float32.",
-    "Infinity stands for out of memory. Speedups and memory reductions are over Naive.",
-)
+_SOURCE = "FlashTile"
+_BASELINE = "Naive"
+_OOM = dict.fromkeys(("inf", "-inf", "nan"), Status.OOM)
+_LISTS = {"seq_lengths": True, "time_ms": True, "memory_mb": True, "time_std": False}  # whether each is required
+_RATIOS = ("speedups", "reductions")
 
 
-def reason_against(upload: Upload) -> str | None:
-    """Return None if it is such a document, nothing to say otherwise."""
-    found = document(upload, *MARKERS)
-    fits = isinstance(found, dict) and isinstance(found.get("config"), dict) and isinstance(found.get("results"), dict)
-    return None if fits else ""
-
-
-def understand(upload: Upload) -> Understanding:
-    """Return latency, peak memory, speedup and memory reduction of each module and length."""
-    found = document(upload, *MARKERS)
-    collected = Collected(upload, NAME, unit="entry")
-    config, entry = found["config"], 0
-    for name, result in found["results"].items():
-        for at in range(_count(result)):
-            entry += 1
-            with collected.row(entry, name):
-                _row(collected, entry, config, text(name, "results"), mapping(result, name), at)
-                _ratios(collected, entry, found, config, name, result, at)
-    systems = len(found["results"])
-    return collected.understanding(f"JSON, {entry:,} results of {systems} modules of FlashTile", assumptions=_ASSUMED)
+def _find(upload: Upload) -> Found | None:
+    """Return one entry for each module and length."""
+    found = objects(upload, ("config", "results"), ("seq_lengths", "memory_mb", "time_ms"), "entry")
+    document = found.entries[0].value if found and len(found.entries) == 1 else {}
+    config, results = document.get("config"), document.get("results")
+    if not isinstance(config, dict) or not isinstance(results, dict):
+        return None
+    shared = row_of(Entry(0, config))
+    pairs = ((name, at) for name, result in results.items() for at in range(_count(result)))
+    numbered = enumerate(islice(pairs, MAX_ROWS), start=1)
+    return replace(found, entries=[Entry(place, (shared, document, *pair), pair[0]) for place, pair in numbered])
 
 
 def _count(result: Any) -> int:
     """Return how many lengths a module has; one for a malformed module, so that it is refused."""
     lengths = result.get("seq_lengths") if isinstance(result, dict) else None
-    return min(len(lengths), 10_000) if isinstance(lengths, list) else 1
+    return len(lengths) if isinstance(lengths, list) else 1
 
 
-def _case(config: dict[str, Any], name: str, result: dict[str, Any], at: int) -> Case:
-    seqlen = whole(_at(result, "seq_lengths", at), "seq_lengths")
-    heads, width = whole(config.get("num_heads"), "num_heads"), whole(config.get("embed_dim"), "embed_dim")
-    causal = config.get("causal")
-    if width % heads or not (causal is None or isinstance(causal, bool)):
-        raise CellFault("config", repr((width, heads, causal))[:80], "has no width of a head, or causal is no boolean")
-    grouped = name == "GQA"
-    return Case(
-        level="layer",
-        subject="gqa_bias" if grouped else "mha_fused_bias",
-        batch=whole(config.get("batch_size"), "batch_size"),
-        num_heads=heads,
-        num_kv_heads=None if grouped else heads,
-        seqlen_q=seqlen,
-        seqlen_k=seqlen,
-        head_dim=width // heads,
-        head_dim_v=width // heads,
-        dtype="float32",
-        causal=causal,
-        window_size=0,
-        page_size=0,
-        latent_dim=0,
-    )
+def _split(entry: Entry) -> Iterator[Row | str]:
+    shared, document, name, at = entry.value
+    result, said = document["results"][name], {"name": name}
+    for column, required in _LISTS.items():
+        numbers = result.get(column) if isinstance(result, dict) else None
+        if isinstance(numbers, list) and at < len(numbers):
+            said[column] = numbers[at]
+        elif required or isinstance(numbers, list):
+            raise CellError(f"has no number {at + 1} in {column}")
+    for column in _RATIOS:
+        part = document.get(column)
+        ratios = part.get(name) if isinstance(part, dict) and name != _BASELINE else None
+        ratio = ratios[at] if isinstance(ratios, list) and at < len(ratios) else None
+        if ratio == 0 or isinstance(ratio, float) and not math.isfinite(ratio):
+            yield f"{column} of which one side ran out of memory"
+            ratio = None
+        said[column] = ratio
+    yield replace(shared, place=entry.place, said=said)
 
 
-def _row(collected: Collected, entry: int, config: dict[str, Any], name: str, result: dict[str, Any], at: int) -> None:
-    known = {"case": _case(config, name, result, at), "implementation": f"{name} ({SOURCE})", "mode": "fwd"}
-    known["run_id"] = collected.run(None)
-    for column, metric in (("time_ms", "latency_ms"), ("memory_mb", "peak_memory_mb")):
-        number = _at(result, column, at)
-        timing = "eager" if metric == "latency_ms" else None
-        if isinstance(number, float) and not math.isfinite(number):
-            note = f"the file says {number}"
-            collected.add(
-                entry, column, metric=metric, timing=timing, status=Status.OOM, note=note, printed=repr(number), **known
-            )
-            continue
-        spread = _at(result, "time_std", at) if timing and isinstance(result.get("time_std"), list) else None
-        std = checked(spread, "time_std") if spread else None
-        value = checked(number, column)
-        statistic = "mean" if timing else "max"
-        collected.add(
-            entry, column, metric=metric, timing=timing, value=value, mean=value if timing else None, std=std,
-            statistic=statistic, printed=repr(number), **known,
-        )  # fmt: skip
+def _case(row: Row) -> dict[str, Any]:
+    heads, width, causal = (row.value(name) for name in ("num_heads", "embed_dim", "causal"))
+    whole = all(type(number) is int and number > 0 for number in (heads, width))
+    if not whole or width % heads or not (causal is None or isinstance(causal, bool)):
+        raise CellError("has no width of a head in config, or causal is no boolean")
+    grouped = row.text("name") == "GQA"
+    return {
+        "subject": "gqa_bias" if grouped else "mha_fused_bias",
+        "num_kv_heads": None if grouped else heads,
+        "head_dim": width // heads,
+        "head_dim_v": width // heads,
+        "causal": causal,
+    }
 
 
-def _ratios(
-    collected: Collected,
-    entry: int,
-    found: dict[str, Any],
-    config: dict[str, Any],
-    name: str,
-    result: dict[str, Any],
-    at: int,
-) -> None:
-    """Take the printed speedup and memory reduction of a module but the baseline; NaN where one ran out of memory."""
-    for part, metric, timing in (("speedups", "speedup", "eager"), ("reductions", "memory_reduction", None)):
-        of_part = found.get(part)
-        ratios = of_part.get(name) if isinstance(of_part, dict) else None
-        if name == BASELINE or not isinstance(ratios, list) or at >= len(ratios):
-            continue
-        ratio = ratios[at]
-        if isinstance(ratio, float) and not math.isfinite(ratio) or ratio == 0:
-            collected.left_out[f"{part} of which one side ran out of memory"] += 1
-            continue
-        collected.add(
-            entry, part, metric=metric, timing=timing, value=checked(ratio, part), statistic="printed",
-            baseline=f"{BASELINE} ({SOURCE})", printed=repr(ratio), case=_case(config, name, result, at), mode="fwd",
-            implementation=f"{name} ({SOURCE})", run_id=collected.run(None),
-        )  # fmt: skip
-
-
-def _at(result: dict[str, Any], column: str, at: int) -> Any:
-    numbers = result.get(column)
-    if not isinstance(numbers, list) or at >= len(numbers):
-        raise CellFault(column, "", f"has no number {at + 1}, although seq_lengths has one")
-    return numbers[at]
+PEER = Peer(
+    name="flashtile",
+    description="FlashTile's benchmark_results.json",
+    source=_SOURCE,
+    counted="results of FlashTile's modules",
+    find=_find,
+    split=_split,
+    needs={
+        "batch": "batch_size",
+        "num_heads": "num_heads",
+        "seqlen_q": "seq_lengths",
+        "seqlen_k": "seq_lengths",
+    },
+    facts={"level": "layer", "dtype": "float32", "window_size": 0, "page_size": 0, "latent_dim": 0},
+    case=_case,
+    implementation=lambda row: (row.need("name"),),
+    mode="fwd",
+    numbers=(
+        Number(
+            "latency_ms",
+            ("time_ms",),
+            ("mean",),
+            mean="time_ms",
+            std="time_std",
+            timing="eager",
+            required=True,
+            failures=_OOM,
+        ),  # fmt: skip
+        Number("peak_memory_mb", ("memory_mb",), ("max",), required=True, failures=_OOM),
+        Number("speedup", ("speedups",), timing="eager", baseline=f"{_BASELINE} ({_SOURCE})"),
+        Number("memory_reduction", ("reductions",), baseline=f"{_BASELINE} ({_SOURCE})"),
+    ),
+    assumptions=(
+        "Every row is the forward pass of an attention module with its projections (level layer): FlashTile times "
+        "modules by wall clock around a synchronized call.",
+        "The file names no dtype; FlashTile's benchmark has no option for it and runs float32.",
+        "Infinity stands for out of memory. Speedups and memory reductions are relative to Naive.",
+    ),
+)
