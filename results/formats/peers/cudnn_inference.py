@@ -97,7 +97,7 @@ PEER = Peer(
         "head_dim": "head_dim_qk",
         "head_dim_v": "head_dim_vo",
         "dtype": "data_type",
-    },
+    },  # fmt: skip
     takes={"window_size": "sliding_window_size"},
     facts={"window_size": 0},
     case=_case,
@@ -108,13 +108,12 @@ PEER = Peer(
     fails=failed,
     numbers=(TIME, TFLOPS, Number("gb_per_s", ("gbps",), is_rate=True, zero_is_none=True)),
     meanings={
-        **dict.fromkeys(("backend", "kv_cache_dtype"), "implementation"),
-        **dict.fromkeys(("success", "error_message"), "status"),
-        "phase": "level and mode",
-        "kind": "subject",
-        "page_size": "page_size of paged backends",
-        "gpu_name": "gpu_name",
-        "backend_detail": "implementation and config",
+        "implementation": ("backend", "kv_cache_dtype", "backend_detail"),
+        "status": ("success", "error_message"),
+        "level and mode": ("phase",),
+        "subject": ("kind",),
+        "page_size of paged backends": ("page_size",),
+        "gpu_name": ("gpu_name",),
     },
     assumptions=(
         KERNEL_TIME,

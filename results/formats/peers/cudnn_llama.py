@@ -38,6 +38,6 @@ PEER = Peer(
         Number("latency_ms", ("time",), scale=1000, required=True),
         Number("speedup", ("speedup",), baseline=lambda row: row.text("baseline")),
     ),
-    meanings={"backend": "implementation", "speedup_label": "baseline"},
+    meanings={"implementation": ("backend",), "baseline": ("speedup_label",)},
     assumptions=("Rows are training steps of Llama-3.2-1B; time is in seconds and becomes milliseconds.",),
 )

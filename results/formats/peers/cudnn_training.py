@@ -102,7 +102,7 @@ PEER = Peer(
         "head_dim": "head_dim_qk",
         "head_dim_v": "head_dim_vo",
         "dtype": "data_type",
-    },
+    },  # fmt: skip
     takes={"window_size": "sliding_window_size"},
     facts={"window_size": 0, "page_size": 0, "latent_dim": 0},
     case=_mask,
@@ -112,16 +112,13 @@ PEER = Peer(
     fails=failed,
     numbers=(TIME, TFLOPS),
     meanings={
-        **dict.fromkeys(("backend", "deterministic_bwd", "cudnn_version", "cudnn_backend_version"), "implementation"),
-        **dict.fromkeys(("success", "skipped", "error_message"), "status"),
-        **{
-            f"{mode}_{name}": f"{metric} {mode}"
-            for mode in ("fwd", "bwd")
-            for name, metric in (("time_ms", "latency_ms"), ("tflops", "tflops"))
-        },
-        "attn_mask": "causal",
-        "profile_pass": "mode",
-        "gpu_name": "gpu_name",
+        "implementation": ("backend", "deterministic_bwd", "cudnn_version", "cudnn_backend_version"),
+        "status": ("success", "skipped", "error_message"),
+        "latency_ms": ("fwd_time_ms", "bwd_time_ms"),
+        "tflops": ("fwd_tflops", "bwd_tflops"),
+        "causal": ("attn_mask",),
+        "mode": ("profile_pass",),
+        "gpu_name": ("gpu_name",),
     },
     assumptions=(
         KERNEL_TIME,

@@ -141,7 +141,7 @@ class Peer:
     run: Callable[[Row], Mapping[str, Any]] = lambda row: {}  # fields of the run, its title, and its key if other
     extras: Callable[[Row], Mapping[str, Any]] = lambda row: {}  # note, time and config of the measurements
     fails: Callable[[Row], Sequence[Failure]] = lambda row: ()  # replaces the numbers of the row
-    meanings: Mapping[str, str] = field(default_factory=dict)  # of the columns that only functions read
+    meanings: Mapping[str, Sequence[str]] = field(default_factory=dict)  # meaning -> columns that functions read
     assumptions: tuple[str, ...] = ()
 
     def reason_against(self, upload: Upload) -> str | None:
@@ -228,7 +228,10 @@ class Peer:
                 meanings.setdefault(column, []).append(number.metric if isinstance(number.metric, str) else "value")
             for name in ("mean", "std", "p20", "p80"):
                 meanings.setdefault(getattr(number, name), []).append(f"{name} of {number.columns[0]}")
-        said = {column: " and ".join(dict.fromkeys(parts)) for column, parts in meanings.items()} | self.meanings
+        for meaning, columns in self.meanings.items():
+            for column in columns:
+                meanings.setdefault(column, []).append(meaning)
+        said = {column: " and ".join(dict.fromkeys(parts)) for column, parts in meanings.items()}
         return (Column(name, said.get(name)) for name in found.header)
 
 

@@ -166,7 +166,7 @@ PEER = Peer(
         "head_dim": "hdim",
         "head_dim_v": "hdim_v",
         "causal": "causal",
-    },
+    },  # fmt: skip
     facts={"page_size": 0, "latent_dim": 0},
     implementation=lambda row: (row.text("method"), "varlen" if row.text("varlen") == "True" else None),
     mode=_mode,

@@ -22,22 +22,10 @@ from results.formats.upload import Upload
 _COLUMNS = ("model_type", "n_prompt", "n_gen", "avg_ns", "avg_ts")
 _PRINTED = ("model", "backend", "test", "t/s")  # columns of the Markdown table
 _SETTINGS = {  # columns that change the speed and may differ between rows, with their short names
-    "n_gpu_layers": "ngl",
-    "ngl": "ngl",
-    "n_batch": "batch",
-    "n_ubatch": "ubatch",
-    "n_threads": "threads",
-    "threads": "threads",
-    "type_k": "k",
-    "type_v": "v",
-    "split_mode": "split",
-    "sm": "split",
-    "n_cpu_moe": "cpu_moe",
-    "no_kv_offload": "no_kv_offload",
-    "tensor_split": "tensor_split",
-    "use_mmap": "mmap",
-    "mmap": "mmap",
-}
+    "n_gpu_layers": "ngl", "ngl": "ngl", "n_batch": "batch", "n_ubatch": "ubatch", "n_threads": "threads",
+    "threads": "threads", "type_k": "k", "type_v": "v", "split_mode": "split", "sm": "split", "n_cpu_moe": "cpu_moe",
+    "no_kv_offload": "no_kv_offload", "tensor_split": "tensor_split", "use_mmap": "mmap", "mmap": "mmap",
+}  # fmt: skip
 _TEST = re.compile(r"^(?:pp ?(?P<pp>\d{1,9}))?\+?(?:tg ?(?P<tg>\d{1,9}))?(?: @ d ?(?P<d>\d{1,9}))?$", re.ASCII)
 _RATE = re.compile(r"^(?P<mean>[\d.]{1,20})(?: ± (?P<std>[\d.]{1,20}))?$", re.ASCII)
 _DEVICE = re.compile(r"(?:Device \d+: ([^,]{1,120}), compute capability|^ggml_vulkan: \d+ = (.{1,120}?) \([^()]*\) \|)")
@@ -173,16 +161,15 @@ PEER = Peer(
         ),  # fmt: skip
     ),
     meanings={
-        **dict.fromkeys(_SETTINGS, "implementation, where rows differ"),
-        **dict.fromkeys(("build_number", "backends", "flash_attn"), "implementation"),
-        "gpu_info": "gpu_name",
-        "cpu_info": "cpu",
-        "model_type": "subject and dtype",
-        "n_prompt": "seqlen_q",
-        "n_gen": "mode",
-        "n_depth": "seqlen_k",
-        "test_time": "time",
-        "avg_ns": "latency_ms of a prompt",
+        "implementation, where rows differ": tuple(_SETTINGS),
+        "implementation": ("build_number", "backends", "flash_attn"),
+        "gpu_name": ("gpu_info",),
+        "cpu": ("cpu_info",),
+        "dtype": ("model_type",),
+        "seqlen_q": ("n_prompt",),
+        "mode": ("n_gen",),
+        "seqlen_k": ("n_depth",),
+        "time": ("test_time",),
     },
     assumptions=(
         "Rows are whole models with one sequence: pp is prefill, tg decode. Tokenization and sampling are not timed.",

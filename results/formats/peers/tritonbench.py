@@ -24,24 +24,11 @@ from results.records import Status
 
 _SOURCE = "tritonbench"
 _SHAPES = {  # names in the first header cell, in lower case -> fields
-    "batch": "batch",
-    "b": "batch",
-    "heads": "num_heads",
-    "hq": "num_heads",
-    "headq": "num_heads",
-    "hkv": "num_kv_heads",
-    "headkv": "num_kv_heads",
-    "seqlen": "seqlen_q",
-    "m": "seqlen_q",
-    "seqlenq": "seqlen_q",
-    "seqlen_kv": "seqlen_k",
-    "seqlenkv": "seqlen_k",
-    "n": "seqlen_k",
-    "maxlenkv": "",  # the room in the cache, not the keys that are read
-    "dhead": "head_dim",
-    "headd": "head_dim",
-    "d": "head_dim",
-}
+    "batch": "batch", "b": "batch", "heads": "num_heads", "hq": "num_heads", "headq": "num_heads",
+    "hkv": "num_kv_heads", "headkv": "num_kv_heads", "seqlen": "seqlen_q", "m": "seqlen_q", "seqlenq": "seqlen_q",
+    "seqlen_kv": "seqlen_k", "seqlenkv": "seqlen_k", "n": "seqlen_k", "dhead": "head_dim", "headd": "head_dim",
+    "d": "head_dim", "maxlenkv": "",  # the room in the cache, not the keys that are read
+}  # fmt: skip
 _NUMBERS = {
     "latency": Number("latency_ms", ("latency",), ("median",)),
     "tflops": Number("tflops", ("tflops",), is_rate=True),

@@ -30,7 +30,7 @@ def _split(entry: Entry) -> Iterator[Row | str]:
     row = entry.value
     if not isinstance(row, Row):
         row = row_of(entry, lambda path: path.removeprefix("config."))
-        row.need("num_q_heads")
+        row.need("num_q_heads", values.whole)
     found: dict[tuple[int, int], int] = {}
     for part in row.need("batch_spec").split("_"):
         match = _SPEC.fullmatch(part)
@@ -94,8 +94,8 @@ PEER = Peer(
     fails=_fails,
     numbers=(_TIME,),
     meanings={
-        **dict.fromkeys(("backend", "kv_cache_dtype"), "implementation"),
-        "batch_spec": "level, batch, seqlen_q and seqlen_k",
+        "implementation": ("backend", "kv_cache_dtype"),
+        "level, batch, seqlen_q and seqlen_k": ("batch_spec",),
     },
     assumptions=(
         "Times are seconds of one layer in the file and become milliseconds.",

@@ -69,7 +69,7 @@ def test_depth_lengthens_the_context_and_prompt_with_generation_is_left_out() ->
         ('"7285.676949"', '"0.000000"', "avg_ts"),
         ('"7285.676949"', '"728.5"', "avg_ts"),
         ('"512","0","0"', '"-512","0","0"', "n_prompt"),
-        ('"512","0","0"', '"0","0","0"', ""),
+        ('"512","0","0"', '"0","0","0"', "n_prompt"),
     ],
 )
 def test_a_test_that_cannot_be_is_refused(old: str, new: str, column: str) -> None:
