@@ -54,13 +54,12 @@ __all__ = [
 
 @cache
 def formats() -> tuple[Format | Peer, ...]:
-    """Return the formats in the order in which they are tried: the modules with a PEER, then those with a FORMAT."""
+    """Return the formats in the order in which they are tried: those of other tools first."""
     here = Path(__file__).parent
-    found: list[Format | Peer] = []
-    for package, folder, name in ((f"{__name__}.peers", here / "peers", "PEER"), (__name__, here, "FORMAT")):
-        modules = (importlib.import_module(f"{package}.{path.stem}") for path in sorted(folder.glob("[!_]*.py")))
-        found += [getattr(module, name) for module in modules if hasattr(module, name)]
-    return tuple(found)
+    names = [f"peers.{path.stem}" for path in sorted((here / "peers").glob("[!_]*.py"))]
+    names += [path.stem for path in sorted(here.glob("[!_]*.py"))]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    return tuple(found for module in modules for found in vars(module).values() if isinstance(found, Format | Peer))
 
 
 def understand(filename: str, data: bytes, mappings: Mapping[str, TableMapping] | None = None) -> Understanding:

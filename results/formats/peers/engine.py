@@ -60,6 +60,11 @@ class Number:
     is_rate: bool = False  # compared with the rate that the time of the same row gives
     failures: Mapping[str, Status] = field(default_factory=dict)  # words in place of a number, in lower case
 
+    @property
+    def spread(self) -> dict[str, str]:
+        """Return the columns of the spread."""
+        return {name: column for name in ("mean", "std", "p20", "p80") if (column := getattr(self, name))}
+
     def chosen(self, row: Row) -> tuple[str, str]:
         """Return the column that counts in this row, and its statistic."""
         pairs = list(zip(self.columns, self.statistics, strict=True))
@@ -77,7 +82,8 @@ class Number:
         value = row.need(column, at_least_0 if self.zero_is_none else positive)
         if not value:
             return None
-        spread = {name: self._scaled(row, name) for name in ("mean", "std", "p20", "p80")}
+        spread = {name: row.read(column, at_least_0) for name, column in self.spread.items()}
+        spread = {name: number * self.scale / self.per for name, number in spread.items() if number is not None}
         samples = self._samples(row)
         return found | spread | {
             "value": value * self.scale / self.per,
@@ -91,11 +97,6 @@ class Number:
         mode = {} if self.mode == "" else {"mode": choice(self.mode, row)}
         distinct = {name: choice(getattr(self, name), row) for name in ("metric", "timing", "baseline")}
         return distinct | mode
-
-    def _scaled(self, row: Row, name: str) -> float | None:
-        column = getattr(self, name)
-        value = row.read(column, at_least_0) if column else None
-        return value * self.scale / self.per if value or (value is not None and name == "std") else None
 
     def _samples(self, row: Row) -> tuple[float, ...]:
         found = row.value(self.samples) if self.samples else None
@@ -157,6 +158,7 @@ class Peer:
         collected = Collected(upload, found.unit)
         others: Counter[str] = Counter()
         kept: list[tuple[Entry, list[Row]]] = []
+        taken: dict[str, str] = dict(found.meanings)
         for entry in found.entries:
             with collected.row(entry.place, entry.text):
                 if entry.fault:
@@ -171,19 +173,19 @@ class Peer:
         for entry, rows in kept:
             with collected.row(entry.place, entry.text):
                 for row in rows:
-                    self._take(collected, row.having(**more(row)) if self.shared else row)
+                    self._take(collected, row.having(**more(row)) if self.shared else row, taken)
         if self.others and others:
             named = ", ".join(sorted(others)[:60])
             collected.left_out[f"{self.others[0]}: {named}"[:1000]] = others.total()
         description = f"{found.description}{len(found.entries):,} {self.counted}"
         assumptions = (*self.assumptions, *found.assumptions)
-        return collected.understanding(self.name, description, self._columns(found), assumptions)
+        return collected.understanding(self.name, description, self._columns(found, taken), assumptions)
 
     def _found(self, upload: Upload) -> Found | None:
         return sources.table(upload, self.columns) if self.columns else self.find(upload)
 
-    def _take(self, collected: Collected, row: Row) -> None:
-        """Take the failures of a row, or its numbers."""
+    def _take(self, collected: Collected, row: Row, taken: dict[str, str]) -> None:
+        """Take the failures of a row, or its numbers, and note the columns of the numbers in `taken`."""
         run = dict(self.run(row))
         key = run.pop("key", None) or tuple(run.values())
         known = {"run_id": collected.run(key, **run), "case": self._case(row)}
@@ -200,6 +202,8 @@ class Peer:
             if read is None:
                 continue
             column, fields = row.column(number.chosen(row)[0]), known | number.fields(row) | read
+            taken |= {row.column(name): f"{spread} of {column}" for spread, name in number.spread.items()}
+            taken[column] = fields["metric"]
             if number.is_rate and latency:
                 collected.add_rate(row.place, column, latency_ms=latency, **fields)
             else:
@@ -218,21 +222,14 @@ class Peer:
         source = f"({self.source})" if self.source else None
         return values.words(" ".join(filter(None, (*self.implementation(row), source))))
 
-    def _columns(self, found: Found) -> Iterator[Column]:
-        """Yield each column with the fields and metrics that are read from it."""
-        meanings: dict[str, list[str]] = {}
-        for name, column in (*self.needs.items(), *self.takes.items()):
-            meanings.setdefault(column, []).append(name)
-        for number in self.numbers:
-            for column in number.columns:
-                meanings.setdefault(column, []).append(number.metric if isinstance(number.metric, str) else "value")
-            for name in ("mean", "std", "p20", "p80"):
-                meanings.setdefault(getattr(number, name), []).append(f"{name} of {number.columns[0]}")
-        for meaning, columns in self.meanings.items():
-            for column in columns:
-                meanings.setdefault(column, []).append(meaning)
-        said = {column: " and ".join(dict.fromkeys(parts)) for column, parts in meanings.items()}
-        return (Column(name, said.get(name)) for name in found.header)
+    def _columns(self, found: Found, taken: Mapping[str, str]) -> Iterator[Column]:
+        """Yield each column with the fields or the metric that are read from it; `taken` has the columns of numbers."""
+        said: dict[str, list[str]] = {column: [meaning] for column, meaning in taken.items()}
+        pairs = [(meaning, column) for meaning, columns in self.meanings.items() for column in columns]
+        for meaning, column in (*self.needs.items(), *self.takes.items(), *pairs):
+            said.setdefault(column, []).append(meaning)
+        for header, name in zip(found.header, found.names or found.header, strict=True):
+            yield Column(header, " and ".join(dict.fromkeys(said.get(name, ()))) or None)
 
 
 def choice(of: Choice, row: Row) -> str | None:

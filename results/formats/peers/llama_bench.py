@@ -147,7 +147,13 @@ PEER = Peer(
     extras=lambda row: {"time": time if _ISO.fullmatch(time := row.text("test_time")) else None},
     numbers=(
         Number(
-            "tokens_per_s", ("avg_ts",), ("mean",), mean="avg_ts", std="stddev_ts", samples="samples_ts", required=True
+            "tokens_per_s",
+            ("avg_ts",),
+            ("mean",),
+            mean="avg_ts",
+            std="stddev_ts",
+            samples="samples_ts",
+            required=True,
         ),
         Number(
             "latency_ms",

@@ -39,8 +39,10 @@ def _find(upload: Upload) -> Found | None:
     columns = [f"{prefix}{target}.latency.mean" for target in _TARGETS for prefix in ("", *_PREFIXES)]
     for column in (*columns, *(f"{target}.latency(s)" for target in _OLD)):
         if found := table(upload, (column,)):
-            names = places_of([_short(name) for name in found.header])
-            return replace(found, entries=[replace(e, value=replace(e.value, places=names)) for e in found.entries])
+            names = [_short(name) for name in found.header]
+            places = places_of(names)
+            rows = [replace(entry, value=replace(entry.value, places=places)) for entry in found.entries]
+            return replace(found, entries=rows, names=names)
     found = objects(upload, (), ("latency", "p50"), "report")
     if found is None or len(found.entries) != 1:
         return None

@@ -102,6 +102,8 @@ class Found:
     unit: str = "line"
     description: str = ""
     header: Sequence[str] = ()
+    names: Sequence[str] = ()  # of the columns in the rows, if they differ from the header
+    meanings: Mapping[str, str] = field(default_factory=dict)  # by column
     assumptions: Sequence[str] = ()
 
 

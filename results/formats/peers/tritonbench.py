@@ -69,7 +69,8 @@ def _find(upload: Upload) -> Found | None:
         raise UploadError(f"{upload.filename} is not well-formed CSV: {error}.") from error
     headers = dict.fromkeys(name for entry in entries for name in entry.value[1])
     unnamed = (f"x_val is {header[0]}.",) if data.startswith(b"x_val;") and header else ()
-    return Found(entries, header=tuple(headers), assumptions=unnamed) if entries else None
+    shapes = {entry.value[1][0]: "the shape" for entry in entries}
+    return Found(entries, header=tuple(headers), assumptions=unnamed, meanings=shapes) if entries else None
 
 
 def _of_csv(header: list[str], lines: list[str]) -> Iterator[Entry]:

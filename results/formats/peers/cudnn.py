@@ -1,0 +1,272 @@
+"""cuDNN frontend's result files (NVIDIA/cudnn-frontend): training, inference and Llama training times.
+
+The training benchmark (benchmark/attention_training/results/**/*.csv) has three headers. A (2026-02) has one row with
+`fwd_time_ms` and `bwd_time_ms`; B (2026-04) has one row for each pass; C (2026-08) adds `skipped` and
+`peak_mma_tflops`. Times are medians of kernel time from torch.profiler after an L2 flush. Every failure has `success`
+False and the time `inf`; only `error_message` distinguishes the causes.
+
+In the inference benchmark (benchmark/attention_inference/results/**/*.csv), the phase `generation` is decoding, the
+phase `context` a forward pass over a prompt. `page_size` applies to the paged backends only; the cuDNN and
+FlashAttention backends read a contiguous cache in every row. `tflops` ignores windows and counts the whole rectangle
+for several query tokens; `gbps` is 10^9 bytes a second.
+
+In benchmark/Llama-3.2-1B-Training/artifacts/<gpu>_training_timing.csv, `time` is the seconds of one training step, and
+`speedup` is relative to the backend that `speedup_label` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from results.formats import values
+from results.formats.errors import UploadError
+from results.formats.peers.engine import (
+    Failure,
+    Number,
+    Peer,
+    at_least_none,
+    failure_of,
+    not_finite,
+    positive,
+    telling_line,
+)
+from results.formats.peers.sources import Entry, Row, only
+from results.records import Status
+
+_SOURCE = "cudnn-frontend"
+_KERNEL_TIME = (
+    "Times are kernel time: the benchmark of cuDNN frontend sums torch.profiler's device time after an L2 flush and "
+    "takes the median."
+)
+_TIME = Number("latency_ms", ("time_ms",), ("median",), timing="kernel", required=True)
+_TFLOPS = Number("tflops", ("tflops",), is_rate=True, zero_is_none=True)
+_SHAPE = {  # fields of a case, by column
+    "batch": "batch_size", "num_heads": "num_q_heads", "num_kv_heads": "num_kv_heads", "head_dim": "head_dim_qk",
+    "head_dim_v": "head_dim_vo", "dtype": "data_type",
+}  # fmt: skip
+_TIME_COLUMNS = ("time_ms", "fwd_time_ms")  # of headers B and C, and of header A
+_OF_FAILURES = ("gpu_name", "cudnn_version", "cudnn_backend_version")  # columns that _failed rows leave empty
+_MASKS = ("top_left", "bottom_right", "no_mask")
+_PASSES = {"fwd": ("fwd",), "bwd": ("bwd",), "both": ("fwd", "bwd")}
+
+
+def _failed(row: Row) -> list[Failure]:
+    """Return the failure of a row of cuDNN frontend. Raises CellFault for a success without a time."""
+    text, message = row.text("time_ms"), row.text("error_message")
+    if row.need("success", values.boolean):
+        if not_finite(text):
+            raise row.fault("time_ms", "is no time, although success is True")
+        return []
+    status = Status.UNSUPPORTED if row.read("skipped", values.boolean) else failure_of(message)
+    return [Failure(_TIME, status, telling_line(message), text or None)]
+
+
+def _passes(entry: Entry) -> Iterator[Row]:
+    row = entry.value
+    if not any(name in row.places for name in _TIME_COLUMNS):
+        raise UploadError(f"The file is of cuDNN frontend, but has no column {' or '.join(_TIME_COLUMNS)}.")
+    by_pass = "fwd_time_ms" in row.places
+    for mode in _PASSES[row.one_of("profile_pass", _PASSES)]:
+        yield row.having(f"{mode}_" if by_pass else "", mode=mode)
+
+
+def _filled(rows: Sequence[Row]) -> Callable[[Row], Mapping[str, Any]]:
+    """Fill in the GPU and the versions of _failed rows where all other rows have the same."""
+    same = {name: only(rows, name) for name in _OF_FAILURES}
+    return lambda row: {name: text for name, text in same.items() if not row.text(name)}
+
+
+def _version(number: str) -> str:
+    """Return cuDNN's version for its number: 9.27 for 92700, 9.19.1 for 91901. Raises CellError."""
+    whole = values.whole(number.partition(".")[0], minimum=10_000)
+    parts = [whole // 10_000, whole % 10_000 // 100, whole % 100]
+    return ".".join(map(str, parts if parts[2] else parts[:2]))
+
+
+def _training_run(row: Row) -> dict[str, str | None]:
+    cudnn = row.read("cudnn_backend_version", _version)
+    return {"title": f"cuDNN {cudnn}" if cudnn else "", "gpu_name": row.read("gpu_name"), "cudnn": cudnn}
+
+
+def _mask(row: Row) -> dict[str, bool]:
+    mask = row.one_of("attn_mask", _MASKS)
+    if mask == "top_left" and row.text("q_seqlen") != row.text("kv_seqlen"):
+        raise row.fault("attn_mask", "is aligned top-left, but causal masks here are bottom-right: lengths differ")
+    return {"causal": mask != "no_mask"}
+
+
+def _training_name(row: Row) -> Iterator[str | None]:
+    backend = row.need("backend")
+    yield backend
+    if backend == "cudnn":
+        yield row.read("cudnn_backend_version", _version)
+    elif backend == "cudnn_oss":
+        yield row.read("cudnn_version")
+    yield "mxfp8" if row.text("data_type") == "mxfp8" else None
+    yield "deterministic" if row.text("mode") == "bwd" and row.read("deterministic_bwd", values.boolean) else None
+
+
+TRAINING = Peer(
+    name="cudnn_training",
+    description="the CSV of cuDNN frontend's attention training benchmark",
+    source=_SOURCE,
+    counted="rows of cuDNN frontend's training benchmark",
+    columns=("backend", "data_type", "attn_mask", "q_seqlen", "kv_seqlen", "num_q_heads", "profile_pass", "success"),
+    split=_passes,
+    shared=_filled,
+    needs={**_SHAPE, "seqlen_q": "q_seqlen", "seqlen_k": "kv_seqlen"},
+    takes={"window_size": "sliding_window_size"},
+    facts={"window_size": 0, "page_size": 0, "latent_dim": 0},
+    case=_mask,
+    implementation=_training_name,
+    mode=lambda row: row.text("mode"),
+    run=_training_run,
+    fails=_failed,
+    numbers=(_TIME, _TFLOPS),
+    meanings={
+        "implementation": ("backend", "deterministic_bwd", "cudnn_version", "cudnn_backend_version"),
+        "status": ("success", "skipped", "error_message"),
+        "latency_ms": ("fwd_time_ms", "bwd_time_ms"),
+        "tflops": ("fwd_tflops", "bwd_tflops"),
+        "causal": ("attn_mask",),
+        "mode": ("profile_pass",),
+        "gpu_name": ("gpu_name",),
+    },
+    assumptions=(
+        _KERNEL_TIME,
+        "Failed rows name neither GPU nor versions; these are taken from the file's other rows if those agree.",
+        "mxfp8 is 8-bit e4m3 with block scales; the name of the implementation says so.",
+    ),
+)
+
+
+_PAGED = ("flashinfer", "flash_mla", "b12x")  # backends with pages in generation
+_PHASES = {"context": "op", "generation": "decode"}
+_KINDS = {"gqa": "attention", "mla_absorbed": "mla"}
+
+
+def _with_masks(rows: Sequence[Row]) -> Callable[[Row], Mapping[str, Any]]:
+    """Fill in the mask of each model's prompts, and the GPU and the detail that _failed rows leave empty."""
+    masks = _masks_of(rows)
+    gpu, detail = only(rows, "gpu_name"), only((r for r in rows if r.text("backend") == "cudnn"), "backend_detail")
+    return lambda row: {
+        "mask": masks.get(_model(row)),
+        "gpu_name": (row.text("gpu_name") or gpu).replace(";", ","),
+        "backend_detail": row.text("backend_detail") or (detail if row.text("backend") == "cudnn" else ""),
+    }
+
+
+def _masks_of(rows: Sequence[Row]) -> dict[tuple[str, str], bool]:
+    """Return by model whether its prompts are causal, if the TFLOP/s of its square prompts agree on it."""
+    found: dict[tuple[str, str], set[bool]] = {}
+    for row in rows:
+        if row.text("phase") == "context" and row.text("q_tokens") == row.text("kv_len"):
+            try:
+                share = _share(row)
+            except ValueError:
+                continue
+            if 0.45 < share < 0.55 or 0.9 < share < 1.1:
+                found.setdefault(_model(row), set()).add(share < 0.55)
+    return {model: masks.pop() for model, masks in found.items() if len(masks) == 1}
+
+
+def _share(row: Row) -> float:
+    """Return the share of the full rectangle that the printed TFLOP/s count. Raises CellError."""
+    full = 2.0 * sum(row.need(name, values.whole) for name in ("head_dim_qk", "head_dim_vo"))
+    for name in ("batch_size", "num_q_heads", "q_tokens", "kv_len"):
+        full *= row.need(name, values.whole)
+    return row.need("tflops", positive) * row.need("time_ms", positive) * 1e9 / full
+
+
+def _model(row: Row) -> tuple[str, str]:
+    return row.text("config_name"), row.text("model_name").partition("-tp")[0]
+
+
+def _inference_case(row: Row) -> dict[str, Any]:
+    level, subject = _PHASES[row.one_of("phase", _PHASES)], _KINDS[row.one_of("kind", _KINDS)]
+    paged = level == "decode" and row.text("backend") in _PAGED
+    return {
+        "level": level,
+        "subject": subject,
+        "causal": True if level == "decode" else row.value("mask"),
+        "page_size": row.read("page_size", at_least_none) if paged else 0,
+        "latent_dim": row.need("head_dim_vo", values.whole) if subject == "mla" else 0,
+    }
+
+
+def _inference_name(row: Row) -> Iterator[str | None]:
+    detail, kv_dtype = row.text("backend_detail"), row.text("kv_cache_dtype")
+    yield row.need("backend")
+    yield detail.removeprefix("cudnn ").removesuffix(".0") if detail.startswith("cudnn ") else None
+    yield f"kv {kv_dtype}" if kv_dtype not in ("", row.text("data_type")) else None
+
+
+def _config(row: Row) -> dict[str, str | None]:
+    detail = row.text("backend_detail")
+    return {"config": detail[: values.MAX_TEXT] if " plan=" in detail else None}
+
+
+INFERENCE = Peer(
+    name="cudnn_inference",
+    description="the CSV of cuDNN frontend's attention inference benchmark",
+    source=_SOURCE,
+    counted="rows of cuDNN frontend's inference benchmark",
+    columns=("phase", "backend", "kv_cache_dtype", "q_tokens", "kv_len", "num_q_heads", "kind", "time_ms", "success"),
+    shared=_with_masks,
+    needs={**_SHAPE, "seqlen_q": "q_tokens", "seqlen_k": "kv_len"},
+    takes={"window_size": "sliding_window_size"},
+    facts={"window_size": 0},
+    case=_inference_case,
+    implementation=_inference_name,
+    mode=lambda row: "decode" if row.text("phase") == "generation" else "fwd",
+    run=lambda row: {"gpu_name": row.read("gpu_name")},
+    extras=_config,
+    fails=_failed,
+    numbers=(_TIME, _TFLOPS, Number("gb_per_s", ("gbps",), is_rate=True, zero_is_none=True)),
+    meanings={
+        "implementation": ("backend", "kv_cache_dtype", "backend_detail"),
+        "status": ("success", "error_message"),
+        "level and mode": ("phase",),
+        "subject": ("kind",),
+        "page_size of paged backends": ("page_size",),
+        "gpu_name": ("gpu_name",),
+    },
+    assumptions=(
+        _KERNEL_TIME,
+        "The header has no mask. Decoding is causal, aligned bottom-right. A prompt is causal if its printed TFLOP/s "
+        "count half of the rectangle, or if those of a prompt of the same model do; otherwise its mask is unknown.",
+        f"The backends other than {', '.join(_PAGED)} read a contiguous cache; their page_size is not used.",
+    ),
+)
+
+
+def _baseline(entry: Entry) -> Iterator[Row]:
+    """Add the baseline, and drop the speedup of the baseline itself."""
+    row = entry.value
+    backend, label = row.text("backend"), row.text("speedup_label")
+    system, _, baseline = label.partition(" vs ")
+    if row.text("speedup") and (system != backend or not baseline):
+        raise row.fault("speedup_label", "does not name the backend and the backend it is compared with")
+    own = baseline == system
+    yield row.having(baseline=f"{baseline} ({_SOURCE})", speedup=None if own else row.text("speedup"))
+
+
+LLAMA = Peer(
+    name="cudnn_llama",
+    description="the CSV of cuDNN frontend's Llama-3.2-1B training times",
+    source=_SOURCE,
+    counted="rows of cuDNN frontend's Llama-3.2-1B training",
+    columns=("backend", "batch_size", "seq_len", "time", "label", "speedup_label", "speedup"),
+    split=_baseline,
+    needs={"batch": "batch_size", "seqlen_q": "seq_len", "seqlen_k": "seq_len"},
+    facts={"level": "model", "subject": "llama3.2-1b"},
+    implementation=lambda row: (row.need("backend"),),
+    mode="train",
+    numbers=(
+        Number("latency_ms", ("time",), scale=1000, required=True),
+        Number("speedup", ("speedup",), baseline=lambda row: row.text("baseline")),
+    ),
+    meanings={"implementation": ("backend",), "baseline": ("speedup_label",)},
+    assumptions=("Rows are training steps of Llama-3.2-1B; time is in seconds and becomes milliseconds.",),
+)

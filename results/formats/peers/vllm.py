@@ -1,0 +1,242 @@
+"""vLLM's attention benchmark, and its serving benchmarks.
+
+The attention benchmark (vllm-project/vllm, benchmarks/attention_benchmarks) writes a JSON array or a CSV. Times are the
+seconds of one layer's attention: CUDA events around all layers, divided by their number. `batch_spec` has the lengths:
+`32q1s8k` is 32 requests of one query token and 8192 keys. The CSV has no heads, no dtype and no column for errors; an
+error has throughput 0 there.
+
+The serving benchmarks (vllm bench serve, latency, throughput) write JSON, or one object a line with --append-result.
+`serve` measures a server under load: milliseconds a token and requests a second. The two offline benchmarks give
+seconds. If all requests of a run failed, `serve` prints zeros. No file names the GPU; `latency` and `throughput` name
+no model and no lengths either, because these are options of their commands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from results.formats import values
+from results.formats.errors import CellError
+from results.formats.peers.engine import (
+    Failure,
+    Number,
+    Peer,
+    dtype,
+    failure_of,
+    not_finite,
+    positive,
+    refuse_unless_near,
+    telling_line,
+)
+from results.formats.peers.sources import Entry, Found, Row, objects, row_of, table
+from results.formats.upload import Upload
+from results.records import Status
+
+_COLUMNS = ("backend", "batch_spec", "num_layers", "kv_cache_dtype", "mean_time", "std_time", "throughput", "memory_mb")
+_FIELDS = ("config", "mean_time", "std_time", "throughput_tokens_per_sec", "error")
+_MOST_TOKENS = 16  # the most query tokens of a request that counts as decoding
+_SPEC = re.compile(r"(?P<count>\d{1,6})?q(?P<q>\d{1,7})(?P<qk>k?)(?:s(?P<s>\d{1,7})(?P<sk>k?))?", re.ASCII)
+_TIME = Number(
+    "latency_ms", ("median_time", "mean_time"), ("median", "mean"), scale=1000, unit=" s", mean="mean_time",
+    std="std_time", required=True,
+)  # fmt: skip
+
+
+def _attention_rows(entry: Entry) -> Iterator[Row | str]:
+    row = entry.value
+    if not isinstance(row, Row):
+        row = row_of(entry, lambda path: path.removeprefix("config."))
+        row.need("num_q_heads", values.whole)
+    found: dict[tuple[int, int], int] = {}
+    for part in row.need("batch_spec").split("_"):
+        match = _SPEC.fullmatch(part)
+        if match is None:
+            raise row.fault("batch_spec", "is not like 32q1s8k or 2q1k_32q1s1k")
+        query = int(match["q"]) * (1024 if match["qk"] else 1)
+        keys = int(match["s"]) * (1024 if match["sk"] else 1) if match["s"] else query
+        found[query, keys] = found.get((query, keys), 0) + int(match["count"] or 1)
+    if len(found) > 1:
+        yield "batches of requests that differ in length"
+    for (query, keys), count in list(found.items())[: len(found) == 1]:
+        level = "decode" if query <= _MOST_TOKENS and query < keys else "op"
+        yield row.having(level=level, query=query, keys=keys, count=count)
+
+
+def _attention_case(row: Row) -> dict[str, Any]:
+    """Return the level and, for JSON, the heads, widths and page size of the configuration."""
+    level = row.text("level")
+    if "num_q_heads" not in row.places:
+        return {"level": level}
+    shape = {"level": level, "dtype": row.read("dtype", dtype), "window_size": 0, "latent_dim": 0}
+    head_dim = row.need("head_dim", values.whole)
+    rank = row.read("kv_lora_rank", values.whole)
+    if rank is None:
+        return shape | {"head_dim": head_dim, "head_dim_v": row.read("v_head_dim", values.whole) or head_dim}
+    shape |= {"subject": "mla", "latent_dim": rank}
+    if level == "decode":
+        shape |= {"head_dim": head_dim, "head_dim_v": rank}
+    return shape  # the widths of a prompt depend on the path that the backend takes
+
+
+def _attention_name(row: Row) -> Iterator[str]:
+    kv_dtype = row.text("kv_cache_dtype")
+    yield row.need("backend")
+    yield "" if kv_dtype in ("", "auto") else f"kv {kv_dtype[:40]}"
+
+
+def _attention_failure(row: Row) -> list[Failure]:
+    time, error = row.text("mean_time"), row.text("error")[:20_000]
+    if error:
+        return [Failure(_TIME, failure_of(error), telling_line(error), f"{time[:40]} s")]
+    no_time = time in ("", "0", "0.0")
+    if "throughput" in row.places and (not_finite(time) or no_time and row.text("throughput") in ("", "0", "0.0")):
+        return [Failure(_TIME, Status.ERROR, "the file says no time and no reason", f"{time} s")]
+    return []
+
+
+ATTENTION = Peer(
+    name="vllm_attention",
+    description="the JSON or CSV of vLLM's attention benchmark",
+    source="vllm",
+    counted="results of vLLM's attention benchmark",
+    find=lambda upload: table(upload, _COLUMNS) or objects(upload, _FIELDS, ("batch_spec",), "entry"),
+    split=_attention_rows,
+    needs={"batch": "count", "seqlen_q": "query", "seqlen_k": "keys"},
+    takes={"num_heads": "num_q_heads", "num_kv_heads": "num_kv_heads", "page_size": "block_size"},
+    facts={"causal": True},
+    case=_attention_case,
+    implementation=_attention_name,
+    mode=lambda row: "decode" if row.text("level") == "decode" else "fwd",
+    fails=_attention_failure,
+    numbers=(_TIME,),
+    meanings={
+        "implementation": ("backend", "kv_cache_dtype"),
+        "level, batch, seqlen_q and seqlen_k": ("batch_spec",),
+    },
+    assumptions=(
+        "Times are seconds of one layer in the file and become milliseconds.",
+        f"Requests of up to {_MOST_TOKENS} query tokens against a longer cache are decoding, the others a forward "
+        "pass. Both are causal, aligned bottom-right.",
+    ),
+)
+
+
+_SERVE = ("model_id", "num_prompts", "completed", "duration", "request_throughput", "mean_ttft_ms")
+_LATENCY = ("avg_latency", "latencies", "percentiles")
+_THROUGHPUT = ("elapsed_time", "num_requests", "total_num_tokens", "requests_per_second", "tokens_per_second")
+_RATES = {  # rate, count, seconds: the first is the second over the third
+    "serve": (
+        ("request_throughput", "completed", "duration"),
+        ("output_throughput", "total_output_tokens", "duration"),
+    ),
+    "throughput": (("requests_per_second", "num_requests", "elapsed_time"),),
+}
+_COMPLETED = Number("tokens_per_s", ("completed",), mode="decode")
+
+
+def _find_serving(upload: Upload) -> Found | None:
+    found = (objects(upload, names, unit="result") for names in (_SERVE, _LATENCY, _THROUGHPUT))
+    return next(filter(None, found), None)
+
+
+def _serving_rows(entry: Entry) -> Iterator[Row | str]:
+    row = row_of(entry)
+    said = set(entry.value)
+    if said >= set(_SERVE):
+        yield _loaded(row)
+    elif said >= set(_LATENCY):
+        if not isinstance(entry.value["latencies"], list) or not isinstance(entry.value["percentiles"], dict):
+            raise row.fault("latencies", "is not a list of seconds with percentiles")
+        median = row.value("percentiles.50")
+        note = "seconds in the file; the whole batch"
+        yield row.having(
+            kind="latency", backend="vllm", percentiles=median, printed=f"{row.text('avg_latency')} s", note=note
+        )
+    elif said >= set(_THROUGHPUT):
+        yield "values of tokens_per_second, which count the prompts as well"
+        yield _checked(row.having(kind="throughput", backend="vllm"))
+    else:
+        raise CellError("lacks the fields that vllm bench serve, latency or throughput write")
+
+
+def _loaded(row: Row) -> Row:
+    """Return a result of `serve` with its load."""
+    rate, at_once = row.text("request_rate") or "None", row.text("max_concurrency")
+    load = f"request rate {rate:.20}" + (f", at most {at_once:.12} at once" if at_once else "")
+    failed = row.text("failed")
+    note = f"{load}; {row.text('completed'):.12} requests" + (
+        f", {failed:.12} failed" if failed not in ("", "0") else ""
+    )
+    backend = row.read("endpoint_type") or row.need("backend")
+    return _checked(row.having(kind="serve", backend=backend, load=load, note=note))
+
+
+def _checked(row: Row) -> Row:
+    """Return the row. Raises CellFault if a rate is not its count over its seconds."""
+    for rate, count, seconds in _RATES[row.text("kind")]:
+        if row.text(rate) not in ("", "0", "0.0") and row.text(count) not in ("", "0"):
+            expected = row.need(count, positive) / row.need(seconds, positive)
+            refuse_unless_near(row, rate, expected, f"{seconds} and {count}")
+    return row
+
+
+def _serving_failure(row: Row) -> list[Failure]:
+    if row.text("kind") != "serve" or row.text("completed") not in ("", "0"):
+        return []
+    note = f"none of {row.text('num_prompts'):.12} requests was completed"
+    return [Failure(_COMPLETED, Status.ERROR, note, "0")]
+
+
+def _serving_name(row: Row) -> Iterator[str]:
+    yield row.text("backend")
+    yield row.text("label")
+    yield f"(vllm bench {row.text('kind')})"
+
+
+def _time(metric: str, name: str, mode: str | None) -> Number:
+    """Return a kind of time of `serve`: the median over the requests, or the mean if there is no median."""
+    return Number(
+        metric, (f"median_{name}_ms", f"mean_{name}_ms"), ("median", "mean"), mean=f"mean_{name}_ms",
+        std=f"std_{name}_ms", mode=mode, zero_is_none=True,
+    )  # fmt: skip
+
+
+SERVING = Peer(
+    name="vllm_serving",
+    description="the JSON of vllm bench serve, latency or throughput",
+    source="",
+    counted="results of vLLM's benchmarks",
+    find=_find_serving,
+    split=_serving_rows,
+    facts={"level": "model"},
+    case=lambda row: {"subject": row.need("model_id") if row.text("kind") == "serve" else None},
+    implementation=_serving_name,
+    run=lambda row: {"key": row.place, "title": row.text("load")},
+    extras=lambda row: {"note": row.value("note")},
+    fails=_serving_failure,
+    numbers=(
+        _time("time_to_first_token_ms", "ttft", "prefill"),
+        _time("time_per_token_ms", "tpot", "decode"),
+        _time("latency_ms", "e2el", None),
+        Number("requests_per_s", ("request_throughput",), zero_is_none=True),
+        Number("tokens_per_s", ("output_throughput",), mode="decode", zero_is_none=True),
+        Number(
+            "latency_ms",
+            ("percentiles", "avg_latency"),
+            ("median", "mean"),
+            scale=1000,
+            mean="avg_latency",
+            std="std_latency",
+            samples="latencies",
+        ),
+        Number("requests_per_s", ("requests_per_second",)),
+    ),  # fmt: skip
+    assumptions=(
+        "serve: ttft is the time to the first token, queueing included; tpot the time of each further token; e2el the "
+        "whole request. Medians with mean and standard deviation over the requests. Inter-token latencies are left "
+        "out because they nearly equal tpot.",
+        "Output tokens a second are the tokens of all requests together.",
+    ),
+)
