@@ -1,8 +1,9 @@
-"""Why an upload cannot be taken, and the wall around every reader of one.
+"""Why an upload is refused, and the context manager around every reader of uploads.
 
-UploadError         the file is refused; the message is for its reader
-└── ReaderFault     it is refused because a reader broke on it, which is a defect of ours
+UploadError         the file is refused; the message is for the user
+└── ReaderFault     the file is refused because of a defect in our reader
 CellError           one cell or row is refused
+└── CellFault       one cell is refused, with its column and text
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ class ReaderFault(UploadError):
 
 class CellError(ValueError):
     """A cell that breaks a rule; the message is the reason, the caller knows line, column and value."""
+
+
+class CellFault(CellError):
+    """A refused cell with its column and text."""
+
+    def __init__(self, column: str, text: str, reason: str) -> None:
+        super().__init__(reason)
+        self.column, self.text = column, text
 
 
 @contextmanager

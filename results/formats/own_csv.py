@@ -1,188 +1,37 @@
-"""The project's own CSV, as `python -m results export --format csv` writes it; the rules stand in
-results/render/export.py.
+"""Tables that attnbench wrote: its CSV and Markdown exports, and views rendered as Markdown, which are refused.
 
-A run keeps its id and all it says of itself, except that its source becomes `upload`. So a file that holds runs which
-are here already adds nothing, wherever it came from.
+results/render/export.py defines the exports. A run keeps its id and all its fields, except that its source becomes
+`upload`. A file whose runs are already in the store therefore adds nothing. Views have rounded numbers.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from results.formats import values
-from results.formats.errors import CellError, UploadError, wall
-from results.formats.tables import MARKDOWN, Sheet
-from results.formats.upload import Column, Format, Rejection, Understanding, Upload, reason_against_file, sheet_of
+from results.formats.errors import CellError, CellFault, UploadError, wall
+from results.formats.own_json import Taken
+from results.formats.tables import MARKDOWN, Sheet, decode
+from results.formats.upload import Column, Format, Understanding, Upload, reason_against_file, sheet_of
 from results.formats.validation import check_metric, check_text, fault, run_of, with_its_samples
 from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, RUN_SCHEMA, Case, Measurement, RecordError, Run
+from results.render.markdown import NOT_FOR_IMPORT, unescape
 from results.render.text import unguard
 from results.schema import LISTS, Field
 
-NAME = "own_csv"
-DESCRIPTION = "the CSV that attnbench exports, with any number of runs"
-REQUIRED = ("run_id", "implementation", "metric", "status", "value")
-
-Parsers = Mapping[str, Callable[[str], Any]]  # by kind of field, see results/schema.py
-
+_REQUIRED = ("run_id", "implementation", "metric", "status", "value")
+_LEFT_OUT = (
+    "A Markdown export leaves out samples, the sizes of rounds and the definition of the sweep: such cells are judged "
+    "by their intervals and cannot be run again from Runs. CSV and JSON keep them."
+)
 _PREFIX = "run_"
 _LISTS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.kind in LISTS)
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
-
-
-def reason_against(upload: Upload) -> str | None:
-    """Return why the file is not of this format; None if it is."""
-    return reason_against_file(upload, _reason_against)
-
-
-def understand(upload: Upload) -> Understanding:
-    """Return the rows as the runs and measurements they were."""
-    return understand_own(upload, sheet_of(upload, _reason_against), format=NAME, parsers=PARSERS)
-
-
-def understand_own(
-    upload: Upload, sheet: Sheet, *, format: str, parsers: Parsers, assumptions: tuple[str, ...] = ()
-) -> Understanding:
-    """Return the rows of a table with the columns of an export; `parsers` reads a cell by the kind of its field."""
-    reader = _TableReader(_Columns(sheet.header), parsers)
-    for line, row in sheet.rows:
-        with wall(f"{upload.filename}, line {line},"):
-            reader.read(line, row)
-    if not reader.measurements and not reader.rejected:
-        raise UploadError(f"{upload.filename} has a header and no numbers.")
-    runs = f"{len(reader.runs)} run{'s' * (len(reader.runs) != 1)}"
-    return Understanding(
-        upload=upload,
-        format=format,
-        description=f"{sheet.description}, {len(sheet.rows):,} rows of {runs}",
-        runs=tuple(run for run, _ in reader.runs.values()),
-        measurements=tuple(reader.measurements),
-        columns=tuple(Column(name, name if name in reader.columns.known else None) for name in sheet.header),
-        rejected=tuple(reader.rejected),
-        assumptions=assumptions,
-    )
-
-
-def _reason_against(sheet: Sheet) -> str | None:
-    if sheet.description == MARKDOWN:
-        return "It is a Markdown table."
-    return lacking_own(sheet)
-
-
-def lacking_own(sheet: Sheet) -> str | None:
-    """Return which columns of an export the table lacks; None if it has them."""
-    missing = [name for name in REQUIRED if name not in sheet.header]
-    return f"It lacks the columns {', '.join(missing)}." if missing else None
-
-
-class _Columns:
-    """Where each field of a measurement, its case and its run stands."""
-
-    def __init__(self, header: Sequence[str]) -> None:
-        self.header = tuple(header)
-        place = {name: at for at, name in enumerate(header)}
-        self.case = {name: place[name] for name in CASE_SCHEMA if name in place}
-        self.measurement = {name: place[name] for name in MEASUREMENT_SCHEMA if name in place}
-        self.run = {name: place[_PREFIX + name] for name in RUN_SCHEMA if _PREFIX + name in place and name != "run_id"}
-        self.run["run_id"] = place["run_id"]
-        self.known = {header[at] for at in (*self.case.values(), *self.measurement.values(), *self.run.values())}
-
-
-@dataclass
-class _TableReader:
-    """What has been read of a table of ours: runs, measurements, and the cells that were not taken."""
-
-    columns: _Columns
-    parsers: Parsers
-    runs: dict[str, tuple[Run, tuple[str, ...]]] = field(default_factory=dict)  # with the cells it was read from
-    cases: dict[tuple[str, ...], Case] = field(default_factory=dict)
-    measurements: list[Measurement] = field(default_factory=list)
-    rejected: list[Rejection] = field(default_factory=list)
-    lines: dict[tuple[Any, ...], int] = field(default_factory=dict)
-
-    def read(self, line: int, row: Sequence[str]) -> None:
-        """Read one row into a measurement or a rejection."""
-        if len(row) != len(self.columns.header):
-            self._reject(line, row, f"has {len(row)} cells where the header has {len(self.columns.header)}")
-            return
-        try:
-            run = self._run(line, row)
-            measurement = self._measurement(row)
-        except _BadCell as error:
-            self.rejected.append(Rejection(line, error.column, error.value[:80], error.reason))
-            return
-        except CellError as error:
-            self._reject(line, row, str(error))
-            return
-        first = self.lines.setdefault(measurement.key, line)
-        if first != line:
-            self._reject(line, row, f"repeats line {first}")
-            return
-        self.runs.setdefault(run.run_id, (run, self._run_cells(row)))
-        self.measurements.append(measurement)
-
-    def _reject(self, line: int, row: Sequence[str], reason: str) -> None:
-        self.rejected.append(Rejection(line, "", ", ".join(row)[:80], reason))
-
-    def _run_cells(self, row: Sequence[str]) -> tuple[str, ...]:
-        return tuple(row[at] for at in self.columns.run.values())
-
-    def _run(self, line: int, row: Sequence[str]) -> Run:
-        known = self.runs.get(unguard(row[self.columns.run["run_id"]]) or "")
-        cells = self._run_cells(row)
-        if known is None:
-            return run_of({"source": "upload"} | self._record(row, self.columns.run, RUN_SCHEMA))
-        if known[1] != cells:
-            raise CellError(f"says other things of run {known[0].run_id} than the rows before")
-        return known[0]
-
-    def _measurement(self, row: Sequence[str]) -> Measurement:
-        record = self._record(row, self.columns.measurement, MEASUREMENT_SCHEMA)
-        check_metric(record.get("metric"))
-        if empty := [name for name in ("run_id", "implementation", "status") if name not in record]:
-            raise CellError(f"{empty[0]} is empty")
-        record |= {name: tuple(record.get(name) or ()) for name in _LISTS}
-        try:
-            return with_its_samples(Measurement(case=self._case(row), **record))
-        except RecordError as error:
-            raise CellError(str(error).rstrip(".")) from error
-
-    def _case(self, row: Sequence[str]) -> Case:
-        key = tuple(row[at] for at in self.columns.case.values())
-        if key not in self.cases:
-            nothing = dict.fromkeys(CASE_SCHEMA)
-            self.cases[key] = Case(**nothing | self._record(row, self.columns.case, CASE_SCHEMA))
-        return self.cases[key]
-
-    def _record(self, row: Sequence[str], places: Mapping[str, int], schema: Mapping[str, Field]) -> dict[str, Any]:
-        """Return the fields whose cells are not empty, in their types."""
-        record: dict[str, Any] = {}
-        for name, at in places.items():
-            cell = row[at]
-            if not cell:
-                continue
-            try:
-                record[name] = _parsed(schema[name], self.parsers[schema[name].kind](cell))
-            except CellError as error:
-                raise _BadCell(name, cell, str(error)) from error
-        return record
-
-
-class _BadCell(CellError):
-    """A cell that cannot be taken, with its column and value."""
-
-    def __init__(self, column: str, value: str, reason: str) -> None:
-        super().__init__(reason)
-        self.column, self.value, self.reason = column, value, reason
-
-
-def _parsed(rules: Field, value: Any) -> Any:
-    if rules.kind != "number" and (reason := fault(rules, value)):  # `values.number` has checked numbers
-        raise CellError(reason)
-    check_text(rules.name, value)
-    return value
+_OF_VIEW = re.compile(r"^- \*\*(\S+)\*\*, [\d,]+ numbers? of this slice$", re.MULTILINE)
+_SHOWN = 5  # runs that the refusal of a view names
 
 
 def _whole(cell: str) -> int:
@@ -197,7 +46,8 @@ def _boolean(cell: str) -> bool:
     return cell == "true"
 
 
-PARSERS: Parsers = {
+# Parsers of a cell by the kind of its field, see results/schema.py.
+PARSERS: Mapping[str, Callable[[str], Any]] = {
     "text": unguard,
     "status": unguard,
     "whole": _whole,
@@ -205,6 +55,152 @@ PARSERS: Parsers = {
     "boolean": _boolean,
     **dict.fromkeys((*LISTS, "object"), values.strict_json),
 }
+_OF_MARKDOWN = {
+    **PARSERS,
+    "text": unescape,
+    "status": unescape,
+    "texts": lambda cell: unescape(cell).split(", "),
+}
 
 
-FORMAT = Format(NAME, DESCRIPTION, reason_against, understand)
+def _reason_against(sheet: Sheet, *, markdown: bool) -> str | None:
+    if (sheet.description == MARKDOWN) != markdown:
+        return "It is no Markdown table." if markdown else "It is a Markdown table."
+    missing = [name for name in _REQUIRED if name not in sheet.header]
+    return f"It lacks the columns {', '.join(missing)}." if missing else None
+
+
+def _against(upload: Upload, *, markdown: bool) -> str | None:
+    return reason_against_file(upload, partial(_reason_against, markdown=markdown))
+
+
+def _understand(upload: Upload, *, markdown: bool) -> Understanding:
+    """Return the rows as runs and measurements."""
+    sheet = sheet_of(upload, partial(_reason_against, markdown=markdown))
+    reader = _TableReader(sheet.header, _OF_MARKDOWN if markdown else PARSERS)
+    for line, row in sheet.rows:
+        with wall(f"{upload.filename}, line {line},"):
+            reader.read(line, row)
+    count = len(reader.taken.runs)
+    return reader.taken.understanding(
+        upload,
+        (MARKDOWN_TABLE if markdown else CSV).name,
+        f"{sheet.description}, {len(sheet.rows):,} rows of {count} run{'s' * (count != 1)}",
+        if_empty="has a header and no numbers",
+        columns=tuple(Column(name, name if name in reader.known else None) for name in sheet.header),
+        assumptions=(_LEFT_OUT,) if markdown else (),
+    )
+
+
+class _TableReader:
+    """Reads the rows of a table into runs, measurements and rejections."""
+
+    def __init__(self, header: Sequence[str], parsers: Mapping[str, Callable[[str], Any]]) -> None:
+        place = {name: at for at, name in enumerate(header)}
+        self.taken = Taken()
+        self._width, self._parsers = len(header), parsers
+        self._of_case = {name: place[name] for name in CASE_SCHEMA if name in place}
+        self._of_measurement = {name: place[name] for name in MEASUREMENT_SCHEMA if name in place}
+        self._of_run = {name: place[_PREFIX + name] for name in RUN_SCHEMA if _PREFIX + name in place}
+        self._of_run["run_id"] = place["run_id"]
+        used = (*self._of_case.values(), *self._of_measurement.values(), *self._of_run.values())
+        self.known = {header[at] for at in used}
+        self._run_cells: dict[str, tuple[str, ...]] = {}  # by run, the cells that it was read from
+        self._cases: dict[tuple[str, ...], Case] = {}
+
+    def read(self, line: int, row: Sequence[str]) -> None:
+        """Read one row into a measurement or a rejection."""
+        run: list[Run] = []
+
+        def measurement() -> Measurement:
+            if len(row) != self._width:
+                raise CellError(f"has {len(row)} cells where the header has {self._width}")
+            run.append(self._run(row))
+            return self._measurement(row)
+
+        if self.taken.take(line, "", ", ".join(row), measurement):
+            self.taken.runs.setdefault(run[0].run_id, run[0])
+            self._run_cells.setdefault(run[0].run_id, self._cells(row, self._of_run))
+
+    def _run(self, row: Sequence[str]) -> Run:
+        known = self.taken.runs.get(unguard(row[self._of_run["run_id"]]) or "")
+        if known is None:
+            return run_of({"source": "upload"} | self._record(row, self._of_run, RUN_SCHEMA))
+        if self._run_cells[known.run_id] != self._cells(row, self._of_run):
+            raise CellError(f"says other things of run {known.run_id} than the rows before")
+        return known
+
+    def _measurement(self, row: Sequence[str]) -> Measurement:
+        record = self._record(row, self._of_measurement, MEASUREMENT_SCHEMA)
+        check_metric(record.get("metric"))
+        if empty := [name for name in ("run_id", "implementation", "status") if name not in record]:
+            raise CellError(f"{empty[0]} is empty")
+        record |= {name: tuple(record.get(name) or ()) for name in _LISTS}
+        try:
+            return with_its_samples(Measurement(case=self._case(row), **record))
+        except RecordError as error:
+            raise CellError(str(error).rstrip(".")) from error
+
+    def _case(self, row: Sequence[str]) -> Case:
+        key = self._cells(row, self._of_case)
+        if key not in self._cases:
+            self._cases[key] = Case(**dict.fromkeys(CASE_SCHEMA) | self._record(row, self._of_case, CASE_SCHEMA))
+        return self._cases[key]
+
+    def _cells(self, row: Sequence[str], places: Mapping[str, int]) -> tuple[str, ...]:
+        return tuple(row[at] for at in places.values())
+
+    def _record(self, row: Sequence[str], places: Mapping[str, int], schema: Mapping[str, Field]) -> dict[str, Any]:
+        """Return the fields whose cells are not empty, in their types."""
+        record: dict[str, Any] = {}
+        for name, at in places.items():
+            try:
+                if row[at]:
+                    record[name] = _parsed(schema[name], self._parsers[schema[name].kind](row[at]))
+            except CellError as error:
+                raise CellFault(name, row[at], str(error)) from error
+        return record
+
+
+def _parsed(rules: Field, value: Any) -> Any:
+    if rules.kind != "number" and (reason := fault(rules, value)):  # `values.number` has checked numbers
+        raise CellError(reason)
+    check_text(rules.name, value)
+    return value
+
+
+def _against_view(upload: Upload) -> str | None:
+    return None if upload.kind == "text" and NOT_FOR_IMPORT.encode() in upload.data[:4096] else ""
+
+
+def _refuse_view(upload: Upload) -> Understanding:
+    """Raise UploadError that names the runs to export."""
+    runs = _OF_VIEW.findall(decode(upload.data))
+    named = " ".join(f"--run {run}" for run in runs[:_SHOWN])
+    more = f" and {len(runs) - _SHOWN} more runs" if len(runs) > _SHOWN else ""
+    raise UploadError(
+        f"{upload.filename} is a view that attnbench rendered for reading: its numbers are rounded, and facts that "
+        f"hold for all of them are not in its tables. Upload the export of Runs or of this command on the machine "
+        f"where it was made: python -m results export --format csv {named}{more}".rstrip()
+    )
+
+
+# The view comes before `plain_table`, which would take the last table of a view.
+VIEW = Format(
+    "attnbench_report",
+    "a report that attnbench rendered as Markdown, which cannot be taken",
+    _against_view,
+    _refuse_view,
+)
+CSV = Format(
+    "own_csv",
+    "the CSV that attnbench exports, with any number of runs",
+    partial(_against, markdown=False),
+    partial(_understand, markdown=False),
+)
+MARKDOWN_TABLE = Format(
+    "own_markdown",
+    "the Markdown table that attnbench exports, with any number of runs",
+    partial(_against, markdown=True),
+    partial(_understand, markdown=True),
+)

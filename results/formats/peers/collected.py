@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.formats import values
-from results.formats.errors import CellError, UploadError, wall
+from results.formats.errors import CellError, CellFault, UploadError, wall
 from results.formats.upload import Column, Rejection, Understanding, Upload
 from results.formats.validation import check_text, with_its_samples
 from results.levels import bytes_moved, flops
@@ -27,14 +27,6 @@ _SHOWN = 80  # characters of a refused value
 _RATIOS = {"speedup": "latency_ms", "memory_reduction": "peak_memory_mb"}  # ratio -> the metric it divides
 _RATES = {"tflops": (flops, 1e9), "gb_per_s": (bytes_moved, 1e6)}  # rate -> its work, and the work per unit and ms
 _NUMBERS = ("value", "mean", "std", "p20", "p80")  # of a measurement
-
-
-class CellFault(CellError):
-    """A refused cell with its column and text."""
-
-    def __init__(self, column: str, text: str, reason: str) -> None:
-        super().__init__(reason)
-        self.column, self.text = column, text
 
 
 @dataclass

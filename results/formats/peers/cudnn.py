@@ -46,7 +46,7 @@ _SHAPE = {  # fields of a case, by column
     "head_dim_v": "head_dim_vo", "dtype": "data_type",
 }  # fmt: skip
 _TIME_COLUMNS = ("time_ms", "fwd_time_ms")  # of headers B and C, and of header A
-_OF_FAILURES = ("gpu_name", "cudnn_version", "cudnn_backend_version")  # columns that _failed rows leave empty
+_OF_FAILURES = ("gpu_name", "cudnn_version", "cudnn_backend_version")  # columns that failed rows leave empty
 _MASKS = ("top_left", "bottom_right", "no_mask")
 _PASSES = {"fwd": ("fwd",), "bwd": ("bwd",), "both": ("fwd", "bwd")}
 
@@ -72,7 +72,7 @@ def _passes(entry: Entry) -> Iterator[Row]:
 
 
 def _filled(rows: Sequence[Row]) -> Callable[[Row], Mapping[str, Any]]:
-    """Fill in the GPU and the versions of _failed rows where all other rows have the same."""
+    """Fill in the GPU and the versions of failed rows where all other rows have the same."""
     same = {name: only(rows, name) for name in _OF_FAILURES}
     return lambda row: {name: text for name, text in same.items() if not row.text(name)}
 
@@ -147,7 +147,7 @@ _KINDS = {"gqa": "attention", "mla_absorbed": "mla"}
 
 
 def _with_masks(rows: Sequence[Row]) -> Callable[[Row], Mapping[str, Any]]:
-    """Fill in the mask of each model's prompts, and the GPU and the detail that _failed rows leave empty."""
+    """Fill in the mask of each model's prompts, and the GPU and the detail that failed rows leave empty."""
     masks = _masks_of(rows)
     gpu, detail = only(rows, "gpu_name"), only((r for r in rows if r.text("backend") == "cudnn"), "backend_detail")
     return lambda row: {

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.formats import values
-from results.formats.errors import CellError, UploadError
-from results.formats.peers.collected import CellFault
+from results.formats.errors import CellError, CellFault, UploadError
 from results.formats.tables import MAX_BYTES, MAX_ROWS, Sheet
 from results.formats.upload import Upload
 

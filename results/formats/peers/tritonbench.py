@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from results.formats import values
-from results.formats.errors import CellError, UploadError
-from results.formats.peers.collected import CellFault
+from results.formats.errors import CellError, CellFault, UploadError
 from results.formats.peers.engine import Failure, Number, Peer, failure_of, telling_line
 from results.formats.peers.sources import Entry, Found, Row, places_of
 from results.formats.tables import MAX_BYTES, MAX_COLUMNS, MAX_ROWS, decode

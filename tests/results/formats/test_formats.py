@@ -23,7 +23,7 @@ def _rejections(text: str, filename: str = "table.csv") -> list[tuple[int, str, 
 
 def test_every_format_is_found_by_listing_the_folders_those_of_other_tools_first() -> None:
     names = [format.name for format in formats.formats()]
-    own = ["attnbench_report", "own_csv", "own_json", "own_markdown", "plain_table", "run_folder"]
+    own = ["attnbench_report", "own_csv", "own_markdown", "own_json", "run_folder", "plain_table"]
     assert names[-len(own) :] == own and "cudnn_training" in names[: -len(own)]
     assert len(set(names)) == len(names)
 
