@@ -1,7 +1,7 @@
-"""Uploads: what a file from elsewhere means, shown before anything is written, then written whole or not at all.
+"""Uploads: a file is understood and shown first, then imported whole or not at all.
 
-One importer a file; a new one is a module with NAME, DESCRIPTION, `reason_against(upload)` and `understand(upload)`.
-Those of other tools stand in `peers` and are asked first: each recognises what only that tool writes.
+A format is a `Format` in a module of this folder, or a `Peer` in a module of `peers` for the file of another tool. The
+formats of other tools are tried first, because each recognizes only files of its tool.
 """
 
 from __future__ import annotations
@@ -63,11 +63,10 @@ def formats() -> tuple[Format | Peer, ...]:
 
 
 def understand(filename: str, data: bytes, mappings: Mapping[str, TableMapping] | None = None) -> Understanding:
-    """Return what the file says, in the first format that fits. Writes nothing.
+    """Return the contents of the file, read in the first format that fits. Writes nothing.
 
-    `mappings` says how the columns of plain tables are read, by their header (`mapping.key_of`). Raises UploadError if
-    the file cannot be read, or if no format fits: then it says what is missing, and `UnknownTable` that the columns of
-    a table can be mapped.
+    `mappings` assigns columns of plain tables, by the key of their header (`mapping.key_of`). Raises UploadError if the
+    file cannot be read or if no format fits; it is an `UnknownTable` if the user can assign the columns of a table.
     """
     name = "".join(character if character.isprintable() else "_" for character in Path(filename).name)
     check_size(data)  # before every format looks for its words in it
@@ -81,7 +80,7 @@ def understand(filename: str, data: bytes, mappings: Mapping[str, TableMapping] 
 
 
 def _understood(upload: Upload) -> Understanding:
-    near = []  # what a file that is nearly one of another tool lacks
+    near = []  # the missing columns of formats that nearly fit
     with wall(upload.filename):
         for format in formats():
             reason = format.reason_against(upload)

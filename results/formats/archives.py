@@ -1,7 +1,7 @@
-"""Run folders as archives: wanted files read into memory in bounded sizes, and files that came one by one zipped.
+"""Run folders as archives: wanted files are read into memory in bounded sizes, and single files are zipped.
 
-Archives are not trusted, so nothing is extracted to disk. Of files that came one by one, a record and its journal are
-put together again where they belong to each other.
+Archives are not trusted, so nothing is extracted to disk. If a run's record and journal are uploaded as two files, they
+are combined again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Files = Sequence[tuple[str, bytes]]  # name and content
 
 MAX_MEMBERS = 10_000
 MAX_TABLES = 100  # files of a zip that is no run folder
-MAX_UNPACKED = 256 * 1024 * 1024  # of all wanted files together; of a tar stream, of everything in it
+MAX_UNPACKED = 256 * 1024 * 1024  # bytes: the wanted files together; for a tar stream, all files
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 _OF_RUNS = {"run.json", "measurements.jsonl"}
 _WORKBOOK = "xl/workbook.xml"
-_BESIDE = ("state.json", "log.txt", "run.lock", "cancel")  # what else lies in a run folder and holds no numbers
-BROKEN = (  # what a damaged or crafted archive raises: a negative seek, a wrong field, a password, an unknown packing
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
-    *(ValueError, IndexError, OverflowError, RuntimeError, MemoryError, AssertionError),
-)
+_OTHERS = ("state.json", "log.txt", "run.lock", "cancel")  # files of a run folder without numbers
+BROKEN = (  # exceptions of damaged or crafted archives: a negative seek, a password, an unknown compression
+    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError,
+    ValueError, IndexError, OverflowError, RuntimeError, MemoryError, AssertionError,
+)  # fmt: skip
 
 
 def members(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
@@ -46,11 +46,11 @@ def members(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
     except UploadError:
         raise
     except BROKEN as error:
-        raise UploadError(f"The archive cannot be read: {error}. Make it anew and try again.") from error
+        raise UploadError(f"The archive cannot be read: {error}. Create it again and retry.") from error
 
 
 def unpacked(files: Files) -> list[tuple[str, bytes]]:
-    """Return the files, with those of every zip that holds no run folder in its place, named after both.
+    """Return the files, where the files of a zip replace it unless it holds a run folder; names combine both.
 
     Raises UploadError if such a zip is damaged or unpacks to too much.
     """
@@ -69,7 +69,7 @@ def bundled(files: Files) -> list[tuple[str, bytes]]:
     if not pairs:
         return list(files)
     taken = {at for pair in pairs.values() for at in pair}
-    rest = [file for at, file in enumerate(files) if at not in taken and PurePath(file[0]).name.lower() not in _BESIDE]
+    rest = [file for at, file in enumerate(files) if at not in taken and PurePath(file[0]).name.lower() not in _OTHERS]
     return [*((f"{name}.zip", _zip(files[a][1], files[b][1])) for name, (a, b) in pairs.items()), *rest]
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a file that no format reads, by what it is, and not in the words of a format that it is not."""
+"""The fault of a file that no format reads, described by the kind of the file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ POSSIBLE = (
     "Possible are tables (CSV, Excel, Markdown), run folders, exports of attnbench, and result files of other tools as "
     "they are."
 )
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # whose text has its own sentence
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # these get another message
 _LOOKED_AT = 1 << 16
 
 
 def of(upload: Upload) -> str | None:
-    """Return what is wrong with a file and what to do; None if it is a sound file of its kind."""
+    """Return the fault of a file and its remedy; None for a sound file."""
     start = upload.data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if upload.data[:2] == b"PK":
         said = _of_zip(upload.data)
@@ -37,12 +37,12 @@ def _of_zip(data: bytes) -> str | None:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             archive.infolist()
     except BROKEN as error:
-        return f"begins like a zip archive but cannot be opened ({error}); make the archive anew"
+        return f"begins like a zip archive but cannot be opened ({error}); create the archive again"
     return None
 
 
 def _of_json(data: bytes, *, lines: bool) -> str | None:
-    """Say why JSON cannot be read; of a file of JSON lines its first line tells."""
+    """Return why JSON cannot be read. For a file of JSON lines, only the first line is checked."""
     try:
         json.loads(data)
     except RecursionError:
@@ -51,5 +51,5 @@ def _of_json(data: bytes, *, lines: bool) -> str | None:
         first = data.lstrip().split(b"\n", 1)[0]
         if lines and first != data and _of_json(first, lines=False) is None:
             return None
-        return f"begins like JSON and is not valid JSON ({error}); write it anew"
+        return f"begins like JSON and is not valid JSON ({error}); write it again"
     return None

@@ -36,7 +36,7 @@ class CellFault(CellError):
 
 @contextmanager
 def wall(where: str, doing: str = "read") -> Iterator[None]:
-    """Turn whatever is raised inside into an UploadError that names the place. CellError passes: it names a cell."""
+    """Turn any other exception into an UploadError that names the place; CellError already names a cell."""
     try:
         yield
     except (UploadError, CellError):

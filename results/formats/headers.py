@@ -1,4 +1,4 @@
-"""Which headers mean what. The only place where the names that other people use are listed."""
+"""The meaning of column headers: the only place that lists the names used by other people."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MODE_ALIASES = {
     "total": "fwd_bwd",
     **{mode: mode for mode in MODES},
 }
-SYSTEMS = {"pt": "torch", "tr": "triton_fa2"}  # as report fa2_rtx4060 abbreviates them
+SYSTEMS = {"pt": "torch", "tr": "triton_fa2"}  # abbreviations of report fa2_rtx4060
 UNITS: dict[str, tuple[str, float]] = {  # unit as `_spelled` writes it -> metric, and the factor to the metric's unit
     **dict.fromkeys(("ns", "nanoseconds"), ("latency_ms", 1e-6)),
     **dict.fromkeys(("us", "usec", "microseconds"), ("latency_ms", 1e-3)),
@@ -62,7 +62,7 @@ UNITS: dict[str, tuple[str, float]] = {  # unit as `_spelled` writes it -> metri
 }
 
 FIELD_OF = {header: field for field, headers in ALIASES.items() for header in headers}
-_SPELLED = (  # pattern -> the one word that it stands for
+_SPELLED = (  # pattern -> canonical word
     (r"[µμ]s", "us"),
     (r"(tflop|gflop)s?(?:/s|ps)?\b", r"\1s"),
     (r"\b([gt])i?b/s(?:ec)?\b", r"\1bps"),
@@ -84,7 +84,7 @@ _TIME_WORDS = (
     "temps",
     "tiempo",
 )
-_WORDS_OF = {  # by metric, words that say no more than its unit
+_WORDS_OF = {  # metric -> words that add nothing to its unit
     "latency_ms": _TIME_WORDS,
     "peak_memory_mb": ("peak", "memory", "mem", "vram", "max", "gpu", "in"),
     "tflops": ("throughput", "performance", "in"),
@@ -104,13 +104,13 @@ _EMPTY_BRACKETS = re.compile(r"[(\[{][\s,;/]*[)\]}]")
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers and what is said of them."""
+    """A column of numbers with its metric, unit and implementation."""
 
     at: int
     header: str
     metric: str
-    implementation: str | None = None  # None: the row says it
-    mode: str | None = None  # None: the row says it, or nobody
+    implementation: str | None = None  # None: stated by the row
+    mode: str | None = None  # None: stated by the row, or unknown
     baseline: str | None = None
     statistic: str = "printed"
     std_at: int | None = None
@@ -118,24 +118,24 @@ class Number:
 
     @property
     def meaning(self) -> str:
-        """Return what the column holds, in words."""
+        """Return the description of the column."""
         parts = (self.implementation, self.metric, self.mode, self.statistic.replace("printed", ""))
         return " ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True)
 class NumberHeader:
-    """What the name of a column of numbers says."""
+    """The parts of the header of a column of numbers."""
 
     metric: str
     scale: float
     mode: str | None
     statistic: str  # printed, mean, median or std
-    name: str  # what is left: an implementation, or ""
+    name: str  # the remaining words: an implementation, or ""
 
 
 def number_header(header: str) -> NumberHeader | None:
-    """Return what a header such as `PyTorch fwd [µs]` or `peak memory (GB)` says; None if it names no unit."""
+    """Return the parts of a header such as `PyTorch fwd [µs]` or `peak memory (GB)`; None if it names no unit."""
     text = _spelled(header)
     tokens = [(match[0].lower(), match.span()) for match in _TOKEN.finditer(text)]
     words = [word for word, _ in tokens]
@@ -157,12 +157,12 @@ def _spelled(header: str) -> str:
 
 
 def _is_unit(word: str, words: Sequence[str]) -> bool:
-    """Tell whether a word that can be a unit is one here: `s` alone is also the length of a sequence."""
+    """Return whether a word that can be a unit is one here: `s` alone is also the length of a sequence."""
     return word != "s" or not set(_TIME_WORDS).isdisjoint(words)
 
 
 def _rest(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Return the text without those parts and without what only held them together."""
+    """Return the text without those parts and the punctuation around them."""
     for first, last in reversed(spans):
         text = text[:first] + text[last:]
     return " ".join(_EMPTY_BRACKETS.sub("", text).split()).strip(" _-,:;/|.%")
@@ -174,7 +174,7 @@ def normalise(header: str) -> str:
 
 
 def refuse_duplicates(header: Sequence[str]) -> None:
-    """Raise UploadError if two columns have one name, or one has none or one that is not plain text."""
+    """Raise UploadError if two columns have the same name, or if a name is empty or not plain text."""
     seen: dict[str, str] = {}
     for number, name in enumerate(header, start=1):
         try:
@@ -189,13 +189,13 @@ def refuse_duplicates(header: Sequence[str]) -> None:
 
 
 def field_of(name: str, header: Sequence[str]) -> str | None:
-    """Return the field that a header means, None for another. `d_model` is head_dim unless heads stand beside it."""
+    """Return the field of a header, None for other headers. `d_model` is head_dim unless there is a heads column."""
     heads = any(FIELD_OF.get(normalise(each)) == "num_heads" for each in header)
     return FIELD_OF.get(normalise(name)) if heads or normalise(name) != "d_model" else "head_dim"
 
 
 def fields_of(header: Sequence[str]) -> dict[str, int]:
-    """Return which column holds which field. Raises UploadError if two columns hold the same."""
+    """Return the column of each field. Raises UploadError if two columns have the same field."""
     found: dict[str, int] = {}
     for at, name in enumerate(header):
         field = field_of(name, header)
@@ -207,12 +207,12 @@ def fields_of(header: Sequence[str]) -> dict[str, int]:
 
 
 def system_of(name: str) -> str:
-    """Return the implementation that a column is of, without the abbreviations of a published report."""
+    """Return the implementation of a column, with the abbreviations of a published report expanded."""
     return SYSTEMS.get(name.lower(), name)
 
 
 def lacking(fields: Iterable[str], required: Sequence[str]) -> str | None:
-    """Return which required fields are missing and what headers they may have; None if all are there."""
+    """Return the missing required fields with their possible headers; None if there is no missing field."""
     missing = [field for field in required if field not in fields]
     parts = [f"a column for {field} ({', '.join(ALIASES[field])})" for field in missing]
     return f"It lacks {' and '.join(parts)}." if parts else None

@@ -1,8 +1,8 @@
-"""What was understood, as run folders: all of a file's runs or none, and each only once.
+"""Writes an understood file as run folders: all of its runs or none, and each only once.
 
-A run that is here already, by its id, is left alone. A file without run ids becomes `upload-<sha256>`, so the same
-bytes are the same run; own exports and run folders keep their ids, so a run that was measured here, shipped, or
-uploaded before in another file is not doubled.
+A run whose id is already stored is not changed. A file without run ids becomes `upload-<sha256>`, so the same bytes are
+the same run. Exports of attnbench and run folders keep their ids, so a run that was measured here, ships with the
+repository or was uploaded before in another file is not duplicated.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from results.formats.upload import Understanding
 from results.formats.values import words
 from results.records import Measurement, Run
 
-LEAVE, NEW, REPLACE = "leave", "new", "replace"  # what becomes of a run whose id is here with something else
+LEAVE, NEW, REPLACE = "leave", "new", "replace"  # ways to import a run whose id exists with other contents
 _SUFFIX = re.compile(r"(\.tar)?\.[A-Za-z0-9]{1,8}$")
 
 
 @dataclass(frozen=True)
 class RunStanding:
-    """A run of a file beside what is here: an import adds it whole, or leaves it alone if it is here in any part."""
+    """A run of a file compared with the stored run of the same id. An import adds a new run whole."""
 
     run_id: str
-    numbers: int  # that the file has of it
+    numbers: int  # in the file
     here: bool
-    known: int = 0  # of those, how many are here
-    ships: bool = False  # with the repository, so that nobody can delete it
-    gpus: tuple[str | None, str | None] = (None, None)  # of the file's and of the one that is here
+    known: int = 0  # how many of these are stored
+    ships: bool = False  # part of the repository, so it cannot be deleted
+    gpus: tuple[str | None, str | None] = (None, None)  # the GPU in the file, and the GPU of the stored run
 
     @property
     def differs(self) -> bool:
-        """Tell whether the run that is here says something else than the file's."""
+        """Return whether the stored run differs from the file's run."""
         return self.here and (self.known < self.numbers or self.gpus[0] != self.gpus[1])
 
 
@@ -53,14 +53,14 @@ class AlreadyHere(UploadError):
 
 @dataclass(frozen=True)
 class Arrival:
-    """What an import wrote, for taking it back."""
+    """The runs that an import wrote, so that it can be undone."""
 
     run_ids: tuple[str, ...]
     replaced: tuple[Deleted, ...] = ()
 
 
 def standing(home: Path, understanding: Understanding) -> list[RunStanding]:
-    """Return each run of the file, beside what is here of it."""
+    """Return each run of the file compared with the stored run of the same id."""
     ids: dict[str, list[str]] = defaultdict(list)
     for measurement in understanding.measurements:
         ids[measurement.run_id].append(measurement.measurement_id)
@@ -77,7 +77,7 @@ def standing(home: Path, understanding: Understanding) -> list[RunStanding]:
 
 
 def left_alone(standings: Sequence[RunStanding]) -> list[str]:
-    """Return what an import would not add, and why, in sentences."""
+    """Return sentences about the runs that an import would not add, with the reasons."""
     whole = [run for run in standings if run.here and not run.differs]
     sentences = []
     if whole:
@@ -87,7 +87,7 @@ def left_alone(standings: Sequence[RunStanding]) -> list[str]:
 
 
 def difference(run: RunStanding) -> str:
-    """Say how a run that is here differs from the file's of the same id."""
+    """Describe how the stored run differs from the file's run of the same id."""
     machine = f", of GPU {run.gpus[1]} (the file says {run.gpus[0]})" if run.gpus[0] != run.gpus[1] else ""
     choice = "Import it as a new run" + (", or leave it." if run.ships else ", replace what is here, or leave it.")
     return f"Run {run.run_id} is here with {run.known:,} of the file's {run.numbers:,} numbers{machine}. {choice}"
@@ -101,12 +101,12 @@ def import_understanding(
     skip_rejected: bool = False,
     existing: str = LEAVE,
 ) -> list[str]:
-    """Write the runs that are not here yet, with the original file beside; returns their ids, so none the second time.
+    """Write the runs that are not stored yet, with the original file; returns their ids, so none the second time.
 
-    `gpu_name` is for runs that name no GPU. `existing` says what becomes of a run whose id is here with something else:
-    LEAVE it, import the file's as NEW under a free id, or REPLACE what is here, which moves into the trash. Raises
-    UploadError, with nothing written, if a line was rejected and `skip_rejected` does not say to go on without it, or
-    if the folder cannot be written.
+    `gpu_name` is for runs that name no GPU. `existing` applies to a run whose id is stored with other contents: LEAVE
+    it, import the file's run as NEW under a free id, or REPLACE the stored run, which moves into the trash. Raises
+    UploadError, with nothing written, if a line was rejected and `skip_rejected` is False, or if the folder cannot be
+    written.
     """
     arrived = import_for_undo(home, understanding, gpu_name=gpu_name, skip_rejected=skip_rejected, existing=existing)
     return list(arrived.run_ids)
@@ -179,7 +179,7 @@ def _places(home: Path, run_id: str) -> tuple[Path, Path]:
 
 
 def _completed(run: Run, understanding: Understanding, gpu_name: str | None) -> Run:
-    """Return the run with the GPU that somebody named and, in its notes, how the file was read."""
+    """Return the run with the GPU that the user named and, in its notes, how the file was read."""
     upload = understanding.upload
     read = [f"Uploaded as {upload.filename[:200]!r}, sha256 {upload.sha256}.", *understanding.assumptions]
     read += [f"Left out: {what}" for what in understanding.left_out]

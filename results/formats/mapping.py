@@ -1,7 +1,7 @@
-"""What each column of a plain table is read as: guessed from its header, corrected by its reader, remembered.
+"""The meaning of each column of a plain table: guessed from its header, corrected by the user, remembered.
 
-A correction is kept in `mappings.json` of the home under the header that it is of, so that the next table with that
-header is read in the same way.
+`mappings.json` in the home keeps a correction under a key of the header, so that the next table with the same header is
+read in the same way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from results.formats.headers import (
 from results.formats.tables import MAX_COLUMNS, Sheet
 
 IGNORED = ""
-NUMBERS = {  # what a column of numbers can be, and how a reader chooses it
+NUMBERS = {  # meaning of a column of numbers -> label of the choice
     "latency_ms/ns": "latency in ns",
     "latency_ms/us": "latency in µs",
     "latency_ms/ms": "latency in ms",
@@ -49,7 +49,16 @@ NUMBERS = {  # what a column of numbers can be, and how a reader chooses it
 }
 CHOICES = {IGNORED: "ignored", **{name: name for name in ALIASES}, **NUMBERS}
 DECIMALS = {"": "not clear", ".": "1,024.5", ",": "1.024,5"}  # by decimal mark
-CONSTANTS = ("implementation", "dtype", "head_dim", "batch", "num_heads", "causal", "mode", "timing")  # of all rows
+CONSTANTS = (
+    "implementation",
+    "dtype",
+    "head_dim",
+    "batch",
+    "num_heads",
+    "causal",
+    "mode",
+    "timing",
+)  # same in all rows
 _FILE = "mappings.json"
 _MAX_REMEMBERED = 1000
 _LOOKED_AT = 2000  # rows, for the decimal mark
@@ -58,21 +67,21 @@ _STATISTICS = ("printed", "mean", "median", "std")
 
 @dataclass(frozen=True)
 class Role:
-    """What one column is read as."""
+    """The meaning of one column."""
 
     meaning: str = IGNORED  # a key of CHOICES
-    implementation: str = ""  # that a column of numbers is of; "": the row says it
-    mode: str = ""  # "": the row says it, or nobody
+    implementation: str = ""  # of a column of numbers; "": stated by the row
+    mode: str = ""  # "": stated by the row, or unknown
     statistic: str = "printed"  # mean, median or std; std belongs to the column of the same meaning
 
 
 @dataclass(frozen=True)
 class TableMapping:
-    """What every column of a table is read as, and how its numbers are written."""
+    """The meaning of every column of a table, and the decimal mark of its numbers."""
 
     roles: tuple[Role, ...]
     decimal: str = "."
-    constants: Mapping[str, str] = field(default_factory=dict)  # what holds for all rows, by field
+    constants: Mapping[str, str] = field(default_factory=dict)  # field -> its value in all rows
 
     @property
     def fields(self) -> dict[str, int]:
@@ -80,7 +89,7 @@ class TableMapping:
         return {role.meaning: at for at, role in enumerate(self.roles) if role.meaning in ALIASES}
 
     def numbers(self, header: Sequence[str]) -> list[Number]:
-        """Return the columns of numbers. A speedup is the first implementation over its own, if columns are."""
+        """Return the columns of numbers. The baseline of a speedup is the first implementation among the columns."""
         said = {at: role for at, role in enumerate(self.roles) if role.meaning in NUMBERS}
         spreads = {_spread_key(role): at for at, role in said.items() if role.statistic == "std"}
         first = next((r.implementation for r in said.values() if r.implementation and "speedup" not in r.meaning), "")
@@ -105,7 +114,7 @@ class TableMapping:
         return found
 
     def problem(self) -> str | None:
-        """Return what is missing for a table to be read; None if it can be."""
+        """Return the missing part for reading a table; None if nothing is missing."""
         numbers = [role for role in self.roles if role.meaning in NUMBERS and role.statistic != "std"]
         if not numbers:
             return "No column of times or other numbers was found. Which one is it?"
@@ -118,7 +127,7 @@ class TableMapping:
 
 
 def guess(sheet: Sheet) -> TableMapping:
-    """Return what the header and the cells of a table suggest; of two columns for one field, the first."""
+    """Return the mapping that header and cells suggest. If two columns have the same field, the first counts."""
     roles: list[Role] = []
     for name in sheet.header:
         meaning = field_of(name, sheet.header) or IGNORED
@@ -131,7 +140,7 @@ def guess(sheet: Sheet) -> TableMapping:
 
 
 def decimal_of(sheet: Sheet) -> str:
-    """Return the decimal mark that the cells of a table show; "" if some can be read either way and none tells."""
+    """Return the decimal mark of the cells of a table; "" if all of them are ambiguous."""
     cells = [cell.strip() for _, row in sheet.rows[:_LOOKED_AT] for cell in row]
     points, commas = (sum(values.shows_decimal(cell, mark) for cell in cells) for mark in ".,")
     if points == commas:
@@ -145,7 +154,7 @@ def key_of(header: Sequence[str]) -> str:
 
 
 def remembered(home: Path) -> dict[str, TableMapping]:
-    """Return the mappings that readers corrected, by `key_of`; what cannot be read is forgotten."""
+    """Return the corrected mappings by `key_of`; unreadable ones are ignored."""
     try:
         records = json.loads((Path(home) / _FILE).read_bytes())
         items = list(records.items())[-_MAX_REMEMBERED:]
@@ -214,7 +223,7 @@ def from_json(record: Any) -> TableMapping:
 
 
 def check_constants(constants: Mapping[str, str]) -> dict[str, Any]:
-    """Return what holds for all rows, parsed. Raises UploadError that names the field."""
+    """Return the parsed values that are the same in all rows. Raises UploadError that names the field."""
     found = {}
     for name, text in constants.items():
         if name not in CONSTANTS:
@@ -232,7 +241,7 @@ def _number_role(said: NumberHeader) -> Role:
 
 
 def _settled(role: Role, rows_say: bool, systems: Sequence[str], roles: Sequence[Role]) -> Role:
-    """Return the role, ignored if its implementation cannot be told."""
+    """Return the role, or an ignored one if its implementation is unknown."""
     if role.meaning not in NUMBERS:
         return role
     if rows_say:

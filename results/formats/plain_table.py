@@ -1,6 +1,6 @@
 """Tables as people keep them: one case a row, and times in a column of numbers or in one for each implementation.
 
-What a column is read as is guessed from its header (`mapping.guess`), unless its reader corrected that before.
+The meaning of a column is guessed from its header (`mapping.guess`), unless the user has corrected it before.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from results.formats.upload import Format, Understanding, Upload, reason_against
 
 NAME = "plain_table"
 DESCRIPTION = "a table with one implementation a row or a column, and numbers with their unit such as latency_ms"
-REQUIRED = ("seqlen", "head_dim", "dtype")  # of a table that nobody mapped
+REQUIRED = ("seqlen", "head_dim", "dtype")  # fields of a table without a user's assignment
 
 
 class UnknownTable(UploadError):
-    """A table whose columns cannot all be told; its reader can say what they are."""
+    """A table with columns of unknown meaning, which the user can assign."""
 
     def __init__(self, message: str, sheet: Sheet) -> None:
         super().__init__(message)
@@ -43,9 +43,9 @@ def understand(upload: Upload) -> Understanding:
 
 
 def unknown(upload: Upload, near: Sequence[str], possible: str) -> UploadError:
-    """Return the refusal of a file that no format reads: one that can be mapped, if it has a table.
+    """Return the refusal of a file that no format reads: an UnknownTable if it has a table.
 
-    `near` says of formats that it nearly has what it lacks.
+    `near` has a sentence for each format that nearly fits.
     """
     what = " ".join((f"{upload.filename} is of no known format.", *near))
     sheets = upload.sheets if upload.kind in ("text", "a workbook") else []

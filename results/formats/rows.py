@@ -1,4 +1,4 @@
-"""Rows of text into measurements: each cell checked, each fault kept with its line, column, value and reason."""
+"""Rows of text as measurements: each cell is checked, each fault kept with its line, column, value and reason."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _ASKED = {
 
 @dataclass
 class ReadRows:
-    """What the rows of one sheet came to."""
+    """The measurements and faults of the rows of one sheet."""
 
     decimal: str = "."  # how its numbers are written, see `values.localised`
     measurements: list[Measurement] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)
     derived: int = 0  # times that follow from printed TFLOP/s
     empty: int = 0  # cells without a number and without a word
-    lines: dict[tuple, int] = field(default_factory=dict)  # what has been seen, and where
+    lines: dict[tuple, int] = field(default_factory=dict)  # the line of each number
 
     def reject(self, line: int, column: str, value: str, reason: str) -> None:
         """Keep a fault."""
@@ -85,7 +85,7 @@ def understand_rows(
 
 
 def _check_names(numbers: Sequence[Number]) -> None:
-    """Raise UploadError if a column is of an implementation whose name has markup."""
+    """Raise UploadError if the name of an implementation in a header has markup."""
     for number in numbers:
         try:
             values.name(number.implementation or "")
@@ -94,7 +94,7 @@ def _check_names(numbers: Sequence[Number]) -> None:
 
 
 def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[str, Run]:
-    """Return the runs by the GPU as the file writes it."""
+    """Return the runs by the name of the GPU in the file."""
     if gpu_at is None:
         return {"": _run(upload, upload.run_id, None)}
     names = dict.fromkeys(plain(row[gpu_at]) for _, row in sheet.rows if len(row) == len(sheet.header))
@@ -116,7 +116,7 @@ def _fields(
     fields: Mapping[str, int],
     constants: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return what the row says besides its numbers; None if a cell of it is not taken."""
+    """Return the fields of a row without its numbers; None if one of the cells is refused."""
     said: dict[str, Any] = dict(constants)
     taken = True
     for name, at in fields.items():
@@ -209,7 +209,7 @@ def _numbers(
 
 
 def _key(number: Number, said: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return what the column and the row say of a number, besides its case: the fields that tell it from others."""
+    """Return the key fields of a number other than its case, from the column and the row."""
     return {
         "implementation": number.implementation or said["implementation"],
         "metric": number.metric,
@@ -220,12 +220,12 @@ def _key(number: Number, said: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _has_time(numbers: Sequence[Number], of: Number) -> bool:
-    """Tell whether a column of times stands beside a column of TFLOP/s."""
+    """Return whether a column of times accompanies a column of TFLOP/s."""
     return any(n.metric == "latency_ms" and (n.implementation, n.mode) == (of.implementation, of.mode) for n in numbers)
 
 
 def _add_time(reading: ReadRows, rate: Measurement, timing: str | None, line: int) -> None:
-    """Add the time that a printed TFLOP/s stands for, if the operations of the case are known."""
+    """Add the time that follows from a printed TFLOP/s, if the operations of the case are known."""
     work = flops({**case_to_json(rate.case), "window_size": rate.case.window_size or 0}, rate.mode)
     if not work or not magnitude_fits(work / rate.value / 1e9):
         return
@@ -255,7 +255,7 @@ def _read(number: Number, text: str, spread: str, decimal: str) -> tuple[Status,
 
 
 def _scaled(number: Number, text: str, decimal: str, check: Callable[[str], float]) -> float:
-    """Return a cell in the metric's unit: in the column's, or in its own if the cell says one."""
+    """Return a cell in the unit of the metric, converted from the unit of the cell or else of the column."""
     digits, scale = text, number.scale
     if found := _WITH_UNIT.fullmatch(text):
         metric, own = UNITS.get(_CELL_UNITS.get(found[2].lower(), found[2].lower()), ("", 1.0))
@@ -268,7 +268,7 @@ def _scaled(number: Number, text: str, decimal: str, check: Callable[[str], floa
 
 
 def _printed(text: str, number: Number, decimal: str) -> str:
-    """Return the cell as it is read: its digits with a decimal point, and the column's unit if that is another."""
+    """Return the digits of a cell with a decimal point, and the unit of the column if it is not the metric's."""
     shown = values.localised(text, decimal) if decimal == "," else text
     unit = (
         ""
@@ -279,7 +279,7 @@ def _printed(text: str, number: Number, decimal: str) -> str:
 
 
 def _seen(reading: ReadRows, measurement: Measurement, line: int) -> int | None:
-    """Return the line that has the same number already; remember this one otherwise."""
+    """Return the line of an equal number; None for a new number, which is remembered."""
     m = measurement
     key = (m.run_id, m.case, m.implementation, m.mode, m.timing, m.metric, m.baseline)
     first = reading.lines.get(key)
@@ -324,7 +324,7 @@ def _assumptions(sheet: Sheet, fields: Mapping[str, int], reading: ReadRows) -> 
     if "seqlen" in fields and "seqlen_k" not in fields:
         yield f"{sheet.header[fields['seqlen']]} is the length of queries and of keys."
     if "embed_dim" in fields and "head_dim" not in fields:
-        yield f"{sheet.header[fields['embed_dim']]} is head_dim x num_heads, of queries, keys and values alike."
+        yield f"{sheet.header[fields['embed_dim']]} is head_dim x num_heads, of queries, keys and values."
     if "head_dim" in fields and "head_dim_v" not in fields:
         yield f"{sheet.header[fields['head_dim']]} is the head dimension of queries, keys and values."
     if reading.derived:

@@ -1,6 +1,6 @@
-"""Uploaded bytes as tables of text: CSV (comma, semicolon or tab) or Markdown. Nothing is interpreted here.
+"""Uploaded bytes as tables of text: CSV (comma, semicolon or tab) or Markdown. Cells are not interpreted here.
 
-No sniffing: a guess that goes wrong silently turns a commit into infinity or a file into one column.
+There is no type sniffing: a wrong guess silently turns a commit hash into infinity or a file into one column.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def sheet_of_records(
 
 
 def _is_title(records: Sequence[tuple[int, tuple[str, ...]]]) -> bool:
-    """Tell whether the first of several rows is a title: one cell of words above a row of several."""
+    """Return whether the first of several rows is a title: one cell of words above a row of several."""
     if len(records) < 3:
         return False
     first, second = ([cell for cell in cells if cell.strip()] for _, cells in records[:2])
@@ -127,7 +127,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _continues(first: Sequence[str], second: Sequence[str], third: Sequence[str]) -> bool:
-    """Tell whether the second row belongs to the header: the first has gaps, the second none and no number."""
+    """Return whether the second row belongs to the header: the first has gaps, the second none and no number."""
     if len(first) != len(second) or "" not in first or not any(first):
         return False
     filled = all(above or below.strip() for above, below in zip(first, second, strict=True))
@@ -136,7 +136,7 @@ def _continues(first: Sequence[str], second: Sequence[str], third: Sequence[str]
 
 
 def _joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
-    """Return one name a column: what stands above it, or to the left of that where cells are merged, and its own."""
+    """Return the names of columns: the header above (or to its left, for merged cells) and the column header."""
     names, above = [], ""
     for top, own in zip(first, second, strict=True):
         above = top or above

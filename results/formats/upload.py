@@ -1,4 +1,4 @@
-"""An upload, which of its tables a format can read, and what was understood of it before anything is written."""
+"""An upload, the format that reads it, and its contents before anything is written."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from results.records import Measurement, Run
 
 @dataclass(frozen=True)
 class Upload:
-    """The file as it came."""
+    """The uploaded file."""
 
     filename: str
     data: bytes
-    mappings: Mapping[str, TableMapping] = field(default_factory=dict)  # that readers corrected, by their header
+    mappings: Mapping[str, TableMapping] = field(default_factory=dict)  # corrected by the user, by key of the header
 
     @cached_property
     def sha256(self) -> str:
@@ -38,17 +38,17 @@ class Upload:
         return read_sheets(self.filename, self.data)
 
     def mapping_of(self, sheet: Sheet) -> TableMapping | None:
-        """Return how a reader said that tables with this header are read, if one did."""
+        """Return the user's assignment of the columns of tables with this header, if there is one."""
         chosen = self.mappings.get(key_of(sheet.header))
         return chosen if chosen and len(chosen.roles) == len(sheet.header) else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what can be read again, so that a cached upload is not twice as large."""
+        """Leave out cached tables, which can be read again and would double the size of a cached upload."""
         return {"filename": self.filename, "data": self.data, "mappings": self.mappings}
 
     @cached_property
     def kind(self) -> str:
-        """Return what the first bytes say: a workbook, a zip archive, a tar archive, JSON or text."""
+        """Return the kind of file by its first bytes: a workbook, a zip archive, a tar archive, JSON or text."""
         if self.data[:4] == ZIP:
             return "a workbook" if is_workbook(self.data) else "a zip archive"
         if self.data[:2] == b"\x1f\x8b" or self.data[257:262] == b"ustar":
@@ -63,7 +63,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class Rejection:
-    """A cell or row that is not taken, and why."""
+    """A refused cell or row with the reason."""
 
     line: int  # counted from 1
     column: str  # "" for a whole row
@@ -73,7 +73,7 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the file and what it is read as."""
+    """A column of the file and its meaning."""
 
     header: str
     meaning: str | None  # None: ignored
@@ -81,7 +81,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Understanding:
-    """What would be imported, for somebody to look at first."""
+    """The contents of a file, shown before the import."""
 
     upload: Upload
     format: str  # name of the format
@@ -90,11 +90,11 @@ class Understanding:
     measurements: tuple[Measurement, ...]
     columns: tuple[Column, ...] = ()
     rejected: tuple[Rejection, ...] = ()
-    assumptions: tuple[str, ...] = ()  # how what the file leaves open was read
-    left_out: tuple[str, ...] = ()  # what the file holds and nobody can take, counted
-    questions: tuple[str, ...] = ()  # what the file does not say and somebody may know
-    sheet: Sheet | None = None  # of a plain table, whose columns its reader can map otherwise
-    mapping: TableMapping | None = None  # how its columns were read
+    assumptions: tuple[str, ...] = ()  # how ambiguous contents were read
+    left_out: tuple[str, ...] = ()  # descriptions of unusable contents, with counts
+    questions: tuple[str, ...] = ()  # facts missing in the file that the user may know
+    sheet: Sheet | None = None  # the plain table, so that the user can reassign its columns
+    mapping: TableMapping | None = None  # the assignment of its columns
 
     @property
     def sha256(self) -> str:
@@ -131,7 +131,7 @@ def reason_against_file(upload: Upload, reason_against: SheetRule) -> str | None
 
 
 def sheet_of(upload: Upload, reason_against: SheetRule) -> Sheet:
-    """Return the one table that fits. Raises UploadError if several do or two of its columns have one name."""
+    """Return the one table that fits. Raises UploadError if several tables fit or if two columns have the same name."""
     fitting = [sheet for sheet in upload.sheets if reason_against(sheet) is None]
     if len(fitting) != 1:
         raise UploadError(f"{upload.filename} has {len(fitting)} tables that could be meant; upload them one by one.")

@@ -1,4 +1,4 @@
-"""Validation of records that somebody else wrote: type and size of every field, before they become ours."""
+"""Validation of records from uploads: the type and size of every field."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from results.spread import spread
 MAX_TEXT = 20_000  # notes hold messages of compilers
 MAX_SAMPLES = 100_000
 MAX_OBJECT = 1_000_000  # characters of an object such as a sweep, as JSON
-MAX_DEPTH = 20  # of lists and objects in one another
+MAX_DEPTH = 20  # nested lists and objects
 _STATUSES = tuple(map(str, Status))
 _MEASUREMENT_ID = Field("measurement_id", "text", nullable=True)
-_LINE = {**MEASUREMENT_SCHEMA, **CASE_SCHEMA, "measurement_id": _MEASUREMENT_ID}  # what a line of a journal may hold
-_NAMES = ("implementation", "baseline", "subject", "gpu_name", "cpu", "report")  # that pages draw
+_LINE = {**MEASUREMENT_SCHEMA, **CASE_SCHEMA, "measurement_id": _MEASUREMENT_ID}  # the fields of a line of a journal
+_NAMES = ("implementation", "baseline", "subject", "gpu_name", "cpu", "report")  # fields that pages show
 _TIMES = ("created", "time")  # ISO 8601
 _YEARS = (1970, 2200)
 _OF_SAMPLES = ("mean", "std", "p20", "p80", "ci_low", "ci_high")
-_SAMPLE_DIGITS = 1e-5  # of the largest sample: samples are kept with six digits, statistics with all
+_SAMPLE_DIGITS = 1e-5  # relative to the largest sample: samples are kept with six digits, statistics with all
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}", re.ASCII)
 
 
 def run_of(record: Any) -> Run:
-    """Return the run of a record, as an upload. Raises CellError saying which field breaks which rule."""
+    """Return the run of a record, as an upload. Raises CellError that names the field and the rule."""
     if not isinstance(record, dict):
         raise CellError("is not an object")
     for name, value in record.items():
@@ -58,7 +58,7 @@ def run_of(record: Any) -> Run:
 
 
 def measurement_of(record: Any) -> Measurement:
-    """Return the measurement of a record. Raises CellError saying which field breaks which rule."""
+    """Return the measurement of a record. Raises CellError that names the field and the rule."""
     if not isinstance(record, dict):
         raise CellError("is not an object")
     for name, value in record.items():
@@ -71,9 +71,9 @@ def measurement_of(record: Any) -> Measurement:
 
 
 def with_its_samples(measurement: Measurement) -> Measurement:
-    """Return the measurement with the statistics that its samples give where it says none.
+    """Return the measurement with missing statistics filled in from its samples.
 
-    Raises CellError if it says one that the samples do not give.
+    Raises CellError if a stated statistic contradicts the samples.
     """
     if not measurement.samples or measurement.value is None or not METRICS[measurement.metric].repeats:
         return measurement
@@ -87,7 +87,7 @@ def with_its_samples(measurement: Measurement) -> Measurement:
         and not _agree(getattr(measurement, name), number, measurement.samples)
     }
     if "std" in wrong and _agree(measurement.std, statistics.pstdev(measurement.samples), measurement.samples):
-        measurement = replace(measurement, std=wrong.pop("std"))  # theirs is that of the samples alone, over n
+        measurement = replace(measurement, std=wrong.pop("std"))  # their standard deviation divides by n
     for name, number in wrong.items():
         said, count = getattr(measurement, name), len(measurement.samples)
         raise CellError(f"{name} is {said:.6g}, but its {count} samples give {number:.6g}")
@@ -100,7 +100,7 @@ def _agree(said: float, number: float, samples: Sequence[float]) -> bool:
 
 
 def check_run_id(run_id: str) -> None:
-    """Raise CellError if the id cannot be the name of a folder everywhere."""
+    """Raise CellError if the id cannot be the name of a folder on every system."""
     if not _RUN_ID.fullmatch(run_id):
         raise CellError(f"run_id {run_id[:80]!r} is not of letters, digits and . _ - (at most 120, no leading dot)")
 
@@ -112,7 +112,7 @@ def check_metric(metric: Any) -> None:
 
 
 def check_text(name: str, value: Any) -> None:
-    """Raise CellError if a field that is a time is none, or if a name that pages draw has markup."""
+    """Raise CellError if a time is malformed, or if a name that pages show has markup."""
     if name in _TIMES:
         _check_time(name, value)
     if name in _NAMES:

@@ -64,7 +64,7 @@ _NOT_FINITE = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity
 
 
 def missing(text: str) -> Status | None:
-    """Return the status that a word in place of a number stands for; None if it is no such word."""
+    """Return the status for a word in place of a number; None for other words."""
     return MISSING.get(text.lower())
 
 
@@ -124,12 +124,12 @@ def localised(text: str, decimal: str) -> str:
 
 
 def shows_decimal(text: str, mark: str) -> bool:
-    """Tell whether a cell can only be a number with that decimal mark, as 0.35 and 1,024.5 with a point."""
+    """Return whether a cell can only be a number with that decimal mark, such as 0.35 or 1,024.5 with a point."""
     return bool(_SHOWS[mark].fullmatch(text))
 
 
 def is_ambiguous(text: str) -> bool:
-    """Tell whether a cell is a number whose comma can part thousands or decimals, as 1,024."""
+    """Return whether the comma of a number can separate thousands or decimals, as in 1,024."""
     return bool(_EITHER.fullmatch(text))
 
 
@@ -143,7 +143,7 @@ def dtype(text: str) -> str:
 
 
 def boolean(text: str) -> bool:
-    """Return what True or False, yes or no, 1 or 0 says."""
+    """Return the boolean of True or False, yes or no, 1 or 0."""
     value = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(text.lower())
     if value is None:
         raise CellError("is not one of True, False, yes, no, 1, 0")
@@ -152,20 +152,20 @@ def boolean(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def name(text: str) -> str:
-    """Return a name of an implementation, a model or a device: `words` that no page or document takes for markup."""
+    """Return the name of an implementation, a model or a device: `words` without markup."""
     refuse_markup(text)
     return words(text)
 
 
 def refuse_markup(text: str) -> None:
-    """Raise CellError if a page or document could take part of a name for a link, an image or a tag."""
+    """Raise CellError if part of a name could be rendered as a link, an image or a tag."""
     if found := _MARKUP.search(text):
         raise CellError(f"has {found[0]!r}, which is markup; write the name in plain text")
 
 
 @lru_cache(maxsize=4096)
 def words(text: str) -> str:
-    """Return a name as it is: no control characters and not too long."""
+    """Return the text unchanged. Raises CellError if it has control characters or is too long."""
     if len(text) > MAX_TEXT:
         raise CellError(f"has {len(text)} characters; at most {MAX_TEXT} are taken")
     for character in text:
@@ -175,7 +175,7 @@ def words(text: str) -> str:
 
 
 def strict_json(text: str) -> Any:
-    """Return what a JSON text says. Raises CellError if it is none; NaN, infinity and endless nesting are none."""
+    """Return the value of a JSON text. Raises CellError for invalid JSON, NaN, infinity and too deep nesting."""
     try:
         return json.loads(text, parse_constant=_not_finite)
     except (ValueError, RecursionError) as error:

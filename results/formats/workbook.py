@@ -1,7 +1,7 @@
 """Excel workbooks (.xlsx): each sheet as a table of text. Macros, external links and formulas are never followed.
 
-A formula reads as the value that Excel saved beside it. openpyxl is in requirements.txt, because a spreadsheet is how
-people keep their numbers; it is small and pure Python. It is imported when the first workbook comes.
+A formula reads as the value that Excel saved with it. openpyxl is in requirements.txt because many people keep their
+numbers in spreadsheets; it is small and pure Python. It is imported for the first workbook only.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from results.formats.errors import UploadError
 from results.formats.tables import MAX_COLUMNS, MAX_ROWS, Sheet, sheet_of_records
 
 DESCRIPTION = "Excel sheet"
-MAX_UNPACKED = 128 * 1024 * 1024  # of all parts together
+MAX_UNPACKED = 128 * 1024 * 1024  # bytes, all parts together
 MAX_SHEETS = 50
 _PARTS = {"[Content_Types].xml", "xl/workbook.xml"}
 
 
 def is_workbook(data: bytes) -> bool:
-    """Tell whether a file is a workbook of Excel, by its parts."""
+    """Return whether a file is a workbook of Excel, by its parts."""
     if data[:4] != ZIP:
         return False
     try:
@@ -36,7 +36,7 @@ def is_workbook(data: bytes) -> bool:
 def read_workbook(filename: str, data: bytes) -> list[Sheet]:
     """Return the sheets that hold rows. Raises UploadError if the file is damaged or unpacks to too much."""
     _check_parts(filename, data)
-    import openpyxl  # 0.2 s that only a workbook should cost
+    import openpyxl  # 0.2 s, paid only for a workbook
 
     try:
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True, keep_links=False)
@@ -45,7 +45,7 @@ def read_workbook(filename: str, data: bytes) -> list[Sheet]:
         found = [(sheet.title, list(_rows(filename, sheet))) for sheet in book.worksheets]
     except UploadError:
         raise
-    except Exception as error:  # openpyxl raises whatever a wrong part makes it meet: KeyError, TypeError, ParseError
+    except Exception as error:  # a wrong part raises almost anything in openpyxl
         raise UploadError(f"{filename} is not a workbook that can be read ({type(error).__name__}).") from error
     sheets = [sheet_of_records(rows, f"{DESCRIPTION} {title[:31]!r}") for title, rows in found if len(rows) > 1]
     if not sheets:
@@ -66,12 +66,12 @@ def _check_parts(filename: str, data: bytes) -> None:
     except UploadError:
         raise
     except BROKEN as error:
-        raise UploadError(f"{filename} cannot be read: {error}. Save it anew and try again.") from error
+        raise UploadError(f"{filename} cannot be read: {error}. Save it again and retry.") from error
 
 
 def _rows(filename: str, sheet: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield the rows that are not blank with their number, all as wide as the widest used column of the first."""
-    sheet.reset_dimensions()  # what the file says of its size is not believed
+    sheet.reset_dimensions()  # the size stated in the file may be wrong
     width = 0
     for number, cells in enumerate(sheet.iter_rows(max_row=MAX_ROWS + 2, max_col=MAX_COLUMNS + 1), start=1):
         if number > MAX_ROWS + 1:

@@ -1,7 +1,7 @@
 """Latencies in other tools' files: Liger-Kernel's CSV, cuDNN frontend's, flashinfer-bench traces, ClickBench JSON.
 
-Each takes the latencies of one timing a run, the kernel's where there are such, and leaves out what the layout cannot
-say. A failure is written as that tool writes it. Numbers are written so that they read back equal.
+Each file has the latencies of one timing per run: kernel time if the run has it, otherwise eager time. Numbers that the
+layout has no columns for are left out. A failure is written as that tool writes it. Numbers read back equal.
 """
 
 from __future__ import annotations
@@ -20,33 +20,73 @@ from results.render.text import guard
 Fields = Mapping[str, Any]
 Runs = Iterable[tuple[Fields, Iterable[Fields]]]  # each run with its measurements, both by the names of their fields
 
-LIGER = (
-    *("kernel_name", "kernel_provider", "kernel_operation_mode", "metric_name", "metric_unit", "x_name", "x_label"),
-    *("x_value", "y_value_50", "y_value_20", "y_value_80", "extra_benchmark_config_str", "gpu_name", "timestamp"),
-    "liger_version",
-)
-CUDNN = (
-    *("config_name", "model_name", "backend", "data_type", "attn_mask", "batch_size", "q_seqlen", "kv_seqlen"),
-    *("num_q_heads", "num_kv_heads", "head_dim_qk", "head_dim_vo", "profile_pass", "deterministic_bwd", "time_ms"),
-    *("tflops", "max_diff", "num_iterations", "sliding_window_size", "success", "skipped", "error_message"),
-    *("gpu_name", "cudnn_version", "cudnn_backend_version", "peak_mma_tflops"),
-)
 _LIGER_MODES = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "full"}
 _LIGER_METRICS = {"latency_ms": ("speed", "ms"), "peak_memory_mb": ("memory", "MB")}
 _LIGER_EXTRA = {"batch": "B", "num_heads": "num_heads", "num_kv_heads": "num_kv_heads", "causal": "causal"}
 _LIGER_EXTRA |= {"window_size": "window_size", "head_dim_v": "head_dim_v"}
 _TRACES = {"unsupported": "COMPILE_ERROR", "incorrect": "INCORRECT_NUMERICAL", "timeout": "TIMEOUT"}
-_REFERENCE = "torch_naive"  # what the traces' speedups refer to
+_REFERENCE = "torch_naive"  # the baseline of the speedups in traces
+
+Columns = Mapping[
+    str, str | Callable[[Fields, Fields], Any]
+]  # by column: a field, or a function of run and measurement
+LIGER: Columns = {
+    "kernel_name": lambda run, m: m["subject"] if "attention" in (m["subject"] or "") else f"attention {m['subject']}",
+    "kernel_provider": "implementation",
+    "kernel_operation_mode": lambda run, m: _LIGER_MODES[m["mode"]],
+    "metric_name": lambda run, m: _LIGER_METRICS[m["metric"]][0],
+    "metric_unit": lambda run, m: _LIGER_METRICS[m["metric"]][1],
+    "x_name": lambda run, m: "seq_len",
+    "x_label": lambda run, m: "sequence length",
+    "x_value": "seqlen_q",
+    "y_value_50": "value",
+    "y_value_20": lambda run, m: m["p20"] or m["value"],
+    "y_value_80": lambda run, m: m["p80"] or m["value"],
+    "extra_benchmark_config_str": lambda run, m: json.dumps(_liger_extra(m)),
+    "gpu_name": lambda run, m: run.get("gpu_name"),
+    "timestamp": lambda run, m: m["time"] or run.get("created"),
+    "liger_version": lambda run, m: "",
+}
+CUDNN: Columns = {
+    "config_name": lambda run, m: run.get("run_id"),
+    "model_name": "subject",
+    "backend": "implementation",
+    "data_type": lambda run, m: "fp8" if m["dtype"] == "float8_e4m3fn" else m["dtype"],
+    "attn_mask": lambda run, m: (
+        "no_mask" if not m["causal"] else "top_left" if m["seqlen_q"] == m["seqlen_k"] else "bottom_right"
+    ),
+    "batch_size": "batch",
+    "q_seqlen": "seqlen_q",
+    "kv_seqlen": "seqlen_k",
+    "num_q_heads": "num_heads",
+    "num_kv_heads": "num_kv_heads",
+    "head_dim_qk": "head_dim",
+    "head_dim_vo": "head_dim_v",
+    "profile_pass": "mode",
+    "deterministic_bwd": lambda run, m: False,
+    "time_ms": lambda run, m: m["value"] if _is_ok(m) else "inf",
+    "tflops": lambda run, m: _tflops(m) if _is_ok(m) else 0.0,
+    "max_diff": lambda run, m: 0.0,
+    "num_iterations": "n",
+    "sliding_window_size": lambda run, m: m["window_size"] or None,
+    "success": lambda run, m: _is_ok(m),
+    "skipped": lambda run, m: m["status"] in ("unsupported", "skipped"),
+    "error_message": lambda run, m: None if _is_ok(m) else f"{m['status']}: {m['note'] or 'no reason given'}",
+    "gpu_name": lambda run, m: run.get("gpu_name"),
+    "cudnn_version": lambda run, m: None,
+    "cudnn_backend_version": lambda run, m: None,
+    "peak_mma_tflops": lambda run, m: None,
+}
 
 
 def liger(runs: Runs, file: BinaryIO) -> int:
-    """Write Liger-Kernel's long form: a row a number, with its quantiles. A failure is a missing row, as there."""
-    return _write_csv(file, LIGER, (row for run, measured in runs for row in _liger(run, list(measured))))
+    """Write Liger-Kernel's long table: one number with its quantiles per row. Failures have no rows."""
+    return _write_csv(file, LIGER, runs, _of_liger)
 
 
 def cudnn(runs: Runs, file: BinaryIO) -> int:
     """Write the header that cuDNN frontend's training benchmark has since August 2026: forward and backward."""
-    return _write_csv(file, CUDNN, (row for run, measured in runs for row in _cudnn(run, list(measured))))
+    return _write_csv(file, CUDNN, runs, _of_cudnn)
 
 
 def flashinfer_trace(runs: Runs, file: BinaryIO) -> int:
@@ -76,7 +116,7 @@ FORMS: dict[str, Callable[[Runs, BinaryIO], int]] = {
     "flashinfer-trace": flashinfer_trace,
     "clickbench": clickbench,
 }
-TAKES = {  # what a layout has room for, in words; all else is left out
+TAKES = {  # the contents of a layout; other numbers are left out
     "liger": "measured latencies and peak memory of attention (level op), forward, backward and both",
     "cudnn": "latencies and failures of attention (level op), forward or backward, with mask and batch stated",
     "flashinfer-trace": "latencies and failures of forward attention (level op) and of decoding",
@@ -85,15 +125,19 @@ TAKES = {  # what a layout has room for, in words; all else is left out
 SUFFIXES = {"liger": "csv", "cudnn": "csv", "flashinfer-trace": "jsonl", "clickbench": "json"}
 
 
-def _write_csv(file: BinaryIO, header: tuple[str, ...], rows: Iterable[Fields]) -> int:
-    """Write a header and rows; return how many rows."""
+def _write_csv(
+    file: BinaryIO, columns: Columns, runs: Runs, selected: Callable[[Iterable[Fields]], Iterator[Fields]]
+) -> int:
+    """Write a header and a row for each selected measurement; return the number of rows."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text)
-    writer.writerow(header)
+    writer.writerow(columns)
     count = 0
-    for row in rows:
-        writer.writerow([_cell(row.get(name)) for name in header])
-        count += 1
+    for run, measured in runs:
+        for m in selected(measured):
+            cells = (m[how] if isinstance(how, str) else how(run, m) for how in columns.values())
+            writer.writerow(map(_cell, cells))
+            count += 1
     text.detach()
     return count
 
@@ -108,70 +152,35 @@ def _latencies(measured: list[Fields]) -> list[Fields]:
     return [m for m in found if m["timing"] == "kernel"] or found
 
 
-def _liger(run: Fields, measured: list[Fields]) -> Iterator[dict[str, Any]]:
-    memory = [m for m in measured if m["metric"] == "peak_memory_mb"]
-    for m in (*_latencies(measured), *memory):
-        if m["status"] != "ok" or m["level"] != "op" or m["mode"] not in _LIGER_MODES or not m["seqlen_q"]:
-            continue
-        name, unit = _LIGER_METRICS[m["metric"]]
-        extra = {word: m[field] for field, word in _LIGER_EXTRA.items() if m[field] is not None}
-        if m["num_heads"] and m["head_dim"]:
-            extra["hidden_size"] = m["num_heads"] * m["head_dim"]
-        if m["dtype"]:
-            extra["dtype"] = f"torch.{m['dtype']}"
-        yield {
-            "kernel_name": m["subject"] if "attention" in (m["subject"] or "") else f"attention {m['subject']}",
-            "kernel_provider": m["implementation"],
-            "kernel_operation_mode": _LIGER_MODES[m["mode"]],
-            "metric_name": name,
-            "metric_unit": unit,
-            "x_name": "seq_len",
-            "x_label": "sequence length",
-            "x_value": m["seqlen_q"],
-            "y_value_50": m["value"],
-            "y_value_20": m["p20"] or m["value"],
-            "y_value_80": m["p80"] or m["value"],
-            "extra_benchmark_config_str": json.dumps(extra),
-            "gpu_name": run.get("gpu_name"),
-            "timestamp": m["time"] or run.get("created"),
-            "liger_version": "",
-        }
+def _of_liger(measured: Iterable[Fields]) -> Iterator[Fields]:
+    """Yield the numbers that Liger-Kernel's table has room for."""
+    found = list(measured)
+    for m in (*_latencies(found), *(m for m in found if m["metric"] == "peak_memory_mb")):
+        if _is_ok(m) and m["level"] == "op" and m["mode"] in _LIGER_MODES and m["seqlen_q"]:
+            yield m
 
 
-def _cudnn(run: Fields, measured: list[Fields]) -> Iterator[dict[str, Any]]:
-    for m in _latencies(measured):
-        if m["level"] != "op" or m["mode"] not in ("fwd", "bwd") or m["causal"] is None or not m["batch"]:
-            continue
-        ok, work = m["status"] == "ok", flops({name: m[name] for name in CASE_FIELDS}, m["mode"])
-        mask = "no_mask" if not m["causal"] else "top_left" if m["seqlen_q"] == m["seqlen_k"] else "bottom_right"
-        yield {
-            "config_name": run.get("run_id"),
-            "model_name": m["subject"],
-            "backend": m["implementation"],
-            "data_type": "fp8" if m["dtype"] == "float8_e4m3fn" else m["dtype"],
-            "attn_mask": mask,
-            "batch_size": m["batch"],
-            "q_seqlen": m["seqlen_q"],
-            "kv_seqlen": m["seqlen_k"],
-            "num_q_heads": m["num_heads"],
-            "num_kv_heads": m["num_kv_heads"],
-            "head_dim_qk": m["head_dim"],
-            "head_dim_vo": m["head_dim_v"],
-            "profile_pass": m["mode"],
-            "deterministic_bwd": False,
-            "time_ms": m["value"] if ok else "inf",
-            "tflops": work / m["value"] / 1e9 if ok and work else 0.0,
-            "max_diff": 0.0,
-            "num_iterations": m["n"],
-            "sliding_window_size": m["window_size"] or None,
-            "success": ok,
-            "skipped": m["status"] in ("unsupported", "skipped"),
-            "error_message": None if ok else f"{m['status']}: {m['note'] or 'no reason given'}",
-            "gpu_name": run.get("gpu_name"),
-            "cudnn_version": None,
-            "cudnn_backend_version": None,
-            "peak_mma_tflops": None,
-        }
+def _liger_extra(m: Fields) -> dict[str, Any]:
+    extra = {word: m[field] for field, word in _LIGER_EXTRA.items() if m[field] is not None}
+    if m["num_heads"] and m["head_dim"]:
+        extra["hidden_size"] = m["num_heads"] * m["head_dim"]
+    return extra | ({"dtype": f"torch.{m['dtype']}"} if m["dtype"] else {})
+
+
+def _of_cudnn(measured: Iterable[Fields]) -> Iterator[Fields]:
+    """Yield the latencies and failures that cuDNN frontend's table has room for."""
+    for m in _latencies(list(measured)):
+        if m["level"] == "op" and m["mode"] in ("fwd", "bwd") and m["causal"] is not None and m["batch"]:
+            yield m
+
+
+def _is_ok(m: Fields) -> bool:
+    return m["status"] == "ok"
+
+
+def _tflops(m: Fields) -> float:
+    work = flops({name: m[name] for name in CASE_FIELDS}, m["mode"])
+    return work / m["value"] / 1e9 if work else 0.0
 
 
 def _traces(run: Fields, measured: list[Fields]) -> Iterator[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Result files of other benchmark tools, one tool's layout a module; `results.formats` asks them before its own."""
+"""Result files of other benchmark tools, one project per module; `results.formats` tries them first."""

@@ -26,7 +26,7 @@ AGREES = 1.1  # the largest accepted ratio between a printed rate and the rate d
 _SHOWN = 80  # characters of a refused value
 _RATIOS = {"speedup": "latency_ms", "memory_reduction": "peak_memory_mb"}  # ratio -> the metric it divides
 _RATES = {"tflops": (flops, 1e9), "gb_per_s": (bytes_moved, 1e6)}  # rate -> its work, and the work per unit and ms
-_NUMBERS = ("value", "mean", "std", "p20", "p80")  # of a measurement
+_NUMBERS = ("value", "mean", "std", "p20", "p80")  # fields of a measurement
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Collected:
     """Runs, measurements and faults of one upload."""
 
     upload: Upload
-    unit: str = "line"  # what the number of a row counts: lines, or entries of a JSON document
+    unit: str = "line"  # the unit of row numbers: lines, or entries of a JSON document
     runs: dict[Hashable, Run] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
     rejected: list[Rejection] = field(default_factory=list)

@@ -45,7 +45,7 @@ _SHAPE = {  # fields of a case, by column
     "batch": "batch_size", "num_heads": "num_q_heads", "num_kv_heads": "num_kv_heads", "head_dim": "head_dim_qk",
     "head_dim_v": "head_dim_vo", "dtype": "data_type",
 }  # fmt: skip
-_TIME_COLUMNS = ("time_ms", "fwd_time_ms")  # of headers B and C, and of header A
+_TIME_COLUMNS = ("time_ms", "fwd_time_ms")  # headers B and C, and header A
 _OF_FAILURES = ("gpu_name", "cudnn_version", "cudnn_backend_version")  # columns that failed rows leave empty
 _MASKS = ("top_left", "bottom_right", "no_mask")
 _PASSES = {"fwd": ("fwd",), "bwd": ("bwd",), "both": ("fwd", "bwd")}

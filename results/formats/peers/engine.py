@@ -52,11 +52,11 @@ class Number:
     p20: str = ""
     p80: str = ""
     samples: str = ""
-    mode: Choice = ""  # "" stands for the mode of the row
+    mode: Choice = ""  # "" means the mode of the row
     timing: Choice = None
     baseline: Choice = None
     required: bool = False  # an empty cell is a fault
-    zero_is_none: bool = False  # 0 stands for no number; otherwise 0 is a fault
+    zero_is_none: bool = False  # 0 means no number; otherwise 0 is a fault
     is_rate: bool = False  # compared with the rate that the time of the same row gives
     failures: Mapping[str, Status] = field(default_factory=dict)  # words in place of a number, in lower case
 
@@ -126,9 +126,9 @@ class Peer:
     name: str
     description: str
     source: str  # appended to the names of implementations
-    counted: str  # what the entries of a file are, in the description of an upload
+    counted: str  # the plural name of the entries, for the description of an upload
     numbers: tuple[Number, ...]
-    columns: tuple[str, ...] = ()  # of a table; without them `find` recognizes the file
+    columns: tuple[str, ...] = ()  # the required header of a table; without it `find` recognizes the file
     find: Callable[[Upload], Found | None] = lambda upload: None
     split: Callable[[Entry], Iterable[Row | str]] = lambda entry: (entry.value,)  # a text describes what is left out
     shared: Callable[[Sequence[Row]], Callable[[Row], Mapping[str, Any]]] | None = None  # all rows -> values for one

@@ -179,6 +179,6 @@ PEER = Peer(
     assumptions=(
         "Every number is of attention alone (level op). The printed lines name no dtype.",
         "seqlen is the length of queries and of keys.",
-        "0.00 stands for a method that failed or did not run: skipped if it never ran, otherwise an unknown error.",
+        "0.00 means a method that failed or did not run: skipped if it never ran, otherwise an unknown error.",
     ),
 )

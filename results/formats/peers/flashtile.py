@@ -116,6 +116,6 @@ PEER = Peer(
         "Every row is the forward pass of an attention module with its projections (level layer): FlashTile times "
         "modules by wall clock around a synchronized call.",
         "The file names no dtype; FlashTile's benchmark has no option for it and runs float32.",
-        "Infinity stands for out of memory. Speedups and memory reductions are relative to Naive.",
+        "Infinity means out of memory. Speedups and memory reductions are relative to Naive.",
     ),
 )

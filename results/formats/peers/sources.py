@@ -16,7 +16,7 @@ from results.formats.errors import CellError, CellFault, UploadError
 from results.formats.tables import MAX_BYTES, MAX_ROWS, Sheet
 from results.formats.upload import Upload
 
-_MAX_DEPTH = 8  # of objects in one another; deeper ones stay values
+_MAX_DEPTH = 8  # nested objects; deeper ones are not flattened
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Found:
     unit: str = "line"
     description: str = ""
     header: Sequence[str] = ()
-    names: Sequence[str] = ()  # of the columns in the rows, if they differ from the header
+    names: Sequence[str] = ()  # column names of the rows, if they differ from the header
     meanings: Mapping[str, str] = field(default_factory=dict)  # by column
     assumptions: Sequence[str] = ()
 

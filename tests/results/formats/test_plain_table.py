@@ -156,7 +156,7 @@ def test_a_workbook_is_read_as_its_sheet() -> None:
 
 def test_a_formula_reads_as_what_excel_saved_and_is_never_run() -> None:
     rows = [*spreadsheets.SHEET[:1], ["mine", 1024, 64, "bf16", True, "=1/0", None]]
-    with pytest.raises(UploadError, match="no numbers"):  # openpyxl saves no value beside a formula
+    with pytest.raises(UploadError, match="no numbers"):  # openpyxl saves no value with a formula
         understand("a.xlsx", spreadsheets.workbook(rows))
 
 
@@ -200,7 +200,7 @@ def test_d_model_beside_heads_is_head_dim_times_heads() -> None:
     (measurement,) = found.measurements
     assert (measurement.case.head_dim, measurement.case.head_dim_v, measurement.case.num_heads) == (128, 128, 16)
     assert [(rejected.column, rejected.value) for rejected in found.rejected] == [("d_model", "100")]
-    assert "d_model is head_dim x num_heads, of queries, keys and values alike." in found.assumptions
+    assert "d_model is head_dim x num_heads, of queries, keys and values." in found.assumptions
     both = understand("a.csv", (head.replace("heads", "heads,head_dim") + "x,1024,2048,16,64,bf16,1.5\n").encode())
     assert both.measurements[0].case.head_dim == 64, "projections may widen"
 
