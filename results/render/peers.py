@@ -11,6 +11,7 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, BinaryIO
 
 from results.levels import flops
@@ -79,16 +80,6 @@ CUDNN: Columns = {
 }
 
 
-def liger(runs: Runs, file: BinaryIO) -> int:
-    """Write Liger-Kernel's long table: one number with its quantiles per row. Failures have no rows."""
-    return _write_csv(file, LIGER, runs, _of_liger)
-
-
-def cudnn(runs: Runs, file: BinaryIO) -> int:
-    """Write the header that cuDNN frontend's training benchmark has since August 2026: forward and backward."""
-    return _write_csv(file, CUDNN, runs, _of_cudnn)
-
-
 def flashinfer_trace(runs: Runs, file: BinaryIO) -> int:
     """Write flashinfer-bench's traces: one evaluation a line, of decoding and of forward passes."""
     count = 0
@@ -109,13 +100,6 @@ def clickbench(runs: Runs, file: BinaryIO) -> int:
     return sum(len(entry["result"]) for entry in entries)
 
 
-# Each writes a file and returns how many numbers are in it.
-FORMS: dict[str, Callable[[Runs, BinaryIO], int]] = {
-    "liger": liger,
-    "cudnn": cudnn,
-    "flashinfer-trace": flashinfer_trace,
-    "clickbench": clickbench,
-}
 TAKES = {  # the contents of a layout; other numbers are left out
     "liger": "measured latencies and peak memory of attention (level op), forward, backward and both",
     "cudnn": "latencies and failures of attention (level op), forward or backward, with mask and batch stated",
@@ -126,7 +110,7 @@ SUFFIXES = {"liger": "csv", "cudnn": "csv", "flashinfer-trace": "jsonl", "clickb
 
 
 def _write_csv(
-    file: BinaryIO, columns: Columns, runs: Runs, selected: Callable[[Iterable[Fields]], Iterator[Fields]]
+    runs: Runs, file: BinaryIO, *, columns: Columns, selected: Callable[[Iterable[Fields]], Iterator[Fields]]
 ) -> int:
     """Write a header and a row for each selected measurement; return the number of rows."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
@@ -268,3 +252,12 @@ def _key(m: Fields) -> tuple:
 def _words(key: tuple) -> str:
     said = dict(zip((*CASE_FIELDS, "mode"), key, strict=True))
     return ", ".join(f"{name} {value}" for name, value in said.items() if value not in (None, 0))
+
+
+# Each function writes a file and returns how many numbers are in it.
+FORMS: dict[str, Callable[[Runs, BinaryIO], int]] = {
+    "liger": partial(_write_csv, columns=LIGER, selected=_of_liger),
+    "cudnn": partial(_write_csv, columns=CUDNN, selected=_of_cudnn),
+    "flashinfer-trace": flashinfer_trace,
+    "clickbench": clickbench,
+}

@@ -2,8 +2,8 @@
 
     python -m tests.results.formats.fuzz --mutants 100000 [--seed 1] [--chunk 2000]
 
-Each chunk has a home of its own. Every defect is printed with the seed of its mutant, and the file that shows it is
-kept in --keep. The last line of stdout is the sum as JSON; exit status 1 says that there was a defect.
+Each chunk has a separate home. Every defect is printed with the seed of its mutant, and its file is kept in --keep. The
+last line of stdout is the sum as JSON; exit status 1 means that there was a defect.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from results.store.database import open_store
 from tests.results.formats.mutants import corpus, mutant, read
 
 ROOT = Path(__file__).parents[3]
-MARKUP = "![x]("  # of the mutants' words; where a page reads Markdown it must be escaped
+MARKUP = "![x]("  # one of the mutants' words; pages must escape it in Markdown
 PAGES = tuple(entry.file for section in SECTIONS for entry in section.pages)
 OF_A_GPU = tuple(entry.file for section in SECTIONS for entry in section.pages if entry.level)
-_GPUS = 4  # of a home that pages are drawn for, besides the one they choose
-_IMPORTED = 1000  # files of a chunk, so that pages stay quick
+_GPUS = 4  # GPUs of a home for which pages are drawn, in addition to the default one
+_IMPORTED = 1000  # files per chunk, so that pages stay fast
 _KINDS = ("title", "header", "subheader", "markdown", "caption", "info", "warning", "error", "success")
 _LABELLED = ("button", "expander", "metric", "radio", "checkbox", "selectbox", "multiselect", "text_input", "tabs")
 
 
 class Sum:
-    """What came of all mutants so far."""
+    """The outcomes of all mutants so far."""
 
     def __init__(self, keep: Path) -> None:
         self.counts: Counter[str] = Counter()
@@ -53,7 +53,7 @@ class Sum:
         self._keep = keep
 
     def defect(self, where: str, data: bytes | None = None) -> None:
-        """Keep a defect with what shows it."""
+        """Keep a defect with the file that shows it."""
         text = f"{where}: {traceback.format_exc(limit=-4)}"
         self.defects.append(text)
         print(text, file=sys.stderr, flush=True)
@@ -83,7 +83,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def _home() -> Iterator[Path]:
-    """Yield a new home that nothing ships into, and look there."""
+    """Yield a new home without published runs, and select it."""
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.object(journal, "PUBLISHED", Path(folder) / "none"),
@@ -97,14 +97,14 @@ def _home() -> Iterator[Path]:
 def _accepted(
     found: Sum, names: list[str], first: int, count: int, options: argparse.Namespace
 ) -> Iterator[tuple[str, bytes, Understanding]]:
-    """Yield each mutant that is understood, with where it came from."""
+    """Yield each understood mutant with its origin."""
     for number in range(first, first + count):
         name = names[number % len(names)]
         data = mutant(name, random.Random(f"{options.seed} {number}"))
         found.counts["mutants"] += 1
         try:
             understood = read(name, data)
-        except Exception:  # whatever is no refusal in words is what this looks for
+        except Exception:  # any exception but UploadError is a defect
             found.defect(f"reading {number} {name}", data)
             continue
         found.counts["refused" if understood is None else "understood"] += 1
@@ -113,7 +113,7 @@ def _accepted(
 
 
 def _import(home: Path, found: Sum, accepted: Iterator[tuple[str, bytes, Understanding]]) -> None:
-    """Import them, the rejected cells left out; what cannot be written whole must leave nothing."""
+    """Import the mutants without rejected cells. A file that cannot be written whole must leave nothing."""
     imported = 0
     for where, data, understood in accepted:
         if not understood.measurements or imported >= _IMPORTED:
@@ -125,7 +125,7 @@ def _import(home: Path, found: Sum, accepted: Iterator[tuple[str, bytes, Underst
             assert len(journal.run_folders(home)) == before, "a part of a refused file was imported"
             found.counts["refused at import"] += 1
             continue
-        except Exception:  # as above
+        except Exception:  # a defect
             found.defect(f"importing {where}", data)
             continue
         imported += bool(ids)
@@ -138,42 +138,30 @@ def _commands(home: Path, found: Sum, chance: random.Random) -> None:
     ids = [folder.run_id for folder in library.folders()]
     with closing(open_store(home)) as store:
         gpus = of_pages.gpus(store)["gpu"].tolist()
-    forms = [["export", "--format", form, "--output", str(home / "out")] for form in ("csv", "json", "md", "parquet")]
+    commands = ["runs", "check --all", "check --json"]
+    commands += [f"export --output {home / 'out'} --format {form}" for form in ("csv", "json", "md", "parquet")]
+    commands += [f"report fa2_rtx4060 --run {run_id}" for run_id in chance.sample(ids, min(5, len(ids)))]
+    commands += [f"compare {' '.join(chance.sample(ids, 2))} --json" for _ in range(10 if len(ids) > 1 else 0)]
+    by_gpu = ("render --format md", "render --format html", "rule --format python", "rule --format json")
     slices = [
-        [*command, "--gpu", gpu]
+        [*command.split(), "--gpu", gpu]
         for gpu in chance.sample(gpus, min(_GPUS, len(gpus)))
-        for command in (
-            *(["render", "--format", form] for form in ("md", "html")),
-            *(["rule", "--format", form] for form in ("python", "json")),
-            ["advise", "--format", "html"],
-        )
+        for command in (*by_gpu, "advise --format html")
     ]
-    pairs = [["compare", *chance.sample(ids, 2), "--json"] for _ in range(10 if len(ids) > 1 else 0)]
-    reports = [["report", "fa2_rtx4060", "--run", run_id] for run_id in chance.sample(ids, min(5, len(ids)))]
-    for arguments in (
-        ["runs"],
-        ["check", "--all"],
-        ["check", "--json"],
-        *forms,
-        *slices,
-        *pairs,
-        *reports,
-        ["rebuild"],
-    ):
-        said = io.StringIO()
+    for arguments in (*(command.split() for command in commands), *slices, ["rebuild"]):
         binary = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         try:
-            with contextlib.redirect_stdout(binary), contextlib.redirect_stderr(said):
+            with contextlib.redirect_stdout(binary), contextlib.redirect_stderr(io.StringIO()):
                 status = results_main(arguments)
             assert status in (0, 1), f"exit status {status}"
-        except BaseException:  # argparse's SystemExit is none that these arguments may meet
+        except BaseException:  # includes SystemExit of argparse, which these arguments never cause
             found.defect(f"command {' '.join(arguments)}")
         found.counts["commands"] += 1
     (home / "out").unlink(missing_ok=True)
 
 
 def _pages(home: Path, found: Sum) -> None:
-    """Draw every page over the home, for the GPU that it chooses and for some others."""
+    """Draw every page over the home, for the default GPU and for some others."""
     with closing(open_store(home)) as store:
         gpus = of_pages.gpus(store)["gpu"].tolist()
     os.chdir(ROOT)
@@ -186,18 +174,16 @@ def _pages(home: Path, found: Sum) -> None:
             app = app.switch_page(f"pages/{page}.py").run()
             assert not app.exception, [problem.message for problem in app.exception]
             _check_markup(app)
-        except Exception:  # as above
+        except Exception:  # a defect
             found.defect(f"page {page} for {params}")
         found.counts["pages"] += 1
 
 
 def _check_markup(app: AppTest) -> None:
-    for kind in _KINDS:
-        for element in getattr(app, kind):
-            assert MARKUP not in element.value, f"{kind} has markup: {element.value[:300]}"
-    for kind in _LABELLED:
-        for element in getattr(app, kind):
-            assert MARKUP not in element.label, f"{kind} has markup: {element.label[:300]}"
+    shown = [(kind, element.value) for kind in _KINDS for element in getattr(app, kind)]
+    shown += [(kind, element.label) for kind in _LABELLED for element in getattr(app, kind)]
+    for kind, text in shown:
+        assert MARKUP not in text, f"{kind} has markup: {text[:300]}"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import random
+import re
 import tarfile
 import tempfile
 import zipfile
@@ -25,29 +26,29 @@ from results.schema import LARGEST_WHOLE, magnitude_fits
 from results.store.database import open_store
 from tests.builders import LONG, ROW, WIDE, fill, random_runs
 from tests.results.formats import spreadsheets
-from tests.results.formats.peers.peer_files import EXCERPTS
+from tests.results.formats.peers.peer_files import NAMES, excerpt
 
 WORDS = (
-    *(b"inf", b"-inf", b"NaN", b"Infinity", b"-1", b"-5", b"0", b"0.0", b"1e999", b"1e-320", b"1e-99", b"1e99"),
-    *(b"9" * 30, b"9" * 5000, b"999999999", b"1000000000", b"1,024", b"0,5", b"1.024", b"50%", b"1e5", b"0x10"),
-    *(b"true", b"null", b"[]", b"{}", b'"', b"'", b",", b";", b"\n", b"\r", b"\x00", b"\xff", b"\xe2\x80\xae", b"|"),
-    *(b"[" * 2000, b'{"a":' * 3000, b"![x](http://example.com/y)", b"<script>", b"OOM", b"CUDA out of memory"),
-    *(b"### seqlen=1 ###", b"10000-01-01T00:00:00Z", b"x" * 3000, b"x" * 140_000, b"$(reboot)", b"../../etc"),
-    *(b"\n" * 3000, b"=cmd()", b"\xc2\xb5s", b"\xed\xa0\x80", b"\xef\xbb\xbf"),
-)
+    b"inf", b"-inf", b"NaN", b"Infinity", b"-1", b"-5", b"0", b"0.0", b"1e999", b"1e-320", b"1e-99", b"1e99",
+    b"9" * 30, b"9" * 5000, b"999999999", b"1000000000", b"1,024", b"0,5", b"1.024", b"50%", b"1e5", b"0x10",
+    b"true", b"null", b"[]", b"{}", b'"', b"'", b",", b";", b"\n", b"\r", b"\x00", b"\xff", b"\xe2\x80\xae", b"|",
+    b"[" * 2000, b'{"a":' * 3000, b"![x](http://example.com/y)", b"<script>", b"OOM", b"CUDA out of memory",
+    b"### seqlen=1 ###", b"10000-01-01T00:00:00Z", b"x" * 3000, b"x" * 140_000, b"$(reboot)", b"../../etc",
+    b"\n" * 3000, b"=cmd()", b"\xc2\xb5s", b"\xed\xa0\x80", b"\xef\xbb\xbf",
+)  # fmt: skip
 _NUMBERS = WORDS[:22]
 _NODES = (
-    *(None, True, 0, -1, -5, 1e99, 1e-99, 10**30, 999_999_999, float("nan"), float("inf"), "", "x", "\x1b[0m"),
-    *([], {}, [[]], {"a": 1}, "9" * 300, "10000-01-01T00:00:00Z", "![x](http://example.com/y)"),
-)
+    None, True, 0, -1, -5, 1e99, 1e-99, 10**30, 999_999_999, float("nan"), float("inf"), "", "x", "\x1b[0m",
+    [], {}, [[]], {"a": 1}, "9" * 300, "10000-01-01T00:00:00Z", "![x](http://example.com/y)",
+)  # fmt: skip
 SIZES = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "window_size")
 VALUES = ("value", "mean", "std", "p20", "p80", "ci_low", "ci_high")
 
 
 @cache
 def corpus() -> dict[str, bytes]:
-    """Return a file of every format and layout by name: other tools', plain tables, and what attnbench writes."""
-    files = {path.name: path.read_bytes() for path in sorted(EXCERPTS.iterdir()) if path.name != "SOURCES.md"}
+    """Return a file of every format and layout by name: other tools', plain tables, and attnbench's own."""
+    files = {name: excerpt(name) for name in NAMES}
     files["long.csv"] = (LONG + ROW + ROW.replace("torch,", "mine,")).encode()
     files["wide.csv"] = (WIDE + "128,64,bf16,0.4,0.9,0.1,0.3,4.0\n").encode()
     tables = {"german": spreadsheets.GERMAN, "merged": spreadsheets.MERGED, "rates": spreadsheets.RATES}
@@ -78,7 +79,7 @@ def mutant(name: str, chance: random.Random) -> bytes:
 
 
 def read(name: str, data: bytes) -> Understanding | None:
-    """Read a mutant: it is refused in words (None), or all that is taken of it holds. Anything else is a defect."""
+    """Read a mutant: it is refused with a message (None), or every number taken is valid. Other outcomes are defects."""
     try:
         found = understand(name, data)
     except ReaderFault:
@@ -95,7 +96,7 @@ def read(name: str, data: bytes) -> Understanding | None:
 
 
 def _holds(measurement: Measurement) -> None:
-    """Assert what holds of every number that is taken."""
+    """Assert the rules that every number obeys."""
     for name in VALUES:
         number = getattr(measurement, name)
         assert number is None or (magnitude_fits(number) and measurement.status is Status.OK)
@@ -126,14 +127,8 @@ def _bytes(data: bytes, chance: random.Random) -> bytes:
 
 def _with_number(data: bytes, chance: random.Random) -> bytes:
     """Return the data with one of its numbers replaced, where mutants do most harm."""
-    digits = [at for at, byte in enumerate(data) if 48 <= byte < 58]
-    if not digits:
-        return data
-    first = last = chance.choice(digits)
-    while first > 0 and data[first - 1 : first].isdigit():
-        first -= 1
-    while last < len(data) and data[last : last + 1].isdigit():
-        last += 1
+    numbers = [found.span() for found in re.finditer(rb"\d+", data)]
+    first, last = chance.choice(numbers or [(0, 0)])
     return data[:first] + chance.choice(_NUMBERS) + data[last:]
 
 

@@ -246,25 +246,8 @@ def test_statistics_that_an_upload_leaves_out_follow_from_its_samples(tmp_path: 
 @pytest.mark.parametrize("value", ["0", "-1"])
 def test_a_latency_of_nothing_or_less_is_rejected_with_its_row(tmp_path: Path, value: str) -> None:
     run = random_runs(1)[0][0]
-    fill(
-        tmp_path,
-        [
-            (
-                run,
-                [
-                    replace(
-                        SAMPLED,
-                        value=7.0,
-                        **dict.fromkeys(("mean", "p20", "p80", "ci_low", "ci_high")),
-                        samples=(),
-                        n=None,
-                        std=None,
-                        round_sizes=(),
-                    )
-                ],
-            )
-        ],
-    )
+    nothing = dict.fromkeys(("mean", "p20", "p80", "ci_low", "ci_high", "n", "std"))
+    fill(tmp_path, [(run, [replace(SAMPLED, value=7.0, samples=(), round_sizes=(), **nothing)])])
     data = _exported(tmp_path, "csv", (run.run_id,))
     (fault,) = understand("a.csv", data.replace(b",7.0,", f",{value},".encode())).rejected
     assert (fault.line, fault.reason) == (2, f"value is {value}; latency_ms must be above 0")

@@ -5,46 +5,8 @@ import json
 import pytest
 
 from results.formats import UploadError
-from results.records import Case, Status
+from results.records import Status
 from tests.results.formats.peers.peer_files import excerpt, numbers, understood
-
-
-def test_a_module_is_a_layer_with_what_the_configuration_says() -> None:
-    found = understood("flashtile_a100.json")
-    (first, *_) = found.measurements
-    assert (found.format, found.rejected) == ("flashtile", ())
-    assert first.case == Case(
-        level="layer",
-        subject="mha_fused_bias",
-        batch=4,
-        num_heads=12,
-        num_kv_heads=12,
-        seqlen_q=256,
-        seqlen_k=256,
-        head_dim=64,
-        head_dim_v=64,
-        dtype="float32",
-        causal=True,
-        window_size=0,
-        page_size=0,
-        latent_dim=0,
-    )
-    assert (first.value, first.std, first.timing, first.mode) == (
-        0.7613519997903495,
-        0.007561537730629129,
-        "eager",
-        "fwd",
-    )
-
-
-def test_speedups_and_reductions_are_over_naive_and_naive_has_none() -> None:
-    found = understood("flashtile_a100.json")
-    ratios = numbers(found, "speedup") + numbers(found, "memory_reduction")
-    assert {(m.implementation, m.baseline) for m in ratios} == {
-        ("GQA (FlashTile)", "Naive (FlashTile)"),
-        ("Triton (FlashTile)", "Naive (FlashTile)"),
-    }
-    assert {m.case.subject for m in ratios if m.implementation.startswith("GQA")} == {"gqa_bias"}
 
 
 def test_infinity_is_out_of_memory_and_nan_no_ratio() -> None:

@@ -4,24 +4,7 @@ import json
 
 import pytest
 
-from tests.results.formats.peers.peer_files import excerpt, numbers, understood
-
-
-def test_a_prompt_is_prefill_with_its_time_and_a_generation_decode() -> None:
-    found = understood("llama_bench.csv")
-    assert (found.format, found.rejected) == ("llama_bench", ())
-    prompt, generation = numbers(found, "tokens_per_s")
-    assert (prompt.mode, prompt.case.seqlen_q, prompt.case.seqlen_k, prompt.value) == ("prefill", 512, 512, 7285.676949)
-    assert (generation.mode, generation.case.seqlen_q, generation.case.seqlen_k) == ("decode", 1, 128)
-    (time,) = numbers(found, "latency_ms")
-    assert time.value == pytest.approx(70.28566) and time.std == pytest.approx(0.98204)
-
-
-def test_the_run_names_gpu_and_processor_and_the_implementation_its_build() -> None:
-    found = understood("llama_bench.csv")
-    (run,) = found.runs
-    assert (run.gpu_name, run.cpu) == ("NVIDIA GeForce RTX 4080", "AMD Ryzen 7 7800X3D 8-Core Processor")
-    assert {m.implementation for m in found.measurements} == {"llama.cpp b5163 CUDA flash_attn 0 (llama-bench)"}
+from tests.results.formats.peers.peer_files import excerpt, understood
 
 
 def test_json_keeps_the_samples_and_lines_of_json_say_as_much() -> None:
@@ -40,17 +23,6 @@ def test_settings_that_differ_between_rows_stand_in_the_name() -> None:
         "llama.cpp b5163 CUDA flash_attn 0 k q8_0 (llama-bench)",
         "llama.cpp b5163 CUDA flash_attn 0 k f16 (llama-bench)",
     }
-
-
-def test_each_markdown_table_is_a_run_with_the_devices_and_the_build_around_it() -> None:
-    found = understood("llama_bench_vulkan.txt")
-    assert (found.rejected, len(found.measurements)) == ((), 4)
-    assert [run.gpu_name for run in found.runs] == ["AMD Radeon RX 7900 XTX (RADV NAVI31)"] * 2
-    assert {m.implementation for m in found.measurements} == {"llama.cpp b7361 Vulkan flash_attn 1 (llama-bench)"}
-    assert [(m.mode, m.value, m.std) for m in found.measurements[:2]] == [
-        ("prefill", 3229.07, 53.81),
-        ("decode", 150.97, 0.05),
-    ]
 
 
 def test_depth_lengthens_the_context_and_prompt_with_generation_is_left_out() -> None:

@@ -16,34 +16,6 @@ ROW = "pytorch,org/model,1,256,64,float16,['NVIDIA A10G'],,s,0.05,0.049,1048.576
 FAILED = "pytorch,org/model,8,256,64,float16,['NVIDIA A10G'],torch.OutOfMemoryError: CUDA out of memory,,,,,,,,,\n"
 
 
-def test_a_report_has_seconds_samples_and_its_case() -> None:
-    found = understood("optimum_t4.json")
-    assert (found.format, found.rejected) == ("optimum_benchmark", ())
-    time, rate = found.measurements
-    assert (time.case.subject, time.case.batch, time.case.seqlen_q) == ("BAAI/bge-base-en-v1.5", 64, 128)
-    assert time.value == pytest.approx(11300.766840518918) and len(time.samples) == 10
-    assert (rate.metric, rate.value) == ("samples_per_s", 5.648934083819028)
-    (run,) = found.runs
-    assert (run.device_type, run.gpu_name) == ("cpu", "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz")
-
-
-def test_the_csv_of_2023_has_a_generation_with_its_prompt_and_several_gpus() -> None:
-    found = understood("optimum_2023.csv")
-    got = [(m.metric, m.mode, m.value, m.printed) for m in found.measurements[:5]]
-    assert got == [
-        ("latency_ms", "prefill", 838.0, "0.838 s"),
-        ("peak_memory_mb", "prefill", pytest.approx(26804.92, abs=0.01), "28107 MB"),
-        ("latency_ms", None, 4300.0, "4.3 s"),
-        ("tokens_per_s", None, 372.0, "372.0"),
-        ("peak_memory_mb", None, pytest.approx(26804.92, abs=0.01), "28107 MB"),
-    ]
-    assert {m.implementation for m in found.measurements} == {
-        "pytorch (optimum-benchmark)",
-        "pytorch gptq (optimum-benchmark)",
-    }
-    assert found.runs[0].gpu_name is None
-
-
 def test_the_dotted_csv_has_prefill_decode_and_tokens_and_its_failures() -> None:
     found = understood("", (DOTTED + ROW + FAILED).encode())
     assert found.rejected == () and [run.gpu_name for run in found.runs] == ["NVIDIA A10G"]
