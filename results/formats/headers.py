@@ -34,15 +34,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "timing": ("timing",),
 }
 MODE_ALIASES = {
-    "fwd": "fwd",
-    "forward": "fwd",
-    "bwd": "bwd",
-    "backward": "bwd",
-    "e2e": "fwd_bwd",
-    "fwd_bwd": "fwd_bwd",
-    "total": "fwd_bwd",
-    **{mode: mode for mode in MODES},
-}
+    "forward": "fwd", "backward": "bwd", "e2e": "fwd_bwd", "total": "fwd_bwd", **{mode: mode for mode in MODES},
+}  # fmt: skip
 SYSTEMS = {"pt": "torch", "tr": "triton_fa2"}  # abbreviations of report fa2_rtx4060
 UNITS: dict[str, tuple[str, float]] = {  # unit as `_spelled` writes it -> metric, and the factor to the metric's unit
     **dict.fromkeys(("ns", "nanoseconds"), ("latency_ms", 1e-6)),
@@ -72,18 +65,8 @@ _SPELLED = (  # pattern -> canonical word
     (r"% ?(?:of )?peak|peak ?[(\[]?%[)\]]?|\bmfu\b(?: ?[(\[]?%[)\]]?)?", "peakpercent"),
 )
 _TIME_WORDS = (
-    "latency",
-    "time",
-    "runtime",
-    "duration",
-    "elapsed",
-    "in",
-    "zeit",
-    "laufzeit",
-    "dauer",
-    "temps",
-    "tiempo",
-)
+    "latency", "time", "runtime", "duration", "elapsed", "in", "zeit", "laufzeit", "dauer", "temps", "tiempo",
+)  # fmt: skip
 _WORDS_OF = {  # metric -> words that add nothing to its unit
     "latency_ms": _TIME_WORDS,
     "peak_memory_mb": ("peak", "memory", "mem", "vram", "max", "gpu", "in"),

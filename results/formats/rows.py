@@ -24,14 +24,8 @@ MAX_RUNS = 100
 _SHOWN = 80  # characters of a refused value
 _WITH_UNIT = re.compile(r"([+-]?[\d.,' \u00a0\u202f]*\d)\s*([A-Za-zµμ/%×]{1,9})")  # a number with a unit in its cell
 _CELL_UNITS = {
-    "µs": "us",
-    "μs": "us",
-    "%": "peakpercent",
-    "x": "speedup",
-    "×": "speedup",
-    "gb/s": "gbps",
-    "tflop/s": "tflops",
-}
+    "µs": "us", "μs": "us", "%": "peakpercent", "x": "speedup", "×": "speedup", "gb/s": "gbps", "tflop/s": "tflops",
+}  # fmt: skip
 _CHECKS = {"latency_ms": values.milliseconds, "speedup": values.ratio}
 _ASKED = {
     "gpu_name": "The file does not name a GPU. Which one was it?",
@@ -57,13 +51,7 @@ class ReadRows:
         self.rejected.append(Rejection(line, column, shown, reason))
 
 
-def understand_rows(
-    upload: Upload,
-    sheet: Sheet,
-    *,
-    format: str,
-    mapping: TableMapping,
-) -> Understanding:
+def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: TableMapping) -> Understanding:
     """Read a table whose columns are known, as runs (one for each GPU it names) and measurements."""
     fields, numbers = mapping.fields, mapping.numbers(sheet.header)
     constants = check_constants(mapping.constants)
@@ -270,12 +258,10 @@ def _scaled(number: Number, text: str, decimal: str, check: Callable[[str], floa
 def _printed(text: str, number: Number, decimal: str) -> str:
     """Return the digits of a cell with a decimal point, and the unit of the column if it is not the metric's."""
     shown = values.localised(text, decimal) if decimal == "," else text
-    unit = (
-        ""
-        if number.scale == 1
-        else next(name for name, known in UNITS.items() if known == (number.metric, number.scale))
-    )
-    return f"{shown} {unit}".strip()
+    if number.scale == 1:
+        return shown
+    unit = next(name for name, known in UNITS.items() if known == (number.metric, number.scale))
+    return f"{shown} {unit}"
 
 
 def _seen(reading: ReadRows, measurement: Measurement, line: int) -> int | None:

@@ -14,35 +14,19 @@ from results.records import DTYPES, Status
 from results.schema import LARGEST, LARGEST_WHOLE, SMALLEST, magnitude_fits
 
 DTYPE_ALIASES = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "half": "float16",
-    "f16": "float16",
-    "fp32": "float32",
-    "f32": "float32",
-    "float": "float32",
-    "fp64": "float64",
-    "double": "float64",
-    **{name: name for name in DTYPES},
+    "bf16": "bfloat16", "fp16": "float16", "half": "float16", "f16": "float16", "fp32": "float32", "f32": "float32",
+    "float": "float32", "fp64": "float64", "double": "float64", **{name: name for name in DTYPES},
+}  # fmt: skip
+_WORDS = {  # words in place of a number
+    Status.OOM: ("oom", "cuda oom", "out of memory"),
+    Status.OUT_OF_RESOURCES: ("oor", "out_of_resources", "out of resources"),
+    Status.UNSUPPORTED: ("n/a", "unsupported"),
+    Status.SKIPPED: ("—", "–", "-", "skipped"),
+    Status.TIMEOUT: ("timeout",),
+    Status.ERROR: ("error", "failed"),
+    Status.INCORRECT: ("incorrect",),
 }
-MISSING = {
-    "oom": Status.OOM,
-    "cuda oom": Status.OOM,
-    "out of memory": Status.OOM,
-    "oor": Status.OUT_OF_RESOURCES,
-    "out_of_resources": Status.OUT_OF_RESOURCES,
-    "out of resources": Status.OUT_OF_RESOURCES,
-    "n/a": Status.UNSUPPORTED,
-    "unsupported": Status.UNSUPPORTED,
-    "—": Status.SKIPPED,
-    "–": Status.SKIPPED,
-    "-": Status.SKIPPED,
-    "skipped": Status.SKIPPED,
-    "timeout": Status.TIMEOUT,
-    "error": Status.ERROR,
-    "failed": Status.ERROR,
-    "incorrect": Status.INCORRECT,
-}
+MISSING = {word: status for status, words in _WORDS.items() for word in words}
 MAX_TEXT = 200
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)

@@ -26,6 +26,7 @@ AGREES = 1.1  # the largest accepted ratio between a printed rate and the rate d
 _SHOWN = 80  # characters of a refused value
 _RATIOS = {"speedup": "latency_ms", "memory_reduction": "peak_memory_mb"}  # ratio -> the metric it divides
 _RATES = {"tflops": (flops, 1e9), "gb_per_s": (bytes_moved, 1e6)}  # rate -> its work, and the work per unit and ms
+_MOST_SEQUENCES = 1_000_000  # rates of larger batches are not checked: the work of a batch lists its lengths
 _NUMBERS = ("value", "mean", "std", "p20", "p80")  # fields of a measurement
 
 
@@ -97,7 +98,8 @@ class Collected:
     def add_rate(self, line: int, column: str, *, latency_ms: float, metric: str, value: float, **known: Any) -> None:
         """Take a printed rate, with a note if the time gives another rate by more than a tenth."""
         work_of, per_unit = _RATES[metric]
-        work = work_of(known["case"], known["mode"])
+        bounded = (known["case"].batch or 0) <= _MOST_SEQUENCES
+        work = work_of(known["case"], known["mode"]) if bounded else None
         derived = work and work / latency_ms / per_unit
         if derived and not 1 / AGREES <= value / derived <= AGREES:
             self.disagreeing[metric] += 1

@@ -79,7 +79,7 @@ def mutant(name: str, chance: random.Random) -> bytes:
 
 
 def read(name: str, data: bytes) -> Understanding | None:
-    """Read a mutant: it is refused with a message (None), or every number taken is valid. Other outcomes are defects."""
+    """Read a mutant: it is refused with a message (None), or each number is valid. Other outcomes are defects."""
     try:
         found = understand(name, data)
     except ReaderFault:
