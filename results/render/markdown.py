@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# Stands in every slice rendered as Markdown; results/formats/attnbench_report.py knows such a file by it.
+# Every slice rendered as Markdown contains this text; results/formats/own_csv.py recognizes such a file by it.
 NOT_FOR_IMPORT = (
     "For reading: numbers are rounded and samples left out. To take the numbers to another attnbench, export the runs "
     "named below as CSV or JSON."
