@@ -76,7 +76,7 @@ class Number:
         text = row.text(column)
         if choice(self.metric, row) is None or not (text or self.required):
             return None
-        found = {"printed": row.text("printed") or f"{text}{self.unit}"}
+        found = {"printed": row.said.get("printed") or f"{text}{self.unit}"}
         if status := self.failures.get(text.lower()):
             return found | {"status": status, "note": f"the file says {text}"}
         value = row.need(column, at_least_0 if self.zero_is_none else positive)

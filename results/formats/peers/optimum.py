@@ -160,7 +160,7 @@ PEER = Peer(
     implementation=_implementation,
     mode=lambda row: row.value("mode"),
     run=_run,
-    extras=lambda row: {"note": row.value("note")},
+    extras=lambda row: {"note": row.said.get("note")},
     fails=_fails,
     numbers=(
         Number(

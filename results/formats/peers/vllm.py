@@ -214,7 +214,7 @@ SERVING = Peer(
     case=lambda row: {"subject": row.need("model_id") if row.text("kind") == "serve" else None},
     implementation=_serving_name,
     run=lambda row: {"key": row.place, "title": row.text("load")},
-    extras=lambda row: {"note": row.value("note")},
+    extras=lambda row: {"note": row.said.get("note")},
     fails=_serving_failure,
     numbers=(
         _time("time_to_first_token_ms", "ttft", "prefill"),
