@@ -70,7 +70,7 @@ class Role:
     """The meaning of one column."""
 
     meaning: str = IGNORED  # a key of CHOICES
-    implementation: str = ""  # of a column of numbers; "": stated by the row
+    implementation: str = ""  # the column has its numbers; "": stated by the row
     mode: str = ""  # "": stated by the row, or unknown
     statistic: str = "printed"  # mean, median or std; std belongs to the column of the same meaning
 

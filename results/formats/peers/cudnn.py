@@ -25,11 +25,11 @@ from results.formats.peers.engine import (
     Failure,
     Number,
     Peer,
-    at_least_none,
     failure_of,
     not_finite,
     positive,
     telling_line,
+    whole_from_0,
 )
 from results.formats.peers.sources import Entry, Row, only
 from results.records import Status
@@ -190,7 +190,7 @@ def _inference_case(row: Row) -> dict[str, Any]:
         "level": level,
         "subject": subject,
         "causal": True if level == "decode" else row.value("mask"),
-        "page_size": row.read("page_size", at_least_none) if paged else 0,
+        "page_size": row.read("page_size", whole_from_0) if paged else 0,
         "latent_dim": row.need("head_dim_vo", values.whole) if subject == "mla" else 0,
     }
 

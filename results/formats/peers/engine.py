@@ -79,10 +79,10 @@ class Number:
         found = {"printed": row.said.get("printed") or f"{text}{self.unit}"}
         if status := self.failures.get(text.lower()):
             return found | {"status": status, "note": f"the file says {text}"}
-        value = row.need(column, at_least_0 if self.zero_is_none else positive)
+        value = row.need(column, number_from_0 if self.zero_is_none else positive)
         if not value:
             return None
-        spread = {name: row.read(column, at_least_0) for name, column in self.spread.items()}
+        spread = {name: row.read(column, number_from_0) for name, column in self.spread.items()}
         spread = {name: number * self.scale / self.per for name, number in spread.items() if number is not None}
         samples = self._samples(row)
         return found | spread | {
@@ -238,8 +238,8 @@ def choice(of: Choice, row: Row) -> str | None:
 
 
 positive = partial(values.number, above=0)
-at_least_0 = partial(values.number, minimum=0)
-at_least_none = partial(values.whole, minimum=0)
+number_from_0 = partial(values.number, minimum=0)
+whole_from_0 = partial(values.whole, minimum=0)
 
 
 def dtype(text: str) -> str:
@@ -275,6 +275,6 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {  # by field of a case; the othe
     "subject": values.words,
     "dtype": dtype,
     "causal": values.boolean,
-    "window_size": at_least_none,
-    "page_size": at_least_none,
+    "window_size": whole_from_0,
+    "page_size": whole_from_0,
 }

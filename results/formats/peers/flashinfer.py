@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import Failure, Number, Peer, at_least_none, telling_line
+from results.formats.peers.engine import Failure, Number, Peer, telling_line, whole_from_0
 from results.formats.peers.sources import Entry, Row, objects, row_of
 from results.records import Status
 
@@ -192,7 +192,7 @@ def _trace_case(row: Row) -> dict[str, Any]:
 
 
 def _axis(row: Row, name: str) -> int | None:
-    return row.read(f"workload.axes.{name}", at_least_none)
+    return row.read(f"workload.axes.{name}", whole_from_0)
 
 
 TRACES = Peer(

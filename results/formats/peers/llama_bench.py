@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import Number, Peer, at_least_none, refuse_unless_near
+from results.formats.peers.engine import Number, Peer, refuse_unless_near, whole_from_0
 from results.formats.peers.sources import Entry, Found, Row, objects, of_sheet, row_of, table, tables
 from results.formats.tables import MARKDOWN, Sheet, decode
 from results.formats.upload import Upload
@@ -70,7 +70,7 @@ def _around(lines: Sequence[str], sheet: Sheet) -> dict[str, str]:
 def _split(entry: Entry) -> Iterator[Row | str]:
     row = entry.value if isinstance(entry.value, Row) else row_of(entry)
     row = _printed(row) if "test" in row.places else row
-    prompt, generated = (row.read(name, at_least_none) or 0 for name in ("n_prompt", "n_gen"))
+    prompt, generated = (row.read(name, whole_from_0) or 0 for name in ("n_prompt", "n_gen"))
     if prompt and generated:
         yield "tests of a prompt and a generation together (pg)"
         return
@@ -78,7 +78,7 @@ def _split(entry: Entry) -> Iterator[Row | str]:
         raise row.fault("n_prompt", "is 0, and so is n_gen: the test has no tokens")
     if nanoseconds := row.read("avg_ns", values.number):
         refuse_unless_near(row, "avg_ts", (prompt + generated) / nanoseconds * 1e9, "avg_ns and the tokens of the test")
-    depth = row.read("n_depth", at_least_none) or 0
+    depth = row.read("n_depth", whole_from_0) or 0
     times = {} if prompt else {"avg_ns": None}  # the time of a generation follows from its rate
     yield row.having(**times, tokens=prompt or 1, context=depth + prompt + generated, is_prompt=bool(prompt))
 
