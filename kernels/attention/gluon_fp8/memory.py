@@ -24,6 +24,13 @@ class Fp8Tables(NamedTuple):
     v: Any
 
 
+class TileScales(NamedTuple):
+    """Scales of a tile."""
+
+    tables: Any  # Fp8Tables
+    q: Any  # the factor of its scores, without the scale of the keys
+
+
 @gluon.jit
 def by_row(factor, out):
     """Return a factor of each row in the layout of `out`, to be broadcast."""

@@ -28,6 +28,13 @@ class Fp8Shape(NamedTuple):
     seqlen_k: Any
 
 
+class MaskEdges(NamedTuple):
+    """What decides which keys a row sees."""
+
+    diagonal: Any  # the key on the first row's diagonal
+    seqlen_k: Any
+
+
 @gluon.jit
 def _index(i_tile):
     """Return the number, among all, of this program's tile number `i_tile`."""

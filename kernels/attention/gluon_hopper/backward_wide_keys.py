@@ -24,7 +24,7 @@ from .pieces import add_products, piece_of, wait_for_pieces, zeros_of_pieces
 
 
 @gluon.jit
-def wide_keys_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale,
+def wide_keys_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars, tile, shape, scales,
                         CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of this consumer's half of the keys over all blocks of queries, and store them."""
     HALF: gl.constexpr = CONFIG.block_n // 2
@@ -36,16 +36,21 @@ def wide_keys_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars,
     mbarrier.wait(bars.k_full, 0)
     mbarrier.wait(bars.v_full, 0)
     count = 0
+    scale = scales.log2
     for _member in range(shape.group_size):
         if CONFIG.masked:
             for m in range(tile.low, tile.left):
-                count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, True)
+                count, dk, dv = _step(
+                    consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scales.log2, CONFIG, True
+                )
         for m in range(tile.left, tile.right):
             count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, False)
         if CONFIG.has_window:
             for m in range(tile.right, tile.high):
-                count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, True)
-    _store(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG)
+                count, dk, dv = _step(
+                    consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scales.log2, CONFIG, True
+                )
+    _store(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit

@@ -15,15 +15,17 @@ def _block_at(table, number):
     return number < tl.load(table), tl.load(table + 2 * (1 + number)), tl.load(table + 2 * (1 + number) + 1)
 
 
-@triton.jit(do_not_specialize=["table", "total_q", "n_m", "num_heads"])
-def packed_prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, listed, out_h, out_m, do_h, do_m, table,
-                          total_q, n_m, num_heads, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+@triton.jit(do_not_specialize=["table", "total_q", "n_m"])
+def packed_prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, listed, strides, table, total_q, n_m,
+                          ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
                           PDL: tl.constexpr):  # fmt: skip
     """Compute delta, copy lse and clear dQ's fragments, all of one block of ROWS queries of one head.
 
-    `table` is where in `listed` the table of blocks begins. P is 0 in the rows that are nobody's: their lse is +inf.
-    PDL: the kernel before this one may not have ended, the next may begin.
+    `strides` are those of heads and rows of out and of dout; `table` is where in `listed` the table of blocks begins.
+    Rows outside all sequences get lse = +inf, so that their P is 0. PDL: the previous kernel may not have ended, and
+    the next may begin.
     """
+    (out_h, out_m), (do_h, do_m) = strides
     if PDL:
         gdc_wait()
         gdc_launch_dependents()

@@ -24,7 +24,7 @@ from .backward_launch import (
     SingleKernelBackward,
     TwoKernelBackward,
 )
-from .forward import combine_kernel, forward_kernel
+from .forward import ForwardSizes, combine_kernel, forward_kernel
 from .forward_overflow import MAX_FLAGS
 from .forward_schedule import TileSchedule, Tiling, tile_schedule
 from .launch import (
@@ -201,9 +201,13 @@ class Forward:
         makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], None, None)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest = (
-            *(schedule.entries, schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
-            *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window_size),
-            *(plan.softmax_scale * LOG2_E, *strides),
+            schedule.entries,
+            ForwardSizes(
+                *(schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
+                *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window_size),
+            ),
+            plan.softmax_scale * LOG2_E,
+            strides,
         )
         masked = plan.masked(tiles.block_n)
         config = tuning.forward_config(plan, tiles, masked=masked, split_kv=split_kv)
