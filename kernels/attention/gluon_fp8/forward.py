@@ -20,7 +20,7 @@ from . import tuning
 from .memory import Fp8Scales, Fp8Tables, TileScales, by_row, full_and_empty, load_queries, store_tile
 from .probabilities import begin_scores, begin_values, unpack
 from .softmax import first_softmax, softmax
-from .tiles import MaskEdges, hide_keys, program_tile
+from .tiles import Fp8MaskEdges, hide_keys, program_tile
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(240)  # of a consumer's thread
@@ -104,7 +104,7 @@ def _consumer_partition(consumer: gl.constexpr, out_desc, scales, buffers, shape
         diagonal = row + shape.seqlen_k - shape.seqlen_q
         tile_scale = scale * q_scale
         factors = TileScales(tables=tables, q=tile_scale)
-        edges = MaskEdges(diagonal=diagonal, seqlen_k=shape.seqlen_k)
+        edges = Fp8MaskEdges(diagonal=diagonal, seqlen_k=shape.seqlen_k)
         q = buffers.q.index(consumer).reshape([CONFIG.rows, CONFIG.head_dim])
         mbarrier.wait(buffers.q_full.index(consumer), i_tile & 1)
         mbarrier.wait(buffers.k_full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)

@@ -20,7 +20,7 @@ from . import tuning
 from .memory import Fp8Scales, Fp8Tables, TileScales, full_and_empty, load_queries, store_tile
 from .probabilities import begin_scores, begin_values, put
 from .softmax import first_softmax_per_lane, softmax_per_lane
-from .tiles import LONG_TILE, MaskEdges, hide_keys, key_blocks, tile_of_three
+from .tiles import LONG_TILE, Fp8MaskEdges, hide_keys, key_blocks, tile_of_three
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(160)  # of a consumer's thread
@@ -130,7 +130,7 @@ def _tile(consumer: gl.constexpr, i_tile, count, head, row, right, high, out_des
     v_scale = gl.load(tables.v + first)
     diagonal = row + shape.seqlen_k - shape.seqlen_q
     factors = TileScales(tables=tables, q=tile_scale)
-    edges = MaskEdges(diagonal=diagonal, seqlen_k=shape.seqlen_k)
+    edges = Fp8MaskEdges(diagonal=diagonal, seqlen_k=shape.seqlen_k)
     q = buffers.q.index(consumer).reshape([CONFIG.rows, CONFIG.head_dim])
     p = buffers.p.index(consumer)
     mbarrier.wait(buffers.q_full.index(consumer), i_tile & 1)

@@ -28,7 +28,7 @@ class Fp8Shape(NamedTuple):
     seqlen_k: Any
 
 
-class MaskEdges(NamedTuple):
+class Fp8MaskEdges(NamedTuple):
     """What decides which keys a row sees."""
 
     diagonal: Any  # the key on the first row's diagonal

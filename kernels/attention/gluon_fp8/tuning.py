@@ -1,4 +1,4 @@
-"""Which tiles a shape gets; NOTES.md holds the measurements."""
+"""Tiles of each shape (kernels/DESIGN.md has the measurements)."""
 
 from __future__ import annotations
 

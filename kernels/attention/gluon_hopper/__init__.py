@@ -1,6 +1,6 @@
 """Attention for Hopper alone: warp-specialised kernels in Gluon, fed by TMA.
 
-Forward and backward for head dims up to 256. NOTES.md holds the measurements behind the choices.
+Forward and backward for head dims up to 256. kernels/DESIGN.md says how they work and why.
 """
 
 from __future__ import annotations

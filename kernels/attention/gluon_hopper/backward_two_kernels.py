@@ -1,7 +1,7 @@
 """The backward as two kernels, dQ of 128 queries, and dK and dV: from head_dim 192 on, and for the same bits every run.
 
 At head_dim 256 dK and dV of 64 keys fill the registers of two warpgroups, so one kernel for all three would add every
-score's part of dQ to memory at 4 bytes x 256 / 64: measured, that is bound by the additions (NOTES.md, step 3). Two
+score's part of dQ to memory at 4 bytes x 256 / 64: it stayed at 290 TFLOP/s (DESIGN.md, "Two kernels"). Two
 kernels do seven products for five, add nothing to memory, and give the same bits on every run.
 
 `dq_kernel` runs first: two consumers of 64 queries each walk over the keys, and compute delta on the way. The

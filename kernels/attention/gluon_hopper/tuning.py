@@ -1,4 +1,4 @@
-"""Which tiles a shape gets, and in what order, from measurements in NOTES.md; and what kernels are compiled for."""
+"""Tiles of each shape, their order, and the constants of the kernels; kernels/DESIGN.md has the reasons."""
 
 from __future__ import annotations
 
@@ -218,15 +218,15 @@ def fits_in_ring(fragments: int) -> bool:
 
 
 def computes_next_delta(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool) -> bool:
-    """Return whether programs of earlier key heads compute delta, as was timed to be faster (NOTES.md, step 22)."""
+    """Return whether programs of earlier key heads compute delta, where that was measured to be faster."""
     return size == 64 and not window and min(seqlen_q, seqlen_k) >= (2048 if causal else 1024)
 
 
 def sums_outgrow_memory(size: int, n_heads: int, seqlen_q: int, key_tiles: int, l2_bytes: int) -> bool:
     """Return whether a full mask's backward at head_dim 128 is faster in two kernels, without sums of dQ in memory.
 
-    Where few tiles of keys see so many queries that the sums' bytes take longer than two products more (NOTES.md, step
-    31). `n_heads` is batch x num_heads, `l2_bytes` tells the chip; 0: not known.
+    With few tiles of keys and many queries, the bytes of the sums take longer than two more products. `n_heads` is
+    batch x num_heads; `l2_bytes` identifies the chip, 0 if unknown.
     """
     is_large = n_heads * seqlen_q * size * 4 >= MOST_SUMS_BYTES
     return size == 128 and is_large and key_tiles <= 3 and 0 < l2_bytes <= SMALL_L2_BYTES
@@ -238,7 +238,7 @@ def has_dq_warpgroup(
     """Return whether dQ has a warpgroup of its own; `n_kv_heads` is batch x num_kv_heads.
 
     At head_dim 128 only where lengths and ring are not larger than what was timed: a ring of 33.5 MiB took 24 times as
-    long, and why is not known (NOTES.md, step 18).
+    long, for unknown reasons (DESIGN.md, "dQ ring").
     """
     if size != 128:
         return size == 64
@@ -292,7 +292,7 @@ class SharedKeys:
         return self.seqlen_q, min(self.seqlen_q, keys) if self.causal else self.seqlen_q
 
 
-# As measured on an H100 and an H200 (NOTES.md, step 27).
+# Measured on an H100 and an H200 (DESIGN.md, "Parts of groups").
 _PROGRAM_ROWS = 96  # queries in whose time a program begins and ends
 _AT_ONCE = 36864  # rows of queries, dout and sums of dQ that programs at work may be spread over
 _NEAR = 12  # programs that walk one head, from which on they load and add to the same rows at about the same time
@@ -446,9 +446,9 @@ def _tiles_128(tiles: ForwardTiles, seqlen_k: int, whole_rows: bool, small_l2: b
     return replace(tiles, exp_before_wait=seqlen_k >= least)
 
 
-# At head_dim 64, measured on an H200 (NOTES.md, step 30): the time of a tile by its consumers, relative to four whose
-# overflow is flagged; of such a tile where none is flagged; and in blocks of 64 keys of such a tile, what a tile takes
-# beside its keys and what combining splits takes.
+# Times at head_dim 64, measured on an H200 (DESIGN.md, "The last round"): of a tile by its number of consumers, relative
+# to four consumers with overflow flags; of a tile of four without flags; and, in blocks of 64 keys, the overhead of a
+# tile and of combining splits.
 _TIME_OF_ROWS = {2: 0.57, 3: 0.79, 4: 1.0}
 _TIME_UNFLAGGED, _TILE_BLOCKS, _COMBINE_BLOCKS = 1.07, 1.5, 10.0
 
@@ -489,7 +489,7 @@ def heads_in_l2(
 def heads_dealt_together(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, rounds: int) -> int:
     """Return of how many heads each tiles are dealt by falling length, where that is faster; else 0.
 
-    Tiles that take all of a head's keys from memory then run beside those that find them in the L2 (NOTES.md, step 32).
+    Tiles that load all of a head's keys from memory then run at the same time as tiles that find them in the L2.
     In fewer rounds of tiles, programs would have less equal shares. Timed at 128; at 256 in other forms only.
     """
     is_short = size in (128, 256) and causal and not window and max(seqlen_q, seqlen_k) <= 512

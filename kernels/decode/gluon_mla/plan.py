@@ -20,7 +20,7 @@ _TILE = DecodeTile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)
 _MAX_BATCH = 1024  # lengths that a program sums up in registers
 _FEW_ROWS = 16  # of a tile, up to which the portable kernel is as fast, but not over many sequences of given lengths
 _MANY_SEQUENCES = 16
-_WHOLE_BLOCKS = 32  # sequences from which on TMA is asked for a block at once (NOTES.md, steps 18 and 21)
+_WHOLE_BLOCKS = 32  # sequences from which on TMA is asked for a block at once (DESIGN.md, "Latent attention")
 
 
 def suits(request: Request, machine: Machine | None = None) -> bool:

@@ -14,7 +14,7 @@ from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 
 
 def fragment_of(tile: torch.Tensor) -> torch.Tensor:
-    """A 64 x 64 tile in the order of the registers that held it, lowest bit first: NOTES.md has the bits."""
+    """A 64 x 64 tile in the order of the registers that held it, as finish_kernel reads it."""
     row, column = torch.arange(64)[:, None], torch.arange(64)[None, :]
     bits = [(column, 0), (row, 3), (column, 1), (column, 2), (row, 0), (row, 1), (row, 2), (row, 4), (row, 5)]
     bits += [(column, 3), (column, 4), (column, 5)]

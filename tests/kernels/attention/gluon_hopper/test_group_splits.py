@@ -58,7 +58,7 @@ def test_dk_and_dv_are_the_sums_of_their_parts(device: str, splits: int, head_di
 @pytest.mark.parametrize(
     ("shape", "splits"),  # head_dim, key heads, query heads of each, queries, keys, causal
     [
-        # the fastest that was timed on an H200 (NOTES.md, step 27)
+        # the fastest that was timed on an H200 (kernels/DESIGN.md, "Parts of groups")
         ((128, 8, 16, 4096, 4096, True), 8),
         ((128, 4, 8, 4096, 4096, True), 4),
         ((128, 8, 8, 4096, 4096, True), 4),
