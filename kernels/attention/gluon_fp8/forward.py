@@ -23,7 +23,7 @@ from .softmax import first_softmax, softmax
 from .tiles import Fp8MaskEdges, hide_keys, program_tile
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
-REGISTERS = gl.constexpr(240)  # of a consumer's thread
+REGISTERS = gl.constexpr(240)  # per consumer thread
 
 
 class Fp8Buffers(NamedTuple):
@@ -59,7 +59,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scale
     buffers = Fp8Buffers(q=q_s, k=k_s, v=v_s, out=out_s, q_full=q_full, q_empty=q_empty, k_full=k_full, k_empty=k_empty,
                          v_full=v_full, v_empty=v_empty)  # fmt: skip
     scales = Fp8Scales(q=q_scales, k=k_scales, v=v_scales)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_load_partition, (q_desc, k_desc, v_desc, buffers, shape, CONFIG)),
         (_consumer_partition, (0, out_desc, scales, buffers, shape, scale, CONFIG)),

@@ -23,7 +23,7 @@ from .softmax import first_softmax_per_lane, softmax_per_lane
 from .tiles import LONG_TILE, Fp8MaskEdges, hide_keys, key_blocks, tile_of_three
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
-REGISTERS = gl.constexpr(160)  # of a consumer's thread
+REGISTERS = gl.constexpr(160)  # per consumer thread
 
 
 class ThreeConsumerBuffers(NamedTuple):
@@ -36,7 +36,7 @@ class ThreeConsumerBuffers(NamedTuple):
     p: Any
     q_full: Any
     q_empty: Any
-    full: Any  # of keys and values of a block
+    full: Any  # keys and values of a block
     empty: Any
 
 
@@ -60,7 +60,7 @@ def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v
     buffers = ThreeConsumerBuffers(q=q_s, k=k_s, v=v_s, out=out_s, p=p_s, q_full=q_full, q_empty=q_empty, full=full,
                                    empty=empty)  # fmt: skip
     scales = Fp8Scales(q=q_scales, k=k_scales, v=v_scales)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_load_partition, (q_desc, k_desc, v_desc, buffers, shape, n_long, CONFIG)),
         (_consumer_partition, (0, out_desc, scales, buffers, shape, n_long, scale, CONFIG)),

@@ -1,4 +1,4 @@
-"""What is decided once per shape: tiles, grid, descriptors and launches."""
+"""The plan of a shape: tiles, grid, descriptors and launches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Quantised:
     k_scales: torch.Tensor  # (batch, num_kv_heads, blocks), powers of two
     v_scales: torch.Tensor  # (batch, num_kv_heads, blocks), exponents of powers of two
     head_dim: int
-    dtype: torch.dtype  # of the output
+    dtype: torch.dtype  # the output's dtype
 
 
 def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:

@@ -1,7 +1,7 @@
 """From 16-bit tensors to e4m3 with a scale for every 128 rows, and values into the order that the tensor cores want.
 
 A scale is the least power of two by which the largest of its rows fits e4m3, so scaling itself rounds nothing and a
-number keeps the 3 bits of its mantissa wherever it stands; only what is 2^14 times smaller than the largest loses some.
+number keeps the 3 bits of its mantissa; only numbers 2^14 times smaller than the largest lose bits.
 Products of 8-bit factors read both along the keys, so values are stored transposed, (head_dim, seqlen).
 """
 
@@ -10,7 +10,7 @@ import triton.language as tl
 
 from .tuning import SCALE_ROWS
 
-ROWS = tl.constexpr(SCALE_ROWS)  # that share a scale
+ROWS = tl.constexpr(SCALE_ROWS)  # rows that share a scale
 _LEAST, _MOST = tl.constexpr(-40), tl.constexpr(119)  # exponents of scales; the least keeps ratios of two finite
 _LARGEST = tl.constexpr(0x600000)  # the mantissa of 448 = 1.75 x 2^8, e4m3's largest number
 
@@ -52,7 +52,7 @@ def _scaled(x, exponent, finite):
 @triton.jit
 def _quantise_rows(x, strides, x8, scales, index, blocks, num_heads, seqlen, HEAD_DIM: tl.constexpr,
                    SIZE: tl.constexpr):  # fmt: skip
-    """Quantise a block of queries or keys, as it stands."""
+    """Quantise a block of queries or keys in its own order."""
     rows = tl.arange(0, ROWS)
     values = _load(x, strides, index, blocks, num_heads, seqlen, rows, HEAD_DIM, SIZE)
     exponent, finite = _exponent(values)

@@ -5,8 +5,8 @@ dS^T are register operands of dV += P^T dO and dK += dS^T Q. The two consumers o
 so dS goes through shared memory, each consumer computes one 64 x 64 fragment of dQ, and TMA adds it to a float32
 buffer. The order of these additions is not fixed: dQ may differ in its last bits from run to run.
 
-dQ of a block is computed a step later, beside dV of the next block: the consumers then need not wait for each other's
-dS, and the tensor cores work while dS^T is computed.
+dQ of a block is computed one step late, together with dV of the next block: the consumers need not wait for each
+other's dS, and the tensor cores work while dS^T is computed.
 """
 
 from typing import Any, NamedTuple
@@ -64,7 +64,7 @@ class SingleKernelBarriers(NamedTuple):
     """The mbarriers of a program: keys and values, and a slot each for queries and for dout."""
 
     kv_full: Any
-    q_full: Any  # of packed sequences one more, for blocks that the producer waits for
+    q_full: Any  # with packed sequences one more slot, for blocks that the producer waits for
     do_full: Any
 
 
@@ -114,7 +114,7 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
         tile, split = program_key_tile(split_table, shape, order, CONFIG, True)
     descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
     bars = SingleKernelBarriers(kv_full=kv_full, q_full=q_full, do_full=do_full)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_load_partition, (descs, buffers, bars, tile, shape, CONFIG)),
         (_consumer_partition, (0, dq_desc, dk_desc, dv_desc, buffers, ds_s, dq_0, bars, tile, shape, scales,
@@ -156,11 +156,11 @@ def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
             else:
                 _load_block(descs, buffers, bars, place, row, slot, count, CONFIG)
             count += 1
-    for last in range(gl.maximum(count - CONFIG.slots, 0), count):  # nobody loads into these again
+    for last in range(gl.maximum(count - CONFIG.slots, 0), count):  # no load follows into these slots
         wait_at(Q_EMPTY + last % CONFIG.slots)
         wait_at(DO_EMPTY + last % CONFIG.slots)
     if CONFIG.split_q:
-        pdl_wait()  # what comes next waits for this kernel only
+        pdl_wait()  # the next kernel waits for this kernel only
 
 
 @gluon.jit
@@ -180,9 +180,9 @@ def _load_block(descs, buffers, bars, place, row, slot, count, CONFIG: gl.conste
 
 @gluon.jit
 def _load_last(descs, buffers, bars, place, row, slot, count, inside, number, CONFIG: gl.constexpr):
-    """Load a sequence's last block of queries, the `number`-th such load, and clear what is not `inside` it.
+    """Load a sequence's last block of queries, the `number`-th such load, and clear the rows from `inside` on.
 
-    Those rows are the next sequence's. The consumers, who are given the block then, have no registers left for this.
+    These rows belong to the next sequence. The producer clears them, because consumers have no registers left for it.
     """
     loaded = bars.q_full.index(CONFIG.slots)
     if count >= CONFIG.slots:
@@ -269,7 +269,7 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_to, buffers
           CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Add one block of queries to dK and dV of this consumer's keys, and the block before to dQ.
 
-    In the first step, the latter is a product of what is in shared memory, which nobody reads.
+    In the first step, the latter is a product of arbitrary shared memory, whose result is not used.
     """
     dtype: gl.constexpr = buffers.q.dtype
     HALF: gl.constexpr = CONFIG.block_n // 2

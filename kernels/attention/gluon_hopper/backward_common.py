@@ -1,4 +1,4 @@
-"""What the backward kernels share: bundles, delta, conversions of P, fragments of dQ, and small kernels around them.
+"""Shared parts of the backward kernels: named tuples, delta, conversions of P, fragments of dQ, and small kernels.
 
 dQ of a block of queries is added up as two fragments of 64 x 64: of blocks of 64 queries (head_dim 128) half of the
 columns each, of blocks of 128 (head_dim 64) half of the rows.
@@ -24,7 +24,7 @@ FRAGMENT = gl.constexpr(64)  # rows and columns of a fragment of dQ
 
 
 class BackwardDescriptors(NamedTuple):
-    """Descriptors of what a kernel that owns keys loads."""
+    """Descriptors of the tensors that a kernel that owns keys loads."""
 
     q: Any
     k: Any
@@ -35,7 +35,7 @@ class BackwardDescriptors(NamedTuple):
 
 
 class BackwardBuffers(NamedTuple):
-    """Shared memory of a program that owns keys: theirs, and slots of what belongs to a block of queries."""
+    """Shared memory of a program that owns keys: keys, values, and slots for blocks of queries."""
 
     q: Any  # slots of (block_m, head_dim), each in pieces (pieces.py)
     k: Any  # (block_n, head_dim), in pieces
@@ -376,7 +376,7 @@ def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, sof
     values = tl.reshape(tl.permute(values, [1, 4, 2, 0, 3, 5]), [64, 64])
     m = fragment // FRAGMENTS
     part = (fragment % FRAGMENTS) * 64
-    if BLOCK_M == 64:  # the fragments of a tile stand side by side
+    if BLOCK_M == 64:  # the fragments of a tile are side by side
         rows = m * BLOCK_M + tl.arange(0, 64)
         columns = part + tl.arange(0, 64)
     else:  # one below the other

@@ -1,4 +1,4 @@
-"""The backward with a warpgroup of its own for dQ, so that the consumers need not wait for each other.
+"""The backward with a separate warpgroup for dQ, so that the consumers need not wait for each other.
 
 A program owns 128 keys of one key head and walks over the queries in blocks of 128, or of 64 at head_dim 128. Each of
 two consumers has 64 of the keys: S^T, dP^T, dV and dK, the last two with register operands. dS goes through shared
@@ -59,7 +59,7 @@ from .masks import hide_queries
 # Named barriers of all three warpgroups; the first is that of the first stage of dS, and that of the second follows.
 DS_FULL, ALL_READ = gl.constexpr(6), gl.constexpr(13)
 STAGES = gl.constexpr(2)  # tiles of dS under way
-ROWS = gl.constexpr(64)  # of out and dout that a consumer takes at a time; tiles of queries are multiples
+ROWS = gl.constexpr(64)  # rows of out and dout that a consumer reads at a time; tiles of queries are multiples of it
 _LAYOUT = gl.constexpr(gl.BlockedLayout([1, 8], [8, 4], [4, 1], [1, 0]))
 # Triton 3.9's ptxas would spill in the loop.
 _DELTA_BEFORE_WAIT = gl.constexpr(tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9))
@@ -75,7 +75,7 @@ class DqWarpgroupBarriers(NamedTuple):
 
 
 class NextDelta(NamedTuple):
-    """What consumers need to compute delta of the key head that is `delay` after theirs."""
+    """Arguments of consumers that compute delta of the key head `delay` after theirs."""
 
     out: Any  # addresses
     dout: Any
@@ -145,7 +145,7 @@ def dq_warpgroup_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc
                   delay=ring_size.delay, softmax_scale=scales.softmax)  # fmt: skip
     next_delta = NextDelta(out=out, dout=dout, delta=delta, written=delta_written, delay=ring_size.delay,
                            strides=strides)  # fmt: skip
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_load_and_dq_partition, (descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_full, delta_written, tile, shape,
                                   CONFIG)),
@@ -225,9 +225,9 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
     arrive_at(ALL_READ)
     if CONFIG.next_delta:
         mbarrier.wait(delta_written, 0)
-    if CONFIG.split_q:  # of the last key heads, whose counters nobody reads
+    if CONFIG.split_q:  # splits belong to the last key heads, whose counters are not read
         tma.store_wait(0)
-        pdl_wait()  # what comes next waits for this kernel only
+        pdl_wait()  # the next kernel waits for this kernel only
     else:
         count_finished(counter_of(kv_head, ring.fragments, ring.slots, per_head))
 
@@ -283,7 +283,7 @@ def _fragment(part: gl.constexpr, ds_tile, k_s, CONFIG: gl.constexpr):
 @gluon.jit
 def _add(dq, number, fragments_desc, dq_s, CONFIG: gl.constexpr):
     """Have TMA add a fragment to global memory; two buffers take turns."""
-    tma.store_wait(1)  # what left this buffer before has left it
+    tma.store_wait(1)  # the earlier store has read this buffer
     dq_s.store(dq)
     fence_async_shared()
     ACROSS: gl.constexpr = CONFIG.head_dim // FRAGMENT
@@ -326,7 +326,7 @@ def _gradients(consumer: gl.constexpr, dk, dv, o, do, next_delta, kv_head, buffe
     if CONFIG.next_delta:
         write_next_delta(consumer, o, do, next_delta, kv_head, shape, CONFIG)
     s_t = warpgroup_mma_wait(0, deps=(s_token,))
-    lse = gl.to_tensor(0)  # that of the scores under way, where it is read ahead
+    lse = gl.to_tensor(0)  # lse of the pending scores, where it is read ahead
     if CONFIG.head_dim > 64:
         lse = buffers.lse.index(0).load(gl.SliceLayout(0, s_t.type.layout))
     for member in range(shape.group_size):

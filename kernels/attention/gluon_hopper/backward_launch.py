@@ -1,7 +1,7 @@
 """The launches of a backward: one class for each kind, and the tiles of keys that are split by queries.
 
 - `SingleKernelBackward`: one kernel computes dK and dV, and adds up dQ in float32 in memory.
-- `DqWarpgroupBackward`: as before, with a warpgroup of its own for dQ.
+- `DqWarpgroupBackward`: the same, with a separate warpgroup for dQ.
 - `TwoKernelBackward`: for head_dim 192 and 256, and for the same bits on every run.
 
 In the first two, tiles of keys are split where the last round would leave many programs without a tile. Each split has
@@ -10,7 +10,7 @@ dK and dV of a split are float32 until `merge_kernel` adds them up, in the order
 run. dQ needs nothing of this: it is added up in memory anyway.
 
 Where many query heads share keys, a group of them is split into parts (tuning.group_splits). The kernels count a part
-as a group with a key head of its own, and `sum_parts_kernel` adds up dK and dV in the order of the heads.
+as a group with a separate key head, and `sum_parts_kernel` adds up dK and dV in the order of the heads.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from .launch import Descriptor, Launch, Rooms, Step, recorded, run_in_order
 
 FRAGMENT_ROWS = FRAGMENT_COLUMNS = 64
 FRAGMENT = FRAGMENT_ROWS * FRAGMENT_COLUMNS  # numbers of dQ that are added at once
-_MERGED_ROWS = 16  # of dK and dV that a program of merge_kernel or of sum_parts_kernel adds up
+_MERGED_ROWS = 16  # rows of dK and dV of a program of merge_kernel or sum_parts_kernel
 _ZEROED = 1024  # counters that a program sets to zero
-_DK, _DV = 5, 6  # where these stand among a kernel's tensors
+_DK, _DV = 5, 6  # their positions among a kernel's tensors
 Split = tuple[int, int, int]  # tile, first block of queries, block behind the last
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -153,7 +153,7 @@ class KeyTileLaunches:
 
 
 class BackwardInputs(NamedTuple):
-    """What a backward is given, (batch, heads, seqlen, head_dim or head_dim_v), but lse."""
+    """Inputs of a backward, (batch, heads, seqlen, head_dim or head_dim_v) except lse."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -164,10 +164,10 @@ class BackwardInputs(NamedTuple):
 
 
 class PlannedShape(Protocol):
-    """What the backward asks of a plan.
+    """The attributes of a plan that the backward reads.
 
     `group_splits`: into how many parts a group of query heads is split; `num_kv_heads` and `group_size` count such a
-    part as a group with a key head of its own.
+    part as a group with a separate key head.
     """
 
     device: torch.device
@@ -217,7 +217,7 @@ class GroupParts:
 
 
 class BackwardLaunches(ABC):
-    """What all kinds of backward have: descriptors of the tiles of inputs and gradients, and a config."""
+    """Common parts of all backwards: descriptors of the tiles of inputs and gradients, and a config."""
 
     def __init__(self, plan: PlannedShape, tiles: tuning.BackwardTiles, like: BackwardInputs) -> None:
         self.plan, self.tiles = plan, tiles
@@ -282,7 +282,7 @@ class BackwardLaunches(ABC):
 
 
 class AddingBackward(BackwardLaunches):
-    """What those that add up dQ in memory have: a kernel in front for delta, and for zeros where dQ is added up."""
+    """Common parts of backwards that add up dQ in memory: a kernel in front computes delta and clears dQ's sums."""
 
     def __init__(self, plan: PlannedShape, tiles: tuning.BackwardTiles, like: BackwardInputs) -> None:
         super().__init__(plan, tiles, like)

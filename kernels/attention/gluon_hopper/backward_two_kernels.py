@@ -58,7 +58,7 @@ class DqBuffers(NamedTuple):
 
     q: Any  # one for each consumer
     do: Any
-    k: Any  # as many as slots
+    k: Any  # one for each slot
     v: Any  # one
     q_full: Any
     do_full: Any
@@ -126,10 +126,10 @@ class DqSizes(NamedTuple):
 
 
 class ReadyRows(NamedTuple):
-    """When the rows of lse and delta that `dkv_kernel` loads are there."""
+    """Counts that tell when the rows of lse and delta that `dkv_kernel` loads are written."""
 
-    n_rows: Any  # of delta, with the counters behind them
-    programs: Any  # of `dq_kernel` that write the rows of a key head
+    n_rows: Any  # rows of delta; the counters follow them
+    programs: Any  # programs of `dq_kernel` for the rows of a key head
     kv_heads: Any
 
 
@@ -196,7 +196,7 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
     counter = delta_padded + (sizes.n_rows + batch * sizes.kv_heads + h_kv)
     out = out + (batch.to(gl.int64) * out_b + h.to(gl.int64) * out_h) * 8
     rows_of = DqRows(out=out, lse=lse_rows, lse_padded=lse_padded, delta_padded=delta_padded, head=head, out_m=out_m)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_dq_load_partition, (q_desc, k_desc, v_desc, do_desc, counter, buffers, tile, CONFIG)),
         (_dq_consumer_partition, (0, dq_desc, rows_of, buffers, tile, shape, scales, CONFIG)),
@@ -208,7 +208,7 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
 def _dq_load_partition(q_desc, k_desc, v_desc, do_desc, counter, buffers, tile, CONFIG: gl.constexpr):
     """Load the queries and dout of the program once, and each block of keys and values; then count the program."""
     pdl_launch_dependents()
-    # what the first product needs comes first
+    # The operands of the first product come first.
     pieces: gl.constexpr = CONFIG.pieces
     first = tile.low * CONFIG.block_n
     _load_rows(0, q_desc, tile, buffers.q_full, buffers.q, pieces, CONFIG)
@@ -242,7 +242,7 @@ def _load_rows(consumer: gl.constexpr, desc, tile, full, tiles, PIECES: gl.const
 def _count_when_stored(stored, counter):
     """Count the program when both consumers' delta and lse are stored."""
     mbarrier.wait(stored, 0)
-    pdl_wait()  # which sets the counters to zero
+    pdl_wait()  # the previous kernel clears the counters
     count_program(counter)
 
 
@@ -256,7 +256,9 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
     columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 16])
     first = (tile.m * 2 + consumer) * CONFIG.block_m
-    out_tile = load_out(rows_of.out, first, shape.seqlen_q, rows_of.out_m, CONFIG)  # on its way beside TMA's
+    out_tile = load_out(
+        rows_of.out, first, shape.seqlen_q, rows_of.out_m, CONFIG
+    )  # loaded at the same time as the TMA tiles
     diagonal = first + shape.seqlen_k - shape.seqlen_q
     rows = first + gl.arange(0, CONFIG.block_m, gl.SliceLayout(1, s_layout))
     lse = gl.load(rows_of.lse + rows_of.head * shape.seqlen_q + rows, mask=rows < shape.seqlen_q, other=float("inf"))
@@ -406,7 +408,7 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
     tile = KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high)
     counter = delta_rows + (ready.n_rows + batch * ready.kv_heads + h_kv)
     programs = ready.programs
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     if CONFIG.pieces == 1:
         gl.warp_specialize([
             (_dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
@@ -467,7 +469,7 @@ def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CO
     if count == 0:
         load_pieces(descs.v, tile.batch, h_kv, tile.n0, bars.v_full, buffers.v, 0, 1)
     if is_last():
-        pdl_wait()  # who comes next may need both: one that waits is enough
+        pdl_wait()  # the next kernel may need both: one program that waits is enough
 
 
 @gluon.jit

@@ -82,7 +82,7 @@ class ForwardOutput(NamedTuple):
     """Where results go: `out` and `partial_out` are descriptors, or addresses with `store_from_registers`."""
 
     out: Any
-    stride_b: Any  # of out, in eights of numbers, as are those of heads and rows
+    stride_b: Any  # strides of out in units of 8 elements
     stride_h: Any
     stride_m: Any
     partial_out: Any  # 64 rows for each split and consumer, one after another
@@ -95,12 +95,12 @@ class ForwardSizes(NamedTuple):
     """Sizes of the tensors of `forward_kernel`, and of the schedule."""
 
     schedule_length: Any  # entries of a program
-    n_tiles: Any  # of all heads
+    n_tiles: Any  # tiles of all heads
     n_m: Any  # tiles of a head
     num_heads: Any
     n_heads: Any  # batch x num_heads
     group_size: Any  # query heads of a key head
-    heads_in_l2: Any  # heads that are worked on at a time
+    heads_in_l2: Any  # heads processed at a time
     seqlen_q: Any
     seqlen_k: Any
     window: Any
@@ -169,7 +169,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     out_b, out_h, out_m = out_strides
     output = ForwardOutput(out=out, stride_b=out_b, stride_h=out_h, stride_m=out_m, partial_out=partial_out,
                            partial_lse=partial_lse, overflow=overflow, lse=lse)  # fmt: skip
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     if CONFIG.consumers == 2:
         gl.warp_specialize([
             (load_partition, (q_desc, k_desc, v_desc, buffers, shape, CONFIG)),
@@ -295,10 +295,10 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
         count += 1
         this_tile = tile
-        if CONFIG.pingpong:  # while others have the tensor cores
+        if CONFIG.pingpong:  # while the other consumer uses the tensor cores
             tile, low, left, right, high, skipped = consumer_work(consumer, i_tile + 1, shape, CONFIG)
         if CONFIG.q_slots > 1 and CONFIG.pingpong:  # noqa: SIM102
-            if i_tile + 1 < n_tiles:  # for the next tile's tensors before our turn, not within it
+            if i_tile + 1 < n_tiles:  # wait for the next tile's tensors before our turn
                 next_slot = consumer * CONFIG.q_slots + (i_tile + 1) % CONFIG.q_slots
                 mbarrier.wait(buffers.q_full.index(next_slot), ((i_tile + 1) // CONFIG.q_slots) & 1)
                 mbarrier.wait(buffers.k_full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)

@@ -1,7 +1,7 @@
 """The online softmax of the forward, in powers of two, and the steps of a consumer over blocks of keys.
 
 Maxima and sums are (rows, lanes), with the same maximum in all lanes of a row. Each of the four lanes that share a row
-keeps a sum of its own, and these are added once a tile: two exchanges between lanes less for every block.
+keeps a separate sum, and these are added once a tile, which saves two exchanges between lanes in every block.
 
 The maximum that probabilities are relative to is raised only when scores exceed it by `RESCALE_THRESHOLD` powers of two
 (as in FlashAttention-4): probabilities stay below 2^RESCALE_THRESHOLD, and a block that does not raise it leaves the
@@ -290,7 +290,7 @@ def by_lane(x):
 
 @gluon.jit
 def of_lanes(rows, x):
-    """View (rows, lanes) beside a tile that is by lane, to be broadcast."""
+    """View (rows, lanes) in the shape of `by_lane`, to be broadcast."""
     layout: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(3, x.type.layout))
     return gl.expand_dims(gl.expand_dims(gl.convert_layout(rows, layout, assert_trivial=True), 1), 3)
 

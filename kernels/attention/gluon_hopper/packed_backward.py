@@ -1,4 +1,4 @@
-"""What stands around the backward kernel for packed sequences: delta and lse in front, dQ from its fragments behind.
+"""The kernels before and after the backward kernel of packed sequences: delta and lse; dQ from its fragments.
 
 Rows of lse, delta and of dQ's sums are padded to whole blocks of queries for each sequence. A program has one of these
 blocks, and finds it in the table behind the list of tiles (packed_tiles.py).
@@ -70,7 +70,7 @@ def packed_finish_kernel(fragments, dq, listed, dq_h, dq_m, table, n_m, softmax_
         part = (fragment % FRAGMENTS) * 64
         rows = first + tl.arange(0, 64)
         columns = tl.arange(0, 64)
-        if BLOCK_M == 64:  # the fragments of a block stand side by side
+        if BLOCK_M == 64:  # the fragments of a block are side by side
             columns += part
         else:  # one below the other
             rows += part

@@ -2,7 +2,7 @@
 
 The tiles that take longest come last, as static_tile (forward_tiles.py) has it. Programs of the forward deal the list
 of each head among themselves, those of the backward come in its order (backward_schedule.py). Rows behind the last
-sequence are one of their own without keys, or without queries, so that kernels fill them: with zeros.
+sequence count as a sequence without keys, or without queries, so that kernels fill them with zeros.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from .tuning import PACKED_FIELDS
 
-_TILES = 8  # that a program places at a time
-_PROGRAMS = 16  # of a sequence, at most
+_TILES = 8  # tiles that a program places at a time
+_PROGRAMS = 16  # most programs of a sequence
 _ALL_PROGRAMS = 4096
 _FIELDS = tl.constexpr(PACKED_FIELDS)
 
@@ -47,8 +47,8 @@ class TileListConfig:
     step: int  # keys or queries of a block
     of_keys: bool  # tiles of keys, not of queries
     by_length: bool  # tiles are sorted as under a causal mask
-    tiles: int  # that a program places at a time
-    sequences: int  # that a program compares with at a time
+    tiles: int  # tiles that a program places at a time
+    sequences: int  # sequences that a program compares with at a time
     pdl: bool = False  # the next kernel may begin before this one has ended
 
 
@@ -87,12 +87,12 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
         for chunk in range(0, sequences + 1, SEQUENCES):
             numbers = chunk + tl.arange(0, SEQUENCES)
             _, _, rows, keys = sequence_of(numbers, bounds, OF_KEYS)
-            ahead = (numbers < own).to(tl.int32)  # of these sequences also tiles that see as many
+            ahead = (numbers < own).to(tl.int32)  # earlier sequences: tiles that see as many blocks come first
             sizes = (rows[None, :], keys[None, :])
             place += tl.sum(
                 _tiles_seeing_less(seen[:, None] + ahead[None, :], sizes, ROWS, STEP, OF_KEYS, BY_LENGTH), 1
             )
-        # and those of its own sequence that see as many and come before
+        # add the earlier tiles of the same sequence that see as many blocks
         sizes = (seqlen_q, seqlen_k)
         if OF_KEYS and BY_LENGTH:
             place += m - (own_tiles - _tiles_seeing_less(seen + 1, sizes, ROWS, STEP, OF_KEYS, BY_LENGTH))

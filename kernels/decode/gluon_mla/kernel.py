@@ -32,9 +32,9 @@ from ...unspecialized import UnspecializedTuples
 ROWS = gl.constexpr(64)
 BLOCK_N = gl.constexpr(64)
 LATENT = gl.constexpr(512)
-HALF = gl.constexpr(256)  # of the output, a warpgroup
-PIECE = gl.constexpr(128)  # of latents, copied and given back at once
-PIECES = gl.constexpr(5)  # of a block, with the rotary one, which comes first
+HALF = gl.constexpr(256)  # output columns of a warpgroup
+PIECE = gl.constexpr(128)  # latent columns that are copied and released at once
+PIECES = gl.constexpr(5)  # pieces of a block; the rotary one comes first
 ROPE = gl.constexpr(64)
 LN_2 = gl.constexpr(0.6931471805599453)
 
@@ -51,14 +51,14 @@ class Buffers(NamedTuple):
     ropes: Any  # 2 slots of (1, 1, 64, 64)
     p: Any  # (64, 64): probabilities of a block
     factors: Any  # (64,): of the output so far, and at the end of all of it
-    full: Any  # mbarriers, one a piece of a slot: it is there
-    empty: Any  # whoever reads it last has done with it
-    p_full: Any  # probabilities and factors are there
-    p_empty: Any  # both halves of the output have done with them
+    full: Any  # mbarriers, one for each piece of a slot: it is loaded
+    empty: Any  # its last reader has finished
+    p_full: Any  # probabilities and factors are stored
+    p_empty: Any  # both halves of the output have read them
 
 
 class Work(NamedTuple):
-    """Where a program's share of key blocks lies, and what it needs to find its tensors."""
+    """A program's share of key blocks, and the sizes and strides of its tensors."""
 
     unit: Any  # blocks of the share: from unit to end
     end: Any
@@ -192,7 +192,7 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
 
     dtype: gl.constexpr = q_ptr.dtype.element_ty
     wide: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    loaded: gl.constexpr = gl.NVMMASharedLayout(128, 16, 4)  # of what TMA loads: four dimensions
+    loaded: gl.constexpr = gl.NVMMASharedLayout(128, 16, 4)  # TMA loads tiles of four dimensions
     line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     bars: gl.constexpr = mbarrier.MBarrierLayout()
     buffers = Buffers(
@@ -208,7 +208,7 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
         p_empty=gl.allocate_shared_memory(gl.int64, [1], bars),
     )
     for i in gl.static_range(2 * PIECES):
-        mbarrier.init(buffers.full.index(i), count=1 if TMA else 128)  # else each thread's copies arrive by themselves
+        mbarrier.init(buffers.full.index(i), count=1 if TMA else 128)  # otherwise each thread arrives for its copies
         mbarrier.init(buffers.empty.index(i), count=1)
     mbarrier.init(buffers.p_full, count=1)
     mbarrier.init(buffers.p_empty, count=2)
@@ -238,8 +238,8 @@ def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGG
     token = rows % work.seqlen_q
     columns = gl.arange(0, BLOCK_N, gl.SliceLayout(0, s_layout))
     unit, seq, begin = work.unit, work.seq, work.begin
-    n = 0  # blocks, and then handshakes with the other warpgroups
-    shakes = 0
+    n = 0  # blocks
+    shakes = 0  # handshakes with the other warpgroups
     while unit < work.end:
         length = _length(lengths_ptr, seq, work.capacity, RAGGED)
         blocks = _blocks(length)
@@ -318,7 +318,7 @@ def _piece(buffers, n, number: gl.constexpr):
 
 @gluon.constexpr_function
 def _dims_of(i):
-    """Return the first dimension of the piece of latents that comes as the i-th: first what is given back first."""
+    """Return the column offset of the i-th piece of latents, in the order of release."""
     return (i % 2) * HALF.value + (i // 2) * PIECE.value
 
 
@@ -392,7 +392,7 @@ def copy_partition(latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buf
                     _copy_block(kv_ptr, pages, pages, start, length, buffers, n, work, PAGE, TMA, layout, narrow)
             else:
                 _copy_block(kv_ptr, pages, pages_of_ropes, start, length, buffers, n, work, PAGE, TMA, layout, narrow)
-            # Asked for before the wait for memory that is free, so that none waits for a page number.
+            # Loaded before the wait for free memory, so that no copy waits for a page number.
             pages = _pages(table_ptr, seq, start + BLOCK_N, length, work, PAGE, layout)
             pages_of_ropes = _pages(table_ptr, seq, start + BLOCK_N, length, work, PAGE, narrow)
             n += 1
@@ -407,7 +407,7 @@ def copy_partition(latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buf
 
 @gluon.jit
 def _load_block(latents_desc, ropes_desc, page, row, buffers, n, WHOLE: gl.constexpr):
-    """Ask for a block by TMA, each piece as soon as its memory is free, or that of all of them."""
+    """Load a block by TMA: each piece as soon as its memory is free, or, if WHOLE, all pieces together."""
     first = (n & 1) * PIECES
     phase = ((n >> 1) - 1) & 1
     if n >= 2:

@@ -1,4 +1,4 @@
-"""The plan of a call that the Hopper kernel of latent attention serves."""
+"""The plan of a call that uses the Hopper kernel of latent attention."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .kernel import BLOCK_N, PIECE, ROPE, MlaConfig, MlaSizes, MlaStrides, PartT
 
 _TILE = DecodeTile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)
 _MAX_BATCH = 1024  # lengths that a program sums up in registers
-_FEW_ROWS = 16  # of a tile, up to which the portable kernel is as fast, but not over many sequences of given lengths
+_FEW_ROWS = 16  # rows up to which the portable kernel is as fast, except over many sequences of given lengths
 _MANY_SEQUENCES = 16
-_WHOLE_BLOCKS = 32  # sequences from which on TMA is asked for a block at once (DESIGN.md, "Latent attention")
+_WHOLE_BLOCKS = 32  # sequences from which TMA loads a block at once (DESIGN.md, "Latent attention")
 
 
 def suits(request: Request, machine: Machine | None = None) -> bool:
-    """Return whether the kernel can serve a request, and is the faster one."""
+    """Return whether the kernel can compute a request and is the fastest one."""
     r = request
     aligned = not any(stride % 16 for stride in (*r.strides[:4], r.strides[5]))
     return (
@@ -123,7 +123,7 @@ class HopperPlan(Plan):
         return first, DecodeLaunch(kernel, grid, tensors[:4], scalars, constants, options)
 
     def _of_split(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what the first kernel takes where it has no descriptors; q stands for tensors that there are not."""
+        """Return the first kernel's arguments where it has no descriptors; q replaces missing tensors."""
         q = arguments[0]
         return tuple([q if arguments[i] is None else arguments[i] for i in (0, 1, 1, 1, 3, 4, 5, 7, 8)])
 
