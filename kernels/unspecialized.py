@@ -21,17 +21,17 @@ class UnspecializedTuples:
     """A jit function that applies `do_not_specialize` and `do_not_specialize_on_alignment` to tuples as well."""
 
     def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
+        self.jitted = kernel  # Triton's JITFunction
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._kernel, name)
+        return getattr(self.jitted, name)
 
     def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., Any]:
         return partial(self._launch, grid)
 
     def warmup(self, *arguments: Any, **options: Any) -> Any:
         """Compile the kernel as JITFunction.warmup does."""
-        return self._kernel.warmup(*self.declared(arguments), **options)
+        return self.jitted.warmup(*self.declared(arguments), **options)
 
     def declared(self, arguments: Sequence[Any]) -> list[Any]:
         """Return the arguments that the kernel is compiled for."""
@@ -39,7 +39,7 @@ class UnspecializedTuples:
             _placeholders(x, param.do_not_specialize)
             if isinstance(x, tuple) and (param.do_not_specialize or param.do_not_specialize_on_alignment)
             else x
-            for param, x in zip(self._kernel.params, arguments)  # noqa: B905 - constants may follow by name
+            for param, x in zip(self.jitted.params, arguments)  # noqa: B905 - constants may follow by name
         ]
 
     def _launch(self, grid: tuple[int, int, int], *arguments: Any, **options: Any) -> Any:
