@@ -147,8 +147,8 @@ def _differentiated_once(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | N
     return *ctx.plan.backward(*ctx.saved_tensors, dout), None
 
 
-_PlannedAttention._backward_cls.apply = _PlannedAttention.backward  # what its own would look up and call (NOTES.md)
-_APPLY = super(torch.autograd.Function, _PlannedAttention).apply  # without the Python around it (1.5 us of 4, NOTES.md)
+_PlannedAttention._backward_cls.apply = _PlannedAttention.backward  # what its own would look up and call (DESIGN.md)
+_APPLY = super(torch.autograd.Function, _PlannedAttention).apply  # without the Python around it (1.5 us of 4)
 
 
 def _record(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPlan) -> torch.Tensor:

@@ -77,7 +77,7 @@ class PackedFrom:
 
 
 # (direction, head_dim from and up to) of packed sequences: forward and backward together as timed on an H200 at
-# head_dim 64 and 128; the others from what else was timed of their kernels (kernels/NOTES.md, rows and lengths)
+# head_dim 64 and 128; the others from what else was timed of their kernels (kernels/DESIGN.md, "Packed sequences")
 PACKED = {
     ("forward", 64, 64): PackedFrom(causal=(32768, 128), full=(131072, 256)),
     ("forward", 72, 120): PackedFrom(causal=(131072, 256), full=(131072, 256)),
@@ -88,12 +88,11 @@ PACKED = {
     ("backward", 128, 128): PackedFrom(causal=(16384, 64), full=(131072, 256)),
 }
 
-WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (gluon_hopper/NOTES.md, step 28)
+WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (kernels/DESIGN.md, "Wide keys")
 
-# (direction, head_dim up to), measured on an H200: several heads in kernels/attention/gluon_hopper/NOTES.md, step 5;
-# 196, 197 and 257 keys at head_dim 80, 64 and 128 on an H100 and H200 (step 29), 256 and 850 at 32 (kernels/NOTES.md,
-# few keys); one head, causal, up to 65536 rows, in results/published/h200-fa2_speedup and h200-long_context (there,
-# 31); long keys, many queries on few keys and the backward at head_dim 160 in results/published/h200-real_models
+# (direction, head_dim up to), measured on an H200; few keys also on an H100. One head, causal, up to 65536 rows:
+# results/published/h200-fa2_speedup and h200-long_context. Long keys, many queries on few keys and the backward at
+# head_dim 160: results/published/h200-real_models.
 GLUON_HOPPER = {
     ("forward", 32): From(rows=32768, keys=1024, alone=NEVER, many=(1 << 19, 384)),
     ("forward", 64): From(rows=32768, keys=128, alone=65536, window=256),
@@ -106,11 +105,11 @@ GLUON_HOPPER = {
 }
 
 # (head_dim up to, query tokens up to) whose backward is one walk over the keys in triton_fa2, which takes half of
-# gluon_hopper's time on an H200 (kernels/NOTES.md, few keys)
+# gluon_hopper's time on an H200 (kernels/DESIGN.md)
 FEW_QUERIES = ((64, 32), (128, 16))
 
 # From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
-# are shared by query heads, and elsewhere. Measured on an H200 (kernels/decode/NOTES.md, step 14).
+# are shared by query heads, and elsewhere. Measured on an H200 (kernels/DESIGN.md).
 DECODED_KEYS_SHARED, DECODED_KEYS = 64, 512
 MANY_KEY_HEADS = 64
 DECODED_COLUMNS = 16  # head_dims are multiples of: of others its loads are 2 bytes, 253 us for 29 at head_dim 72

@@ -17,7 +17,7 @@ from runner.sweeps import SWEEPS
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 DOCUMENTS = [README, *(ROOT / name / "README.md" for name in ("kernels", "runner", "results", "pages", "tests"))]
-DOCUMENTS += [headline.DOCUMENT, ROOT / "kernels" / "NOTES.md"]
+DOCUMENTS += [headline.DOCUMENT, ROOT / "kernels" / "DESIGN.md"]
 MOST_LINES = 120
 MAINS = {"runner": runner, "results": results}
 TORCH_SIDE = """

@@ -169,6 +169,7 @@ def _described(
     capability: int, kernel: Any, arguments: Arguments, options: Mapping[str, Any]
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Return Triton's backend, the kernel as its source with these arguments, and all options."""
+    kernel = getattr(kernel, "jitted", kernel)
     backend = make_backend(GPUTarget("cuda", capability, 32))
     binder = create_function_from_signature(kernel.signature, kernel.params, backend)
     every = {"enable_fp_fusion": True, "debug": False, **options}

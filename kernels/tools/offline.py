@@ -26,11 +26,14 @@ from ..attention.gluon_fp8 import tuning as fp8_tuning
 from ..attention.gluon_fp8.forward import forward_kernel as fp8_forward_kernel
 from ..attention.gluon_fp8.forward_three import forward_three_kernel
 from ..attention.gluon_fp8.quantising import quantise_kernel
+from ..attention.gluon_fp8.tiles import Fp8Shape
 from ..attention.gluon_hopper import tuning as hopper_tuning
 from ..attention.gluon_hopper.backward import backward_kernel
-from ..attention.gluon_hopper.backward_dq_warpgroup import dq_warpgroup_kernel
-from ..attention.gluon_hopper.backward_two_kernels import dkv_kernel
+from ..attention.gluon_hopper.backward_common import BackwardShape, Scales, TileOrder
+from ..attention.gluon_hopper.backward_dq_warpgroup import OutStrides, RingSize, dq_warpgroup_kernel
+from ..attention.gluon_hopper.backward_two_kernels import DqSizes, ReadyRows, dkv_kernel
 from ..attention.gluon_hopper.backward_two_kernels import dq_kernel as hopper_dq_kernel
+from ..attention.gluon_hopper.forward import ForwardSizes
 from ..attention.gluon_hopper.forward import forward_kernel as hopper_forward_kernel
 from ..attention.triton_fa2 import tuning
 from ..attention.triton_fa2.backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
@@ -250,7 +253,8 @@ def _hopper_forward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     )
     out = Pointer("bf16") if tiles.store_from_registers else q
     pointers = [out, Pointer("fp32"), out, Pointer("fp32"), Pointer("i32"), Pointer("i32")]
-    return hopper_forward_kernel, [q, k, v, *pointers, *[9] * 10, 0.125, 9, 9, 9, Constants(config)]
+    sizes = ForwardSizes(*[9] * 10)
+    return hopper_forward_kernel, [q, k, v, *pointers, sizes, 0.125, (9, 9, 9), Constants(config)]
 
 
 def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
@@ -264,7 +268,7 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     q, k = (descriptor("bf16", [1, 1, rows, head_dim // pieces]) for rows in (tiles.block_m, tiles.block_n))
     do, v = (descriptor("bf16", [1, 1, rows, head_dim_v]) for rows in (tiles.block_m, tiles.block_n))
     fragments, rows = descriptor("fp32", [1, 16, 256]), descriptor("fp32", [tiles.block_m])
-    counts, scales = [9, 9, 9, 9, 9, 9, 9], [0.125, 0.125]
+    shape, scales = BackwardShape(*[9] * 7), Scales(0.125, 0.125)
     config = hopper_tuning.BackwardConfig(
         block_m=tiles.block_m,
         block_n=tiles.block_n,
@@ -284,19 +288,19 @@ def _hopper_backward(variant: KernelVariant) -> tuple[Any, list[Any]]:
     )
     if variant.kernel == "dkv":
         tensors = [q, k, v, do, k, v, rows, rows, Pointer("fp32")]
-        return dkv_kernel, [*tensors, 9, 9, 9, *counts, *scales, Constants(config)]
+        return dkv_kernel, [*tensors, ReadyRows(9, 9, 9), shape, scales, Constants(config)]
     if variant.kernel == "dq":
         tensors = [q, k, v, do, q, Pointer("bf16"), *[Pointer("fp32")] * 3]
-        return hopper_dq_kernel, [*tensors, *[9] * 5, *counts[1:], *scales, Constants(config)]
+        return hopper_dq_kernel, [*tensors, (9, 9, 9), DqSizes(*[9] * 8), scales, Constants(config)]
     tensors, split = [q, k, v, do, fragments, k, v, rows, rows], [Pointer("i32"), Pointer("fp32")]
     if variant.kernel == "packed backward":
         tensors[5:7] = [Pointer("bf16")] * 2
     if variant.kernel == "packed backward" or (variant.kernel in ("backward", "split backward") and head_dim > 64):
-        return backward_kernel, [*tensors, *split, *counts, 9, 9, *scales, Constants(config)]
+        return backward_kernel, [*tensors, *split, shape, TileOrder(9, 9), scales, Constants(config)]
     ring = [descriptor("bf16", [1, 1, 64, 64]), Pointer("fp32")]
     next_delta = [Pointer("bf16"), Pointer("bf16"), Pointer("fp32")]
-    counts += [9, 9, *[4096] * 6, 9, 9]
-    return dq_warpgroup_kernel, [*tensors, *ring, *next_delta, *split, *counts, *scales, Constants(config)]
+    sizes = [shape, RingSize(9, 9), OutStrides(*[4096] * 6), TileOrder(9, 9), scales]
+    return dq_warpgroup_kernel, [*tensors, *ring, *next_delta, *split, *sizes, Constants(config)]
 
 
 def _gluon_fp8() -> Iterator[KernelVariant]:
@@ -310,8 +314,8 @@ def _gluon_fp8() -> Iterator[KernelVariant]:
 def _call_gluon_fp8(variant: KernelVariant) -> Call:
     head_dim = variant.head_dim
     if variant.kernel == "quantise":
-        tensors = [Pointer(dtype) for dtype in ("bf16", "fp8e4nv", "fp32") for _ in range(3)]
-        numbers = [*[4096, 4096, 4096, 1] * 3, *[9] * 8, head_dim, head_dim]
+        tensors = [tuple(Pointer(dtype) for _ in range(3)) for dtype in ("bf16", "fp8e4nv", "fp32")]
+        numbers = [((4096, 4096, 4096, 1),) * 3, *[9] * 8, head_dim, head_dim]
         return quantise_kernel, [*tensors, *numbers], {"num_warps": fp8_tuning.quantising_warps(head_dim)}
     consumers = 3 if variant.kernel == "three" else 2
     tiles = next(tiles for tiles in fp8_tuning.forms(head_dim) if tiles.consumers == consumers)
@@ -320,7 +324,8 @@ def _call_gluon_fp8(variant: KernelVariant) -> Call:
     tensors += [descriptor("bf16", [1, 1, fp8_tuning.ROWS, head_dim]), *[Pointer("fp32")] * 3]
     config = fp8_tuning.Fp8Config(**vars(tiles), head_dim=head_dim, causal=True, masked=True)
     kernel = fp8_forward_kernel if consumers == 2 else forward_three_kernel
-    return kernel, [*tensors, *[9] * (8 + consumers - 2), 0.125, Constants(config)], {"num_warps": 4}
+    n_long = [9] * (consumers - 2)
+    return kernel, [*tensors, Fp8Shape(*[9] * 8), *n_long, 0.125, Constants(config)], {"num_warps": 4}
 
 
 _FLASH_ATTN_1 = {"forward": fa1_forward_kernel, "backward": fa1_backward_kernel}

@@ -17,6 +17,7 @@ from ..decode.gluon_mla.plan import HopperPlan
 from ..decode.triton_decode.plan import LaunchOf, Plan
 from ..decode.triton_decode.request import Request
 from ..decode.triton_decode.tuning import SHARED_MEMORY, DecodeTile, chip_class, every_tile
+from ..unspecialized import UnspecializedTuples
 from .compile import Call, Compilable, Pointer, descriptor
 from .offline import CHIPS, compile_all, line
 
@@ -48,13 +49,18 @@ class DecodeVariant(Compilable):
         kernel, _, scalars, constants, options = self._launch()
         pointers = {name: self._pointer(name) for name in kernel.arg_names if name.endswith("_ptr")}
         pointers |= dict.fromkeys(_absent(kernel, self), None)
-        if constants.get("TMA"):
-            pointers |= {name: descriptor("bf16", [1, 1, 64, width]) for name, width in _DESCRIBED.items()}
-        elif "TMA" in constants:
-            pointers |= dict.fromkeys(_DESCRIBED, Pointer("bf16"))
+        if self.tile.form == "gluon" and not self.is_second:
+            by_tma = constants["CONFIG"].config.tma
+            pointers |= {
+                name: descriptor("bf16", [1, 1, 64, width]) if by_tma else Pointer("bf16")
+                for name, width in _DESCRIBED.items()
+            }
         names = [name for name in kernel.arg_names if name not in pointers and name not in constants]
         values = {**constants, **pointers, **dict(zip(names, scalars, strict=True))}
-        return kernel, {name: values[name] for name in kernel.arg_names}, options
+        arguments = [values[name] for name in kernel.arg_names]
+        if isinstance(kernel, UnspecializedTuples):
+            arguments = kernel.declared(arguments)
+        return kernel, dict(zip(kernel.arg_names, arguments, strict=True)), options
 
     def _launch(self) -> LaunchOf:
         return plan_of(self).kernels(False)[self.is_second]

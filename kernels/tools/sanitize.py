@@ -14,7 +14,7 @@ More than ten checkers at a time need `--max-connections`. Inputs and the float6
 next to nothing but our kernels runs on the GPU, and every tensor is an allocation of its own, so that an access beyond
 its end is one beyond an allocation. Each line says how far the results are from float64.
 
-Only memcheck is silent on our specialised kernels (2025.3; kernels/NOTES.md, "Under NVIDIA's checker"):
+Only memcheck is silent on our specialised kernels (2025.3; kernels/DESIGN.md, "Checkers"):
 
 - racecheck reports stores before barrier 1 and loads behind it, by which Triton tells each warp its partition and
   arguments. All threads meet at that barrier, so these are ordered; why the tool reports them is not known. It sees

@@ -1,4 +1,4 @@
-"""The tables of the README.md files and of kernels/NOTES.md, made from the shipped runs.
+"""The tables of the README.md files and of kernels/DESIGN.md, made from the shipped runs.
 
 Each table stands in a document between two lines, `<!-- made by: python -m results headline NAME -->` and
 `<!-- end -->`. `blocks` reads them, `updated` renews them, and tests/test_readme.py compares both.

@@ -1,7 +1,7 @@
 """Attention with products of 8-bit factors (e4m3) on Hopper, forward only: twice the tensor cores' rate, 2 digits less.
 
 Takes bfloat16 and float16 as the others do, and quantises within the call: one kernel reads q, k and v, another
-computes. `quantise` and `attend` do the two apart. NOTES.md holds what was measured.
+computes. `quantise` and `attend` do the two apart. kernels/DESIGN.md says how and why.
 """
 
 from __future__ import annotations

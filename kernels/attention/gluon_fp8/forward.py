@@ -13,16 +13,17 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
+from ...unspecialized import UnspecializedTuples
 from ..gluon_hopper.compat import keep_before_wait, tma_load
 from ..gluon_hopper.forward_tiles import num_static_tiles
 from . import tuning
-from .memory import Fp8Scales, Fp8Tables, by_row, full_and_empty, load_queries, store_tile
+from .memory import Fp8Scales, Fp8Tables, TileScales, by_row, full_and_empty, load_queries, store_tile
 from .probabilities import begin_scores, begin_values, unpack
 from .softmax import first_softmax, softmax
-from .tiles import Fp8Shape, hide_keys, program_tile
+from .tiles import Fp8MaskEdges, hide_keys, program_tile
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
-REGISTERS = gl.constexpr(240)  # of a consumer's thread
+REGISTERS = gl.constexpr(240)  # per consumer thread
 
 
 class Fp8Buffers(NamedTuple):
@@ -40,11 +41,13 @@ class Fp8Buffers(NamedTuple):
     v_empty: Any
 
 
-@gluon.jit(do_not_specialize=["n_tiles", "n_m", "num_heads", "n_heads", "group_size", "heads_in_l2",
-                              "seqlen_q", "seqlen_k"])  # fmt: skip
-def forward_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scales, n_tiles, n_m, num_heads, n_heads,
-                   group_size, heads_in_l2, seqlen_q, seqlen_k, scale, CONFIG: gl.constexpr):  # fmt: skip
-    """Compute attention of all query tiles; `scale` is softmax_scale x log2(e), CONFIG a tuning.Fp8Config."""
+@UnspecializedTuples
+@gluon.jit(do_not_specialize=["shape"])
+def forward_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scales, shape, scale, CONFIG: gl.constexpr):
+    """Compute attention of all query tiles.
+
+    `shape` is an Fp8Shape, `scale` softmax_scale x log2(e), CONFIG a tuning.Fp8Config.
+    """
     slots: gl.constexpr = CONFIG.kv_slots
     q_s = gl.allocate_shared_memory(q_desc.dtype, [2, 1, 1, CONFIG.rows, CONFIG.head_dim], q_desc.layout)
     k_s = gl.allocate_shared_memory(k_desc.dtype, [slots, 1, 1, CONFIG.block_n, CONFIG.head_dim], k_desc.layout)
@@ -56,9 +59,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scale
     buffers = Fp8Buffers(q=q_s, k=k_s, v=v_s, out=out_s, q_full=q_full, q_empty=q_empty, k_full=k_full, k_empty=k_empty,
                          v_full=v_full, v_empty=v_empty)  # fmt: skip
     scales = Fp8Scales(q=q_scales, k=k_scales, v=v_scales)
-    shape = Fp8Shape(n_tiles=n_tiles, n_m=n_m, num_heads=num_heads, n_heads=n_heads, group_size=group_size,
-                     heads_in_l2=heads_in_l2, seqlen_q=seqlen_q, seqlen_k=seqlen_k)  # fmt: skip
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_load_partition, (q_desc, k_desc, v_desc, buffers, shape, CONFIG)),
         (_consumer_partition, (0, out_desc, scales, buffers, shape, scale, CONFIG)),
@@ -102,6 +103,8 @@ def _consumer_partition(consumer: gl.constexpr, out_desc, scales, buffers, shape
         tables, q_scale, k_scale, next_k, v_scale, next_v = _scales_of(head, row, high, shape, scales, CONFIG)
         diagonal = row + shape.seqlen_k - shape.seqlen_q
         tile_scale = scale * q_scale
+        factors = TileScales(tables=tables, q=tile_scale)
+        edges = Fp8MaskEdges(diagonal=diagonal, seqlen_k=shape.seqlen_k)
         q = buffers.q.index(consumer).reshape([CONFIG.rows, CONFIG.head_dim])
         mbarrier.wait(buffers.q_full.index(consumer), i_tile & 1)
         mbarrier.wait(buffers.k_full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)
@@ -116,12 +119,12 @@ def _consumer_partition(consumer: gl.constexpr, out_desc, scales, buffers, shape
         if CONFIG.causal:
             for i in range(right, high - 1):
                 count, p, out, m_i, l_i, k_scale, v_scale, next_v = _block(
-                    high - 2 - (i - right), count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, tables, tile_scale,
-                    buffers, diagonal, shape.seqlen_k, CONFIG, True)  # fmt: skip
+                    high - 2 - (i - right), count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, factors, buffers,
+                    edges, CONFIG, True)  # fmt: skip
         for i in range(right):
             count, p, out, m_i, l_i, k_scale, v_scale, next_v = _block(
-                right - 1 - i, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, tables, tile_scale, buffers,
-                diagonal, shape.seqlen_k, CONFIG, False)  # fmt: skip
+                right - 1 - i, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, factors, buffers, edges, CONFIG,
+                False)  # fmt: skip
         mbarrier.arrive(buffers.q_empty.index(consumer), count=1)
         slot = count % CONFIG.kv_slots
         operand = unpack(p, gl.DotOperandLayout(0, out_layout, 4))
@@ -135,8 +138,8 @@ def _consumer_partition(consumer: gl.constexpr, out_desc, scales, buffers, shape
 
 
 @gluon.jit
-def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, tables, tile_scale, buffers, diagonal, seqlen_k,
-           CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, factors, buffers, edges, CONFIG: gl.constexpr,
+           MASKED: gl.constexpr):  # fmt: skip
     """Compute scores and softmax of block j, while P of the block before is multiplied with its values.
 
     v_scale: of the values of the block before, in whose units `out` is; k_scale, next_v: of block j.
@@ -147,8 +150,8 @@ def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, tables, tile
     count += 1
     slot = count % CONFIG.kv_slots
     after = gl.maximum(j - 1, 0) * CONFIG.block_n // SCALE_ROWS
-    after_k = gl.load(tables.k + after)
-    after_v = gl.load(tables.v + after)
+    after_k = gl.load(factors.tables.k + after)
+    after_v = gl.load(factors.tables.v + after)
     operand = unpack(p, gl.DotOperandLayout(0, out_layout, 4))
     mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.kv_slots) & 1)
     s_token = begin_scores(q, buffers.k, slot, CONFIG)
@@ -157,8 +160,8 @@ def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, tables, tile
     s = warpgroup_mma_wait(1, deps=(s_token,))
     mbarrier.arrive(buffers.k_empty.index(slot), count=1)
     if MASKED:
-        s = hide_keys(s, j * CONFIG.block_n, diagonal, seqlen_k, CONFIG.causal)
-    p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, tile_scale * k_scale, MASKED)
+        s = hide_keys(s, j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, CONFIG.causal)
+    p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, factors.q * k_scale, MASKED)
     alpha *= gl.exp2(v_scale - next_v)
     l_i = keep_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here

@@ -11,18 +11,19 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
+from ...unspecialized import UnspecializedTuples
 from ..gluon_hopper.compat import tma_load
 from ..gluon_hopper.forward_overflow import rescale
 from ..gluon_hopper.forward_softmax import by_lane, of_lanes
 from ..gluon_hopper.forward_tiles import num_static_tiles
 from . import tuning
-from .memory import Fp8Scales, Fp8Tables, full_and_empty, load_queries, store_tile
+from .memory import Fp8Scales, Fp8Tables, TileScales, full_and_empty, load_queries, store_tile
 from .probabilities import begin_scores, begin_values, put
 from .softmax import first_softmax_per_lane, softmax_per_lane
-from .tiles import LONG_TILE, Fp8Shape, hide_keys, key_blocks, tile_of_three
+from .tiles import LONG_TILE, Fp8MaskEdges, hide_keys, key_blocks, tile_of_three
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
-REGISTERS = gl.constexpr(160)  # of a consumer's thread
+REGISTERS = gl.constexpr(160)  # per consumer thread
 
 
 class ThreeConsumerBuffers(NamedTuple):
@@ -35,18 +36,18 @@ class ThreeConsumerBuffers(NamedTuple):
     p: Any
     q_full: Any
     q_empty: Any
-    full: Any  # of keys and values of a block
+    full: Any  # keys and values of a block
     empty: Any
 
 
-@gluon.jit(do_not_specialize=["n_tiles", "n_m", "num_heads", "n_heads", "group_size", "heads_in_l2",
-                              "seqlen_q", "seqlen_k", "n_long"])  # fmt: skip
-def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scales, n_tiles, n_m, num_heads,
-                         n_heads, group_size, heads_in_l2, seqlen_q, seqlen_k, n_long, scale,
+@UnspecializedTuples
+@gluon.jit(do_not_specialize=["shape", "n_long"])
+def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scales, shape, n_long, scale,
                          CONFIG: gl.constexpr):  # fmt: skip
-    """Compute attention of all query tiles, of which each head has n_m; `scale` is softmax_scale x log2(e).
+    """Compute attention of all query tiles.
 
-    CONFIG is a tuning.Fp8Config. Without a mask, `n_long` tiles of a head have 192 rows.
+    `shape` is an Fp8Shape, `scale` softmax_scale x log2(e), CONFIG a tuning.Fp8Config. Without a mask, `n_long`
+    tiles of a head have 192 rows.
     """
     slots: gl.constexpr = CONFIG.kv_slots
     q_s = gl.allocate_shared_memory(q_desc.dtype, [3, 1, 1, CONFIG.rows, CONFIG.head_dim], q_desc.layout)
@@ -59,9 +60,7 @@ def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v
     buffers = ThreeConsumerBuffers(q=q_s, k=k_s, v=v_s, out=out_s, p=p_s, q_full=q_full, q_empty=q_empty, full=full,
                                    empty=empty)  # fmt: skip
     scales = Fp8Scales(q=q_scales, k=k_scales, v=v_scales)
-    shape = Fp8Shape(n_tiles=n_tiles, n_m=n_m, num_heads=num_heads, n_heads=n_heads, group_size=group_size,
-                     heads_in_l2=heads_in_l2, seqlen_q=seqlen_q, seqlen_k=seqlen_k)  # fmt: skip
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_load_partition, (q_desc, k_desc, v_desc, buffers, shape, n_long, CONFIG)),
         (_consumer_partition, (0, out_desc, scales, buffers, shape, n_long, scale, CONFIG)),
@@ -130,6 +129,8 @@ def _tile(consumer: gl.constexpr, i_tile, count, head, row, right, high, out_des
     k_scale = gl.load(tables.k + first)
     v_scale = gl.load(tables.v + first)
     diagonal = row + shape.seqlen_k - shape.seqlen_q
+    factors = TileScales(tables=tables, q=tile_scale)
+    edges = Fp8MaskEdges(diagonal=diagonal, seqlen_k=shape.seqlen_k)
     q = buffers.q.index(consumer).reshape([CONFIG.rows, CONFIG.head_dim])
     p = buffers.p.index(consumer)
     mbarrier.wait(buffers.q_full.index(consumer), i_tile & 1)
@@ -144,12 +145,11 @@ def _tile(consumer: gl.constexpr, i_tile, count, head, row, right, high, out_des
     if CONFIG.causal:
         for i in range(right, high - 1):
             count, out, m_i, l_i, v_scale = _block(
-                high - 2 - (i - right), count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, buffers, diagonal,
-                shape.seqlen_k, CONFIG, True)  # fmt: skip
+                high - 2 - (i - right), count, q, p, out, m_i, l_i, v_scale, factors, buffers, edges, CONFIG,
+                True)  # fmt: skip
     for i in range(right):
         count, out, m_i, l_i, v_scale = _block(
-            right - 1 - i, count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, buffers, diagonal, shape.seqlen_k,
-            CONFIG, False)  # fmt: skip
+            right - 1 - i, count, q, p, out, m_i, l_i, v_scale, factors, buffers, edges, CONFIG, False)  # fmt: skip
     mbarrier.arrive(buffers.q_empty.index(consumer), count=1)
     slot = count % CONFIG.kv_slots
     out_token = begin_values(p, buffers.v, slot, out, CONFIG)
@@ -162,8 +162,8 @@ def _tile(consumer: gl.constexpr, i_tile, count, head, row, right, high, out_des
 
 
 @gluon.jit
-def _block(j, count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, buffers, diagonal, seqlen_k,
-           CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+def _block(j, count, q, p, out, m_i, l_i, v_scale, factors, buffers, edges, CONFIG: gl.constexpr,
+           MASKED: gl.constexpr):  # fmt: skip
     """Multiply P of the block before with its values, and compute scores and softmax of block j.
 
     v_scale: of the values of the block before, in whose units `out` is.
@@ -177,11 +177,11 @@ def _block(j, count, q, p, out, m_i, l_i, v_scale, tables, tile_scale, buffers, 
     out, s = warpgroup_mma_wait(0, deps=(out_token, s_token))
     mbarrier.arrive(buffers.empty.index(last), count=1)
     at = j * CONFIG.block_n // SCALE_ROWS
-    k_scale = gl.load(tables.k + at)
-    next_v = gl.load(tables.v + at)
+    k_scale = gl.load(factors.tables.k + at)
+    next_v = gl.load(factors.tables.v + at)
     if MASKED:
-        s = hide_keys(s, j * CONFIG.block_n, diagonal, seqlen_k, CONFIG.causal)
-    p_new, m_i, l_i, alpha = softmax_per_lane(s, m_i, l_i, tile_scale * k_scale, MASKED)
+        s = hide_keys(s, j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, CONFIG.causal)
+    p_new, m_i, l_i, alpha = softmax_per_lane(s, m_i, l_i, factors.q * k_scale, MASKED)
     put(p_new, p)
     lanes = by_lane(out)
     out = rescale(lanes, of_lanes(alpha * gl.exp2(v_scale - next_v), lanes)).reshape(out.shape)

@@ -1,4 +1,4 @@
-"""What both forwards do with memory: slots and their barriers, loads of queries, and the store of a finished tile."""
+"""Memory operations of both forwards: slots, barriers, loads of queries, and stores of finished tiles."""
 
 from typing import Any, NamedTuple
 
@@ -22,6 +22,13 @@ class Fp8Tables(NamedTuple):
 
     k: Any
     v: Any
+
+
+class TileScales(NamedTuple):
+    """Scales of a tile."""
+
+    tables: Any  # Fp8Tables
+    q: Any  # the factor of its scores, without the scale of the keys
 
 
 @gluon.jit
@@ -49,7 +56,7 @@ def store_tile(out, l_i, v_scale, out_desc, out_s, consumer: gl.constexpr, head,
 
 @gluon.jit
 def full_and_empty(SLOTS: gl.constexpr, READERS: gl.constexpr):
-    """Return for each slot an mbarrier that TMA completes, and one that those complete who have read it."""
+    """Return two mbarriers for each slot: TMA completes the first, the readers complete the second."""
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
     empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)

@@ -1,4 +1,4 @@
-"""What is decided once per shape: tiles, grid, descriptors and launches."""
+"""The plan of a shape: tiles, grid, descriptors and launches."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from . import tuning
 from .forward import forward_kernel
 from .forward_three import forward_three_kernel
 from .quantising import quantise_kernel
+from .tiles import Fp8Shape
 
 _PLANS: PlanCache[Fp8Plan] = PlanCache()
 
@@ -28,7 +29,7 @@ class Quantised:
     k_scales: torch.Tensor  # (batch, num_kv_heads, blocks), powers of two
     v_scales: torch.Tensor  # (batch, num_kv_heads, blocks), exponents of powers of two
     head_dim: int
-    dtype: torch.dtype  # of the output
+    dtype: torch.dtype  # the output's dtype
 
 
 def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
@@ -50,9 +51,9 @@ def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
     programs = made.q_scales.numel(), made.k_scales.numel()
     with device_guard(q.device):
         quantise_kernel[(programs[0] + 2 * programs[1],)](
-            *(q, k, v, made.q, made.k, made.v, made.q_scales, made.k_scales, made.v_scales),
-            *(*q.stride(), *k.stride(), *v.stride(), num_heads, num_kv_heads, seqlen_q, seqlen_k, q_blocks, k_blocks),
-            *(*programs, head_dim, size),
+            *((q, k, v), (made.q, made.k, made.v), (made.q_scales, made.k_scales, made.v_scales)),
+            (q.stride(), k.stride(), v.stride()),
+            *(num_heads, num_kv_heads, seqlen_q, seqlen_k, q_blocks, k_blocks, *programs, head_dim, size),
             num_warps=tuning.quantising_warps(size),
         )
     return made
@@ -91,7 +92,7 @@ class Fp8Plan:
         masked = causal or seqlen_k % tiles.block_n > 0
         config = tuning.Fp8Config(**vars(tiles), head_dim=size, causal=causal, masked=masked)
         rest = (
-            *(n_tiles, n_m, num_heads, n_heads, group_size, heads_in_l2, seqlen_q, seqlen_k),
+            Fp8Shape(n_tiles, n_m, num_heads, n_heads, group_size, heads_in_l2, seqlen_q, seqlen_k),
             *(*extra, softmax_scale * LOG2_E, config),
         )
         grid = (min(programs, n_tiles), 1, 1)

@@ -86,11 +86,11 @@ def unpack(packed, layout: gl.constexpr):
     """Reinterpret packed P as the first factor of a product, in `layout`: the registers stay."""
     ROWS: gl.constexpr = packed.shape[0]
     QUADS: gl.constexpr = packed.shape[1]
-    alike = packed[:, :, None]
-    quads: gl.constexpr = alike.type.layout
-    alike, _ = gl.broadcast(alike, gl.zeros([ROWS, QUADS, 4], gl.int32, quads))
-    alike = alike.reshape([ROWS, QUADS * 4])
-    p = gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r,r,r,r", [alike], dtype=gl.float8e4nv, is_pure=False, pack=4)
+    quad = packed[:, :, None]
+    quads: gl.constexpr = quad.type.layout
+    quad, _ = gl.broadcast(quad, gl.zeros([ROWS, QUADS, 4], gl.int32, quads))
+    quad = quad.reshape([ROWS, QUADS * 4])
+    p = gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r,r,r,r", [quad], dtype=gl.float8e4nv, is_pure=False, pack=4)
     return gl.convert_layout(p, layout, assert_trivial=True)
 
 

@@ -1,4 +1,4 @@
-"""Which query tiles a program takes, in what order, which key blocks such a tile sees, and which keys of a block.
+"""The query tiles of a program, their order, and the key blocks and keys that they see.
 
 Tiles come in the order of gluon_hopper's tile scheduler. There are no windows.
 """
@@ -12,19 +12,26 @@ from ..gluon_hopper.forward_tiles import static_tile
 from ..gluon_hopper.masks import is_visible
 
 TILE = gl.constexpr(128)  # query rows of two consumers
-LONG_TILE = gl.constexpr(192)  # of three
+LONG_TILE = gl.constexpr(192)  # query rows of three consumers
 
 
 class Fp8Shape(NamedTuple):
     """Sizes that the forward's partitions need."""
 
-    n_tiles: Any  # of all heads
+    n_tiles: Any  # tiles of all heads
     n_m: Any  # tiles of a head
     num_heads: Any
     n_heads: Any  # batch x num_heads
     group_size: Any  # query heads of a key head
-    heads_in_l2: Any  # heads that are worked on at a time
+    heads_in_l2: Any  # heads processed at a time
     seqlen_q: Any
+    seqlen_k: Any
+
+
+class Fp8MaskEdges(NamedTuple):
+    """What decides which keys a row sees."""
+
+    diagonal: Any  # the key on the first row's diagonal
     seqlen_k: Any
 
 

@@ -1,4 +1,4 @@
-"""Which tiles a shape gets; NOTES.md holds the measurements."""
+"""Tiles of each shape (kernels/DESIGN.md has the measurements)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a t
 
 @dataclass(frozen=True)
 class Fp8Tiles:
-    """What the tables choose of the kernel's constants."""
+    """Constants that the tables choose."""
 
     block_n: int  # keys of a step
     kv_slots: int  # blocks of keys and of values in shared memory
@@ -22,12 +22,12 @@ class Fp8Tiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Fp8Config(Fp8Tiles):
-    """What the kernel is compiled for."""
+    """Compile-time constants of the kernel."""
 
     head_dim: int  # padded
     causal: bool
     masked: bool  # any block of keys may need a mask
-    rows: int = ROWS  # of a consumer
+    rows: int = ROWS  # query rows of a consumer
 
 
 _TWO = {
@@ -40,14 +40,14 @@ _LONG = 4096  # keys from which causal tiles go to three consumers
 
 
 def tiles(head_dim: int, seqlen_k: int, causal: bool) -> Fp8Tiles:
-    """Return what a shape gets; `head_dim` is the kernel's."""
+    """Return the tiles of a shape; `head_dim` is padded."""
     if head_dim in _THREE and (not causal or seqlen_k >= _LONG):
         return _THREE[head_dim]
     return _TWO[head_dim]
 
 
 def forms(head_dim: int) -> tuple[Fp8Tiles, ...]:
-    """Return all that shapes of this head_dim may get."""
+    """Return all tiles that shapes of this head_dim use."""
     return tuple(table[head_dim] for table in (_TWO, _THREE) if head_dim in table)
 
 

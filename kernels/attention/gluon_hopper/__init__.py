@@ -1,6 +1,6 @@
 """Attention for Hopper alone: warp-specialised kernels in Gluon, fed by TMA.
 
-Forward and backward for head dims up to 256. NOTES.md holds the measurements behind the choices.
+Forward and backward for head dims up to 256. kernels/DESIGN.md says how they work and why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...plans import check_inputs
 from ...registry import AttentionCase, Device, Implementation, UnsupportedCase
 from .tuning import MOST_PACKED, takes_head_dims, takes_packed
 
-RING_BYTES, RING_SEQLEN = 2**25, 16384  # of the sums of dQ, as `tuning` has them; longer sequences mostly need more
+RING_BYTES, RING_SEQLEN = 2**25, 16384  # the ring of dQ's sums (tuning.py); longer sequences mostly need more
 DTYPES = (torch.bfloat16, torch.float16)
 _HEAD_DIMS = "head_dim_v must be head_dim, or 128 where head_dim is 129 to 192."
 TRITON_VERSIONS = ((3, 6), (4, 0))  # the first that serves, the first that may not

@@ -5,8 +5,8 @@ dS^T are register operands of dV += P^T dO and dK += dS^T Q. The two consumers o
 so dS goes through shared memory, each consumer computes one 64 x 64 fragment of dQ, and TMA adds it to a float32
 buffer. The order of these additions is not fixed: dQ may differ in its last bits from run to run.
 
-dQ of a block is computed a step later, beside dV of the next block: the consumers then need not wait for each other's
-dS, and the tensor cores work while dS^T is computed.
+dQ of a block is computed one step late, together with dV of the next block: the consumers need not wait for each
+other's dS, and the tensor cores work while dS^T is computed.
 """
 
 from typing import Any, NamedTuple
@@ -21,10 +21,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ...unspecialized import UnspecializedTuples
 from .backward_common import (
     FRAGMENT,
     BackwardDescriptors,
-    BackwardShape,
     add_fragment,
     backward_buffers,
     fragment_buffers,
@@ -64,23 +64,31 @@ class SingleKernelBarriers(NamedTuple):
     """The mbarriers of a program: keys and values, and a slot each for queries and for dout."""
 
     kv_full: Any
-    q_full: Any  # of packed sequences one more, for blocks that the producer waits for
+    q_full: Any  # with packed sequences one more slot, for blocks that the producer waits for
     do_full: Any
 
 
-@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window",
-                              "heads_in_order", "heads_per_group"])  # fmt: skip
-def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, lse_desc, delta_desc, split_table,
-                    partial_dkv, num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, heads_in_order,
-                    heads_per_group, scale, softmax_scale, CONFIG: gl.constexpr):  # fmt: skip
-    """Compute dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e).
+class QueryGradient(NamedTuple):
+    """Where a consumer's part of dQ goes: dS of a step, then a fragment in shared memory, then memory."""
 
-    `padded_q` is n_m x block_m, CONFIG a tuning.BackwardConfig. With `split_q` the program has a split of the queries,
-    as `split_table` says, and dK and dV go to `partial_dkv` (backward_launch.py). With `packed`, `split_table` is the
-    list of packed_tiles.py, and dK and dV are addresses of (total_k, num_kv_heads, head_dim).
+    desc: Any
+    ds: Any  # two tiles of (block_m, block_n)
+    fragment: Any
+
+
+@UnspecializedTuples
+@gluon.jit(do_not_specialize=["shape", "order"])
+def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, lse_desc, delta_desc, split_table,
+                    partial_dkv, shape, order, scales, CONFIG: gl.constexpr):  # fmt: skip
+    """Compute dK and dV of 128 keys, and their part of dQ.
+
+    `shape` is a BackwardShape, `order` a TileOrder, `scales` a Scales, CONFIG a tuning.BackwardConfig. With
+    `split_q` the program computes the split of the queries that `split_table` names, and stores dK and dV in
+    `partial_dkv` (backward_launch.py). With `packed`, `split_table` is the list of packed_tiles.py, and dK and dV are
+    addresses of (total_k, num_kv_heads, head_dim).
     """
     if CONFIG.packed:
-        place, h_kv = packed_place(split_table, num_heads // group_size)
+        place, h_kv = packed_place(split_table, shape.num_heads // shape.group_size)
         if place < 0:
             return
     dtype: gl.constexpr = q_desc.dtype
@@ -100,22 +108,19 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
         mbarrier.init(do_full.index(i), count=1)
     if CONFIG.packed:
         mbarrier.init(q_full.index(slots), count=1)
-        tile, shape = packed_key_tile(
-            split_table, place, h_kv, num_heads, group_size, padded_q, n_m, window, CONFIG)  # fmt: skip
+        tile, shape = packed_key_tile(split_table, place, h_kv, shape, CONFIG)
         split = place
     else:
-        shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
-                              padded_q=padded_q, n_m=n_m, window=window)  # fmt: skip
-        tile, split = program_key_tile(split_table, shape, heads_in_order, heads_per_group, CONFIG, True)
+        tile, split = program_key_tile(split_table, shape, order, CONFIG, True)
     descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
     bars = SingleKernelBarriers(kv_full=kv_full, q_full=q_full, do_full=do_full)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_load_partition, (descs, buffers, bars, tile, shape, CONFIG)),
-        (_consumer_partition, (0, dq_desc, dk_desc, dv_desc, buffers, ds_s, dq_0, bars, tile, shape, scale,
-                               softmax_scale, partial_dkv, split, CONFIG)),
-        (_consumer_partition, (1, dq_desc, dk_desc, dv_desc, buffers, ds_s, dq_1, bars, tile, shape, scale,
-                               softmax_scale, partial_dkv, split, CONFIG)),
+        (_consumer_partition, (0, dq_desc, dk_desc, dv_desc, buffers, ds_s, dq_0, bars, tile, shape, scales,
+                               partial_dkv, split, CONFIG)),
+        (_consumer_partition, (1, dq_desc, dk_desc, dv_desc, buffers, ds_s, dq_1, bars, tile, shape, scales,
+                               partial_dkv, split, CONFIG)),
     ], [4, 4], [240, 240])  # fmt: skip
 
 
@@ -151,11 +156,11 @@ def _load_partition(descs, buffers, bars, tile, shape, CONFIG: gl.constexpr):
             else:
                 _load_block(descs, buffers, bars, place, row, slot, count, CONFIG)
             count += 1
-    for last in range(gl.maximum(count - CONFIG.slots, 0), count):  # nobody loads into these again
+    for last in range(gl.maximum(count - CONFIG.slots, 0), count):  # no load follows into these slots
         wait_at(Q_EMPTY + last % CONFIG.slots)
         wait_at(DO_EMPTY + last % CONFIG.slots)
     if CONFIG.split_q:
-        pdl_wait()  # what comes next waits for this kernel only
+        pdl_wait()  # the next kernel waits for this kernel only
 
 
 @gluon.jit
@@ -175,9 +180,9 @@ def _load_block(descs, buffers, bars, place, row, slot, count, CONFIG: gl.conste
 
 @gluon.jit
 def _load_last(descs, buffers, bars, place, row, slot, count, inside, number, CONFIG: gl.constexpr):
-    """Load a sequence's last block of queries, the `number`-th such load, and clear what is not `inside` it.
+    """Load a sequence's last block of queries, the `number`-th such load, and clear the rows from `inside` on.
 
-    Those rows are the next sequence's. The consumers, who are given the block then, have no registers left for this.
+    These rows belong to the next sequence. The producer clears them, because consumers have no registers left for it.
     """
     loaded = bars.q_full.index(CONFIG.slots)
     if count >= CONFIG.slots:
@@ -199,7 +204,7 @@ def _load_last(descs, buffers, bars, place, row, slot, count, inside, number, CO
 
 @gluon.jit
 def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffers, ds_s, dq_s, bars, tile, shape,
-                        scale, softmax_scale, partial_dkv, split, CONFIG: gl.constexpr):  # fmt: skip
+                        scales, partial_dkv, split, CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of this consumer's half of the keys, and store them."""
     HALF: gl.constexpr = CONFIG.block_n // 2
     kv_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim, 16])
@@ -216,21 +221,21 @@ def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffe
             fence_async_shared()
             partition_sync()
     if tile.high > tile.low:
-        dk, dv = _gradients(consumer, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile, shape, scale, CONFIG)
+        dq_to = QueryGradient(desc=dq_desc, ds=ds_s, fragment=dq_s)
+        dk, dv = _gradients(consumer, dk, dv, dq_to, buffers, bars, tile, shape, scales.log2, CONFIG)
     if CONFIG.packed:
-        store_packed_dkv(consumer, dk, dv, dk_desc, dv_desc, tile, shape, softmax_scale, CONFIG)
+        store_packed_dkv(consumer, dk, dv, dk_desc, dv_desc, tile, shape, scales.softmax, CONFIG)
         tma.store_wait(0)
     elif CONFIG.split_q:
         store_partial_dkv(consumer, dk, dv, partial_dkv, split, CONFIG)
         tma.store_wait(0)
     else:
         pair_sync()  # the other consumer has read all keys: their tiles take the gradients to TMA
-        store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG)
+        store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit
-def _gradients(consumer: gl.constexpr, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile, shape, scale,
-               CONFIG: gl.constexpr):  # fmt: skip
+def _gradients(consumer: gl.constexpr, dk, dv, dq_to, buffers, bars, tile, shape, scale, CONFIG: gl.constexpr):
     """Compute dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
     count = 0
     before = gl.to_tensor(0)
@@ -240,29 +245,31 @@ def _gradients(consumer: gl.constexpr, dk, dv, dq_desc, buffers, ds_s, dq_s, bar
         if CONFIG.masked:
             for m in range(tile.low, tile.left):
                 count, before, dk, dv = _step(
-                    consumer, count, m, head, before, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile.n0, shape, scale,
-                    CONFIG, True)  # fmt: skip
+                    consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
+                    True)  # fmt: skip
         for m in range(tile.left, tile.right):
             count, before, dk, dv = _step(
-                consumer, count, m, head, before, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile.n0, shape, scale,
-                CONFIG, False)  # fmt: skip
+                consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
+                False)  # fmt: skip
         if CONFIG.has_window or CONFIG.packed:
             for m in range(tile.right, tile.high):
                 count, before, dk, dv = _step(
-                    consumer, count, m, head, before, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, tile.n0, shape, scale,
-                    CONFIG, True)  # fmt: skip
-    token = _begin_dq(consumer, (count + 1) % 2, buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), ds_s)
+                    consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
+                    True)  # fmt: skip
+    stage = (count + 1) % 2
+    keys = buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim])
+    token = _begin_dq(consumer, stage, keys, dq_to.ds)
     dq = warpgroup_mma_wait(0, deps=(token,))
-    add_fragment(dq, before, dq_desc, dq_s, CONFIG)
+    add_fragment(dq, before, dq_to.desc, dq_to.fragment, CONFIG)
     return dk, dv
 
 
 @gluon.jit
-def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, buffers, ds_s, dq_s, bars, n0, shape, scale,
+def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_to, buffers, bars, n0, shape, scale,
           CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Add one block of queries to dK and dV of this consumer's keys, and the block before to dQ.
 
-    In the first step, the latter is a product of what is in shared memory, which nobody reads.
+    In the first step, the latter is a product of arbitrary shared memory, whose result is not used.
     """
     dtype: gl.constexpr = buffers.q.dtype
     HALF: gl.constexpr = CONFIG.block_n // 2
@@ -293,12 +300,12 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, buffe
     p16 = keep_p_before_wait(p.to(dtype))
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
     dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
-    dq_token = _begin_dq(consumer, (count + 1) % 2, k, ds_s)
+    dq_token = _begin_dq(consumer, (count + 1) % 2, k, dq_to.ds)
     delta = buffers.delta.index(slot).load(columns)
     dp = warpgroup_mma_wait(2, deps=(dp_token,))
     ds16 = (unpacked(p16) * (dp - delta[None, :])).to(dtype)  # p itself would be 32 registers more
     ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
-    ds_s.index(count % 2).slice(consumer * HALF, HALF, 1).permute((1, 0)).store(ds16)
+    dq_to.ds.index(count % 2).slice(consumer * HALF, HALF, 1).permute((1, 0)).store(ds16)
     fence_async_shared()
     dv, p_operand = warpgroup_mma_wait(1, deps=(dv_token, p_operand))
     arrive_at(DO_EMPTY + slot)
@@ -306,7 +313,7 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_desc, buffe
     dq = warpgroup_mma_wait(1, deps=(dq_token,))
     release_ds_half(consumer, count % 2)
     if count > 0:
-        add_fragment(dq, before, dq_desc, dq_s, CONFIG)
+        add_fragment(dq, before, dq_to.desc, dq_to.fragment, CONFIG)
     dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
     arrive_at(Q_EMPTY + slot)
     if CONFIG.packed:

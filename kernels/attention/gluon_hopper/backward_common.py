@@ -1,4 +1,4 @@
-"""What the backward kernels share: bundles, delta, conversions of P, fragments of dQ, and small kernels around them.
+"""Shared parts of the backward kernels: named tuples, delta, conversions of P, fragments of dQ, and small kernels.
 
 dQ of a block of queries is added up as two fragments of 64 x 64: of blocks of 64 queries (head_dim 128) half of the
 columns each, of blocks of 128 (head_dim 64) half of the rows.
@@ -24,7 +24,7 @@ FRAGMENT = gl.constexpr(64)  # rows and columns of a fragment of dQ
 
 
 class BackwardDescriptors(NamedTuple):
-    """Descriptors of what a kernel that owns keys loads."""
+    """Descriptors of the tensors that a kernel that owns keys loads."""
 
     q: Any
     k: Any
@@ -35,7 +35,7 @@ class BackwardDescriptors(NamedTuple):
 
 
 class BackwardBuffers(NamedTuple):
-    """Shared memory of a program that owns keys: theirs, and slots of what belongs to a block of queries."""
+    """Shared memory of a program that owns keys: keys, values, and slots for blocks of queries."""
 
     q: Any  # slots of (block_m, head_dim), each in pieces (pieces.py)
     k: Any  # (block_n, head_dim), in pieces
@@ -55,6 +55,20 @@ class BackwardShape(NamedTuple):
     padded_q: Any  # n_m x block_m
     n_m: Any  # blocks of queries
     window: Any
+
+
+class Scales(NamedTuple):
+    """Factors of the scores."""
+
+    log2: Any  # softmax_scale x log2(e), for powers of two
+    softmax: Any  # softmax_scale
+
+
+class TileOrder(NamedTuple):
+    """How many key heads come one by one, and the size of the groups of key heads after them."""
+
+    heads_in_order: Any
+    heads_per_group: Any
 
 
 class PackedBackwardShape(NamedTuple):
@@ -222,13 +236,15 @@ def add_fragment(dq, number, dq_desc, dq_s, CONFIG: gl.constexpr):
 
 
 @triton.jit(do_not_specialize=["first_tile", "tiles", "heads", "seqlen_k"])
-def merge_kernel(partial_dkv, firsts, dk, dv, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, first_tile, tiles, heads, seqlen_k,
-                 softmax_scale, ROWS: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr,
-                 BLOCK_D: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
+def merge_kernel(partial_dkv, firsts, dk, dv, strides, first_tile, tiles, heads, seqlen_k, softmax_scale,
+                 ROWS: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+                 PDL: tl.constexpr = False):  # fmt: skip
     """Add up ROWS rows of dK and dV of one tile; the splits of tile i are `firsts[i]` to `firsts[i + 1]`.
 
-    A head has `tiles` tiles. PDL: the kernel before this one may not have ended, the next may begin.
+    A head has `tiles` tiles; `strides` are those of dk and of dv. PDL: the previous kernel may not have ended, and the
+    next may begin.
     """
+    (dk_b, dk_h, dk_n), (dv_b, dv_h, dv_n) = strides
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -257,14 +273,16 @@ _AT_ONCE = tl.constexpr(4)  # parts that a program asks for at once
 
 
 @triton.jit(do_not_specialize=["seqlen_k", "heads"])
-def sum_parts_kernel(parts_k, parts_v, dk, dv, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n, seqlen_k, heads,
-                     SPLITS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr,
-                     BLOCK_D: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
+def sum_parts_kernel(parts_k, parts_v, dk, dv, dk_strides, dv_strides, seqlen_k, heads, SPLITS: tl.constexpr,
+                     ROWS: tl.constexpr, WIDTH: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+                     PDL: tl.constexpr = False):  # fmt: skip
     """Add up ROWS rows of dK and dV over the SPLITS parts of a group of query heads, in their order.
 
     `parts_k` and `parts_v` are (batch, heads x SPLITS, seqlen_k, WIDTH), contiguous. PDL: the kernel before this one
     may not have ended.
     """
+    dk_b, dk_h, dk_n = dk_strides
+    dv_b, dv_h, dv_n = dv_strides
     if PDL:
         gdc_wait()
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -289,17 +307,18 @@ _COPIED = tl.constexpr(256)  # rows of lse that a program copies at a time
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "padded_q", "n_rows"])
-def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, out_b, out_h, out_m, do_b, do_h, do_m,
-                   num_heads, seqlen_q, padded_q, n_rows, n_fragments, n_zeros, ROWS: tl.constexpr,
-                   HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, ZEROS: tl.constexpr,
+def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, strides, num_heads, seqlen_q, padded_q, n_rows,
+                   zeroed, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, ZEROS: tl.constexpr,
                    PDL: tl.constexpr = False):  # fmt: skip
     """Compute delta and copy lse, both padded to whole tiles by rows for which P is 0 (lse = +inf, delta = 0).
 
-    delta is that of as many heads as there are programs for, lse that of all, which have `n_rows` padded rows. The
-    first `n_zeros` numbers of dQ's fragments are set to zero, ZEROS by each program, but for columns that head_dim
-    does not have; behind `n_fragments` of them stand other numbers. PDL: the next kernel may begin before this one has
-    ended.
+    `strides` are those of out and of dout. delta is computed for as many heads as there are programs, lse is copied for
+    all heads, which have `n_rows` padded rows. `zeroed`: how many numbers dQ's fragments have, and how many numbers are
+    set to zero in all, ZEROS by each program. Columns of fragments beyond head_dim are left as they are. PDL: the next
+    kernel may begin before this one has ended.
     """
+    (out_b, out_h, out_m), (do_b, do_h, do_m) = strides
+    n_fragments, n_zeros = zeroed
     if PDL:
         gdc_launch_dependents()
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -357,7 +376,7 @@ def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, sof
     values = tl.reshape(tl.permute(values, [1, 4, 2, 0, 3, 5]), [64, 64])
     m = fragment // FRAGMENTS
     part = (fragment % FRAGMENTS) * 64
-    if BLOCK_M == 64:  # the fragments of a tile stand side by side
+    if BLOCK_M == 64:  # the fragments of a tile are side by side
         rows = m * BLOCK_M + tl.arange(0, 64)
         columns = part + tl.arange(0, 64)
     else:  # one below the other

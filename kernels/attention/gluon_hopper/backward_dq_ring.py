@@ -1,10 +1,10 @@
 """dQ's float32 fragments in a ring that stays in the L2, turned into dQ by programs that come later.
 
 Key heads are counted over all sequences. The key tiles of one, or those of a group of heads (backward_schedule.py), are
-neighbours in the order in which programs start. The fragments of key head i stand in slot i % slots of the ring. While
+neighbours in the order in which programs start. The fragments of key head i are in slot i % slots of the ring. While
 the keys of a program of key head i are on their way, it turns its share of the fragments of key head i - delay into
-dQ's own dtype and leaves zeros behind. Nobody waits at the end of a program: it counts itself in its key head's counter
-and goes. So a full counter says that all of a key head has been added, and that the one `delay` before it has been
+dQ's own dtype and leaves zeros behind. No program waits at its end: it increments its key head's counter
+and exits. So a full counter says that all of a key head has been added, and that the one `delay` before it has been
 converted: with 2 x delay slots, the slot that the key head `delay` after it takes is free.
 What the last `delay` key heads leave behind is finish_kernel's.
 
@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from .backward_common import FRAGMENT
 from .compat import reinterpret, tma_load, tma_store
 
-_NUMBERS = gl.constexpr(64 * 64)  # of a fragment
+_NUMBERS = gl.constexpr(64 * 64)  # elements of a fragment
 
 
 class DqRing(NamedTuple):
@@ -36,7 +36,7 @@ class DqRing(NamedTuple):
 
 @gluon.jit
 def counter_of(kv_head, fragments, slots, per_head):
-    """Return the address of a key head's counter; they stand behind `slots` heads of `per_head` fragments."""
+    """Return the address of a key head's counter; the counters follow `slots` heads of `per_head` fragments."""
     return fragments + (slots.to(gl.int64) * per_head * _NUMBERS + kv_head)
 
 
@@ -65,7 +65,7 @@ def _fetch(number, fragments_desc, bar, buffer, ACROSS: gl.constexpr):
 
 @gluon.jit
 def _convert(j, number, phase, ring, bar, buffer, batch, head, per_q_head, ACROSS: gl.constexpr):
-    """Store a fragment that has been fetched as rows of dQ, and zeros where it stood."""
+    """Store a fetched fragment as rows of dQ, and overwrite it with zeros."""
     dtype: gl.constexpr = ring.dq_desc.dtype
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
     flat: gl.constexpr = gl.BlockedLayout([4], [32], [4], [0])
@@ -90,7 +90,7 @@ def convert_share(share, programs, first, ring, bars, buffer_0, buffer_1, batch,
     phase = 0
     count = group_size * per_q_head
     for j in range(share, count, 2 * programs):
-        tma.store_wait(0)  # what left the buffers before has left them
+        tma.store_wait(0)  # earlier stores have read the buffers
         _fetch(first + j, ring.fragments_desc, bars.index(0), buffer_0, ACROSS)
         second = j + programs
         if second < count:

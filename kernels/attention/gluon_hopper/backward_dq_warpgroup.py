@@ -1,4 +1,4 @@
-"""The backward with a warpgroup of its own for dQ, so that the consumers need not wait for each other.
+"""The backward with a separate warpgroup for dQ, so that the consumers need not wait for each other.
 
 A program owns 128 keys of one key head and walks over the queries in blocks of 128, or of 64 at head_dim 128. Each of
 two consumers has 64 of the keys: S^T, dP^T, dV and dK, the last two with register operands. dS goes through shared
@@ -27,10 +27,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ...unspecialized import UnspecializedTuples
 from .backward_common import (
     FRAGMENT,
     BackwardDescriptors,
-    BackwardShape,
     backward_buffers,
     fragment_buffers,
     packed_powers,
@@ -59,7 +59,7 @@ from .masks import hide_queries
 # Named barriers of all three warpgroups; the first is that of the first stage of dS, and that of the second follows.
 DS_FULL, ALL_READ = gl.constexpr(6), gl.constexpr(13)
 STAGES = gl.constexpr(2)  # tiles of dS under way
-ROWS = gl.constexpr(64)  # of out and dout that a consumer takes at a time; tiles of queries are multiples
+ROWS = gl.constexpr(64)  # rows of out and dout that a consumer reads at a time; tiles of queries are multiples of it
 _LAYOUT = gl.constexpr(gl.BlockedLayout([1, 8], [8, 4], [4, 1], [1, 0]))
 # Triton 3.9's ptxas would spill in the loop.
 _DELTA_BEFORE_WAIT = gl.constexpr(tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9))
@@ -75,14 +75,27 @@ class DqWarpgroupBarriers(NamedTuple):
 
 
 class NextDelta(NamedTuple):
-    """What consumers need to compute delta of the key head that is `delay` after theirs."""
+    """Arguments of consumers that compute delta of the key head `delay` after theirs."""
 
     out: Any  # addresses
     dout: Any
     delta: Any
     written: Any  # an mbarrier: this program's delta is written
     delay: Any
-    out_b: Any  # strides of batch, head and row
+    strides: Any  # an OutStrides
+
+
+class RingSize(NamedTuple):
+    """How many key heads have room in the ring of dQ's fragments, and after how many a key head is converted."""
+
+    slots: Any
+    delay: Any
+
+
+class OutStrides(NamedTuple):
+    """Strides of batches, heads and rows of out and of dout."""
+
+    out_b: Any
     out_h: Any
     out_m: Any
     do_b: Any
@@ -90,17 +103,17 @@ class NextDelta(NamedTuple):
     do_m: Any
 
 
-@gluon.jit(do_not_specialize=["num_heads", "group_size", "seqlen_q", "seqlen_k", "padded_q", "n_m", "window",
-                              "ring_slots", "dq_delay", "heads_in_order", "heads_per_group"])  # fmt: skip
+@UnspecializedTuples
+@gluon.jit(do_not_specialize=["shape", "ring_size", "order"])
 def dq_warpgroup_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc, dv_desc, lse_desc, delta_desc,
-                        dq_desc, fragments, out, dout, delta, split_table, partial_dkv, num_heads, group_size, seqlen_q,
-                        seqlen_k, padded_q, n_m, window, ring_slots, dq_delay, out_b, out_h, out_m, do_b, do_h, do_m,
-                        heads_in_order, heads_per_group, scale, softmax_scale, CONFIG: gl.constexpr):  # fmt: skip
-    """Compute dK and dV of 128 keys, and their part of dQ; `scale` is softmax_scale x log2(e).
+                        dq_desc, fragments, out, dout, delta, split_table, partial_dkv, shape, ring_size, strides,
+                        order, scales, CONFIG: gl.constexpr):  # fmt: skip
+    """Compute dK and dV of 128 keys, and their part of dQ.
 
     `fragments_desc` and `fragments` are the same tensor, and so are `delta_desc` and `delta`, `do_desc` and `dout`.
-    `padded_q` is n_m x block_m, CONFIG a tuning.BackwardConfig. With `split_q` the program has a split of the queries,
-    as `split_table` says, and dK and dV go to `partial_dkv` (backward_launch.py).
+    `shape` is a BackwardShape, `order` a TileOrder, `scales` a Scales, CONFIG a tuning.BackwardConfig. With
+    `split_q` the program computes the split of the queries that `split_table` names, and stores dK and dV in
+    `partial_dkv` (backward_launch.py).
     """
     dtype: gl.constexpr = q_desc.dtype
     buffers = backward_buffers(q_desc, k_desc, v_desc, do_desc, lse_desc, CONFIG)
@@ -124,24 +137,22 @@ def dq_warpgroup_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc
         mbarrier.init(do_full.index(i), count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(ds_empty.index(i), count=1)
-    shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
-                          padded_q=padded_q, n_m=n_m, window=window)  # fmt: skip
     by_length: gl.constexpr = CONFIG.head_dim > 64
-    tile, split = program_key_tile(split_table, shape, heads_in_order, heads_per_group, CONFIG, by_length)
+    tile, split = program_key_tile(split_table, shape, order, CONFIG, by_length)
     descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
     bars = DqWarpgroupBarriers(kv_full=kv_full, q_full=q_full, do_full=do_full, ds_empty=ds_empty)
-    ring = DqRing(fragments=fragments, fragments_desc=fragments_desc, dq_desc=dq_desc, slots=ring_slots, delay=dq_delay,
-                  softmax_scale=softmax_scale)  # fmt: skip
-    next_delta = NextDelta(out=out, dout=dout, delta=delta, written=delta_written, delay=dq_delay, out_b=out_b,
-                           out_h=out_h, out_m=out_m, do_b=do_b, do_h=do_h, do_m=do_m)  # fmt: skip
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    ring = DqRing(fragments=fragments, fragments_desc=fragments_desc, dq_desc=dq_desc, slots=ring_size.slots,
+                  delay=ring_size.delay, softmax_scale=scales.softmax)  # fmt: skip
+    next_delta = NextDelta(out=out, dout=dout, delta=delta, written=delta_written, delay=ring_size.delay,
+                           strides=strides)  # fmt: skip
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_load_and_dq_partition, (descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_full, delta_written, tile, shape,
                                   CONFIG)),
-        (_consumer_partition, (0, dk_desc, dv_desc, next_delta, buffers, ds_s, bars, tile, shape, scale, softmax_scale,
-                               partial_dkv, split, CONFIG)),
-        (_consumer_partition, (1, dk_desc, dv_desc, next_delta, buffers, ds_s, bars, tile, shape, scale, softmax_scale,
-                               partial_dkv, split, CONFIG)),
+        (_consumer_partition, (0, dk_desc, dv_desc, next_delta, buffers, ds_s, bars, tile, shape, scales, partial_dkv,
+                               split, CONFIG)),
+        (_consumer_partition, (1, dk_desc, dv_desc, next_delta, buffers, ds_s, bars, tile, shape, scales, partial_dkv,
+                               split, CONFIG)),
     ], [4, 4], [216, 216])  # fmt: skip
 
 
@@ -214,9 +225,9 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
     arrive_at(ALL_READ)
     if CONFIG.next_delta:
         mbarrier.wait(delta_written, 0)
-    if CONFIG.split_q:  # of the last key heads, whose counters nobody reads
+    if CONFIG.split_q:  # splits belong to the last key heads, whose counters are not read
         tma.store_wait(0)
-        pdl_wait()  # what comes next waits for this kernel only
+        pdl_wait()  # the next kernel waits for this kernel only
     else:
         count_finished(counter_of(kv_head, ring.fragments, ring.slots, per_head))
 
@@ -272,7 +283,7 @@ def _fragment(part: gl.constexpr, ds_tile, k_s, CONFIG: gl.constexpr):
 @gluon.jit
 def _add(dq, number, fragments_desc, dq_s, CONFIG: gl.constexpr):
     """Have TMA add a fragment to global memory; two buffers take turns."""
-    tma.store_wait(1)  # what left this buffer before has left it
+    tma.store_wait(1)  # the earlier store has read this buffer
     dq_s.store(dq)
     fence_async_shared()
     ACROSS: gl.constexpr = CONFIG.head_dim // FRAGMENT
@@ -281,8 +292,8 @@ def _add(dq, number, fragments_desc, dq_s, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _consumer_partition(consumer: gl.constexpr, dk_desc, dv_desc, next_delta, buffers, ds_s, bars, tile, shape, scale,
-                        softmax_scale, partial_dkv, split, CONFIG: gl.constexpr):  # fmt: skip
+def _consumer_partition(consumer: gl.constexpr, dk_desc, dv_desc, next_delta, buffers, ds_s, bars, tile, shape, scales,
+                        partial_dkv, split, CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of this consumer's half of the keys, and store them."""
     kv_head = tile.batch * gl.num_programs(1) + tile.h_kv
     o, do = 0, 0
@@ -295,7 +306,7 @@ def _consumer_partition(consumer: gl.constexpr, dk_desc, dv_desc, next_delta, bu
     mbarrier.wait(bars.kv_full, 0)
     if tile.high > tile.low:
         dk, dv = _gradients(
-            consumer, dk, dv, o, do, next_delta, kv_head, buffers, ds_s, bars, tile, shape, scale, CONFIG
+            consumer, dk, dv, o, do, next_delta, kv_head, buffers, ds_s, bars, tile, shape, scales.log2, CONFIG
         )
     elif CONFIG.next_delta:
         write_next_delta(consumer, o, do, next_delta, kv_head, shape, CONFIG)
@@ -303,7 +314,7 @@ def _consumer_partition(consumer: gl.constexpr, dk_desc, dv_desc, next_delta, bu
     if CONFIG.split_q:
         store_partial_dkv(consumer, dk, dv, partial_dkv, split, CONFIG)
     else:
-        store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG)
+        store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit
@@ -315,7 +326,7 @@ def _gradients(consumer: gl.constexpr, dk, dv, o, do, next_delta, kv_head, buffe
     if CONFIG.next_delta:
         write_next_delta(consumer, o, do, next_delta, kv_head, shape, CONFIG)
     s_t = warpgroup_mma_wait(0, deps=(s_token,))
-    lse = gl.to_tensor(0)  # that of the scores under way, where it is read ahead
+    lse = gl.to_tensor(0)  # lse of the pending scores, where it is read ahead
     if CONFIG.head_dim > 64:
         lse = buffers.lse.index(0).load(gl.SliceLayout(0, s_t.type.layout))
     for member in range(shape.group_size):
@@ -453,8 +464,9 @@ def _read_rows(number, exists, next_delta, kv_head, shape, CONFIG: gl.constexpr)
     mask = (rows < shape.seqlen_q)[:, None] & exists
     if CONFIG.unpadded_head_dim < CONFIG.head_dim:
         mask = mask & (columns < CONFIG.unpadded_head_dim)
-    place = next_delta.out + (batch * next_delta.out_b + h * next_delta.out_h) + down * next_delta.out_m + columns
+    strides = next_delta.strides
+    place = next_delta.out + (batch * strides.out_b + h * strides.out_h) + down * strides.out_m + columns
     o = gl.load(place, mask, 0.0, eviction_policy="evict_first")
-    place = next_delta.dout + (batch * next_delta.do_b + h * next_delta.do_h) + down * next_delta.do_m + columns
+    place = next_delta.dout + (batch * strides.do_b + h * strides.do_h) + down * strides.do_m + columns
     do = gl.load(place, mask, 0.0)
     return o, do

@@ -1,7 +1,7 @@
 """The launches of a backward: one class for each kind, and the tiles of keys that are split by queries.
 
 - `SingleKernelBackward`: one kernel computes dK and dV, and adds up dQ in float32 in memory.
-- `DqWarpgroupBackward`: as before, with a warpgroup of its own for dQ.
+- `DqWarpgroupBackward`: the same, with a separate warpgroup for dQ.
 - `TwoKernelBackward`: for head_dim 192 and 256, and for the same bits on every run.
 
 In the first two, tiles of keys are split where the last round would leave many programs without a tile. Each split has
@@ -10,7 +10,7 @@ dK and dV of a split are float32 until `merge_kernel` adds them up, in the order
 run. dQ needs nothing of this: it is added up in memory anyway.
 
 Where many query heads share keys, a group of them is split into parts (tuning.group_splits). The kernels count a part
-as a group with a key head of its own, and `sum_parts_kernel` adds up dK and dV in the order of the heads.
+as a group with a separate key head, and `sum_parts_kernel` adds up dK and dV in the order of the heads.
 """
 
 from __future__ import annotations
@@ -26,17 +26,25 @@ import triton
 from ...plans import LOG2_E
 from . import tuning
 from .backward import backward_kernel
-from .backward_common import finish_kernel, merge_kernel, prepare_kernel, sum_parts_kernel
-from .backward_dq_warpgroup import dq_warpgroup_kernel
-from .backward_two_kernels import dkv_kernel, dq_kernel
+from .backward_common import (
+    BackwardShape,
+    Scales,
+    TileOrder,
+    finish_kernel,
+    merge_kernel,
+    prepare_kernel,
+    sum_parts_kernel,
+)
+from .backward_dq_warpgroup import OutStrides, RingSize, dq_warpgroup_kernel
+from .backward_two_kernels import DqSizes, ReadyRows, dkv_kernel, dq_kernel
 from .barriers import zero_kernel
 from .launch import Descriptor, Launch, Rooms, Step, recorded, run_in_order
 
 FRAGMENT_ROWS = FRAGMENT_COLUMNS = 64
 FRAGMENT = FRAGMENT_ROWS * FRAGMENT_COLUMNS  # numbers of dQ that are added at once
-_MERGED_ROWS = 16  # of dK and dV that a program of merge_kernel or of sum_parts_kernel adds up
+_MERGED_ROWS = 16  # rows of dK and dV of a program of merge_kernel or sum_parts_kernel
 _ZEROED = 1024  # counters that a program sets to zero
-_DK, _DV = 5, 6  # where these stand among a kernel's tensors
+_DK, _DV = 5, 6  # their positions among a kernel's tensors
 Split = tuple[int, int, int]  # tile, first block of queries, block behind the last
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -83,21 +91,12 @@ class SplitTiles:
     def _launch(self, dk: torch.Tensor, dv: torch.Tensor) -> Launch:
         plan, block_n = self._plan, self._block_n
         rest = (
-            *(*dk.stride()[:3], *dv.stride()[:3], self._tiles.start, -(-plan.seqlen_k // block_n)),
-            *(
-                plan.num_kv_heads,
-                plan.seqlen_k,
-                plan.softmax_scale,
-                _MERGED_ROWS,
-                block_n,
-                plan.head_dim,
-                plan.size,
-                True,
-            ),
+            (dk.stride()[:3], dv.stride()[:3]),
+            *(self._tiles.start, -(-plan.seqlen_k // block_n), plan.num_kv_heads, plan.seqlen_k, plan.softmax_scale),
+            *(_MERGED_ROWS, block_n, plan.head_dim, plan.size, True),
         )
-        return Launch(
-            merge_kernel, (len(self._tiles), block_n // _MERGED_ROWS, 1), plan.device, [None] * 4, rest, pdl=True
-        )
+        grid = (len(self._tiles), block_n // _MERGED_ROWS, 1)
+        return Launch(merge_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
 
 
 class KeyTileLaunches:
@@ -112,7 +111,7 @@ class KeyTileLaunches:
         backward: BackwardLaunches,
         kernel: Any,
         makers: Sequence[Descriptor | None],
-        extra: tuple[int, ...] = (),
+        extra: tuple[tuple[int, ...], ...] = (),
         *,
         in_order: bool = False,
         **constants: Any,
@@ -125,7 +124,7 @@ class KeyTileLaunches:
         even = not any(masks) and (not in_order or n_tiles < programs)
         left_over = tuning.tiles_to_split(n_tiles, plan.seqlen_q, programs) if even else 0
         by_length = (heads, 1) if in_order else tuning.heads_by_length(heads, key_tiles, programs, *masks)
-        arguments = (*backward.sizes, backward.n_m, plan.window_size, *extra, *by_length, *backward.scales)
+        arguments = (backward.shape, *extra, TileOrder(*by_length), backward.scales)
         makers = (*makers, None, None)
 
         def launch(grid: tuple[int, int, int], split_q: bool) -> Launch:
@@ -154,7 +153,7 @@ class KeyTileLaunches:
 
 
 class BackwardInputs(NamedTuple):
-    """What a backward is given, (batch, heads, seqlen, head_dim or head_dim_v), but lse."""
+    """Inputs of a backward, (batch, heads, seqlen, head_dim or head_dim_v) except lse."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -165,10 +164,10 @@ class BackwardInputs(NamedTuple):
 
 
 class PlannedShape(Protocol):
-    """What the backward asks of a plan.
+    """The attributes of a plan that the backward reads.
 
     `group_splits`: into how many parts a group of query heads is split; `num_kv_heads` and `group_size` count such a
-    part as a group with a key head of its own.
+    part as a group with a separate key head.
     """
 
     device: torch.device
@@ -202,7 +201,7 @@ class GroupParts:
         self._head_dim = plan.head_dim
         heads = plan.num_kv_heads // plan.group_splits
         rest = (
-            *(*dk.stride()[:3], *dv.stride()[:3], plan.seqlen_k, heads, plan.group_splits),
+            *(dk.stride()[:3], dv.stride()[:3], plan.seqlen_k, heads, plan.group_splits),
             *(_MERGED_ROWS, width, plan.head_dim, plan.size, True),
         )
         grid = (-(-plan.seqlen_k // _MERGED_ROWS), plan.batch * heads, 1)
@@ -218,7 +217,7 @@ class GroupParts:
 
 
 class BackwardLaunches(ABC):
-    """What all kinds of backward have: descriptors of the tiles of inputs and gradients, and a config."""
+    """Common parts of all backwards: descriptors of the tiles of inputs and gradients, and a config."""
 
     def __init__(self, plan: PlannedShape, tiles: tuning.BackwardTiles, like: BackwardInputs) -> None:
         self.plan, self.tiles = plan, tiles
@@ -236,8 +235,11 @@ class BackwardLaunches(ABC):
         self.dk, self.dv = Descriptor(dk, block_k), Descriptor(dv, block_v)
         self.n_rows = plan.n_heads * self.padded_q
         self.row = Descriptor(self.row_of(q), [self.tiles.block_m])
-        self.sizes = (plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k, self.padded_q)
-        self.scales = (plan.softmax_scale * LOG2_E, plan.softmax_scale)
+        self.shape = BackwardShape(
+            *(plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k),
+            *(self.padded_q, self.n_m, plan.window_size),
+        )
+        self.scales = Scales(plan.softmax_scale * LOG2_E, plan.softmax_scale)
         self.config = self.config_of(tiles)
         self.dq_strides = dq.stride()[:3]
         self._recorded: Callable[..., None] | None = None
@@ -280,7 +282,7 @@ class BackwardLaunches(ABC):
 
 
 class AddingBackward(BackwardLaunches):
-    """What those that add up dQ in memory have: a kernel in front for delta, and for zeros where dQ is added up."""
+    """Common parts of backwards that add up dQ in memory: a kernel in front computes delta and clears dQ's sums."""
 
     def __init__(self, plan: PlannedShape, tiles: tuning.BackwardTiles, like: BackwardInputs) -> None:
         super().__init__(plan, tiles, like)
@@ -291,8 +293,9 @@ class AddingBackward(BackwardLaunches):
         plan, rows, zeros = self.plan, tuning.PREPARED_ROWS, self.zeros()
         programs = heads * (self.padded_q // rows)
         rest = (
-            *(*like.out.stride()[:3], *like.dout.stride()[:3], plan.num_heads, plan.seqlen_q, self.padded_q),
-            *(self.n_rows, self.n_fragments() * FRAGMENT, zeros),
+            (like.out.stride()[:3], like.dout.stride()[:3]),
+            *(plan.num_heads, plan.seqlen_q, self.padded_q, self.n_rows),
+            (self.n_fragments() * FRAGMENT, zeros),
             *(rows, plan.head_dim, plan.size, triton.next_power_of_2(-(-zeros // programs)), True),
         )
         return Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
@@ -367,8 +370,13 @@ class TwoKernelBackward(BackwardLaunches):
         values = Descriptor(like.v, [1, 1, tiles.block_n, plan.size_v])
         makers = (self.q, keys, values, self.dout, self.dq, None, None, None, None)
         rest = (
-            *(*(stride // 8 for stride in like.out.stride()[:3]), self.n_rows, plan.num_kv_heads, *self.sizes),
-            *(plan.window_size, *self.scales, replace(self.config_of(tiles), unpadded_head_dim=plan.head_dim_v)),
+            tuple(stride // 8 for stride in like.out.stride()[:3]),
+            DqSizes(
+                *(self.n_rows, plan.num_kv_heads, plan.num_heads, plan.group_size),
+                *(plan.seqlen_q, plan.seqlen_k, self.padded_q, plan.window_size),
+            ),
+            self.scales,
+            replace(self.config_of(tiles), unpadded_head_dim=plan.head_dim_v),
         )
         grid = self._grid(self._query_tiles, plan.num_heads)
         return Launch(dq_kernel, grid, plan.device, makers, rest, pdl=True)
@@ -376,10 +384,8 @@ class TwoKernelBackward(BackwardLaunches):
     def _launch_keys(self) -> Launch:
         plan = self.plan
         makers = (self.q, self.k, self.v, self.dout, self.dk, self.dv, self.row, self.row, None)
-        rest = (
-            *(self.n_rows, plan.group_size * self._query_tiles, plan.num_kv_heads, *self.sizes, self.n_m),
-            *(plan.window_size, *self.scales, self.config),
-        )
+        ready = ReadyRows(self.n_rows, plan.group_size * self._query_tiles, plan.num_kv_heads)
+        rest = (ready, self.shape, self.scales, self.config)
         grid = self._grid(self._key_tiles, plan.num_kv_heads)
         return Launch(dkv_kernel, grid, plan.device, makers, rest, pdl=True)
 
@@ -421,7 +427,8 @@ class DqWarpgroupBackward(AddingBackward):
         ring = fragments_of(plan, q.new_empty(self._ring_shape, dtype=torch.float32))
         fragment_of_dq = Descriptor(plan.new_gradients(*like[:3])[0], [1, 1, 64, 64])
         tiled = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq)
-        extra = (self._ring_slots, delay, *like.out.stride()[:3], *like.dout.stride()[:3])
+        strides = OutStrides(*like.out.stride()[:3], *like.dout.stride()[:3])
+        extra = (RingSize(self._ring_slots, delay), strides)
         makers = (*tiled, None, None, None, None)
         self._main = KeyTileLaunches(
             self,

@@ -17,8 +17,7 @@ _PACKED_FIELDS = gl.constexpr(PACKED_FIELDS)
 
 
 @gluon.jit
-def program_key_tile(split_table, shape, heads_in_order, heads_per_group, CONFIG: gl.constexpr,
-                     BY_LENGTH: gl.constexpr):  # fmt: skip
+def program_key_tile(split_table, shape, order, CONFIG: gl.constexpr, BY_LENGTH: gl.constexpr):
     """Return the program's KeyTile, and the number of its split.
 
     Programs are a grid of tiles, key heads and batches, or with `linear_grid` as many as there are whole tiles. With
@@ -40,9 +39,9 @@ def program_key_tile(split_table, shape, heads_in_order, heads_per_group, CONFIG
     elif BY_LENGTH and (CONFIG.causal and not CONFIG.has_window):
         heads = gl.num_programs(1)
         head = batch * heads + h_kv
-        if head >= heads_in_order:
+        if head >= order.heads_in_order:
             tile, head = tile_by_length(
-                tile, head, gl.num_programs(0), heads * gl.num_programs(2), heads_in_order, heads_per_group
+                tile, head, gl.num_programs(0), heads * gl.num_programs(2), order.heads_in_order, order.heads_per_group
             )
             batch = head // heads
             h_kv = head - batch * heads
@@ -79,14 +78,19 @@ def packed_place(tiles, heads):
 
 
 @gluon.jit
-def packed_key_tile(tiles, place, h_kv, num_heads, group_size, padded_q, n_m, window, CONFIG: gl.constexpr):
-    """Return a key head's KeyTile at a place of the list of packed_tiles.py, and the sequence's PackedBackwardShape."""
+def packed_key_tile(tiles, place, h_kv, total, CONFIG: gl.constexpr):
+    """Return a key head's KeyTile at a place of the list of packed_tiles.py, and the sequence's PackedBackwardShape.
+
+    `total` is the BackwardShape of all sequences together.
+    """
+    window = total.window
     entry = tiles + _PACKED_FIELDS * (place + 1)
     n0 = gl.load(entry) * CONFIG.block_n
     seqlen_q, seqlen_k = gl.load(entry + 3), gl.load(entry + 4)
     shape = PackedBackwardShape(
-        num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k, padded_q=padded_q, n_m=n_m,
-        window=window, first_q=gl.load(entry + 1), first_k=gl.load(entry + 2), first_m=gl.load(entry + 5))  # fmt: skip
+        num_heads=total.num_heads, group_size=total.group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
+        padded_q=total.padded_q, n_m=total.n_m, window=window, first_q=gl.load(entry + 1),
+        first_k=gl.load(entry + 2), first_m=gl.load(entry + 5))  # fmt: skip
     low, left, right, high = query_blocks(
         n0, gl.cdiv(seqlen_q, CONFIG.block_m), seqlen_q, seqlen_k, window, CONFIG.block_m, CONFIG.block_n,
         CONFIG.causal, CONFIG.has_window)  # fmt: skip

@@ -1,7 +1,7 @@
 """The backward as two kernels, dQ of 128 queries, and dK and dV: from head_dim 192 on, and for the same bits every run.
 
 At head_dim 256 dK and dV of 64 keys fill the registers of two warpgroups, so one kernel for all three would add every
-score's part of dQ to memory at 4 bytes x 256 / 64: measured, that is bound by the additions (NOTES.md, step 3). Two
+score's part of dQ to memory at 4 bytes x 256 / 64: it stayed at 290 TFLOP/s (DESIGN.md, "Two kernels"). Two
 kernels do seven products for five, add nothing to memory, and give the same bits on every run.
 
 `dq_kernel` runs first: two consumers of 64 queries each walk over the keys, and compute delta on the way. The
@@ -23,9 +23,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ...unspecialized import UnspecializedTuples
 from .backward_common import (
     BackwardDescriptors,
-    BackwardShape,
     KeyTile,
     backward_buffers,
     delta_of,
@@ -58,7 +58,7 @@ class DqBuffers(NamedTuple):
 
     q: Any  # one for each consumer
     do: Any
-    k: Any  # as many as slots
+    k: Any  # one for each slot
     v: Any  # one
     q_full: Any
     do_full: Any
@@ -112,15 +112,46 @@ class DkvBarriers(NamedTuple):
     empty: Any
 
 
-@gluon.jit(do_not_specialize=["out_b", "out_h", "out_m", "n_rows", "kv_heads", "num_heads", "group_size", "seqlen_q",
-                              "seqlen_k", "padded_q", "window"])  # fmt: skip
-def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padded, delta_padded, out_b, out_h, out_m,
-              n_rows, kv_heads, num_heads, group_size, seqlen_q, seqlen_k, padded_q, window, scale, softmax_scale,
-              CONFIG: gl.constexpr):  # fmt: skip
+class DqSizes(NamedTuple):
+    """Sizes of the tensors of `dq_kernel`."""
+
+    n_rows: Any  # padded rows of all heads
+    kv_heads: Any
+    num_heads: Any
+    group_size: Any  # query heads of a key head
+    seqlen_q: Any
+    seqlen_k: Any
+    padded_q: Any
+    window: Any
+
+
+class ReadyRows(NamedTuple):
+    """Counts that tell when the rows of lse and delta that `dkv_kernel` loads are written."""
+
+    n_rows: Any  # rows of delta; the counters follow them
+    programs: Any  # programs of `dq_kernel` for the rows of a key head
+    kv_heads: Any
+
+
+class ScoreTiles(NamedTuple):
+    """P and dS of a block of queries in shared memory."""
+
+    p: Any
+    ds: Any
+
+
+@UnspecializedTuples
+@gluon.jit(do_not_specialize=["out_strides", "sizes"])
+def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padded, delta_padded, out_strides, sizes,
+              scales, CONFIG: gl.constexpr):  # fmt: skip
     """Compute dQ of 128 queries, and what `dkv_kernel` needs of them: delta, and lse, padded to whole tiles.
 
-    `scale` is softmax_scale x log2(e); strides of `out`, of `unpadded_head_dim` columns, are in eights of numbers.
+    `sizes` is a DqSizes, `scales` a Scales. Strides of batches, heads and rows of `out`, which has `unpadded_head_dim`
+    columns, are in eights of numbers.
     """
+    out_b, out_h, out_m = out_strides
+    num_heads, group_size, seqlen_q, seqlen_k = sizes.num_heads, sizes.group_size, sizes.seqlen_q, sizes.seqlen_k
+    window = sizes.window
     dtype: gl.constexpr = q_desc.dtype
     pieces: gl.constexpr = CONFIG.pieces
     columns: gl.constexpr = CONFIG.head_dim // pieces
@@ -160,16 +191,16 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
     tile = QueryTile(
         batch=batch, h=h, h_kv=h_kv // CONFIG.group_splits, m=m, low=low, left=left, right=right, high=high
     )
-    shape = DqShape(seqlen_q=seqlen_q, seqlen_k=seqlen_k, padded_q=padded_q, window=window)
+    shape = DqShape(seqlen_q=seqlen_q, seqlen_k=seqlen_k, padded_q=sizes.padded_q, window=window)
     head = (batch * num_heads + h).to(gl.int64)
-    counter = delta_padded + (n_rows + batch * kv_heads + h_kv)
+    counter = delta_padded + (sizes.n_rows + batch * sizes.kv_heads + h_kv)
     out = out + (batch.to(gl.int64) * out_b + h.to(gl.int64) * out_h) * 8
     rows_of = DqRows(out=out, lse=lse_rows, lse_padded=lse_padded, delta_padded=delta_padded, head=head, out_m=out_m)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_dq_load_partition, (q_desc, k_desc, v_desc, do_desc, counter, buffers, tile, CONFIG)),
-        (_dq_consumer_partition, (0, dq_desc, rows_of, buffers, tile, shape, scale, softmax_scale, CONFIG)),
-        (_dq_consumer_partition, (1, dq_desc, rows_of, buffers, tile, shape, scale, softmax_scale, CONFIG)),
+        (_dq_consumer_partition, (0, dq_desc, rows_of, buffers, tile, shape, scales, CONFIG)),
+        (_dq_consumer_partition, (1, dq_desc, rows_of, buffers, tile, shape, scales, CONFIG)),
     ], [4, 4], [240, 240])  # fmt: skip
 
 
@@ -177,7 +208,7 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
 def _dq_load_partition(q_desc, k_desc, v_desc, do_desc, counter, buffers, tile, CONFIG: gl.constexpr):
     """Load the queries and dout of the program once, and each block of keys and values; then count the program."""
     pdl_launch_dependents()
-    # what the first product needs comes first
+    # The operands of the first product come first.
     pieces: gl.constexpr = CONFIG.pieces
     first = tile.low * CONFIG.block_n
     _load_rows(0, q_desc, tile, buffers.q_full, buffers.q, pieces, CONFIG)
@@ -211,20 +242,23 @@ def _load_rows(consumer: gl.constexpr, desc, tile, full, tiles, PIECES: gl.const
 def _count_when_stored(stored, counter):
     """Count the program when both consumers' delta and lse are stored."""
     mbarrier.wait(stored, 0)
-    pdl_wait()  # which sets the counters to zero
+    pdl_wait()  # the previous kernel clears the counters
     count_program(counter)
 
 
 @gluon.jit
-def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, tile, shape, scale, softmax_scale,
+def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, tile, shape, scales,
                            CONFIG: gl.constexpr):  # fmt: skip
     """Compute dQ, delta and padded lse of this consumer's 64 queries over all blocks of keys, and store them."""
+    scale = scales.log2
     dtype: gl.constexpr = buffers.q.dtype
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16])
     columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 16])
     first = (tile.m * 2 + consumer) * CONFIG.block_m
-    out_tile = load_out(rows_of.out, first, shape.seqlen_q, rows_of.out_m, CONFIG)  # on its way beside TMA's
+    out_tile = load_out(
+        rows_of.out, first, shape.seqlen_q, rows_of.out_m, CONFIG
+    )  # loaded at the same time as the TMA tiles
     diagonal = first + shape.seqlen_k - shape.seqlen_q
     rows = first + gl.arange(0, CONFIG.block_m, gl.SliceLayout(1, s_layout))
     lse = gl.load(rows_of.lse + rows_of.head * shape.seqlen_q + rows, mask=rows < shape.seqlen_q, other=float("inf"))
@@ -262,7 +296,7 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
                 CONFIG, True)  # fmt: skip
     dq, ds = _dq_add(count, p, dp, dq, delta, buffers, CONFIG)
     dq, ds = wait_for_pieces(0, dq, ds, CONFIG.pieces)
-    store_pieces(dq_desc, tile.batch, tile.h, first, buffers.q, consumer, dq, softmax_scale, CONFIG.pieces)
+    store_pieces(dq_desc, tile.batch, tile.h, first, buffers.q, consumer, dq, scales.softmax, CONFIG.pieces)
 
 
 @gluon.jit
@@ -348,16 +382,14 @@ def _dq_add(count, p, dp, dq, delta, buffers, CONFIG: gl.constexpr):
     return add_products(ds, buffers.k, count % CONFIG.slots, dq, CONFIG.pieces), ds
 
 
-@gluon.jit(do_not_specialize=["n_rows", "programs", "num_heads", "kv_heads", "group_size", "seqlen_q", "seqlen_k",
-                              "padded_q", "n_m", "window"])  # fmt: skip
-def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delta_desc, delta_rows, n_rows, programs,
-               kv_heads, num_heads, group_size, seqlen_q, seqlen_k, padded_q, n_m, window, scale, softmax_scale,
-               CONFIG: gl.constexpr):  # fmt: skip
-    """Compute dK and dV of block_n keys, when `programs` programs of `dq_kernel` have counted themselves (barriers.py).
+@UnspecializedTuples
+@gluon.jit(do_not_specialize=["ready", "shape"])
+def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delta_desc, delta_rows, ready, shape,
+               scales, CONFIG: gl.constexpr):  # fmt: skip
+    """Compute dK and dV of block_n keys, when the programs of `dq_kernel` have counted themselves (barriers.py).
 
     One consumer of eight warps has all the keys, or where these are wider than values two have half each
-    (backward_wide_keys.py). The counters stand behind `n_rows` numbers of delta; `scale` is softmax_scale x log2(e),
-    `padded_q` n_m x block_m.
+    (backward_wide_keys.py). `ready` is a ReadyRows, `shape` a BackwardShape, `scales` a Scales.
     """
     dtype: gl.constexpr = q_desc.dtype
     buffers = backward_buffers(q_desc, k_desc, v_desc, do_desc, lse_desc, CONFIG)
@@ -365,29 +397,28 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
         score_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONFIG.block_n, CONFIG.block_m], dtype)
         p_s = gl.allocate_shared_memory(dtype, [1, CONFIG.block_n, CONFIG.block_m], score_layout)
         ds_s = gl.allocate_shared_memory(dtype, [1, CONFIG.block_n, CONFIG.block_m], score_layout)
+        tiles = ScoreTiles(p=p_s, ds=ds_s)
     bars = _dkv_barriers(CONFIG)
-    n, h_kv, batch = program_tile_of_grid(kv_heads, CONFIG.causal and not CONFIG.has_window)
+    n, h_kv, batch = program_tile_of_grid(ready.kv_heads, CONFIG.causal and not CONFIG.has_window)
     n0 = n * CONFIG.block_n
     low, left, right, high = query_blocks(
-        n0, n_m, seqlen_q, seqlen_k, window, CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
+        n0, shape.n_m, shape.seqlen_q, shape.seqlen_k, shape.window, CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
         CONFIG.has_window)  # fmt: skip
     descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
     tile = KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high)
-    shape = BackwardShape(num_heads=num_heads, group_size=group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
-                          padded_q=padded_q, n_m=n_m, window=window)  # fmt: skip
-    counter = delta_rows + (n_rows + batch * kv_heads + h_kv)
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    counter = delta_rows + (ready.n_rows + batch * ready.kv_heads + h_kv)
+    programs = ready.programs
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     if CONFIG.pieces == 1:
         gl.warp_specialize([
             (_dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
-            (_dkv_consumer_partition, (dk_desc, dv_desc, buffers, p_s, ds_s, bars, tile, shape, scale, softmax_scale,
-                                       CONFIG)),
+            (_dkv_consumer_partition, (dk_desc, dv_desc, buffers, tiles, bars, tile, shape, scales, CONFIG)),
         ], [8], [240])  # fmt: skip
     else:
         gl.warp_specialize([
             (_dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
-            (wide_keys_partition, (0, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale, CONFIG)),
-            (wide_keys_partition, (1, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale, CONFIG)),
+            (wide_keys_partition, (0, dk_desc, dv_desc, buffers, bars, tile, shape, scales, CONFIG)),
+            (wide_keys_partition, (1, dk_desc, dv_desc, buffers, bars, tile, shape, scales, CONFIG)),
         ], [4, 4], [240, 240])  # fmt: skip
 
 
@@ -438,13 +469,13 @@ def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CO
     if count == 0:
         load_pieces(descs.v, tile.batch, h_kv, tile.n0, bars.v_full, buffers.v, 0, 1)
     if is_last():
-        pdl_wait()  # who comes next may need both: one that waits is enough
+        pdl_wait()  # the next kernel may need both: one program that waits is enough
 
 
 @gluon.jit
-def _dkv_consumer_partition(dk_desc, dv_desc, buffers, p_s, ds_s, bars, tile, shape, scale, softmax_scale,
-                            CONFIG: gl.constexpr):  # fmt: skip
+def _dkv_consumer_partition(dk_desc, dv_desc, buffers, tiles, bars, tile, shape, scales, CONFIG: gl.constexpr):
     """Compute dK and dV of the program's keys over all blocks of queries, and store them."""
+    scale = scales.log2
     dtype: gl.constexpr = buffers.q.dtype
     kv_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, CONFIG.head_dim // 2, 16])
     dk = gl.zeros([CONFIG.block_n, CONFIG.head_dim], gl.float32, kv_layout)
@@ -461,23 +492,23 @@ def _dkv_consumer_partition(dk_desc, dv_desc, buffers, p_s, ds_s, bars, tile, sh
         if CONFIG.masked:
             for m in range(tile.low, gl.minimum(tile.left, end)):
                 count, p, dp, delta, dk, dv = _dkv_step(
-                    count, m, p, dp, delta, dk, dv, buffers, p_s, ds_s, bars, tile.n0, shape, scale, CONFIG,
+                    count, m, p, dp, delta, dk, dv, buffers, tiles, bars, tile.n0, shape, scale, CONFIG,
                     True)  # fmt: skip
         for m in range(tile.left, gl.minimum(tile.right, end)):
             count, p, dp, delta, dk, dv = _dkv_step(
-                count, m, p, dp, delta, dk, dv, buffers, p_s, ds_s, bars, tile.n0, shape, scale, CONFIG,
+                count, m, p, dp, delta, dk, dv, buffers, tiles, bars, tile.n0, shape, scale, CONFIG,
                 False)  # fmt: skip
         if CONFIG.has_window:
             for m in range(tile.right, end):
                 count, p, dp, delta, dk, dv = _dkv_step(
-                    count, m, p, dp, delta, dk, dv, buffers, p_s, ds_s, bars, tile.n0, shape, scale, CONFIG,
+                    count, m, p, dp, delta, dk, dv, buffers, tiles, bars, tile.n0, shape, scale, CONFIG,
                     True)  # fmt: skip
     for m in range(last, tile.high):
-        dv_token, dk_token = _dkv_add(count, m, p, dp, delta, dk, dv, buffers, p_s, ds_s, tile.n0, shape, CONFIG,
+        dv_token, dk_token = _dkv_add(count, m, p, dp, delta, dk, dv, buffers, tiles, tile.n0, shape, CONFIG,
                                       CONFIG.masked)  # fmt: skip
         dv, dk = warpgroup_mma_wait(0, deps=(dv_token, dk_token))
     pair_sync()  # keys and values have been read: their tiles take the gradients to TMA
-    buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]).store((dk * softmax_scale).to(dtype))
+    buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]).store((dk * scales.softmax).to(dtype))
     buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]).store(dv.to(dtype))
     fence_async_shared()
     pair_sync()
@@ -487,11 +518,11 @@ def _dkv_consumer_partition(dk_desc, dv_desc, buffers, p_s, ds_s, bars, tile, sh
 
 
 @gluon.jit
-def _dkv_step(count, m, p, dp, delta, dk, dv, buffers, p_s, ds_s, bars, n0, shape, scale, CONFIG: gl.constexpr,
+def _dkv_step(count, m, p, dp, delta, dk, dv, buffers, tiles, bars, n0, shape, scale, CONFIG: gl.constexpr,
               MASKED: gl.constexpr):  # fmt: skip
     """Add one block of queries to dK and dV; meanwhile compute the next block's scores."""
     slot = count % CONFIG.slots
-    dv_token, dk_token = _dkv_add(count, m, p, dp, delta, dk, dv, buffers, p_s, ds_s, n0, shape, CONFIG, MASKED)
+    dv_token, dk_token = _dkv_add(count, m, p, dp, delta, dk, dv, buffers, tiles, n0, shape, CONFIG, MASKED)
     count += 1
     s_token, dp_token, lse, delta = _dkv_scores(count, buffers, bars, 0, CONFIG, False)
     dv, dk = warpgroup_mma_wait(2, deps=(dv_token, dk_token))
@@ -540,13 +571,13 @@ def _dkv_probabilities(s_token, dp_token, lse, scale, dtype: gl.constexpr):
 
 
 @gluon.jit
-def _dkv_add(count, m, p, dp, delta, dk, dv, buffers, p_s, ds_s, n0, shape, CONFIG: gl.constexpr, MASKED: gl.constexpr):
+def _dkv_add(count, m, p, dp, delta, dk, dv, buffers, tiles, n0, shape, CONFIG: gl.constexpr, MASKED: gl.constexpr):
     """Begin what one block of queries adds to dV and dK."""
     dtype: gl.constexpr = buffers.q.dtype
     slot = count % CONFIG.slots
     z = opaque_zero()
-    p_tile = p_s.index(z)
-    ds_tile = ds_s.index(z)
+    p_tile = tiles.p.index(z)
+    ds_tile = tiles.ds.index(z)
     if MASKED:
         diagonal = m * CONFIG.block_m + shape.seqlen_k - shape.seqlen_q
         p = hide_queries(p, 0.0, diagonal, n0, shape.seqlen_k, shape.window, CONFIG.causal, CONFIG.has_window)

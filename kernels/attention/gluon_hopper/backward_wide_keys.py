@@ -24,7 +24,7 @@ from .pieces import add_products, piece_of, wait_for_pieces, zeros_of_pieces
 
 
 @gluon.jit
-def wide_keys_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars, tile, shape, scale, softmax_scale,
+def wide_keys_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars, tile, shape, scales,
                         CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of this consumer's half of the keys over all blocks of queries, and store them."""
     HALF: gl.constexpr = CONFIG.block_n // 2
@@ -36,16 +36,21 @@ def wide_keys_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars,
     mbarrier.wait(bars.k_full, 0)
     mbarrier.wait(bars.v_full, 0)
     count = 0
+    scale = scales.log2
     for _member in range(shape.group_size):
         if CONFIG.masked:
             for m in range(tile.low, tile.left):
-                count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, True)
+                count, dk, dv = _step(
+                    consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scales.log2, CONFIG, True
+                )
         for m in range(tile.left, tile.right):
             count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, False)
         if CONFIG.has_window:
             for m in range(tile.right, tile.high):
-                count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, True)
-    _store(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG)
+                count, dk, dv = _step(
+                    consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scales.log2, CONFIG, True
+                )
+    _store(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit
@@ -77,7 +82,7 @@ def _step(consumer: gl.constexpr, count, m, dk, dv, buffers, bars, n0, shape, sc
         # opaque: else the choice is made of 16-bit halves, one instruction a half
         p = opaque(hide_queries(p, 0.0, diagonal, n0 + consumer * HALF, shape.seqlen_k, shape.window, CONFIG.causal,
                                 CONFIG.has_window))  # fmt: skip
-    p16 = p.to(dtype)  # held in front of the wait, this kernel took 5 to 8 % longer (NOTES.md, step 28)
+    p16 = p.to(dtype)  # 5 to 8 % slower if kept in front of the wait
     do = buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim_v])
     v = buffers.v.index(z).reshape([CONFIG.block_n, CONFIG.head_dim_v]).slice(consumer * HALF, HALF, 0)
     dp_token = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)

@@ -11,7 +11,7 @@ consumers arrives for itself, and the producer waits for all.
 Kernels of a backward begin before the one in front of them has ended (programmatic dependent launch, CUDA C++
 Programming Guide). Outside such a launch its instructions do nothing. To wait for the whole kernel before
 (griddepcontrol.wait) leaves the multiprocessors idle that have nothing to do in its last round, so programs of the dQ
-kernel count themselves: a counter for each key head of each batch stands behind the rows of delta.
+kernel count themselves: a counter for each key head of each batch follows the rows of delta.
 """
 
 import triton
@@ -88,7 +88,7 @@ def acquire_values_slot(count, buffers, CONFIG: gl.constexpr):
 
 
 Q_EMPTY, DO_EMPTY = gl.constexpr(9), gl.constexpr(11)  # named barriers of the first slots; those of the second follow
-_HALF_FULL = gl.constexpr((6, 13))  # of each consumer's half of the first tile of dS; those of the second tile follow
+_HALF_FULL = gl.constexpr((6, 13))  # barriers of each consumer's half of the first tile of dS; the second tile's follow
 
 
 @gluon.jit
@@ -143,7 +143,7 @@ def zero_kernel(numbers, first, count, BLOCK: tl.constexpr, PDL: tl.constexpr = 
 
 @gluon.jit
 def count_program(counter):
-    """Count this program: whoever sees the count sees what this partition has seen stored."""
+    """Increment the counter: a thread that sees the count also sees the stores that this partition has seen."""
     gl.inline_asm_elementwise(
         "{ .reg .pred first; .reg .b32 t; mov.u32 t, %tid.x; and.b32 t, t, 127; setp.eq.u32 first, t, 0;"
         " @first red.release.gpu.global.add.u32 [$1], 1; mov.b32 $0, 0; }",

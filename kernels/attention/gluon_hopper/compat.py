@@ -1,4 +1,4 @@
-"""What differs between triton 3.6 and 3.9, and the few Hopper instructions that Gluon does not offer by name.
+"""Differences between Triton 3.6 and 3.9, and Hopper instructions that Gluon does not expose.
 
 Gluon is experimental: every name that moved is bound here once, at import, so that the kernels read the same on
 every version. Named barriers 8 to 15 are free: triton takes 0 to 4 for the partitions of a specialised kernel.
@@ -12,7 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 
 tma_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 tma_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
-partition_sync = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # of a partition's warps
+partition_sync = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # barrier of a partition's warps
 
 if hasattr(tma, "async_atomic_add"):
     tma_add = tma.async_atomic_add

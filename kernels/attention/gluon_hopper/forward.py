@@ -24,6 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ...unspecialized import UnspecializedTuples
 from .barriers import (
     acquire_keys_slot,
     acquire_values_slot,
@@ -34,6 +35,8 @@ from .barriers import (
 from .compat import pingpong_signal, pingpong_wait, tma_load, tma_store
 from .forward_overflow import any_overflow, clear_overflow, flag_overflow
 from .forward_softmax import (
+    MaskEdges,
+    TileQueries,
     attend_blocks,
     begin_first_scores,
     clear_values,
@@ -79,7 +82,7 @@ class ForwardOutput(NamedTuple):
     """Where results go: `out` and `partial_out` are descriptors, or addresses with `store_from_registers`."""
 
     out: Any
-    stride_b: Any  # of out, in eights of numbers, as are those of heads and rows
+    stride_b: Any  # strides of out in units of 8 elements
     stride_h: Any
     stride_m: Any
     partial_out: Any  # 64 rows for each split and consumer, one after another
@@ -88,18 +91,34 @@ class ForwardOutput(NamedTuple):
     lse: Any  # (batch, num_heads, seqlen_q), to the base 2
 
 
-@gluon.jit(do_not_specialize=["schedule_length", "n_tiles", "n_m", "num_heads", "n_heads", "group_size", "heads_in_l2",
-                              "seqlen_q", "seqlen_k", "window", "out_b", "out_h", "out_m"])  # fmt: skip
-def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, overflow, schedule, schedule_length,
-                   n_tiles, n_m, num_heads, n_heads, group_size, heads_in_l2, seqlen_q, seqlen_k, window, scale,
-                   out_b, out_h, out_m, CONFIG: gl.constexpr):  # fmt: skip
+class ForwardSizes(NamedTuple):
+    """Sizes of the tensors of `forward_kernel`, and of the schedule."""
+
+    schedule_length: Any  # entries of a program
+    n_tiles: Any  # tiles of all heads
+    n_m: Any  # tiles of a head
+    num_heads: Any
+    n_heads: Any  # batch x num_heads
+    group_size: Any  # query heads of a key head
+    heads_in_l2: Any  # heads processed at a time
+    seqlen_q: Any
+    seqlen_k: Any
+    window: Any
+
+
+@UnspecializedTuples
+@gluon.jit(do_not_specialize=["sizes", "out_strides"])
+def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, overflow, schedule, sizes, scale,
+                   out_strides, CONFIG: gl.constexpr):  # fmt: skip
     """Compute attention of all query tiles; `scale` is softmax_scale x log2(e), CONFIG a tuning.ForwardConfig.
 
-    `out_b`, `out_h` and `out_m` are strides in eights of numbers. With `flag_overflow`, programs flag sums that have
-    outgrown float32; with `recompute`, the kernel computes everything, but only if a flag is set. With `split_kv`,
-    programs split the keys of some tiles (forward_schedule.py), and `partial_out` takes what each has of them. With
-    `packed`, `schedule` is the list of packed_tiles.py, whose length `n_m` and `n_tiles` become, and `seqlen_q` and
-    `seqlen_k` are those of all sequences together.
+    `sizes` is a ForwardSizes. Strides of batches, heads and rows of `out` are in units of 8 elements.
+
+    - `flag_overflow`: programs flag sums that exceed float32.
+    - `recompute`: the kernel computes everything again, but only if a flag is set.
+    - `split_kv`: programs split the keys of some tiles (forward_schedule.py) and store their parts in `partial_out`.
+    - `packed`: `schedule` is the list of packed_tiles.py, which also gives `n_m` and `n_tiles`; `seqlen_q` and
+      `seqlen_k` are the totals of all sequences.
     """
     if CONFIG.flag_overflow:
         clear_overflow(overflow)
@@ -132,22 +151,25 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
         mbarrier.init(v_empty.index(i), count=CONFIG.consumers)
     buffers = ForwardBuffers(q=q_s, k=k_s, v=v_s, q_full=q_full, q_empty=q_empty, k_full=k_full, k_empty=k_empty,
                              v_full=v_full, v_empty=v_empty)  # fmt: skip
+    n_tiles, n_m, heads_in_l2 = sizes.n_tiles, sizes.n_m, sizes.heads_in_l2
     if CONFIG.packed:
         pdl_wait()  # the list is written by the kernel before this one
         n_m = gl.load(schedule)
-        n_tiles = n_m * n_heads
-        heads_in_l2 = packed_heads(schedule, n_heads, heads_in_l2)
+        n_tiles = n_m * sizes.n_heads
+        heads_in_l2 = packed_heads(schedule, sizes.n_heads, heads_in_l2)
         if num_static_tiles(n_tiles) == 0:
             return
     elif CONFIG.host_schedule:
-        schedule += gl.program_id(0) * schedule_length * _FIELDS
-        prefetch_schedule(schedule, schedule_length)
+        schedule += gl.program_id(0) * sizes.schedule_length * _FIELDS
+        prefetch_schedule(schedule, sizes.schedule_length)
     shape = ForwardShape(
-        schedule=schedule, n_tiles=n_tiles, n_m=n_m, num_heads=num_heads, n_heads=n_heads, group_size=group_size,
-        heads_in_l2=heads_in_l2, seqlen_q=seqlen_q, seqlen_k=seqlen_k, window=window)  # fmt: skip
+        schedule=schedule, n_tiles=n_tiles, n_m=n_m, num_heads=sizes.num_heads, n_heads=sizes.n_heads,
+        group_size=sizes.group_size, heads_in_l2=heads_in_l2, seqlen_q=sizes.seqlen_q, seqlen_k=sizes.seqlen_k,
+        window=sizes.window)  # fmt: skip
+    out_b, out_h, out_m = out_strides
     output = ForwardOutput(out=out, stride_b=out_b, stride_h=out_h, stride_m=out_m, partial_out=partial_out,
                            partial_lse=partial_lse, overflow=overflow, lse=lse)  # fmt: skip
-    # Constants must stand in the call itself: a tuple bound to a name turns them into tensors.
+    # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     if CONFIG.consumers == 2:
         gl.warp_specialize([
             (load_partition, (q_desc, k_desc, v_desc, buffers, shape, CONFIG)),
@@ -232,6 +254,8 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         q_slot = consumer * CONFIG.q_slots + i_tile % CONFIG.q_slots
         q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
         q_done = buffers.q_empty.index(q_slot)
+        queries = TileQueries(q=q, slot=q_slot, done=q_done)
+        edges = MaskEdges(diagonal=diagonal, seqlen_k=sequence.seqlen_k, window=sequence.window)
         if CONFIG.store_from_registers:
             only = high - 1 == low
             if not CONFIG.pingpong:
@@ -258,23 +282,23 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
                 low, left, right, high = low, low, low, low + 1
         if CONFIG.causal or CONFIG.has_window:
             count, p, out, m_i, l_i = attend_blocks(
-                consumer, right, high - 1, low, count, q, q_slot, q_done, p, out, m_i, l_i, buffers, sequence, diagonal,
-                scale, CONFIG, True)  # fmt: skip
+                consumer, right, high - 1, low, count, queries, p, out, m_i, l_i, buffers, edges, scale, CONFIG,
+                True)  # fmt: skip
         count, p, out, m_i, l_i = attend_blocks(
-            consumer, left, right, low, count, q, q_slot, q_done, p, out, m_i, l_i, buffers, sequence, diagonal, scale,
-            CONFIG, False)  # fmt: skip
+            consumer, left, right, low, count, queries, p, out, m_i, l_i, buffers, edges, scale, CONFIG,
+            False)  # fmt: skip
         if CONFIG.has_window:
             count, p, out, m_i, l_i = attend_blocks(
-                consumer, low, left, low, count, q, q_slot, q_done, p, out, m_i, l_i, buffers, sequence, diagonal,
-                scale, CONFIG, True)  # fmt: skip
+                consumer, low, left, low, count, queries, p, out, m_i, l_i, buffers, edges, scale, CONFIG,
+                True)  # fmt: skip
         slot = count % CONFIG.kv_slots
         mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
         count += 1
         this_tile = tile
-        if CONFIG.pingpong:  # while others have the tensor cores
+        if CONFIG.pingpong:  # while the other consumer uses the tensor cores
             tile, low, left, right, high, skipped = consumer_work(consumer, i_tile + 1, shape, CONFIG)
         if CONFIG.q_slots > 1 and CONFIG.pingpong:  # noqa: SIM102
-            if i_tile + 1 < n_tiles:  # for the next tile's tensors before our turn, not within it
+            if i_tile + 1 < n_tiles:  # wait for the next tile's tensors before our turn
                 next_slot = consumer * CONFIG.q_slots + (i_tile + 1) % CONFIG.q_slots
                 mbarrier.wait(buffers.q_full.index(next_slot), ((i_tile + 1) // CONFIG.q_slots) & 1)
                 mbarrier.wait(buffers.k_full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)

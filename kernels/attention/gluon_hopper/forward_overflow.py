@@ -1,7 +1,7 @@
-"""What the forward does only where scores exceed the maximum of their row: rescaling, and flags of overflow.
+"""Rescaling and overflow flags: the forward needs them only where scores exceed the maximum of their row.
 
-Rescaling is in PTX, as Gluon has no branch of a single warp. A thread's numbers stand as in a product's accumulator:
-pairs of one row, and of the row eight further down.
+Rescaling is in PTX, as Gluon has no branch of a single warp. A thread's numbers are in the order of a product's
+accumulator: pairs of one row, then pairs of the row eight further down.
 
 Where the maximum may rise a step late (`ForwardConfig.flag_overflow`), a row can overflow float32. A program then sets
 a flag, and a second launch of the kernel, which looks at every maximum, computes everything again.
@@ -13,7 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 RESCALE_THRESHOLD = gl.constexpr(8.0)  # powers of two by which a score may exceed its row's maximum, where compared
-SUM_LIMIT = 2.0**12  # of a lane's sum of probabilities, where scores are not compared: float16 holds 2^15
+SUM_LIMIT = 2.0**12  # limit of a lane's sum of probabilities, where scores are not compared; float16 holds 2^15
 
 
 def _unless(n: int, neutral: str, instruction: str) -> str:

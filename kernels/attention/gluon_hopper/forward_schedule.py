@@ -16,7 +16,7 @@ import torch
 
 from .tuning import SCHEDULE_FIELDS
 
-OVERHEAD = 1.5  # time of a tile beside its blocks of keys, in blocks
+OVERHEAD = 1.5  # time of a tile in addition to its key blocks, in blocks
 Entry = tuple[int, ...]
 
 
@@ -28,11 +28,11 @@ class Tiling:
     num_heads: int
     seqlen_q: int
     seqlen_k: int
-    rows: int  # of a tile
+    rows: int  # query rows of a tile
     block_n: int
     causal: bool
     window: int
-    heads_in_l2: int  # heads that are worked on at a time
+    heads_in_l2: int  # heads processed at a time
     heads_together: int = 0  # all but the last heads_in_l2 are groups of so many; 0: groups are of heads_in_l2
 
     def __len__(self) -> int:
@@ -92,8 +92,8 @@ class Tiling:
 class TileSchedule:
     """Tables that the kernels read, rows of `SCHEDULE_FIELDS` numbers, int32."""
 
-    entries: torch.Tensor  # of each program: the number of tiles; their (tile, head, split or -1, blocks)
-    combines: torch.Tensor | None  # of each split tile: (tile, head, its first split, number of splits)
+    entries: torch.Tensor  # for each program: the number of tiles, then (tile, head, split or -1, blocks)
+    combines: torch.Tensor | None  # for each split tile: (tile, head, first split, number of splits)
     n_splits: int
 
 

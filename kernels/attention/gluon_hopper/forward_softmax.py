@@ -1,7 +1,7 @@
 """The online softmax of the forward, in powers of two, and the steps of a consumer over blocks of keys.
 
 Maxima and sums are (rows, lanes), with the same maximum in all lanes of a row. Each of the four lanes that share a row
-keeps a sum of its own, and these are added once a tile: two exchanges between lanes less for every block.
+keeps a separate sum, and these are added once a tile, which saves two exchanges between lanes in every block.
 
 The maximum that probabilities are relative to is raised only when scores exceed it by `RESCALE_THRESHOLD` powers of two
 (as in FlashAttention-4): probabilities stay below 2^RESCALE_THRESHOLD, and a block that does not raise it leaves the
@@ -13,6 +13,8 @@ output as it is. Where no key is hidden, three cheaper ways to find a raised max
 - `flag_overflow`: scores are not even kept for that. In bfloat16 probabilities have the exponents of float32, so a
   maximum may rise a step late, and only a rise by more than these hold spoils a row (forward_overflow.py).
 """
+
+from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -44,6 +46,22 @@ from .pieces import pieces_of, product_of_rows, transposed
 from .rows import clear_rows
 
 
+class TileQueries(NamedTuple):
+    """A consumer's queries of a tile."""
+
+    q: Any  # in pieces (pieces.py)
+    slot: Any  # the number of their slot
+    done: Any  # the mbarrier that releases the slot
+
+
+class MaskEdges(NamedTuple):
+    """What decides which keys a row sees."""
+
+    diagonal: Any  # the key on the first row's diagonal
+    seqlen_k: Any
+    window: Any
+
+
 @gluon.jit
 def begin_first_scores(consumer: gl.constexpr, i_tile, n_tiles, count, buffers, CONFIG: gl.constexpr,
                        WAIT: gl.constexpr):  # fmt: skip
@@ -62,22 +80,22 @@ def begin_first_scores(consumer: gl.constexpr, i_tile, n_tiles, count, buffers, 
 
 
 @gluon.jit
-def attend_blocks(consumer: gl.constexpr, first, end, low, count, q, q_slot, q_done, p, out, m_i, l_i, buffers, shape,
-                  diagonal, scale, CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+def attend_blocks(consumer: gl.constexpr, first, end, low, count, queries, p, out, m_i, l_i, buffers, edges, scale,
+                  CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Attend to the key blocks [first, end), from the right, of a tile whose first block is `low`."""
     for i in range(first, end):
-        queries = q
+        q = queries.q
         if MASKED:
-            # indexed again, as ptxas of triton 3.6 else leaves descriptors that both loops need to a loop of no turns
-            queries = pieces_of(buffers.q, q_slot + opaque_zero(), CONFIG.pieces)
+            # Indexed again: otherwise ptxas of Triton 3.6 computes descriptors that both loops need in only one loop.
+            q = pieces_of(buffers.q, queries.slot + opaque_zero(), CONFIG.pieces)
         count, p, out, m_i, l_i = _attend_block(
-            consumer, end - 1 - (i - first), low, count, queries, q_done, p, out, m_i, l_i, buffers, shape, diagonal,
-            scale, CONFIG, MASKED)  # fmt: skip
+            consumer, end - 1 - (i - first), low, count, q, queries.done, p, out, m_i, l_i, buffers, edges, scale,
+            CONFIG, MASKED)  # fmt: skip
     return count, p, out, m_i, l_i
 
 
 @gluon.jit
-def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, buffers, shape, diagonal, scale,
+def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, buffers, edges, scale,
                   CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Compute scores and softmax of key block j, while P of the block before is multiplied with its values."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16])
@@ -107,8 +125,8 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
         if j == low:  # the last product of these queries
             mbarrier.arrive(q_done, count=1)
     if MASKED:
-        s = hide_keys(s, -float("inf"), j * CONFIG.block_n, diagonal, shape.seqlen_k, shape.window, CONFIG.causal,
-                      CONFIG.has_window)  # fmt: skip
+        s = hide_keys(s, -float("inf"), j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, edges.window,
+                      CONFIG.causal, CONFIG.has_window)  # fmt: skip
     by_sum: gl.constexpr = CONFIG.rescale_by_sum and not CONFIG.flag_overflow and not MASKED
     if by_sum:
         p_new, sums = _probabilities(s, m_i, scale)
@@ -272,7 +290,7 @@ def by_lane(x):
 
 @gluon.jit
 def of_lanes(rows, x):
-    """View (rows, lanes) beside a tile that is by lane, to be broadcast."""
+    """View (rows, lanes) in the shape of `by_lane`, to be broadcast."""
     layout: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(3, x.type.layout))
     return gl.expand_dims(gl.expand_dims(gl.convert_layout(rows, layout, assert_trivial=True), 1), 3)
 

@@ -23,12 +23,12 @@ class ForwardShape(NamedTuple):
     """Sizes that the forward's partitions need, and this program's part of the schedule."""
 
     schedule: Any  # int32: the number of tiles, then the entries of each (forward_schedule.py, packed_tiles.py)
-    n_tiles: Any  # of all heads
+    n_tiles: Any  # tiles of all heads
     n_m: Any  # tiles of a head
     num_heads: Any
     n_heads: Any  # batch x num_heads
     group_size: Any  # query heads of a key head
-    heads_in_l2: Any  # heads that are worked on at a time
+    heads_in_l2: Any  # heads processed at a time
     seqlen_q: Any
     seqlen_k: Any
     window: Any

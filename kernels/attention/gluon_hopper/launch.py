@@ -137,7 +137,7 @@ class Launch:
 
 
 class _Place:
-    """Stands for a tensor of which nothing is asked but its address."""
+    """A placeholder for a tensor, with an address only."""
 
     def __init__(self, address: int) -> None:
         self._address = address
@@ -147,9 +147,9 @@ class _Place:
 
 
 def _flat_launcher(run: Any) -> tuple[Any, list[Any]] | None:
-    """Triton 3.6's launcher below the function that encodes descriptors, and what that is told of each of them.
+    """Unwrap Triton 3.6's launcher closure: return the raw launcher and the metadata of its descriptors.
 
-    None on later versions, whose launcher takes other arguments.
+    Return None on later versions, whose launcher takes other arguments.
     """
     if not in_c(run):
         return None

@@ -14,11 +14,13 @@ from ...features import SequenceBounds
 from ...plans import LOG2_E, PlanCache, Tensors, device_guard, plan_key
 from . import tuning
 from .backward import backward_kernel
+from .backward_common import BackwardShape, Scales, TileOrder
 from .backward_launch import FRAGMENT, fragments_of
-from .forward import forward_kernel
+from .forward import ForwardSizes, forward_kernel
 from .launch import Descriptor, Launch, addressable, run_in_order
 from .packed_backward import packed_finish_kernel, packed_prepare_kernel
 from .packed_tiles import (
+    TileListConfig,
     constants_of,
     list_grid,
     list_length,
@@ -94,8 +96,11 @@ class TileList:
         rest = (
             *(shape.sequences, shape.total_q, shape.total_k, self.most, shape.multiprocessors),
             tuning.packed_rows_in_l2(shape.size),
-            *(rows, step, of_keys, shape.causal and not shape.window_size, tuning.PACKED_FIELDS),
-            *(*constants_of(shape.sequences), True),
+            TileListConfig(
+                *(rows, step, of_keys, shape.causal and not shape.window_size),
+                *constants_of(shape.sequences),
+                pdl=True,
+            ),
         )
         self.launch = Launch(list_tiles_kernel, list_grid(shape.sequences), shape.device, (None,) * 5, rest)
 
@@ -136,9 +141,12 @@ class PackedForward:
         rows, keys = ([1, 1, n, shape.size] for n in (tuning.ROWS, tiles.block_n))
         makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 6)
         rest = (
-            *(0, 0, 0, shape.num_heads, shape.num_heads, shape.group_size, in_l2),
-            *(shape.total_q, shape.total_k, shape.window_size, shape.softmax_scale * LOG2_E),
-            *(stride // 8 for stride in _packed_like(q).stride()[:3]),
+            ForwardSizes(
+                *(0, 0, 0, shape.num_heads, shape.num_heads, shape.group_size, in_l2),
+                *(shape.total_q, shape.total_k, shape.window_size),
+            ),
+            shape.softmax_scale * LOG2_E,
+            tuple(stride // 8 for stride in _packed_like(q).stride()[:3]),
         )
         unpadded = 0 if shape.head_dim == shape.size else shape.head_dim
         config = tuning.forward_config(shape, tiles, masked=True, packed=True, unpadded_head_dim=unpadded)
@@ -174,8 +182,12 @@ class PackedBackward:
         inputs = map(Descriptor, (q, k, v, _packed_like(q)), (queries, keys, keys, queries))
         makers = (*inputs, fragment, None, None, row, row, None, None)
         rest = (
-            *(shape.num_heads, shape.group_size, shape.total_q, shape.total_k, self._n_m * tiles.block_m, self._n_m),
-            *(shape.window_size, 0, 1, shape.softmax_scale * LOG2_E, shape.softmax_scale),
+            BackwardShape(
+                *(shape.num_heads, shape.group_size, shape.total_q, shape.total_k),
+                *(self._n_m * tiles.block_m, self._n_m, shape.window_size),
+            ),
+            TileOrder(0, 1),
+            Scales(shape.softmax_scale * LOG2_E, shape.softmax_scale),
         )
         config = tuning.backward_config(shape, tiles, masked=True, packed=True, unpadded_head_dim=shape.head_dim)
         grid = (self._tiles.most, k.shape[1], 1)
@@ -186,7 +198,7 @@ class PackedBackward:
         shape, tiles, table = self._shape, self._block, self._tiles.table
         strides = _packed_like(q).stride()[1:3]
         blocks = self._n_m * shape.num_heads
-        rest = (*strides, *strides, table, shape.total_q, self._n_m, shape.num_heads)
+        rest = ((strides, strides), table, shape.total_q, self._n_m)
         rest += (tiles.block_m, shape.head_dim, shape.size, True)
         prepare = Launch(packed_prepare_kernel, (blocks, 1, 1), shape.device, (None,) * 7, rest, pdl=True)
         rest = (*strides, table, self._n_m, shape.softmax_scale, tiles.block_m, tiles.fragments, shape.head_dim, True)

@@ -1,4 +1,4 @@
-"""What stands around the backward kernel for packed sequences: delta and lse in front, dQ from its fragments behind.
+"""The kernels before and after the backward kernel of packed sequences: delta and lse; dQ from its fragments.
 
 Rows of lse, delta and of dQ's sums are padded to whole blocks of queries for each sequence. A program has one of these
 blocks, and finds it in the table behind the list of tiles (packed_tiles.py).
@@ -15,15 +15,17 @@ def _block_at(table, number):
     return number < tl.load(table), tl.load(table + 2 * (1 + number)), tl.load(table + 2 * (1 + number) + 1)
 
 
-@triton.jit(do_not_specialize=["table", "total_q", "n_m", "num_heads"])
-def packed_prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, listed, out_h, out_m, do_h, do_m, table,
-                          total_q, n_m, num_heads, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+@triton.jit(do_not_specialize=["table", "total_q", "n_m"])
+def packed_prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, listed, strides, table, total_q, n_m,
+                          ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
                           PDL: tl.constexpr):  # fmt: skip
     """Compute delta, copy lse and clear dQ's fragments, all of one block of ROWS queries of one head.
 
-    `table` is where in `listed` the table of blocks begins. P is 0 in the rows that are nobody's: their lse is +inf.
-    PDL: the kernel before this one may not have ended, the next may begin.
+    `strides` are those of heads and rows of out and of dout; `table` is where in `listed` the table of blocks begins.
+    Rows outside all sequences get lse = +inf, so that their P is 0. PDL: the previous kernel may not have ended, and
+    the next may begin.
     """
+    (out_h, out_m), (do_h, do_m) = strides
     if PDL:
         gdc_wait()
         gdc_launch_dependents()
@@ -68,7 +70,7 @@ def packed_finish_kernel(fragments, dq, listed, dq_h, dq_m, table, n_m, softmax_
         part = (fragment % FRAGMENTS) * 64
         rows = first + tl.arange(0, 64)
         columns = tl.arange(0, 64)
-        if BLOCK_M == 64:  # the fragments of a block stand side by side
+        if BLOCK_M == 64:  # the fragments of a block are side by side
             columns += part
         else:  # one below the other
             rows += part

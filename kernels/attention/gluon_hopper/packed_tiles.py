@@ -2,8 +2,10 @@
 
 The tiles that take longest come last, as static_tile (forward_tiles.py) has it. Programs of the forward deal the list
 of each head among themselves, those of the backward come in its order (backward_schedule.py). Rows behind the last
-sequence are one of their own without keys, or without queries, so that kernels fill them: with zeros.
+sequence count as a sequence without keys, or without queries, so that kernels fill them with zeros.
 """
+
+from dataclasses import dataclass
 
 import triton
 import triton.language as tl
@@ -11,9 +13,10 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from .tuning import PACKED_FIELDS
 
-_TILES = 8  # that a program places at a time
-_PROGRAMS = 16  # of a sequence, at most
+_TILES = 8  # tiles that a program places at a time
+_PROGRAMS = 16  # most programs of a sequence
 _ALL_PROGRAMS = 4096
+_FIELDS = tl.constexpr(PACKED_FIELDS)
 
 
 def most_tiles(total: int, sequences: int, rows: int) -> int:
@@ -36,22 +39,37 @@ def constants_of(sequences: int) -> tuple[int, int]:
     return _TILES, max(16, min(128, triton.next_power_of_2(sequences + 1)))
 
 
+@dataclass(frozen=True)
+class TileListConfig:
+    """Compile-time constants of `list_tiles_kernel`."""
+
+    rows: int  # queries or keys of a tile
+    step: int  # keys or queries of a block
+    of_keys: bool  # tiles of keys, not of queries
+    by_length: bool  # tiles are sorted as under a causal mask
+    tiles: int  # tiles that a program places at a time
+    sequences: int  # sequences that a program compares with at a time
+    pdl: bool = False  # the next kernel may begin before this one has ended
+
+
 @triton.jit(do_not_specialize=["sequences", "total_q", "total_k", "most", "multiprocessors", "rows_in_l2"])
 def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k, most, multiprocessors,
-                      rows_in_l2, ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr,
-                      BY_LENGTH: tl.constexpr, FIELDS: tl.constexpr, TILES: tl.constexpr, SEQUENCES: tl.constexpr,
-                      PDL: tl.constexpr = False):  # fmt: skip
-    """Write the list of tiles of ROWS queries, or with OF_KEYS of ROWS keys, of which there are up to `most`.
+                      rows_in_l2, CONFIG: tl.constexpr):  # fmt: skip
+    """Write the list of tiles, of which there are up to `most`; CONFIG is a TileListConfig.
 
-    Programs of a sequence take its tiles in turn; those behind the last one have the rows that are nobody's. The list
-    begins with what `_list_head` writes. An entry is FIELDS numbers: the tile in its sequence, the first query and the
-    first key of that, its seqlen_q and seqlen_k, and how many blocks of STEP queries the sequences before it have.
-    Tiles are in the order of how many blocks of STEP keys, or queries, each sees: under a causal mask with BY_LENGTH,
-    else under none; equal ones are in the order of their rows.
-
-    With OF_KEYS the table of `_list_blocks` follows. PDL: the next kernel may begin before this one has ended.
+    Programs of a sequence take its tiles in turn; the programs after the last sequence take the rows outside all
+    sequences. The list begins with what `_list_head` writes. An entry is PACKED_FIELDS numbers: the tile in its
+    sequence, the sequence's first query and first key, its seqlen_q and seqlen_k, and how many blocks of `step` queries
+    the earlier sequences have. Tiles are sorted by how many blocks of `step` keys, or queries, each sees; equal tiles
+    by their rows. With `of_keys` the table of `_list_blocks` follows.
     """
-    if PDL:
+    ROWS: tl.constexpr = CONFIG.rows
+    STEP: tl.constexpr = CONFIG.step
+    OF_KEYS: tl.constexpr = CONFIG.of_keys
+    BY_LENGTH: tl.constexpr = CONFIG.by_length
+    TILES: tl.constexpr = CONFIG.tiles
+    SEQUENCES: tl.constexpr = CONFIG.sequences
+    if CONFIG.pdl:
         gdc_launch_dependents()
     bounds = (starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k)
     own = tl.program_id(0)
@@ -69,19 +87,19 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
         for chunk in range(0, sequences + 1, SEQUENCES):
             numbers = chunk + tl.arange(0, SEQUENCES)
             _, _, rows, keys = sequence_of(numbers, bounds, OF_KEYS)
-            ahead = (numbers < own).to(tl.int32)  # of these sequences also tiles that see as many
+            ahead = (numbers < own).to(tl.int32)  # earlier sequences: tiles that see as many blocks come first
             sizes = (rows[None, :], keys[None, :])
             place += tl.sum(
                 _tiles_seeing_less(seen[:, None] + ahead[None, :], sizes, ROWS, STEP, OF_KEYS, BY_LENGTH), 1
             )
-        # and those of its own sequence that see as many and come before
+        # add the earlier tiles of the same sequence that see as many blocks
         sizes = (seqlen_q, seqlen_k)
         if OF_KEYS and BY_LENGTH:
             place += m - (own_tiles - _tiles_seeing_less(seen + 1, sizes, ROWS, STEP, OF_KEYS, BY_LENGTH))
         else:
             place += m - _tiles_seeing_less(seen, sizes, ROWS, STEP, OF_KEYS, BY_LENGTH)
         inside = (m < own_tiles) & (place < most)
-        entry = tiles + FIELDS * (1 + place)
+        entry = tiles + _FIELDS * (1 + place)
         tl.store(entry, m, inside)
         tl.store(entry + 1, first_q + tl.zeros_like(m), inside)
         tl.store(entry + 2, first_k + tl.zeros_like(m), inside)
@@ -89,7 +107,7 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
         tl.store(entry + 4, seqlen_k + tl.zeros_like(m), inside)
         tl.store(entry + 5, steps_before + tl.zeros_like(m), inside)
     if OF_KEYS:
-        _list_blocks(tiles + FIELDS * (1 + most), own, steps_before, bounds, STEP, TILES)
+        _list_blocks(tiles + _FIELDS * (1 + most), own, steps_before, bounds, STEP, TILES)
     if (own == sequences) & (tl.program_id(1) == 0):
         _list_head(tiles, bounds, most, multiprocessors, rows_in_l2, ROWS, STEP, OF_KEYS, BY_LENGTH, SEQUENCES)
 

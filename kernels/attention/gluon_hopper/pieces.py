@@ -1,7 +1,7 @@
-"""Tiles whose rows stand in shared memory as pieces of 64 columns: head_dim 192, which is no power of two.
+"""Tiles whose rows are stored in shared memory as pieces of 64 columns: head_dim 192, which is no power of two.
 
 Shapes of tensors and of tiles are powers of two, and padded to 256 columns keys would take a third more shared memory
-and products. A tile of a slot is `pieces` tiles one behind the other, each loaded by a TMA instruction of its own (one
+and products. A tile of a slot is `pieces` tiles one behind the other, each loaded by a separate TMA instruction (one
 of 128 columns is two of 64 to the hardware as well), and a product over 192 columns is three in a chain. All other
 head_dims have one piece.
 """

@@ -1,4 +1,4 @@
-"""What is decided once per shape: tiles, grids, descriptors and launches; and the autograd function that uses it.
+"""The plan of a shape: tiles, grids, descriptors and launches.
 
 The forward is one launch, and what may have to follow it: where programs split the keys of tiles, `combine_kernel`;
 where sums of probabilities may outgrow float32, a launch that looks at every maximum and computes everything again if
@@ -24,7 +24,7 @@ from .backward_launch import (
     SingleKernelBackward,
     TwoKernelBackward,
 )
-from .forward import combine_kernel, forward_kernel
+from .forward import ForwardSizes, combine_kernel, forward_kernel
 from .forward_overflow import MAX_FLAGS
 from .forward_schedule import TileSchedule, Tiling, tile_schedule
 from .launch import (
@@ -95,7 +95,9 @@ class GluonHopperPlan:
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
         self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
         as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
-        self._new = torch.empty_like if as_like else empty_addressable  # of the same shape and order of dimensions
+        self._new = (
+            torch.empty_like if as_like else empty_addressable
+        )  # allocates the same shape and order of dimensions
         self.new_gradients = GradientRoom(q, k, v, self._new)
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
@@ -127,7 +129,7 @@ class GluonHopperPlan:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return dq, dk and dv.
 
-        Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is told to be
+        Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is set to be
         deterministic (torch.use_deterministic_algorithms), which takes longer.
         """
         two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
@@ -144,7 +146,7 @@ class GluonHopperPlan:
             return launches(given)
 
     def with_groups_split(self, splits: int) -> GluonHopperPlan:
-        """Return a plan that counts each part of a group of query heads as a group with a key head of its own."""
+        """Return a plan that counts each part of a group of query heads as a group with a separate key head."""
         plan = copy(self)
         plan.group_splits, plan.num_kv_heads = splits, self.num_kv_heads * splits
         plan.group_size = self.group_size // splits
@@ -169,7 +171,7 @@ class GluonHopperPlan:
 
 
 def _l2_bytes(device: torch.device) -> int:
-    """Return what tells chips of one generation apart; 0 where it is not known."""
+    """Return the size of the L2, which distinguishes an H100 from an H200; 0 if unknown."""
     return getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
 
 
@@ -177,7 +179,7 @@ def _is_dense(x: torch.Tensor) -> bool:
     return torch.empty_like(x, device="meta").stride() == x.stride()
 
 
-_COMBINED_ROWS = 16  # of a program of combine_kernel
+_COMBINED_ROWS = 16  # rows of a program of combine_kernel
 
 
 class Forward:
@@ -201,9 +203,13 @@ class Forward:
         makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], None, None)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest = (
-            *(schedule.entries, schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
-            *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window_size),
-            *(plan.softmax_scale * LOG2_E, *strides),
+            schedule.entries,
+            ForwardSizes(
+                *(schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
+                *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window_size),
+            ),
+            plan.softmax_scale * LOG2_E,
+            strides,
         )
         masked = plan.masked(tiles.block_n)
         config = tuning.forward_config(plan, tiles, masked=masked, split_kv=split_kv)

@@ -1,4 +1,4 @@
-"""Which tiles a shape gets, and in what order, from measurements in NOTES.md; and what kernels are compiled for."""
+"""Tiles of each shape, their order, and the constants of the kernels; kernels/DESIGN.md has the reasons."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
 PACKED_FIELDS = 8  # numbers of an entry of the list of packed sequences' tiles
 MOST_PACKED = 128  # head_dim of packed sequences
 SHORT_PACKED = {64: 256, 128: 1024}  # by head_dim: queries of packed sequences whose tiles are those of short ones
-MOST_BLOCKS = 2**15  # of keys, whose numbers two halves of an entry of the schedule hold
+MOST_BLOCKS = 2**15  # key blocks whose numbers fit in half of a schedule entry
 SMALL_L2_BYTES = 50 * 2**20  # an H100's, whose memory has 0.7 of the H200's bandwidth
-MOST_SUMS_BYTES = 2**28  # of dQ in float32, in such a chip's memory
+MOST_SUMS_BYTES = 2**28  # float32 sums of dQ in the memory of such a chip
 L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 RING_BYTES = 2**25  # the largest ring of dQ's fragments that was timed
 SLOTS = 2  # blocks of queries, or of keys, under way in a backward kernel
-PREPARED_ROWS = 16  # of a program that computes delta in front
-HEAD_DIMS = (64, 128, 256)  # those between are padded: TMA fills the columns with zeros
+PREPARED_ROWS = 16  # rows of a program of prepare_kernel
+HEAD_DIMS = (64, 128, 256)  # other head_dims are padded: TMA fills the columns with zeros
 WIDE_KEYS, NARROW_VALUES = 192, 128  # head_dims of keys and of values in training of latent attention
 ONLY_TWO_KERNELS = (WIDE_KEYS, 256)  # head_dims whose backward has no other kind
 PIECES = {WIDE_KEYS: 3}  # of a row in shared memory (pieces.py); one, if nothing is said
@@ -25,16 +25,16 @@ PIECES = {WIDE_KEYS: 3}  # of a row in shared memory (pieces.py); one, if nothin
 
 @dataclass(frozen=True)
 class ForwardTiles:
-    """What the tables choose of the forward kernel's constants."""
+    """Constants of the forward kernel that the tables choose."""
 
     block_n: int  # keys of a step
     consumers: int  # warpgroups of 64 query rows
     q_slots: int  # tiles of queries in shared memory, for each consumer
     kv_slots: int  # blocks of keys, and of values, in shared memory
-    registers: int  # of a consumer's thread
+    registers: int  # per consumer thread
     pingpong: bool = False  # two consumers alternate on the tensor cores (FlashAttention-3)
     store_from_registers: bool = False  # not by TMA, so that the next queries need not wait for their slot
-    exp_before_wait: bool = False  # exponentials stay in front of the wait for the product that runs beside them
+    exp_before_wait: bool = False  # exponentials stay in front of the wait for the product that overlaps them
     per_lane_max: bool = False  # lanes exchange their maxima only where one is exceeded
     rescale_by_sum: bool = False  # a lane's sum of P tells where a maximum is exceeded; no maximum is computed
     flag_overflow: bool = False  # nor are scores kept: where a sum outgrows float32, everything is computed again
@@ -44,7 +44,7 @@ class ForwardTiles:
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardConfig(ForwardTiles):
-    """What the forward kernel is compiled for."""
+    """Compile-time constants of the forward kernel."""
 
     head_dim: int  # padded
     head_dim_v: int  # padded
@@ -55,8 +55,8 @@ class ForwardConfig(ForwardTiles):
     split_kv: bool = False  # programs split the keys of the last round's tiles
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
-    unpadded_head_dim: int = 0  # of packed output, if it is padded
-    rows: int = ROWS  # of a consumer
+    unpadded_head_dim: int = 0  # columns of packed output, if head_dim is padded
+    rows: int = ROWS  # query rows of a consumer
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class BackwardTiles:
 
     block_m: int  # queries of a step
     block_n: int  # keys of a program, or of a step of the kernel for dQ
-    fragments: int = 0  # of dQ, 64 x 64, that a step adds
-    scores_in_turn: bool = False  # dP of a step begins when S is packed as P, not beside it
+    fragments: int = 0  # 64 x 64 fragments of dQ that a step adds
+    scores_in_turn: bool = False  # dP of a step begins after S is packed as P
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackwardConfig:
-    """What a backward kernel is compiled for."""
+    """Compile-time constants of a backward kernel."""
 
     block_m: int
     block_n: int
@@ -84,16 +84,16 @@ class BackwardConfig:
     linear_grid: bool = False  # programs are numbered, not a grid of tiles, heads and batches
     split_q: bool = False  # a program has a split of a tile's queries
     all_split: bool = False  # and no launch of whole tiles comes before
-    group_splits: int = 1  # parts of a group of query heads, each with a dK and dV of its own
+    group_splits: int = 1  # parts of a group of query heads, each with a separate dK and dV
     next_delta: bool = False  # consumers compute delta of a later key head
-    unpadded_head_dim: int = 0  # of out and dout, where a kernel reads them row by row
+    unpadded_head_dim: int = 0  # columns of out and dout, where a kernel reads them row by row
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
-    scores_in_turn: bool = False  # as BackwardTiles says
+    scores_in_turn: bool = False  # see BackwardTiles
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
 
 
 class ConfiguredShape(Protocol):
-    """What configs say of a shape."""
+    """The attributes of a shape that configs copy."""
 
     size: int  # head_dim, padded
     size_v: int
@@ -148,9 +148,9 @@ LONG_64 = ForwardTiles(
 SHORT_128 = ForwardTiles(64, consumers=2, q_slots=2, kv_slots=4, registers=240, per_lane_max=True)
 TAIL_128 = replace(SHORT_128, pingpong=True, rescale_by_sum=True, exp_before_wait=True)
 SHORT_TAIL_128 = 2000  # keys below which a tail takes steps of 64
-HELD_KEYS_128 = 8192  # from which full masks hold exponentials in front of the wait
+HELD_KEYS_128 = 8192  # keys from which full masks hold exponentials in front of the wait
 HELD_KEYS_WHOLE_128 = 4096  # the same without a tail, where head_dim is not padded
-SHORT_HEADS = 8  # that causal masks of up to 512 tokens deal together
+SHORT_HEADS = 8  # heads that causal masks of up to 512 tokens deal together
 MOST_FREE_256 = 4096  # queries up to which consumers under a causal mask take no turns, as each skips what it hides
 WINDOW_64 = ForwardTiles(128, consumers=2, q_slots=2, kv_slots=3, registers=240, pingpong=True, exp_before_wait=True)
 BACKWARD = {
@@ -218,15 +218,15 @@ def fits_in_ring(fragments: int) -> bool:
 
 
 def computes_next_delta(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool) -> bool:
-    """Return whether programs of earlier key heads compute delta, as was timed to be faster (NOTES.md, step 22)."""
+    """Return whether programs of earlier key heads compute delta, where that was measured to be faster."""
     return size == 64 and not window and min(seqlen_q, seqlen_k) >= (2048 if causal else 1024)
 
 
 def sums_outgrow_memory(size: int, n_heads: int, seqlen_q: int, key_tiles: int, l2_bytes: int) -> bool:
     """Return whether a full mask's backward at head_dim 128 is faster in two kernels, without sums of dQ in memory.
 
-    Where few tiles of keys see so many queries that the sums' bytes take longer than two products more (NOTES.md, step
-    31). `n_heads` is batch x num_heads, `l2_bytes` tells the chip; 0: not known.
+    With few tiles of keys and many queries, the bytes of the sums take longer than two more products. `n_heads` is
+    batch x num_heads; `l2_bytes` identifies the chip, 0 if unknown.
     """
     is_large = n_heads * seqlen_q * size * 4 >= MOST_SUMS_BYTES
     return size == 128 and is_large and key_tiles <= 3 and 0 < l2_bytes <= SMALL_L2_BYTES
@@ -235,10 +235,10 @@ def sums_outgrow_memory(size: int, n_heads: int, seqlen_q: int, key_tiles: int, 
 def has_dq_warpgroup(
     size: int, n_kv_heads: int, group_size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, programs: int
 ) -> bool:
-    """Return whether dQ has a warpgroup of its own; `n_kv_heads` is batch x num_kv_heads.
+    """Return whether dQ has a separate warpgroup; `n_kv_heads` is batch x num_kv_heads.
 
     At head_dim 128 only where lengths and ring are not larger than what was timed: a ring of 33.5 MiB took 24 times as
-    long, and why is not known (NOTES.md, step 18).
+    long, for unknown reasons (DESIGN.md, "dQ ring").
     """
     if size != 128:
         return size == 64
@@ -251,7 +251,7 @@ def has_dq_warpgroup(
 
 @dataclass(frozen=True)
 class SharedKeys:
-    """A backward in which groups of query heads share keys: what its time depends on, beside the chip."""
+    """A backward in which groups of query heads share keys: what its time depends on."""
 
     size: int  # head_dim, padded
     n_kv_heads: int  # batch x num_kv_heads
@@ -292,14 +292,14 @@ class SharedKeys:
         return self.seqlen_q, min(self.seqlen_q, keys) if self.causal else self.seqlen_q
 
 
-# As measured on an H100 and an H200 (NOTES.md, step 27).
+# Measured on an H100 and an H200 (DESIGN.md, "Parts of groups").
 _PROGRAM_ROWS = 96  # queries in whose time a program begins and ends
 _AT_ONCE = 36864  # rows of queries, dout and sums of dQ that programs at work may be spread over
 _NEAR = 12  # programs that walk one head, from which on they load and add to the same rows at about the same time
 _FROM_MEMORY = 1.35  # times as long, otherwise
 _PRODUCTS_A_US = 62e6  # query-key pairs, times head_dim, five products each
 _PARTS_A_US = 0.44e6  # numbers of dK, and of dV, written and read
-_LAUNCH_US = 5  # of the kernel that adds them up
+_LAUNCH_US = 5  # launch of the kernel that adds them up
 
 
 def group_splits(
@@ -308,8 +308,8 @@ def group_splits(
     """Return into how many parts, of as many heads each, the backward splits a group of query heads.
 
     The fewest whose time is within an eighth of the shortest; `n_kv_heads` is batch x num_kv_heads. At head_dim 256
-    only whole groups and single heads were timed. Where keys are wider than values, query heads have keys of their own,
-    and others are not split.
+    only whole groups and single heads were timed. Where keys are wider than values, each query head has its own keys,
+    and nothing is split.
     """
     if size == WIDE_KEYS:
         return 1
@@ -358,7 +358,7 @@ def forward_tiles(
         tiles = replace(tiles, rescale_by_sum=True)
     elif head_dim == 256 and causal and not window and seqlen_q <= MOST_FREE_256:
         tiles = replace(tiles, pingpong=False)
-    whole_rows = head_dim == size or size == WIDE_KEYS  # whose values have one head_dim
+    whole_rows = head_dim == size or size == WIDE_KEYS  # wide keys have one head_dim_v
     return replace(tiles, store_from_registers=tiles.store_from_registers and whole_rows)
 
 
@@ -402,13 +402,13 @@ def takes_packed(head_dim: int, head_dim_v: int) -> bool:
 
 @dataclass(frozen=True)
 class FullMask:
-    """Queries that see every key: what the form of their forward depends on, beside head_dim."""
+    """Queries that see every key: what the form of their forward depends on in addition to head_dim."""
 
     seqlen_q: int
     seqlen_k: int
     n_heads: int  # batch x num_heads
     programs: int
-    l2_bytes: int = 0  # of the chip, if known
+    l2_bytes: int = 0  # L2 of the chip, 0 if unknown
 
     def tiles(self, consumers: int) -> int:
         """Return how many tiles of so many consumers' rows there are."""
@@ -426,7 +426,7 @@ def full_mask_form(
 
     They do only if rows are whole: head_dim is not padded.
     """
-    if size == 64 and not tiles.release_per_warp:  # those of long sequences stay
+    if size == 64 and not tiles.release_per_warp:  # the tiles of long sequences stay
         return _fastest_64(tiles, mask, whole_rows)
     if size == 128:
         small_l2 = 0 < mask.l2_bytes <= SMALL_L2_BYTES
@@ -446,9 +446,9 @@ def _tiles_128(tiles: ForwardTiles, seqlen_k: int, whole_rows: bool, small_l2: b
     return replace(tiles, exp_before_wait=seqlen_k >= least)
 
 
-# At head_dim 64, measured on an H200 (NOTES.md, step 30): the time of a tile by its consumers, relative to four whose
-# overflow is flagged; of such a tile where none is flagged; and in blocks of 64 keys of such a tile, what a tile takes
-# beside its keys and what combining splits takes.
+# Times at head_dim 64, measured on an H200 (DESIGN.md, "The last round"): of a tile by its consumers, relative to four
+# consumers with overflow flags; of a tile of four without flags; and, in blocks of 64 keys, the overhead of a tile and
+# of combining splits.
 _TIME_OF_ROWS = {2: 0.57, 3: 0.79, 4: 1.0}
 _TIME_UNFLAGGED, _TILE_BLOCKS, _COMBINE_BLOCKS = 1.07, 1.5, 10.0
 
@@ -489,7 +489,7 @@ def heads_in_l2(
 def heads_dealt_together(size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: bool, rounds: int) -> int:
     """Return of how many heads each tiles are dealt by falling length, where that is faster; else 0.
 
-    Tiles that take all of a head's keys from memory then run beside those that find them in the L2 (NOTES.md, step 32).
+    Tiles that load all of a head's keys from memory then run at the same time as tiles that find them in the L2.
     In fewer rounds of tiles, programs would have less equal shares. Timed at 128; at 256 in other forms only.
     """
     is_short = size in (128, 256) and causal and not window and max(seqlen_q, seqlen_k) <= 512

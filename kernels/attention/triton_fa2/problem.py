@@ -27,7 +27,7 @@ FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the b
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # a 16-bit forward's split is so much longer than what each place has to walk on average
 # By table and padded head_dim: 16-bit walks of so many keys, or rows, are whole. Measured on an H200 at head_dim 64,
-# eight heads of 256 and 512 (kernels/NOTES.md); a step takes twice as long at 128, so half of the keys there.
+# eight heads of 256 and 512 (kernels/DESIGN.md); a step takes twice as long at 128, so half of the keys there.
 WHOLE = {
     "forward": {16: 512, 32: 512, 64: 512, 128: 256},
     "dq_dkdv": {16: 256, 32: 256, 64: 256},

@@ -9,7 +9,7 @@ A row of a table is a ladder of (rows, Tile). `rows` is the least number of quer
 over batch and heads and divided by the number of multiprocessors, from which the tile is used: a single short head
 needs small tiles to reach every multiprocessor, a large batch needs large ones for reuse.
 
-Rows marked "measured" were swept with every plausible tile on the chip named (log: kernels/NOTES.md). The
+Rows marked "measured" were swept with every plausible tile on the chip named (kernels/DESIGN.md). The
 others are expected: chosen so that `python -m kernels.tools.offline` shows no spills and a fit in shared memory.
 """
 

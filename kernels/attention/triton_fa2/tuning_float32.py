@@ -72,7 +72,7 @@ IEEE_SMALL = {
 }
 
 # IEEE float32 on Hopper's tensor cores (tile_ops.py). Each tile was checked on an H200, few were timed beside others:
-# at head_dim 32 they are those of 64, whose times are below the FMA kernels' at 32 already (kernels/NOTES.md, step 20).
+# at head_dim 32 they are those of 64, whose times are below the FMA kernels' at 32 already.
 # "dq_dkdv" at 128 has one program a multiprocessor, all alike, so it ends where there are more tiles than
 # multiprocessors: measured at 8192 (both) and at 16384 and 32768 tokens (dq and dkdv) of one head.
 BF16X6 = {

@@ -6,7 +6,7 @@ from .tuning_float32 import BF16X6, IEEE
 MANY_ROWS = 1500  # at head_dim 32, from which "forward" is measured to be faster than "few_keys" above 128 keys
 
 # Of the kernels whose rows are two panels (panels.py), for 16 bits. Rungs count the query rows of one head.
-# Measured on an H200, 2026-11, at 77, 50, 14 and 4 keys and head_dim 40, 64, 80 and 160 (kernels/NOTES.md). block_n is
+# Measured on an H200, 2026-11, at 77, 50, 14 and 4 keys and head_dim 40, 64, 80 and 160. block_n is
 # the most keys of the first panel.
 _FEW_KEYS: dict[int, Ladder] = {
     **dict.fromkeys((16, 32, 64), row((0, 16, 128, 1, 1, 16), (17, 64, 128, 4, 2, 5))),
@@ -22,7 +22,7 @@ _PANELS: dict[int, Ladder] = {
     256: row((0,), (33, 64, 64, 4, 3)),
 }
 # Measured, 2026-11, 8 heads that share keys, 8192 tokens: windows of 64, 128 and 192 on an H200, 128 on an H100
-# (kernels/NOTES.md).
+# (kernels/DESIGN.md).
 _WINDOW: dict[int, Ladder] = {**UNUSED, 64: row((0,), (200, 64, 128, 4, 2, 3))}
 # Measured on an H200, 2026-11: 14 queries of 14 keys, 32 of 257, 50 of 50 and 77 of 77 at head_dim 64, 1 of 729 at 72.
 _FEW_QUERIES: dict[int, Ladder] = {

@@ -12,6 +12,7 @@ of 64, and there each of two warpgroups computes the scores of every other block
 Shares of key blocks and their parts are those of the portable kernel (triton_decode/schedule.py, combine.py).
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from triton.experimental import gluon
@@ -26,13 +27,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ...attention.gluon_hopper.compat import tma_load
+from ...unspecialized import UnspecializedTuples
 
 ROWS = gl.constexpr(64)
 BLOCK_N = gl.constexpr(64)
 LATENT = gl.constexpr(512)
-HALF = gl.constexpr(256)  # of the output, a warpgroup
-PIECE = gl.constexpr(128)  # of latents, copied and given back at once
-PIECES = gl.constexpr(5)  # of a block, with the rotary one, which comes first
+HALF = gl.constexpr(256)  # output columns of a warpgroup
+PIECE = gl.constexpr(128)  # latent columns that are copied and released at once
+PIECES = gl.constexpr(5)  # pieces of a block; the rotary one comes first
 ROPE = gl.constexpr(64)
 LN_2 = gl.constexpr(0.6931471805599453)
 
@@ -49,14 +51,14 @@ class Buffers(NamedTuple):
     ropes: Any  # 2 slots of (1, 1, 64, 64)
     p: Any  # (64, 64): probabilities of a block
     factors: Any  # (64,): of the output so far, and at the end of all of it
-    full: Any  # mbarriers, one a piece of a slot: it is there
-    empty: Any  # whoever reads it last has done with it
-    p_full: Any  # probabilities and factors are there
-    p_empty: Any  # both halves of the output have done with them
+    full: Any  # mbarriers, one for each piece of a slot: it is loaded
+    empty: Any  # its last reader has finished
+    p_full: Any  # probabilities and factors are stored
+    p_empty: Any  # both halves of the output have read them
 
 
 class Work(NamedTuple):
-    """Where a program's share of key blocks lies, and what it needs to find its tensors."""
+    """A program's share of key blocks, and the sizes and strides of its tensors."""
 
     unit: Any  # blocks of the share: from unit to end
     end: Any
@@ -78,6 +80,47 @@ class Work(NamedTuple):
     scale: Any  # softmax_scale x log2(e)
 
 
+class MlaStrides(NamedTuple):
+    """Strides of batches, heads and rows of q, and of batches or pages and of keys of the cache."""
+
+    q_b: Any
+    q_h: Any
+    q_m: Any
+    kv_b: Any
+    kv_n: Any
+
+
+class MlaSizes(NamedTuple):
+    """Sizes of the tensors of `mla_kernel`, and how key blocks are shared out."""
+
+    table_b: Any  # stride of a sequence's entries of the page table
+    batch: Any
+    rows: Any  # heads times query tokens
+    seqlen_q: Any
+    capacity: Any
+    slots: Any  # shares
+    least: Any  # key blocks of a share, at least
+
+
+class PartTiles(NamedTuple):
+    """Where a part of a tile is stored."""
+
+    row_tiles: Any  # tiles of 64 rows of a sequence
+    stats_offset: Any
+
+
+@dataclass(frozen=True)
+class MlaConfig:
+    """Compile-time constants of `mla_kernel`."""
+
+    batch: int  # a power of two of at least `batch` sequences with given lengths; 0: all have the capacity's length
+    page: int  # keys; 0: the cache is contiguous
+    causal: bool
+    store_lse: bool
+    tma: bool
+    whole: bool  # TMA loads a block once all of its memory is free, not piece by piece
+
+
 @gluon.jit
 def _add(a, b):
     return a + b
@@ -96,26 +139,29 @@ def _blocks(length):
     return gl.maximum((length + BLOCK_N - 1) // BLOCK_N, 1)
 
 
+@UnspecializedTuples
 @gluon.jit(
-    do_not_specialize=["batch", "rows", "seqlen_q", "capacity", "slots", "least", "table_b"],
-    do_not_specialize_on_alignment=["row_tiles", "stats_offset"],
+    do_not_specialize=["sizes"],
+    do_not_specialize_on_alignment=["part_tiles"],
 )
-def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_ptr, q_b, q_h,
-               q_m, kv_b, kv_n, table_b, batch, rows, seqlen_q, capacity, slots, least, row_tiles, stats_offset, scale,
-               BATCH: gl.constexpr, PAGE: gl.constexpr, CAUSAL: gl.constexpr, STORE_LSE: gl.constexpr,
-               CHAINED: gl.constexpr, TMA: gl.constexpr, WHOLE: gl.constexpr):  # fmt: skip
+def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_ptr, strides,
+               sizes, part_tiles, scale, CONFIG: gl.constexpr):  # fmt: skip
     """Attend to the share of program_id(0) // row_tiles, for the 64 rows of program_id(0) % row_tiles.
 
-    Arguments as split.split_kernel has them. latents_desc, ropes_desc: of blocks (1, 1, BLOCK_N, PIECE) and (1, 1,
-    BLOCK_N, ROPE) of kv as (pages or sequences, 1, keys, dims); without TMA anything. WHOLE: TMA is asked for a block
-    once all of its memory is free, not piece by piece.
+    `strides` is a MlaStrides, `sizes` a MlaSizes, `part_tiles` a PartTiles, `scale` softmax_scale x log2(e), CONFIG a
+    MlaConfig. latents_desc and ropes_desc describe blocks (1, 1, BLOCK_N, PIECE) and (1, 1, BLOCK_N, ROPE) of kv as
+    (pages or sequences, 1, keys, dims); without TMA they are not read.
     """
+    BATCH: gl.constexpr = CONFIG.batch
+    PAGE: gl.constexpr = CONFIG.page
+    TMA: gl.constexpr = CONFIG.tma
     RAGGED: gl.constexpr = BATCH > 0
+    batch, capacity, slots, least = sizes.batch, sizes.capacity, sizes.slots, sizes.least
+    row_tiles = part_tiles.row_tiles
     row_tile = gl.program_id(0) % row_tiles
     slot = gl.program_id(0) // row_tiles
-    if CHAINED:
-        gdc_launch_dependents()
-        gdc_wait()
+    gdc_launch_dependents()
+    gdc_wait()
     if RAGGED:
         sequences = gl.arange(0, BATCH, gl.BlockedLayout([1], [32], [4], [0]))
         lengths = gl.load(lengths_ptr + sequences, mask=sequences < batch, other=0)
@@ -146,7 +192,7 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
 
     dtype: gl.constexpr = q_ptr.dtype.element_ty
     wide: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    loaded: gl.constexpr = gl.NVMMASharedLayout(128, 16, 4)  # of what TMA loads: four dimensions
+    loaded: gl.constexpr = gl.NVMMASharedLayout(128, 16, 4)  # TMA loads tiles of four dimensions
     line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     bars: gl.constexpr = mbarrier.MBarrierLayout()
     buffers = Buffers(
@@ -162,27 +208,28 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
         p_empty=gl.allocate_shared_memory(gl.int64, [1], bars),
     )
     for i in gl.static_range(2 * PIECES):
-        mbarrier.init(buffers.full.index(i), count=1 if TMA else 128)  # else each thread's copies arrive by themselves
+        mbarrier.init(buffers.full.index(i), count=1 if TMA else 128)  # otherwise each thread arrives for its copies
         mbarrier.init(buffers.empty.index(i), count=1)
     mbarrier.init(buffers.p_full, count=1)
     mbarrier.init(buffers.p_empty, count=2)
     fence_async_shared()
     _barrier()
-    work = Work(unit=unit, end=end, seq=seq, begin=begin, slot=slot, row_tile=row_tile, row_tiles=row_tiles, q_b=q_b,
-                q_h=q_h, q_m=q_m, kv_b=kv_b, kv_n=kv_n, table_b=table_b, rows=rows, seqlen_q=seqlen_q,
-                capacity=capacity, stats_offset=stats_offset, scale=scale)  # fmt: skip
+    work = Work(unit=unit, end=end, seq=seq, begin=begin, slot=slot, row_tile=row_tile, row_tiles=row_tiles,
+                q_b=strides.q_b, q_h=strides.q_h, q_m=strides.q_m, kv_b=strides.kv_b, kv_n=strides.kv_n,
+                table_b=sizes.table_b, rows=sizes.rows, seqlen_q=sizes.seqlen_q, capacity=capacity,
+                stats_offset=part_tiles.stats_offset, scale=scale)  # fmt: skip
     gl.warp_specialize([
-        (scores_partition, (q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, CAUSAL, STORE_LSE, TMA)),
+        (scores_partition, (q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, CONFIG)),
         (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, 0)),
         (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, 1)),
         (copy_partition, (latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED, PAGE, TMA,
-                          WHOLE)),
+                          CONFIG.whole)),
     ], [4, 4, 4], [160, 160, 64])  # fmt: skip
 
 
 @gluon.jit
 def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.constexpr,
-                     CAUSAL: gl.constexpr, STORE_LSE: gl.constexpr, TMA: gl.constexpr):  # fmt: skip
+                     CONFIG: gl.constexpr):  # fmt: skip
     """Compute scores and softmax: probabilities and factors of every block, at the end of a tile its divisors."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     s_rows: gl.constexpr = gl.SliceLayout(1, s_layout)
@@ -191,8 +238,8 @@ def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGG
     token = rows % work.seqlen_q
     columns = gl.arange(0, BLOCK_N, gl.SliceLayout(0, s_layout))
     unit, seq, begin = work.unit, work.seq, work.begin
-    n = 0  # blocks, and then handshakes with the other warpgroups
-    shakes = 0
+    n = 0  # blocks
+    shakes = 0  # handshakes with the other warpgroups
     while unit < work.end:
         length = _length(lengths_ptr, seq, work.capacity, RAGGED)
         blocks = _blocks(length)
@@ -200,12 +247,12 @@ def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGG
         count = gl.minimum(blocks - block, work.end - unit)
         _copy_queries(q_ptr, seq, buffers, work)
         bound = gl.zeros_like(rows) + (length - 1)
-        if CAUSAL:
+        if CONFIG.causal:
             bound = length - work.seqlen_q + token
         row_max = gl.full([ROWS], float("-inf"), gl.float32, s_rows)
         row_sum = gl.zeros([ROWS], gl.float32, s_rows)
         for j in range(count):
-            scores = _scores(buffers, n, s_layout, TMA)
+            scores = _scores(buffers, n, s_layout, CONFIG.tma)
             keys = (block + j) * BLOCK_N + columns
             scores = gl.where(keys[None, :] <= bound[:, None], scores * work.scale, float("-inf"))
             new_max = gl.maximum(row_max, gl.max(scores, 1))
@@ -230,7 +277,7 @@ def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGG
         shakes += 1
         lse = gl.where(row_sum == 0.0, float("-inf"), row_max + gl.log2(divisor))
         if count == blocks:
-            if STORE_LSE:
+            if CONFIG.store_lse:
                 gl.store(lse_ptr + gl.cast(seq, gl.int64) * work.rows + rows, lse * LN_2, mask=rows < work.rows)
         else:
             index = gl.cast(work.slot * 2 + (block == 0).to(gl.int32), gl.int64) * work.row_tiles + work.row_tile
@@ -271,7 +318,7 @@ def _piece(buffers, n, number: gl.constexpr):
 
 @gluon.constexpr_function
 def _dims_of(i):
-    """Return the first dimension of the piece of latents that comes as the i-th: first what is given back first."""
+    """Return the column offset of the i-th piece of latents, in the order of release."""
     return (i % 2) * HALF.value + (i // 2) * PIECE.value
 
 
@@ -345,7 +392,7 @@ def copy_partition(latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buf
                     _copy_block(kv_ptr, pages, pages, start, length, buffers, n, work, PAGE, TMA, layout, narrow)
             else:
                 _copy_block(kv_ptr, pages, pages_of_ropes, start, length, buffers, n, work, PAGE, TMA, layout, narrow)
-            # Asked for before the wait for memory that is free, so that none waits for a page number.
+            # Loaded before the wait for free memory, so that no copy waits for a page number.
             pages = _pages(table_ptr, seq, start + BLOCK_N, length, work, PAGE, layout)
             pages_of_ropes = _pages(table_ptr, seq, start + BLOCK_N, length, work, PAGE, narrow)
             n += 1
@@ -360,7 +407,7 @@ def copy_partition(latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buf
 
 @gluon.jit
 def _load_block(latents_desc, ropes_desc, page, row, buffers, n, WHOLE: gl.constexpr):
-    """Ask for a block by TMA, each piece as soon as its memory is free, or that of all of them."""
+    """Load a block by TMA: each piece as soon as its memory is free, or, if WHOLE, all pieces together."""
     first = (n & 1) * PIECES
     phase = ((n >> 1) - 1) & 1
     if n >= 2:

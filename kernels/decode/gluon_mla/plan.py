@@ -1,4 +1,4 @@
-"""The plan of a call that the Hopper kernel of latent attention serves."""
+"""The plan of a call that uses the Hopper kernel of latent attention."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from typing import Any
 import torch
 
 from ...attention.gluon_hopper.launch import Descriptor, Launch
+from ...constants import Constants
 from ..triton_decode.launch import INTERPRETED, DecodeLaunch
 from ..triton_decode.plan import LaunchOf, Machine, Plan, machine_of
 from ..triton_decode.request import Request
 from ..triton_decode.split import LOG2_E
 from ..triton_decode.tuning import DecodeTile
 from ..triton_decode.workspace import workspace
-from .kernel import BLOCK_N, PIECE, ROPE, mla_kernel
+from .kernel import BLOCK_N, PIECE, ROPE, MlaConfig, MlaSizes, MlaStrides, PartTiles, mla_kernel
 
 _TILE = DecodeTile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)
 _MAX_BATCH = 1024  # lengths that a program sums up in registers
-_FEW_ROWS = 16  # of a tile, up to which the portable kernel is as fast, but not over many sequences of given lengths
+_FEW_ROWS = 16  # rows up to which the portable kernel is as fast, except over many sequences of given lengths
 _MANY_SEQUENCES = 16
-_WHOLE_BLOCKS = 32  # sequences from which on TMA is asked for a block at once (NOTES.md, steps 18 and 21)
+_WHOLE_BLOCKS = 32  # sequences from which TMA loads a block at once (DESIGN.md, "Latent attention")
 
 
 def suits(request: Request, machine: Machine | None = None) -> bool:
-    """Return whether the kernel can serve a request, and is the faster one."""
+    """Return whether the kernel can compute a request and is the fastest one."""
     r = request
     aligned = not any(stride % 16 for stride in (*r.strides[:4], r.strides[5]))
     return (
@@ -65,14 +66,23 @@ class HopperPlan(Plan):
         r, shares = self.request, self.shares
         q_b, q_h, q_m, kv_b, _, kv_n, *_ = r.strides
         scalars = (
-            *(q_b, q_h, q_m, kv_b, kv_n, r.strides[11], r.batch, r.num_heads * r.seqlen_q, r.seqlen_q, r.capacity),
-            *(shares.slots, shares.least, shares.row_tiles, shares.parts, r.softmax_scale * LOG2_E.value),
+            MlaStrides(q_b, q_h, q_m, kv_b, kv_n),
+            MlaSizes(
+                *(r.strides[11], r.batch, r.num_heads * r.seqlen_q, r.seqlen_q, r.capacity),
+                *(shares.slots, shares.least),
+            ),
+            PartTiles(shares.row_tiles, shares.parts),
+            r.softmax_scale * LOG2_E.value,
         )
-        constants = {
-            "BATCH": self._constants(store_lse)["BATCH"], "PAGE": r.page, "CAUSAL": r.causal and r.seqlen_q > 1,
-            "STORE_LSE": store_lse, "CHAINED": True, "TMA": self._by_tma,
-            "WHOLE": self._by_tma and r.batch >= _WHOLE_BLOCKS,
-        }  # fmt: skip
+        config = MlaConfig(
+            batch=self._constants(store_lse)["BATCH"],
+            page=r.page,
+            causal=r.causal and r.seqlen_q > 1,
+            store_lse=store_lse,
+            tma=self._by_tma,
+            whole=self._by_tma and r.batch >= _WHOLE_BLOCKS,
+        )
+        constants = {"CONFIG": Constants(config)}
         options = {"num_warps": 4, "launch_pdl": True}
         first = (mla_kernel, (shares.slots * shares.row_tiles, 1, 1), scalars, constants, options)
         return [first, self._combine(store_lse)]
@@ -113,7 +123,7 @@ class HopperPlan(Plan):
         return first, DecodeLaunch(kernel, grid, tensors[:4], scalars, constants, options)
 
     def _of_split(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what the first kernel takes where it has no descriptors; q stands for tensors that there are not."""
+        """Return the first kernel's arguments where it has no descriptors; q replaces missing tensors."""
         q = arguments[0]
         return tuple([q if arguments[i] is None else arguments[i] for i in (0, 1, 1, 1, 3, 4, 5, 7, 8)])
 

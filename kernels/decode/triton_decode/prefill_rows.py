@@ -21,7 +21,7 @@ _LN_2 = 0.6931471805599453
 
 
 def suits(request: Request, machine: Machine | None = None) -> bool:
-    """Return whether the prefill kernel can serve a request, and is the faster one (NOTES.md, step 20)."""
+    """Return whether the prefill kernel can serve a request, and is the faster one (DESIGN.md)."""
     r = request
     _, multiprocessors, capability = machine or machine_of(r.device)
     tiles = r.batch * r.num_kv_heads

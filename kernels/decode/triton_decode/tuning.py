@@ -1,6 +1,6 @@
 """Which tile the split-KV kernel uses, as data: by chip, what the cache holds, rows of a tile and head_dim.
 
-The rows of "sm_90" were swept on an H200 but where a comment says otherwise (NOTES.md). The others are expected: they
+The rows of "sm_90" were swept on an H200 but where a comment says otherwise. The others are expected: they
 fit in shared memory without spills.
 """
 

@@ -1,6 +1,6 @@
 """The tiles of the kernels with features, which fit 99 KB of shared memory.
 
-Those of 16 bits on compute capability 9.0 were timed on an H200 (kernels/NOTES.md, "Features" and "Packed sequences"):
+Those of 16 bits on compute capability 9.0 were timed on an H200 (kernels/DESIGN.md, "Features"):
 a product of 64 rows wants 4 warps, which is one warpgroup. Elsewhere these spill.
 """
 

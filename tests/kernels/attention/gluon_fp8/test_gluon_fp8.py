@@ -90,7 +90,7 @@ class TestOnHopper:
         assert all(tiles_of_head(500, 128, programs, causal=False)), "this card deals no such mixture"
         assert_right(*tensors)
 
-    # Scores stay below some 250: tensor cores add e4m3 products to 13 bits behind the largest (NOTES.md).
+    # Scores stay below some 250: tensor cores add e4m3 products to 13 bits behind the largest.
     @pytest.mark.parametrize("rise", [3.5, 4.0])
     def test_scores_that_rise_from_block_to_block_are_right(self, rise: float) -> None:
         q, k, v = draw(1, 2, 2, 300, 1024, 128)

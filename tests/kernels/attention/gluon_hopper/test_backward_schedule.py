@@ -106,7 +106,7 @@ def test_partial_gradients_of_splits_are_added_up_to_dk_and_dv(device: str) -> N
     partial_dkv = torch.randn(sum(counts), 2, 128, 128, device=device)
     firsts = torch.tensor([sum(counts[:i]) for i in range(len(counts) + 1)], dtype=torch.int32, device=device)
     dk, dv = torch.full((2, 1, heads, seqlen, head_dim), math.nan, device=device)
-    sizes = (*dk.stride()[:3], *dv.stride()[:3], first, tiles, heads, seqlen, scale, 16, 128, head_dim, 128)
+    sizes = ((dk.stride()[:3], dv.stride()[:3]), first, tiles, heads, seqlen, scale, 16, 128, head_dim, 128)
     backward_common.merge_kernel[(len(counts), 8)](partial_dkv, firsts, dk, dv, *sizes)
     for number, count in enumerate(counts):
         head, tile = divmod(first + number, tiles)

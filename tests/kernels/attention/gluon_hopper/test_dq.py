@@ -14,7 +14,7 @@ from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 
 
 def fragment_of(tile: torch.Tensor) -> torch.Tensor:
-    """A 64 x 64 tile in the order of the registers that held it, lowest bit first: NOTES.md has the bits."""
+    """A 64 x 64 tile in the order of the registers that held it, as finish_kernel reads it."""
     row, column = torch.arange(64)[:, None], torch.arange(64)[None, :]
     bits = [(column, 0), (row, 3), (column, 1), (column, 2), (row, 0), (row, 1), (row, 2), (row, 4), (row, 5)]
     bits += [(column, 3), (column, 4), (column, 5)]
@@ -126,7 +126,7 @@ def test_delta_is_padded_by_rows_that_weigh_nothing(prepared: int, device: str) 
     lse_padded, delta = torch.full((2, 3, 256), math.nan, device=device)
     numbers, counters = 3 * 4 * 4096, 4096
     fragments = torch.full((numbers + counters + 1,), math.nan, device=device)
-    sizes = (*out.stride()[:3], *dout.stride()[:3], 3, 150, 256, 3 * 256, numbers, numbers + counters)
+    sizes = ((out.stride()[:3], dout.stride()[:3]), 3, 150, 256, 3 * 256, (numbers, numbers + counters))
     constants = (128, 40, 64, 4 * 8192)
     backward_common.prepare_kernel[(prepared * 2,)](out, dout, lse, lse_padded, delta, fragments, *sizes, *constants)
     assert torch.all(fragments[:numbers].view(12, 64, 64)[:, :40] == 0)  # (fragment, column, row), nearly

@@ -47,7 +47,7 @@ def test_dk_and_dv_are_the_sums_of_their_parts(device: str, splits: int, head_di
     batch, heads, seqlen = 2, 3, 37
     parts = torch.randn(2, batch, heads * splits, seqlen, width, device=device)
     dk, dv = torch.full((2, batch, seqlen, heads, head_dim), math.nan, device=device).transpose(2, 3)
-    sizes = (*dk.stride()[:3], *dv.stride()[:3], seqlen, heads, splits, 16, width, head_dim, width)
+    sizes = (dk.stride()[:3], dv.stride()[:3], seqlen, heads, splits, 16, width, head_dim, width)
     block = 1 << (head_dim - 1).bit_length()
     backward_common.sum_parts_kernel[(-(-seqlen // 16), batch * heads)](*parts, dk, dv, *sizes[:-1], block)
     for got, of_parts in zip((dk, dv), parts, strict=True):
@@ -58,7 +58,7 @@ def test_dk_and_dv_are_the_sums_of_their_parts(device: str, splits: int, head_di
 @pytest.mark.parametrize(
     ("shape", "splits"),  # head_dim, key heads, query heads of each, queries, keys, causal
     [
-        # the fastest that was timed on an H200 (NOTES.md, step 27)
+        # the fastest that was timed on an H200 (kernels/DESIGN.md, "Parts of groups")
         ((128, 8, 16, 4096, 4096, True), 8),
         ((128, 4, 8, 4096, 4096, True), 4),
         ((128, 8, 8, 4096, 4096, True), 4),

@@ -14,7 +14,7 @@ pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels.attention.gluon_hopper import backward_dq_warpgroup, tuning
 from kernels.attention.gluon_hopper.backward_common import BackwardShape
-from kernels.attention.gluon_hopper.backward_dq_warpgroup import NextDelta
+from kernels.attention.gluon_hopper.backward_dq_warpgroup import NextDelta, OutStrides
 from kernels.attention.gluon_hopper.backward_launch import DqWarpgroupBackward
 from tests.kernels.attention.gluon_hopper import test_partitions_backward
 from tests.kernels.attention.gluon_hopper.interleavings.registers import Number, Value
@@ -78,7 +78,8 @@ def test_programs_of_earlier_key_heads_compute_delta_of_every_row_once(
         for x in (out, dout)
     ]
     delta = torch.full((batch * num_heads * padded_q,), math.nan)
-    next_delta = NextDelta(*tensors, Memory(delta), None, delay, *out.stride()[:3], *dout.stride()[:3])
+    strides = OutStrides(*out.stride()[:3], *dout.stride()[:3])
+    next_delta = NextDelta(*tensors, Memory(delta), None, delay, strides)
     shape = BackwardShape(*map(Number, (num_heads, group_size, seqlen_q, 1, padded_q, padded_q // block_m, 0)))
     config = SimpleNamespace(head_dim=size, unpadded_head_dim=head_dim)
     for kv_head in range(batch * kv_heads):

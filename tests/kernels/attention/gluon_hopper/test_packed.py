@@ -20,8 +20,9 @@ from kernels.attention.gluon_hopper import packed, tuning
 from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.packed import PackedBackward, PackedForward
 from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
-from kernels.attention.gluon_hopper.packed_tiles import list_length, list_tiles_kernel, most_tiles
+from kernels.attention.gluon_hopper.packed_tiles import TileListConfig, list_length, list_tiles_kernel, most_tiles
 from kernels.attention.triton_fa2.features.call import FeatureCall
+from kernels.constants import Constants
 from kernels.features import SequenceBounds
 from tests.kernels.attention.gluon_hopper.test_partitions import run as run_forward
 from tests.kernels.attention.gluon_hopper.test_partitions_backward import run as run_backward
@@ -75,8 +76,8 @@ def test_tiles_are_listed_by_how_many_blocks_each_sees(
     most, blocks = most_tiles(total_k if of_keys else total_q, len(lengths_q), rows), most_tiles(total_q, 6, step)
     room = torch.zeros(list_length(most, blocks), dtype=torch.int32, device=device)
     sizes = (len(lengths_q), total_q, total_k, most, 3, 1 << 20)
-    constants = (rows, step, of_keys, causal, tuning.PACKED_FIELDS, 4, 4)  # several rounds of tiles and of sequences
-    list_tiles_kernel[(len(lengths_q) + 1, 2)](room, *bounds[:4], *sizes, *constants)
+    config = TileListConfig(rows, step, of_keys, causal, 4, 4)  # several rounds of tiles and of sequences
+    list_tiles_kernel[(len(lengths_q) + 1, 2)](room, *bounds[:4], *sizes, Constants(config))
     tiles, table = room[: list_length(most)].view(1 + most, -1), room[list_length(most) :].view(1 + blocks, 2)
     expected = listed(lengths_q, lengths_k, rows, step, of_keys, causal)
     assert tiles[0, 0] == len(expected)
@@ -103,9 +104,8 @@ def test_more_heads_are_taken_together_the_less_work_a_head_has_beside_its_longe
     most = most_tiles(total, len(lengths), 8)
     room = torch.zeros(list_length(most, most), dtype=torch.int32, device=device)
     sizes = (len(lengths), total, total, most, 24, rows_in_l2)
-    list_tiles_kernel[(len(lengths) + 1, 1)](
-        room, *bounds[:4], *sizes, 8, 8, of_keys, True, tuning.PACKED_FIELDS, 8, 16
-    )
+    config = TileListConfig(8, 8, of_keys, True, 8, 16)
+    list_tiles_kernel[(len(lengths) + 1, 1)](room, *bounds[:4], *sizes, Constants(config))
     assert room[1] == expected
 
 
@@ -129,7 +129,7 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(
     lse = torch.randn(heads, total, device=device)
     padded, delta = (torch.full((heads, n_m, block_m), math.nan, device=device) for _ in range(2))
     fragments = torch.full((heads, n_m, 2, 4096), math.nan, device=device)
-    rest = (*out.stride()[:2], *dout.stride()[:2], 2, total, n_m, heads, block_m, head_dim, block_d, False)
+    rest = ((out.stride()[:2], dout.stride()[:2]), 2, total, n_m, block_m, head_dim, block_d, False)
     packed_prepare_kernel[(heads * n_m,)](out, dout, lse, padded, delta, fragments, table, *rest)
     expected = (out * dout).sum(-1)
     for i, (first, end) in enumerate((first, min(first + block_m, end)) for first, end in blocks):

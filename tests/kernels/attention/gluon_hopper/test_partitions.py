@@ -16,7 +16,7 @@ from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
 from tests.kernels.attention.gluon_hopper.interleavings.program import Program
-from tests.kernels.attention.gluon_hopper.interleavings.registers import Number, Pointer, Value
+from tests.kernels.attention.gluon_hopper.interleavings.registers import Value, as_arguments
 
 PROGRAMS = 3
 SHAPES = {
@@ -58,9 +58,7 @@ def run(arguments: list[Any], number: int, seed: int) -> Program:
     program = Program(number, programs, seed)
     names = forward_kernel.arg_names
     values = [_tensor(name) for name in names[:tensors]]
-    values += [Pointer(x) if isinstance(x, torch.Tensor) else x for x in rest]
-    values = [Number(x) if type(x) is int else x for x in values]
-    program.run(forward_kernel, values)
+    program.run(forward_kernel, values + as_arguments(rest))
     return program
 
 

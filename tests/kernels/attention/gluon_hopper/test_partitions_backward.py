@@ -31,7 +31,7 @@ from kernels.attention.gluon_hopper.backward_launch import (
 from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
 from tests.kernels.attention.gluon_hopper.interleavings.program import Program
-from tests.kernels.attention.gluon_hopper.interleavings.registers import Number, Pointer, Value
+from tests.kernels.attention.gluon_hopper.interleavings.registers import Pointer, Value, as_arguments
 
 KINDS = [
     *((DqWarpgroupBackward, head_dim) for head_dim in (64, 128)),
@@ -71,7 +71,7 @@ def run(launch: tuple[Any, ...], number: int, seed: int, head: int = 0, watch: A
     values = [_tensor(name, maker) for name, maker in zip(kernel.arg_names, makers, strict=False)]
     for table in tables:
         values[kernel.arg_names.index("split_table")] = Pointer(table)
-    values += [Number(x) if type(x) is int else x for x in rest]
+    values += as_arguments(rest)
     program = Program(number, grid[0], seed, head, grid[1])
     if watch:
         watch(program)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -60,6 +60,19 @@ for _name in ("truediv", "rtruediv", "getitem"):
 for _name in ("neg", "invert"):
     setattr(Value, f"__{_name}__", of)
 Number.__hash__ = int.__hash__
+
+
+def as_arguments(values: Iterable[Any]) -> list[Any]:
+    """Return a launch's arguments as the model has them: integers as Numbers, also in named tuples."""
+    return [_argument(x) for x in values]
+
+
+def _argument(x: Any) -> Any:
+    if isinstance(x, torch.Tensor):
+        return Pointer(x)
+    if isinstance(x, tuple):
+        return type(x)(*as_arguments(x)) if hasattr(x, "_fields") else tuple(as_arguments(x))
+    return Number(x) if type(x) is int else x
 
 
 class Pointer:
