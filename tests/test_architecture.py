@@ -65,7 +65,11 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"pandas"},
     ),
     "results/files/durable.py": (set(), set()),
-    "results/files/journal.py": ({"results.files.durable", "results.paths", "results.records"}, set()),
+    "results/files/columns.py": ({"results.files.durable", "results.records"}, {"duckdb"}),
+    "results/files/journal.py": (
+        {"results.files.columns", "results.files.durable", "results.paths", "results.records"},
+        set(),
+    ),
     "runner": ({"kernels", "results", "runner"}, {"torch", "pynvml"}),
     "runner/measure/triton_hooks.py": (set(), {"triton"}),
     "runner/sweeps": ({"results.levels", "results.records", "runner.sweeps"}, set()),

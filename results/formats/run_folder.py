@@ -1,6 +1,6 @@
-"""A run folder from another machine: its measurements.jsonl alone, or a .zip, .tar or .tar.gz of one or more folders.
+"""A run folder from another machine: its measurements alone, or a .zip, .tar or .tar.gz of one or more folders.
 
-Nothing of an archive is ever written to disk under its own name: two file names are read, in bounded sizes.
+Nothing of an archive is ever written to disk under its own name: three file names are read, in bounded sizes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from results.formats.archives import members
+from results.formats.archives import COLUMNS, JOURNAL, as_journal, members
 from results.formats.errors import CellError, UploadError, wall
 from results.formats.tables import MAX_ROWS, check_size, decode
 from results.formats.upload import Rejection, Understanding, Upload
@@ -17,14 +17,14 @@ from results.formats.values import strict_json
 from results.records import Measurement, Run
 
 NAME = "run_folder"
-DESCRIPTION = "a run folder as .zip, .tar or .tar.gz, or its measurements.jsonl alone"
+DESCRIPTION = "a run folder as .zip, .tar or .tar.gz, or its measurements.jsonl or measurements.parquet alone"
 
-_RUN, _JOURNAL = "run.json", "measurements.jsonl"
+_RUN, _JOURNAL = "run.json", JOURNAL
 
 
 def reason_against(upload: Upload) -> str | None:
     """Return why the file is not of this format; None if it is."""
-    if upload.kind in ("a zip archive", "a tar archive") or _is_journal(upload):
+    if upload.kind in ("a zip archive", "a tar archive") or _is_journal(upload) or _is_columns(upload):
         return None
     return f"It is neither an archive nor a file of JSON lines such as {_JOURNAL}."
 
@@ -32,7 +32,11 @@ def reason_against(upload: Upload) -> str | None:
 def understand(upload: Upload) -> Understanding:
     """Return the runs and measurements of the folders in the file."""
     check_size(upload.data)
-    files = {_JOURNAL: upload.data} if _is_journal(upload) else members(upload.data, {_RUN, _JOURNAL})
+    if _is_journal(upload) or _is_columns(upload):
+        files = {COLUMNS if _is_columns(upload) else _JOURNAL: upload.data}
+    else:
+        files = members(upload.data, {_RUN, _JOURNAL, COLUMNS})
+    files = dict(as_journal(*file) for file in files.items())
     reader = _FolderReader()
     for path in sorted(files):
         if PurePosixPath(path).name == _JOURNAL:
@@ -53,6 +57,10 @@ def understand(upload: Upload) -> Understanding:
 
 def _is_journal(upload: Upload) -> bool:
     return upload.kind == "JSON" and upload.filename.lower().endswith(".jsonl")
+
+
+def _is_columns(upload: Upload) -> bool:
+    return upload.kind == "a Parquet file"
 
 
 class _FolderReader:

@@ -25,7 +25,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from results.files import journal
+from results.files import columns, journal
 from results.files.durable import take_lock
 from results.store import summary
 from results.store.ingest import Problem
@@ -255,8 +255,11 @@ def _connect(path: Path | None) -> duckdb.DuckDBPyConnection:
     }
     connection = duckdb.connect(str(path) if path else ":memory:", config=config)
     try:
+        connection.execute("SET enable_progress_bar = false")  # it would be printed to stdout; cursors inherit this
         if not connection.execute("SELECT current_setting('lock_configuration')").fetchone()[0]:
-            connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+            shipped = columns.quoted(journal.PUBLISHED)
+            connection.execute(f"SET allowed_directories = [{shipped}]; SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
         _ensure_layout(connection)
     except (duckdb.Error, StoreError):
         connection.close()
