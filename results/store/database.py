@@ -255,8 +255,8 @@ def _connect(path: Path | None) -> duckdb.DuckDBPyConnection:
     }
     connection = duckdb.connect(str(path) if path else ":memory:", config=config)
     try:
-        connection.execute("SET enable_progress_bar = false")  # it would be printed to stdout; cursors inherit this
         if not connection.execute("SELECT current_setting('lock_configuration')").fetchone()[0]:
+            connection.execute("SET enable_progress_bar = false")  # it would be printed to stdout; cursors inherit this
             shipped = columns.quoted(journal.PUBLISHED)
             connection.execute(f"SET allowed_directories = [{shipped}]; SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
