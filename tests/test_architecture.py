@@ -18,7 +18,7 @@ STDLIB = set(sys.stdlib_module_names)
 _GROUND = {
     f"results.{name}"
     for name in (
-        *("records", "schema", "metrics", "implementations", "capabilities", "paths"),
+        *("records", "schema", "metrics", "implementations", "capabilities", "paths", "gpus"),
         *("slice", "levels", "derive", "spread"),
     )
 }
@@ -48,7 +48,8 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "results/paths.py": (set(), set()),
     "results/spread.py": (set(), set()),
     "results/levels": ({"results.levels", "results.records"}, set()),
-    "results/derive.py": ({"results.levels"}, set()),
+    "results/gpus.py": (set(), set()),
+    "results/derive.py": ({"results.gpus", "results.levels"}, set()),
     "results/implementations.py": ({"results.levels"}, set()),
     "results/capabilities.py": ({"results.paths"}, set()),
     "results/store": (_GROUND | {"results.files", "results.store"}, {"duckdb", "pandas"}),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from results.checks.chips import bounds_of
 from results.checks.finding import Numbers, ms, printed_range, what
+from results.gpus import bounds_of
 from results.records import Measurement
 
 Found = Iterator[tuple[Sequence[Measurement], str]]

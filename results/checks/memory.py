@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from results.checks.chips import bounds_of
 from results.checks.finding import Numbers, but_seqlen, printed_range, what
+from results.gpus import bounds_of
 from results.levels.tensors import DTYPE_BYTES, MIB, tensor_bytes
 from results.records import Case, Measurement, Run, Status, case_to_json, compatible
 
