@@ -18,7 +18,7 @@ STDLIB = set(sys.stdlib_module_names)
 _GROUND = {
     f"results.{name}"
     for name in (
-        *("records", "schema", "metrics", "implementations", "capabilities", "paths", "gpus"),
+        *("records", "schema", "metrics", "implementations", "capabilities", "paths", "gpus", "counting"),
         *("slice", "levels", "derive", "spread"),
     )
 }
@@ -49,6 +49,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "results/spread.py": (set(), set()),
     "results/levels": ({"results.levels", "results.records"}, set()),
     "results/gpus.py": (set(), set()),
+    "results/counting.py": (set(), set()),
     "results/derive.py": ({"results.gpus", "results.levels"}, set()),
     "results/implementations.py": ({"results.levels"}, set()),
     "results/capabilities.py": ({"results.paths"}, set()),

@@ -1,6 +1,6 @@
 """How far results are from float64, beside the error of a plain implementation in the same dtype, and at what speed.
 
-Errors and times are of one run (results/slice.py: counting_run): of each case one that has torch_naive's error and, if
+Errors and times are of one run (results/counting.py): of each case one that has torch_naive's error and, if
 any has them, times; or, where kinds of inputs are set beside each other, other inputs too. The error of out stands
 beside the time of the forward, those of dq, dk and dv beside the time of the backward.
 """
@@ -13,8 +13,9 @@ from dataclasses import replace
 import pandas as pd
 
 from results.compare.verdicts import BAND
+from results.counting import MEASURED, counting_run
 from results.derive import geometric_mean
-from results.slice import CASE_KEY, MEASURED, RESULTS, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, counting_run, where
+from results.slice import CASE_KEY, RESULTS, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, where
 from results.store.database import Store
 
 NAIVE = "torch_naive"

@@ -1,6 +1,6 @@
 """Whole models as they were measured: generation, prefill and training, with what follows from a latency.
 
-Of each case one run of a GPU counts (results/slice.py: counting_run), one that measured the whole call before others,
+Of each case one run of a GPU counts (results/counting.py), one that measured the whole call before others,
 and device time before plain calls where it has both. An extrapolated latency stands only where nothing was measured;
 how far the method was off about models that the same run measured is its `method_error`.
 """
@@ -13,11 +13,12 @@ from typing import Any
 import pandas as pd
 
 from results import derive, levels
+from results.counting import MEASURED, counting_run
 from results.implementations import Declared, facts_of
 from results.levels.model import FLOP_CONVENTIONS, training_flops
 from results.query.declared import declared
 from results.records import CASE_FIELDS
-from results.slice import CASE_KEY, MEASURED, RESULTS, counting_run
+from results.slice import CASE_KEY, RESULTS
 from results.store.database import Store
 
 WHOLE = ("prefill", "decode", "train")

@@ -8,11 +8,12 @@ from dataclasses import astuple, dataclass, replace
 import pandas as pd
 
 from results import levels
+from results.counting import MEASURED, counting_run
 from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.levels.real_shapes import SHAPES
 from results.query.declared import declared
-from results.slice import GPU, MEASURED, RESULTS, TIMING, counting_run
+from results.slice import GPU, RESULTS, TIMING
 from results.store.database import Store
 
 LEVEL = "op"

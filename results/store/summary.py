@@ -5,7 +5,7 @@ columns instead of everything that is stored. `slices` names what a filter can c
 each case, implementation, mode, timing and metric of a run, and `choices` counts what each filter can be set to.
 
 `counting` holds the numbers of the runs that can count while no run is chosen, ready to be read without a join. A
-comparison takes of each case one run (results/slice.py: counting_run). A run that has tried and measured nothing of a
+comparison takes of each case one run (results/counting.py). A run that has tried and measured nothing of a
 case but what a run before it in the view `run_ages` has, never counts, whatever the baseline, the mode, the timing, the
 metric and the implementations. `counting` holds the rows of all others, so that a view of a million measurements reads
 about as many rows as it shows. Where runs or sources are chosen, others may count, and all numbers are looked through.
@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 
 import duckdb
 
+from results.counting import surpasses
 from results.levels import level_of, names
 from results.metrics import MEMORY_METRICS
 from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters
@@ -74,7 +75,7 @@ _TAKE = f"""
         FROM candidates JOIN run_ages USING (run_id) GROUP BY ALL
     ), surpassed AS (
         SELECT DISTINCT {_PLACE}, run.run_id FROM said run JOIN said other USING ({_PLACE})
-        WHERE (other.code_age, other.age) < (run.code_age, run.age) AND list_has_all(other.said, run.said)
+        WHERE {surpasses("other", "run")} AND list_has_all(other.said, run.said)
     )
     SELECT {_COLUMNS} FROM candidates JOIN run_ages USING (run_id) ANTI JOIN surpassed USING ({_PLACE}, run_id)
     ORDER BY gpu, workload, mask, mode, timing, metric, case_id, age, implementation
