@@ -19,9 +19,9 @@ Offered = TypeVar("Offered")
 NOT_STATED = "not stated"
 # The first that is there is what others are compared with.
 BASELINES = (
-    *("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math", "torch_flex"),
+    "torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math", "torch_flex",
     "torch_sdpa_auto",
-)
+)  # fmt: skip
 AS_PUBLISHED = "as published"  # the timing of rows whose source did not say how time was taken
 ORDER = {  # by filter what leads where nothing was chosen
     "mode": ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train", "step"),

@@ -31,10 +31,10 @@ HOST_TIMING = "eager"  # moves with the host, and so between two processes
 ORDER = (LOST, "SLOWER", "UNCLEAR", "FASTER", GAINED, "SAME")
 # what of a run can explain a difference, most likely first
 FACTS = (
-    *("gpu_name", "gpu_uuid", "device_type", "sm_count", "gpu_memory_mb", "power_limit_w", "cpu", "host"),
-    *("driver", "cuda", "cudnn", "torch", "triton", "python", "os"),
-    *("kernel_hash", "git_commit", "git_dirty", "tf32", "protocol", "seed"),
-)
+    "gpu_name", "gpu_uuid", "device_type", "sm_count", "gpu_memory_mb", "power_limit_w", "cpu", "host",
+    "driver", "cuda", "cudnn", "torch", "triton", "python", "os",
+    "kernel_hash", "git_commit", "git_dirty", "tf32", "protocol", "seed",
+)  # fmt: skip
 Key = tuple[Case, str | None, str | None, str | None]  # case, mode, timing, implementation
 _CONTROLS = 3  # cells that can speak for the machine
 _BY_CHANCE = 0.02  # of the cells; twice what two runs of the same thing should give

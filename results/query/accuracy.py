@@ -24,9 +24,9 @@ MEASURES = {"error": "relative RMS error", "max_error": "largest absolute error"
 FAILED = "incorrect"  # flag of the errors of a pass that fails the check where nothing is timed
 NORMAL = "normal"  # also where a source says nothing: journals from before inputs were recorded drew normal ones
 SUMMARY = (
-    *("implementation", "cases", "error", "worst", "over_naive", "worst_over_naive", "compared", "speedup", "lowest"),
-    *("highest", "frontier"),
-)
+    "implementation", "cases", "error", "worst", "over_naive", "worst_over_naive", "compared", "speedup", "lowest",
+    "highest", "frontier",
+)  # fmt: skip
 
 
 def errors(

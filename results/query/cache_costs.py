@@ -20,9 +20,9 @@ from results.slice import NEWEST_FIRST, RESULTS, SHAPE, Filters, where
 from results.store.database import Store
 
 COLUMNS = (
-    *("form", "beside", "implementation", "dtype", "seqlen", "batch", "latency_ms", "plain_ms", "ratio", "shape"),
-    *("error", "error_original", "plain_error", "source", "run_id"),
-)
+    "form", "beside", "implementation", "dtype", "seqlen", "batch", "latency_ms", "plain_ms", "ratio", "shape",
+    "error", "error_original", "plain_error", "source", "run_id",
+)  # fmt: skip
 _ERRORS = {"error_out": "error", "error_out_original": "error_original"}
 
 

@@ -21,18 +21,10 @@ from results.records import CASE_FIELDS, Case, case_to_json, compatible
 from results.store.database import Store
 
 COLUMNS = (
-    *("shape", "gpu", "mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "causal", "window_size"),
-    *(
-        "latency_ms",
-        "tflops",
-        "percent_of_peak",
-        "percent_of_measured",
-        "flop_per_cycle_sm",
-        "joules",
-        "gflop_per_joule",
-    ),
-    *("gflops_per_watt", "assumed", "run_id"),
-)
+    "shape", "gpu", "mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "causal", "window_size",
+    "latency_ms", "tflops", "percent_of_peak", "percent_of_measured", "flop_per_cycle_sm", "joules", "gflop_per_joule",
+    "gflops_per_watt", "assumed", "run_id",
+)  # fmt: skip
 _RUN = ("run_id", "gpu_name", "sm_count", "power_limit_w", "tf32", "measured_tflops")
 _ROW = ("mode", "timing", "value", "sm_clock_mhz")
 

@@ -27,17 +27,17 @@ _SETTINGS = ("dtype", "num_layers", "optimizer", "checkpointing", "compiled")
 _RUN = ("run_id", "source", "gpu_name", "measured_gbs", "created")
 _KEPT = ("attention_share", "peak_memory_mb", "kv_cache_mb", "activation_memory_mb")
 CALLS = (
-    *("subject", "mode", "implementation", "batch", "seqlen_k", *_SETTINGS, "timing", "extrapolated", "method_error"),
-    *("latency_ms", "p20", "p80", "tokens_per_s", "tb_per_s", "percent_of_copy", "attention_share"),
-    *("peak_memory_mb", "formula_mb", "of_formula", "memory_per_token_mb", "status", "note", "source", "run_id"),
-)
+    "subject", "mode", "implementation", "batch", "seqlen_k", *_SETTINGS, "timing", "extrapolated", "method_error",
+    "latency_ms", "p20", "p80", "tokens_per_s", "tb_per_s", "percent_of_copy", "attention_share",
+    "peak_memory_mb", "formula_mb", "of_formula", "memory_per_token_mb", "status", "note", "source", "run_id",
+)  # fmt: skip
 STEPS = (
-    *("subject", "implementation", "batch", "seqlen_k", *_SETTINGS, "extrapolated", "method_error"),
+    "subject", "implementation", "batch", "seqlen_k", *_SETTINGS, "extrapolated", "method_error",
     "latency_ms",
     *(f"{part}_ms" for part in PARTS),
-    *("samples_per_s", "tokens_per_s", "tflops", "mfu", "attention_share", "peak_memory_mb", "formula_mb"),
-    *("of_formula", "memory_per_token_mb", "status", "note", "source", "run_id"),
-)
+    "samples_per_s", "tokens_per_s", "tflops", "mfu", "attention_share", "peak_memory_mb", "formula_mb",
+    "of_formula", "memory_per_token_mb", "status", "note", "source", "run_id",
+)  # fmt: skip
 
 
 def gpus(store: Store, subject: str) -> list[str]:

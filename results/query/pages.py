@@ -25,15 +25,15 @@ _COLUMN_OF = {
 }  # those of every number
 _SIZES = ("seqlen", "head_dim", "batch", "num_heads")
 _OF_MEMORY = (
-    *("implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode"),
-    *("dtype", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v"),
-)
+    "implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode",
+    "dtype", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v",
+)  # fmt: skip
 
 
 _SAID_OF_CELL = (
-    *("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal"),
-    *("window_size", "level", "page_size", "latent_dim"),
-)
+    "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal",
+    "window_size", "level", "page_size", "latent_dim",
+)  # fmt: skip
 _REST_OF_CASE = ", ".join(name for name in CASE_FIELDS if name not in _SAID_OF_CELL)
 _SHAPE_OF_IMPORT = "level, seqlen_q, seqlen_k, head_dim, dtype, causal, mode"
 _MOST_BESIDE = 8

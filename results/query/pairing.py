@@ -138,13 +138,13 @@ def _age(time: datetime | None) -> timedelta:
 
 
 _TEXTS = (
-    *("dtype", "implementation", "winner", "shape", "mode", "metric", "status", "baseline_status", "note"),
-    *("statistic", "source", "run_id"),
-)
+    "dtype", "implementation", "winner", "shape", "mode", "metric", "status", "baseline_status", "note",
+    "statistic", "source", "run_id",
+)  # fmt: skip
 _NUMBERS = (
-    *("latency_ms", "speedup", "lowest", "highest", "p20", "p80", "value", "reduction", "gpu_memory_mb"),
+    "latency_ms", "speedup", "lowest", "highest", "p20", "p80", "value", "reduction", "gpu_memory_mb",
     "peak_memory_mb",
-)
+)  # fmt: skip
 _KINDS = dict.fromkeys(_TEXTS, "str") | dict.fromkeys(_NUMBERS, "float64")
 _KINDS |= {"precision": "object", "tied": "object", "failed": "object"}
 
