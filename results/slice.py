@@ -127,7 +127,7 @@ def leading_shape(level: Level, shapes: Sequence[tuple[str, int]]) -> str | None
     """Return the shape that is shown where none was chosen, of shapes with their numbers, most first; None: all.
 
     Where the map has an axis for the batch, a shape is one model's heads, and the first is shown alone. Else a single
-    head, which no model has, leads only where there is nothing else. Layers of all shapes stand beside each other.
+    head, which no model has, leads only where there is nothing else. Layers of all shapes are shown together.
     """
     if not shapes or level.rows.column == "num_heads":
         return None
@@ -163,7 +163,9 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
         if name in without or value in (None, ()):
             continue
         several = value if isinstance(value, tuple) else (value,)
-        conditions.append(f"({column}) IN ({', '.join('?' * len(several))})")  # of a list the scan would make no use
+        conditions.append(
+            f"({column}) IN ({', '.join('?' * len(several))})"
+        )  # a list parameter would prevent filter pushdown
         params += several
     if filters.implementation and "implementation" not in without:
         conditions.append("implementation IN ?")

@@ -23,8 +23,8 @@ _CAPABILITIES = (
     ("NVIDIA GeForce RTX 40", "8.9"),
 )
 _SIZE = re.compile(r"-(\d+(?:\.\d+)?)([bm])$")
-_FALLEN = 0.9  # of the memory at half the length
-_WORKSPACE_MB = 64  # that a kernel may choose to take at one length and not at another
+_FALLEN = 0.9  # share of the memory at half the length
+_WORKSPACE_MB = 64  # workspace that a kernel may use at some lengths only
 _TIMES_THE_NEED, _LIBRARIES_MB = 20, 512.0  # workspaces of libraries
 _LARGER = 2  # times the bytes: less can be a conversion that only the smaller dtype needs
 _OTHER_LIMIT = re.compile("shared memory|smem|register|out of resources", re.IGNORECASE)

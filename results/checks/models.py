@@ -19,7 +19,7 @@ Found = Iterator[tuple[Sequence[Measurement], str]]
 def below_parts(numbers: Numbers) -> Found:
     """Less memory than weights and KV cache, or in training weights, gradients and the optimizer's states.
 
-    What is below the weights alone is told by the check of that name.
+    Memory below the weights alone is reported by `below_weights`.
     """
     told = {m.measurement_id for rows, _ in below_weights(numbers) for m in rows}
     for m in numbers.of("peak_memory_mb"):

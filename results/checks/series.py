@@ -11,11 +11,11 @@ from results.records import Measurement
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
 LONG_ENOUGH = 3  # points of a series that two implementations cannot share by chance
-DIGITS = 3  # of each of them
-SAMPLES = 10  # that cannot be equal
+DIGITS = 3  # significant digits of each sample
+SAMPLES = 10  # number of samples that cannot all be equal
 _TICKS_MS = 0.1  # a hundred ticks of the coarsest timer
 SLOWER_BY = 200  # than the device needs, in every row of a run
-_OVERHEAD_MS = 0.02  # of a call of several kernels
+_OVERHEAD_MS = 0.02  # overhead of a call with several kernels
 
 
 def copied(numbers: Numbers) -> Found:

@@ -1,8 +1,8 @@
 """A run as files: one folder, one fsynced line a measurement. The truth; the database is derived from it.
 
 Every line is appended by one writer at a time (an flock on the file itself) and holds one measurement. Readers take
-complete lines only. Whoever runs holds an flock on `run.lock`: it is gone the moment the process is, however it ended,
-which a process id does not tell. Standard library only, so that a bare GPU node can write it.
+complete lines only. The running process holds an flock on `run.lock`, which disappears with the process, however it
+ended; a process id would not show that. Journals need the standard library only, so that a bare GPU node can write them.
 """
 
 from __future__ import annotations

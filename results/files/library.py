@@ -43,7 +43,7 @@ def find(run_id: str) -> RunFolder | None:
 
 
 def with_records(complain: Callable[[str], object] = lambda _: None) -> Iterator[tuple[RunFolder, Run]]:
-    """Yield every run whose record can be read; `complain` is told of the others, but for folders that have none."""
+    """Yield every run with a readable record; `complain` gets a sentence for each damaged record."""
     for folder in folders():
         if folder.run_path.is_file():
             try:
@@ -55,7 +55,7 @@ def with_records(complain: Callable[[str], object] = lambda _: None) -> Iterator
 def read_all(
     wanted: Iterable[RunFolder], complain: Callable[[str], object] = lambda _: None
 ) -> Iterator[tuple[Run, list[Measurement]]]:
-    """Yield each of those runs as `read` gives it; `complain` is told of those that cannot be read."""
+    """Yield each of those runs as `read` gives it; `complain` gets a sentence for each run that cannot be read."""
     for folder in wanted:
         try:
             yield read(folder, complain)
@@ -64,7 +64,7 @@ def read_all(
 
 
 def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) -> tuple[Run, list[Measurement]]:
-    """Read a run with its measurements, each once; `complain` is told which lines cannot be read."""
+    """Read a run with its measurements, each once; `complain` gets a sentence for lines that cannot be read."""
     measurements, _, problems = folder.read()
     for problem in problem_words(problems):
         complain(f"{folder.run_id}, {problem}")

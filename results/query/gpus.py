@@ -1,7 +1,7 @@
-"""GPUs beside each other on the shapes they share: time, operations a second, shares of peaks, clock, energy.
+"""GPUs compared on the shapes they share: time, operations per second, shares of peaks, clock, energy.
 
 A shape is shared where every field that two sources say is the same; what one leaves open is taken from the other and
-named. Kernel time is never put beside eager time; a time whose source does not say how it was taken stands beside both.
+named. Kernel time is never compared with eager time; a time with an unknown timing is compared with both.
 """
 
 from __future__ import annotations

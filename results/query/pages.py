@@ -22,7 +22,7 @@ _COLUMN_OF = {
     "level": "level",
     "workload": "workload",
     "mask": "mask",
-}  # those of every number
+}  # filters that apply to every number
 _SIZES = ("seqlen", "head_dim", "batch", "num_heads")
 _OF_MEMORY = (
     "implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode",
@@ -131,7 +131,7 @@ def provenance(store: Store, filters: Filters) -> pd.DataFrame:
 def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, row: int | None) -> pd.DataFrame:
     """Return every latency of one cell with its samples, derived FLOPs and the facts of its run.
 
-    `seqlen` and `row` are where the cell stands on the axes of the slice's level: `row` is a head_dim, of decode a
+    `seqlen` and `row` are the position of the cell on the axes of the slice's level: `row` is a head_dim, of decode a
     batch.
     """
     level = level_in(filters)

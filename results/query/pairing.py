@@ -18,7 +18,7 @@ from results.slice import Filters
 from results.store import summary
 from results.store.database import Store
 
-_NEVER = timedelta.max  # of a run that does not say when it was made: older than any
+_NEVER = timedelta.max  # age of a run without a date: older than all others
 _EPOCH = datetime(1970, 1, 1)
 _GONE = {"code_age": 2**62, "age": 2**62}  # the ages of a run that was removed in the meantime: it counts last
 Row = TypeVar("Row")
@@ -47,7 +47,7 @@ class _Standing(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """A latency beside the baseline of its case and run."""
+    """A latency, and how it compares with the baseline of its case and run."""
 
     number: Number
     speedup: float | None

@@ -60,7 +60,7 @@ class Roof:
     tflops: float | None
     gb_per_s: float | None
     source: str
-    precision: str | None = None  # of the products, where it is not the dtype's own: FP8, TF32 or bf16x6
+    precision: str | None = None  # FP8, TF32 or bf16x6 if the products do not use the case's dtype
     measured: bool = False
 
     def at(self, intensity: float) -> float | None:

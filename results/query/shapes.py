@@ -1,4 +1,4 @@
-"""Shapes of attention in models: the fastest of our kernels beside the fastest other, by shape, dtype and mode."""
+"""Shapes of attention in models: the fastest of our kernels and the fastest other, by shape, dtype and mode."""
 
 from __future__ import annotations
 

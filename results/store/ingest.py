@@ -199,7 +199,7 @@ def insert_columns(cursor: duckdb.DuckDBPyConnection, query: str) -> int:
 
 
 def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> list[Problem]:
-    """Insert a run's record; a field of the wrong type becomes NULL and is told as a problem."""
+    """Insert a run's record; a field of the wrong type becomes NULL and is reported as a problem."""
     row, problems = {"created_text": run.created if isinstance(run.created, str) else None}, []
     for name, kind in RUN_COLUMNS.items():
         value = getattr(run, name)

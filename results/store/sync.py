@@ -27,9 +27,9 @@ class ReadUpTo:
     path: str
     byte_offset: int = 0
     line_count: int = 0
-    journal_crc: int = 0  # of the bytes before the offset
+    journal_crc: int = 0  # checksum of the bytes before the offset
     record_crc: int = -1  # of run.json
-    stamp: str = ""  # of the files when they were read
+    stamp: str = ""  # size, inode and time of the files when they were read
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FolderChange:
 
     folder: RunFolder
     entry: ReadUpTo  # where to go on reading
-    anew: bool  # forget what was read of its journal
+    restart: bool  # delete the rows that were read before
     record_changed: bool
     rows: str | None = None  # the query for compressed columns that need no closer look
 
@@ -88,13 +88,13 @@ class FolderSync:
         path = str(folder.path)
         known = self._entries.get(folder.run_id)
         record_crc = _crc_of_record(folder)
-        anew = bool(known) and not self._begins_as_known(folder, known, stamp)
-        entry = replace(known, path=path) if known and not anew else ReadUpTo(folder.run_id, path)
-        if known and not anew and record_crc == known.record_crc and not _has_more(folder, entry.byte_offset):
+        restart = bool(known) and not self._begins_as_known(folder, known, stamp)
+        entry = replace(known, path=path) if known and not restart else ReadUpTo(folder.run_id, path)
+        if known and not restart and record_crc == known.record_crc and not _has_more(folder, entry.byte_offset):
             self._entries[folder.run_id] = replace(entry, stamp=stamp)
             return None
         entry = replace(entry, record_crc=record_crc, stamp=stamp)
-        return FolderChange(folder, entry, anew, known is None or record_crc != known.record_crc)
+        return FolderChange(folder, entry, restart, known is None or record_crc != known.record_crc)
 
     @staticmethod
     def _begins_as_known(folder: RunFolder, known: ReadUpTo, stamp: str) -> bool:
@@ -107,7 +107,7 @@ class FolderSync:
     def _take_in(self, cursor: duckdb.DuckDBPyConnection, changes: list[FolderChange], gone: list[str]) -> int:
         """Bring the tables to what the folders say, within the caller's transaction."""
         changed = gone + [change.entry.run_id for change in changes]
-        forget = gone + [change.entry.run_id for change in changes if change.anew]
+        forget = gone + [change.entry.run_id for change in changes if change.restart]
         troubles = set(
             cursor.execute("SELECT * FROM problems WHERE line = 0 AND run_id = ANY(?)", [changed]).fetchall()
         )
@@ -140,7 +140,7 @@ class _Intake:
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self.new = 0
-        self.runs: set[str] = set()  # that had lines to read
+        self.runs: set[str] = set()  # runs with new lines
         self.problems: list[Problem] = []
         self._cursor = cursor
         self._lines: list[Line] = []
