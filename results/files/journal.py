@@ -2,7 +2,8 @@
 
 Every line is appended by one writer at a time (an flock on the file itself) and holds one measurement. Readers take
 complete lines only. The running process holds an flock on `run.lock`, which disappears with the process, however it
-ended; a process id would not show that. Journals need the standard library only, so that a bare GPU node can write them.
+ended; a process id would not show that. Standard library only, so that a bare GPU node
+can write a journal.
 """
 
 from __future__ import annotations
