@@ -53,7 +53,7 @@ from results.reports.rendering import Runs
 from results.slice import Filters, SliceError
 from results.store.database import Store, StoreError, open_store, rebuild
 
-EXIT_CANCELLED = 130  # as shells have it
+EXIT_CANCELLED = 130  # the exit status of shells after Ctrl-C
 _ONE = ("gpu", "workload", "mask", "mode", "timing", "baseline", "shape")  # filters of one value
 _MANY = dict.fromkeys(("dtype", "implementation", "source", "run"), str)
 _MANY |= dict.fromkeys(("seqlen", "head_dim", "batch", "num_heads"), int)
@@ -99,24 +99,24 @@ def _parser() -> argparse.ArgumentParser:
     _add_judging(commands)
     _add_recommending(commands)
 
-    command = commands.add_parser("rebuild", help="make the database anew from the run folders")
+    command = commands.add_parser("rebuild", help="recreate the database from the run folders")
     command.set_defaults(command=_rebuild)
     return parser
 
 
 def _add_reports(commands: argparse._SubParsersAction) -> None:
-    command = commands.add_parser("report", help="a published report with your runs' numbers beside the printed ones")
+    command = commands.add_parser("report", help="a published report, printed numbers next to those of your runs")
     command.add_argument("name", metavar="NAME", nargs="?", choices=report_names(), help=", ".join(report_names()))
     command.add_argument(
         "--run",
         action="append",
         default=[],
-        help="a run beside the printed cells; may be given several times; default: those that fill the most, "
-        "for each table those of one GPU",
+        help="a run to compare with the printed cells, repeatable; default: the runs that fill the most cells, "
+        "from one GPU for each table",
     )
-    command.add_argument("--as-printed", action="store_true", help="the report alone, no run beside it")
+    command.add_argument("--as-printed", action="store_true", help="the report alone, without runs")
     command.add_argument("--own-only", action="store_true", help="the numbers of the runs alone, in the layout")
-    command.add_argument("--beside", action="store_true", help="only its printed speedups beside those of --run")
+    command.add_argument("--beside", action="store_true", help="only the speedups, printed and from --run")
     command.add_argument(
         "--coverage", action="store_true", help="how many rows the runs fill; of all reports if no NAME"
     )
@@ -185,7 +185,7 @@ def _add_recommending(commands: argparse._SubParsersAction) -> None:
 
     command = commands.add_parser("render", help="a slice of the results as a Markdown or HTML report")
     command.add_argument("--format", choices=("html", "md"), default="md")
-    command.add_argument("--report", help="a published report, beside --run if one is given, instead of a slice")
+    command.add_argument("--report", help="a published report instead of a slice, compared with --run if given")
     _add_filters(command)
     command.set_defaults(command=_render)
 

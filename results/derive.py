@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from results import gpus
 from results.levels.tensors import BF16X6, Fields, known, numbers_of, query_tokens
 
 
@@ -69,45 +69,9 @@ def geometric_mean(values: Iterable[float]) -> float | None:
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
-@dataclass(frozen=True)
-class Peak:
-    """What a device can do at most, by its datasheet."""
-
-    tensor_tflops: float  # dense bfloat16 and float16 with float32 accumulation
-    tf32_tflops: float  # dense
-    float32_tflops: float  # without tensor cores
-    bandwidth_gb_per_s: float
-    source: str
-    float64_tflops: float = 0.0  # on tensor cores where they multiply float64
-    fp8: bool = True  # whether the tensor cores multiply 8-bit floats, at twice the 16-bit rate
-
-    @property
-    def fp8_tflops(self) -> float | None:
-        """Return the dense rate; None if the tensor cores do not multiply 8-bit floats."""
-        return 2 * self.tensor_tflops if self.fp8 else None
-
-
-_H200 = "NVIDIA H200 datasheet, SXM; tensor figures halved, as printed with sparsity"
-_H100 = "NVIDIA H100 datasheet; tensor figures halved, as printed with sparsity"
-_A100 = "NVIDIA A100 datasheet"
-_ADA = "NVIDIA Ada GPU architecture whitepaper, table of GeForce RTX 4090"
-# Keyed by the name the driver reports: "H100" alone could be three devices with three peaks.
-PEAKS: dict[str, Peak] = {
-    "NVIDIA H200": Peak(989.5, 494.5, 67.0, 4800, _H200, 67.0),
-    "NVIDIA H100 80GB HBM3": Peak(989.5, 494.5, 67.0, 3350, _H100 + ", SXM", 67.0),
-    "NVIDIA H100 NVL": Peak(835.5, 417.5, 60.0, 3900, _H100 + ", NVL", 60.0),
-    "NVIDIA H100 PCIe": Peak(756.5, 378.0, 51.0, 2000, _H100 + ", PCIe (2022 edition)", 51.0),
-    "NVIDIA A100-SXM4-80GB": Peak(312.0, 156.0, 19.5, 2039, _A100 + ", 80GB SXM", 19.5, fp8=False),
-    "NVIDIA A100-SXM4-40GB": Peak(312.0, 156.0, 19.5, 1555, _A100 + ", 40GB SXM", 19.5, fp8=False),
-    "NVIDIA A100 80GB PCIe": Peak(312.0, 156.0, 19.5, 1935, _A100 + ", 80GB PCIe", 19.5, fp8=False),
-    "NVIDIA A100-PCIE-40GB": Peak(312.0, 156.0, 19.5, 1555, _A100 + ", 40GB PCIe", 19.5, fp8=False),
-    "NVIDIA GeForce RTX 4090": Peak(165.2, 82.6, 82.6, 1008, _ADA, 1.29),
-}
-
-
 def peak_tflops(gpu_name: str | None, dtype: str | None, *, tf32: bool | None = None) -> float | None:
     """Return the device's peak for a dtype; float32 needs to know whether TF32 was used. None if unknown."""
-    peak = PEAKS.get(gpu_name or "")
+    peak = gpus.find(gpu_name)
     if peak is None:
         return None
     if dtype in ("bfloat16", "float16"):
@@ -142,7 +106,7 @@ def least_ms(flops: float | None, moved: float | None, gpu_name: str | None, dty
 
     None if the device is unknown, or both counts are.
     """
-    peak, rate = PEAKS.get(gpu_name or ""), peak_tflops(gpu_name, dtype, tf32=False)
+    peak, rate = gpus.find(gpu_name), peak_tflops(gpu_name, dtype, tf32=False)
     bounds = [flops / rate / 1e9] if flops and rate else []
     bounds += [moved / peak.bandwidth_gb_per_s / 1e6] if moved and peak else []
     return max(bounds, default=None)

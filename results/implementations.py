@@ -81,7 +81,7 @@ _BEFORE: dict[str, dict[str, Any]] = {
         "memory": {**_LINEAR, "fwd": {"numbers": 2}, "fwd_bwd": {"numbers": 2}},
         "colour": "#66a61e",
     },
-    # of published reports
+    # published reports
     "standard": {"memory": _MATRIX},
     "naive": {"memory": _MATRIX},
     "flash_attn_2": {"memory": _LINEAR},
@@ -95,7 +95,7 @@ class ImplementationFacts:
     """What an implementation declares, as far as it is known."""
 
     family: str | None = None  # pytorch, own or peer
-    precision: str | None = None  # of PRECISIONS, where factors are rounded to less than the case's dtype
+    precision: str | None = None  # one of PRECISIONS if factors have fewer bits than the case's dtype
     memory: MemoryLaw = MemoryLaw()
     float32: str | None = None  # BF16X6 where float32 products are made of bfloat16 ones
     colour: str | None = None  # in charts, #rrggbb

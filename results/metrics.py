@@ -15,7 +15,7 @@ class Metric:
     unit: str
     better: str  # "lower" or "higher"
     description: str
-    range: str = ABOVE_ZERO  # of its value and samples; ZERO_TOO, or SIGNED for any number
+    range: str = ABOVE_ZERO  # allowed range of value and samples; SIGNED allows any number
     repeats: bool = False  # its samples repeat one measurement, so that the value and spread follow from them
 
     def holds(self, number: float) -> bool:
@@ -26,7 +26,7 @@ class Metric:
 _WEIGHTS = ("qkv", "q", "k", "v", "down", "up", "out")  # projections of layers
 # Tensors that are compared with float64: of the operator, and of layers with the gradients of weights and biases.
 CHECKED = ("out", "dq", "dk", "dv", "dx", *(f"d{kind}_{name}" for kind in "wb" for name in _WEIGHTS))
-CHECKED += ("logits", "loss", "grads")  # of models: of the last tokens, of all, of the first layer's attention weights
+CHECKED += ("logits", "loss", "grads")  # models: last tokens, all tokens, first layer's attention
 
 METRICS: dict[str, Metric] = {
     "latency_ms": Metric("Latency", "ms", "lower", "time of one call", repeats=True),
@@ -38,7 +38,7 @@ METRICS: dict[str, Metric] = {
     ),
     "attention_share": Metric("Share of attention", "%", "lower", "of the call's device time", ZERO_TOO),
     "throttled_latency_ms": Metric(
-        "Latency of a throttled attempt", "ms", "lower", "kept beside the latency that was measured again"
+        "Latency of a throttled attempt", "ms", "lower", "the first attempt; the latency was measured again"
     ),
     "attention_ms": Metric(
         "Attention alone", "ms", "lower", "time of the attention inside a layer, on the views its projections give"
@@ -73,9 +73,9 @@ METRICS: dict[str, Metric] = {
     "energy_j": Metric("Energy", "J", "lower", "of one call, idle power of the GPU included", repeats=True),
     "burst_tflops": Metric("Burst", "TFLOP/s", "higher", "in the first second of back-to-back calls"),
     "sustained_tflops": Metric("Sustained", "TFLOP/s", "higher", "of back-to-back calls once the GPU is hot"),
-    "sustained_clock_mhz": Metric("SM clock, sustained", "MHz", "higher", "beside sustained_tflops"),
-    "sustained_power_w": Metric("Power, sustained", "W", "lower", "beside sustained_tflops"),
-    "sustained_temperature_c": Metric("Temperature, sustained", "C", "lower", "beside sustained_tflops", SIGNED),
+    "sustained_clock_mhz": Metric("SM clock, sustained", "MHz", "higher", "during sustained_tflops"),
+    "sustained_power_w": Metric("Power, sustained", "W", "lower", "during sustained_tflops"),
+    "sustained_temperature_c": Metric("Temperature, sustained", "C", "lower", "during sustained_tflops", SIGNED),
     "time_per_token_ms": Metric("Time per token", "ms", "lower", "latency over tokens"),
     "time_to_first_token_ms": Metric("Time to first token", "ms", "lower", "of one request, queueing included"),
     "requests_per_s": Metric("Requests per second", "1/s", "higher", "completed by a server or a batch run"),

@@ -27,9 +27,9 @@ STATISTICS = ("median", "mean", "max", "single", "printed")
 INPUTS = ("normal", "outliers", "large", "heavy_tails")  # runner.measure.inputs says what each is
 LENGTHS = ("uniform", "ragged")  # of the sequences of a decoding batch; results.levels.decode says what ragged is
 OPTIMIZERS = ("none", "sgd", "adamw_bf16", "adamw_fp32_master")  # results.levels.model says what each keeps
-ROUNDING = 1e-9  # of a share, that a statistic may miss its neighbour by
+ROUNDING = 1e-9  # relative rounding error allowed between neighboring statistics
 _SORTED = json.JSONEncoder(sort_keys=True)  # made once: json.dumps makes one for every text
-PEAKS = (*DTYPES, "tf32")  # what a measured peak can be of; float32 is IEEE, tf32 is float32 on tensor cores
+PEAKS = (*DTYPES, "tf32")  # keys of measured peaks; float32 is IEEE, tf32 is float32 on tensor cores
 
 
 class Status(StrEnum):
@@ -69,10 +69,10 @@ class Case:
     latent_dim: int | None = rule(minimum=0)
     inputs: str | None = rule(choices=INPUTS, later=True)  # the data it is computed on
     cache_dtype: str | None = rule(choices=DTYPES, later=True)  # how the KV cache is stored; dtype if not quantised
-    lengths: str | None = rule(choices=LENGTHS, later=True)  # of the sequences whose mean is seqlen_k
-    num_layers: int | None = rule(minimum=1, later=True)  # of the model that are there
+    lengths: str | None = rule(choices=LENGTHS, later=True)  # distribution of lengths with mean seqlen_k
+    num_layers: int | None = rule(minimum=1, later=True)  # number of layers that are built
     optimizer: str | None = rule(choices=OPTIMIZERS, later=True)
-    checkpointing: bool | None = rule(later=True)  # whether the backward computes activations anew
+    checkpointing: bool | None = rule(later=True)  # the backward recomputes activations
     compiled: bool | None = rule(later=True)  # whether the model is compiled by torch.compile
 
     def __post_init__(self) -> None:
@@ -217,7 +217,7 @@ class Measurement:
     timing: str | None = rule(choices=TIMINGS)  # for latencies; None elsewhere or when the source did not say
     baseline: str | None = None  # for printed ratios: what the implementation is compared with
     value: float | None = rule(only_if_ok=True)  # in the metric's unit
-    statistic: str | None = rule(choices=STATISTICS)  # what `value` is
+    statistic: str | None = rule(choices=STATISTICS)  # kind of `value`
     mean: float | None = rule(only_if_ok=True)
     std: float | None = rule(only_if_ok=True, least=0.0)
     p20: float | None = rule(only_if_ok=True)
@@ -233,8 +233,8 @@ class Measurement:
     time: str | None = None  # UTC, ISO 8601
     round_sizes: tuple[int, ...] = rule((), later=True)  # samples of each round, in their order; () if not said
     sm_clock_mhz: float | None = rule(later=True, least=0.0)  # median SM clock while it was taken
-    config: str | None = rule(later=True)  # what the implementation chose: tiles, warps, stages; None without a choice
-    card: str | None = rule(later=True)  # which of the run's cards it was taken on; None of a run on one card
+    config: str | None = rule(later=True)  # tiles, warps, stages chosen by the implementation; None without a choice
+    card: str | None = rule(later=True)  # card of the run that measured it; None if the run has one card
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", Status(self.status))
@@ -285,7 +285,7 @@ class Run:
     created: str | None = None  # UTC, ISO 8601
     title: str | None = None
     report: str | None = None  # the published report's name under results/reports
-    gpu_name: str | None = None  # as the driver reports it; of a CPU run the processor's name
+    gpu_name: str | None = None  # name reported by the driver; the processor's name for CPU runs
     gpu_uuid: str | None = None  # hashed
     device_type: str | None = None  # cuda or cpu
     compute_capability: str | None = None  # "9.0"
@@ -304,20 +304,20 @@ class Run:
     host: str | None = None  # hashed
     git_commit: str | None = None
     git_dirty: bool | None = None
-    kernel_hash: str | None = None  # of the kernel sources
+    kernel_hash: str | None = None  # hash of the kernel sources
     tf32: bool | None = None
     protocol: str | None = None
     seed: int | None = rule(largest=2**63 - 1)
     command: str | None = None  # repeats the run
     notes: str | None = None
-    measured_tflops: dict[str, float] | None = None  # of a large matrix product, by dtype or "tf32", on this machine
-    measured_gbs: float | None = None  # of a copy in device memory, 10^9 bytes read or written a second
+    measured_tflops: dict[str, float] | None = None  # a large matrix product, by dtype or "tf32"
+    measured_gbs: float | None = None  # a copy in device memory, 10^9 bytes read or written per second
     sweep: dict[str, Any] = field(default_factory=dict)
     # By name what each declares: level, family, precision, memory (its law, see results.levels.memory), colour.
     implementations: dict[str, dict[str, Any]] | None = rule(later=True)
     # By name the cards of a run that was spread over several: host, gpu_name, and the calibration case's latencies.
     cards: dict[str, dict[str, Any]] | None = rule(later=True)
-    # The other version measured beside this one: label, git_commit, kernel_hash, torch, triton, python.
+    # The other version measured in the same run: label, git_commit, kernel_hash, torch, triton, python.
     against: dict[str, Any] | None = rule(later=True)
     empty_launch_ms: float | None = rule(later=True)  # between two events around an empty kernel: in every kernel time
 

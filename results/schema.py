@@ -1,9 +1,9 @@
-"""What a field of a record may hold, said once, beside the field: `rule` in its declaration. Standard library only.
+"""The rules of record fields, declared once with `rule` in the declaration of the field. Standard library only.
 
 `results.records` declares the fields and refuses what breaks a rule. Everything that encodes the records another way
 is made from `schema_of` or tested against it: the types of an upload (results/formats/validation.py), the cells of our
 own CSV (own_csv.py), the pattern of a journal's line (results/store/ingest.py), the columns of the store (schema.sql).
-Units stand in the names of the fields.
+The names of the fields contain the units.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Field:
     name: str
     kind: str  # one of the values of _KINDS
     nullable: bool  # None says that the source did not say; an empty list or object says so too
-    choices: tuple[str, ...] = ()  # of a text; all texts if empty
-    minimum: int | None = None  # of a whole number
-    largest: int = LARGEST_WHOLE  # of a whole number
-    least: float | None = None  # of a number
+    choices: tuple[str, ...] = ()  # allowed texts; all texts if empty
+    minimum: int | None = None  # smallest whole number
+    largest: int = LARGEST_WHOLE  # largest whole number
+    least: float | None = None  # smallest number
     only_if_ok: bool = False  # a number that needs the status ok, and must be finite
     later: bool = False  # came after the first records: they lack it, and ids of measurements do not hold its None
 

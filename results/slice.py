@@ -1,7 +1,7 @@
 """A slice of the results: what the shared filters choose, as SQL, and how it is cut into cells.
 
-Everything about speed compares within one run: of each case one run counts (`counting_run`), and all implementations
-of that case come from it. Text columns made here (`workload`, `mask`, `shape`) name what a slice keeps apart; where the
+Speeds are compared within one run: one run counts for each case (results/counting.py), and all implementations of
+the case come from it. Text columns made here (`workload`, `mask`, `shape`) name what a slice keeps apart; where the
 source did not state it, they say so.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from results.counting import MEASURED, compared_run
 from results.levels import Level, level_of, names
 from results.records import CASE_FIELDS
 
@@ -18,9 +19,9 @@ Offered = TypeVar("Offered")
 NOT_STATED = "not stated"
 # The first that is there is what others are compared with.
 BASELINES = (
-    *("torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math", "torch_flex"),
+    "torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math", "torch_flex",
     "torch_sdpa_auto",
-)
+)  # fmt: skip
 AS_PUBLISHED = "as published"  # the timing of rows whose source did not say how time was taken
 ORDER = {  # by filter what leads where nothing was chosen
     "mode": ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train", "step"),
@@ -126,7 +127,7 @@ def leading_shape(level: Level, shapes: Sequence[tuple[str, int]]) -> str | None
     """Return the shape that is shown where none was chosen, of shapes with their numbers, most first; None: all.
 
     Where the map has an axis for the batch, a shape is one model's heads, and the first is shown alone. Else a single
-    head, which no model has, leads only where there is nothing else. Layers of all shapes stand beside each other.
+    head, which no model has, leads only where there is nothing else. Layers of all shapes are shown together.
     """
     if not shapes or level.rows.column == "num_heads":
         return None
@@ -162,7 +163,9 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
         if name in without or value in (None, ()):
             continue
         several = value if isinstance(value, tuple) else (value,)
-        conditions.append(f"({column}) IN ({', '.join('?' * len(several))})")  # of a list the scan would make no use
+        conditions.append(
+            f"({column}) IN ({', '.join('?' * len(several))})"
+        )  # a list parameter would prevent filter pushdown
         params += several
     if filters.implementation and "implementation" not in without:
         conditions.append("implementation IN ?")
@@ -171,24 +174,6 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
 
 
 NEWEST_FIRST = "created DESC NULLS LAST, run_id"  # runs that do not say when they were made are older than any
-# Of how many implementations a run has a number of a case or cell.
-MEASURED = "count(DISTINCT implementation) FILTER (status = 'ok') OVER (PARTITION BY run_id, {of}) AS measured"
-
-
-def counting_run(of: str, *preferred: str) -> str:
-    """Return the condition that keeps, `of` each case or cell, the rows of the one run that counts.
-
-    Runs for which the `preferred` conditions hold come first, in their order. Of those, runs of the code that was
-    measured last count, among them the one with a number of most implementations, and of equals the newest. Code is
-    the same where GPU, kernels, PyTorch, Triton and protocol are (store/schema.sql: run_ages), so a newer run of a part
-    of the implementations hides no complete one of the same code. Asks for the columns `measured` and those of RESULTS.
-    """
-    order = ", ".join((*(f"{condition} DESC" for condition in preferred), "code_age", "measured DESC", "age"))
-    return f"run_id = first_value(run_id) OVER (PARTITION BY {of} ORDER BY {order})"
-
-
-# Conditions of `counting_run` for a comparison: a run with the baseline beside another, then one with any two.
-COMPARES = ("has_baseline AND measured > 1", "measured > 1")
 
 
 def cells(filters: Filters) -> tuple[str, list[object]]:
@@ -203,7 +188,7 @@ def cells(filters: Filters) -> tuple[str, list[object]]:
     ), counted AS (
         SELECT *, {MEASURED.format(of=CASE_KEY)} FROM one
     ), same_run AS (
-        SELECT * FROM counted QUALIFY {counting_run(CASE_KEY, *COMPARES)}
+        SELECT * FROM counted QUALIFY {compared_run(CASE_KEY)}
     ), paired AS (
         SELECT *, max(latency_ms) FILTER (implementation = ?) OVER same_case / latency_ms AS speedup,
                max(status) FILTER (implementation = ?) OVER same_case AS baseline_status

@@ -1,6 +1,6 @@
 """What samples of one measurement give: a median, its spread and its 95 % interval. Standard library only.
 
-The runner writes these numbers beside the samples; uploads that hold samples are held to them.
+The runner stores these numbers with the samples. If an upload has samples, its numbers must follow from them.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from typing import Protocol as Interface
 
-from results import levels
-from results.derive import PEAKS
+from results import gpus, levels
 from results.levels.memory import law_from_json
 from results.levels.tensors import DTYPE_BYTES
 from results.records import CASE_FIELDS, Case, Measurement, Status
@@ -93,7 +92,7 @@ class Target(Interface):
 def estimated_seconds(case: Case, mode: str, protocol: Protocol, timings: int, target: Target, matrix: bool) -> float:
     """Return about how long a cell takes, its check and sampling included; `matrix`: it keeps the score matrix."""
     rate, bandwidth, floor = _RATES.get((target.type, case.dtype or ""), _RATES_ELSE[target.type])
-    if peak := PEAKS.get(target.name):
+    if peak := gpus.find(target.name):
         bandwidth = _BANDWIDTH_SHARE * peak.bandwidth_gb_per_s
     if case.level == "model":
         floor = _MODEL_FLOOR_S + (_MODEL_COMPILED_S if case.compiled else 0.0)

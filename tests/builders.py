@@ -1,6 +1,5 @@
 """Makers of cases, measurements and runs that tests of several packages share."""
 
-import json
 import math
 import random
 from dataclasses import replace
@@ -19,8 +18,6 @@ from results.records import (
     Run,
     Status,
     attention_case,
-    measurement_from_json,
-    run_from_json,
 )
 from results.spread import spread
 
@@ -240,10 +237,8 @@ COUNTS = {  # measurements of each run
 
 def shipped(run_id: str) -> tuple[Run, list[Measurement]]:
     """Read a run and its measurements from its folder."""
-    folder = PUBLISHED / run_id
-    lines = (folder / "measurements.jsonl").read_text(encoding="utf-8").splitlines()
-    run = run_from_json(json.loads((folder / "run.json").read_text(encoding="utf-8")))
-    return run, [measurement_from_json(json.loads(line)) for line in lines]
+    folder = RunFolder(PUBLISHED / run_id)
+    return folder.run(), folder.read()[0]
 
 
 # Headers and a row of the two layouts of tables that an upload can have.

@@ -18,7 +18,7 @@ STDLIB = set(sys.stdlib_module_names)
 _GROUND = {
     f"results.{name}"
     for name in (
-        *("records", "schema", "metrics", "implementations", "capabilities", "paths"),
+        *("records", "schema", "metrics", "implementations", "capabilities", "paths", "gpus", "counting"),
         *("slice", "levels", "derive", "spread"),
     )
 }
@@ -48,7 +48,9 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "results/paths.py": (set(), set()),
     "results/spread.py": (set(), set()),
     "results/levels": ({"results.levels", "results.records"}, set()),
-    "results/derive.py": ({"results.levels"}, set()),
+    "results/gpus.py": (set(), set()),
+    "results/counting.py": (set(), set()),
+    "results/derive.py": ({"results.gpus", "results.levels"}, set()),
     "results/implementations.py": ({"results.levels"}, set()),
     "results/capabilities.py": ({"results.paths"}, set()),
     "results/store": (_GROUND | {"results.files", "results.store"}, {"duckdb", "pandas"}),
@@ -65,7 +67,11 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"pandas"},
     ),
     "results/files/durable.py": (set(), set()),
-    "results/files/journal.py": ({"results.files.durable", "results.paths", "results.records"}, set()),
+    "results/files/columns.py": ({"results.files.durable", "results.records"}, {"duckdb"}),
+    "results/files/journal.py": (
+        {"results.files.columns", "results.files.durable", "results.paths", "results.records"},
+        set(),
+    ),
     "runner": ({"kernels", "results", "runner"}, {"torch", "pynvml"}),
     "runner/measure/triton_hooks.py": (set(), {"triton"}),
     "runner/sweeps": ({"results.levels", "results.records", "runner.sweeps"}, set()),

@@ -28,7 +28,7 @@ class _Pair:
 
 
 def ratio_not_derivable(numbers: Numbers) -> Found:
-    """A printed speedup or reduction is not that of the printed numbers, whatever their rounding."""
+    """A printed speedup or reduction does not follow from the printed numbers, even with rounding."""
     for claim, nearest in _not_derivable(numbers):
         if not _is_cut_off(claim, nearest):
             yield (claim, nearest.row, nearest.baseline), f"{_says(claim, nearest)}."

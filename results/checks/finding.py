@@ -14,7 +14,7 @@ from results.levels import level_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
 
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
-_CASES = 8192  # that several checks count the work of, each time anew without a cache
+_CASES = 8192  # cases whose work is cached, because several checks count it
 DOUBTFUL = "doubtful"  # possible, but not a reliable result
 NOTE = "note"  # right, but not printed as exactly as it could be
 
@@ -28,7 +28,7 @@ class Finding:
     run_id: str
     measurement_ids: tuple[str, ...]  # the row it is about comes first
     sentence: str  # with the arithmetic
-    origin: str | None = None  # where the row stands in its source
+    origin: str | None = None  # position of the row in its source
 
 
 # A doubt of these voids its number: a win that chance explains, a time known only roughly. What says where a time goes
@@ -36,7 +36,11 @@ class Finding:
 UNRELIABLE = ("within_spread", "noisy", "no_spread", "thousandfold", "falls_with_work")
 # What the cases of a series over seqlen have in common.
 but_seqlen = attrgetter(*(name for name in CASE_FIELDS if name not in ("seqlen_q", "seqlen_k")))
-OF_SERIES = ("copied", "thousandfold", "no_spread")  # all rows of these are in doubt alike; of others only the first
+OF_SERIES = (
+    "copied",
+    "thousandfold",
+    "no_spread",
+)  # all rows of these findings are in doubt; otherwise only the first row
 
 
 def voided(findings: Iterable[Finding]) -> dict[str, Finding]:
@@ -60,7 +64,7 @@ class Check:
 
 
 class Numbers:
-    """The rows of runs that belong together: one run, or all that a published report is told in."""
+    """The rows of runs that belong together: one run, or all runs of a published report."""
 
     def __init__(self, runs: Iterable[tuple[Run, Sequence[Measurement]]]) -> None:
         runs = list(runs)

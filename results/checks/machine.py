@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from results.checks.chips import bounds_of
 from results.checks.finding import Numbers, ms, printed_range, what
+from results.gpus import bounds_of
 from results.records import Measurement
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
 # An empty kernel takes 1.5 to 2.5 us of device time on every GPU since Volta; a call from the host more.
 LAUNCH_MS = {"kernel": 1e-3, "eager": 2e-3, None: 1e-3}
-OVER_POWER = 1.15  # of the limit: excursions of milliseconds, and the idle power of the rest of the card
-OVER_ENERGY = 2.5  # energy is of a hot, throttled card that takes longer than the time beside it
-OVER_CLOCK = 1.25  # of the boost clock: cards that their makers clock higher
+OVER_POWER = 1.15  # relative to the limit: millisecond excursions and the idle power of the board
+OVER_ENERGY = 2.5  # energy is measured on a hot, throttled card, which is slower than the latency
+OVER_CLOCK = 1.25  # relative to the boost clock: factory-overclocked cards
 
 
 def below_launch(numbers: Numbers) -> Found:

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from results.checks.chips import bounds_of
 from results.checks.finding import Numbers, but_seqlen, printed_range, what
+from results.gpus import bounds_of
 from results.levels.tensors import DTYPE_BYTES, MIB, tensor_bytes
 from results.records import Case, Measurement, Run, Status, case_to_json, compatible
 
@@ -23,8 +23,8 @@ _CAPABILITIES = (
     ("NVIDIA GeForce RTX 40", "8.9"),
 )
 _SIZE = re.compile(r"-(\d+(?:\.\d+)?)([bm])$")
-_FALLEN = 0.9  # of the memory at half the length
-_WORKSPACE_MB = 64  # that a kernel may choose to take at one length and not at another
+_FALLEN = 0.9  # share of the memory at half the length
+_WORKSPACE_MB = 64  # workspace that a kernel may use at some lengths only
 _TIMES_THE_NEED, _LIBRARIES_MB = 20, 512.0  # workspaces of libraries
 _LARGER = 2  # times the bytes: less can be a conversion that only the smaller dtype needs
 _OTHER_LIMIT = re.compile("shared memory|smem|register|out of resources", re.IGNORECASE)

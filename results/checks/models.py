@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from results import derive, levels
+from results import derive, gpus, levels
 from results.checks.finding import Numbers, printed_range, what
 from results.checks.memory import below_weights
 from results.checks.speed import HEADROOM
@@ -19,7 +19,7 @@ Found = Iterator[tuple[Sequence[Measurement], str]]
 def below_parts(numbers: Numbers) -> Found:
     """Less memory than weights and KV cache, or in training weights, gradients and the optimizer's states.
 
-    What is below the weights alone is told by the check of that name.
+    Memory below the weights alone is reported by `below_weights`.
     """
     told = {m.measurement_id for rows, _ in below_weights(numbers) for m in rows}
     for m in numbers.of("peak_memory_mb"):
@@ -37,7 +37,7 @@ def below_parts(numbers: Numbers) -> Found:
 def above_step_bandwidth(numbers: Numbers) -> Found:
     """A decoding step in less time than its weights and cache are read in at the memory's bandwidth."""
     for m in numbers.of("latency_ms", "tokens_per_s"):
-        peak = derive.PEAKS.get(numbers.run(m).gpu_name or "")
+        peak = gpus.find(numbers.run(m).gpu_name)
         moved = levels.bytes_moved(m.case, m.mode) if peak and m.case.level == "model" and m.mode == "decode" else None
         if not moved or not m.value or m.metric == "tokens_per_s" and not m.case.batch:
             continue

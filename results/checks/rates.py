@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from results import levels
-from results.checks.chips import bounds_of
 from results.checks.finding import Numbers, what
 from results.checks.memory import parameters
 from results.checks.speed import HEADROOM
+from results.gpus import bounds_of
 from results.levels.tensors import DTYPE_BYTES
 from results.records import Measurement
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from results.checks.chips import ChipBounds, bounds_of
 from results.checks.finding import Numbers, but_seqlen, bytes_moved, flops_range, ms, what
+from results.gpus import Gpu, bounds_of
 from results.records import Measurement
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
 LONG_ENOUGH = 3  # points of a series that two implementations cannot share by chance
-DIGITS = 3  # of each of them
-SAMPLES = 10  # that cannot be equal
+DIGITS = 3  # significant digits of each sample
+SAMPLES = 10  # number of samples that cannot all be equal
 _TICKS_MS = 0.1  # a hundred ticks of the coarsest timer
 SLOWER_BY = 200  # than the device needs, in every row of a run
-_OVERHEAD_MS = 0.02  # of a call of several kernels
+_OVERHEAD_MS = 0.02  # overhead of a call with several kernels
 
 
 def copied(numbers: Numbers) -> Found:
@@ -77,7 +77,7 @@ def thousandfold(numbers: Numbers) -> Found:
             )
 
 
-def _needed_ms(m: Measurement, chip: ChipBounds) -> float | None:
+def _needed_ms(m: Measurement, chip: Gpu) -> float | None:
     """Return what the operations and bytes of a call take at the device's peaks, and some overhead."""
     flops, moved = flops_range(m.case, m.mode), bytes_moved(m.case, m.mode)
     if flops is None or moved is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from results import derive
-from results.checks.chips import bounds_of
+from results import derive, gpus
 from results.checks.finding import Numbers, bytes_moved, flops_range, ms, printed_range, what
+from results.gpus import bounds_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, compatible
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
@@ -45,7 +45,7 @@ def above_bandwidth(numbers: Numbers) -> Found:
     """
     for m in numbers.of("latency_ms"):
         chip = bounds_of(numbers.run(m).gpu_name)
-        cold = m.case.level == "decode" and m.timing != "eager" and numbers.run(m).gpu_name in derive.PEAKS
+        cold = m.case.level == "decode" and m.timing != "eager" and gpus.find(numbers.run(m).gpu_name)
         moved = bytes_moved(m.case, m.mode) if m.case.level != "model" else None  # see results.checks.models
         rate = derive.gb_per_s(moved, m.value)
         if rate and rate > chip.bandwidth_gb_per_s and (cold or moved > SEVERAL_L2):
@@ -190,7 +190,7 @@ def _whose(numbers: Numbers, m: Measurement) -> str:
 def _could_be(gpu_name: str | None) -> list[str]:
     """Return the devices whose full name has every word of a shortened one."""
     words = set((gpu_name or "").split())
-    return [name for name in derive.PEAKS if words and words <= set(name.replace("-", " ").split())]
+    return [name for name in gpus.DRIVER_NAMES if words and words <= set(name.replace("-", " ").split())]
 
 
 def _same_device(first: Run, second: Run) -> bool:

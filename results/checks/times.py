@@ -16,7 +16,7 @@ SUM = (0.8, 1.25)  # both together over the sum of the two
 FLAT = 1.25  # slowest over fastest of times that should have grown
 STRETCH = 4  # times the seqlen: 16 times the work, with a window 4 times
 TWICE, FALLEN = 2, 0.8  # times the seqlen in less than this share of the time
-LAUNCHES_MS = 0.5  # of a call of many kernels: a longer one may be one of fewer
+LAUNCHES_MS = 0.5  # launch overhead of a call with many kernels
 AHEAD = 1.15  # times the rate at half and at twice the length; kernels on an H200 were at most 1.07 times ahead
 SETTLED_MS = 0.1  # a launch no longer counts
 WARM = 0.5  # a plain call may find in L2 what the timing of kernels reads from memory
@@ -207,7 +207,7 @@ def _over_seqlen(numbers: Numbers) -> Iterator[list[Measurement]]:
 
 
 def _work(m: Measurement) -> float:
-    """Return the operations, or what stands for them where the case leaves something open."""
+    """Return the operations, or an estimate if the case leaves a field open."""
     return levels.flops(m.case, "fwd") or float(m.case.seqlen_q) ** 2
 
 

@@ -1,1 +1,1 @@
-"""Two sides beside each other: verdicts and their statistics."""
+"""Verdicts between two sides, and their statistics."""

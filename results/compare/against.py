@@ -1,4 +1,4 @@
-"""Two versions of the kernels that one sweep measured beside each other: the verdict for every cell.
+"""Two versions of the kernels that one sweep measured together: the verdict for every cell.
 
 The versions took turns, A B in one round and B A in the next, so each round gives one ratio of medians in which the
 machine's clock and load cancel. The interval of the speedup (other version over this one) is Student's t over those

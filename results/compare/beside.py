@@ -1,7 +1,7 @@
-"""An imported table beside a run of ours: the same cases row by row, and what differs in how they were measured.
+"""Compare an imported table with one of our runs: the same cases row by row, and how their methods differ.
 
 Names of implementations differ between sources, so nothing is judged: every implementation of both is a column. Where
-the other run has the shape with another batch or other heads, only TFLOP/s are set beside each other.
+the other run has the shape with another batch or other heads, only TFLOP/s are compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from results.implementations import facts_of
 from results.levels import flops
 from results.records import Case, Measurement, Run, Status, case_to_json, compatible
 
-OTHER_SIZES = ("batch", "num_heads", "num_kv_heads", "inputs", "page_size")  # that a like case may have otherwise
+OTHER_SIZES = ("batch", "num_heads", "num_kv_heads", "inputs", "page_size")  # fields in which a similar case may differ
 _NOT_STATED = "not stated"
 Rows = Sequence[Measurement]
 

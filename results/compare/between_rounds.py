@@ -19,7 +19,7 @@ from results.records import Measurement
 from results.spread import variance
 
 LEAST_SAMPLES = 6  # fewer are too few to be cut into rounds
-_THIRDS = 3  # stand for the rounds where their boundaries are not known
+_THIRDS = 3  # parts that replace the rounds if their boundaries are unknown
 _LIKE = 24  # cells that are enough to say what is usual at their length
 _DRIFTS = 0.995  # beyond this quantile of what is usual, a cell drifts
 _CERTAIN = 1e3  # degrees of freedom that are as good as infinitely many

@@ -4,19 +4,19 @@ Eager times: the rounds of a cell are over within a second or so, but a host is 
 a case move together, in every round of it. Of the comparison's own cells, taken a stretch at a time in the order they
 were taken, this is what their speedups scatter by beyond their standard errors, about the median of the same
 implementation and mode, so that an implementation that changed everywhere is no noise; of controls, which did not
-change, about no change at all: a host that became slower moves everything alike. The scatter is read off a quantile, so
+change, about no change at all: a host that became slower moves all latencies. The scatter is read off a quantile, so
 that a few cells which truly changed are none either; it comes in bursts, hence few degrees of freedom. As the empirical
 null of Efron (Journal of the American Statistical Association 99, 2004, 96), but for each stretch.
 
 Device times: a process keeps what it was given, such as where its commands lie in the host's memory, to its end, and
 all rounds of an implementation move together. Only what did not change can tell: what the controls scatter by about
 their common median, a stretch of like length at a time, and that median itself. It is what the machine did to all
-kernels, but not to all alike: ours may have moved by all of it or not at all, and the interval holds both. Without
-controls the prior below stands for both.
+kernels, but not equally: ours may have moved by all of it or not at all, and the interval holds both. Without
+controls, the prior below replaces both.
 
 Controls are PyTorch's own kernels: where two runs have the same PyTorch on the same GPU, they did not change, and what
 their times differ by is the machine. Of the device times of one H200 in two processes, minutes apart and at the same
-clock, calls of many short kernels moved by 4 % and of one kernel by 1 % (2026-11), in every round alike. Standard
+clock, calls of many short kernels moved by 4 % and of one kernel by 1 % (2026-11), in every round. Standard
 library only.
 """
 
@@ -34,7 +34,7 @@ from results.records import Run
 
 STRETCH = 24  # cells that follow each other
 LEAST = 12  # fewer cannot tell noise from change
-SHARE = 0.85  # of a stretch that is taken to be unchanged
+SHARE = 0.85  # share of a stretch that is assumed to be unchanged
 FREEDOM = 4.0
 # where cells are too few: as much again as the rounds show, the two shipped runs with 504 cells in common say so
 AS_ROUNDS = 1.0
@@ -42,14 +42,14 @@ CONTROLS = "torch_"  # begins the names of controls
 # Device times without controls. Between pairs of the shipped runs PyTorch's own kernels moved by up to 2.2 % (median),
 # and by 1.6 to 2.5 % (standard deviation) about it; an audit saw 1.6 to 4.7 % in pairs minutes apart (2026-11).
 WITHOUT_CONTROLS = 0.03
-_DEVIATIONS = statistics.NormalDist().inv_cdf((1 + SHARE) / 2)  # that the share is within
+_DEVIATIONS = statistics.NormalDist().inv_cdf((1 + SHARE) / 2)  # standard deviations that contain the share
 
 
 @dataclass(frozen=True)
 class Shift:
     """A cell of the comparison."""
 
-    kind: Hashable  # what changes together: the implementation and mode
+    kind: Hashable  # implementation and mode, which change together
     speedup: float  # its logarithm
     error: float  # the standard error of that, by its rounds
     latency_ms: float = 0.0
@@ -59,14 +59,14 @@ class Shift:
 class ProcessShift:
     """What two processes differ by beyond their rounds."""
 
-    spread: RoundSpread  # of single cells
+    spread: RoundSpread  # spread of single cells
     offset: float = 0.0  # logarithm of the speedup of what did not change: a cell may have moved by any part of it
 
 
 def beyond_rounds(cells: Sequence[Shift], controls: Sequence[Shift] = ()) -> list[ProcessShift]:
     """Return how each eager time moved with the host, in the order they were measured; controls are among them.
 
-    Without controls a host that became slower cannot be told from code that did: all cells together stand for it.
+    Without controls, a slower host cannot be distinguished from slower code: all cells together are the control.
     """
     if len(cells) < LEAST:
         prior = 0.0 if controls else WITHOUT_CONTROLS**2

@@ -1,4 +1,4 @@
-"""Two runs, or two implementations, beside each other: what changed, a verdict for every cell, the mean over them.
+"""Compare two runs or two implementations: what changed, a verdict for every cell, the mean over them.
 
 A cell is a case, mode, timing and implementation. Cells are compared only where both sides say the same case to the
 last field, and kernel time never with eager time. Regressions come first: numbers that are gone, then slower ones.
@@ -29,15 +29,15 @@ from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
 LOST, GAINED = "LOST", "GAINED"  # a number that only the first, or only the second, has; both were tried
 HOST_TIMING = "eager"  # moves with the host, and so between two processes
 ORDER = (LOST, "SLOWER", "UNCLEAR", "FASTER", GAINED, "SAME")
-# what of a run can explain a difference, most likely first
+# Fields of a run that can explain a difference, most likely first.
 FACTS = (
-    *("gpu_name", "gpu_uuid", "device_type", "sm_count", "gpu_memory_mb", "power_limit_w", "cpu", "host"),
-    *("driver", "cuda", "cudnn", "torch", "triton", "python", "os"),
-    *("kernel_hash", "git_commit", "git_dirty", "tf32", "protocol", "seed"),
-)
+    "gpu_name", "gpu_uuid", "device_type", "sm_count", "gpu_memory_mb", "power_limit_w", "cpu", "host",
+    "driver", "cuda", "cudnn", "torch", "triton", "python", "os",
+    "kernel_hash", "git_commit", "git_dirty", "tf32", "protocol", "seed",
+)  # fmt: skip
 Key = tuple[Case, str | None, str | None, str | None]  # case, mode, timing, implementation
 _CONTROLS = 3  # cells that can speak for the machine
-_BY_CHANCE = 0.02  # of the cells; twice what two runs of the same thing should give
+_BY_CHANCE = 0.02  # share of cells; twice the share expected in an A/A test
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ComparedCell:
     """A cell that both sides have tried."""
 
     case: Case
-    implementation: str  # of two implementations: "torch_naive -> triton_fa2"
+    implementation: str  # two implementations: "torch_naive -> triton_fa2"
     mode: str | None
     timing: str | None
     outcome: str  # one of ORDER
@@ -191,7 +191,7 @@ def _judged(
     one_process: bool,
     controls: bool,
 ) -> Iterable[ComparedCell | None]:
-    """Judge each cell beside what is usual in its timing, because a few rounds say little about their own spread."""
+    """Judge each cell with the usual spread of its timing, because a few rounds say little about their own spread."""
     paired = one_process and sampled_in_rounds(protocol)
     for timing in dict.fromkeys(first.timing for first, _ in shared):
         those = [both for both in shared if both[0].timing == timing]

@@ -1,9 +1,8 @@
 """A sweep's cells over the runs of one GPU: the time in each run, and a verdict against the run before.
 
-Runs belong together by the name of their sweep and of their GPU, whatever their commit or kernels: what changed between
-them is what a history is for. The run before is, for each cell, the latest earlier one that tried it, so a sweep whose
-masks are run apart has one history. Verdicts are those of results.compare.compare, with all that it knows of a pair of
-runs. Standard library and records only.
+Runs of one sweep on one GPU belong together, independent of commit and kernels, because a history shows what changed
+between them. Each cell is compared with the latest earlier run that tried it, so a sweep whose masks are run separately
+has one history. Verdicts come from results.compare.compare. Standard library and records only.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from results.compare.compare import GAINED, LOST, ComparedCell, Key, Side, compa
 from results.compare.verdicts import Verdict
 from results.records import Case, Measurement, Run
 
-CHANGES = (LOST, str(Verdict.SLOWER), str(Verdict.FASTER), GAINED)  # that are told, in that order
+CHANGES = (LOST, str(Verdict.SLOWER), str(Verdict.FASTER), GAINED)  # changes that are reported, in this order
 REGRESSIONS = (LOST, str(Verdict.SLOWER))
 
 

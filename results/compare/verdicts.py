@@ -46,21 +46,21 @@ BAND = 0.02  # a difference below it is none
 WITHIN, BEYOND = f"within ±{100 * BAND:.0f} %", f"beyond ±{100 * BAND:.0f} %"
 ACROSS = f"partly {WITHIN} and partly beyond"
 BY_CHANCE = "but its 99 % interval holds 1×"
-CERTAINTY = 0.95  # of each end of the interval: both together hold 90 %
-NO_CHANCE = 0.995  # of each end of the interval that must not hold 1
+CERTAINTY = 0.95  # one-sided, for each end of the interval; both ends together give 90 %
+NO_CHANCE = 0.995  # one-sided, for the interval that must exclude 1
 # presets of runner.protocol by whether they go several times around all implementations of a case
 INTERLEAVED, SINGLE = ("standard", "paired"), ("quick", "sustained")
 
 # Resolutions of CUDA's event timers in milliseconds, coarsest first: 1.024 us on many chips, 32 ns on an H200.
 TICKS_MS = (1.024e-3, 0.512e-3, 0.5e-3, 0.256e-3, 0.128e-3, 0.064e-3, 0.032e-3)
 
-_DIGITS = 5e-6  # of a sample: it is kept with six
+_DIGITS = 5e-6  # relative rounding of a sample, which is stored with six digits
 _NO_TICKS = 1e-3  # too small to be told
 _LOG_BAND = math.log1p(BAND)
 _NORMAL = statistics.NormalDist().inv_cdf
 _LARGEST_LOG = 500.0
 _SAME_CLOCK = 0.01
-_CLOCK = re.compile(r"SM clock of (\d+) MHz")  # as journals noted it that have no clock of their own
+_CLOCK = re.compile(r"SM clock of (\d+) MHz")  # the note in journals without the field sm_clock_mhz
 _WAITING = re.compile(r"Up to ([\d.]+) % of it is waiting for a core")  # as runner.machine.schedstat notes it
 _MOST_WAITING = 0.999
 
@@ -90,10 +90,10 @@ class Judgement:
     low: float | None  # the speedup is below it with 5 %
     high: float | None  # and above this with 5 %
     detectable: float | None  # the smallest change the two could have shown: 0.03 is 3 %
-    basis: str  # what the interval comes from
+    basis: str  # origin of the interval, in words
     reason: str  # one sentence
     clocks: tuple[int, int] | None = None  # MHz, where the speedup is in cycles of the SM clock
-    apart: float | None = None  # what two processes differ by beyond their rounds, where it is in the interval
+    apart: float | None = None  # spread between processes that is part of the interval
     by_clock: bool = False  # whether the SM clock, not the spread, keeps it from a verdict
 
     @property
@@ -125,9 +125,9 @@ def judge(
 ) -> Judgement:
     """Return the verdict of the second latency against the first; both have a value.
 
-    `protocol` is that of their runs (None: not said or not the same); `paired` says that both were sampled in the same
-    interleaved rounds; `like` is the spread between rounds that is usual for such cells, `apart` what two processes
-    differ by beyond it. Where a journal does not say how many samples each round took, thirds of them stand for three.
+    `protocol` is the protocol of both runs (None if unknown or different). `paired` says that both were sampled in the
+    same interleaved rounds. `like` is the usual spread between rounds of similar cells, and `apart` the additional
+    spread between two processes. If a journal does not store the round sizes, thirds of the samples are used as rounds.
 
     Device times taken at different SM clocks are compared in cycles, and what cycles show must show in time too: work
     bound by memory does not follow the clock. Paired times are not: there the clock is what the two themselves made it.
@@ -291,8 +291,8 @@ def _rounds_of(
 ) -> tuple[RoundMedians | None, RoundMedians | None, bool]:
     """Return the rounds of both, and whether they are pairs: as many on either side, told in the same way."""
     before, after = rounds(first), rounds(second)
-    alike = before and after and (len(before.logs), before.said) == (len(after.logs), after.said)
-    return before, after, bool(paired and alike)
+    same = before and after and (len(before.logs), before.said) == (len(after.logs), after.said)
+    return before, after, bool(paired and same)
 
 
 def _of_means(first: Measurement, second: Measurement, certainty: float) -> _Interval | None:
@@ -354,7 +354,7 @@ def _confirmed(found: Judgement, in_time: Verdict) -> Judgement:
     return replace(found, verdict=Verdict.UNCLEAR, reason=reason, by_clock=True)
 
 
-# which sides throttled -> what their being held back could have made up
+# throttled sides -> the verdict that throttling alone could explain
 _UNPROVEN = {
     (True, False): (Verdict.FASTER, Verdict.SAME),
     (False, True): (Verdict.SLOWER, Verdict.SAME),

@@ -1,4 +1,4 @@
-"""Files that a run keeps of a cell beside its numbers: a profiler's trace, the history of its memory.
+"""Files of a cell that a run keeps in addition to its numbers: a profiler's trace, the history of its memory.
 
 Standard library only: the runner writes them where the pages look for them.
 """

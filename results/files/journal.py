@@ -1,8 +1,9 @@
 """A run as files: one folder, one fsynced line a measurement. The truth; the database is derived from it.
 
 Every line is appended by one writer at a time (an flock on the file itself) and holds one measurement. Readers take
-complete lines only. Whoever runs holds an flock on `run.lock`: it is gone the moment the process is, however it ended,
-which a process id does not tell. Standard library only, so that a bare GPU node can write it.
+complete lines only. The running process holds an flock on `run.lock`, which disappears with the process, however it
+ended; a process id would not show that. Standard library only, so that a bare GPU node
+can write a journal.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from results.files import durable
+from results.files import columns, durable
 from results.paths import PUBLISHED, REPOSITORY
 from results.records import (
     Measurement,
@@ -59,6 +61,10 @@ def parse_line(line: bytes, run_id: str | None = None) -> Measurement:
         raise RecordError(f"Not a complete JSON line: {line[:40]!r}.") from None
     if not isinstance(record, dict):
         raise RecordError(f"Not a JSON object: {line[:40]!r}.")
+    return _measurement_of(record, run_id)
+
+
+def _measurement_of(record: dict[str, Any], run_id: str | None) -> Measurement:
     if missing := {"run_id", "implementation", "metric", "status"} - record.keys():
         raise RecordError(f"Missing fields {sorted(missing)}.")
     try:
@@ -142,13 +148,17 @@ def folders_in(directory: Path) -> list[RunFolder]:
 
 
 class RunFolder:
-    """One run on disk: run.json, measurements.jsonl, state.json, log.txt, run.lock and the cancel flag."""
+    """One run on disk: run.json, measurements.jsonl, state.json, log.txt, run.lock and the cancel flag.
+
+    A run that ships has compressed columns (`results.files.columns`) instead of the journal measurements.jsonl.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self.run_id = self.path.name
         self.run_path = self.path / "run.json"
         self.journal_path = self.path / "measurements.jsonl"
+        self.columns_path = self.path / columns.NAME
         self.log_path = self.path / "log.txt"
 
     @classmethod
@@ -182,16 +192,26 @@ class RunFolder:
     def open(cls, home: Path, run_id: str) -> RunFolder:
         """Return the run of that id. Raises JournalError if there is none, or if its record is lost."""
         folder = cls(Path(home) / "runs" / run_id)
-        if folder.run_id == run_id and folder.journal_path.is_file() and not folder.run_path.is_file():
+        if folder.run_id == run_id and folder.numbers_path.is_file() and not folder.run_path.is_file():
             raise JournalError(
                 f"Run {run_id!r} has lost its record, {folder.run_path}; put a copy of it back. "
-                f"Its numbers are in {folder.journal_path}."
+                f"Its numbers are in {folder.numbers_path}."
             )
         if folder.run_id != run_id or not folder.run_path.is_file():
             raise JournalError(
                 f"There is no run {run_id!r} in {Path(home) / 'runs'}; `python -m results runs` lists them."
             )
         return folder
+
+    @property
+    def is_compressed(self) -> bool:
+        """Return whether the measurements are compressed columns instead of a journal."""
+        return self.columns_path.is_file() and not self.journal_path.exists()
+
+    @property
+    def numbers_path(self) -> Path:
+        """Return the file of the measurements: the journal or the compressed columns."""
+        return self.columns_path if self.is_compressed else self.journal_path
 
     def run(self) -> Run:
         """Read the run's record, run.json. Raises JournalError if it is missing, malformed or another run's."""
@@ -214,6 +234,8 @@ class RunFolder:
 
     def append(self, *measurements: Measurement) -> None:
         """Add numbers; on return they are on disk. Raises JournalError, and then the journal is as it was."""
+        if self.is_compressed:
+            raise JournalError(f"Run {self.run_id!r} is finished and compressed; measure the rest in a new run.")
         line = "".join(map(_line_of, measurements)).encode()
         try:
             fd = os.open(self.journal_path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -230,8 +252,11 @@ class RunFolder:
     def read(self, offset: int = 0) -> tuple[list[Measurement], int, list[tuple[int, str]]]:
         """Return the measurements from a byte offset on, the offset to go on from, and what is wrong with which line.
 
-        A last line without its newline is still being written, or was cut: it is left for the next time.
+        A last line without its newline is still being written, or was cut: it is left for the next time. Compressed
+        columns are always read whole. Raises JournalError if the file cannot be read.
         """
+        if self.is_compressed:
+            return self._read_columns()
         data, end = self.lines(offset)
         measurements, problems = [], []
         for number, line in enumerate(data.split(b"\n")[:-1]):
@@ -243,8 +268,17 @@ class RunFolder:
                 problems.append((before + number + 1, str(error)))
         return measurements, end, problems
 
+    def write_columns(self, measurements: Iterable[Measurement]) -> None:
+        """Write all measurements of a finished run as compressed columns. Raises JournalError if that fails."""
+        try:
+            columns.write(self.columns_path, map(_line_of, measurements))
+        except OSError as error:
+            raise _journal_error("write", self.columns_path, error) from error
+        except columns.ColumnsError as error:
+            raise JournalError(f"Cannot write {self.columns_path}: {error}") from error
+
     def lines(self, offset: int = 0, limit: int = -1) -> tuple[bytes, int]:
-        """Return the complete lines from a byte offset on, as they are, and the offset after them.
+        """Return the complete lines of the journal from a byte offset on, as they are, and the offset after them.
 
         With a limit about that many bytes at a time, but never less than one line.
         """
@@ -330,6 +364,18 @@ class RunFolder:
     def clear_cancel(self) -> None:
         """Forget an earlier wish to stop, when the run is resumed."""
         (self.path / "cancel").unlink(missing_ok=True)
+
+    def _read_columns(self) -> tuple[list[Measurement], int, list[tuple[int, str]]]:
+        measurements, problems = [], []
+        try:
+            for number, record in enumerate(columns.read(self.columns_path), start=1):
+                try:
+                    measurements.append(_measurement_of(record, self.run_id))
+                except RecordError as error:
+                    problems.append((number, str(error)))
+        except columns.ColumnsError as error:
+            raise JournalError(f"{self.columns_path} cannot be read: {error}") from error
+        return measurements, self.columns_path.stat().st_size, problems
 
     def _is_local(self) -> bool:
         try:

@@ -1,7 +1,7 @@
 """The run folders of a home and the published ones: read whole, deleted and brought back, published.
 
 A deleted run moves aside, into `trash` of the home. A published one is copied into the repository, as data that every
-checkout shows. Standard library and journals only: no database.
+checkout shows. No database is needed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def find(run_id: str) -> RunFolder | None:
 
 
 def with_records(complain: Callable[[str], object] = lambda _: None) -> Iterator[tuple[RunFolder, Run]]:
-    """Yield every run whose record can be read; `complain` is told of the others, but for folders that have none."""
+    """Yield every run with a readable record; `complain` gets a sentence for each damaged record."""
     for folder in folders():
         if folder.run_path.is_file():
             try:
@@ -55,7 +55,7 @@ def with_records(complain: Callable[[str], object] = lambda _: None) -> Iterator
 def read_all(
     wanted: Iterable[RunFolder], complain: Callable[[str], object] = lambda _: None
 ) -> Iterator[tuple[Run, list[Measurement]]]:
-    """Yield each of those runs as `read` gives it; `complain` is told of those that cannot be read."""
+    """Yield each of those runs as `read` gives it; `complain` gets a sentence for each run that cannot be read."""
     for folder in wanted:
         try:
             yield read(folder, complain)
@@ -64,7 +64,7 @@ def read_all(
 
 
 def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) -> tuple[Run, list[Measurement]]:
-    """Read a run with its measurements, each once; `complain` is told which lines cannot be read."""
+    """Read a run with its measurements, each once; `complain` gets a sentence for lines that cannot be read."""
     measurements, _, problems = folder.read()
     for problem in problem_words(problems):
         complain(f"{folder.run_id}, {problem}")
@@ -73,7 +73,7 @@ def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) 
 
 def stamp(folder: RunFolder) -> tuple[str, tuple[int, int] | None, tuple[int, int] | None]:
     """Return a key for caches that changes whenever the run does."""
-    return folder.run_id, *(_size_and_time(path) for path in (folder.run_path, folder.journal_path))
+    return folder.run_id, *(_size_and_time(path) for path in (folder.run_path, folder.numbers_path))
 
 
 def delete(home: Path, run_id: str) -> Deleted:
@@ -107,12 +107,11 @@ def deleted_runs(home: Path) -> list[Deleted]:
 
 
 def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = PUBLISHED) -> RunFolder:
-    """Copy the run into results/published, marked as shipped; the numbers are not touched.
+    """Copy the run into results/published, marked as shipped, with its measurements as compressed columns.
 
-    Lines are written anew, so that each has the id that follows from its fields: where a run was renamed, every first
-    start of the app would have to mend them. `git_commit` fills a commit that the measuring machine could not know; a
-    run that was cut off says so in its notes. Raises JournalError if the run still runs, is not one's own, says another
-    commit or is published already.
+    No number changes. Each measurement gets the id that follows from its fields, also if the run was renamed.
+    `git_commit` fills a commit that the measuring machine could not know. The notes of a run that was cut off say so.
+    Raises JournalError if the run is still running, is not local, names another commit or is already published.
     """
     run, condition = folder.run(), folder.condition()
     if condition == "running" or run.source != "local":
@@ -123,9 +122,9 @@ def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = 
         raise JournalError(f"Run {run.run_id!r} was measured at commit {run.git_commit}, not at {git_commit}.")
     shipped = RunFolder(target / run.run_id)
     if shipped.path.exists():
-        raise JournalError(f"{shipped.path} exists; remove it first to publish run {run.run_id!r} anew.")
+        raise JournalError(f"{shipped.path} exists; remove it first to publish run {run.run_id!r} again.")
     shipped.path.mkdir(parents=True)
-    shipped.append(*folder.read()[0])
+    shipped.write_columns(folder.read()[0])
     if state := folder.read_state():
         shipped.write_state(state)
     notes = run.notes if condition == "finished" else _cut_off(folder, condition)

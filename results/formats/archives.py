@@ -12,13 +12,16 @@ import json
 import lzma
 import struct
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Sequence, Set
-from pathlib import PurePath, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import IO
 
+from results.files import columns
 from results.formats.errors import UploadError
+from results.formats.tables import MAX_ROWS
 
 Files = Sequence[tuple[str, bytes]]  # name and content
 
@@ -27,7 +30,8 @@ MAX_TABLES = 100  # files of a zip that is no run folder
 MAX_UNPACKED = 256 * 1024 * 1024  # bytes: the wanted files together; for a tar stream, all files
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
-_OF_RUNS = {"run.json", "measurements.jsonl"}
+COLUMNS, JOURNAL = columns.NAME, "measurements.jsonl"
+_OF_RUNS = {"run.json", JOURNAL, COLUMNS}
 _WORKBOOK = "xl/workbook.xml"
 _OTHERS = ("state.json", "log.txt", "run.lock", "cancel")  # files of a run folder without numbers
 BROKEN = (  # exceptions of damaged or crafted archives: a negative seek, a password, an unknown compression
@@ -61,8 +65,31 @@ def unpacked(files: Files) -> list[tuple[str, bytes]]:
     return found
 
 
+def as_journal(name: str, data: bytes) -> tuple[str, bytes]:
+    """Return a file, with the journal lines of a run in place of its compressed columns.
+
+    Raises UploadError if the columns cannot be read or hold too much.
+    """
+    if PurePosixPath(name).name != COLUMNS:
+        return name, data
+    try:
+        with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+            file.write(data)
+            file.flush()
+            rows, unpacked = columns.size(Path(file.name))
+            if rows > MAX_ROWS or unpacked > MAX_UNPACKED:
+                raise UploadError(
+                    f"{name} holds {rows:,} rows; at most {MAX_ROWS:,} are taken. Upload runs one by one."
+                )
+            lines = [json.dumps(record) + "\n" for record in columns.read(Path(file.name))]
+    except columns.ColumnsError as error:
+        raise UploadError(f"{name} cannot be read: {error}") from error
+    return str(PurePosixPath(name).with_name(JOURNAL)), "".join(lines).encode()
+
+
 def bundled(files: Files) -> list[tuple[str, bytes]]:
-    """Return the files, each pair of run.json and measurements.jsonl of one run as one archive under the run's name."""
+    """Return the files, each pair of run.json and measurements of one run as one archive under the run's name."""
+    files = [as_journal(*file) for file in files]
     records = {run_id: at for at, file in enumerate(files) if (run_id := _of_record(*file))}
     journals = {run_id: at for at, file in enumerate(files) if (run_id := _of_journal(*file))}
     pairs = {run_id: (records[run_id], journals[run_id]) for run_id in records if run_id in journals}
@@ -180,6 +207,6 @@ def _zip(record: bytes, journal: bytes) -> bytes:
     """Zip to the same bytes each time, so that the same files are the same upload."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in (("run.json", record), ("measurements.jsonl", journal)):
+        for name, data in (("run.json", record), (JOURNAL, journal)):
             archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     return packed.getvalue()

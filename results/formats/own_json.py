@@ -1,7 +1,7 @@
 """Records that attnbench wrote as JSON: an export {"runs": [...], "measurements": [...]}, or run folders.
 
-A run folder comes as its measurements.jsonl alone, or as a .zip, .tar or .tar.gz of one or more folders. Nothing of an
-archive is written to disk under its own name: only two file names are read, in bounded sizes.
+A run folder comes as its measurements alone (journal or compressed columns), or as a .zip, .tar or .tar.gz of one or more
+folders. Nothing of an archive is written to disk under its own name: only three file names are read, in bounded sizes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from results.formats.archives import members
+from results.formats.archives import COLUMNS, JOURNAL, as_journal, members
 from results.formats.errors import CellError, CellFault, UploadError, wall
 from results.formats.tables import MAX_ROWS, check_size, decode
 from results.formats.upload import Format, Rejection, Understanding, Upload
@@ -21,7 +21,7 @@ from results.formats.validation import measurement_of, run_of
 from results.formats.values import strict_json
 from results.records import Measurement, Run
 
-_RUN, _JOURNAL = "run.json", "measurements.jsonl"
+_RUN, _JOURNAL = "run.json", JOURNAL
 _SHOWN = 80  # characters of a refused record
 
 
@@ -120,7 +120,7 @@ def _of_one(record: Any, runs: dict[str, Run]) -> Measurement:
 
 
 def _against_folder(upload: Upload) -> str | None:
-    if upload.kind in ("a zip archive", "a tar archive") or _is_journal(upload):
+    if upload.kind in ("a zip archive", "a tar archive", "a Parquet file") or _is_journal(upload):
         return None
     return f"It is neither an archive nor a file of JSON lines such as {_JOURNAL}."
 
@@ -132,7 +132,13 @@ def _is_journal(upload: Upload) -> bool:
 def _folders(upload: Upload) -> Understanding:
     """Return the runs and measurements of all folders in the file."""
     check_size(upload.data)
-    files = {_JOURNAL: upload.data} if _is_journal(upload) else members(upload.data, {_RUN, _JOURNAL})
+    if upload.kind == "a Parquet file":
+        files = {COLUMNS: upload.data}
+    elif _is_journal(upload):
+        files = {_JOURNAL: upload.data}
+    else:
+        files = members(upload.data, {_RUN, _JOURNAL, COLUMNS})
+    files = dict(as_journal(*file) for file in files.items())
     taken, assumptions, questions = Taken(), [], []
     for path in sorted(files):
         if PurePosixPath(path).name != _JOURNAL:

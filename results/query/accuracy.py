@@ -1,8 +1,8 @@
-"""How far results are from float64, beside the error of a plain implementation in the same dtype, and at what speed.
+"""Errors relative to float64, compared with a plain implementation in the same dtype, and the speed at that error.
 
-Errors and times are of one run (results/slice.py: counting_run): of each case one that has torch_naive's error and, if
-any has them, times; or, where kinds of inputs are set beside each other, other inputs too. The error of out stands
-beside the time of the forward, those of dq, dk and dv beside the time of the backward.
+For each case, errors and times come from one run (results/counting.py): a run with torch_naive's error, and with times
+or, if kinds of inputs are compared, with other inputs. The error of out is paired with the time of the forward, the
+errors of dq, dk and dv with the time of the backward.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from dataclasses import replace
 import pandas as pd
 
 from results.compare.verdicts import BAND
+from results.counting import MEASURED, counting_run
 from results.derive import geometric_mean
-from results.slice import CASE_KEY, MEASURED, RESULTS, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, counting_run, where
+from results.slice import CASE_KEY, RESULTS, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, where
 from results.store.database import Store
 
 NAIVE = "torch_naive"
@@ -23,9 +24,9 @@ MEASURES = {"error": "relative RMS error", "max_error": "largest absolute error"
 FAILED = "incorrect"  # flag of the errors of a pass that fails the check where nothing is timed
 NORMAL = "normal"  # also where a source says nothing: journals from before inputs were recorded drew normal ones
 SUMMARY = (
-    *("implementation", "cases", "error", "worst", "over_naive", "worst_over_naive", "compared", "speedup", "lowest"),
-    *("highest", "frontier"),
-)
+    "implementation", "cases", "error", "worst", "over_naive", "worst_over_naive", "compared", "speedup", "lowest",
+    "highest", "frontier",
+)  # fmt: skip
 
 
 def errors(
@@ -53,12 +54,12 @@ def errors(
                    any_value(value) FILTER (implementation = ?) OVER (PARTITION BY run_id, cell) / value AS speedup
             FROM of_case WHERE metric = 'latency_ms' AND mode = ? AND how = ?
             QUALIFY row_number() OVER (PARTITION BY run_id, cell, implementation ORDER BY time DESC NULLS LAST) = 1
-        ), beside AS (
+        ), joined AS (
             SELECT *, bool_or(latency_ms IS NOT NULL) OVER (PARTITION BY run_id, cell) AS timed,
                    {MEASURED.format(of="cell")}
             FROM wrong LEFT JOIN taken USING (run_id, cell, implementation)
         ), one_run AS (
-            SELECT * FROM beside QUALIFY {counts}
+            SELECT * FROM joined QUALIFY {counts}
         )
         SELECT implementation, dtype, {SEQLEN} AS seqlen, head_dim, shape, kind AS inputs, value AS error, naive_error,
                CASE WHEN naive_error > 0 THEN value / naive_error END AS over_naive, latency_ms, speedup, outcome,

@@ -1,4 +1,4 @@
-"""Bytes a second of every case of a slice: the least that a call must move over its time, beside a copy's bandwidth."""
+"""Bandwidth of each case in a slice: the least traffic of a call over its time, and its share of a copy's bandwidth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the form of a cache costs: each decoding case beside the plain case of as many tokens, both of one run.
+"""The cost of a cache form: each decoding case compared with the plain case of the same size in the same run.
 
 `results.levels.decode.forms` says which forms there are. A case of several is compared for each of them, with the
 others as they are.
@@ -20,9 +20,9 @@ from results.slice import NEWEST_FIRST, RESULTS, SHAPE, Filters, where
 from results.store.database import Store
 
 COLUMNS = (
-    *("form", "beside", "implementation", "dtype", "seqlen", "batch", "latency_ms", "plain_ms", "ratio", "shape"),
-    *("error", "error_original", "plain_error", "source", "run_id"),
-)
+    "form", "beside", "implementation", "dtype", "seqlen", "batch", "latency_ms", "plain_ms", "ratio", "shape",
+    "error", "error_original", "plain_error", "source", "run_id",
+)  # fmt: skip
 _ERRORS = {"error_out": "error", "error_out_original": "error_original"}
 
 
@@ -46,7 +46,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a form, shape beside it and implementation: cases, geometric mean and range of the ratio, errors."""
+    """Return a row for each form, compared shape and implementation: cases, mean and range of the ratio, errors."""
     return (
         table.groupby(["form", "beside", "implementation"])
         .agg(

@@ -1,7 +1,7 @@
-"""GPUs beside each other on the shapes they share: time, operations a second, shares of peaks, clock, energy.
+"""GPUs compared on the shapes they share: time, operations per second, shares of peaks, clock, energy.
 
 A shape is shared where every field that two sources say is the same; what one leaves open is taken from the other and
-named. Kernel time is never put beside eager time; a time whose source does not say how it was taken stands beside both.
+named. Kernel time is never compared with eager time; a time with an unknown timing is compared with both.
 """
 
 from __future__ import annotations
@@ -21,18 +21,10 @@ from results.records import CASE_FIELDS, Case, case_to_json, compatible
 from results.store.database import Store
 
 COLUMNS = (
-    *("shape", "gpu", "mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "causal", "window_size"),
-    *(
-        "latency_ms",
-        "tflops",
-        "percent_of_peak",
-        "percent_of_measured",
-        "flop_per_cycle_sm",
-        "joules",
-        "gflop_per_joule",
-    ),
-    *("gflops_per_watt", "assumed", "run_id"),
-)
+    "shape", "gpu", "mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "causal", "window_size",
+    "latency_ms", "tflops", "percent_of_peak", "percent_of_measured", "flop_per_cycle_sm", "joules", "gflop_per_joule",
+    "gflops_per_watt", "assumed", "run_id",
+)  # fmt: skip
 _RUN = ("run_id", "gpu_name", "sm_count", "power_limit_w", "tf32", "measured_tflops")
 _ROW = ("mode", "timing", "value", "sm_clock_mhz")
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from results import levels
+from results.counting import MEASURED, compared_run
 from results.derive import geometric_mean
 from results.query.declared import declared
 from results.records import CASE_FIELDS, Case
-from results.slice import CASE_KEY, COMPARES, MEASURED, RESULTS, TIMING, WORKLOAD, Filters, counting_run, where
+from results.slice import CASE_KEY, RESULTS, TIMING, WORKLOAD, Filters, where
 from results.store.database import Store
 
 LEVEL = "layer"
@@ -44,7 +45,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
             QUALIFY row_number() OVER (PARTITION BY {cell}, implementation
                                        ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
         ), counted AS (SELECT *, {MEASURED.format(of=CASE_KEY)} FROM timed
-        ), one_run AS (SELECT * FROM counted QUALIFY {counting_run(CASE_KEY, *COMPARES)})
+        ), one_run AS (SELECT * FROM counted QUALIFY {compared_run(CASE_KEY)})
         SELECT {fields}, {WORKLOAD} AS workload, implementation, mode, value AS latency_ms, p20, p80, n, status, note,
                run_id, source,
                attention_ms, 100 * attention_ms / value AS share,

@@ -1,4 +1,4 @@
-"""What the memory of a call is made of: what it was given, kept and took, beside what its formula counts."""
+"""The parts of a call's memory: inputs, saved tensors and workspace, as measured and by formula."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from results.store.database import Store
 
 MEASURED = (
     "inputs_memory_mb",
-    "activation_memory_mb",  # taken with forward and backward, whatever the slice's mode
+    "activation_memory_mb",  # measured over forward and backward in every mode
     "extra_memory_mb",
     "peak_memory_mb",
     "reserved_memory_mb",

@@ -1,7 +1,7 @@
 """Whole models as they were measured: generation, prefill and training, with what follows from a latency.
 
-Of each case one run of a GPU counts (results/slice.py: counting_run), one that measured the whole call before others,
-and device time before plain calls where it has both. An extrapolated latency stands only where nothing was measured;
+Of each case one run of a GPU counts (results/counting.py), one that measured the whole call before others,
+and device time before plain calls where it has both. An extrapolated latency is used only if nothing was measured;
 how far the method was off about models that the same run measured is its `method_error`.
 """
 
@@ -13,30 +13,31 @@ from typing import Any
 import pandas as pd
 
 from results import derive, levels
+from results.counting import MEASURED, counting_run
 from results.implementations import Declared, facts_of
 from results.levels.model import FLOP_CONVENTIONS, training_flops
 from results.query.declared import declared
 from results.records import CASE_FIELDS
-from results.slice import CASE_KEY, MEASURED, RESULTS, counting_run
+from results.slice import CASE_KEY, RESULTS
 from results.store.database import Store
 
 WHOLE = ("prefill", "decode", "train")
-PARTS = ("fwd", "bwd", "step")  # of a training step, each timed by itself
+PARTS = ("fwd", "bwd", "step")  # parts of a training step, each timed separately
 _SETTINGS = ("dtype", "num_layers", "optimizer", "checkpointing", "compiled")
 _RUN = ("run_id", "source", "gpu_name", "measured_gbs", "created")
 _KEPT = ("attention_share", "peak_memory_mb", "kv_cache_mb", "activation_memory_mb")
 CALLS = (
-    *("subject", "mode", "implementation", "batch", "seqlen_k", *_SETTINGS, "timing", "extrapolated", "method_error"),
-    *("latency_ms", "p20", "p80", "tokens_per_s", "tb_per_s", "percent_of_copy", "attention_share"),
-    *("peak_memory_mb", "formula_mb", "of_formula", "memory_per_token_mb", "status", "note", "source", "run_id"),
-)
+    "subject", "mode", "implementation", "batch", "seqlen_k", *_SETTINGS, "timing", "extrapolated", "method_error",
+    "latency_ms", "p20", "p80", "tokens_per_s", "tb_per_s", "percent_of_copy", "attention_share",
+    "peak_memory_mb", "formula_mb", "of_formula", "memory_per_token_mb", "status", "note", "source", "run_id",
+)  # fmt: skip
 STEPS = (
-    *("subject", "implementation", "batch", "seqlen_k", *_SETTINGS, "extrapolated", "method_error"),
+    "subject", "implementation", "batch", "seqlen_k", *_SETTINGS, "extrapolated", "method_error",
     "latency_ms",
     *(f"{part}_ms" for part in PARTS),
-    *("samples_per_s", "tokens_per_s", "tflops", "mfu", "attention_share", "peak_memory_mb", "formula_mb"),
-    *("of_formula", "memory_per_token_mb", "status", "note", "source", "run_id"),
-)
+    "samples_per_s", "tokens_per_s", "tflops", "mfu", "attention_share", "peak_memory_mb", "formula_mb",
+    "of_formula", "memory_per_token_mb", "status", "note", "source", "run_id",
+)  # fmt: skip
 
 
 def gpus(store: Store, subject: str) -> list[str]:
@@ -73,7 +74,7 @@ def calls(store: Store, subject: str, gpu: str) -> pd.DataFrame:
 
 
 def training_steps(store: Store, subject: str, gpu: str, convention: str = "palm") -> pd.DataFrame:
-    """Return a row for each training case and implementation, its parts beside the whole, in the columns STEPS.
+    """Return a row for each training case and implementation, the parts and the whole, in the columns STEPS.
 
     `mfu` counts the operations by a convention of FLOP_CONVENTIONS, over the peak of the device's datasheet.
     """
@@ -97,13 +98,13 @@ def training_steps(store: Store, subject: str, gpu: str, convention: str = "palm
 
 
 def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
-    """Return latencies of a model with the other numbers of the same case, run and mode beside each."""
+    """Return latencies of a model with the other numbers of the same case, run and mode."""
     fields = ", ".join((*CASE_FIELDS, "implementation", "mode"))
     of_run = ", ".join(_RUN)
-    beside = ", ".join(f"max(value) FILTER (metric = '{name}') OVER of_cell AS {name}" for name in _KEPT)
+    others = ", ".join(f"max(value) FILTER (metric = '{name}') OVER of_cell AS {name}" for name in _KEPT)
     table = store.query(
         f"""WITH found AS (
-            SELECT {fields}, {of_run}, timing, metric, value, p20, p80, status, note, code_age, age, {beside}
+            SELECT {fields}, {of_run}, timing, metric, value, p20, p80, status, note, code_age, age, {others}
             FROM {RESULTS} WHERE level = 'model' AND subject = ? AND gpu_name = ?
             WINDOW of_cell AS (PARTITION BY run_id, {fields})
         ), timed AS (
@@ -157,7 +158,9 @@ def _call(row: Mapping[str, Any], said: Declared) -> dict[str, Any]:
     """Return a row with what follows from its latency, its peak and its case."""
     law, latency, peak = facts_of(row["implementation"], said).memory, row["latency_ms"], row["peak_memory_mb"]
     rate = derive.gb_per_s(levels.bytes_moved(row, row["mode"]), latency)
-    formula = None if row["mode"] in PARTS else levels.memory_mb(row, law, row["mode"])  # which is of a whole step
+    formula = (
+        None if row["mode"] in PARTS else levels.memory_mb(row, law, row["mode"])
+    )  # the formula is for a whole step
     return {
         **row,
         "extrapolated": bool(row["extrapolated"]),

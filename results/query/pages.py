@@ -22,18 +22,18 @@ _COLUMN_OF = {
     "level": "level",
     "workload": "workload",
     "mask": "mask",
-}  # those of every number
+}  # filters that apply to every number
 _SIZES = ("seqlen", "head_dim", "batch", "num_heads")
 _OF_MEMORY = (
-    *("implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode"),
-    *("dtype", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v"),
-)
+    "implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode",
+    "dtype", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v",
+)  # fmt: skip
 
 
 _SAID_OF_CELL = (
-    *("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal"),
-    *("window_size", "level", "page_size", "latent_dim"),
-)
+    "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal",
+    "window_size", "level", "page_size", "latent_dim",
+)  # fmt: skip
 _REST_OF_CASE = ", ".join(name for name in CASE_FIELDS if name not in _SAID_OF_CELL)
 _SHAPE_OF_IMPORT = "level, seqlen_q, seqlen_k, head_dim, dtype, causal, mode"
 _MOST_BESIDE = 8
@@ -131,7 +131,7 @@ def provenance(store: Store, filters: Filters) -> pd.DataFrame:
 def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, row: int | None) -> pd.DataFrame:
     """Return every latency of one cell with its samples, derived FLOPs and the facts of its run.
 
-    `seqlen` and `row` are where the cell stands on the axes of the slice's level: `row` is a head_dim, of decode a
+    `seqlen` and `row` are the position of the cell on the axes of the slice's level: `row` is a head_dim, of decode a
     batch.
     """
     level = level_in(filters)

@@ -13,13 +13,14 @@ from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
+from results.counting import standing
 from results.slice import Filters
 from results.store import summary
 from results.store.database import Store
 
-_NEVER = timedelta.max  # of a run that does not say when it was made: older than any
+_NEVER = timedelta.max  # age of a run without a date: older than all others
 _EPOCH = datetime(1970, 1, 1)
-_GONE = (2**62, 2**62)  # of a run that was removed meanwhile: it counts last
+_GONE = {"code_age": 2**62, "age": 2**62}  # the ages of a run that was removed in the meantime: it counts last
 Row = TypeVar("Row")
 
 
@@ -37,17 +38,16 @@ class Outdated(NamedTuple):
 
 
 class _Standing(NamedTuple):
-    """How a run stands among those of a case, in the order of results/slice.py: counting_run."""
+    """A run of a case; the least counts."""
 
-    lacks: int  # 0: it has the baseline beside another, 1: any two, 2: no comparison
-    code_age: int
-    measured: int  # implementations with a number, negated
-    age: int
+    key: tuple[int, ...]  # results/counting.py: standing
     run_id: str
+    code_age: int
+    measured: int  # implementations with a number
 
 
 class Paired(NamedTuple):
-    """A latency beside the baseline of its case and run."""
+    """A latency, and how it compares with the baseline of its case and run."""
 
     number: Number
     speedup: float | None
@@ -67,7 +67,7 @@ def numbers(store: Store, filters: Filters, metrics: Sequence[str], *, without: 
 
 
 def same_run(store: Store, filters: Filters, metric: str, *, without: tuple[str, ...] = ()) -> list[Number]:
-    """Return of each case every implementation's row, all of the run that counts (results/slice.py: counting_run)."""
+    """Return of each case every implementation's row, all of the run that counts (results/counting.py)."""
     rows = numbers(store, filters, [metric], without=without)
     if any(name in without or getattr(filters, name) is None for name in ("mode", "timing")):
         rows = _one_each(rows)
@@ -86,15 +86,17 @@ def outdated(store: Store, filters: Filters) -> Outdated:
 
 
 def _standings(store: Store, rows: Iterable[Number], baseline: str | None) -> dict[int, list[_Standing]]:
-    """Return how each run of a case stands; the least counts."""
-    ages = {run_id: ages for run_id, *ages in store.kept("SELECT run_id, code_age, age FROM run_ages")}
+    """Return the runs of each case; the least counts."""
+    ages = {
+        run_id: {"code_age": code_age, "age": age}
+        for run_id, code_age, age in store.kept("SELECT run_id, code_age, age FROM run_ages")
+    }
     found: dict[int, list[_Standing]] = {}
-    for (case_id, run_id), of_run in grouped(rows, lambda row: (row.case_id, row.run_id)).items():
-        names = {row.implementation for row in of_run if row.status == "ok"}
-        compares = len(names) > 1
-        code_age, age = ages.get(run_id, _GONE)
-        standing = _Standing(2 - compares - (compares and baseline in names), code_age, -len(names), age, run_id)
-        found.setdefault(case_id, []).append(standing)
+    for (case_id, run_id), rows_of_run in grouped(rows, lambda row: (row.case_id, row.run_id)).items():
+        names = {row.implementation for row in rows_of_run if row.status == "ok"}
+        ages_of_run = ages.get(run_id, _GONE)
+        key = standing(names, baseline, ages_of_run)
+        found.setdefault(case_id, []).append(_Standing(key, run_id, ages_of_run["code_age"], len(names)))
     return found
 
 
@@ -136,13 +138,13 @@ def _age(time: datetime | None) -> timedelta:
 
 
 _TEXTS = (
-    *("dtype", "implementation", "winner", "shape", "mode", "metric", "status", "baseline_status", "note"),
-    *("statistic", "source", "run_id"),
-)
+    "dtype", "implementation", "winner", "shape", "mode", "metric", "status", "baseline_status", "note",
+    "statistic", "source", "run_id",
+)  # fmt: skip
 _NUMBERS = (
-    *("latency_ms", "speedup", "lowest", "highest", "p20", "p80", "value", "reduction", "gpu_memory_mb"),
+    "latency_ms", "speedup", "lowest", "highest", "p20", "p80", "value", "reduction", "gpu_memory_mb",
     "peak_memory_mb",
-)
+)  # fmt: skip
 _KINDS = dict.fromkeys(_TEXTS, "str") | dict.fromkeys(_NUMBERS, "float64")
 _KINDS |= {"precision": "object", "tied": "object", "failed": "object"}
 

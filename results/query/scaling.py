@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from results import derive, levels
+from results import derive, gpus, levels
 from results.implementations import FP8, Declared, facts_of
 from results.levels.tensors import BF16X6, query_tokens
 from results.query.declared import declared, with_precision
@@ -60,7 +60,7 @@ class Roof:
     tflops: float | None
     gb_per_s: float | None
     source: str
-    precision: str | None = None  # of the products, where it is not the dtype's own: FP8, TF32 or bf16x6
+    precision: str | None = None  # FP8, TF32 or bf16x6 if the products do not use the case's dtype
     measured: bool = False
 
     def at(self, intensity: float) -> float | None:
@@ -135,7 +135,7 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
         six = six and dtype == "float32"
         kind = " FP8" if fp8 else " bf16x6" if six else " TF32" if tf32 and dtype == "float32" else ""
         multiplied = FP8 if fp8 else BF16X6 if six else dtype
-        peak = derive.PEAKS.get(gpu or "")
+        peak = gpus.find(gpu)
         nominal = derive.peak_tflops(gpu, multiplied, tf32=tf32)
         if peak and nominal:
             name = f"data-sheet{kind}"

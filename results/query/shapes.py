@@ -1,4 +1,4 @@
-"""Shapes of attention in models: the fastest of our kernels beside the fastest other, by shape, dtype and mode."""
+"""Shapes of attention in models: the fastest of our kernels and the fastest other, by shape, dtype and mode."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import astuple, dataclass, replace
 import pandas as pd
 
 from results import levels
+from results.counting import MEASURED, counting_run
 from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.levels.real_shapes import SHAPES
 from results.query.declared import declared
-from results.slice import GPU, MEASURED, RESULTS, TIMING, counting_run
+from results.slice import GPU, RESULTS, TIMING
 from results.store.database import Store
 
 LEVEL = "op"

@@ -18,13 +18,13 @@ from results.store.database import Store
 FAILURES = ("oom", "out_of_resources", "unsupported", "incorrect", "timeout", "error")
 _P80_OF_NORMAL = 0.8416  # standard deviations; where only that is known, the same interval of a normal distribution
 _CELL = (
-    *("implementation", "cases", "measured", "compared", "status", "note", "baseline_status", "latency_ms"),
-    *("speedup", "p20", "p80", "n", "statistic", "source", "run_id"),
-)
+    "implementation", "cases", "measured", "compared", "status", "note", "baseline_status", "latency_ms",
+    "speedup", "p20", "p80", "n", "statistic", "source", "run_id",
+)  # fmt: skip
 _RANKED = (
-    *("implementation", "precision", "speedup", "lowest", "highest", "compared", "measured", "cases", "failures"),
-    *(*FAILURES, "skipped", "longest", "first_oom", "statistic"),
-)
+    "implementation", "precision", "speedup", "lowest", "highest", "compared", "measured", "cases", "failures",
+    *FAILURES, "skipped", "longest", "first_oom", "statistic",
+)  # fmt: skip
 
 
 def cells(store: Store, filters: Filters) -> list[dict[str, object]]:

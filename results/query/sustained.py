@@ -10,15 +10,15 @@ from results import derive, levels
 from results.records import CASE_FIELDS
 from results.store.database import Store
 
-# what a trace is made of, in the order it is read
+# The quantities of a trace, in display order.
 QUANTITIES = ("sustained_tflops", "sustained_clock_mhz", "sustained_power_w", "sustained_temperature_c")
 COLUMNS = (
-    *("run_id", "source", "created", "gpu_name", "power_limit_w", "implementation", *CASE_FIELDS, "mode"),
-    *("status", "note", "burst_tflops", *QUANTITIES, "cold_tflops", "cold_clock_mhz", "of_burst", "of_cold"),
-)
+    "run_id", "source", "created", "gpu_name", "power_limit_w", "implementation", *CASE_FIELDS, "mode",
+    "status", "note", "burst_tflops", *QUANTITIES, "cold_tflops", "cold_clock_mhz", "of_burst", "of_cold",
+)  # fmt: skip
 CELL = ("run_id", "implementation", *CASE_FIELDS, "mode")
 _KEY = ", ".join(CELL)
-_SECONDS = re.compile(r"for (\d+(?:\.\d+)?) s\b")  # as the runner notes how long the calls went on
+_SECONDS = re.compile(r"for (\d+(?:\.\d+)?) s\b")  # the duration in the runner's note
 _SLICE_S = 0.25
 
 

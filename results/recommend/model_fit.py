@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from results import levels
+from results.gpus import GPUS
 from results.levels import model_memory
 from results.levels.memory import MemoryLaw
 from results.levels.model import TRAINING, config_of
@@ -28,14 +29,15 @@ class CardSize:
         return self.memory_mb - RUNTIME_MB
 
 
-CARDS = {
-    "8 GB": CardSize(8188, "GeForce RTX 4060"),
-    "16 GB": CardSize(16376, "GeForce RTX 4080"),
-    "24 GB": CardSize(24564, "GeForce RTX 4090"),
-    "48 GB": CardSize(46068, "L40S"),
-    "80 GB": CardSize(81559, "H100 SXM"),
-    "141 GB": CardSize(143771, "H200"),
+_EXAMPLES = {
+    "rtx 4060": "GeForce RTX 4060",
+    "rtx 4080": "GeForce RTX 4080",
+    "rtx 4090": "GeForce RTX 4090",
+    "l40s": "L40S",
+    "h100 sxm": "H100 SXM",
+    "h200 sxm": "H200",
 }
+CARDS = {f"{GPUS[name].memory_gb} GB": CardSize(GPUS[name].total_mb, said) for name, said in _EXAMPLES.items()}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """`python -m results.reports TEXTS`: write the published runs from the reports' texts, into results/published.
 
-They are written as they ship: run.json, measurements.jsonl and notes.json, with the same bytes every time.
+They are written as they ship: run.json, measurements.parquet and notes.json, with the same content every time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from results import reports
-from results.files.journal import line_of
+from results.files.journal import RunFolder
 from results.paths import PUBLISHED
 from results.records import Measurement, Run, run_to_json
 from results.reports.layout import ReportError
@@ -55,7 +55,7 @@ def _recognise(filename: str, text: str) -> tuple[str, list[tuple[Run, list[Meas
 def _write(folder: Path, run: Run, measurements: list[Measurement]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(_pretty(run_to_json(run)), encoding="utf-8")
-    (folder / "measurements.jsonl").write_text("".join(map(line_of, measurements)), encoding="utf-8")
+    RunFolder(folder).write_columns(measurements)
 
 
 def _pretty(data: object) -> str:

@@ -1,7 +1,7 @@
 """Every result, ready for SQL. Derived from the run folders at any time, so losing it loses nothing.
 
-One process owns `store.duckdb`; whoever cannot open it (in use, read-only, disk full) has the same results in memory
-instead, and a notice that says so. A file that is damaged when it is opened is moved aside and made anew. The file is
+One process owns `store.duckdb`. A process that cannot open it (in use, read-only, disk full) builds the same tables in
+memory and shows a notice. A file that is damaged when it is opened is renamed and recreated. The file is
 never opened by other means than DuckDB: closing any other handle on it would drop DuckDB's own lock.
 """
 
@@ -25,14 +25,14 @@ from typing import Any
 import duckdb
 import pandas as pd
 
-from results.files import journal
+from results.files import columns, journal
 from results.files.durable import take_lock
 from results.store import summary
 from results.store.ingest import Problem
 from results.store.sync import FolderSync
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
-LAYOUT = f"{zlib.crc32((SCHEMA + summary.LAYOUT).encode()):08x}"  # a file with another layout is made anew
+LAYOUT = f"{zlib.crc32((SCHEMA + summary.LAYOUT).encode()):08x}"  # a file with another layout is recreated
 
 _WAIT_S = 2.0  # for another process to let go of the file
 _FILE_TROUBLE = (
@@ -67,9 +67,9 @@ class Store:
     ) -> None:
         self.home = home
         self.path = path  # None: in memory
-        self.notice = notice  # what a reader should know about where the results come from
+        self.notice = notice  # a sentence for the user about the origin of the results
         self.damaged = damaged  # the file cannot be read, hence the copy in memory
-        self.mended: str | None = None  # what was done to a damaged file on opening it
+        self.mended: str | None = None  # a sentence about a damaged file that was replaced on opening
         self._connection = connection
         self._closed = False
         self._folder_sync = FolderSync(home)
@@ -77,7 +77,7 @@ class Store:
         self._kept = lru_cache(_KEPT)(lambda version, sql, params: tuple(self.rows(sql, params)))
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pd.DataFrame:
-        """Return the rows that a query answers with, on a cursor of its own."""
+        """Return the rows of a query as a table."""
         return self._on_cursor(lambda cursor: cursor.execute(sql, list(params)).df())
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple]:
@@ -159,7 +159,7 @@ class Store:
 def open_store(home: Path | None = None) -> Store:
     """Open the results of a home, up to date; in memory, with a notice, where the file cannot be used.
 
-    A damaged file is moved aside and made anew. A kill while DuckDB creates its file leaves one of 0 bytes.
+    A damaged file is renamed and recreated. A kill while DuckDB creates its file leaves one of 0 bytes.
     """
     home = Path(home) if home else journal.home()
     path = (home / "store.duckdb").resolve()
@@ -170,7 +170,7 @@ def open_store(home: Path | None = None) -> Store:
         with open(path.with_name(f"{path.name}.lock"), "ab") as lock:
             take_lock(lock.fileno(), fcntl.LOCK_EX, _WAIT_S)
             again = _open_store(home, path)
-            if not again.damaged:  # another process made it anew
+            if not again.damaged:  # another process recreated it
                 return again
             again.close()
             said = _move_aside(path)
@@ -201,7 +201,7 @@ def _move_aside(path: Path) -> str:
     log = path.with_name(f"{path.name}.wal")
     if log.exists():
         log.replace(aside.with_name(f"{aside.name}.wal"))
-    return f"{path.name} was damaged and is made anew from the run folders; the damaged file is kept as {aside.name}."
+    return f"{path.name} was damaged and is recreated from the run folders; the damaged file is kept as {aside.name}."
 
 
 def _is_damage(path: Path | None, error: Exception) -> bool:
@@ -209,7 +209,7 @@ def _is_damage(path: Path | None, error: Exception) -> bool:
 
 
 def rebuild(home: Path | None = None) -> int:
-    """Make the file anew from the run folders; returns how many measurements it holds.
+    """Recreate the file from the run folders; returns how many measurements it holds.
 
     Raises StoreError if a process has it open, or if it cannot be written.
     """
@@ -249,14 +249,17 @@ def _connect_patiently(path: Path) -> duckdb.DuckDBPyConnection:
 def _connect(path: Path | None) -> duckdb.DuckDBPyConnection:
     """Open a locked-down connection whose tables are there. Raises StoreError if the file is somebody else's."""
     config = {
-        "threads": 2,  # a dashboard beside a benchmark keeps out of its way
+        "threads": 2,  # leave the other cores to a running benchmark
         "memory_limit": "2GB",
         "temp_directory": str(Path(tempfile.gettempdir()) / f"attnbench-spill-{os.getpid()}"),
     }
     connection = duckdb.connect(str(path) if path else ":memory:", config=config)
     try:
         if not connection.execute("SELECT current_setting('lock_configuration')").fetchone()[0]:
-            connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+            connection.execute("SET enable_progress_bar = false")  # it would be printed to stdout; cursors inherit this
+            shipped = columns.quoted(journal.PUBLISHED)
+            connection.execute(f"SET allowed_directories = [{shipped}]; SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
         _ensure_layout(connection)
     except (duckdb.Error, StoreError):
         connection.close()
@@ -310,7 +313,7 @@ def _notice(path: Path | None, error: Exception) -> str:
     if isinstance(error, StoreError):
         return f"{_SAME_RESULTS}: {path} cannot be used ({text}); move it away to have the file."
     reason = "it is damaged" if _DAMAGE.search(text) else _first_line(error)
-    return f"{_SAME_RESULTS}: {path} cannot be used ({reason}); `python -m results rebuild` makes it anew."
+    return f"{_SAME_RESULTS}: {path} cannot be used ({reason}); `python -m results rebuild` recreates it."
 
 
 def _first_line(error: Exception) -> str:

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import duckdb
 import pandas as pd
 
-from results.files.journal import line_of, parse_line
+from results.files import columns, journal
+from results.files.columns import COLUMNS, SCHEMA, SQL_TYPES
+from results.files.journal import RunFolder, line_of, parse_line
 from results.metrics import ABOVE_ZERO, METRICS, SIGNED
 from results.records import (
     CASE_FIELDS,
-    CASE_SCHEMA,
     LATER_CASE_FIELDS,
-    MEASUREMENT_SCHEMA,
     NUMBERS,
     RUN_SCHEMA,
     RecordError,
@@ -40,20 +40,7 @@ class Line(NamedTuple):
     text: str
 
 
-_SQL_TYPES = {
-    "text": "VARCHAR",
-    "status": "VARCHAR",
-    "whole": "INTEGER",
-    "number": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "numbers": "DOUBLE[]",
-    "texts": "VARCHAR[]",
-    "wholes": "INTEGER[]",
-    "object": "VARCHAR",
-}
-_SCHEMA = {**MEASUREMENT_SCHEMA, **CASE_SCHEMA}  # in the order of a journal line
-COLUMNS = {name: _SQL_TYPES[rules.kind] for name, rules in _SCHEMA.items()} | {"measurement_id": "VARCHAR"}
-RUN_COLUMNS = {name: _SQL_TYPES[rules.kind] for name, rules in RUN_SCHEMA.items()}
+RUN_COLUMNS = {name: SQL_TYPES[rules.kind] for name, rules in RUN_SCHEMA.items()}
 RUN_OBJECTS = tuple(name for name, rules in RUN_SCHEMA.items() if rules.kind == "object")  # stored as JSON
 
 _ESCAPE = r'["\\/bfnrt]|u[0-9a-ce-f][0-9a-f]{3}|ud[0-7][0-9a-f]{2}|ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}'
@@ -88,16 +75,16 @@ def _pattern(rules: Field) -> str:
         return rf'(?:null|"(?:{"|".join(rules.choices)})")'
     if rules.minimum == 1:
         return rf"(?:null|{_ABOVE_0})"
-    return _TEXT if rules.kind == "text" and not rules.nullable else _SHAPES[_SQL_TYPES[rules.kind]]
+    return _TEXT if rules.kind == "text" and not rules.nullable else _SHAPES[SQL_TYPES[rules.kind]]
 
 
-_PATTERNS = {name: _pattern(rules) for name, rules in _SCHEMA.items()} | {"measurement_id": '"[0-9a-f]{20}"'}
+_PATTERNS = {name: _pattern(rules) for name, rules in SCHEMA.items()} | {"measurement_id": '"[0-9a-f]{20}"'}
 
 
 def _line_pattern(special: dict[str, str]) -> str:
     """Return what a line looks like; journals from before a later field was added lack it, and are as good."""
     first, *others = ((name, f'"{name}":{(_PATTERNS | special)[name]}') for name in COLUMNS)
-    later = {name for name, rules in _SCHEMA.items() if rules.later}
+    later = {name for name, rules in SCHEMA.items() if rules.later}
     return r"\{" + first[1] + "".join(f"(?:,{p})?" if name in later else f",{p}" for name, p in others) + r"\}"
 
 
@@ -111,8 +98,7 @@ _AS_TIME = "make_timestamp(epoch_us(try_cast({} AS TIMESTAMPTZ)))"  # an offset 
 _AS_STORED = {"time": _AS_TIME.format("time"), "round_sizes": "coalesce(round_sizes, [])"}
 _INSERT = f"""
     INSERT INTO measurements ({", ".join(COLUMNS)}, time_text)
-    SELECT {", ".join(_AS_STORED.get(name, name) for name in COLUMNS)}, time
-    FROM (SELECT unnest(json_transform(line, '{_STRUCTURE}')) FROM incoming)
+    SELECT {", ".join(_AS_STORED.get(name, name) for name in COLUMNS)}, time FROM
 """
 
 
@@ -153,6 +139,17 @@ _BREAKS_A_RULE = f"""(
     OR (len(m.round_sizes) > 0 AND (list_min(m.round_sizes) < 1
         OR list_sum(m.round_sizes) <> coalesce(nullif(len(m.samples), 0), m.n)))
 )"""
+_CHOICES = {name: rules.choices for name, rules in SCHEMA.items() if rules.choices} | {
+    "status": tuple(map(str, Status))
+}
+_NO_CHOICE = " OR ".join(f"NOT list_contains({[*choices]}, m.{name})" for name, choices in _CHOICES.items())
+_ODD_COLUMNS = f"""
+    SELECT count(COLUMNS(*)),
+           count(*) FILTER (run_id <> ? OR (status = 'ok') <> (value IS NOT NULL)
+                            OR coalesce({_BREAKS_A_RULE} OR {_NO_CHOICE}, false))
+           + count(*) - count(DISTINCT measurement_id) AS odd
+    FROM read_parquet(?) m
+"""
 _NOT_CANONICAL = f"""
     SELECT position FROM (
         SELECT *, CASE WHEN regexp_full_match(line, ?) AND starts_with(line, prefix)
@@ -180,8 +177,29 @@ def insert_lines(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[
     return _insert_new(cursor, good), sorted(problems + [_problem(line) for line in unfit])
 
 
+def sound_columns(cursor: duckdb.DuckDBPyConnection, folder: RunFolder) -> str | None:
+    """Return the query for the rows of a shipped run's columns; None if `results.records` has to judge each row.
+
+    Files of other places than the repository are not trusted: their rows take the way of journal lines.
+    """
+    if folder.path.parent != journal.PUBLISHED:
+        return None
+    path = folder.columns_path
+    try:
+        fields = columns.selected(cursor, path)
+        *_, odd = cursor.execute(_ODD_COLUMNS, [folder.run_id, str(path)]).fetchone()
+    except (duckdb.Error, columns.ColumnsError):
+        return None
+    return f"SELECT {fields} FROM read_parquet({columns.quoted(path)})" if not odd else None
+
+
+def insert_columns(cursor: duckdb.DuckDBPyConnection, query: str) -> int:
+    """Insert the rows of a query that `sound_columns` returned; returns how many."""
+    return cursor.execute(f"{_INSERT} ({query})").fetchone()[0]
+
+
 def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> list[Problem]:
-    """Insert a run's record; a field of the wrong type becomes NULL and is told as a problem."""
+    """Insert a run's record; a field of the wrong type becomes NULL and is reported as a problem."""
     row, problems = {"created_text": run.created if isinstance(run.created, str) else None}, []
     for name, kind in RUN_COLUMNS.items():
         value = getattr(run, name)
@@ -215,7 +233,7 @@ def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> int:
         del by_id[known]
     if by_id:
         _register(cursor, line=list(by_id.values()))
-        cursor.execute(_INSERT)
+        cursor.execute(f"{_INSERT} (SELECT unnest(json_transform(line, '{_STRUCTURE}')) FROM incoming)")
     return len(by_id)
 
 

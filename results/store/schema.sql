@@ -124,8 +124,8 @@ FROM measurements m
 JOIN runs r USING (run_id)
 WHERE r.against IS NULL OR r.against = 'null' OR NOT contains(m.implementation, '@');
 
--- Which run counts of those that hold a case (results/slice.py: counting_run), the least first: how long ago its code
--- was last measured on its GPU, and how old it is itself. A run that does not say its kernels shares its code with none.
+-- The ages of runs, by which results/counting.py decides which run counts for a case: the rank of the last measurement
+-- of its code on its GPU, and the rank of the run itself. A run without a kernel hash shares its code with no other.
 CREATE OR REPLACE VIEW run_ages AS
 SELECT run_id, code_created, dense_rank() OVER (ORDER BY code_created DESC NULLS LAST) AS code_age,
        row_number() OVER (ORDER BY created DESC NULLS LAST, run_id) AS age

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import duckdb
 
-from results.files import journal
-from results.files.journal import JournalError, RunFolder
+from results.files import columns, journal
+from results.files.journal import JournalError, RunFolder, line_of
 from results.store import summary
-from results.store.ingest import Line, Problem, insert_lines, insert_run
+from results.store.ingest import Line, Problem, insert_columns, insert_lines, insert_run, sound_columns
 
 _PIECE = 16 << 20  # bytes of journals parsed and inserted at a time
 _NO_FILE = "0 0 0"
@@ -27,9 +27,9 @@ class ReadUpTo:
     path: str
     byte_offset: int = 0
     line_count: int = 0
-    journal_crc: int = 0  # of the bytes before the offset
+    journal_crc: int = 0  # checksum of the bytes before the offset
     record_crc: int = -1  # of run.json
-    stamp: str = ""  # of the files when they were read
+    stamp: str = ""  # size, inode and time of the files when they were read
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ class FolderChange:
 
     folder: RunFolder
     entry: ReadUpTo  # where to go on reading
-    anew: bool  # forget what was read of its journal
+    restart: bool  # delete the rows that were read before
     record_changed: bool
+    rows: str | None = None  # the query for compressed columns that need no closer look
 
 
 class FolderSync:
@@ -57,6 +58,7 @@ class FolderSync:
         gone = [run_id for run_id in self._entries if run_id not in there]
         new = [seen for run_id, seen in there.items() if not self._knows(run_id, *seen)]
         changes = [change for path, stamp in new if (change := self._examine(RunFolder(Path(path)), stamp))]
+        changes = [_with_query(cursor, change) for change in changes]  # outside of the transaction, which an error ends
         if not changes and not gone:
             return 0
         self._version = None  # until it is committed, what is in memory may be ahead of the file
@@ -86,13 +88,13 @@ class FolderSync:
         path = str(folder.path)
         known = self._entries.get(folder.run_id)
         record_crc = _crc_of_record(folder)
-        anew = bool(known) and not self._begins_as_known(folder, known, stamp)
-        entry = replace(known, path=path) if known and not anew else ReadUpTo(folder.run_id, path)
-        if known and not anew and record_crc == known.record_crc and not _has_more(folder, entry.byte_offset):
+        restart = bool(known) and not self._begins_as_known(folder, known, stamp)
+        entry = replace(known, path=path) if known and not restart else ReadUpTo(folder.run_id, path)
+        if known and not restart and record_crc == known.record_crc and not _has_more(folder, entry.byte_offset):
             self._entries[folder.run_id] = replace(entry, stamp=stamp)
             return None
         entry = replace(entry, record_crc=record_crc, stamp=stamp)
-        return FolderChange(folder, entry, anew, known is None or record_crc != known.record_crc)
+        return FolderChange(folder, entry, restart, known is None or record_crc != known.record_crc)
 
     @staticmethod
     def _begins_as_known(folder: RunFolder, known: ReadUpTo, stamp: str) -> bool:
@@ -100,12 +102,12 @@ class FolderSync:
         size, inode = _size_and_inode(stamp)
         known_size, known_inode = _size_and_inode(known.stamp)
         grew = size > known_size and inode == known_inode and folder.path.parent != journal.PUBLISHED
-        return grew or _crc_of_journal(folder, known.byte_offset) == known.journal_crc
+        return (grew and not folder.is_compressed) or _crc_of_journal(folder, known.byte_offset) == known.journal_crc
 
     def _take_in(self, cursor: duckdb.DuckDBPyConnection, changes: list[FolderChange], gone: list[str]) -> int:
         """Bring the tables to what the folders say, within the caller's transaction."""
         changed = gone + [change.entry.run_id for change in changes]
-        forget = gone + [change.entry.run_id for change in changes if change.anew]
+        forget = gone + [change.entry.run_id for change in changes if change.restart]
         troubles = set(
             cursor.execute("SELECT * FROM problems WHERE line = 0 AND run_id = ANY(?)", [changed]).fetchall()
         )
@@ -138,7 +140,7 @@ class _Intake:
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self.new = 0
-        self.runs: set[str] = set()  # that had lines to read
+        self.runs: set[str] = set()  # runs with new lines
         self.problems: list[Problem] = []
         self._cursor = cursor
         self._lines: list[Line] = []
@@ -149,6 +151,8 @@ class _Intake:
         entry, data = change.entry, b""
         try:
             self.problems += insert_run(self._cursor, change.folder.run())
+            if change.folder.is_compressed:
+                return self._read_columns(change)
             while True:
                 data, offset = change.folder.lines(entry.byte_offset, _PIECE)
                 if not data:
@@ -159,6 +163,19 @@ class _Intake:
         except JournalError as error:
             self.problems.append((entry.run_id, 0, str(error)))
             return entry
+
+    def _read_columns(self, change: FolderChange) -> ReadUpTo:
+        folder, run_id = change.folder, change.entry.run_id
+        self.runs.add(run_id)
+        if change.rows:
+            self.new += insert_columns(self._cursor, change.rows)
+        else:
+            measurements, _, problems = folder.read()
+            self.problems += [(run_id, number, reason) for number, reason in problems]
+            self._lines += [Line(run_id, number, line_of(m).rstrip()) for number, m in enumerate(measurements, start=1)]
+            self.flush()
+        data = folder.columns_path.read_bytes()
+        return replace(change.entry, byte_offset=len(data), journal_crc=zlib.crc32(data))
 
     def flush(self) -> None:
         """Insert what was gathered."""
@@ -183,6 +200,10 @@ class _Intake:
         return len(texts)
 
 
+def _with_query(cursor: duckdb.DuckDBPyConnection, change: FolderChange) -> FolderChange:
+    return replace(change, rows=sound_columns(cursor, change.folder)) if change.folder.is_compressed else change
+
+
 def _text(line: bytes) -> str | None:
     try:
         return line.decode()
@@ -196,7 +217,7 @@ def _look(directory: Path) -> dict[str, tuple[str, str]]:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
         for entry in entries:
             if not entry.name.startswith(".") and entry.is_dir():
-                stamp = f"{_stamp(f'{entry.path}/run.json')}/{_stamp(f'{entry.path}/measurements.jsonl')}"
+                stamp = f"{_stamp(f'{entry.path}/run.json')}/{_stamp_of_numbers(entry.path)}"
                 if stamp != f"{_NO_FILE}/{_NO_FILE}":
                     found[entry.name] = (entry.path, stamp)
     return found
@@ -208,6 +229,11 @@ def _stamp(path: str) -> str:
     except OSError:
         return _NO_FILE
     return f"{found.st_size} {found.st_ino} {found.st_mtime_ns}"
+
+
+def _stamp_of_numbers(folder: str) -> str:
+    stamp = _stamp(f"{folder}/measurements.jsonl")
+    return stamp if stamp != _NO_FILE else _stamp(f"{folder}/{columns.NAME}")
 
 
 def _size_and_inode(stamp: str) -> tuple[int, int]:
@@ -226,7 +252,7 @@ def _crc_of_journal(folder: RunFolder, length: int) -> int:
     """Return the checksum of the first bytes of the journal; -1 if it has not that many."""
     crc = 0
     try:
-        with open(folder.journal_path, "rb") as file:
+        with open(folder.numbers_path, "rb") as file:
             while length:
                 data = file.read(min(length, _PIECE))
                 if not data:

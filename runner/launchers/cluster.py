@@ -26,7 +26,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _TOKEN = Path(".ray") / "auth_token"  # below the user's home, where Ray keeps it
 _TOKEN_WORDS = "A cluster that asks for a token wants RAY_AUTH_MODE=token, and its token in ~/.ray/auth_token."
 _LEFT_OUT = (
-    *("results/runs", "results/trash", "results/logs", "results/published/*/measurements.jsonl"),
+    *("results/runs", "results/trash", "results/logs", "results/published/*/measurements.*"),
     *(".git", ".screenshots", "tests", "*.duckdb"),
 )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from results.files.journal import RunFolder, published_folders
+from results.files.journal import RunFolder, line_of, published_folders
 from results.records import Case, Measurement, measurement_to_json
 from results.store.database import open_store
 from runner import sweeps
@@ -43,7 +43,8 @@ class Rates:
 def measure(run_id: str) -> Rates:
     """Replay the run of that id. Raises StopIteration if none of the shipped runs has it."""
     folder = next(folder for folder in published_folders() if folder.run_id == run_id)
-    rows, size = folder.read()[0], folder.journal_path.stat().st_size
+    rows = folder.read()[0]
+    size = sum(len(line_of(row)) for row in rows)
     by_case: dict[Case, list[Measurement]] = {}
     for row in rows:
         by_case.setdefault(row.case, []).append(row)

@@ -79,7 +79,7 @@ def test_a_known_device_has_its_share_of_the_peak_and_its_roof():
     assert "data-sheet peak" in _names(page)
     page.pills(key="quantity").set_value("roofline").run()
     assert "data-sheet roof" in _names(page)
-    assert "NVIDIA H200 datasheet" in shown(page)
+    assert "NVIDIA H200 data sheet" in shown(page)
 
 
 def test_the_headline_names_the_fastest_in_the_precision_of_its_dtype(monkeypatch):

@@ -31,7 +31,7 @@ from results.formats.importing import LEAVE, REPLACE
 from results.formats.mapping import guess, key_of, remembered, to_json
 from results.levels import level_of
 
-ENDINGS = ("csv", "tsv", "txt", "log", "md", "json", "jsonl", "xlsx", "zip", "tar", "gz", "tgz")
+ENDINGS = ("csv", "tsv", "txt", "log", "md", "json", "jsonl", "parquet", "xlsx", "zip", "tar", "gz", "tgz")
 LIMIT_MB = 50
 EXAMPLE = """gpu,implementation,batch,num_heads,seqlen,head_dim,dtype,causal,mode,timing,latency_ms,peak_memory_mb
 My GPU,torch_naive,1,8,1024,64,bfloat16,true,fwd,kernel,0.412,21.5

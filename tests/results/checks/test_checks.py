@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from results.checks import CHECKS, check
-from results.checks.chips import bounds_of
 from results.checks.finding import printed_range
-from results.derive import PEAKS
+from results.gpus import bounds_of
 from results.records import Case, Measurement, Status, decode_case
 from tests.builders import H200, LARGE, at, found, ms_for, noisy, printed, row
 
@@ -181,7 +180,7 @@ def test_a_rule_is_silent_where_nothing_is_wrong(rule):
 def test_a_finding_says_its_arithmetic():
     (finding,) = found("above_peak", row(ms_for(1200)))
     assert "is 1200 TFLOP/s" in finding.sentence
-    assert "above the 989.5 of NVIDIA H200 (NVIDIA H200 datasheet" in finding.sentence
+    assert "above the 989.5 of NVIDIA H200 (NVIDIA H200 data sheet" in finding.sentence
 
 
 def test_a_device_that_is_not_known_by_its_name_is_bounded_by_the_fastest_that_exists():
@@ -218,17 +217,6 @@ def test_a_name_of_several_chips_is_taken_as_the_fastest_and_that_is_said():
     assert bounds_of("A100 40GB").bandwidth_gb_per_s == 1555
     assert bounds_of("H200 NVL").power_w == 600 and bounds_of("H200").power_w == 700
     assert bounds_of("RTX 4090 Laptop GPU").source.endswith("; taken as the desktop's")
-
-
-def test_the_bounds_of_a_chip_are_the_peaks_that_pages_draw():
-    words = {"NVIDIA H200": "H200 SXM", "NVIDIA H100 80GB HBM3": "H100 SXM"}
-    for name, peak in PEAKS.items():
-        chip = bounds_of(words.get(name, name.replace("NVIDIA ", "Nvidia ")))
-        assert chip.source != peak.source, "by its words, not by the driver's name"
-        assert (chip.tensor_tflops, chip.tf32_tflops, chip.float32_tflops) == (
-            *(peak.tensor_tflops, peak.tf32_tflops, peak.float32_tflops),
-        )
-        assert (chip.bandwidth_gb_per_s, chip.fp8) == (peak.bandwidth_gb_per_s, peak.fp8)
 
 
 def test_a_device_whose_memory_is_not_said_has_that_of_its_chip():

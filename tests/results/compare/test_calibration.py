@@ -33,5 +33,6 @@ def test_a_slowdown_of_five_percent_is_found_where_the_machine_lets_it_be_seen(t
     assert {name: float(found) for name, _, found, _ in ROW.findall(table)}[machine] >= least
 
 
-def test_the_readme_has_the_table_that_the_command_prints(table: str) -> None:
-    assert table in (ROOT / "results" / "README.md").read_text()
+def test_the_rows_of_the_readme_are_rows_that_the_command_prints(table: str) -> None:
+    said = ROW.findall((ROOT / "results" / "README.md").read_text())
+    assert said and set(said) <= set(ROW.findall(table))

@@ -1,12 +1,12 @@
 """Runs that ship with the project: how one is published, and what is there."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from results.__main__ import main
-from results.files.journal import JournalError, RunFolder, State, line_of, parse_line, published_folders
+from results.files import columns
+from results.files.journal import JournalError, RunFolder, State, published_folders
 from results.files.library import publish
 from results.records import Measurement, Run, Status, attention_case
 
@@ -22,20 +22,27 @@ def _run(home: Path, *, state: str = "finished", commit: str | None = None) -> R
 def test_a_published_run_has_the_same_numbers_and_says_what_it_is(tmp_path: Path) -> None:
     folder = _run(tmp_path)
     shipped = publish(folder, git_commit="abc", target=tmp_path / "published")
-    assert shipped.read() == folder.read()
+    assert (shipped.read()[0], shipped.read()[2]) == (folder.read()[0], [])
+    assert shipped.is_compressed and sorted(path.name for path in shipped.path.iterdir()) == [
+        "measurements.parquet",
+        "run.json",
+        "state.json",
+    ]
     assert (shipped.run().source, shipped.run().git_commit) == ("shipped", "abc")
     assert folder.run().source == "local"
 
 
 def test_a_renamed_run_is_published_with_the_ids_of_its_name(tmp_path: Path) -> None:
     folder = _run(tmp_path)
+    folder_id = folder.read()[0][0].measurement_id
     renamed = RunFolder(tmp_path / "runs" / "renamed")
     folder.path.rename(renamed.path)
     for path in (renamed.run_path, renamed.journal_path):
         path.write_text(path.read_text().replace("a-run", "renamed"))
     shipped = publish(renamed, target=tmp_path / "published")
     (measurement,) = shipped.read()[0]
-    assert shipped.journal_path.read_text() == line_of(measurement) != renamed.journal_path.read_text()
+    (record,) = columns.read(shipped.columns_path)
+    assert record["measurement_id"] == measurement.measurement_id != folder_id
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled", "running"])
@@ -65,10 +72,9 @@ def test_nothing_published_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_what_ships_has_the_ids_that_follow_from_its_fields():
-    """Else every first start mends tens of thousands of lines; `publish` writes them right."""
     for folder in published_folders():
-        data, _ = folder.lines(limit=1)
-        assert json.loads(data)["measurement_id"] == parse_line(data).measurement_id, folder.run_id
+        ids = [record["measurement_id"] for record in columns.read(folder.columns_path)]
+        assert ids == [measurement.measurement_id for measurement in folder.read()[0]], folder.run_id
 
 
 def test_of_what_ships_reports_are_published_and_our_own_runs_are_not():

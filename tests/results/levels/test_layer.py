@@ -1,12 +1,12 @@
 """Formulas of layers, held against the figures of one worked out by hand."""
 
-import json
 from collections import defaultdict
 from dataclasses import replace
 
 import pytest
 
 from results import levels
+from results.files import columns
 from results.implementations import facts_of
 from results.levels import level_of
 from results.paths import PUBLISHED
@@ -90,8 +90,7 @@ def test_the_map_is_seqlen_by_heads() -> None:
 
 def test_the_predicted_memory_is_what_an_h200_measured() -> None:
     ratios = defaultdict(list)
-    for line in (PUBLISHED / "h200-attention_layers" / "measurements.jsonl").read_text().splitlines():
-        row = json.loads(line)
+    for row in columns.read(PUBLISHED / "h200-attention_layers" / columns.NAME):
         if row["metric"] == "peak_memory_mb" and row["value"]:
             parts = levels.memory_parts(row, facts_of(row["implementation"]).memory, row["mode"])
             ratios[row["mode"]].append(parts.peak / row["value"])

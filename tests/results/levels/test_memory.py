@@ -7,6 +7,7 @@ import pytest
 
 from kernels import registry
 from results import levels
+from results.files import columns
 from results.implementations import Declared, facts_of, known_names
 from results.levels import level_of
 from results.levels.memory import MemoryLaw, MemoryParts, law_from_json
@@ -48,8 +49,7 @@ def formula(name: str, mode: str) -> str | None:
 
 def measured(runs: Sequence[str]) -> list[dict]:
     """Peaks of at least 64 MiB: below, the allocator's blocks count more than the tensors."""
-    journals = [(PUBLISHED / run / "measurements.jsonl").read_text() for run in runs]
-    rows = [json.loads(line) for journal in journals for line in journal.splitlines()]
+    rows = [row for run in runs for row in columns.read(PUBLISHED / run / columns.NAME)]
     return [r for r in rows if r["metric"] == "peak_memory_mb" and (r["value"] or 0) >= 64]
 
 

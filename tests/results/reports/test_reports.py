@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from results import reports
+from results.files.journal import RunFolder
 from results.metrics import METRICS
 from results.records import Measurement, Run, Status, run_from_json
 from results.reports import ReportError, fa2_rtx4060
@@ -77,14 +78,15 @@ def test_a_report_rendered_from_shipped_numbers_parses_to_the_same_numbers(name:
     assert sorted(again, key=lambda pair: pair[0].run_id) == runs
 
 
-def test_shipping_the_rendered_reports_writes_the_shipped_bytes(tmp_path: Path) -> None:
+def test_shipping_the_rendered_reports_writes_the_shipped_runs(tmp_path: Path) -> None:
     for name in reports.names():
         (tmp_path / f"{name}.md").write_text(reports.get(name).render(_report(name)), encoding="utf-8")
     folders = ship(tmp_path, tmp_path / "out")
     assert {folder.name for folder in folders} == set(COUNTS)
     for folder in folders:
-        for name in ("run.json", "measurements.jsonl"):
-            assert (folder / name).read_bytes() == (PUBLISHED / folder.name / name).read_bytes()
+        written, shipped = RunFolder(folder), RunFolder(PUBLISHED / folder.name)
+        assert written.run_path.read_bytes() == shipped.run_path.read_bytes()
+        assert written.read()[0] == shipped.read()[0]
 
 
 def test_shipping_an_unknown_text_names_the_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

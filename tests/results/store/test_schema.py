@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from results.files import columns
 from results.formats import own_csv
 from results.formats.errors import CellError
 from results.formats.validation import measurement_of
@@ -75,7 +76,7 @@ def test_checks_of_the_store_name_the_choices_and_minima_of_the_fields() -> None
 
 def test_every_kind_of_field_has_a_parser_and_a_column_type() -> None:
     kinds = {rules.kind for rules in (*ROW.values(), *RUN_SCHEMA.values())}
-    assert kinds == set(own_csv.PARSERS) == set(ingest._SQL_TYPES)
+    assert kinds == set(own_csv.PARSERS) == set(columns.SQL_TYPES)
 
 
 def _broken(rules: Field) -> list[object]:

@@ -15,9 +15,9 @@ import pytest
 
 from results.files import journal
 from results.files.journal import RunFolder
-from results.query import pages, speedups
+from results.query import pages, pairing, speedups
 from results.records import Measurement, Run, Status, attention_case
-from results.slice import Filters
+from results.slice import Filters, cells
 from results.store.database import Store, open_store
 
 NAMES = ("slow", "fast", "other")
@@ -67,6 +67,17 @@ def _same_either_way(store: Store) -> None:
 def test_the_runs_that_count_are_read_and_give_what_all_of_them_would(store):
     _same_either_way(store)
     assert store.rows("SELECT count(*) FROM counting")[0][0] < store.rows("SELECT count(*) FROM numbers")[0][0]
+
+
+def test_sql_and_python_choose_the_same_run_for_each_case(store):
+    chosen = set()
+    for baseline, mode in product((*NAMES, "nobody"), ("fwd", "bwd")):
+        some = replace(SLICE, baseline=baseline, mode=mode, source=("local",))
+        ctes, params = cells(some)
+        by_sql = set(store.rows(f"{ctes} SELECT DISTINCT seqlen_q, run_id FROM paired", params))
+        assert by_sql == {(row.seqlen, row.run_id) for row in pairing.same_run(store, some, "latency_ms")}
+        chosen |= by_sql
+    assert len(chosen) > 2
 
 
 def test_a_run_that_grows_or_goes_or_says_another_time_leaves_them_right(store):
