@@ -18,7 +18,7 @@ LONGEST = (
     "pages/browser/test_browser_access.py",
     "runner/launchers/test_ray.py",
     "pages/browser/test_browser_results.py",
-    "kernels/tools/test_offline.py",
+    "kernels/tools/test_compiling.py",
     "pages/browser/test_browser_run.py",
     "pages/browser/test_browser_tasks.py",
     "runner/test_main.py",

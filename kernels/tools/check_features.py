@@ -1,11 +1,11 @@
 """Run every feature that an implementation declares and compare it with the float64 oracle, forward and backward.
 
-    python -m kernels.tools.check_features [--device cuda] [--processes 8] [NAME ...]
+    python -m kernels.tools.check features [--device cuda] [--processes 8] [NAME ...]
 
-An error may be at most twice that of the definition (`kernels.features.attention`) in the same dtype, plus a rounding
-floor; what is printed is the error over that. An implementation in TF32 is held to the definition in TF32. Tests run
-the same cases, small ones in Triton's interpreter.
-`python -m runner.validate.features` checks in the same way and writes down what it found.
+The tolerance is twice the error of the definition (`kernels.features.attention`) in the same dtype, plus a rounding
+floor. The printed number is the error divided by the tolerance. An implementation in TF32 is compared with the
+definition in TF32. Tests run the same cases, small ones in Triton's interpreter.
+`python -m runner.validate.features` runs the same checks and records the result.
 """
 
 from __future__ import annotations
@@ -92,14 +92,11 @@ def worst_error(
 
     `attention` is called as that of an implementation, with `features` and `bounds`; `tf32`: it rounds float32 to that.
     """
-    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v = case.shape
-    sizes = ((seqlen_q, heads, head_dim), (seqlen_k, kv_heads, head_dim), (seqlen_k, kv_heads, head_dim_v))
-    tensors = [numbers(batch, *size, seed=i).transpose(1, 2).to(device, dtype) for i, size in enumerate(sizes)]
-    dout = numbers(batch, heads, seqlen_q, head_dim_v, seed=9).to(device, dtype)
-    exact = _results(case, _definition, tensors, dout, torch.float64)
+    tensors = inputs(case, dtype, device)
+    exact = results(case, _definition, *tensors, dtype=torch.float64)
     with _tf32_products(tf32):
-        plain = _results(case, _definition, tensors, dout, dtype)
-    found = _results(case, attention, tensors, dout, dtype)
+        plain = results(case, _definition, *tensors)
+    found = results(case, attention, *tensors)
     floor = (_TF32_FLOOR if tf32 else 4 * torch.finfo(dtype).eps) * max(x.abs().max().item() for x in exact)
     ratios = [
         ((a - c).abs().max() / (2 * (b - c).abs().max() + floor)).nan_to_num(nan=float("inf")).item()
@@ -120,22 +117,38 @@ def _tf32_products(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def _results(
-    case: FeatureCase, attend: Attend, tensors: list[torch.Tensor], dout: torch.Tensor, to: torch.dtype
+def inputs(case: FeatureCase, dtype: torch.dtype, device: str) -> list[torch.Tensor]:
+    """Return random q, k, v and dout of a call."""
+    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v = case.shape
+    sizes = ((seqlen_q, heads, head_dim), (seqlen_k, kv_heads, head_dim), (seqlen_k, kv_heads, head_dim_v))
+    tensors = [numbers(batch, *size, seed=i).transpose(1, 2) for i, size in enumerate(sizes)]
+    dout = numbers(batch, heads, seqlen_q, head_dim_v, seed=9)
+    return [x.to(device, dtype) for x in (*tensors, dout)]
+
+
+def results(
+    case: FeatureCase,
+    attend: Attend,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dout: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> list[torch.Tensor]:
-    """Return out, dq, dk, dv and the gradient of the sinks, if there are any, of inputs in a dtype."""
-    device = tensors[0].device
-    inputs = [x.to(to).detach().requires_grad_() for x in tensors]
+    """Return out, dq, dk, dv and the gradient of the sinks, if there are any; `dtype`: to convert the inputs to."""
+    device, to = q.device, dtype or q.dtype
+    tensors = [x.to(to).detach().requires_grad_() for x in (q, k, v)]
     asked = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in case.asked.items()}
     found = Features(**asked)
     if found.sinks is not None:
-        inputs.append(found.sinks.to(to).requires_grad_())
-        found = replace(found, sinks=inputs[-1])
+        tensors.append(found.sinks.to(to).requires_grad_())
+        found = replace(found, sinks=tensors[-1])
     options: dict[str, Any] = {"features": found} if case.asked else {}
     if case.lengths:
         options["bounds"] = _bounds(case.lengths, device)
-    out = attend(*inputs[:3], causal=case.causal, window_size=case.window_size, **options)
-    return [x.detach().double() for x in (out, *torch.autograd.grad(out, inputs, dout.to(to)))]
+    out = attend(*tensors[:3], causal=case.causal, window_size=case.window_size, **options)
+    return [x.detach().double() for x in (out, *torch.autograd.grad(out, tensors, dout.to(to)))]
 
 
 def _bounds(lengths: tuple[tuple[int, ...], tuple[int, ...]], device: torch.device) -> SequenceBounds:
@@ -267,14 +280,3 @@ def chosen_report(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         sys.exit("No CUDA device here: features are checked on a GPU. The tests check small cases on a CPU.")
     names = options.names or list(registry.implementations())
     return report(names, checks(names, options.dtype, options.head_dim, options.device), options.processes)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Check what is asked for; 1 if anything is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m kernels.tools.check_features")
-    add_choices(parser)
-    return int(not is_right(chosen_report(parser.parse_args(arguments))))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Compile one Triton or Gluon kernel for an NVIDIA chip with no GPU, and read what it needs.
+"""Compile a Triton or Gluon kernel for an NVIDIA chip without a GPU, and read its registers and shared memory.
 
 Needs only Triton's wheel.
 """
@@ -9,97 +9,100 @@ import hashlib
 import re
 import subprocess
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.compiler import compile as triton_compile
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.jit import create_function_from_signature
 
 from ..attention.triton_fa2.tuning import SHARED_MEMORY
 
 _BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"  # ptxas and cuobjdump
-_ELEMENT_BYTES = {"fp8e4nv": 1, "bf16": 2, "fp32": 4}
-_GLUON_TYPES = {"fp8e4nv": gl.float8e4nv, "bf16": gl.bfloat16, "fp32": gl.float32}
-
-Arguments = Sequence[Any] | Mapping[str, Any]
-Call = tuple[Any, Any, dict[str, Any]]  # a kernel, its arguments, its options
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a block of a compiled kernel needs."""
+    """The resources of one block of a compiled kernel."""
 
     shared_bytes: int
-    registers: int  # of a thread
-    spilled_bytes: int  # of a thread
-    warnings: tuple[str, ...] = ()  # wgmma products that ptxas serialised (C75xx); read for Gluon kernels only
+    registers: int  # per thread
+    spilled_bytes: int  # per thread
+    warnings: tuple[str, ...] = ()  # wgmma products that ptxas serialized (C75xx); Gluon kernels only
 
 
-class Compilable(ABC):
-    """A kernel for a chip, as `chip` (90 for compute capability 9.0) and `call` tell."""
+class Launch(NamedTuple):
+    """A kernel with its arguments, among them tensors without memory, and Triton's options such as num_warps."""
 
-    chip: int
+    kernel: Any
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+    options: dict[str, Any]
 
-    @abstractmethod
-    def call(self) -> Call:
-        """Return the kernel with arguments and options that make Triton compile it."""
+    def bound(self) -> dict[str, Any]:
+        """Return the arguments by the names of the kernel's parameters."""
+        return self.kernel.signature.bind(*self.arguments, **self.named).arguments
 
-    def compile(self) -> Any:
-        """Compile it and return Triton's CompiledKernel."""
-        return compile_offline(self.chip, *self.call())
+    def constants(self) -> dict[str, Any]:
+        """Return the compile-time constants by lower-case name; the fields of a configuration count as constants."""
+        found: dict[str, Any] = {}
+        values = self.bound()
+        for parameter in self.kernel.params:
+            if parameter.is_constexpr and parameter.name in values:
+                value = values[parameter.name]
+                config = getattr(value, "config", None)
+                found |= {parameter.name.lower(): value} if config is None else vars(config)
+        return found
 
-    def resources(self) -> Resources:
-        """Compile it and return what a block of it needs."""
-        kernel, arguments, options = self.call()
-        return read_resources(self.chip, kernel, compile_offline(self.chip, kernel, arguments, options))
-
-    def source_key(self) -> str:
-        """Return a hash of the sources that it is compiled from."""
-        return source_key(self.chip, *self.call())
-
-    def fingerprint(self) -> str:
-        """Return a hash that is the same as long as compiling it gives the same code."""
-        return fingerprint(self.chip, *self.call())
-
-    def fits(self, resources: Resources) -> bool:
-        """Return whether the chip has that much shared memory for a block."""
-        return resources.shared_bytes <= SHARED_MEMORY[self.chip]
+    def identity(self) -> tuple[Any, ...]:
+        """Return what distinguishes it from other launches, without numbers and addresses."""
+        arguments = tuple((name, _kind(value)) for name, value in self.bound().items())
+        constants = tuple(sorted((name, repr(value)) for name, value in self.constants().items()))
+        return self.kernel, arguments, constants, tuple(sorted(self.options.items()))
 
 
-def compile_offline(capability: int, kernel: Any, arguments: Arguments, options: Mapping[str, Any]) -> Any:
-    """Compile a kernel for a compute capability (90 for 9.0) and return Triton's CompiledKernel.
+def _kind(argument: Any) -> Any:
+    """Return an argument's type, dtype and TMA block, but not its value."""
+    if isinstance(argument, tuple):
+        return tuple(map(_kind, argument))
+    tensor = getattr(argument, "base", argument)
+    block = getattr(argument, "block_shape", None), getattr(argument, "layout", None)
+    return type(argument).__name__, str(getattr(tensor, "dtype", None)), str(block)
 
-    arguments: numbers, constants, Pointers and descriptors, by place or by name; options: num_warps and the like.
-    """
-    backend, source, parsed = _described(capability, kernel, arguments, options)
+
+def fits(capability: int, resources: Resources) -> bool:
+    """Return whether the chip has that much shared memory for a block."""
+    return resources.shared_bytes <= SHARED_MEMORY[capability]
+
+
+def compile_offline(capability: int, launch: Launch) -> Any:
+    """Compile the kernel of a launch for a compute capability (90 for 9.0) and return Triton's CompiledKernel."""
+    backend, source, parsed = _described(capability, launch)
     return triton_compile(source, target=backend.target, options=parsed)
 
 
-def source_key(capability: int, kernel: Any, arguments: Arguments, options: Mapping[str, Any]) -> str:
-    """Return a hash of all that the IR is made from, by Triton's own key of a kernel and of what it calls.
+def source_key(capability: int, launch: Launch) -> str:
+    """Return a hash of everything that determines the IR, using Triton's own key of a kernel and its callees.
 
-    Takes a millisecond. Comments and line numbers change it, which do not change `fingerprint`.
+    Takes a millisecond. Comments and line numbers change it, but not `fingerprint`.
     """
-    _, source, _ = _described(capability, kernel, arguments, options)
-    parts = (triton.__version__, str(capability), repr(sorted(options.items())), source.hash())
+    _, source, _ = _described(capability, launch)
+    parts = (triton.__version__, str(capability), repr(sorted(launch.options.items())), source.hash())
     return _hash_of(parts)
 
 
-def fingerprint(capability: int, kernel: Any, arguments: Arguments, options: Mapping[str, Any]) -> str:
-    """Return a hash of all that decides the compiled code: chip, options, Triton's version and the inlined first IR.
+def fingerprint(capability: int, launch: Launch) -> str:
+    """Return a hash of everything that determines the machine code: chip, options, Triton's version and inlined IR.
 
     Takes about a tenth of a compilation. Names, comments and line numbers do not change it.
     """
-    backend, source, parsed = _described(capability, kernel, arguments, options)
+    kernel = launch.kernel
+    backend, source, parsed = _described(capability, launch)
     parsed = backend.parse_options({**parsed, **source.parse_options()})
     context = ir.context()
     ir.load_dialects(context)
@@ -111,17 +114,19 @@ def fingerprint(capability: int, kernel: Any, arguments: Arguments, options: Map
     inlined = "ttgir" if kernel.is_gluon() else "ttir"
     module = stages[inlined](module, {})
     text = module.str_nodebug().replace(f"@{kernel.__name__}", "@kernel")
-    parts = (triton.__version__, str(capability), repr(sorted(options.items())), text)
+    parts = (triton.__version__, str(capability), repr(sorted(launch.options.items())), text)
     return _hash_of(parts)
 
 
-def read_resources(capability: int, kernel: Any, compiled: Any) -> Resources:
-    """Read what a block of a compiled kernel needs: from its binary, or for a Gluon kernel from ptxas's log.
+def resources_of(capability: int, launch: Launch) -> Resources:
+    """Compile the kernel of a launch and return the resources of a block.
 
-    Only the log tells which wgmma products ptxas serialised, and Triton keeps none, so ptxas runs once more.
+    They are in the binary. For a Gluon kernel, ptxas runs a second time: only its log names the wgmma products that
+    it serialized, and Triton does not keep the log.
     """
+    compiled = compile_offline(capability, launch)
     shared_bytes = compiled.metadata.shared
-    if kernel.is_gluon():
+    if launch.kernel.is_gluon():
         log = _ptxas_log(capability, compiled.asm["ptx"])
         registers, spilled = (int(re.search(p, log)[1]) for p in (r"Used (\d+) registers", r"(\d+) bytes spill stores"))
         return Resources(shared_bytes, registers, spilled, tuple(re.findall(r"\(C75\d\d\)[^\n]*", log)))
@@ -134,47 +139,13 @@ def read_resources(capability: int, kernel: Any, compiled: Any) -> Resources:
     return Resources(shared_bytes, registers, stack)
 
 
-class Pointer:
-    """Stands in for a tensor: an aligned address of a dtype, by Triton's short name ("bf16")."""
-
-    def __init__(self, dtype: str) -> None:
-        self.dtype = _Dtype(dtype)
-
-    def data_ptr(self) -> int:
-        """Return an address that is a multiple of 16 bytes."""
-        return 0
-
-
-def descriptor(dtype: str, block: list[int]) -> TensorDescriptor:
-    """Return a TMA descriptor of tiles of a large tensor: those of four dimensions swizzled, those of fewer plain."""
-    if len(block) == 4:
-        layout = gl.NVMMASharedLayout.get_default_for(block, _GLUON_TYPES[dtype])
-    else:
-        layout = gl.NVMMASharedLayout(0, 32, len(block))
-    shape = [4096] * len(block)
-    return TensorDescriptor(Pointer(dtype), shape, [4096] * (len(block) - 1) + [1], block, layout)
-
-
-class _Dtype(str):
-    """Stands in for a torch dtype."""
-
-    is_floating_point = True
-
-    @property
-    def itemsize(self) -> int:
-        return _ELEMENT_BYTES[self]
-
-
-def _described(
-    capability: int, kernel: Any, arguments: Arguments, options: Mapping[str, Any]
-) -> tuple[Any, Any, dict[str, Any]]:
+def _described(capability: int, launch: Launch) -> tuple[Any, Any, dict[str, Any]]:
     """Return Triton's backend, the kernel as its source with these arguments, and all options."""
-    kernel = getattr(kernel, "jitted", kernel)
+    kernel = launch.kernel
     backend = make_backend(GPUTarget("cuda", capability, 32))
     binder = create_function_from_signature(kernel.signature, kernel.params, backend)
-    every = {"enable_fp_fusion": True, "debug": False, **options}
-    by_place, by_name = ((), arguments) if isinstance(arguments, Mapping) else (arguments, {})
-    bound, specialization, parsed = binder(*by_place, **by_name, **every)
+    every = {"enable_fp_fusion": True, "debug": False, **launch.options}
+    bound, specialization, parsed = binder(*launch.arguments, **launch.named, **every)
     parsed, *described = kernel._pack_args(backend, dict(every), bound, specialization, parsed)
     return backend, _source_class(kernel)(kernel, *described), parsed.__dict__
 

@@ -1,10 +1,10 @@
-"""The compile gate: what must fit its chip and hardly spill, and what compiling it gave.
+"""The compile gate: the kernels of `kernels.tools.cases` must fit their chips and hardly spill.
 
-`python -m tests.kernels.tools.gate [PACKAGE ...]` checks it, in a process of its own, since the tests' processes
-interpret the kernels. Compiling all of it takes about ten minutes of a core, so compiled.json keeps what compiling
-gave, by a fingerprint of all that decides the code (kernels.tools.compile.fingerprint) and by Triton's version. What
-has no entry there is compiled. A fingerprint takes a tenth of a second, so compiled_sources.json keeps those of the
-sources as they were recorded. `--record` writes the entries of this version of Triton.
+`python -m tests.kernels.tools.gate [PACKAGE ...]` checks it, in a process in which Triton compiles; the tests' own
+processes interpret the kernels. Compiling everything takes about ten minutes of a core, so compiled.json records the
+results by fingerprint (kernels.tools.compile.fingerprint) and by Triton's version. A kernel without an entry is
+compiled. A fingerprint takes a tenth of a second, so compiled_sources.json records the fingerprints of the sources.
+`--record` writes the entries of this version of Triton.
 """
 
 from __future__ import annotations
@@ -13,117 +13,115 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
 import triton
 
-from kernels.tools import offline, offline_decode, offline_features, offline_generation
-from kernels.tools.compile import Compilable, Resources
-from kernels.tools.offline import KernelVariant
+from kernels.tools import check
+from kernels.tools.cases import Case, compiled_cases
+from kernels.tools.check import Variant
+from kernels.tools.compile import Resources, fingerprint, fits, source_key
 
 RECORD = Path(__file__).with_name("compiled.json")
 SOURCES = Path(__file__).with_name("compiled_sources.json")
-PACKAGES = (*offline.PACKAGES, "decode", "features", "generation")
-COMMON_DIMS = (64, 128)
-ALL_DIMS = (16, 32, 64, 128, 256)
-# triton_fa2: precision, chips, head_dims, masks
+BOTH = ("bfloat16", "float32")
+DIMS, ALL_DIMS = (64, 128), (56, 64, 128, 192, 240, 256, 512)
+# Package, chips, dtypes, head_dims, masks. Of each kernel, the largest tile is compiled (kernels.tools.check.largest).
 ROWS = (
-    ("ieee", (90,), (16, 32, *COMMON_DIMS), ("causal",)),
-    ("ieee", (86,), COMMON_DIMS, ("causal",)),
-    ("bf16x6", (90,), (32, *COMMON_DIMS), ("causal",)),
-    ("half", (86, 90), ALL_DIMS, ("causal",)),
-    ("half", (80, 100, 120), COMMON_DIMS, ("causal",)),
-    ("half", (90,), COMMON_DIMS, ("window", "full")),
-    ("tf32", (80, 86, 90, 100, 120), COMMON_DIMS, ("causal",)),
+    ("triton_fa2", (86, 90), ("bfloat16",), (16, 32, 64, 128, 256), ("causal",)),
+    ("triton_fa2", (80, 100, 120), ("bfloat16",), DIMS, ("causal",)),
+    ("triton_fa2", (90,), ("bfloat16",), DIMS, ("window", "full")),
+    ("triton_fa2", (86, 90), ("float32",), DIMS, ("causal",)),
+    ("gluon_hopper", (90,), ("bfloat16",), ALL_DIMS, ("causal",)),
+    ("gluon_hopper", (90,), ("bfloat16",), DIMS, ("full",)),
+    ("gluon_fp8", (90,), ("bfloat16",), ALL_DIMS, ("causal",)),
+    ("flash_attn_1", (80, 86, 90, 120), BOTH, ALL_DIMS, ("causal",)),
+    ("decode", (80, 86, 90, 120), ("bfloat16", "float8_e4m3fn"), (128, 512), ("causal",)),
+    ("decode", (90,), ("bfloat16",), (64, 256), ("causal",)),
+    ("features", (86, 90), BOTH, (64, 128, 240), ("feature",)),
+    ("generation", (80, 90), ("bfloat16",), (128,), ("causal",)),
 )
-
-_OF_THEIR_OWN = {
-    "decode": offline_decode.gated,
-    "features": offline_features.gated,
-    "generation": offline_generation.gated,
-}
+PACKAGES = tuple(dict.fromkeys(row[0] for row in ROWS))
+# Feature cases that use most of a kernel's registers and memory, by head_dim; the others are parts of these.
+FEATURES = {64: ("packed", "192 and 128"), 128: ("packed", "several, packed", "several, narrower values")}
+FEATURES[240] = FEATURES[128][1:]
 
 
-def wanted(package: str) -> list[Compilable]:
+def wanted(package: str) -> list[Variant]:
     """Return the variants of a package that the gate compiles."""
-    if package in _OF_THEIR_OWN:
-        return _OF_THEIR_OWN[package]()
-    every = list(offline.variants([package]))
-    if package != "triton_fa2":
-        return [v for v in every if v.mask == "causal" or _is_forward_of_full_mask(v)]
-    chosen = [v for row in ROWS for v in every if _is_of(v, *row)]
-    whole, split = ([v for v in chosen if (v.tile.programs > 0) == is_split] for is_split in (False, True))
-    return offline.largest(split) + offline.largest(whole)
+    rows = [row for row in ROWS if row[0] == package]
+    found = [
+        v for row in rows for v in check.variants(row[1], [case for case in compiled_cases() if _is_of(case, row)])
+    ]
+    if package == "gluon_hopper":  # of full masks the forwards, whose forms depend on the lengths
+        found = [v for v in found if v.case.mask == "causal" or v.kernel == "forward"]
+    return check.largest(found)
 
 
-def _is_forward_of_full_mask(v: KernelVariant) -> bool:
-    """Return whether it is a forward of gluon_hopper, whose forms of full masks depend on the lengths."""
-    return v.package == "gluon_hopper" and v.mask == "full" and v.kernel in offline.HOPPER_FORWARDS
+def _is_of(case: Case, row: tuple) -> bool:
+    package, _, dtypes, head_dims, masks = row
+    named = case.package == package and case.dtype in dtypes and case.head_dim in head_dims and case.mask in masks
+    if package != "features":
+        return named
+    few = case.dtype == "bfloat16" or case.head_dim == 128
+    return named and few and case.feature in FEATURES[case.head_dim]
 
 
-def _is_of(v: KernelVariant, precision: str, chips: tuple[int, ...], dims: tuple[int, ...], masks: tuple) -> bool:
-    return v.precision == precision and v.chip in chips and v.head_dim in dims and v.mask in masks
-
-
-def most_spilled(v: Compilable) -> int:
+def most_spilled(v: Variant) -> int:
     """Return the bytes that a thread of a variant may spill."""
-    if v.package == "flash_attn_1":  # a reference: operands of four IEEE products, transposed, are not tuned for
-        return {"half": 256, "ieee": 960}[v.precision]
-    if v.package == "decode":
-        return 1664  # of latent attention over 64 rows, most of them outside its loop; the others stay far below
-    if v.package == "features":
-        if v.precision == "ieee":
-            return 576
-        if v.chip == 90:  # all features at once; each alone hardly spills in the tiles that were timed there
-            return 512 if v.head_dim == 256 else 288
-        return 128
-    if v.package == "gluon_hopper" and v.kernel == "packed":
-        return 320  # of full masks at head_dim 64, by ptxas of Triton 3.9; 12 by that of 3.6, which was timed
-    if v.package != "triton_fa2":
-        return {"gluon_fp8": 64}.get(v.package, 256)
+    if v.case.package == "flash_attn_1":  # a reference: the operands of its IEEE products are not tuned for
+        return 256 if v.case.dtype == "bfloat16" else 960
+    if v.case.package == "decode":
+        return 1664  # latent attention over 64 rows, mostly outside its loop; the others spill far less
+    if v.case.package == "features":
+        return 576
+    if v.case.package == "gluon_fp8":
+        return 64
+    if v.case.package == "gluon_hopper":
+        return 320
     if v.precision == "bf16x6":
-        return 896  # addresses for the most part, kept over a loop of 5 to 10 thousand cycles
-    if v.mask == "window":
-        return 784  # the 16-bit backward at head_dim 64: 784 (both) and 608 (dkdv) on sm_90, not yet mended
+        return 896  # mostly addresses, kept over a loop of 5,000 to 10,000 cycles
+    if v.case.mask == "window":
+        return 784  # the 16-bit backward at head_dim 64 on sm_90
     return 512  # head_dim 64 and 128 tiles on an H200 are faster with a few spilled values than the next smaller tile
 
 
 @cache
 def recorded() -> dict[str, dict]:
-    """Return what compiling gave under this version of Triton, by fingerprint."""
+    """Return the results of compiling with this version of Triton, by fingerprint."""
     return json.loads(RECORD.read_text()).get(triton.__version__, {}) if RECORD.exists() else {}
 
 
 @cache
 def recorded_sources() -> dict[str, str]:
-    """Return the fingerprints that sources had under this version of Triton, by `source_key`."""
+    """Return the fingerprints of sources with this version of Triton, by `source_key`."""
     return json.loads(SOURCES.read_text()).get(triton.__version__, {}) if SOURCES.exists() else {}
 
 
-def resources(v: Compilable) -> tuple[str, Resources]:
-    """Return a variant's fingerprint and what it needs, from the record or else by compiling it."""
-    print_ = recorded_sources().get(v.source_key()) or v.fingerprint()
+def resources(v: Variant) -> tuple[str, Resources]:
+    """Return a variant's fingerprint and resources, from the record or else by compiling it."""
+    print_ = recorded_sources().get(source_key(v.chip, v.launch)) or fingerprint(v.chip, v.launch)
     if found := recorded().get(print_):
         needs = {**found, "warnings": tuple(found["warnings"])}
         return print_, Resources(**{name: value for name, value in needs.items() if name != "variant"})
     return print_, v.resources()
 
 
-def gate(variants: list[Compilable]) -> Iterator[tuple[Compilable, str, Resources]]:
-    """Yield each variant with its fingerprint and what it needs."""
-    with ProcessPoolExecutor(2) as pool:
+def gate(variants: list[Variant]) -> Iterator[tuple[Variant, str, Resources]]:
+    """Yield each variant with its fingerprint and resources."""
+    with ThreadPoolExecutor(2) as pool:
         for v, (print_, needs) in zip(variants, pool.map(resources, variants), strict=True):
             yield v, print_, needs
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print a line a variant; 1 if anything does not fit its chip, is serialised or spills too much."""
+    """Print a line for each variant; return 1 if any does not fit its chip, is serialized or spills too much."""
     parser = argparse.ArgumentParser(prog="python -m tests.kernels.tools.gate")
-    parser.add_argument("packages", nargs="*", default=list(PACKAGES), help="all if none is named")
-    parser.add_argument("--record", action="store_true", help="write what the variants need to compiled.json")
+    parser.add_argument("packages", nargs="*", default=list(PACKAGES), help="all by default")
+    parser.add_argument("--record", action="store_true", help="write the results to compiled.json")
     chosen = parser.parse_args(arguments)
     entries: dict[str, dict] = {}
     sources: dict[str, str] = {}
@@ -132,42 +130,35 @@ def main(arguments: list[str] | None = None) -> int:
         for package in chosen.packages:
             variants = wanted(package)
             bad[package] = sum(_is_bad(*found, entries, sources) for found in gate(variants))
-            print(f"{package}: {len(variants)} variants, {bad[package]} too large, serialised or spilling too much")
+            print(f"{package}: {len(variants)} variants, {bad[package]} too large, serialized or spilling too much")
     finally:
         if chosen.record:
-            _record(entries, sources, all_of_them=chosen.packages == list(PACKAGES) == list(bad))
+            complete = chosen.packages == list(PACKAGES) == list(bad)
+            _record(RECORD, {} if complete else recorded(), entries)
+            _record(SOURCES, {} if complete else recorded_sources(), sources)
     return int(any(bad.values()))
 
 
-def _is_bad(v: Compilable, print_: str, needs: Resources, entries: dict[str, dict], sources: dict[str, str]) -> bool:
-    """Print a line on a variant, note its entry and its source, and return whether it must not be."""
-    is_bad = not v.fits(needs) or bool(needs.warnings) or needs.spilled_bytes > most_spilled(v)
+def _is_bad(v: Variant, print_: str, needs: Resources, entries: dict[str, dict], sources: dict[str, str]) -> bool:
+    """Print a line for a variant, note its entries, and return whether it violates a limit."""
+    is_bad = not fits(v.chip, needs) or bool(needs.warnings) or needs.spilled_bytes > most_spilled(v)
     marks = ("" if print_ in recorded() else "(compiled)", "BAD" if is_bad else "")
-    print(offline.line(v, needs), *marks, flush=True)
-    sources[v.source_key()] = print_
-    entries[print_] = {"variant": " ".join(str(v).split()), **asdict(needs)}
+    print(check.line(v, needs), *marks, flush=True)
+    sources[source_key(v.chip, v.launch)] = print_
+    entries[print_] = {"variant": v.name, **asdict(needs)}
     return is_bad
 
 
-def _record(entries: dict[str, dict], sources: dict[str, str], *, all_of_them: bool) -> None:
-    """Write entries of this version of Triton: in place of those there are, or beside them if some are missing."""
-    known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    kept = {} if all_of_them else known.get(triton.__version__, {})
-    _write({**known, triton.__version__: {**kept, **entries}})
-    known = json.loads(SOURCES.read_text()) if SOURCES.exists() else {}
-    kept = {} if all_of_them else recorded_sources()
-    known[triton.__version__] = dict(sorted({**kept, **sources}.items()))
-    SOURCES.write_text(json.dumps(known, indent=0) + "\n")
-
-
-def _write(record: dict[str, dict[str, dict]]) -> None:
-    """Write a line an entry, sorted by variant, so that a change shows as one."""
+def _record(path: Path, kept: dict, entries: dict) -> None:
+    """Write the entries of this version of Triton and those kept, one per line, sorted so that a diff is short."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known[triton.__version__] = {**kept, **entries}
     versions = []
-    for version, entries in sorted(record.items()):
-        ordered = sorted(entries.items(), key=lambda entry: (entry[1]["variant"], entry[0]))
-        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in ordered)
+    for version, each in sorted(known.items()):
+        ordered = sorted(each.items(), key=lambda entry: (str(entry[1]), entry[0]))
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in ordered)
         versions.append(f"{json.dumps(version)}: {{\n{lines}\n}}")
-    RECORD.write_text("{\n" + ",\n".join(versions) + "\n}\n")
+    path.write_text("{\n" + ",\n".join(versions) + "\n}\n")
 
 
 if __name__ == "__main__":

@@ -20,8 +20,10 @@ def run(*arguments: str) -> str:
 
 
 def test_both_warpgroups_meet_between_what_they_store_and_the_product_that_reads_it() -> None:
-    code = "from kernels.tools.offline import KernelVariant\n"
-    code += "print(KernelVariant('gluon_hopper', 'dkv', 90, 'half', 256, 'causal').compile().asm['ptx'])"
+    code = "from kernels.tools import cases, check, compile\n"
+    code += "case = cases.AttentionCase('gluon_hopper', 'bfloat16', 256, 'causal')\n"
+    code += "v = next(v for v in check.variants([90], [case]) if v.kernel == 'dkv')\n"
+    code += "print(compile.compile_offline(90, v.launch).asm['ptx'])"
     steps = re.findall(r"stmatrix|fence[.]proxy[.]async|bar[.]sync\s+\d+, 256|wgmma[.]mma_async", run("-c", code))
     order = "".join({"s": "S", "f": "F", "b": "B", "w": "W"}[step[0]] for step in steps)
     assert order.count("W") > 80

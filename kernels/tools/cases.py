@@ -1,0 +1,409 @@
+"""The calls that `kernels.tools.check` makes: one list for compiling offline and for NVIDIA's checker.
+
+`small_cases` reach every kernel with small odd shapes. `compiled_cases` adds shapes that reach the larger tiles of the
+tuning tables; those are only compiled, on tensors without memory (`kernels.tools.capture`). Feature cases are those of
+`kernels.tools.check_features`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import torch
+
+from .. import decode, mla_decode, reference, registry
+from . import check_features
+
+CHIPS = (80, 86, 89, 90, 100, 120)  # compute capabilities: 90 is 9.0
+MASKS = {"full": (False, 0), "causal": (True, 0), "window": (True, 70)}  # causal, window_size
+# The largest error of a result: the norm of the difference over the norm. A wrong tile is far beyond it.
+LARGEST_ERROR = {"fp8": 0.1, "bfloat16": 0.02, "float8_e4m3fn": 0.02, "tf32": 0.01, "float32": 1e-4}
+
+
+class Size(NamedTuple):
+    """A batch of attention without its head_dim."""
+
+    batch: int
+    num_heads: int
+    seqlen_q: int
+    seqlen_k: int
+
+
+SIZES = {
+    "small": Size(2, 2, 200, 300),
+    "aligned": Size(2, 2, 256, 384),  # whole tiles: some kernels then check no bounds
+    # Only compiled:
+    "lone": Size(1, 1, 512, 512),
+    "short": Size(8, 16, 512, 512),
+    "large": Size(4, 32, 4096, 4096),
+    "long": Size(1, 16, 16384, 16384),
+    "rounds": Size(1, 20, 4096, 4096),  # whose last round of tiles leaves multiprocessors without work
+    "tail": Size(8, 16, 2048, 1000),
+    "encoder": Size(8, 20, 448, 1500),
+    "image": Size(48, 16, 257, 257),
+    "cross": Size(2, 10, 4096, 77),
+    "few queries": Size(32, 12, 32, 257),
+}
+
+
+@dataclass(frozen=True)
+class AttentionCase:
+    """One call of an implementation, and of its backward if it has one."""
+
+    implementation: str
+    dtype: str
+    head_dim: int
+    mask: str = "full"
+    size: str = "small"
+    grouped: bool = True  # query heads share their keys and values
+    deterministic: bool = False
+    busy: bool = False  # pretends that the GPU has few multiprocessors, each with several tiles to do
+    idle: bool = False  # pretends that it has more multiprocessors than there are tiles
+    tiles_of: str = ""  # takes the tiles of longer sequences, see `kernels.tools.sanitize.LENGTHS`
+
+    @property
+    def package(self) -> str:
+        """Return the package whose kernels it runs."""
+        return self.implementation.removesuffix("_tf32")
+
+    @property
+    def seqlens(self) -> tuple[int, int]:
+        """Return the numbers of queries and of keys.
+
+        Plans are cached by shape, so each circumstance gets its own number of keys.
+        """
+        circumstances = (self.busy, self.idle, self.tiles_of == "middle", self.tiles_of == "long")
+        extra = 0 if self.size == "aligned" else sum(so << bit for bit, so in enumerate(circumstances))
+        return SIZES[self.size].seqlen_q, SIZES[self.size].seqlen_k + extra
+
+    @property
+    def name(self) -> str:
+        """Return the name by which the command line chooses the case."""
+        words = {
+            self.size: self.size != "small",
+            "ungrouped": not self.grouped,
+            "deterministic": self.deterministic,
+            "busy": self.busy,
+            "idle": self.idle,
+            self.tiles_of: bool(self.tiles_of),
+        }
+        rest = (word for word, applies in words.items() if applies)
+        return " ".join((self.implementation, self.dtype, str(self.head_dim), self.mask, *rest))
+
+    @property
+    def largest_error(self) -> float:
+        """Return the largest error that a result may have."""
+        return LARGEST_ERROR[registry.get(self.implementation).precision or self.dtype]
+
+    def runs_on(self, chip: int) -> bool:
+        """Return whether the implementation is for a compute capability."""
+        each = registry.get(self.implementation)
+        least, most = each.min_compute_capability or (8, 0), each.max_compute_capability or (99, 0)
+        return least <= divmod(chip, 10) <= most
+
+    def inputs(self, device: str) -> list[torch.Tensor]:
+        """Return random q, k, v and dout."""
+        size, dtype = SIZES[self.size], getattr(torch, self.dtype)
+        key_heads = max(1, size.num_heads // 8) if self.grouped else size.num_heads
+        queries, keys = (size.num_heads, self.seqlens[0]), (key_heads, self.seqlens[1])
+        shapes = ((size.batch, *shape, self.head_dim) for shape in (queries, keys, keys, queries))
+        return [torch.randn(shape, device=device).to(dtype) for shape in shapes]
+
+    def compute(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> list[torch.Tensor]:
+        """Return out, and dq, dk and dv if there is a backward."""
+        implementation, (causal, window_size) = registry.get(self.implementation), MASKS[self.mask]
+        inputs = [x.detach().requires_grad_(implementation.backward) for x in (q, k, v)]
+        torch.use_deterministic_algorithms(self.deterministic)
+        try:
+            options = {"window_size": window_size} if implementation.window else {}
+            out = implementation.attention(*inputs, causal=causal, **options)
+            return [out.detach(), *(torch.autograd.grad(out, inputs, dout) if implementation.backward else ())]
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+    def exact(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> list[torch.Tensor]:
+        """Return out, dq, dk and dv in float64."""
+        causal, window_size = MASKS[self.mask]
+        answer = reference.gradients(q, k, v, dout, causal=causal, window_size=window_size)
+        return [answer.out, answer.dq, answer.dk, answer.dv]
+
+
+@dataclass(frozen=True)
+class DecodeCase:
+    """One step of decoding over a cache; head_dim 512 is a cache of latents with 64 rotary dimensions."""
+
+    dtype: str  # of the cache; queries of an e4m3 cache are bfloat16
+    head_dim: int
+    rows: int = 4  # query heads of a key head
+    batch: int = 2
+    context: int = 300
+    seqlen_q: int = 1
+    page: int = 0
+    ragged: bool = False  # each sequence has its own length
+    mask = "causal"
+
+    @property
+    def package(self) -> str:
+        """Return the package whose kernels it runs, for both operators of decoding."""
+        return "decode"
+
+    @property
+    def latent(self) -> bool:
+        """Return whether the cache holds latents."""
+        return self.head_dim == 512
+
+    @property
+    def name(self) -> str:
+        """Return the name by which the command line chooses the case."""
+        shape = f"rows {self.rows} batch {self.batch} context {self.context} queries {self.seqlen_q}"
+        words = (f"page {self.page}" if self.page else "", "ragged" if self.ragged else "")
+        return " ".join((self.package, self.dtype, str(self.head_dim), shape, *filter(None, words)))
+
+    @property
+    def largest_error(self) -> float:
+        """Return the largest error that the result may have."""
+        return LARGEST_ERROR[self.dtype]
+
+    def runs_on(self, chip: int) -> bool:
+        """Return True: the kernels of decoding are for all chips."""
+        return True
+
+    def inputs(self, device: str) -> list[torch.Tensor]:
+        """Return random q, k and v, where v of a cache of latents is k."""
+        heads, width = (1, 576) if self.latent else (2, self.head_dim)
+        dtype = getattr(torch, self.dtype)
+        query_dtype = torch.bfloat16 if dtype == torch.float8_e4m3fn else dtype
+        cache = (self.batch, self.context, heads, width)
+        if self.page:
+            cache = (-(-self.batch * self.context // self.page) + self.batch, self.page, heads, width)
+        q = torch.randn(self.batch, heads * self.rows, self.seqlen_q, width, device=device).to(query_dtype)
+        k = torch.randn(cache, device=device).to(dtype)
+        return [q, k, k if self.latent else torch.randn(cache, device=device).to(dtype)]
+
+    def compute(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> list[torch.Tensor]:
+        """Return out."""
+        options = {}
+        if self.ragged:
+            options["cache_seqlens"] = torch.tensor(self._lengths, dtype=torch.int32, device=q.device)
+        if self.page:
+            options["page_table"] = torch.tensor(self._table, dtype=torch.int32, device=q.device)
+        if self.latent:
+            return [mla_decode(q, k[:, :, 0], softmax_scale=192**-0.5, **options)]
+        if not self.page:
+            k, v = k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()
+        return [decode(q, k, v, **options)]
+
+    def exact(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> list[torch.Tensor]:
+        """Return out in float64, of one sequence after the other."""
+        outs = []
+        for row, length in enumerate(self._lengths):
+            sequence = [x[self._table[row]].flatten(0, 1) if self.page else x[row] for x in (k, v)]
+            keys, values = (x[None, :length].transpose(1, 2).double() for x in sequence)
+            scale = 192**-0.5 if self.latent else None
+            outs.append(reference.attention(q[row, None].double(), keys, values, causal=True, softmax_scale=scale).out)
+        out = torch.cat(outs)
+        return [out[..., :512] if self.latent else out]
+
+    @property
+    def _lengths(self) -> list[int]:
+        most = len(self._table[0]) * self.page if self.page else self.context
+        return [max(self.seqlen_q, most - 37 * row) if self.ragged else most for row in range(self.batch)]
+
+    @property
+    def _table(self) -> list[list[int]]:
+        """Return the pages of each sequence, in reverse order."""
+        each = -(-self.context // self.page) if self.page else 1
+        return [list(range(each * (row + 1), each * row, -1)) for row in range(self.batch)]
+
+
+@dataclass(frozen=True)
+class FeatureCase:
+    """One call with features, and its backward."""
+
+    implementation: str
+    dtype: str
+    head_dim: int
+    feature: str  # a name of check_features.cases
+    mask = "feature"
+
+    @property
+    def package(self) -> str:
+        """Return a name of its own: the kernels with features are a package within another one."""
+        return "features"
+
+    @property
+    def name(self) -> str:
+        """Return the name by which the command line chooses the case."""
+        return f"{self.package} {self.implementation} {self.dtype} {self.head_dim} {self.feature}"
+
+    @property
+    def largest_error(self) -> float:
+        """Return the largest error that the results may have, over what check_features allows."""
+        return 1.0
+
+    def runs_on(self, chip: int) -> bool:
+        """Return whether the implementation is for a compute capability."""
+        return AttentionCase(self.implementation, self.dtype, self.head_dim).runs_on(chip)
+
+    @property
+    def call(self) -> check_features.FeatureCase:
+        """Return the call."""
+        return check_features.cases(1, self.head_dim)[self.feature]
+
+    def inputs(self, device: str) -> list[torch.Tensor]:
+        """Return random q, k, v and dout."""
+        return check_features.inputs(self.call, getattr(torch, self.dtype), device)
+
+    def compute(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        """Return out and the gradients."""
+        return check_features.results(self.call, registry.get(self.implementation).attention, *inputs)
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """A step of one token through a Llama of one layer, in the sizes of Llama-2 7B; only compiled."""
+
+    dtype: str = "bfloat16"
+    head_dim: int = 128
+    mask = "causal"
+
+    @property
+    def package(self) -> str:
+        """Return the package whose kernels it runs."""
+        return "generation"
+
+    @property
+    def name(self) -> str:
+        """Return the name by which the command line chooses the case."""
+        return f"{self.package} {self.dtype} step of llama2-7b"
+
+    def runs_on(self, chip: int) -> bool:
+        """Return whether the chip has other code than the one before: with or without chained launches."""
+        return chip in (80, 90)
+
+    def inputs(self, device: str) -> list[torch.Tensor]:
+        """Return a token, its length and the cache of a layer."""
+        token, length = (torch.ones(shape, dtype=dtype, device=device) for shape, dtype in _TOKEN)
+        return [token, length, *(torch.empty(1, 32, 256, 128, dtype=torch.bfloat16, device=device) for _ in range(2))]
+
+    def compute(
+        self, token: torch.Tensor, length: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """Return the logits."""
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        from ..generation.step import LlamaStep
+
+        with torch.device("meta"):
+            module = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, dtype=torch.bfloat16)).bfloat16()
+        attend = lambda q, keys, values, lengths: torch.empty_like(q)  # noqa: E731
+        return [LlamaStep(module).logits(token, [(keys, values)], length, attend)]
+
+
+_TOKEN = (((1, 1), torch.int64), ((1,), torch.int32))
+Case = AttentionCase | DecodeCase | FeatureCase | StepCase
+
+
+def small_cases() -> Iterator[AttentionCase | DecodeCase | FeatureCase]:
+    """Yield small calls of each kernel, in every form that its tiles, masks and heads give it."""
+    yield from _small_gluon()
+    yield from _small_triton()
+    for dtype, head_dim in product(("bfloat16", "float32"), (64, 128)):
+        for mask in ("full", "causal"):
+            yield AttentionCase("flash_attn_1", dtype, head_dim, mask)
+    for dtype in ("bfloat16", "float32"):
+        for feature in check_features.cases():
+            yield FeatureCase("triton_fa2", dtype, 64, feature)
+    for feature, head_dim in (("192 and 128", 64), ("packed", 64), ("packed", 128)):
+        yield FeatureCase("gluon_hopper", "bfloat16", head_dim, feature)
+    for dtype, head_dim in (("bfloat16", 64), ("bfloat16", 128), ("float8_e4m3fn", 128), ("bfloat16", 512)):
+        for page, ragged in ((0, False), (0, True), (16, True)):
+            yield DecodeCase(dtype, head_dim, 16 if head_dim == 512 else 4, page=page, ragged=ragged)
+    yield DecodeCase("bfloat16", 512, 64, page=64, ragged=True)
+    yield DecodeCase("bfloat16", 128, 8, seqlen_q=4)
+
+
+def _small_gluon() -> Iterator[AttentionCase]:
+    hopper, fp8 = ("gluon_hopper", "bfloat16"), ("gluon_fp8", "bfloat16")
+    for head_dim in (64, 128, 256):
+        for mask in MASKS:
+            yield AttentionCase(*hopper, head_dim, mask)
+            if head_dim < 256:  # which is deterministic anyway
+                yield AttentionCase(*hopper, head_dim, mask, deterministic=True)
+        yield AttentionCase(*hopper, head_dim, "full", size="aligned")
+        yield AttentionCase(*hopper, head_dim, "causal", grouped=False, busy=True)
+        yield AttentionCase(*fp8, head_dim, "full")
+        yield AttentionCase(*fp8, head_dim, "full", size="aligned")
+        yield AttentionCase(*fp8, head_dim, "causal")
+        yield AttentionCase(*fp8, head_dim, "causal", busy=True)
+    for mask in ("full", "causal"):
+        for head_dim in (64, 128):
+            yield AttentionCase(*hopper, head_dim, mask, tiles_of="long")
+        yield AttentionCase(*hopper, 64, mask, tiles_of="middle")
+        yield AttentionCase(*hopper, 64, mask, grouped=False, busy=True, tiles_of="middle")
+    yield AttentionCase(*hopper, 100, "causal")  # in the tiles of 128, through copies
+    yield AttentionCase(*fp8, 100, "causal")
+
+
+def _small_triton() -> Iterator[AttentionCase]:
+    ours = "triton_fa2"
+    for mask in MASKS:
+        for dtype in ("bfloat16", "float32"):
+            yield AttentionCase(ours, dtype, 64, mask)
+            yield AttentionCase(ours, dtype, 64, mask, grouped=False)  # one kernel for all gradients
+            yield AttentionCase(ours, dtype, 64, mask, grouped=False, size="aligned")
+        yield AttentionCase(ours, "float32", 16, mask, grouped=False)  # the backward in one pass
+        yield AttentionCase("triton_fa2_tf32", "float32", 64, mask)
+    for dtype, head_dim in (("bfloat16", 64), ("float32", 16), ("float32", 64)):
+        yield AttentionCase(ours, dtype, head_dim, "causal", busy=True)  # large tiles, no split walks
+    for dtype in ("bfloat16", "float32"):
+        yield AttentionCase(ours, dtype, 128, "causal", grouped=False)
+        yield AttentionCase(ours, dtype, 64, "causal", idle=True)  # the forward of few rows
+        yield AttentionCase(ours, dtype, 128, "window", grouped=False, idle=True)
+    yield AttentionCase(ours, "bfloat16", 16, "causal")  # a forward with split walks
+    yield AttentionCase(ours, "bfloat16", 40, "causal", grouped=False)
+    yield AttentionCase(ours, "bfloat16", 256, "causal", busy=True)
+    yield AttentionCase(ours, "float32", 256, "causal", grouped=False)
+    yield AttentionCase("triton_fa2_tf32", "float32", 64, "causal", grouped=False)
+
+
+# Shapes that are only compiled: implementation and dtypes, head_dims, masks, sizes.
+_COMPILED: tuple[tuple[Sequence[tuple[str, str]], Sequence[int], Sequence[str], Sequence[str]], ...] = (
+    (
+        (("triton_fa2", "bfloat16"), ("triton_fa2", "float32"), ("triton_fa2_tf32", "float32")),
+        (16, 32, 64, 96, 128, 256),
+        tuple(MASKS),
+        tuple(SIZES)[2:],
+    ),
+    ((("gluon_hopper", "bfloat16"),), (56, 64, 128, 192, 256), tuple(MASKS), tuple(SIZES)[2:]),
+    ((("gluon_fp8", "bfloat16"),), (64, 128, 256), ("full", "causal"), ("short", "large", "long")),
+    ((("flash_attn_1", "bfloat16"), ("flash_attn_1", "float32")), (64, 128, 256), ("full", "causal"), ("lone",)),
+)
+
+
+def compiled_cases() -> Iterator[Case]:
+    """Yield the small calls, and those that reach the larger tiles."""
+    yield from (case for case in small_cases() if not _is_pretended(case))
+    for implementations, head_dims, masks, sizes in _COMPILED:
+        every = product(implementations, head_dims, masks, sizes, (True, False))
+        for (implementation, dtype), head_dim, mask, size, grouped in every:
+            yield AttentionCase(implementation, dtype, head_dim, mask, size, grouped)
+    features = check_features.cases()
+    dtypes = (("triton_fa2", "bfloat16"), ("triton_fa2", "float32"), ("triton_fa2_tf32", "float32"))
+    for (implementation, dtype), head_dim, feature in product(dtypes, (128, 240), features):
+        yield FeatureCase(implementation, dtype, head_dim, feature)
+    shapes = ((1, 8192), (8, 512), (128, 8192))  # batch, context
+    for dtype, head_dim in product(("bfloat16", "float8_e4m3fn", "float32"), (64, 128, 256)):
+        for rows, (batch, context), page in product((1, 16, 64), shapes, (0, 16)):
+            yield DecodeCase(dtype, head_dim, rows, batch, context, page=page, ragged=page > 0)
+    for rows, (batch, context), page in product((16, 128), shapes, (0, 16, 64)):
+        yield DecodeCase("bfloat16", 512, rows, batch, context, page=page, ragged=page > 0)
+    yield StepCase()
+
+
+def _is_pretended(case: Case) -> bool:
+    """Return whether a case changes what the GPU or the tables say, which compiling does not."""
+    return isinstance(case, AttentionCase) and bool(case.busy or case.idle or case.tiles_of)
