@@ -5,19 +5,19 @@ its AttentionMaskInterface. Causal masks, sliding windows, padding and packed se
 of queries by keys, and key heads are never repeated. Other masks are tensors; softcaps, sinks and dropout are features
 of the call (`kernels.features`).
 
-Whether a batch has padding is read from the device once a forward, as transformers does it for PyTorch's attention.
-Nothing is read while a CUDA graph is captured, within torch.compile, or in decoding into a static cache.
+Whether a batch has padding is read from the device once per forward, as transformers does for PyTorch's attention.
+Nothing is read during the capture of a CUDA graph, within torch.compile, or in decoding into a static cache.
 
-A name holds no slash, because transformers would look for it on its hub, and no "flash", because it would look for the
-package FlashAttention. Nothing here imports transformers before `register` is called.
+A name contains no slash, because transformers would look for it on its hub, and no "flash", because it would look for
+the package FlashAttention. This module does not import transformers before `register` is called.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from .registry import Attention, UnsupportedCase
 
 FRONT_DOOR = "attnbench"
 NEEDS = "kernels.transformers needs transformers: pip install 'transformers>=5.17,<6'."
-# What is not computed here, by the argument with which a module of transformers asks for it.
+# Arguments of transformers' modules that are refused, and what they ask for.
 _REFUSED = {
     "cache": "a paged cache",
     "output_attentions": "the probabilities as a result (output_attentions)",
@@ -40,30 +40,48 @@ _REFUSED = {
     "block_indices": "blocks of keys chosen for each query (block_indices)",
     "head_mask": "a mask of heads (head_mask)",
 }
-_BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # what a model of transformers declares
 _FEATURES = {"softcap": "softcap", "s_aux": "sinks"}  # argument of a module -> our name
-_MOST_CALLS = 1  # of sequences that are padded alike, before one launch computes all of them
+_BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # what a model of transformers declares
+# Families of transformers.models. A family outside of these sets gets a mask tensor where they decide, which costs time
+# and is always right. `kernels.tools.drop_in_models --families` tests the sets.
+_PASS_THEIR_WINDOW = frozenset((
+    "afmoe", "cohere2", "cohere2_moe", "cwm", "dots1", "exaone4", "exaone_moe", "gemma2", "gemma3", "gemma3n",
+    "gemma4", "gpt_oss", "minimax", "ministral", "ministral3", "mistral", "mixtral", "modernbert_decoder", "olmo3",
+    "phi3", "phi4_multimodal", "qwen2", "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl", "qwen3", "qwen3_moe",
+    "qwen3_omni_moe", "smollm3", "starcoder2", "t5gemma", "t5gemma2", "vaultgemma",
+))  # fmt: skip
+_DECODERS_SAY_CAUSAL = frozenset((  # encoder-decoders
+    "bart", "blenderbot", "blenderbot_small", "dia", "m2m_100", "marian", "mbart", "moonshine", "musicgen",
+    "musicgen_melody", "pegasus", "plbart", "seamless_m4t", "seamless_m4t_v2", "speech_to_text", "t5gemma",
+    "t5gemma2", "whisper",
+))  # fmt: skip
+_DECODERS_SAY_FULL = frozenset(("bigbird_pegasus", "pix2struct"))  # also without their encoder
+_READ_MASKS = frozenset((  # models that combine their mask with another one
+    "axk2", "deepseek_v32", "diffusion_gemma", "doge", "dots3_note", "falcon", "glm_moe_dsa", "hy_v4",
+    "mistral_large4", "qwen4_exp", "t5gemma2", "unlimited_ocr",
+))  # fmt: skip
+_READ_EVERY_MASK = frozenset(("doge",))  # without asking transformers for a tensor
 
 
 class PaddedAlike(NamedTuple):
-    """Sequences of a batch whose real tokens stand at the same places."""
+    """Sequences of a batch whose real tokens have the same positions."""
 
     rows: slice | list[int]  # of the batch
     tokens: slice | torch.Tensor  # of the keys
 
 
-# By mask, which all layers of a model share: what was read of it, and bounds by number of queries and causality.
+# By mask, which all layers of a model share: groups of rows, bounds by number of queries and causality, causality.
 _PADDED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _BOUNDS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-_CAUSAL: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # of masks of padding, as some modules say it wrongly
+_CAUSAL: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def register(names: Iterable[str] | None = None) -> dict[str, str]:
     """Offer implementations to transformers, and return by implementation the name for `attn_implementation=`.
 
-    Without `names` all of level op. The front door `kernels.attention`, under "attnbench", is always among them. An
-    implementation that cannot run here says so at the model's first call. Raises UnsupportedCase if transformers is
-    missing, KeyError for an unknown implementation.
+    Without `names`, all implementations of level op. The dispatcher `kernels.attention` is always included, as
+    "attnbench". An implementation that cannot run here raises its reason at the model's first call. Raises
+    UnsupportedCase if transformers is missing, KeyError for an unknown implementation.
     """
     if not importlib.util.find_spec("transformers"):
         raise UnsupportedCase(NEEDS)
@@ -99,13 +117,13 @@ def attend(
     is_causal: bool | None = None,
     **asked: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend as a module of transformers asks it.
+    """Compute the attention of a module of transformers.
 
-    query: (batch, num_heads, tokens, width); key, value: (batch, num_kv_heads, context, width). attention_mask is what
-    `describe_mask` returned, or a tensor of queries by keys. Returns out (batch, tokens, num_heads, width) and None.
-    A 2-d mask of booleans is padding, one of integers tells the documents of packed sequences. Without a mask,
-    cu_seq_lens_q and cu_seq_lens_k tell where sequences of a batch of 1 start, as for FlashAttention. Raises
-    UnsupportedCase for what is not computed here.
+    query: (batch, num_heads, tokens, width); key, value: (batch, num_kv_heads, context, width). attention_mask is the
+    result of `describe_mask`, or a tensor of queries by keys. Returns out (batch, tokens, num_heads, width) and None.
+    A 2-d mask of booleans is padding, one of integers holds the document ids of packed sequences. Without a mask,
+    cu_seq_lens_q and cu_seq_lens_k are the starts of sequences in a batch of 1, as for FlashAttention. Raises
+    UnsupportedCase for what is not supported.
     """
     _refuse(asked, type(module))
     if query.shape[0] < key.shape[0]:  # learned queries, the same for all sequences
@@ -113,42 +131,14 @@ def attend(
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     if attention_mask is not None and not torch.compiler.is_compiling():
         causal = _CAUSAL.get(attention_mask, causal)
-    options = {"causal": causal, "window_size": sliding_window or 0, "softmax_scale": scaling}
     features = {ours: asked[name] for name, ours in _FEATURES.items() if asked.get(name) is not None}
     if dropout:
         features["dropout_p"] = dropout
-    if asked.get("indices") is not None:
-        attention_mask = _chosen(asked["indices"], attention_mask, query, key, options)
-    if asked.get("position_bias") is not None:
-        attention_mask = _biased(asked["position_bias"], attention_mask, query, key, options)
-    out = _by_mask(attention, (query, key, value), attention_mask, asked, options, features)
-    return out.transpose(1, 2).contiguous(), None
-
-
-def _by_mask(
-    attention: Attention,
-    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    mask: torch.Tensor | None,
-    asked: dict[str, Any],
-    options: dict[str, Any],
-    features: dict[str, Any],
-) -> torch.Tensor:
-    """Return out (batch, num_heads, tokens, width) of q, k and v by what the mask is: none, a tensor, ids, padding."""
-    as_tensor = mask is not None and mask.dim() != 2
-    if options["window_size"] and not options["causal"] and not as_tensor:
-        raise UnsupportedCase("A sliding window without a causal mask comes as a mask tensor; this call has none.")
-    if mask is None and asked.get("cu_seq_lens_q") is not None:
-        return _packed(attention, *tensors, asked, options | features)
-    if mask is None:
-        return attention(*tensors, **options, **features)
-    if as_tensor:
-        everything = options | {"causal": False, "window_size": 0}
-        return _by_mask_tensor(attention, *tensors, mask, everything, features)
-    if mask.dtype != torch.bool:
-        return attention(*tensors, **options, **features, document_ids=mask)
-    query, key, value = tensors
-    length = mask.shape[1]  # of a static cache what is filled
-    return _without_padding(attention, query, key[:, :, :length], value[:, :, :length], mask, options, features)
+    call = _Call(attention, query, key, value, causal, sliding_window or 0, scaling, features)
+    for name, combine in (("indices", _chosen), ("position_bias", _biased)):
+        if asked.get(name) is not None:
+            attention_mask = combine(asked[name], call.as_tensor(attention_mask), key.shape[2])
+    return _by_mask(call, attention_mask, asked).transpose(1, 2).contiguous(), None
 
 
 def describe_mask(
@@ -161,18 +151,18 @@ def describe_mask(
     attention_mask: torch.Tensor | None = None,
     **options: Any,
 ) -> torch.Tensor | None:
-    """Return what `attend` needs of a mask beside the module's causality and window, as transformers' mask interface.
+    """Return what `attend` needs of a mask in addition to the module's causality and window.
 
-    None where every token is real; (batch, keys) with True for real ones where some are padding or a static cache is
-    not full; (batch, keys) of integers for packed sequences, an id a document; and (batch, 1, q_length, kv_length) for
-    any other mask than causal, causal in a window, and full, for decoding into a static cache, and where the model asks
-    for it, such as to append another mask. Raises UnsupportedCase for a model that has no attention but its own.
+    The result is None where every token is real; (batch, keys) with True for real tokens where some are padding or a
+    static cache is not full; (batch, keys) of integers for packed sequences, an id per document; and (batch, 1,
+    q_length, kv_length) for any mask that is not causal, causal in a window, or full, for decoding into a static cache,
+    and for models that need it. Raises UnsupportedCase for a model that has only its own attention.
     """
-    file = type(options.get("config")).__module__.replace(".configuration_", ".modeling_")
-    _refuse_model(file)
+    config = options.get("config")
+    _refuse_model(type(config).__module__.replace(".configuration_", ".modeling_"))
     kind, documents = _kind(mask_function)
     unread = _unreadable(attention_mask, q_offset)
-    if _needs_tensor(file, kind, documents, options) or (unread and isinstance(q_offset, torch.Tensor)):
+    if _needs_tensor(config, kind, documents, options) or (unread and isinstance(q_offset, torch.Tensor)):
         from transformers.masking_utils import sdpa_mask
 
         sizes = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
@@ -194,7 +184,7 @@ def describe_mask(
 
 
 def _unreadable(*tensors: Any) -> bool:
-    """Return whether the values of tensors cannot be read now, or would be taken for those of later replays."""
+    """Return whether the values of tensors cannot be read now, or would be kept for later replays."""
     if torch.compiler.is_compiling():
         return True
     on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in tensors)
@@ -202,15 +192,15 @@ def _unreadable(*tensors: Any) -> bool:
 
 
 def _kind(mask_function: Callable[..., Any] | None) -> tuple[str | None, torch.Tensor | None]:
-    """Return causal, window (causal in one), full, or None for another mask; and the documents of packed sequences."""
+    """Return causal, window (causal in a window), full, or None for another mask; and the ids of packed sequences."""
     if mask_function is None:
         return "causal", None
-    if torch.compiler.is_compiling() and _code(mask_function) is _known_codes()["both"]:
-        return None, None  # it does not read what a function closes over
+    codes = _known_codes()
+    if torch.compiler.is_compiling() and _code(mask_function) is codes["both"]:
+        return None, None  # torch.compile does not read the closure of a function
     leaves = list(_leaves(mask_function))
-    codes, found = _known_codes(), {_code(leaf) for leaf in leaves}
+    found = {_code(leaf) for leaf in leaves} - {codes["documents"]}
     documents = [_closed_over(leaf)[0] for leaf in leaves if _code(leaf) is codes["documents"]]
-    found.discard(codes["documents"])
     if found == {codes["full"]} and not documents:
         return "full", None
     if len(documents) > 1 or codes["causal"] not in found or not found <= {codes["causal"], codes["window"]}:
@@ -219,15 +209,14 @@ def _kind(mask_function: Callable[..., Any] | None) -> tuple[str | None, torch.T
 
 
 def _leaves(mask_function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield the masks that a mask function is the intersection of.
+    """Yield the masks whose intersection a mask function is.
 
-    Of packed sequences, positions counted anew in each document are as far apart as its rows, so the function of
-    positions is that of rows.
+    Positions that restart in each packed document differ by as much as rows do, so a function of positions is the same
+    as one of rows.
     """
     codes = _known_codes()
     if _code(mask_function) is codes["both"]:
-        (parts,) = _closed_over(mask_function)
-        for part in parts:
+        for part in _closed_over(mask_function)[0]:
             yield from _leaves(part)
     elif "remapped" in codes and _code(mask_function) is codes["remapped"]:
         yield from _leaves(_closed_over(mask_function)[0])
@@ -245,7 +234,7 @@ def _closed_over(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 @cache
 def _known_codes() -> dict[str, Any]:
-    """Return the code of transformers' mask functions: those made for one call are new functions of the same code."""
+    """Return the code of transformers' mask functions: those made for one call are new functions with the same code."""
     from transformers import masking_utils
 
     causal, nothing = masking_utils.causal_mask_function, torch.zeros(0)
@@ -259,8 +248,25 @@ def _known_codes() -> dict[str, Any]:
     } | ({"remapped": remap(causal, nothing).__code__} if remap else {})
 
 
+def _needs_tensor(config: Any, kind: str | None, documents: torch.Tensor | None, options: dict[str, Any]) -> bool:
+    """Return whether a mask must be a tensor, because the model reads it or its modules do not pass on what it says."""
+    if kind is None or kind == "full":
+        return kind is None or not options.get("allow_is_bidirectional_skip", True)
+    name = type(config).__module__
+    family = name.split(".")[2] if name.startswith("transformers.models.") else name
+    # For packed sequences transformers requests a tensor in the name of every model.
+    if not options.get("allow_is_causal_skip", True) and (documents is None or family in _READ_MASKS):
+        return True
+    if config is None or family in _READ_EVERY_MASK:
+        return config is not None
+    if kind == "window" and family not in _PASS_THEIR_WINDOW:
+        return True
+    encodes = getattr(config, "is_encoder_decoder", False) and family not in _DECODERS_SAY_CAUSAL
+    return bool(encodes) or family in _DECODERS_SAY_FULL
+
+
 def _refuse(asked: dict[str, Any], kind: type[nn.Module]) -> None:
-    """Raise UnsupportedCase if a module of this kind asks for what is not computed here."""
+    """Raise UnsupportedCase if a module of this kind requests what is not supported."""
     found = [words for name, words in _REFUSED.items() if asked.get(name) is not None and asked[name] is not False]
     if found:
         raise UnsupportedCase(f"Attention of attnbench does not compute {' and '.join(found)}; use 'sdpa' or 'eager'.")
@@ -268,9 +274,9 @@ def _refuse(asked: dict[str, Any], kind: type[nn.Module]) -> None:
 
 
 def _refuse_model(file: str) -> None:
-    """Raise UnsupportedCase if transformers would not let other attention than a model's own compute it.
+    """Raise UnsupportedCase for a Python module whose models declare no attention but their own eager one.
 
-    `file` is the Python module that defines the model. Its masks and arguments need not be those of other models.
+    Their masks and arguments may differ from those of other models.
     """
     if _eager_alone(file):
         raise UnsupportedCase(f"transformers declares no attention but 'eager' for the models of {file}.")
@@ -279,194 +285,171 @@ def _refuse_model(file: str) -> None:
 @torch.compiler.assume_constant_result
 @cache
 def _eager_alone(file: str) -> bool:
-    """Return whether all models that a Python module defines declare no attention but their own eager one."""
     defined = vars(sys.modules[file]).values() if file in sys.modules else ()
-    beside = [x for x in defined if isinstance(x, type) and x.__module__ == file]
-    models = [x for x in beside if hasattr(x, _BACKENDS[0])]
+    models = [x for x in defined if isinstance(x, type) and x.__module__ == file and hasattr(x, _BACKENDS[0])]
     return bool(models) and not any(getattr(x, each) for x in models for each in _BACKENDS)
 
 
-def _needs_tensor(file: str, kind: str | None, documents: torch.Tensor | None, options: dict[str, Any]) -> bool:
-    """Return whether a mask of a kind is to be a tensor for the models that a Python module defines.
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A call of a module: (batch, heads, tokens, width) tensors, the mask by distance, and features."""
 
-    Some read their masks. They forbid to leave one out, which transformers does of any packed sequences, or say nothing
-    (Doge in transformers 5.17). Of some the mask alone knows that they are causal (PEGASUS-X) or have a window
-    (Phi-3.5-MoE), which most tell `attend`.
-    """
-    if kind == "full":
-        return not options.get("allow_is_bidirectional_skip", True)
-    asks = not options.get("allow_is_causal_skip", True)
-    asks = asks and (documents is None or bool(_mentions(file, "allow_is_causal_skip")))
-    windowed = kind == "window" and _mentions(file, "sliding_window=") is False
-    causal = _mentions(file, "is_causal: bool = False") and not _mentions(file, "is_causal=True")
-    return kind is None or asks or windowed or bool(causal or _mentions(file, "prepare_dynamic_mask"))
+    attention: Attention
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    causal: bool
+    window_size: int
+    scale: float | None
+    features: dict[str, Any]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the keyword arguments of the attention."""
+        masks = {"causal": self.causal, "window_size": self.window_size}
+        return {**masks, "softmax_scale": self.scale, **self.features}
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Return whether `kernels.attention` computes it, which may choose its kernel."""
+        return self.attention is dispatch.attention
+
+    def out(self, **more: Any) -> torch.Tensor:
+        """Return out of these tensors."""
+        return self.attention(self.q, self.k, self.v, **self.options, **more)
+
+    def as_tensor(self, mask: torch.Tensor | None) -> torch.Tensor | None:
+        """Return a mask tensor with causality, window and the mask in it; None if all queries see all keys."""
+        if mask is not None and mask.dim() != 2:
+            return mask
+        queries, keys = self.q.shape[2], self.k.shape[2]
+        filled = keys if mask is None else mask.shape[1]  # the part of a static cache that is filled
+        if mask is not None and mask.dtype == torch.bool:
+            mask = functional.pad(mask, (0, keys - filled))[:, None, None, :]
+        elif mask is not None:
+            mask = mask[:, None, None, :] == mask[:, None, filled - queries :, None]
+        if not self.causal:
+            return mask
+        seen = torch.ones(queries, keys, dtype=torch.bool, device=self.q.device).tril(filled - queries)
+        seen = seen.triu(filled - queries - self.window_size + 1) if self.window_size else seen
+        return seen if mask is None else mask & seen
+
+    def is_step(self) -> bool:
+        """Return whether it is one query token of the dispatcher, without features or gradients."""
+        one = self.is_dispatched and self.q.shape[2] == 1 and not self.features
+        return one and not plans.wants_gradients(self.q, self.k, self.v)
+
+    def step(self, mask: torch.Tensor, keys: slice = slice(None)) -> torch.Tensor:
+        """Compute one query token under a mask (batch, 1, 1, keys) by PyTorch; query heads of a key head are its rows.
+
+        On an H200 it takes 0.04 ms, where a launch with features takes the host 0.37 ms (8 sequences, 512 keys).
+        """
+        q, k, v, mask = self.q, self.k[:, :, keys], self.v[:, :, keys], mask[..., keys]
+        rows = q.view(q.shape[0], k.shape[1], -1, q.shape[3]) if mask.shape[1] == 1 else q
+        out = _by_pytorch(rows, k, v, mask, self.scale)
+        return out.reshape(*q.shape[:3], v.shape[3])
 
 
-@torch.compiler.assume_constant_result
-@cache
-def _mentions(file: str, word: str) -> bool | None:
-    """Return whether the source of a Python module has a word, as transformers itself looks; None if it has none."""
-    try:
-        return word in inspect.getsource(sys.modules[file])
-    except (KeyError, OSError, TypeError):  # not imported, or its source is not there
-        return None
-
-
-def _packed(
-    attention: Attention,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    asked: dict[str, Any],
-    options: dict[str, Any],
+def _by_pytorch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scale: float | None
 ) -> torch.Tensor:
-    """Attend within each of the sequences that lie one after the other in a batch of 1."""
-    if attention is not dispatch.attention or q.shape[0] != 1:
+    grouped = q.shape[1] != k.shape[1]
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
+
+
+def _by_mask(call: _Call, mask: torch.Tensor | None, asked: dict[str, Any]) -> torch.Tensor:
+    """Return out (batch, num_heads, tokens, width) for a mask that is None, a tensor, ids or padding."""
+    if mask is not None and mask.dim() != 2:
+        return _by_mask_tensor(replace(call, causal=False, window_size=0), mask)
+    if call.window_size and not call.causal:
+        raise UnsupportedCase("A sliding window without a causal mask comes as a mask tensor; this call has none.")
+    if mask is None:
+        return call.out() if asked.get("cu_seq_lens_q") is None else _packed(call, asked)
+    if mask.dtype != torch.bool:
+        return call.out(document_ids=mask)
+    length = mask.shape[1]  # the part of a static cache that is filled
+    return _without_padding(replace(call, k=call.k[:, :, :length], v=call.v[:, :, :length]), mask)
+
+
+def _packed(call: _Call, asked: dict[str, Any]) -> torch.Tensor:
+    """Compute each of the sequences that are concatenated in a batch of 1."""
+    if not call.is_dispatched or call.q.shape[0] != 1:
         raise UnsupportedCase(f"Sequences told by cu_seq_lens are computed under {FRONT_DOOR!r}, in a batch of 1.")
     starts = [asked[name].int() for name in ("cu_seq_lens_q", "cu_seq_lens_k")]
     longest = [int(asked[name]) for name in ("max_length_q", "max_length_k")]
-    rows = [x[0].transpose(0, 1) for x in (q, k, v)]
-    return feature_calls.attention_varlen(*rows, *starts, *longest, **options).transpose(0, 1)[None]
+    rows = [x[0].transpose(0, 1) for x in (call.q, call.k, call.v)]
+    return feature_calls.attention_varlen(*rows, *starts, *longest, **call.options).transpose(0, 1)[None]
 
 
-def _chosen(
-    indices: torch.Tensor, mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, options: dict[str, Any]
-) -> torch.Tensor:
-    """Return the mask with keys hidden that are not chosen; indices: (batch, queries, keys chosen for a query)."""
-    if mask is None or mask.dim() == 2:
-        mask = _seen(mask, q, k, options["causal"], options["window_size"])
-    shape = (*indices.shape[:2], k.shape[2])
-    chosen = torch.zeros(shape, dtype=torch.bool, device=q.device).scatter(-1, indices.long(), True)[:, None]
+def _chosen(indices: torch.Tensor, mask: torch.Tensor | None, keys: int) -> torch.Tensor:
+    """Return the mask without the keys that a query has not chosen; indices: (batch, queries, chosen keys)."""
+    chosen = torch.zeros((*indices.shape[:2], keys), dtype=torch.bool, device=indices.device)
+    chosen = chosen.scatter(-1, indices.long(), True)[:, None]
     if mask is None:
         return chosen
     return mask & chosen if mask.dtype == torch.bool else mask.masked_fill(~chosen, float("-inf"))
 
 
-def _biased(
-    bias: torch.Tensor, mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, options: dict[str, Any]
-) -> torch.Tensor:
-    """Return a bias by position with all masks in it, to be added to the scores."""
-    if mask is None or mask.dim() == 2:
-        mask = _seen(mask, q, k, options["causal"], options["window_size"])
+def _biased(bias: torch.Tensor, mask: torch.Tensor | None, keys: int) -> torch.Tensor:
+    """Return a bias by position with the mask in it, to be added to the scores."""
     if mask is None:
         return bias
     return bias.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else bias + mask
 
 
-def _seen(
-    mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int
-) -> torch.Tensor | None:
-    """Return which keys queries see by causality, window and a 2-d mask; None: all."""
-    filled = k.shape[2] if mask is None else mask.shape[1]  # of a static cache what is filled
-    if mask is not None and mask.dtype == torch.bool:
-        mask = functional.pad(mask, (0, k.shape[2] - filled))[:, None, None, :]
-    elif mask is not None:
-        mask = mask[:, None, None, :] == mask[:, None, filled - q.shape[2] :, None]
-    if not causal:
-        return mask
-    before = filled - q.shape[2]
-    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(before)
-    seen = seen.triu(before - window_size + 1) if window_size else seen
-    return seen if mask is None else mask & seen
-
-
-def _by_mask_tensor(
-    attention: Attention,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor,
-    options: dict[str, Any],
-    features: dict[str, Any],
-) -> torch.Tensor:
-    """Attend under a mask tensor that holds all masks; PyTorch computes one that wants a gradient."""
-    if _is_step(attention, q, k, v, features) and mask.shape[2] == 1 and not mask.requires_grad:
-        return _step(q, k, v, mask, options["softmax_scale"])
+def _by_mask_tensor(call: _Call, mask: torch.Tensor) -> torch.Tensor:
+    """Compute a call under a mask tensor that holds all masks; PyTorch computes one that requires a gradient."""
     if not mask.requires_grad:
-        return attention(q, k, v, **options, **features, mask=mask)
-    if attention is not dispatch.attention or features:
+        return call.step(mask) if call.is_step() and mask.shape[2] == 1 else call.out(mask=mask)
+    if not call.is_dispatched or call.features:
         raise UnsupportedCase(
             f"A mask tensor that wants a gradient is computed under {FRONT_DOOR!r}, without features."
         )
-    grouped, scale = q.shape[1] != k.shape[1], options["softmax_scale"]
-    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
+    return _by_pytorch(call.q, call.k, call.v, mask, call.scale)
 
 
-def _without_padding(
-    attention: Attention,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    real: torch.Tensor,
-    options: dict[str, Any],
-    features: dict[str, Any],
-) -> torch.Tensor:
+def _without_padding(call: _Call, real: torch.Tensor) -> torch.Tensor:
     """Attend among real tokens; out is 0 before a sequence's first token and after its last one.
 
-    Sequences that are padded alike are one call on their own tokens. Where there are many kinds, or the mask cannot be
-    read, one launch computes all. Under a causal mask the last query stands at the last key; otherwise every query sees
-    all real keys.
+    If all sequences are padded alike, the call is made on their real tokens. If there are several kinds of padding, or
+    the mask cannot be read, one launch computes all. Under a causal mask the last query is at the last key; otherwise
+    every query sees all real keys.
     """
     unread = _unreadable(real)
-    if _is_step(attention, q, k, v, features) and (unread or len(_padded_alike(real)) > 1):
-        keys = slice(-options["window_size"], None) if options["causal"] else slice(None)  # all without a window
-        return _step(q, k[:, :, keys], v[:, :, keys], real[:, None, None, keys], options["softmax_scale"])
-    alike = () if unread else _padded_alike(real)
+    alike = [] if unread else _padded_alike(real)
+    several = unread or len(alike) > 1
+    if several and call.is_step():
+        return call.step(real[:, None, None], slice(-call.window_size, None) if call.causal else slice(None))
     holes = any(not isinstance(each.tokens, slice) for each in alike)
-    if attention is dispatch.attention and (unread or len(alike) > _MOST_CALLS or holes):
-        asked = Features(**features).asked
-        if feature_calls.takes(q, k, v, ("varlen", "mask", *asked)):
-            bounds = None if unread else _bounds(real, q.shape[2], options["causal"])
-            holes |= unread  # possibly
-            return feature_calls.attention_padded(q, k, v, real, bounds, holes=holes, **options, **features)
-    if unread or (holes and options["window_size"]):
-        return attention(q, k, v, **options, **features, mask=real[:, None, None, :])
-    return _each_alike(attention, q, k, v, alike, options, features)
+    asked = ("varlen", "mask", *Features(**call.features).asked)
+    if call.is_dispatched and (several or holes) and feature_calls.takes(call.q, call.k, call.v, asked):
+        bounds = None if unread else _bounds(real, call.q.shape[2], call.causal)
+        tensors = call.q, call.k, call.v, real, bounds
+        return feature_calls.attention_padded(*tensors, holes=holes or unread, **call.options)
+    if unread or (holes and call.window_size):
+        return call.out(mask=real[:, None, None, :])
+    return _each_alike(call, alike)
 
 
-def _each_alike(
-    attention: Attention,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    alike: Sequence[PaddedAlike],
-    options: dict[str, Any],
-    features: dict[str, Any],
-) -> torch.Tensor:
-    """Attend in a call for each kind of padding, on the tokens of its sequences; out is 0 elsewhere."""
+def _each_alike(call: _Call, alike: list[PaddedAlike]) -> torch.Tensor:
+    """Make a call for each kind of padding, on the tokens of its sequences; out is 0 elsewhere."""
+    q, k, v = call.q, call.k, call.v
     out = q.new_zeros((*q.shape[:3], v.shape[3]))
     before = k.shape[2] - q.shape[2]  # keys before the first query
     for rows, tokens in alike:
         queries: slice | torch.Tensor = slice(None)
-        if options["causal"] and isinstance(tokens, slice):
+        if call.causal and isinstance(tokens, slice):
             queries = slice(max(0, tokens.start - before), max(0, tokens.stop - before))
-        elif options["causal"]:
+        elif call.causal:
             queries = tokens[tokens >= before] - before
-        some_q, some_k, some_v = q[rows], k[rows], v[rows]
-        tensors = (some_q[:, :, queries], some_k[:, :, tokens], some_v[:, :, tokens])
-        if tensors[0].shape[2]:
-            out[rows, :, queries] = attention(*tensors, **options, **features)
+        part = replace(call, q=q[rows][:, :, queries], k=k[rows][:, :, tokens], v=v[rows][:, :, tokens])
+        if part.q.shape[2]:
+            out[rows, :, queries] = part.out()
     return out
 
 
-def _is_step(attention: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, features: dict[str, Any]) -> bool:
-    """Return whether a call is one of the front door for one query token, without features or gradients."""
-    one = attention is dispatch.attention and q.shape[2] == 1 and not features
-    return one and not plans.wants_gradients(q, k, v)
-
-
-def _step(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scale: float | None) -> torch.Tensor:
-    """Attend with one query token under a mask (batch, 1, 1, keys), by PyTorch; query heads of a key head are its rows.
-
-    On an H200 it takes 0.04 ms where a launch with features takes the host 0.37 (8 sequences, 512 keys, 2026-11).
-    """
-    rows = q.view(q.shape[0], k.shape[1], -1, q.shape[3]) if mask.shape[1] == 1 else q
-    out = functional.scaled_dot_product_attention(rows, k, v, attn_mask=mask, scale=scale, enable_gqa=rows is q)
-    return out.reshape(*q.shape[:3], v.shape[3])
-
-
 def _bounds(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds:
-    """Return the bounds of sequences; computed once for all layers."""
+    """Return the bounds of sequences, computed once for all layers."""
     of_mask = _BOUNDS.setdefault(real, {})
     if (seqlen_q, causal) not in of_mask:
         of_mask[seqlen_q, causal] = feature_calls.bounds_of(real, seqlen_q, causal)
@@ -474,7 +457,7 @@ def _bounds(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds:
 
 
 def _padded_alike(real: torch.Tensor) -> list[PaddedAlike]:
-    """Return the sequences of a mask (batch, tokens) by where their real tokens are; read back from the device once."""
+    """Group the sequences of a mask (batch, tokens) by the places of their real tokens; read from the device once."""
     found = _PADDED.get(real)
     if found is None:
         found = _PADDED[real] = list(_find_padded_alike(real))
@@ -482,9 +465,8 @@ def _padded_alike(real: torch.Tensor) -> list[PaddedAlike]:
 
 
 def _find_padded_alike(real: torch.Tensor) -> Iterator[PaddedAlike]:
-    length = real.shape[1]
     first = real.int().argmax(1)
-    last = length - real.flip(1).int().argmax(1)
+    last = real.shape[1] - real.flip(1).int().argmax(1)
     spans: dict[tuple[int, int], list[int]] = {}
     for row, (start, end, count) in enumerate(torch.stack((first, last, real.sum(1)), 1).tolist()):
         if count == end - start:
@@ -497,9 +479,9 @@ def _find_padded_alike(real: torch.Tensor) -> Iterator[PaddedAlike]:
 
 
 def _checked(name: str) -> Attention:
-    """Return the attention of an implementation, which says why where it does not take a call.
+    """Return the attention of an implementation, which raises the reason where it does not take a call.
 
-    Values narrower than keys are filled up with zeros where the implementation needs equal widths.
+    Values narrower than keys are padded with zeros where the implementation needs equal widths.
     """
     implementation = registry.get(name)
 

@@ -32,7 +32,6 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels/models.py": ({"kernels"}, {"torch", "transformers"}),
     "kernels/transformers.py": ({"kernels"}, {"torch", "transformers"}),
     "kernels/tools/drop_in_models.py": ({"kernels"}, {"torch", "transformers"}),
-    "kernels/tools/drop_in_families.py": ({"kernels"}, {"torch", "transformers"}),
     "kernels/attention/xformers.py": ({"kernels"}, {"torch", "xformers"}),
     "kernels/decode/cudnn_frontend.py": ({"kernels"}, {"torch", "cudnn"}),
     "kernels/decode/flash_attn_2.py": ({"kernels"}, {"torch", "flash_attn"}),

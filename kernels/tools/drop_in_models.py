@@ -1,20 +1,32 @@
-"""Train models of transformers with our attention and with their own: losses, gradients and time a step.
+"""Try our attention in models of transformers, by training a few of them or by calling a tiny one of every family.
 
     python -m kernels.tools.drop_in_models [--device cuda] [--steps 8] [--tiny] [NAME ...]
+    python -m kernels.tools.drop_in_models --families [--seconds 60] [CONFIG ...]
 
-Weights are random, of shapes of published configurations with fewer layers, in bfloat16. Gradients of the first step
-are compared with those of the model in float32 under its own attention: the error of a tensor is the norm of the
-difference over the norm. "Own" is PyTorch's attention, or transformers' eager one where that lacks what the model asks.
+The first command trains models with published shapes and fewer layers, in bfloat16 with random weights, and prints
+losses, gradients and the time of a step. Gradients of the first step are compared with those of the model in float32
+with its own attention: the error of a tensor is the norm of the difference over the norm. "Own" is PyTorch's attention,
+or transformers' eager one where PyTorch's lacks a feature of the model.
+
+The second command makes seven calls of a tiny model of each family of language models, on a CPU in float32, with its
+own eager attention and with ours: padding at a side and between tokens, packed sequences, a prompt in chunks, and
+generation with either cache. A call is right if the logits of real tokens differ by at most 10^-4 of the largest, else
+wrong. "Its own": transformers kept the model's eager attention. Refused: by `kernels.transformers`. Failed: with
+another error. A configuration that does not become tiny by the names in SIZES is left out.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,21 +34,64 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ..transformers import register
+from ..registry import UnsupportedCase
+from ..transformers import FRONT_DOOR, register
 
 Inputs = dict[str, torch.Tensor]
 _LEARNING_RATE = 1e-4
+RIGHT, OWN, REFUSED, FAILED, WRONG = "right", "its own", "refused", "failed", "wrong"
+LEFT_OUT = "left out"
+Results = tuple[torch.Tensor, torch.Tensor]  # logits, and which of their rows belong to real tokens
+_ALLOWED = 1e-4
+_VOCAB, _BATCH, _TOKENS = 60, 3, 12
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "embedding_size", "word_embed_proj_dim", "n_embed")
+_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers")
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
+_FEED_FORWARD = ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_DROPOUTS = ("attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "dropout", "hidden_dropout")
+# Field of a configuration -> its tiny size.
+SIZES: dict[str, Any] = dict.fromkeys(_WIDTHS, 32) | dict.fromkeys(_LAYERS, 2) | dict.fromkeys(_HEADS, 4)
+SIZES |= dict.fromkeys(_FEED_FORWARD, 48) | dict.fromkeys(_EXPERTS, 4) | dict.fromkeys(_DROPOUTS, 0.0)
+SIZES |= {"num_key_value_heads": 2, "head_dim": 8, "d_kv": 8, "global_head_dim": 8, "rotary_dim": 4}
+SIZES |= {"sliding_window": 5, "attention_chunk_size": 4, "is_decoder": True, "decoder_start_token_id": 1}
+SIZES |= {"vocab_size": _VOCAB, "vocab_size_per_layer_input": _VOCAB, "hidden_size_per_layer_input": 8}
+SIZES |= {"max_position_embeddings": 64, "n_positions": 64, "n_ctx": 64}
+SIZES |= {"num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
+SIZES |= {"n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}
+SIZES |= {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
+SIZES |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+SIZES |= {"image_size": 32, "patch_size": 8, "num_mel_bins": 8}
+SIZES |= {"max_source_positions": 15, "max_target_positions": 16}
+# Also set where a configuration has None or False:
+_ALWAYS = ("is_decoder", "pad_token_id", "num_experts_per_tok", "sliding_window")
+
+
+def make_tiny(config: Any) -> Any:
+    """Give a configuration, and those within it, the sizes of SIZES."""
+    for name, size in SIZES.items():
+        if getattr(config, name, None) or (hasattr(config, name) and name in _ALWAYS):
+            setattr(config, name, size)
+    if getattr(config, "kv_lora_rank", None):  # latent attention has as many key heads as query heads
+        config.num_key_value_heads = config.num_attention_heads
+    kinds = getattr(config, "layer_types", None)
+    if kinds:  # one layer of each kind
+        config.layer_types = (list(dict.fromkeys(kinds)) * 2)[: max(2, len(set(kinds)))]
+        config.num_hidden_layers = len(config.layer_types)
+    for name in ("text_config", "decoder"):
+        if hasattr(getattr(config, name, None), "to_dict"):
+            make_tiny(getattr(config, name))
+    return config
 
 
 @dataclass(frozen=True)
 class Subject:
     """A model of transformers, and a batch for it."""
 
-    config: str  # class of the configuration, and of the model
-    model: str
+    config: str  # class of the configuration
+    model: str  # class of the model
     sizes: Mapping[str, Any]
-    tiny: Mapping[str, Any]  # sizes instead, for a machine without a GPU
-    inputs: Callable[[Any, bool, str], Inputs]  # of the configuration, whether it is tiny, and the device
+    inputs: Callable[[Any, bool, str], Inputs]  # takes the configuration, whether it is tiny, and the device
     own: str = "sdpa"
 
     def build(self, tiny: bool, device: str) -> nn.Module:
@@ -44,17 +99,18 @@ class Subject:
         import transformers
 
         torch.manual_seed(0)
-        config = getattr(transformers, self.config)(**{**self.sizes, **(self.tiny if tiny else {})})
+        config = getattr(transformers, self.config)(**self.sizes)
+        config = make_tiny(config) if tiny else config
         with torch.device(device):
             return getattr(transformers, self.model)(config).train()
 
 
 def _text(batch: int, seqlen: int, padded: bool = False) -> Callable[[Any, bool, str], Inputs]:
-    """Make token ids, of which padding on the right is not among the labels."""
+    """Make token ids; padding on the right has no labels."""
 
     def inputs(config: Any, tiny: bool, device: str) -> Inputs:
         size = (2, 12) if tiny else (batch, seqlen)
-        ids = torch.randint(0, config.vocab_size, size, generator=torch.Generator().manual_seed(1))
+        ids = torch.randint(3, config.vocab_size, size, generator=torch.Generator().manual_seed(1))
         if not padded:
             return {name: ids.to(device) for name in ("input_ids", "labels")}
         lengths = torch.linspace(size[1] // 4, size[1], size[0]).long()
@@ -77,14 +133,6 @@ def _speech(config: Any, tiny: bool, device: str) -> Inputs:
 
 
 _NO_TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-_TINY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-_TINY_TEXT = _TINY | {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 50, "sliding_window": 5}
-_TINY_TEXT |= {"query_pre_attn_scalar": 8}
-_TINY_IMAGE = _TINY | {"image_size": 32, "patch_size": 8}
-_TINY_SPEECH = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
-_TINY_SPEECH |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_mel_bins": 8, "vocab_size": 50}
-_TINY_SPEECH |= {"max_source_positions": 15, "max_target_positions": 16, "decoder_start_token_id": 1}
-_TINY_SPEECH |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 # Llama 3.2 1B, https://huggingface.co/meta-llama/Llama-3.2-1B
 _LLAMA = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 4, "num_attention_heads": 32}
 _LLAMA |= {"num_key_value_heads": 8, "head_dim": 64, "vocab_size": 32000, **_NO_TOKENS}
@@ -101,25 +149,25 @@ _WHISPER |= {"encoder_ffn_dim": 5120, "decoder_ffn_dim": 5120}
 _LLAMA_CLASSES, _GEMMA_CLASSES = ("LlamaConfig", "LlamaForCausalLM"), ("Gemma2Config", "Gemma2ForCausalLM")
 _WHISPER_CLASSES = ("WhisperConfig", "WhisperForConditionalGeneration")
 SUBJECTS = {
-    "llama": Subject(*_LLAMA_CLASSES, _LLAMA, _TINY_TEXT, _text(4, 2048)),
-    "llama_padded": Subject(*_LLAMA_CLASSES, _LLAMA, _TINY_TEXT, _text(8, 2048, padded=True)),
-    "gemma2": Subject(*_GEMMA_CLASSES, _GEMMA, _TINY_TEXT, _text(2, 2048), own="eager"),
-    "siglip": Subject("SiglipVisionConfig", "SiglipVisionModel", _SIGLIP, _TINY_IMAGE, _image),
-    "whisper": Subject(*_WHISPER_CLASSES, _WHISPER, _TINY_SPEECH, _speech),
+    "llama": Subject(*_LLAMA_CLASSES, _LLAMA, _text(4, 2048)),
+    "llama_padded": Subject(*_LLAMA_CLASSES, _LLAMA, _text(8, 2048, padded=True)),
+    "gemma2": Subject(*_GEMMA_CLASSES, _GEMMA, _text(2, 2048), own="eager"),
+    "siglip": Subject("SiglipVisionConfig", "SiglipVisionModel", _SIGLIP, _image),
+    "whisper": Subject(*_WHISPER_CLASSES, _WHISPER, _speech),
 }
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a model does with one attention."""
+    """The training of a model with one attention."""
 
-    losses: list[float]  # a step
-    ms: float  # a step, the median of the later half
-    gradient_error: float  # of the first step, the largest of a tensor
+    losses: list[float]  # one per step
+    ms: float  # per step, the median of the later half
+    gradient_error: float  # the largest of a tensor, in the first step
 
 
 def loss_of(model: nn.Module, inputs: Inputs) -> torch.Tensor:
-    """Return the model's loss, or how far its last hidden state is from made-up numbers."""
+    """Return the model's loss, or the mean squared distance of its last hidden state from random numbers."""
     out = model(**inputs)
     if getattr(out, "loss", None) is not None:
         return out.loss.float()
@@ -129,14 +177,14 @@ def loss_of(model: nn.Module, inputs: Inputs) -> torch.Tensor:
 
 
 def gradients(model: nn.Module, inputs: Inputs) -> dict[str, torch.Tensor]:
-    """Return every parameter's gradient of one step, in float32."""
+    """Return the gradient of every parameter in one step, in float32."""
     wanted = {name: x for name, x in model.named_parameters() if x.requires_grad}
     found = torch.autograd.grad(loss_of(model, inputs), list(wanted.values()), allow_unused=True)
     return {name: x.float() for name, x in zip(wanted, found, strict=True) if x is not None}
 
 
 def largest_error(found: Mapping[str, torch.Tensor], exact: Mapping[str, torch.Tensor]) -> float:
-    """Return the largest norm of a tensor's difference over its norm; of tensors with a gradient."""
+    """Return the largest norm of a difference over the norm, among tensors with a gradient."""
     most = max(x.norm().item() for x in exact.values())
     large = {name: x for name, x in exact.items() if x.norm().item() > 1e-4 * most}
     return max(((found[name] - x).norm() / x.norm()).item() for name, x in large.items())
@@ -161,7 +209,7 @@ def train(model: nn.Module, inputs: Inputs, exact: Mapping[str, torch.Tensor], s
 
 
 def compare(name: str, attention: str, steps: int, tiny: bool, device: str) -> dict[str, Trained]:
-    """Return what a subject does with its own attention and with ours."""
+    """Train a subject with its own attention and with ours."""
     subject = SUBJECTS[name]
     model = subject.build(tiny, device)
     inputs = subject.inputs(model.config, tiny, device)
@@ -174,15 +222,155 @@ def compare(name: str, attention: str, steps: int, tiny: bool, device: str) -> d
     return found
 
 
+def _tokens() -> torch.Tensor:
+    return torch.randint(3, _VOCAB, (_BATCH, _TOKENS), generator=torch.Generator().manual_seed(1))
+
+
+def _mask(*padding: tuple[int, slice]) -> torch.Tensor:
+    mask = torch.ones(_BATCH, _TOKENS, dtype=torch.long)
+    for row, tokens in padding:
+        mask[row, tokens] = 0
+    return mask
+
+
+_LEFT = _mask((1, slice(3)), (2, slice(5)))
+_RIGHT = _mask((1, slice(9, None)), (2, slice(7, None)))
+_HOLES = _mask((0, slice(4, 6)), (1, slice(2)))
+
+
+def _padded(mask: torch.Tensor) -> Callable[[nn.Module], Results]:
+    return lambda model: (model(input_ids=_tokens(), attention_mask=mask).logits, mask.bool())
+
+
+def _packed(model: nn.Module) -> Results:
+    places = torch.tensor([[*range(5), *range(_TOKENS - 5)]])
+    logits = model(input_ids=_tokens()[:1], position_ids=places, use_cache=False).logits
+    return logits, torch.ones(1, _TOKENS, dtype=torch.bool)
+
+
+def _chunked(model: nn.Module) -> Results:
+    logits, cache = [], None
+    for start, end in ((0, 5), (5, 11), (11, _TOKENS)):
+        ids, mask = _tokens()[:, start:end], _LEFT[:, :end]
+        out = model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True)
+        logits, cache = [*logits, out.logits], out.past_key_values
+    return torch.cat(logits, 1), _LEFT.bool()
+
+
+def _generated(**options: Any) -> Callable[[nn.Module], Results]:
+    asked = {"max_new_tokens": 7, "do_sample": False, "pad_token_id": 0, "eos_token_id": None, **options}
+
+    def call(model: nn.Module) -> Results:
+        found = model.generate(
+            _tokens(), attention_mask=_LEFT, return_dict_in_generate=True, output_logits=True, **asked
+        )
+        logits = torch.stack(found.logits, 1)
+        return logits, torch.ones(logits.shape[:2], dtype=torch.bool)
+
+    return call
+
+
+CALLS: Mapping[str, Callable[[nn.Module], Results]] = {
+    "padding on the left": _padded(_LEFT),
+    "padding on the right": _padded(_RIGHT),
+    "padding between tokens": _padded(_HOLES),
+    "packed": _packed,
+    "in chunks": _chunked,
+    "generation": _generated(),
+    "generation with a static cache": _generated(cache_implementation="static", disable_compile=True),
+}
+
+
+@contextmanager
+def _at_most(seconds: int) -> Iterator[None]:
+    """Raise TimeoutError in the main thread if the body takes longer."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def outcome(model: nn.Module, call: Callable[[nn.Module], Results]) -> tuple[str, str]:
+    """Return how a call with our attention compares with the model's own, and the error or reason."""
+    try:
+        model.set_attn_implementation("eager")
+        exact, real = call(model)
+    except TimeoutError:
+        raise
+    except Exception as error:  # the model itself does not take such a call
+        return LEFT_OUT, f"{type(error).__name__}: {error}"[:100]
+    model.set_attn_implementation(FRONT_DOOR)
+    if model.config._attn_implementation != FRONT_DOOR:
+        return OWN, "transformers did not exchange the attention"
+    try:
+        found, _ = call(model)
+    except TimeoutError:
+        raise
+    except UnsupportedCase as refused:
+        return REFUSED, str(refused)
+    except Exception as error:  # a user would see it
+        return FAILED, f"{type(error).__name__}: {error}"[:100]
+    error = ((found - exact)[real].abs().max() / exact[real].abs().max()).item()
+    return (RIGHT if error <= _ALLOWED else WRONG), f"{error:.1e}"
+
+
+def try_family(config_class: type, seconds: int) -> dict[str, tuple[str, str]]:
+    """Return the outcome of every call of a family; the reason for leaving it out is that of "model"."""
+    import transformers
+
+    try:
+        with _at_most(seconds):
+            config = make_tiny(config_class())
+            torch.manual_seed(0)
+            model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+            with torch.no_grad():
+                return {name: outcome(model, call) for name, call in CALLS.items()}
+    except Exception as error:  # a family with further rules about its sizes
+        return {"model": (LEFT_OUT, f"{type(error).__name__}: {error}"[:100])}
+
+
+def try_families(names: Sequence[str], seconds: int) -> int:
+    """Print a line for each family and what is not right in it; return 1 if anything is wrong."""
+    import transformers
+
+    warnings.simplefilter("ignore")  # raised by the families
+    transformers.logging.set_verbosity_error()
+    register(())
+    families = {each.__name__: each for each in transformers.MODEL_FOR_CAUSAL_LM_MAPPING}
+    total: Counter[str] = Counter()
+    for family in sorted(names or families):
+        found = try_family(families[family], seconds)
+        counts = Counter(state for state, _ in found.values())
+        total += counts
+        print(f"{family:32} {', '.join(f'{count} {state}' for state, count in counts.items())}", flush=True)
+        for state, said in dict.fromkeys(found.values()):
+            if state != RIGHT:
+                calls = ", ".join(name for name, each in found.items() if each == (state, said))
+                print(f"    {state}: {calls}: {said}", flush=True)
+    print(", ".join(f"{count} {state}" for state, count in total.items()))
+    return int(total[WRONG] > 0)
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Print two lines a model."""
+    """Train models and print two lines for each, or try families."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.drop_in_models")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(SUBJECTS)}; all if none is named")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(SUBJECTS)}; all by default")
+    parser.add_argument("--families", action="store_true", help="try families instead; names such as LlamaConfig")
+    parser.add_argument("--seconds", type=int, default=60, help="the most that a family may take")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--attention", default="attnbench", help="a name of kernels.transformers.register")
+    parser.add_argument("--attention", default=FRONT_DOOR, help="a name of kernels.transformers.register")
     parser.add_argument("--tiny", action="store_true", help="small sizes, for a machine without a GPU")
     chosen = parser.parse_args(arguments)
+    if chosen.families:
+        return try_families(chosen.names, chosen.seconds)
     if unknown := set(chosen.names) - set(SUBJECTS):
         parser.error(f"unknown {', '.join(sorted(unknown))}; possible: {', '.join(SUBJECTS)}")
     if chosen.device.startswith("cuda") and not torch.cuda.is_available():
@@ -191,10 +379,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name in chosen.names or SUBJECTS:
         for attention, x in compare(name, chosen.attention, chosen.steps, chosen.tiny, chosen.device).items():
             losses = f"losses {x.losses[0]:.5f} to {x.losses[-1]:.5f}"
-            print(
-                f"{name:12} {attention:10} {losses}  gradients {x.gradient_error:.2e}  {x.ms:8.2f} ms a step",
-                flush=True,
-            )
+            gradients_ms = f"gradients {x.gradient_error:.2e}  {x.ms:8.2f} ms per step"
+            print(f"{name:12} {attention:10} {losses}  {gradients_ms}", flush=True)
     return 0
 
 

@@ -1,10 +1,10 @@
-"""What the tool says of a family whose attention is exchanged, of one that keeps its own, and of a wrong attention."""
+"""The outcomes for a family with exchanged attention, for one that keeps its own, and for a wrong attention."""
 
 import pytest
 import torch
 
 from kernels import transformers as ours
-from kernels.tools import drop_in_families as tool
+from kernels.tools import drop_in_models as tool
 
 transformers = pytest.importorskip("transformers", reason="the families are those of transformers")
 
