@@ -31,6 +31,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels/attention/flash_attn_3.py": ({"kernels"}, {"torch", "flash_attn_interface"}),
     "kernels/models.py": ({"kernels"}, {"torch", "transformers"}),
     "kernels/transformers.py": ({"kernels"}, {"torch", "transformers"}),
+    "kernels/tools/cases.py": ({"kernels"}, {"torch", "transformers"}),
     "kernels/tools/drop_in_models.py": ({"kernels"}, {"torch", "transformers"}),
     "kernels/attention/xformers.py": ({"kernels"}, {"torch", "xformers"}),
     "kernels/decode/cudnn_frontend.py": ({"kernels"}, {"torch", "cudnn"}),

@@ -18,24 +18,24 @@ from torch.overrides import TorchFunctionMode
 from triton.runtime.jit import JITFunction
 
 from ..attention.triton_fa2.tuning import SHARED_MEMORY
-from .compile import Launch
+from .compile import RecordedLaunch
 
 MULTIPROCESSORS = 132
 _L2_BYTES = 50 << 20
 
 
 @contextmanager
-def launches_on(chip: int) -> Iterator[list[Launch]]:
+def launches_on(chip: int) -> Iterator[list[RecordedLaunch]]:
     """Pretend that there is a GPU of a compute capability (90 for 9.0), and record the launches on it.
 
     The device's index is `chip`, so that plans of several chips are cached apart.
     """
-    found: list[Launch] = []
+    found: list[RecordedLaunch] = []
 
     def record(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> SimpleNamespace:
         own = {name: value for name, value in named.items() if name in kernel.arg_names}
         options = {name: value for name, value in named.items() if name not in own}
-        found.append(Launch(kernel, arguments, own, options))
+        found.append(RecordedLaunch(kernel, arguments, own, options))
         return SimpleNamespace(run=_launch_nothing, packed_metadata=None, function=None)
 
     facts = SimpleNamespace(

@@ -50,7 +50,7 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class AttentionCase:
+class OpCase:
     """One call of an implementation, and of its backward if it has one."""
 
     implementation: str
@@ -220,7 +220,7 @@ class DecodeCase:
 
 
 @dataclass(frozen=True)
-class FeatureCase:
+class FeatureRun:
     """One call with features, and its backward."""
 
     implementation: str
@@ -246,7 +246,7 @@ class FeatureCase:
 
     def runs_on(self, chip: int) -> bool:
         """Return whether the implementation is for a compute capability."""
-        return AttentionCase(self.implementation, self.dtype, self.head_dim).runs_on(chip)
+        return OpCase(self.implementation, self.dtype, self.head_dim).runs_on(chip)
 
     @property
     def call(self) -> check_features.FeatureCase:
@@ -304,21 +304,21 @@ class StepCase:
 
 
 _TOKEN = (((1, 1), torch.int64), ((1,), torch.int32))
-Case = AttentionCase | DecodeCase | FeatureCase | StepCase
+Case = OpCase | DecodeCase | FeatureRun | StepCase
 
 
-def small_cases() -> Iterator[AttentionCase | DecodeCase | FeatureCase]:
+def small_cases() -> Iterator[OpCase | DecodeCase | FeatureRun]:
     """Yield small calls of each kernel, in every form that its tiles, masks and heads give it."""
     yield from _small_gluon()
     yield from _small_triton()
     for dtype, head_dim in product(("bfloat16", "float32"), (64, 128)):
         for mask in ("full", "causal"):
-            yield AttentionCase("flash_attn_1", dtype, head_dim, mask)
+            yield OpCase("flash_attn_1", dtype, head_dim, mask)
     for dtype in ("bfloat16", "float32"):
         for feature in check_features.cases():
-            yield FeatureCase("triton_fa2", dtype, 64, feature)
+            yield FeatureRun("triton_fa2", dtype, 64, feature)
     for feature, head_dim in (("192 and 128", 64), ("packed", 64), ("packed", 128)):
-        yield FeatureCase("gluon_hopper", "bfloat16", head_dim, feature)
+        yield FeatureRun("gluon_hopper", "bfloat16", head_dim, feature)
     for dtype, head_dim in (("bfloat16", 64), ("bfloat16", 128), ("float8_e4m3fn", 128), ("bfloat16", 512)):
         for page, ragged in ((0, False), (0, True), (16, True)):
             yield DecodeCase(dtype, head_dim, 16 if head_dim == 512 else 4, page=page, ragged=ragged)
@@ -326,48 +326,48 @@ def small_cases() -> Iterator[AttentionCase | DecodeCase | FeatureCase]:
     yield DecodeCase("bfloat16", 128, 8, seqlen_q=4)
 
 
-def _small_gluon() -> Iterator[AttentionCase]:
+def _small_gluon() -> Iterator[OpCase]:
     hopper, fp8 = ("gluon_hopper", "bfloat16"), ("gluon_fp8", "bfloat16")
     for head_dim in (64, 128, 256):
         for mask in MASKS:
-            yield AttentionCase(*hopper, head_dim, mask)
+            yield OpCase(*hopper, head_dim, mask)
             if head_dim < 256:  # which is deterministic anyway
-                yield AttentionCase(*hopper, head_dim, mask, deterministic=True)
-        yield AttentionCase(*hopper, head_dim, "full", size="aligned")
-        yield AttentionCase(*hopper, head_dim, "causal", grouped=False, busy=True)
-        yield AttentionCase(*fp8, head_dim, "full")
-        yield AttentionCase(*fp8, head_dim, "full", size="aligned")
-        yield AttentionCase(*fp8, head_dim, "causal")
-        yield AttentionCase(*fp8, head_dim, "causal", busy=True)
+                yield OpCase(*hopper, head_dim, mask, deterministic=True)
+        yield OpCase(*hopper, head_dim, "full", size="aligned")
+        yield OpCase(*hopper, head_dim, "causal", grouped=False, busy=True)
+        yield OpCase(*fp8, head_dim, "full")
+        yield OpCase(*fp8, head_dim, "full", size="aligned")
+        yield OpCase(*fp8, head_dim, "causal")
+        yield OpCase(*fp8, head_dim, "causal", busy=True)
     for mask in ("full", "causal"):
         for head_dim in (64, 128):
-            yield AttentionCase(*hopper, head_dim, mask, tiles_of="long")
-        yield AttentionCase(*hopper, 64, mask, tiles_of="middle")
-        yield AttentionCase(*hopper, 64, mask, grouped=False, busy=True, tiles_of="middle")
-    yield AttentionCase(*hopper, 100, "causal")  # in the tiles of 128, through copies
-    yield AttentionCase(*fp8, 100, "causal")
+            yield OpCase(*hopper, head_dim, mask, tiles_of="long")
+        yield OpCase(*hopper, 64, mask, tiles_of="middle")
+        yield OpCase(*hopper, 64, mask, grouped=False, busy=True, tiles_of="middle")
+    yield OpCase(*hopper, 100, "causal")  # in the tiles of 128, through copies
+    yield OpCase(*fp8, 100, "causal")
 
 
-def _small_triton() -> Iterator[AttentionCase]:
+def _small_triton() -> Iterator[OpCase]:
     ours = "triton_fa2"
     for mask in MASKS:
         for dtype in ("bfloat16", "float32"):
-            yield AttentionCase(ours, dtype, 64, mask)
-            yield AttentionCase(ours, dtype, 64, mask, grouped=False)  # one kernel for all gradients
-            yield AttentionCase(ours, dtype, 64, mask, grouped=False, size="aligned")
-        yield AttentionCase(ours, "float32", 16, mask, grouped=False)  # the backward in one pass
-        yield AttentionCase("triton_fa2_tf32", "float32", 64, mask)
+            yield OpCase(ours, dtype, 64, mask)
+            yield OpCase(ours, dtype, 64, mask, grouped=False)  # one kernel for all gradients
+            yield OpCase(ours, dtype, 64, mask, grouped=False, size="aligned")
+        yield OpCase(ours, "float32", 16, mask, grouped=False)  # the backward in one pass
+        yield OpCase("triton_fa2_tf32", "float32", 64, mask)
     for dtype, head_dim in (("bfloat16", 64), ("float32", 16), ("float32", 64)):
-        yield AttentionCase(ours, dtype, head_dim, "causal", busy=True)  # large tiles, no split walks
+        yield OpCase(ours, dtype, head_dim, "causal", busy=True)  # large tiles, no split walks
     for dtype in ("bfloat16", "float32"):
-        yield AttentionCase(ours, dtype, 128, "causal", grouped=False)
-        yield AttentionCase(ours, dtype, 64, "causal", idle=True)  # the forward of few rows
-        yield AttentionCase(ours, dtype, 128, "window", grouped=False, idle=True)
-    yield AttentionCase(ours, "bfloat16", 16, "causal")  # a forward with split walks
-    yield AttentionCase(ours, "bfloat16", 40, "causal", grouped=False)
-    yield AttentionCase(ours, "bfloat16", 256, "causal", busy=True)
-    yield AttentionCase(ours, "float32", 256, "causal", grouped=False)
-    yield AttentionCase("triton_fa2_tf32", "float32", 64, "causal", grouped=False)
+        yield OpCase(ours, dtype, 128, "causal", grouped=False)
+        yield OpCase(ours, dtype, 64, "causal", idle=True)  # the forward of few rows
+        yield OpCase(ours, dtype, 128, "window", grouped=False, idle=True)
+    yield OpCase(ours, "bfloat16", 16, "causal")  # a forward with split walks
+    yield OpCase(ours, "bfloat16", 40, "causal", grouped=False)
+    yield OpCase(ours, "bfloat16", 256, "causal", busy=True)
+    yield OpCase(ours, "float32", 256, "causal", grouped=False)
+    yield OpCase("triton_fa2_tf32", "float32", 64, "causal", grouped=False)
 
 
 # Shapes that are only compiled: implementation and dtypes, head_dims, masks, sizes.
@@ -390,11 +390,11 @@ def compiled_cases() -> Iterator[Case]:
     for implementations, head_dims, masks, sizes in _COMPILED:
         every = product(implementations, head_dims, masks, sizes, (True, False))
         for (implementation, dtype), head_dim, mask, size, grouped in every:
-            yield AttentionCase(implementation, dtype, head_dim, mask, size, grouped)
+            yield OpCase(implementation, dtype, head_dim, mask, size, grouped)
     features = check_features.cases()
     dtypes = (("triton_fa2", "bfloat16"), ("triton_fa2", "float32"), ("triton_fa2_tf32", "float32"))
     for (implementation, dtype), head_dim, feature in product(dtypes, (128, 240), features):
-        yield FeatureCase(implementation, dtype, head_dim, feature)
+        yield FeatureRun(implementation, dtype, head_dim, feature)
     shapes = ((1, 8192), (8, 512), (128, 8192))  # batch, context
     for dtype, head_dim in product(("bfloat16", "float8_e4m3fn", "float32"), (64, 128, 256)):
         for rows, (batch, context), page in product((1, 16, 64), shapes, (0, 16)):
@@ -406,4 +406,4 @@ def compiled_cases() -> Iterator[Case]:
 
 def _is_pretended(case: Case) -> bool:
     """Return whether a case changes what the GPU or the tables say, which compiling does not."""
-    return isinstance(case, AttentionCase) and bool(case.busy or case.idle or case.tiles_of)
+    return isinstance(case, OpCase) and bool(case.busy or case.idle or case.tiles_of)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from . import cases
 from .cases import CHIPS, Case
-from .compile import SHARED_MEMORY, Launch, Resources, fits, resources_of
+from .compile import SHARED_MEMORY, RecordedLaunch, Resources, fits, resources_of
 
 _TILE = ("block_m", "block_n", "block_dv", "rows", "page")  # constants that a line shows, where a kernel has them
 
@@ -30,7 +30,7 @@ class Variant(NamedTuple):
 
     chip: int  # 90 for compute capability 9.0
     case: Case
-    launch: Launch
+    launch: RecordedLaunch
 
     @property
     def kernel(self) -> str:
@@ -93,7 +93,7 @@ def largest(found: Iterable[Variant]) -> list[Variant]:
     return list(chosen.values())
 
 
-def _tile_size(launch: Launch) -> tuple[int, int]:
+def _tile_size(launch: RecordedLaunch) -> tuple[int, int]:
     """Return the rows in shared memory, streamed ones once a stage, and the scores of a warp."""
     constants, options = launch.constants(), launch.options
     rows = constants.get("block_m") or 1, constants.get("block_n") or 1

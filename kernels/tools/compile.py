@@ -36,7 +36,7 @@ class Resources:
     warnings: tuple[str, ...] = ()  # wgmma products that ptxas serialized (C75xx); Gluon kernels only
 
 
-class Launch(NamedTuple):
+class RecordedLaunch(NamedTuple):
     """A kernel with its arguments, among them tensors without memory, and Triton's options such as num_warps."""
 
     kernel: Any
@@ -80,13 +80,13 @@ def fits(capability: int, resources: Resources) -> bool:
     return resources.shared_bytes <= SHARED_MEMORY[capability]
 
 
-def compile_offline(capability: int, launch: Launch) -> Any:
+def compile_offline(capability: int, launch: RecordedLaunch) -> Any:
     """Compile the kernel of a launch for a compute capability (90 for 9.0) and return Triton's CompiledKernel."""
     backend, source, parsed = _described(capability, launch)
     return triton_compile(source, target=backend.target, options=parsed)
 
 
-def source_key(capability: int, launch: Launch) -> str:
+def source_key(capability: int, launch: RecordedLaunch) -> str:
     """Return a hash of everything that determines the IR, using Triton's own key of a kernel and its callees.
 
     Takes a millisecond. Comments and line numbers change it, but not `fingerprint`.
@@ -96,7 +96,7 @@ def source_key(capability: int, launch: Launch) -> str:
     return _hash_of(parts)
 
 
-def fingerprint(capability: int, launch: Launch) -> str:
+def fingerprint(capability: int, launch: RecordedLaunch) -> str:
     """Return a hash of everything that determines the machine code: chip, options, Triton's version and inlined IR.
 
     Takes about a tenth of a compilation. Names, comments and line numbers do not change it.
@@ -118,7 +118,7 @@ def fingerprint(capability: int, launch: Launch) -> str:
     return _hash_of(parts)
 
 
-def resources_of(capability: int, launch: Launch) -> Resources:
+def resources_of(capability: int, launch: RecordedLaunch) -> Resources:
     """Compile the kernel of a launch and return the resources of a block.
 
     They are in the binary. For a Gluon kernel, ptxas runs a second time: only its log names the wgmma products that
@@ -139,7 +139,7 @@ def resources_of(capability: int, launch: Launch) -> Resources:
     return Resources(shared_bytes, registers, stack)
 
 
-def _described(capability: int, launch: Launch) -> tuple[Any, Any, dict[str, Any]]:
+def _described(capability: int, launch: RecordedLaunch) -> tuple[Any, Any, dict[str, Any]]:
     """Return Triton's backend, the kernel as its source with these arguments, and all options."""
     kernel = launch.kernel
     backend = make_backend(GPUTarget("cuda", capability, 32))

@@ -37,17 +37,17 @@ from unittest import mock
 import torch
 
 from .. import registry
-from .cases import AttentionCase, DecodeCase, FeatureCase, small_cases
+from .cases import DecodeCase, FeatureRun, OpCase, small_cases
 from .check_features import worst_error
 
 LENGTHS = {"middle": 2048, "long": 65536}  # tokens: beyond the first row of each table of tiles, in its last row
 FEW, MANY = 3, 1000  # multiprocessors: fewer, and more, than any case has tiles
-Case = AttentionCase | DecodeCase | FeatureCase
+Case = OpCase | DecodeCase | FeatureRun
 
 
 def run(case: Case) -> dict[str, float]:
     """Return the errors of out and of the gradients, relative to the float64 answer; of features, of the worst one."""
-    implementation = registry.get(case.implementation) if isinstance(case, FeatureCase) else None
+    implementation = registry.get(case.implementation) if isinstance(case, FeatureRun) else None
     if implementation:
         tf32 = implementation.precision == "tf32"
         error, name = worst_error(case.call, implementation.attention, getattr(torch, case.dtype), "cuda", tf32=tf32)

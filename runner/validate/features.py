@@ -1,7 +1,7 @@
 """Write down which declared features were checked on a GPU: `python -m runner.validate.features --record FILE`.
 
 The file has an entry a GPU, {"environment", "implementations"}: versions, commit and the kernels' hash, then what
-`kernels.tools.check_features` reports. A GPU that is checked again replaces its entry. `results.capabilities` reads it.
+`kernels.tools.check features` reports. A GPU that is checked again replaces its entry. `results.capabilities` reads it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ over batch and heads and divided by the number of multiprocessors, from which th
 needs small tiles to reach every multiprocessor, a large batch needs large ones for reuse.
 
 Rows marked "measured" were swept with every plausible tile on the chip named (kernels/DESIGN.md). The
-others are expected: chosen so that `python -m kernels.tools.offline` shows no spills and a fit in shared memory.
+others are expected: chosen so that `python -m kernels.tools.check compile` shows no spills and a fit in shared memory.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from kernels.tools import check
-from kernels.tools.cases import AttentionCase
-from kernels.tools.compile import Launch, compile_offline, fingerprint, fits, source_key
+from kernels.tools.cases import OpCase
+from kernels.tools.compile import RecordedLaunch, compile_offline, fingerprint, fits, source_key
 from tests.kernels.tools import gate
 
 KERNELS = """
@@ -39,9 +39,9 @@ def other(x_ptr, N: tl.constexpr):
 
 def main(folder: Path) -> dict[str, Any]:
     """Return the facts that test_compiling.py asserts; `folder` gets a module of kernels."""
-    large = _first("forward", 90, AttentionCase("triton_fa2", "bfloat16", 256, "causal", "large"))
+    large = _first("forward", 90, OpCase("triton_fa2", "bfloat16", 256, "causal", "large"))
     needs = large.resources()
-    small = [_first("forward", chip, AttentionCase("triton_fa2", "bfloat16", 64, "causal")) for chip in (86, 89)]
+    small = [_first("forward", chip, OpCase("triton_fa2", "bfloat16", 64, "causal")) for chip in (86, 89)]
     return {
         "fits": [fits(chip, needs) for chip in (90, 86)],
         "shared_bytes": needs.shared_bytes,
@@ -52,7 +52,7 @@ def main(folder: Path) -> dict[str, Any]:
     }
 
 
-def _first(kernel: str, chip: int, case: AttentionCase) -> check.Variant:
+def _first(kernel: str, chip: int, case: OpCase) -> check.Variant:
     return next(v for v in check.variants([chip], [case]) if v.kernel == kernel)
 
 
@@ -62,7 +62,7 @@ def recorded_is_compiled() -> list[bool]:
     return [gate.resources(v)[1] == v.resources() for v in variants]
 
 
-def ptx_without_target(chip: int, launch: Launch) -> str:
+def ptx_without_target(chip: int, launch: RecordedLaunch) -> str:
     """Return the PTX of a kernel for a chip, without the line that names the chip."""
     return re.sub(r"[.]target.*", "", compile_offline(chip, launch).asm["ptx"])
 
@@ -75,8 +75,8 @@ def hashes(folder: Path) -> dict[str, list[str]]:
     kernels = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(kernels)
 
-    def call(kernel: Any, number: int = 1, chip: int = 90, warps: int = 4) -> tuple[int, Launch]:
-        return chip, Launch(kernel, (torch.empty(16, device="meta"), number), {}, {"num_warps": warps})
+    def call(kernel: Any, number: int = 1, chip: int = 90, warps: int = 4) -> tuple[int, RecordedLaunch]:
+        return chip, RecordedLaunch(kernel, (torch.empty(16, device="meta"), number), {}, {"num_warps": warps})
 
     plain = kernels.plain
     others = call(kernels.other), call(plain, 2), call(plain, chip=86), call(plain, warps=8)

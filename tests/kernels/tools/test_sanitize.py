@@ -11,7 +11,7 @@ from kernels import registry
 from kernels.attention import torch_naive
 from kernels.attention.gluon_hopper import tuning
 from kernels.tools import cases, check, sanitize
-from kernels.tools.cases import AttentionCase, DecodeCase, FeatureCase, small_cases
+from kernels.tools.cases import DecodeCase, FeatureRun, OpCase, small_cases
 
 SMALL = list(small_cases())
 
@@ -19,13 +19,13 @@ SMALL = list(small_cases())
 def test_every_implementation_of_ours_and_every_mask_it_takes_has_a_case():
     ours = [name for name in registry.implementations() if name.startswith(("triton_", "gluon_"))]
     for name in ours:
-        masks = {case.mask for case in SMALL if isinstance(case, AttentionCase) and case.implementation == name}
+        masks = {case.mask for case in SMALL if isinstance(case, OpCase) and case.implementation == name}
         assert masks == {mask for mask in cases.MASKS if mask != "window" or registry.get(name).window}
 
 
 def test_every_feature_of_ours_has_a_case():
     for name in ("triton_fa2", "gluon_hopper"):
-        found = {case.call.feature for case in SMALL if isinstance(case, FeatureCase) and case.implementation == name}
+        found = {case.call.feature for case in SMALL if isinstance(case, FeatureRun) and case.implementation == name}
         assert found == set(registry.get(name).features)
 
 
@@ -46,7 +46,7 @@ def test_words_choose_the_cases_that_hold_them_all(capsys):
 def test_a_busy_or_idle_gpu_is_the_same_gpu_with_fewer_or_more_multiprocessors(monkeypatch, word, multiprocessors):
     real = SimpleNamespace(multi_processor_count=132, major=9)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: real)
-    with sanitize.circumstances(AttentionCase("triton_fa2", "float32", 16, "full", **{word: True})):
+    with sanitize.circumstances(OpCase("triton_fa2", "float32", 16, "full", **{word: True})):
         seen = torch.cuda.get_device_properties("cuda")
         assert (seen.multi_processor_count, seen.major) == (multiprocessors, 9)
     assert torch.cuda.get_device_properties("cuda") is real
@@ -57,14 +57,14 @@ def test_a_busy_or_idle_gpu_is_the_same_gpu_with_fewer_or_more_multiprocessors(m
 def test_a_case_of_longer_sequences_gets_tiles_that_short_sequences_do_not(head_dim, mask, length):
     lengths, masks = (200, sanitize.LENGTHS[length]), (cases.MASKS[mask][0], False)
     short, longer = (tuning.forward_tiles(head_dim, head_dim, seqlen, *masks) for seqlen in lengths)
-    case = AttentionCase("gluon_hopper", "bfloat16", head_dim, mask, tiles_of=length)
+    case = OpCase("gluon_hopper", "bfloat16", head_dim, mask, tiles_of=length)
     assert case in SMALL or (head_dim, length) == (128, "middle")
     with sanitize.circumstances(case):
         assert tuning.forward_tiles(head_dim, head_dim, case.seqlens[0], *masks) == longer != short
 
 
 def test_a_case_of_longer_sequences_gets_their_backward():
-    case = AttentionCase("gluon_hopper", "bfloat16", 64, "causal", grouped=False, busy=True, tiles_of="middle")
+    case = OpCase("gluon_hopper", "bfloat16", 64, "causal", grouped=False, busy=True, tiles_of="middle")
     assert case in SMALL
     lengths, masks = case.seqlens, (True, False)
     assert not tuning.computes_next_delta(64, *lengths, *masks)
@@ -80,7 +80,7 @@ def test_a_deterministic_case_leaves_pytorch_as_it_was(monkeypatch):
         return torch_naive.attention(q, k, v, **keywords)
 
     _stand_in(monkeypatch, attention)
-    case = AttentionCase("stand_in", "float32", 16, "full", deterministic=True)
+    case = OpCase("stand_in", "float32", 16, "full", deterministic=True)
     case.compute(*case.inputs("cpu"))
     assert seen == [True] and not torch.are_deterministic_algorithms_enabled()
 
@@ -105,7 +105,7 @@ def test_a_case_runs_forward_and_backward_and_says_how_far_it_is_off(monkeypatch
     _stand_in(monkeypatch, attention)
     monkeypatch.setattr(torch.Tensor, "cuda", lambda x: x)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    case = AttentionCase("stand_in", "float32", 16, "window")
+    case = OpCase("stand_in", "float32", 16, "window")
     errors = sanitize.run(case)
     assert list(errors) == ["out", "dq", "dk", "dv"]
     assert (max(errors.values()) > case.largest_error) == (scale != 1.0)

@@ -21,7 +21,7 @@ def run(*arguments: str) -> str:
 
 def test_both_warpgroups_meet_between_what_they_store_and_the_product_that_reads_it() -> None:
     code = "from kernels.tools import cases, check, compile\n"
-    code += "case = cases.AttentionCase('gluon_hopper', 'bfloat16', 256, 'causal')\n"
+    code += "case = cases.OpCase('gluon_hopper', 'bfloat16', 256, 'causal')\n"
     code += "v = next(v for v in check.variants([90], [case]) if v.kernel == 'dkv')\n"
     code += "print(compile.compile_offline(90, v.launch).asm['ptx'])"
     steps = re.findall(r"stmatrix|fence[.]proxy[.]async|bar[.]sync\s+\d+, 256|wgmma[.]mma_async", run("-c", code))
