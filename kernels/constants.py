@@ -1,4 +1,4 @@
-"""A configuration as one constexpr argument of a Triton or Gluon kernel."""
+"""Pass a configuration to a Triton or Gluon kernel as one constexpr argument."""
 
 from __future__ import annotations
 

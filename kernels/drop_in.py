@@ -1,9 +1,9 @@
-"""Our attention in place of torch.nn.functional.scaled_dot_product_attention, for the calls that it computes.
+"""Replace torch.nn.functional.scaled_dot_product_attention with our attention, for the calls that it supports.
 
-`torch.nn.functional.scaled_dot_product_attention` is exchanged for the whole process while a context is open, so that
-the threads of a backward, which compute a checkpointed forward anew, attend as the forward did. Contexts may be nested
-and opened in several threads; the first one exchanges the function and the last one puts it back. A function that was
-imported by name before (`from torch.nn.functional import scaled_dot_product_attention`) is not exchanged.
+The function is replaced for the whole process while a context is open, so that the threads of a backward, which
+recompute a checkpointed forward, use the same attention. Contexts may be nested and opened in several threads; the
+first one replaces the function and the last one restores it. A function that was imported by name before
+(`from torch.nn.functional import scaled_dot_product_attention`) is not replaced.
 """
 
 from __future__ import annotations
@@ -29,34 +29,33 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 @dataclass
 class SdpaCalls:
-    """Counts of the calls made while a context was open."""
+    """Count the calls that were made while a context was open."""
 
-    served: int = 0  # by our attention
-    passed_on: Counter[str] = field(default_factory=Counter)  # to PyTorch, by reason
+    served: int = 0  # computed by our attention
+    passed_on: Counter[str] = field(default_factory=Counter)  # left to PyTorch, by reason
 
 
 @dataclass(frozen=True, eq=False)
 class _Replacement:
-    """An open context: what computes in it, and the calls it has seen."""
+    """An open context: its implementation and its counts."""
 
     implementation: str | None  # None: kernels.attention
     calls: SdpaCalls
 
 
-_OPEN: list[_Replacement] = []  # the last one computes
+_OPEN: list[_Replacement] = []  # the last one is in effect
 _LOCK = threading.Lock()
 
 
 @contextmanager
 def sdpa_replacement(implementation: str | None = None) -> Iterator[SdpaCalls]:
-    """Compute calls of scaled_dot_product_attention by `kernels.attention`, or by the implementation of that name.
+    """Compute calls of scaled_dot_product_attention with `kernels.attention`, or with the implementation of that name.
 
-    Yields the counts of what was computed here and what went to PyTorch unchanged, each with its reason: masks that
-    want a gradient, tensors that are not (batch, heads, tokens, width) on a GPU, masks and dropout where the
-    implementation does not take them, transforms of torch.func, forward-mode differentiation, torch.jit.trace. Within
-    torch.compile `kernels.attention` computes too, and nothing is counted; an implementation by name leaves such calls
-    to PyTorch. Gradients can be taken once; a second time raises a RuntimeError. Raises KeyError for an unknown
-    implementation.
+    Yields the counts of the calls that were computed here and of those left to PyTorch, each with its reason: masks
+    that require a gradient, tensors that are not (batch, heads, tokens, width) on a GPU, masks and dropout that the
+    implementation does not support, transforms of torch.func, forward-mode differentiation, torch.jit.trace. Within
+    torch.compile, `kernels.attention` is used and nothing is counted; a named implementation leaves such calls to
+    PyTorch. There are no second derivatives: they raise a RuntimeError. Raises KeyError for an unknown implementation.
     """
     if implementation is not None:
         registry.get(implementation)
@@ -84,7 +83,7 @@ def _replaced(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Compute what PyTorch's function of these arguments does; it aligns a causal mask with the first key."""
+    """Compute the result of PyTorch's function, which aligns a causal mask with the first key."""
     opened = _OPEN[-1:]
     options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
     options["enable_gqa"] = enable_gqa
@@ -111,7 +110,7 @@ def _replaced(
 
 
 def _reason_against_mode() -> str | None:
-    """Return what speaks against computing anything here now; None if nothing does."""
+    """Return the mode of PyTorch in which nothing is computed here; None if there is none."""
     if torch._C._are_functorch_transforms_active():
         return "a transform of torch.func"
     if forward_ad._current_level >= 0:
@@ -120,7 +119,7 @@ def _reason_against_mode() -> str | None:
 
 
 def _reason_against_mask(q: torch.Tensor, mask: torch.Tensor | None, causal: bool) -> str | None:
-    """Return what speaks against a mask whatever computes it; None if nothing does."""
+    """Return why no implementation takes a mask; None if there is no reason."""
     if mask is None:
         return None
     if mask.requires_grad:
@@ -129,11 +128,11 @@ def _reason_against_mask(q: torch.Tensor, mask: torch.Tensor | None, causal: boo
         return "a mask of another dtype"
     if mask.dim() < 2:
         return "a mask without a dimension for queries"
-    return "a mask beside a causal one" if causal else None
+    return "a mask together with a causal one" if causal else None
 
 
 def _reason_against_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str | None:
-    """Return what speaks against tensors whatever computes them; None if nothing does."""
+    """Return why no implementation takes the tensors; None if there is no reason."""
     if not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
         return "tensors of another class"
     if q.is_nested or k.is_nested or v.is_nested:
@@ -154,7 +153,7 @@ def _computed(
     scale: float | None,
     features: dict[str, Any],
 ) -> tuple[str | None, torch.Tensor | None]:
-    """Return None and out, or why it is not computed here."""
+    """Return None and out, or the reason why it is not computed here."""
     asked = Features(**features).asked
     if implementation is None:
         attention: Attention = dispatch.attention
@@ -164,7 +163,7 @@ def _computed(
         attention = registry.get(implementation).attention
         reason = registry.get(implementation).reason_against_features(asked)
         reason = reason or registry.reason_against_tensors(implementation, q, k, v, causal=causal, window_size=0)
-        if asked and not reason:  # PyTorch's own call finds the generator as it was
+        if asked and not reason:  # only now, so that PyTorch's call finds the generator unchanged
             features = {"features": feature_calls.features_of(features, q.device)}
     if reason:
         return reason, None

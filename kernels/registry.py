@@ -1,4 +1,4 @@
-"""What every implementation declares, and the discovery that finds them, a folder of `kernels` for each level."""
+"""The declarations of implementations, and their discovery in a folder of `kernels` for each level."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class UnsupportedCase(RuntimeError):
-    """An implementation was called with what it cannot compute; the message says what is possible."""
+    """An implementation does not support a call; the message says what is possible."""
 
 
 class AttentionCase(Protocol):
-    """The fields of a case that an implementation may ask about; None where the caller did not say."""
+    """The fields of a case that an implementation may read; None where the caller did not specify one."""
 
     level: str | None
     num_heads: int | None
@@ -36,18 +36,18 @@ class AttentionCase(Protocol):
     window_size: int | None
     page_size: int | None
     latent_dim: int | None
-    cache_dtype: str | None  # of what a cache is stored in, where that is not dtype
-    lengths: str | None  # of a batch's sequences: uniform or ragged
+    cache_dtype: str | None  # dtype of the cache, if it differs from dtype
+    lengths: str | None  # uniform or ragged lengths in a batch
 
 
 @dataclass(frozen=True)
 class Device:
-    """Where a case would run."""
+    """The device on which a case would run."""
 
     type: str  # "cuda" or "cpu"
     name: str
     compute_capability: tuple[int, int] | None = None
-    shared_memory_bytes: int | None = None  # a block's opt-in limit
+    shared_memory_bytes: int | None = None  # opt-in limit of a block
     memory_bytes: int | None = None
 
 
@@ -73,17 +73,17 @@ class Attention(Protocol):
 
 
 class DecodeAttention(Protocol):
-    """The callable of an implementation at level decode: prepares one step and returns it as a call without gradients.
+    """The callable of an implementation at level decode: it prepares one step and returns it as a function.
 
-    What it does with lengths and page tables before it returns is not timed, as a model does it once for all layers;
-    `Implementation.planned` says what that is. The tensors of the step keep their places and hold other data at each
-    call, but for the lengths and the page table. The call returns out like q, head_dim_v wide.
+    The preparation, such as work on lengths and page tables, is not timed, because a model does it once for all layers;
+    `Implementation.planned` describes it. The tensors of the step keep their addresses, and all but the lengths and the
+    page table hold other data at each call. The function returns out like q, head_dim_v wide, without gradients.
     """
 
     def __call__(self, step: DecodeStep) -> Callable[[], torch.Tensor]: ...
 
 
-FEATURES: Mapping[str, str] = {  # what an implementation may declare beyond the fields below, as a refusal names it
+FEATURES: Mapping[str, str] = {  # name of a feature -> its words in a refusal
     "head_dim_v": "values of another head_dim than keys",
     "softcap": "softcaps",
     "alibi_slopes": "ALiBi slopes",
@@ -95,25 +95,24 @@ FEATURES: Mapping[str, str] = {  # what an implementation may declare beyond the
     "varlen": "packed sequences of different lengths",
 }
 _BOOLEANS = ("causal", "window", "gqa", "backward", "paged", "ragged", "quantised", "latent")
-CAPABILITIES = (*_BOOLEANS, *FEATURES)  # what a reader may choose implementations by
-_RECORDED = (
-    *("level", "family", "precision", "memory", "colour"),
-    *("causal", "window", "gqa", "backward", "paged"),
-)
+CAPABILITIES = (*_BOOLEANS, *FEATURES)  # a reader may select implementations by them
+_RECORDED = (  # fields that a run records
+    "level", "family", "precision", "memory", "colour", "causal", "window", "gqa", "backward", "paged",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to compute attention at a level, and what it can do. `level` and `name` together are its key."""
+    """One way to compute attention at a level, with its capabilities. `level` and `name` are its key."""
 
     name: str
     description: str
     attention: Attention | DecodeAttention
     level: str = "op"  # one of FOLDERS or AROUND
-    family: str = "own"  # pytorch; own: of this repository; peer: another project's package, which may be missing
+    family: str = "own"  # pytorch; own: this repository; peer: another project's package, which may be missing
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
     devices: tuple[str, ...] = ("cuda", "cpu")
-    precision: str | None = None  # what factors are rounded to where that is not the case's dtype: tf32 or fp8
+    precision: str | None = None  # tf32 or fp8, if factors are rounded to less than the case's dtype
     max_head_dim: int | None = None
     causal: bool = True
     unequal_causal: bool = True  # causal with seqlen_q != seqlen_k
@@ -121,20 +120,20 @@ class Implementation:
     gqa: bool = True
     backward: bool = True
     paged: bool = False
-    ragged: bool = False  # sequences of different lengths in a batch
+    ragged: bool = False  # takes sequences of different lengths in a batch
     quantised: bool = False  # caches in e4m3 with a scale for each head
     latent: bool = False  # caches of latents
-    features: tuple[str, ...] = ()  # names of FEATURES that its callable takes, see kernels.features
-    planned: str | None = None  # what is done of a decoding step once before it is timed; None: nothing
+    features: tuple[str, ...] = ()  # names of FEATURES that it computes, see kernels.features
+    planned: str | None = None  # the preparation of a decoding step, which is not timed; None: there is none
     min_compute_capability: tuple[int, int] | None = None
     max_compute_capability: tuple[int, int] | None = None
-    memory: Mapping[str, Any] | None = None  # the law of results.levels.memory.MemoryLaw, as JSON; None: not known
+    memory: Mapping[str, Any] | None = None  # fields of results.levels.memory.MemoryLaw; None: unknown
     colour: str | None = None  # in charts, #rrggbb; None: the next spare one
-    compiled: str | None = None  # ahead: Triton kernels, which can be; first_call: otherwise; None: it comes compiled
-    interpreted_on_cpu: bool = False  # runs there only to be checked, never to be timed
-    model_families: tuple[str, ...] = ()  # at level model the model_types of transformers that it takes; (): any
-    unavailable: str | None = None  # why it cannot run on this machine at all
-    refuses: Callable[[AttentionCase, Device], str | None] | None = None  # further rules of its own
+    compiled: str | None = None  # ahead: can be compiled before a run; first_call: cannot; None: is a binary
+    interpreted_on_cpu: bool = False  # runs on a CPU to be checked, never to be timed
+    model_families: tuple[str, ...] = ()  # at level model: model_types of transformers that it takes; (): any
+    unavailable: str | None = None  # why it cannot run on this machine
+    refuses: Callable[[AttentionCase, Device], str | None] | None = None  # further rules
 
     @property
     def materialises_scores(self) -> bool:
@@ -143,12 +142,12 @@ class Implementation:
 
     @property
     def fused(self) -> bool:
-        """Return whether it is known to keep the scores out of memory, and so in its accumulators' precision."""
+        """Return whether it is known to keep the scores out of memory, in the precision of its accumulators."""
         return bool(self.memory) and self.memory.get("growth") == "linear"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what a run records of an implementation, ready for JSON."""
+        """Return the facts that a run records of an implementation, ready for JSON."""
         names = (*_RECORDED, *(("planned",) if self.planned else ()))
         features = {"features": list(self.features)} if self.features else {}
         return {name: getattr(self, name) for name in names} | features
@@ -158,7 +157,7 @@ class Implementation:
         return self.unavailable or _declared_reason(self, case, device) or self._own_reason(case, device)
 
     def declares(self, capability: str) -> bool:
-        """Return whether a name of CAPABILITIES is among what it can do."""
+        """Return whether it has a capability, a name of CAPABILITIES."""
         return capability in self.features or (capability in _BOOLEANS and getattr(self, capability))
 
     def reason_against_features(self, names: Iterable[str]) -> str | None:
@@ -209,15 +208,15 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
     return next((f"{impl.name} {reason}." for failed, reason in checks if failed), None)
 
 
-FOLDERS = {"op": "attention", "decode": "decode"}  # of each level, within `kernels`
-AROUND = {"layer": "op", "model": "op"}  # levels around the attention of another, whose implementations serve inside
+FOLDERS = {"op": "attention", "decode": "decode"}  # level -> folder within `kernels`
+AROUND = {"layer": "op", "model": "op"}  # level -> the level whose implementations compute its attention
 
 
 def implementations(level: str = "op") -> dict[str, Implementation]:
-    """Return all implementations of a level by name, in the order of their files; of a layer those of its attention.
+    """Return all implementations of a level by name, in the order of their files; for a layer, those of its attention.
 
-    A file or package of the level's folder offers a tuple IMPLEMENTATIONS; one without it holds kernels for others.
-    Raises KeyError naming the levels that have implementations.
+    A file or package of the level's folder defines a tuple IMPLEMENTATIONS; one without it holds kernels for others.
+    Raises KeyError with the names of the levels.
     """
     if level not in (*FOLDERS, *AROUND):
         raise KeyError(f"No implementations of level {level!r}. Levels: {', '.join((*FOLDERS, *AROUND))}.")
@@ -230,7 +229,7 @@ def _found(level: str) -> dict[str, Implementation]:
         from . import models
 
         return {each.name: each for each in models.implementations(_found("op"), _found("decode"))}
-    if level in AROUND:  # but those in FP8, which have no oracle there: it would round q, k and v
+    if level in AROUND:  # without FP8, which has no oracle there: the oracle would have to round q, k and v
         inside = (each for each in _found(AROUND[level]).values() if each.precision != "fp8")
         return {each.name: replace(each, level=level) for each in inside}
     package = f"{__package__}.{FOLDERS[level]}"
@@ -243,7 +242,7 @@ def _found(level: str) -> dict[str, Implementation]:
 
 
 def get(name: str, level: str = "op") -> Implementation:
-    """Return the implementation of that name and level. Raises KeyError naming those that exist."""
+    """Return the implementation of that name and level. Raises KeyError with the names that exist."""
     try:
         return implementations(level)[name]
     except KeyError:
@@ -274,7 +273,7 @@ def _reason_against_sizes(
 
 
 def describe_device(device: torch.device | str) -> Device:
-    """Return what the rules above need to know about a torch device."""
+    """Return the facts about a torch device that the rules above need."""
     device = torch.device(device)
     if device.type == "cpu":
         return Device(type="cpu", name="CPU", memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

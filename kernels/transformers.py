@@ -41,7 +41,7 @@ _REFUSED = {
     "head_mask": "a mask of heads (head_mask)",
 }
 _FEATURES = {"softcap": "softcap", "s_aux": "sinks"}  # argument of a module -> our name
-_BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # what a model of transformers declares
+_BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # declared by a model of transformers
 # Families of transformers.models. A family outside of these sets gets a mask tensor where they decide, which costs time
 # and is always right. `kernels.tools.drop_in_models --families` tests the sets.
 _PASS_THEIR_WINDOW = frozenset((
@@ -63,11 +63,11 @@ _READ_MASKS = frozenset((  # models that combine their mask with another one
 _READ_EVERY_MASK = frozenset(("doge",))  # without asking transformers for a tensor
 
 
-class PaddedAlike(NamedTuple):
+class PaddingGroup(NamedTuple):
     """Sequences of a batch whose real tokens have the same positions."""
 
-    rows: slice | list[int]  # of the batch
-    tokens: slice | torch.Tensor  # of the keys
+    rows: slice | list[int]  # rows of the batch
+    tokens: slice | torch.Tensor  # positions of the keys
 
 
 # By mask, which all layers of a model share: groups of rows, bounds by number of queries and causality, causality.
@@ -311,7 +311,7 @@ class _Call:
 
     @property
     def is_dispatched(self) -> bool:
-        """Return whether `kernels.attention` computes it, which may choose its kernel."""
+        """Return whether `kernels.attention` computes it."""
         return self.attention is dispatch.attention
 
     def out(self, **more: Any) -> torch.Tensor:
@@ -411,16 +411,16 @@ def _by_mask_tensor(call: _Call, mask: torch.Tensor) -> torch.Tensor:
 def _without_padding(call: _Call, real: torch.Tensor) -> torch.Tensor:
     """Attend among real tokens; out is 0 before a sequence's first token and after its last one.
 
-    If all sequences are padded alike, the call is made on their real tokens. If there are several kinds of padding, or
+    If all sequences have the same padding, the call is made on their real tokens. If there are several groups, or
     the mask cannot be read, one launch computes all. Under a causal mask the last query is at the last key; otherwise
     every query sees all real keys.
     """
     unread = _unreadable(real)
-    alike = [] if unread else _padded_alike(real)
-    several = unread or len(alike) > 1
+    groups = [] if unread else _groups(real)
+    several = unread or len(groups) > 1
     if several and call.is_step():
         return call.step(real[:, None, None], slice(-call.window_size, None) if call.causal else slice(None))
-    holes = any(not isinstance(each.tokens, slice) for each in alike)
+    holes = any(not isinstance(each.tokens, slice) for each in groups)
     asked = ("varlen", "mask", *Features(**call.features).asked)
     if call.is_dispatched and (several or holes) and feature_calls.takes(call.q, call.k, call.v, asked):
         bounds = None if unread else _bounds(real, call.q.shape[2], call.causal)
@@ -428,15 +428,15 @@ def _without_padding(call: _Call, real: torch.Tensor) -> torch.Tensor:
         return feature_calls.attention_padded(*tensors, holes=holes or unread, **call.options)
     if unread or (holes and call.window_size):
         return call.out(mask=real[:, None, None, :])
-    return _each_alike(call, alike)
+    return _each_group(call, groups)
 
 
-def _each_alike(call: _Call, alike: list[PaddedAlike]) -> torch.Tensor:
-    """Make a call for each kind of padding, on the tokens of its sequences; out is 0 elsewhere."""
+def _each_group(call: _Call, groups: list[PaddingGroup]) -> torch.Tensor:
+    """Make a call for each group, on the tokens of its sequences; out is 0 elsewhere."""
     q, k, v = call.q, call.k, call.v
     out = q.new_zeros((*q.shape[:3], v.shape[3]))
     before = k.shape[2] - q.shape[2]  # keys before the first query
-    for rows, tokens in alike:
+    for rows, tokens in groups:
         queries: slice | torch.Tensor = slice(None)
         if call.causal and isinstance(tokens, slice):
             queries = slice(max(0, tokens.start - before), max(0, tokens.stop - before))
@@ -456,15 +456,15 @@ def _bounds(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds:
     return of_mask[seqlen_q, causal]
 
 
-def _padded_alike(real: torch.Tensor) -> list[PaddedAlike]:
+def _groups(real: torch.Tensor) -> list[PaddingGroup]:
     """Group the sequences of a mask (batch, tokens) by the places of their real tokens; read from the device once."""
     found = _PADDED.get(real)
     if found is None:
-        found = _PADDED[real] = list(_find_padded_alike(real))
+        found = _PADDED[real] = list(_find_groups(real))
     return found
 
 
-def _find_padded_alike(real: torch.Tensor) -> Iterator[PaddedAlike]:
+def _find_groups(real: torch.Tensor) -> Iterator[PaddingGroup]:
     first = real.int().argmax(1)
     last = real.shape[1] - real.flip(1).int().argmax(1)
     spans: dict[tuple[int, int], list[int]] = {}
@@ -472,10 +472,10 @@ def _find_padded_alike(real: torch.Tensor) -> Iterator[PaddedAlike]:
         if count == end - start:
             spans.setdefault((start, end), []).append(row)
         elif count:
-            yield PaddedAlike(slice(row, row + 1), real[row].nonzero()[:, 0])
+            yield PaddingGroup(slice(row, row + 1), real[row].nonzero()[:, 0])
     for (start, end), rows in spans.items():
         together = rows[-1] - rows[0] + 1 == len(rows)
-        yield PaddedAlike(slice(rows[0], rows[-1] + 1) if together else rows, slice(start, end))
+        yield PaddingGroup(slice(rows[0], rows[-1] + 1) if together else rows, slice(start, end))
 
 
 def _checked(name: str) -> Attention:

@@ -94,7 +94,7 @@ def _without_memory(argument: Any) -> Any:
 
 
 def _launch_nothing(*arguments: Any) -> None:
-    """Stand in for a compiled kernel's launcher."""
+    """Replace a compiled kernel's launcher."""
 
 
 _launch_nothing.global_scratch_size = 1  # makes kernels.parallel_compile.in_c take the launcher of any version

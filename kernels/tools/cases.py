@@ -40,7 +40,7 @@ SIZES = {
     "short": Size(8, 16, 512, 512),
     "large": Size(4, 32, 4096, 4096),
     "long": Size(1, 16, 16384, 16384),
-    "rounds": Size(1, 20, 4096, 4096),  # whose last round of tiles leaves multiprocessors without work
+    "rounds": Size(1, 20, 4096, 4096),  # the last round of tiles leaves multiprocessors without work
     "tail": Size(8, 16, 2048, 1000),
     "encoder": Size(8, 20, 448, 1500),
     "image": Size(48, 16, 257, 257),
@@ -135,7 +135,7 @@ class OpCase:
 class DecodeCase:
     """One step of decoding over a cache; head_dim 512 is a cache of latents with 64 rotary dimensions."""
 
-    dtype: str  # of the cache; queries of an e4m3 cache are bfloat16
+    dtype: str  # dtype of the cache; queries of an e4m3 cache are bfloat16
     head_dim: int
     rows: int = 4  # query heads of a key head
     batch: int = 2
@@ -231,7 +231,7 @@ class FeatureRun:
 
     @property
     def package(self) -> str:
-        """Return a name of its own: the kernels with features are a package within another one."""
+        """Return the name of the kernels with features, which are a package within another one."""
         return "features"
 
     @property
@@ -331,7 +331,7 @@ def _small_gluon() -> Iterator[OpCase]:
     for head_dim in (64, 128, 256):
         for mask in MASKS:
             yield OpCase(*hopper, head_dim, mask)
-            if head_dim < 256:  # which is deterministic anyway
+            if head_dim < 256:  # 256 is deterministic anyway
                 yield OpCase(*hopper, head_dim, mask, deterministic=True)
         yield OpCase(*hopper, head_dim, "full", size="aligned")
         yield OpCase(*hopper, head_dim, "causal", grouped=False, busy=True)

@@ -41,7 +41,7 @@ class FeatureCase:
     causal: bool = False
     window_size: int = 0
     asked: dict[str, Any] = field(default_factory=dict)  # fields of Features
-    lengths: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # of packed sequences: of q and of k
+    lengths: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # lengths of packed sequences in q and in k
 
 
 def numbers(*shape: int, seed: int = 1) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """Measure the Python of a call of `kernels.attention`, on any machine: `python -m kernels.tools.host_alone`.
 
-Tensors are on the CPU, the tables are those of Hopper, and launches are replaced by a function that does nothing. What
-is left is routing, allocation and autograd: a figure to compare two versions by, not what a call costs on a GPU, where
-PyTorch allocates, launches and runs a backward otherwise (`kernels.tools.host_time`).
+Tensors are on the CPU, the tables are those of Hopper, and launches are replaced by a function that does nothing. The
+rest is routing, allocation and autograd. The figure compares two versions. It is not the cost of a call on a GPU, where
+PyTorch allocates, launches and runs a backward in another way (`kernels.tools.host_time`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHIP = ("sm_90", 132, 50 << 20)  # tables, multiprocessors and L2 bytes of an H
 
 @contextmanager
 def launching_nothing() -> Iterator[None]:
-    """Let triton_fa2 take tensors on the CPU and launch nothing; results are whatever the memory held."""
+    """Let triton_fa2 take tensors on the CPU and launch nothing; results are uninitialized memory."""
     from .. import routes
     from ..attention.triton_fa2 import launches, problem
     from ..attention.triton_fa2.launch import PreparedLaunch
@@ -49,7 +49,7 @@ def launching_nothing() -> Iterator[None]:
 
 
 def calls_of(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
-    """Return the calls to time by what they do, causal, in bfloat16."""
+    """Return the calls to time, causal, in bfloat16, by a description."""
     q, k, v, dout = (torch.zeros(shape, dtype=torch.bfloat16) for _ in range(4))
     inputs = tuple(x.clone().requires_grad_() for x in (q, k, v))
     return {
@@ -60,7 +60,7 @@ def calls_of(shape: tuple[int, ...]) -> dict[str, Callable[[], object]]:
 
 
 def least_us(call: Callable[[], object], rows: int = ROWS, calls: int = CALLS) -> float:
-    """Return microseconds of processor time a call, the least of `rows` rows: what else runs here only adds to it."""
+    """Return microseconds of processor time per call: the least of `rows` rows, as other programs only add time."""
     call()
     found = []
     for _ in range(rows):
@@ -72,10 +72,10 @@ def least_us(call: Callable[[], object], rows: int = ROWS, calls: int = CALLS) -
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print microseconds a call by shape and mode."""
+    """Print microseconds per call by shape and mode."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.host_alone", description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=ROWS, help="of calls, of which the fastest counts")
-    parser.add_argument("--calls", type=int, default=CALLS, help="in a row")
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of calls; the fastest counts")
+    parser.add_argument("--calls", type=int, default=CALLS, help="calls in a row")
     chosen = parser.parse_args(arguments)
     with launching_nothing():
         for shape in SHAPES:

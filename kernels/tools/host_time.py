@@ -1,8 +1,8 @@
-"""Measure what a short call of `kernels.attention` costs, beside PyTorch's: `python -m kernels.tools.host_time`.
+"""Measure the cost of a short call of `kernels.attention` and of PyTorch's: `python -m kernels.tools.host_time`.
 
-Host time is that until calls have returned, in rows so short that the GPU's queue never fills; wall time is that of a
-long row until the GPU is done. Below a few thousand tokens of one head both are the host's. The first call compiles:
-`--first-call` times that instead, in a new process with an empty Triton cache. Needs a CUDA device.
+Host time ends when the calls have returned, in rows so short that the GPU's queue never fills. Wall time ends when the
+GPU has finished a long row. Below a few thousand tokens of one head, both are the host's time. The first call compiles:
+`--first-call` times it instead, in a new process with an empty Triton cache. Needs a CUDA device.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SHAPES = (  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim
     *((1, 4, 4, 256, 256, 32), (1, 8, 2, 256, 256, 64)),
     *((1, 1, 1, 17, 129, 48), (1, 32, 8, 1, 4096, 128)),
     *((8, 20, 20, 448, 448, 64), (2, 8, 8, 256, 256, 160), (8, 16, 16, 257, 257, 88), (2, 8, 8, 1024, 1024, 80)),
-    *((2, 10, 10, 4096, 77, 64), (32, 12, 12, 32, 257, 64)),  # these six of real models
+    *((2, 10, 10, 4096, 77, 64), (32, 12, 12, 32, 257, 64)),  # these six are from real models
 )
 FIRST_CALLS = (  # dtype, head_dim, seqlen
     *(("bfloat16", 64, 512), ("bfloat16", 64, 16384), ("bfloat16", 128, 128), ("bfloat16", 256, 4096)),
     *(("float32", 64, 512), ("float32", 128, 2048)),
 )
 WARM_UP = 30
-ROWS, CALLS, HOST_CALLS = 9, 200, 20  # a row of the wall's and of the host's time
+ROWS, CALLS, HOST_CALLS = 9, 200, 20  # CALLS: a row of the wall time, HOST_CALLS: of the host time
 
 _FIRST = """
 import sys, time, torch, kernels
@@ -57,9 +57,9 @@ print(times[1] - times[0], times[2] - times[1])
 def times_us(
     calls: dict[str, Callable[[], object]], wait: Callable[[], None], rows: int = ROWS
 ) -> dict[str, tuple[float, float]]:
-    """Return by name microseconds a call, of the host and of the wall: medians of `rows` rows of calls, taken in turn.
+    """Return host and wall microseconds per call by name: medians of `rows` rows of calls, interleaved.
 
-    `wait` ends the work of a row.
+    `wait` returns when the work of a row is done.
     """
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for call in calls.values():
@@ -71,7 +71,7 @@ def times_us(
 
 
 def _row_us(call: Callable[[], object], count: int, wait: Callable[[], None]) -> tuple[float, float]:
-    """Return microseconds a call until all have returned, and until their work is done."""
+    """Return microseconds per call until all have returned, and until their work is done."""
     begin = time.perf_counter()
     for _ in range(count):
         call()
@@ -81,7 +81,7 @@ def _row_us(call: Callable[[], object], count: int, wait: Callable[[], None]) ->
 
 
 def first_call_s(dtype: str, head_dim: int, seqlen: int, device: str = "cuda") -> tuple[float, float]:
-    """Return seconds of the first forward and of the first backward of a new process that finds nothing compiled."""
+    """Return seconds of the first forward and the first backward of a new process with an empty cache."""
     with tempfile.TemporaryDirectory() as cache:
         command = [sys.executable, "-c", _FIRST, dtype, str(head_dim), str(seqlen), device]
         environment = {**os.environ, "TRITON_CACHE_DIR": cache}
@@ -115,12 +115,12 @@ def calls_of(shape: tuple[int, ...], device: str = "cuda") -> dict[str, dict[str
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print microseconds a call, or seconds of first calls."""
+    """Print microseconds per call, or seconds of first calls."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.host_time", description=__doc__.splitlines()[0])
-    parser.add_argument("--first-call", action="store_true", help="the seconds of first calls instead")
+    parser.add_argument("--first-call", action="store_true", help="print the seconds of first calls instead")
     chosen = parser.parse_args(arguments)
     if not torch.cuda.is_available():
-        sys.exit("No CUDA device here: on a CPU the calls are computed by the host, so there is nothing to tell apart.")
+        sys.exit("No CUDA device here: on a CPU the host computes the calls, so host time and wall time are the same.")
     print(torch.cuda.get_device_name())
     (_print_first_calls if chosen.first_call else _print_host_times)()
 
