@@ -1,7 +1,7 @@
 """Records that attnbench wrote as JSON: an export {"runs": [...], "measurements": [...]}, or run folders.
 
-A run folder comes as its measurements alone (journal or compressed columns), or as a .zip, .tar or .tar.gz of one or more
-folders. Nothing of an archive is written to disk under its own name: only three file names are read, in bounded sizes.
+A run folder comes as its journal or compressed columns alone, or as a .zip, .tar or .tar.gz of one or more folders.
+Nothing of an archive is written to disk under its own name: only three file names are read, in bounded sizes.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Upload:
 
     @cached_property
     def kind(self) -> str:
-        """Return the kind of file by its first bytes: a workbook, a zip or tar archive, a Parquet file, JSON or text."""
+        """Return the kind by the first bytes: a workbook, a zip or tar archive, a Parquet file, JSON or text."""
         if self.data[:4] == ZIP:
             return "a workbook" if is_workbook(self.data) else "a zip archive"
         if self.data[:2] == b"\x1f\x8b" or self.data[257:262] == b"ustar":
