@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import accuracy
-from pages.ui.draw import charts, messages
+from pages.ui.draw import colours, messages
 from pages.ui.filters import chips
 from pages.ui.shell import layout
 from results.query.accuracy import NORMAL
@@ -19,7 +19,7 @@ if everything.empty:
     st.stop()
 
 view = accuracy.ErrorView(chosen, tensor, measure)
-palette = charts.colours(everything["implementation"].unique().tolist())
+palette = colours.palette(everything["implementation"].unique().tolist())
 table = everything[everything["inputs"] == NORMAL]
 if len(table):
     accuracy.headline(table, chosen)

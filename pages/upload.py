@@ -30,7 +30,7 @@ given = st.file_uploader(
 )
 with st.expander("An example", icon=":material/description:"):
     st.code(files.EXAMPLE, language=None)
-    messages.download_text("Download the example", "example.csv", files.EXAMPLE)
+    messages.offer("Download the example", "example.csv", files.EXAMPLE, "example", mime="text/csv")
 outcome.show()
 try:
     taken = bundled(unpacked([(file.name, file.getvalue()) for file in given]))

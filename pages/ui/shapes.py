@@ -5,11 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import bars, cells, charts, messages, plain_html, text
-from pages.ui.draw.bars import Bar, BarAxis
-from pages.ui.draw.plain_html import Fact, TableColumn
+from pages.ui.draw import cells, colours, messages, tables, text
+from pages.ui.draw.tables import Bar, BarAxis, Fact, TableColumn
 from pages.ui.filters import offers
-from pages.ui.named_choice import named_choice
+from pages.ui.filters.select import named_choice
 from pages.ui.run import one_shape
 from pages.ui.shell.data import ask
 from results.levels.real_shapes import SHAPES
@@ -70,12 +69,12 @@ def headline(gpu: str, rows: pd.DataFrame) -> None:
         ("Lowest", found["low"], lowest["shape"], "The shape in which the fastest other is furthest ahead."),
         ("Highest", found["high"], highest["shape"], "The shape in which ours is furthest ahead."),
     )
-    plain_html.show_facts(Fact(label, text.ratio(value), below, about) for label, value, below, about in facts)
+    tables.show_facts(Fact(label, text.ratio(value), below, about) for label, value, below, about in facts)
 
 
 def table(rows: pd.DataFrame) -> None:
     """Draw every shape, a heading a domain: the fastest on either side, and their ratio as a bar."""
-    palette = charts.colours(sorted({*rows["ours"].dropna(), *rows["other"].dropna()}))
+    palette = colours.palette(sorted({*rows["ours"].dropna(), *rows["other"].dropna()}))
     axis = BarAxis(_TICKS[0], _TICKS[-1], _TICKS, line=1.0)
     columns = {
         "shape": TableColumn("model: layer", text=True),
@@ -89,7 +88,7 @@ def table(rows: pd.DataFrame) -> None:
     for domain, of_domain in rows.groupby("domain", sort=False):
         st.subheader(str(domain).capitalize())
         drawn = [row | {"bar": _bar(row, palette)} for row in of_domain.to_dict("records")]
-        plain_html.show_table(drawn, columns, f"Shapes of {domain} models")
+        tables.show_table(drawn, columns, f"Shapes of {domain} models")
 
 
 def runs_in_words(rows: pd.DataFrame) -> str:
@@ -108,14 +107,14 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
     of_cell = numbers[
         (numbers["place"] == int(place)) & (numbers["dtype"] == cell["dtype"]) & (numbers["mode"] == cell["mode"])
     ]
-    palette = charts.colours(of_cell["implementation"].tolist())
+    palette = colours.palette(of_cell["implementation"].tolist())
     columns = {
         "implementation": TableColumn("implementation"),
-        "bar": TableColumn("latency (ms), log", axis=bars.log_axis(of_cell["latency_ms"])),
+        "bar": TableColumn("latency (ms), log", axis=tables.log_axis(of_cell["latency_ms"])),
         "note": TableColumn("note", _note, text=True),
     }
     drawn = [row | {"bar": _latency_bar(row, palette)} for row in of_cell.to_dict("records")]
-    plain_html.show_table(drawn, columns, f"Latency of every implementation, {cell['shape']}")
+    tables.show_table(drawn, columns, f"Latency of every implementation, {cell['shape']}")
     shape = SHAPES[int(place)]
     st.caption(f"{text.model_shape(shape)} Run {text.plain(cell['run_id'])}.")
     one_shape.show("Run this shape here", case_to_json(shape.in_dtype(cell["dtype"])), mode=cell["mode"])

@@ -220,8 +220,8 @@ def test_every_model_and_setting_can_be_chosen(page):
 
 def test_the_parts_of_a_bar_add_up_to_its_peak():
     moment = ModelMemory("decoding", 1024.0, cache=512.0, workspace=256.0)
-    figure = calculator.parts_figure([("serve", moment)], 2048.0, "2 GB")
-    assert sum(trace.x[0] for trace in figure.data) == moment.peak / 1024
+    chart = calculator.parts_bars([("serve", moment)], 2048.0, "2 GB")
+    assert sum(series.x[0] for series in chart.series) == moment.peak / 1024
 
 
 def test_optimizers_say_what_they_keep():

@@ -8,6 +8,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from pages.ui.draw import charts
 from pages.ui.reports import chart, choose, download, tables
 from results import reports
 from results.__main__ import main
@@ -141,7 +142,7 @@ def test_a_report_has_the_chart_of_its_own_numbers_with_and_without_a_run(page):
     printed, both = (chart.points(None, choice) for choice in (alone, beside))
     assert not any(point.ours for point in printed) and any(point.ours for point in both)
     forward = [p for p in both if (p.metric, p.mode, p.dtype) == ("latency_ms", "fwd", printed[0].dtype)]
-    traces = chart.figure(forward, "latency_ms").data
+    traces = charts.figure(chart.panels(forward, "latency_ms")).data
     dashes = {(trace.name, trace.line.dash) for trace in traces}
     assert dashes >= {("torch, printed", "dash"), ("torch, ours", "solid"), ("triton_fa2, ours", "solid")}
     assert len({trace.xaxis for trace in traces}) == len({point.head_dim for point in forward})
@@ -160,7 +161,7 @@ def test_a_setting_of_our_run_is_said_in_words():
 
 def test_a_report_of_configurations_has_bars_of_each():
     found = [p for p in chart.points(None, choose.Choice("attention_layers_a100")) if p.mode == "fwd"]
-    bars = chart.bars([p for p in found if p.metric == "latency_ms"], "latency_ms").data
+    bars = charts.figure(chart.bars([p for p in found if p.metric == "latency_ms"], "latency_ms")).data
     assert {bar.name for bar in bars} == {"torch, printed", "triton, printed", "flash, printed"}
     assert {bar.marker.pattern.shape for bar in bars} == {"/"}
     assert all(len(bar.x) == len(set(bar.x)) > 10 for bar in bars)

@@ -8,8 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import text
-from pages.ui.filters.select import one_value
-from pages.ui.named_choice import named_choice
+from pages.ui.filters.select import named_choice, one_value
 from pages.ui.shell.data import ask, store
 from results.compare.between_runs import LEAST
 from results.compare.compare import Comparison, Side, compare

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.ui.draw import cell_picker, detail
+from pages.ui.draw import detail, maps
 from results.slice import Filters, level_in
 
 _HERE = Path(__file__).parent
@@ -43,9 +43,9 @@ def beside(chosen: Filters, table: Sequence[dict]) -> Iterator[None]:
     sides = st.container(horizontal=True, key="map_and_cell")
     with sides.container(key="map_side"):
         yield
-        place = cell_picker.pick(level, table)
+        place = maps.pick(level, table)
     if place:
         with sides.container(key="cell_panel", border=True):
-            title = cell_picker.label(level, place)
-            _head(data={"title": title}, key=_KEY, on_close_change=cell_picker.drop)
+            title = maps.label(level, place)
+            _head(data={"title": title}, key=_KEY, on_close_change=maps.drop)
             detail.cell_detail(chosen, place)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from pages.ui.draw import plain_html, text
-from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw import tables, text
+from pages.ui.draw.tables import TableColumn
 from pages.ui.filters.select import one_value
 from pages.ui.models import measured
 from pages.ui.models.calculator import ModelQuestion, law_of
@@ -106,7 +106,7 @@ def show(question: ModelQuestion, gpu: str | None, timed: MeasuredModel | None) 
         "longest": TableColumn(f"longest on {card}", text.about_tokens, "Tokens a sequence at this batch"),
         "smallest": TableColumn("smallest card", text=True),
     }
-    plain_html.show_table(
+    tables.show_table(
         [_row(step, question, timed) for step in found], columns, "Attention, time, memory and fit by step"
     )
     st.caption(_contents(question))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import charts, plain_html, text
-from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw import charts, tables, text
+from pages.ui.draw.charts import Chart, Rule, Series
+from pages.ui.draw.tables import TableColumn
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters.select import one_value
 from pages.ui.shell.data import ask
@@ -124,7 +124,7 @@ def cards_table(question: ModelQuestion) -> None:
             "longest training sequence", text.about_tokens, "At this batch, optimizer and checkpointing"
         ),
     }
-    plain_html.show_table(rows, shown, "Whether the model fits, by GPU memory")
+    tables.show_table(rows, shown, "Whether the model fits, by GPU memory")
     st.caption(
         f"A card's memory is what nvidia-smi gives as its total, less {model_fit.RUNTIME_MB:.0f} MiB for CUDA. "
         f"Attention is {text.plain(question.attention)}; ◂ is the chosen card."
@@ -153,7 +153,7 @@ def attentions_table(question: ModelQuestion) -> None:
         "train": TableColumn("longest training sequence", text.about_tokens),
         "needs": TableColumn(f"training {question.training.batch} × {text.size(question.training.seqlen_k)}", text.mib),
     }
-    plain_html.show_table(rows, columns, f"What each attention lets {question.card} do")
+    tables.show_table(rows, columns, f"What each attention lets {question.card} do")
 
 
 def parts_chart(question: ModelQuestion) -> None:
@@ -170,50 +170,41 @@ def parts_chart(question: ModelQuestion) -> None:
     ]
     named = [(label + moment.moment, moment) for label, moment in found]
     alt = "Memory in GiB of serving and training, by what it is made of"
-    figure = parts_figure(named, model_fit.CARDS[question.card].usable_mb, question.card)
+    chart = parts_bars(named, model_fit.CARDS[question.card].usable_mb, question.card)
     shapes = [
         f"{words} {case.batch} × {text.size(case.seqlen_k)}"
         for words, case in (("train", question.training), ("serve", question.serving))
     ]
     title = ChartTitle("Memory by part", (question.title, *shapes, f"attention {question.attention}", "by formula"))
-    charts.show(figure, title, key="model_parts", alt=alt)
+    charts.show(chart, title, key="model_parts", alt=alt)
     rows = [{"moment": name, "peak": moment.peak, **dict(model_fit.parts(moment))} for name, moment in named]
     written = {part: TableColumn(words, text.mib) for part, words in PART_WORDS.items()}
     columns = {"moment": TableColumn("moment"), "peak": TableColumn("all", text.mib), **written}
-    plain_html.show_table(
+    tables.show_table(
         [{name: value or None for name, value in row.items()} for row in rows], columns, "Parts of the memory"
     )
 
 
-def parts_figure(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, card: str) -> go.Figure:
-    """Return a bar a moment, stacked of its parts in GiB, and a dashed line at the card's memory."""
-    names = [name for name, _ in named]
-    traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "y": names,
-            "x": [getattr(moment, part) / 1024 for _, moment in named],
-            "name": words,
-            "marker": {"color": _PART_COLOURS[part]},
-            "hovertemplate": f"{words}: %{{x:.3r}} GiB<extra></extra>",
-        }
-        for part, words in PART_WORDS.items()
-        if any(getattr(moment, part) for _, moment in named)
-    ]
-    line = {"type": "line", "x0": capacity_mb / 1024, "x1": capacity_mb / 1024, "y0": 0, "y1": 1, "yref": "paper"}
-    layout = {
-        "barmode": "stack",
-        "height": 190 + 40 * len(names),
-        "hovermode": "y unified",
-        "margin": charts.CAMERA_MARGIN,
-        "legend": charts.LEGEND,
-        "xaxis": {"title": {"text": "Memory (GiB)"}},
-        "yaxis": {"autorange": "reversed", "automargin": True},
-        "shapes": [line | {"line": {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR}}],
-        "annotations": [{"x": capacity_mb / 1024, "y": 1, "yref": "paper", "text": card, "showarrow": False} | _ABOVE],
-    }
-    return go.Figure({"data": traces, "layout": layout})
+def parts_bars(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, card: str) -> Chart:
+    """Return a bar for each moment, stacked from its parts in GiB, and a dashed line at the card's memory."""
+    names, found = [name for name, _ in named], []
+    for part, words in PART_WORDS.items():
+        sizes = [getattr(moment, part) / 1024 for _, moment in named]
+        if any(sizes):
+            said = [f"{words}: {size:.3g} GiB" for size in sizes]
+            found.append(Series(words, sizes, names, _PART_COLOURS[part], said, bars="h"))
+    capacity = capacity_mb / 1024
+    place = {"x": capacity, "y": 1, "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
+    return Chart(
+        found,
+        charts.titled("Memory (GiB)"),
+        {"autorange": "reversed", "automargin": True},
+        190 + 40 * len(names),
+        "y unified",
+        stacked=True,
+        rules=[Rule(capacity, vertical=True)],
+        notes=[place | {"text": card, "showarrow": False}],
+    )
 
 
 def formulas(question: ModelQuestion) -> None:
@@ -223,7 +214,7 @@ def formulas(question: ModelQuestion) -> None:
     with st.expander("Formulas", icon=":material/function:", key="model_formulas"):
         columns = {"part": TableColumn("part"), "bytes": TableColumn("bytes", text=True)}
         rows = [{"part": part, "bytes": words} for part, words in _FORMULAS.items()]
-        plain_html.show_table(rows, columns, "Formulas of the memory's parts")
+        tables.show_table(rows, columns, "Formulas of the memory's parts")
         st.caption(_MOMENTS)
         architecture = config.architecture
         st.caption(
@@ -293,7 +284,6 @@ def _yes(fits: bool) -> str:
 _AS_DTYPE = "as dtype"
 _TRAINED_HELP = "Tokens of each training sequence."
 _SERVED_HELP = "Tokens in each sequence's cache."
-_ABOVE = {"xanchor": "center", "yanchor": "bottom"}
 _SAVED = ("kept", "compiled", "recomputed")
 _ATTENTION_HELP = "What attends inside the model. Those without a score matrix take memory that grows with the context."
 _CARD_HELP = "Memory of the GPU, as cards are sold; the dashed line below is what it leaves for torch."

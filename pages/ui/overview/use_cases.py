@@ -7,9 +7,8 @@ from dataclasses import asdict, replace
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import bars, charts, messages, plain_html, text, titles
-from pages.ui.draw.bars import Bar, BarAxis
-from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw import colours, messages, tables, text, titles
+from pages.ui.draw.tables import Bar, BarAxis, TableColumn
 from pages.ui.run import background
 from pages.ui.shell.data import ask, ask_slowly, store
 from results.capabilities import CAPABILITIES, declares
@@ -61,8 +60,8 @@ def advice_table(found: list[advice.Advice]) -> pd.DataFrame:
 
 def _advice(found: list[advice.Advice], chosen: Filters) -> None:
     """Draw a row a use case: what to use, the time that it loses against the fastest, and its memory, as bars."""
-    palette = charts.colours([one.implementation for one in found])
-    lost = bars.linear_axis([10.0, *(100 * (one.behind - 1) for one in found)])
+    palette = colours.palette([one.implementation for one in found])
+    lost = tables.linear_axis([10.0, *(100 * (one.behind - 1) for one in found)])
     baseline = str(chosen.baseline)
     columns = {
         "use_case": TableColumn("use case", text=True),
@@ -76,7 +75,7 @@ def _advice(found: list[advice.Advice], chosen: Filters) -> None:
         "backend": TableColumn("within PyTorch", text=True, help="The best SDPA backend, and the time it loses"),
     }
     rows = [_row(one, palette[one.implementation]) for one in found]
-    plain_html.show_table(rows, columns, "What to use by use case, with time lost and memory")
+    tables.show_table(rows, columns, "What to use by use case, with time lost and memory")
     st.caption(
         "Recommended: the implementation closest to the fastest one on average. Each use case sets mask, mode and "
         "shapes itself; those filters have no effect here.",

@@ -9,7 +9,7 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.named_choice import named_choice
+from pages.ui.filters.select import named_choice
 from pages.ui.shell.data import ask_slowly
 from results import reports
 from results.files import library

@@ -63,7 +63,7 @@ def _map(level: Level, cells: Iterable[Mapping[str, Any]], *, planned: bool) -> 
         return
     alt = f"Shapes to be measured by {level.columns.label} and {level.rows.label}"
     rows = [_row(level, place, of_place, planned) for place, of_place in places.items()]
-    maps.show(level, rows, maps.winners({}, []), "plan_map", alt, selectable=False)
+    maps.show(level, rows, maps.winners({}, []), "plan_map", alt)
 
 
 def _row(level: Level, place: tuple, cells: list[Mapping[str, Any]], planned: bool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, charts, maps, messages, text
+from pages.ui.draw import cells, colours, maps, messages, text
 from pages.ui.run import outcome, under_way
 from pages.ui.runs import listing
 from pages.ui.shell.data import ask, store
@@ -107,9 +107,9 @@ def _arriving(run_id: str, pace: int) -> None:
     chosen = Filters(run=(run_id,), level=level.name, mode=mode, timing=timing, baseline=sweep.get("baseline"))
     won = _with_waiting(level, cells.winner_cells(level, ask(winners.winners, chosen)), sweep)
     names = sorted(won["winner"].dropna().unique())
-    look = maps.winners(charts.colours(names), names)
+    look = maps.winners(colours.palette(names), names)
     alt = f"Fastest implementation so far by {level.columns.label} and {level.rows.label}"
-    maps.show(level, won.to_dict("records"), look, f"live_{run_id}", alt, selectable=False)
+    maps.show(level, won.to_dict("records"), look, f"live_{run_id}", alt)
     count = f"{arrived['numbers'].sum()} latencies so far"
     st.caption(f"{count} · {timing} time · {mode} · numbers are the speedup over {chosen.baseline}.")
 

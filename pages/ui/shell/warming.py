@@ -16,7 +16,7 @@ _MODULES = (
         "pages.ui.draw.cells",
         "pages.ui.draw.charts",
         "pages.ui.draw.detail",
-        "pages.ui.draw.heatmaps",
+        "pages.ui.draw.colours",
         "pages.ui.draw.maps",
         "pages.ui.draw.messages",
     ),
