@@ -10,7 +10,7 @@ from pages.ui.filters import chips
 from pages.ui.shell import layout
 from results.query.accuracy import NORMAL
 
-layout.header("Accuracy", ":material/target:", "How far from float64 is it, and what does speed cost in accuracy?")
+layout.header("accuracy")
 chosen = chips.current()
 tensor, measure = accuracy.choose()
 everything = accuracy.errors(chosen, tensor, measure)

@@ -15,7 +15,7 @@ RUNS, IMPLEMENTATIONS, VERSIONS = "Two runs", "Two implementations", "Two versio
 HISTORY, GPUS, IMPORTED = "History", "GPUs", "Import beside a run"
 SECTIONS = {HISTORY: history.section, VERSIONS: versions.section, GPUS: gpus.section, IMPORTED: beside.section}
 
-layout.header("Compare", ":material/compare_arrows:", "What changed, and is it significant?")
+layout.header("compare")
 kind = select.segments("Compare", "of", (RUNS, IMPLEMENTATIONS, *SECTIONS))
 if kind in SECTIONS:
     SECTIONS[kind]()

@@ -14,8 +14,6 @@ from results.query import bandwidth, pages, speedups
 from results.query.cache_costs import rows as costs_of
 from results.slice import Filters
 
-QUESTION = "Which decode kernel is fastest at my context and batch, and what share of the bandwidth does it reach?"
-
 
 def show() -> None:
     """Draw the winner of each cell, the bandwidth, latency by context, costs of cache formats, and every number."""
@@ -64,5 +62,5 @@ def fastest(chosen: Filters, ranking: list[dict], won: list[dict], palette: dict
         )
 
 
-layout.header("Decode", ":material/text_rotation_none:", QUESTION)
+layout.header("decode")
 page_body.show(show)

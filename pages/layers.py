@@ -12,8 +12,6 @@ from pages.ui.shell.data import ask, ask_slowly
 from results.query import layers as query
 from results.query import speedups
 
-QUESTION = "How fast is a whole attention layer by the attention inside, and how much of its time is attention?"
-
 
 def show() -> None:
     """Draw our best against PyTorch's, ranges of speedup, every layer and mode, and the share of attention."""
@@ -54,5 +52,5 @@ def show() -> None:
     messages.provenance(chosen)
 
 
-layout.header("Layers", ":material/layers:", QUESTION)
+layout.header("layers")
 page_body.show(show)

@@ -42,7 +42,5 @@ def show() -> None:
     messages.provenance(chosen, of_times=False)
 
 
-layout.header(
-    "Memory", ":material/memory:", "How much memory does it take, and from which sequence length does it not fit?"
-)
+layout.header("memory")
 page_body.show(show)

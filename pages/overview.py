@@ -68,10 +68,5 @@ def this_gpu(chosen: Filters, ranking: list[dict]) -> None:
     messages.provenance(chosen)
 
 
-layout.header(
-    "Start",
-    ":material/leaderboard:",
-    "Which attention kernel is fastest on your GPU, by how much, and does it fit in memory?",
-    "overview",
-)
+layout.header("overview")
 page_body.show(show)

@@ -9,9 +9,7 @@ import streamlit as st
 from pages.ui.run import given_form, plan_form, progress
 from pages.ui.shell import access, layout
 
-layout.header(
-    "Run sweep", ":material/play_circle:", "Measure on this machine or a Ray cluster. One sweep per device at a time."
-)
+layout.header("run_sweep")
 allowed = access.may_run()
 progress.follow(allowed)
 

@@ -12,7 +12,7 @@ from pages.ui.shell import layout
 from pages.ui.shell.data import ask
 from results.query import pages
 
-layout.header("Runs", ":material/history:", "All runs and uploads, with status, machine and downloads")
+layout.header("runs")
 actions.trash_can()
 table = listing.with_states(ask(pages.runs))
 if table.empty:

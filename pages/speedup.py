@@ -74,5 +74,5 @@ def _sentence(row: dict, table: list[dict], chosen: Filters) -> str:
     return f"{name} and {baseline} were not both timed for any shape"
 
 
-layout.header("Speedup", ":material/bolt:", "How much faster than the baseline, and where does it fail?")
+layout.header("speedup")
 page_body.show(show)

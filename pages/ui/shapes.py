@@ -1,4 +1,4 @@
-"""The parts of the page of models' shapes: the slice, the answer, a table of all shapes, one shape in detail."""
+"""The parts of the page Model shapes: the slice, the answer, a table of all shapes, and one shape in detail."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from results.store.database import Store
 
 TIMINGS = {"kernel": "device time", "eager": "eager calls", "as published": "as published"}
 EVERY = "all"
-_WIDTH = 170  # of a choice in pixels: two stand side by side on a phone
+_WIDTH = 170  # pixels of a choice, so that two fit side by side on a phone
 _TICKS = (0.25, 1.0, 4.0)
 
 
 def measured(store: Store, gpu: str, timing: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return every time of a shape, and the fastest of ours beside the fastest other; a question for `ask`."""
+    """Return every time of a shape, and our fastest with the fastest other; a question for `ask`."""
     numbers = shapes.numbers(store, gpu, timing)
     return numbers, shapes.duels(numbers)
 
 
 def choose_device(there: list[tuple[str, str]]) -> tuple[str, str]:
-    """Ask for a GPU and a timing that have a time of some shape; first for the GPU of Start."""
+    """Ask for a GPU and a timing; the default is the GPU of the page Start."""
     gpus = list(dict.fromkeys(gpu for gpu, _ in there))
     of_start = st.session_state.get("gpu", ask(offers.first_gpu, "op"))
     first_gpu = of_start if of_start in gpus else gpus[0]
     gpu = named_choice("GPU", "shapes_gpu", gpus, first_gpu, str, width=230)
     timings = [timing for each, timing in there if each == gpu]
     first = next((timing for timing in TIMINGS if timing in timings), timings[0])
-    timing = named_choice("Timing", "shapes_timing", timings, first, _timing_words, width=_WIDTH)
+    timing = named_choice("Timing", "shapes_timing", timings, first, lambda name: TIMINGS.get(name, name), width=_WIDTH)
     return gpu, timing
 
 
 def choose(duels: pd.DataFrame) -> pd.DataFrame:
-    """Ask for mode, dtype and domain; return the rows of that."""
+    """Ask for mode, dtype and domain; return their rows."""
     modes = [mode for mode in text.MODE_WORDS if mode in set(duels["mode"])]
     mode = named_choice("Mode", "shapes_mode", modes, modes[0], text.MODE_WORDS.__getitem__, width=_WIDTH)
     dtypes = cells.dtypes(duels)
@@ -56,7 +56,7 @@ def headline(gpu: str, rows: pd.DataFrame) -> None:
     """Answer the page's question for the chosen shapes."""
     found = shapes.summed_up(rows)
     if found is None:
-        st.markdown("#### In no shape here do our kernels and another implementation both have a time.")
+        st.markdown("#### No shape here has a time of both our kernels and another implementation.")
         return
     mode = text.MODE_WORDS[rows["mode"].iloc[0]]
     st.markdown(
@@ -73,7 +73,7 @@ def headline(gpu: str, rows: pd.DataFrame) -> None:
 
 
 def table(rows: pd.DataFrame) -> None:
-    """Draw every shape, a heading a domain: the fastest on either side, and their ratio as a bar."""
+    """Draw every shape by domain: the fastest on either side, and their ratio as a bar."""
     palette = colours.palette(sorted({*rows["ours"].dropna(), *rows["other"].dropna()}))
     axis = BarAxis(_TICKS[0], _TICKS[-1], _TICKS, line=1.0)
     columns = {
@@ -92,7 +92,7 @@ def table(rows: pd.DataFrame) -> None:
 
 
 def runs_in_words(rows: pd.DataFrame) -> str:
-    """Name the runs that the table's times are of, with the days they were taken, as Markdown."""
+    """Name the runs behind the table with their days, as Markdown."""
     days = ask(pages.run_dates)
     runs = sorted(set(rows["run_id"].dropna()))
     named = [", ".join(filter(None, (text.plain(run), days.get(run)))) for run in runs]
@@ -111,7 +111,7 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
     columns = {
         "implementation": TableColumn("implementation"),
         "bar": TableColumn("latency (ms), log", axis=tables.log_axis(of_cell["latency_ms"])),
-        "note": TableColumn("note", _note, text=True),
+        "note": TableColumn("note", text=True),
     }
     drawn = [row | {"bar": _latency_bar(row, palette)} for row in of_cell.to_dict("records")]
     tables.show_table(drawn, columns, f"Latency of every implementation, {cell['shape']}")
@@ -123,14 +123,6 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
 def download(rows: pd.DataFrame) -> None:
     """Offer the table as a CSV."""
     messages.download("Download shapes", "attnbench-shapes-of-models", lambda: rows, "shapes_csv")
-
-
-def _note(said: object) -> str:
-    return "" if text.missing(said) else str(said)
-
-
-def _timing_words(timing: str) -> str:
-    return TIMINGS.get(timing, timing)
 
 
 def _named(name: object) -> str:

@@ -29,7 +29,7 @@ def test_the_best_and_worst_cells_of_a_map_stand_out(theme):
 
 @pytest.mark.parametrize("theme", BACKGROUNDS)
 def test_the_text_of_a_cell_can_be_read_on_its_colour(theme, monkeypatch):
-    monkeypatch.setattr(heatmaps, "theme", lambda: theme)
+    monkeypatch.setattr(colours, "theme", lambda: theme)
     scale = colours.speedup_scale([0.02, 40.0])
     shades = [scale.colour(2 ** (step / 4)) for step in range(-28, 29)]
     shares = colours.share_scale()["colours"]
