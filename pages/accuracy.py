@@ -28,7 +28,7 @@ if len(table):
         accuracy.frontier(table, palette, view)
         accuracy.caption(view, table)
     else:
-        st.caption("No times beside these errors in this timing and over this baseline: choose another in the filters.")
+        st.caption("No times for these errors with this timing and baseline. Choose others in the filters.")
     with st.expander("Error and speedup in numbers", icon=":material/table_rows:"):
         accuracy.summaries(table)
     st.subheader("Does the error grow with the sequence?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import findings
-from pages.ui.compare import beside, choose, gpus, history, verdicts, versions, versus
+from pages.ui.compare import choose, gpus, history, imported, verdicts, versions, versus
 from pages.ui.draw import charts, messages
 from pages.ui.filters import chips, select
 from pages.ui.shell import layout
@@ -13,7 +13,7 @@ from results.files.journal import JournalError
 
 RUNS, IMPLEMENTATIONS, VERSIONS = "Two runs", "Two implementations", "Two versions"
 HISTORY, GPUS, IMPORTED = "History", "GPUs", "Import beside a run"
-SECTIONS = {HISTORY: history.section, VERSIONS: versions.section, GPUS: gpus.section, IMPORTED: beside.section}
+SECTIONS = {HISTORY: history.section, VERSIONS: versions.section, GPUS: gpus.section, IMPORTED: imported.section}
 
 layout.header("compare")
 kind = select.segments("Compare", "of", (RUNS, IMPLEMENTATIONS, *SECTIONS))

@@ -52,7 +52,7 @@ def fastest(chosen: Filters, ranking: list[dict], won: list[dict], palette: dict
     names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
     alt = "Fastest implementation by context and batch"
     title = titles.of_slice(alt, chosen, ask(pages.provenance, chosen)["run_id"])
-    with cell_panel.beside(chosen, won):
+    with cell_panel.around(chosen, won):
         maps.show(decode.LEVEL, won, maps.winners(palette, names), "winner_map", alt, selectable=True, title=title)
         messages.slice_caption(
             chosen,

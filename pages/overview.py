@@ -46,7 +46,7 @@ def this_gpu(chosen: Filters, ranking: list[dict]) -> None:
     level = level_in(chosen)
     alt = f"Fastest implementation by {level.columns.label} and {level.rows.label}"
     title = titles.of_slice(alt, chosen, ask(pages.provenance, chosen)["run_id"])
-    with cell_panel.beside(chosen, won):
+    with cell_panel.around(chosen, won):
         maps.show(level, won, maps.winners(palette, names), "winner_map", alt, selectable=True, title=title)
         messages.slice_caption(
             chosen,

@@ -33,7 +33,7 @@ def show() -> None:
     alt = f"Speedup of {shown} over {chosen.baseline} by {level.columns.label} and {level.rows.label}"
     title = titles.of_slice(alt, chosen, [cell["run_id"] for cell in table], versus=True)
     look = maps.speedups(table, chosen.baseline)
-    with cell_panel.beside(chosen, table):
+    with cell_panel.around(chosen, table):
         maps.show(level, table, look, "speedup_map", alt, selectable=True, title=title)
         messages.slice_caption(
             chosen,

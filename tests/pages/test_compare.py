@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.compare import gpus, verdicts
+from pages.ui.compare import gpus, imported, verdicts
 from pages.ui.draw import charts
+from results.compare.beside import BesideCell
 from results.files import journal
 from results.files.journal import RunFolder
 from results.formats import import_understanding
@@ -309,3 +310,25 @@ def test_a_number_that_a_finding_voids_says_so_beside_its_verdict(page, home):
     page.selectbox(key="second").select("odd").run()
     found = cells(page).set_index("seqlen")["finding"]
     assert "a GPU needs 1 us to start a kernel" in found[128] and pd.isna(found[256])
+
+
+def test_a_cell_of_an_import_has_times_only_at_the_very_shape():
+    case = attention_case(batch=2, num_heads=4, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    cell = BesideCell("a", False, True, Status.OK, 0.5, 120.0, case)
+    assert imported._cell(cell) == "120 TFLOP/s · 0.500 ms"
+    assert imported._cell(replace(cell, tflops=None)) == "0.500 ms"
+    assert imported._cell(replace(cell, same=False)) == "120 TFLOP/s (B2 H4)"
+    assert imported._cell(replace(cell, same=False, tflops=None)) == "–"
+    assert imported._cell(replace(cell, latency_ms=None, status=Status.OOM)) == "OOM"
+
+
+def test_without_runs_that_share_shapes_the_newest_two_are_compared(home, monkeypatch, request):
+    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+    for run_id, seqlen in (("older", 128), ("newer", 4096)):
+        created = f"2026-05-0{1 + (run_id == 'newer')}T00:00:00"
+        RunFolder.create(
+            home, replace(RUN, run_id=run_id, created=created), [latency(1.0, seqlen, name=run_id, run_id=run_id)]
+        )
+    page = request.getfixturevalue("app").switch_page("pages/compare.py").run()
+    assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("older", "newer")
+    assert "python -m results compare older newer" in [block.value for block in page.code]

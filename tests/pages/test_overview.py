@@ -198,3 +198,17 @@ def test_what_is_downloaded_names_the_slice_and_gives_each_rival_a_row(app):
         "torch_naive": "ahead",
     }
     assert first["ratio"].to_dict() == {"triton_fa2": 1.0, "torch_sdpa_flash": 4.0, "torch_naive": 8.0}
+
+
+def test_the_window_of_a_typed_shape_reaches_the_form_that_measures_it(home, app):
+    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True, window_size=64)
+    rows = [
+        Measurement("window", case, name, "latency_ms", Status.OK, "fwd", "kernel", value=1.0) for name in ("a", "b")
+    ]
+    RunFolder.create(home, Run(run_id="window", source="local", created="2026-03-01T00:00:00", gpu_name=GPU), rows)
+    app.run()
+    app.segmented_control(key="overview_view").set_value("My shape").run()
+    kinds = app.selectbox(key="shape_kind")
+    kinds.set_value(next(kind for kind in kinds.options if "window 64" in kind)).run()
+    (link,) = (link for link in app.get("page_link") if link.proto.label == "Measure this shape")
+    assert "edit_window_size_fa_paper=64" in link.proto.query_string

@@ -47,7 +47,7 @@ class Series:
     line: str = ""  # dash of the line, such as solid; empty: no line
     width: float = 2
     shape: str = "linear"
-    symbol: str = ""  # of the marks; empty: no marks
+    symbol: str = ""  # shape of the marks; empty: no marks
     size: float = 9
     outline: float = 0
     opacity: float = 1

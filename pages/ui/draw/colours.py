@@ -58,7 +58,7 @@ LESS_TO_MORE = {  # shares from 0 to 100 %; small shares are close to the page
     "light": ("#f1f5fa", "#9ecae1", "#4292c6", "#08519c"),
     "dark": ("#20262e", "#1d4f7c", "#3d86c6", "#a9d3f5"),
 }
-_APART = 60  # of 441 between black and white; closer colors are hard to tell apart in a legend
+_APART = 60  # black and white have a distance of 441; closer colors are hard to tell apart in a legend
 _STEPS = 50  # between a color and white or black
 _INK_LIMIT = {"light": 0.20, "dark": 0.16}  # relative luminance at which black, or white, still has 4.5:1
 _FULL_MARGIN = 1.5  # the lead at which a winner's color is full

@@ -87,8 +87,8 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
     if len(compared):
         longest = compared[compared["seqlen"] == compared["seqlen"].max()]
         best = longest.loc[longest["reduction"].idxmax()]
-        alike = longest[longest["value"] <= best["value"] * (1 + _EQUAL)]
-        names = colours.ordered(alike["implementation"])
+        equal = longest[longest["value"] <= best["value"] * (1 + _EQUAL)]
+        names = colours.ordered(equal["implementation"])
         many = len(names) > _NAMED
         who = f"{len(names)} implementations take" if many else f"{', '.join(names)} take{'s' * (len(names) == 1)}"
         parts.append(

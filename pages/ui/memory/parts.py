@@ -45,7 +45,7 @@ def _kinds(view: MemoryView, drawn: pd.DataFrame) -> None:
         return
     _bars(found, view)
     _table(found)
-    st.caption("Saved for backward is measured with forward and backward, whatever the mode.", help=_MORE)
+    st.caption("Saved for backward is measured with forward and backward in every mode.", help=_MORE)
     title = replace(view.title(drawn), what="Kinds of memory")
     messages.download_slice("Download kinds", title, view.taken, lambda: found, "kinds_csv")
 

@@ -1,4 +1,4 @@
-"""The memory calculator: which card trains and serves a model, up to which context, and what its memory is made of."""
+"""The memory calculator: the cards that train and serve a model, the longest context, and the parts of the memory."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ PART_WORDS = {
 
 @dataclass(frozen=True)
 class ModelQuestion:
-    """What the reader asks: a model that is trained and served."""
+    """The question of the reader: a model, its training and its serving."""
 
     attention: str
     card: str
     training: Case
-    serving: Case  # decoding; a prefill of the same context goes before it
+    serving: Case  # decoding, after a prefill of the same context
 
     @property
     def prefill(self) -> Case:
@@ -64,12 +64,12 @@ class ModelQuestion:
 
     @property
     def title(self) -> str:
-        """Return the model's name as people write it."""
+        """Return the usual name of the model."""
         return model(str(self.training.subject)).title
 
 
 def choose(measured: Sequence[str]) -> ModelQuestion:
-    """Ask for model, attention, card and lengths, the rest folded away; models that were measured come first."""
+    """Ask for model, attention, card and lengths; measured models come first."""
     first = [name for name in measured if name in models()]
     names = [*first, *(name for name in models() if name not in first)]
     name = one_value("Model", "model", names, _FIRST, width=165)
@@ -86,12 +86,12 @@ def choose(measured: Sequence[str]) -> ModelQuestion:
 
 
 def law_of(attention: str) -> MemoryLaw:
-    """Return the memory law of an implementation at level model, or as it declares it elsewhere."""
+    """Return the memory law of an implementation at level model, or at another level."""
     return facts_of(attention, ask(declared, "model")).memory
 
 
 def cards_table(question: ModelQuestion) -> None:
-    """Draw by card whether the model fits, and the longest context that does."""
+    """Draw for each card whether the model fits, and the longest context that fits."""
     law = law_of(question.attention)
     columns = {
         mode: model_fit.on_cards(case, law, mode)
@@ -126,13 +126,13 @@ def cards_table(question: ModelQuestion) -> None:
     }
     tables.show_table(rows, shown, "Whether the model fits, by GPU memory")
     st.caption(
-        f"A card's memory is what nvidia-smi gives as its total, less {model_fit.RUNTIME_MB:.0f} MiB for CUDA. "
+        f"A card's memory is the total that nvidia-smi reports, less {model_fit.RUNTIME_MB:.0f} MiB for CUDA. "
         f"Attention is {text.plain(question.attention)}; ◂ is the chosen card."
     )
 
 
 def attentions_table(question: ModelQuestion) -> None:
-    """Draw what each attention lets the chosen card do."""
+    """Draw the longest sequences on the chosen card for each attention."""
     usable = model_fit.CARDS[question.card].usable_mb
     rows = []
     for name in ATTENTIONS:
@@ -153,11 +153,11 @@ def attentions_table(question: ModelQuestion) -> None:
         "train": TableColumn("longest training sequence", text.about_tokens),
         "needs": TableColumn(f"training {question.training.batch} × {text.size(question.training.seqlen_k)}", text.mib),
     }
-    tables.show_table(rows, columns, f"What each attention lets {question.card} do")
+    tables.show_table(rows, columns, f"Longest sequences on {question.card} by attention")
 
 
 def parts_chart(question: ModelQuestion) -> None:
-    """Draw what the memory is made of at each moment, beside the chosen card, and the same numbers as a table."""
+    """Draw the parts of the memory at each moment with the limit of the card, and the same numbers as a table."""
     law = law_of(question.attention)
     found = [
         (label, moment)
@@ -169,7 +169,7 @@ def parts_chart(question: ModelQuestion) -> None:
         for moment in model_fit.moments(case, law, mode)
     ]
     named = [(label + moment.moment, moment) for label, moment in found]
-    alt = "Memory in GiB of serving and training, by what it is made of"
+    alt = "Memory in GiB of serving and training, by part"
     chart = parts_bars(named, model_fit.CARDS[question.card].usable_mb, question.card)
     shapes = [
         f"{words} {case.batch} × {text.size(case.seqlen_k)}"
@@ -226,7 +226,7 @@ def formulas(question: ModelQuestion) -> None:
 
 
 def _lengths(name: str) -> list[str]:
-    """Return the lengths that a model can be asked for; those beyond its last position are none."""
+    """Return the lengths up to the last position of a model."""
     longest = levels.level_of("model").longest({"level": "model", "subject": name})
     return [length for length in SEQLENS if longest is None or int(length) <= longest]
 
@@ -285,14 +285,14 @@ _AS_DTYPE = "as dtype"
 _TRAINED_HELP = "Tokens of each training sequence."
 _SERVED_HELP = "Tokens in each sequence's cache."
 _SAVED = ("kept", "compiled", "recomputed")
-_ATTENTION_HELP = "What attends inside the model. Those without a score matrix take memory that grows with the context."
+_ATTENTION_HELP = "Attention inside the model. Without a score matrix, its memory grows linearly with the context."
 _CARD_HELP = "Memory of the GPU, as cards are sold; the dashed line below is what it leaves for torch."
 _OPTIMIZER_HELP = "; ".join(f"{name}: {optimizer.words}" for name, optimizer in OPTIMIZERS.items())
 _SAVED_HELP = (
     "kept: every layer's activations until its backward. compiled: the layers are compiled by torch.compile, which "
     "keeps less. recomputed: activation checkpointing keeps each layer's input."
 )
-_LATENT_HELP = "What the cache holds: the latent, as transformers does, or the keys and values that it expands to."
+_LATENT_HELP = "Content of the cache: the latent, as in transformers, or its expanded keys and values."
 _FORMULAS = {
     "weights": "parameters × size of the dtype",
     "KV cache": "batch × context × layers × KV heads × (head_dim of keys + of values) × size; with a window at most "

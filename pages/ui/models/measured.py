@@ -1,4 +1,4 @@
-"""What runs measured of a model: generation, training, memory beside the formula; or what to run."""
+"""Measurements of a model: generation, training, and memory with its formula."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _STEP_COLUMNS = {
 
 _BOTH = (
     ("compiled", "Runs with torch.compile", "Whether each layer is compiled around its attention."),
-    ("checkpointing", "Runs with checkpointing", "Whether the backward of training computes activations anew."),
+    ("checkpointing", "Runs with checkpointing", "Whether the backward of training recomputes activations."),
 )
 _NUMBERS = {
     "latency_ms": "latency (ms)",
@@ -88,9 +88,9 @@ class MeasuredModel:
         return self.calls[self.calls["mode"].isin(modes)]
 
     def fastest_of(self, case: Case, mode: str) -> dict | None:
-        """Return the fastest row of a mode that was timed whole at exactly the batch and length of a case.
+        """Return the fastest fully timed row of a mode with exactly the batch and length of a case.
 
-        In training also with its optimizer and checkpointing. None if nobody did.
+        For training, the optimizer and checkpointing are also equal. Return None if there is none.
         """
         rows = self.of(mode)
         here = (rows["batch"] == case.batch) & (rows["seqlen_k"] == case.seqlen_k) & (rows["dtype"] == case.dtype)
@@ -102,7 +102,7 @@ class MeasuredModel:
 
 
 def choose(subject: str) -> MeasuredModel | None:
-    """Ask for the GPU where several measured a model; None if none did."""
+    """Ask for the GPU and settings of a measured model; return None if no run measured it."""
     gpus = ask(models.gpus, subject)
     if not gpus:
         return None
@@ -117,7 +117,7 @@ def choose(subject: str) -> MeasuredModel | None:
 
 
 def nothing_here(question: ModelQuestion) -> None:
-    """Say that no run measured the model, and how to make one."""
+    """Say that no run measured the model, and how to measure it."""
     st.subheader("How fast is it?")
     st.info(
         f"No run measured {text.plain(question.title)} yet. On a GPU that it fits, the first command times generation, "
@@ -134,7 +134,7 @@ def nothing_here(question: ModelQuestion) -> None:
 
 
 def headline(question: ModelQuestion, found: MeasuredModel | None) -> None:
-    """Name what generates and what trains fastest, at the measured case nearest to the question."""
+    """Name the fastest generation and training at the measured case nearest to the question."""
     if found is None:
         st.markdown("No run measured the whole model yet.")
         return
@@ -148,7 +148,7 @@ def headline(question: ModelQuestion, found: MeasuredModel | None) -> None:
     if parts:
         st.markdown(f"On {text.plain(found.gpu)} it {' and '.join(parts)}.")
     elif found.calls["extrapolated"].any():
-        st.markdown(f"It was not timed whole on {text.plain(found.gpu)}; what is extrapolated stands below.")
+        st.markdown(f"The whole model was not timed on {text.plain(found.gpu)}; extrapolated times are below.")
     else:
         st.markdown("No call of it ended with a time.")
 
@@ -166,7 +166,7 @@ def generation(found: MeasuredModel) -> None:
     alt = f"Tokens per second by context at batch {batch}, one line an attention"
     charts.show(chart, found.title("Generated tokens/s by context", timed, f"batch {batch}"), key="generation", alt=alt)
     st.caption(
-        "One token of each sequence a step. Open marks are extrapolated from two depths and win nothing.",
+        "Each step generates one token of each sequence. Open marks are extrapolated from two depths and never win.",
         help=f"The cache holds random keys and values. {LEVEL.bytes_source}",
     )
     _calls_table(timed.drop(columns="batch"), "Decoding steps: rate, share of the copy bandwidth, memory")
@@ -174,7 +174,7 @@ def generation(found: MeasuredModel) -> None:
 
 
 def prefill(found: MeasuredModel) -> None:
-    """Draw how fast prompts are read."""
+    """Draw the speed of prefills."""
     rows = found.of("prefill")
     if rows.empty:
         return
@@ -197,7 +197,7 @@ def rate_lines(rows: pd.DataFrame, palette: dict[str, str]) -> Chart:
 
 
 def training(found: MeasuredModel) -> None:
-    """Draw every training step with its parts, its rates and its MFU by the chosen convention."""
+    """Draw every training step with its parts, rates and MFU by the chosen convention."""
     if found.of("train").empty:
         return
     st.subheader("Training")
@@ -214,7 +214,7 @@ def training(found: MeasuredModel) -> None:
 
 
 def memory(found: MeasuredModel, question: ModelQuestion) -> None:
-    """Draw measured peaks by context beside the formula."""
+    """Draw measured peaks and the formula by context."""
     known = found.calls[found.calls["peak_memory_mb"].notna() & ~found.calls["extrapolated"]]
     if known.empty:
         return
@@ -264,7 +264,7 @@ def _numbers(found: MeasuredModel) -> None:
 
 
 def _of_settings(rows: pd.DataFrame, chosen: Mapping[str, str]) -> pd.DataFrame:
-    """Return the rows of the chosen settings; a row that does not say a setting has it off."""
+    """Return the rows of the chosen settings; an absent value means off."""
     for name, value in chosen.items():
         if value != "any":
             rows = rows[[is_on(each) == (value == "on") for each in rows[name]]]
@@ -292,7 +292,7 @@ def _calls_table(rows: pd.DataFrame, alt: str) -> None:
 
 
 def _share_map(steps: pd.DataFrame) -> None:
-    """Draw the attention's share of a step by context and batch, of one attention at a time."""
+    """Ask for an attention; draw its share of a step by context and batch."""
     known = steps[steps["attention_share"].notna() & ~steps["extrapolated"]]
     if known.empty:
         return
@@ -327,7 +327,7 @@ def _measured_marks(found: pd.DataFrame, name: str, colour: str) -> Series:
 
 
 def _nearest(rows: pd.DataFrame, batch: int, context: int) -> dict | None:
-    """Return the fastest measured row at the batch and context nearest to those asked for."""
+    """Return the fastest measured row at the nearest batch and context."""
     timed = rows[rows["latency_ms"].notna() & ~rows["extrapolated"]]
     if timed.empty:
         return None
@@ -359,7 +359,7 @@ def _in_words(row: dict) -> dict[str, str | None]:
 
 
 def is_on(value: object) -> bool:
-    """Tell whether a row has a setting; one that does not say has it off."""
+    """Return whether a row has a setting; an absent value means off."""
     return not text.missing(value) and bool(value)
 
 

@@ -144,7 +144,7 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> pd.DataF
     return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["fact", "this run", "the other"])
 
 
-def beside(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
+def other_environment(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
     """Ask for another run; draw the differences between the two environments."""
     names = [name for name in runs["run_id"] if name != run["run_id"]]
     if not names:

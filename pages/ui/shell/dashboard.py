@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from pages.ui.filters import chips
-from pages.ui.run import badge
+from pages.ui.run import under_way
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import store
 from pages.ui.shell.sections import HELP, SECTIONS, PageEntry, SidebarSection
@@ -40,7 +40,7 @@ def show() -> None:
         st.warning(notice, icon=":material/info:")
     page_body.none_yet()
     if page is not pages["run_sweep"]:  # that page draws the sweeps itself
-        badge.draw()
+        under_way.draw_badge()
     with layout.around(partial(_controls, page, pages)):
         page.run()
 

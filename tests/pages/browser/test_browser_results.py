@@ -58,7 +58,7 @@ def test_a_deep_link_opens_the_same_slice(tab):
 
 def test_an_unknown_value_in_the_link_is_said_and_the_default_shown(tab):
     page = tab(f"speedup?{REPORT}&mode=sideways&dtype=float7")
-    expect(page.get_by_text("names what is not here: Data type float7; Mode sideways.")).to_be_visible()
+    expect(page.get_by_text("names unknown values: Data type float7; Mode sideways.")).to_be_visible()
     expect(page.get_by_text("· forward ·")).to_be_visible()
 
 
