@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from pages.ui.draw import charts, colours, text
+from pages.ui.draw import charts, colours
 from pages.ui.draw.titles import ChartTitle
 from results.implementations import facts_of, known_names
 
@@ -41,8 +41,3 @@ def test_own_kernels_stand_before_others_and_pytorchs_last():
     names = ["torch_naive", "somebody", "triton_fa2", "flash_attn_4", "torch_sdpa_flash", "gluon_hopper"]
     expected = "gluon_hopper triton_fa2 flash_attn_4 somebody torch_sdpa_flash torch_naive"
     assert colours.ordered(names) == expected.split()
-
-
-def test_names_of_gpus_lose_their_maker_unless_two_would_be_alike():
-    assert text.without_maker(["NVIDIA H200", "RTX 4060"]) == {"NVIDIA H200": "H200", "RTX 4060": "RTX 4060"}
-    assert text.without_maker(["NVIDIA H200", "H200"]) == {"NVIDIA H200": "NVIDIA H200", "H200": "H200"}

@@ -10,7 +10,7 @@ import streamlit as st
 from pages.ui.models import answer, calculator
 from results.files.journal import RunFolder
 from results.implementations import known_names
-from results.levels.model_memory import OPTIMIZERS, ModelMemory
+from results.levels.model_memory import ModelMemory
 from results.levels.model_table import model
 from results.recommend import model_fit
 from results.recommend.model_attention import LayerTime
@@ -223,10 +223,6 @@ def test_the_parts_of_a_bar_add_up_to_its_peak():
     moment = ModelMemory("decoding", 1024.0, cache=512.0, workspace=256.0)
     chart = calculator.parts_bars([("serve", moment)], 2048.0, "2 GB")
     assert sum(series.x[0] for series in chart.series) == moment.peak / 1024
-
-
-def test_optimizers_say_what_they_keep():
-    assert all(optimizer.words for optimizer in OPTIMIZERS.values())
 
 
 def test_a_step_names_the_smallest_card_and_a_time_scaled_far_is_rough():

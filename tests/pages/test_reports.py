@@ -50,6 +50,7 @@ def _metric(page, label):
     return next(metric for metric in page.metric if metric.label == label)
 
 
+@pytest.mark.slow
 def test_every_report_begins_beside_the_runs_that_fill_it_best_with_its_findings(page):
     for report in reports.names():
         page.pills(key="report").set_value(report).run()
@@ -202,6 +203,7 @@ def test_findings_and_words_have_views_of_their_own(page):
     assert "Key Observations" in shown(page)
 
 
+@pytest.mark.slow
 def test_the_html_report_is_what_the_command_writes_with_its_charts_and_needs_no_network(tmp_path):
     pairs = (("torch", "torch_naive"), ("triton_fa2", "triton_fa2"))
     text = download.as_html(choose.Choice("fa2_rtx4060", (OWN,), pairs))

@@ -47,6 +47,11 @@ def test_values_in_words(written, expected):
     assert written == expected
 
 
+def test_names_of_gpus_lose_their_maker_unless_two_would_be_equal():
+    assert text.without_maker(["NVIDIA H200", "RTX 4060"]) == {"NVIDIA H200": "H200", "RTX 4060": "RTX 4060"}
+    assert text.without_maker(["NVIDIA H200", "H200"]) == {"NVIDIA H200": "NVIDIA H200", "H200": "H200"}
+
+
 def test_text_of_a_file_cannot_be_markdown_or_a_formula():
     assert text.plain("*a* [b](c) $d$") == "\\*a\\* \\[b\\](c) \\$d\\$"
     table = pd.DataFrame({"a": ["=1+1", "b", None], "n": [-1, 2, 3]})

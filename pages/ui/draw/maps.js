@@ -133,7 +133,7 @@ function pictureButton(maps, picture) {
     paint(maps, picture).toBlob(blob => {
       const link = make("a", { href: URL.createObjectURL(blob), download: `${picture.file}.png` });
       link.click();
-      URL.revokeObjectURL(link.href);
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
     });
   });
   return button;
