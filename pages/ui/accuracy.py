@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import charts, colours, messages, tables, text, titles
-from pages.ui.draw.charts import Chart, Rule, Series
+from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.filters import select
 from pages.ui.runs import listing
 from pages.ui.shell.data import store
@@ -244,7 +244,7 @@ def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], limits: Seque
         look = {"symbol": symbol if row["frontier"] else f"{symbol}-open", "size": 12, "outline": 2}
         found.append(Series(name, [row["speedup"]], [row["error"]], palette[name], [said], **look))
     naive = summary.loc[summary["implementation"] == NAIVE, "error"]
-    rules = [Rule(float(error)) for error in naive.iloc[:1]]
+    rules = [ReferenceLine(float(error)) for error in naive.iloc[:1]]
     x = charts.log_ticks(_TWOS, "{:g}×".format) | charts.titled("speedup over the baseline")
     return Chart(found, x, _axis(limits), _HEIGHT + 40, rules=rules)
 
@@ -273,7 +273,7 @@ def by_inputs(table: pd.DataFrame, palette: dict[str, str], limits: Sequence[flo
         said = [f"{name}\n{row.inputs} inputs: {row.error:.3g}" for row in rows.itertuples()]
         look = {"symbol": f"{symbol}-open" if name == NAIVE else symbol, "size": 11, "outline": 2}
         found.append(Series(name, x, rows["error"], palette[name], said, **look))
-    rules = [Rule(between - 0.5, dash="dot", width=1, vertical=True) for between in range(1, len(kinds))]
+    rules = [ReferenceLine(between - 0.5, dash="dot", width=1, vertical=True) for between in range(1, len(kinds))]
     ticks = {"tickvals": [*range(len(kinds))], "ticktext": kinds, "range": [-0.5, len(kinds) - 0.5]}
     return Chart(found, ticks | charts.titled("inputs"), _axis(limits), _HEIGHT + 40, rules=rules)
 

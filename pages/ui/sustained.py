@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import charts, colours, messages, tables, text, titles
-from pages.ui.draw.charts import Chart, Rule, Series
+from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.shell.data import ask
 from results.query import sustained
@@ -171,7 +171,7 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
             ("sustained_power_w", cell["power_limit_w"], (colours.EMPTY_COLOUR, "dot")),
         ):
             if name in names and level == level:
-                rules.append(Rule(level, *look_of, panel=names.index(name)))
+                rules.append(ReferenceLine(level, *look_of, panel=names.index(name)))
     rows = [charts.titled(LABELS[name]) | {"rangemode": _FROM_ZERO.get(name, "normal")} for name in names]
     x = charts.titled("Time (s)") | {"rangemode": "tozero"}
     return Chart(found, x, {}, 110 + 170 * len(names), "x unified", rules=rules, rows=rows)

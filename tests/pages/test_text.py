@@ -7,7 +7,7 @@ import pytest
 
 from pages.ui import findings
 from pages.ui.draw import cells, charts, maps, messages, text
-from pages.ui.draw.charts import Rule, Series
+from pages.ui.draw.charts import ReferenceLine, Series
 from pages.ui.filters import words
 from pages.ui.overview import every_gpu, ranking, use_cases
 from results.levels import level_of
@@ -97,7 +97,7 @@ def test_lines_are_named_at_their_ends_and_lack_missing_values():
 def test_a_figure_has_what_its_chart_declares():
     marks = Series("<a>", [1], [2], "#111111", ["x\n<y>"], symbol="star", errors=([1], [0]), panel=1)
     bars = Series("b", ["k"], [3], "#222222", bars="v", labels=["3"], pattern="/")
-    chart = charts.Chart([marks, bars], {}, {}, rows=[{}, {}], rules=[Rule(7.0, panel=1)], band=(0.9, 1.1))
+    chart = charts.Chart([marks, bars], {}, {}, rows=[{}, {}], rules=[ReferenceLine(7.0, panel=1)], band=(0.9, 1.1))
     figure = charts.figure(chart)
     assert [(trace.type, trace.yaxis) for trace in figure.data] == [("scatter", "y2"), ("bar", None)]
     assert (figure.data[0].name, figure.data[0].customdata[0]) == ("&lt;a&gt;", "x<br>&lt;y&gt;")

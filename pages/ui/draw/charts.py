@@ -62,7 +62,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ReferenceLine:
     """A reference line across a panel at a value of the vertical axis, or of the horizontal one if `vertical`."""
 
     at: float
@@ -87,7 +87,7 @@ class Chart:
     height: int = _HEIGHT
     hover: str = "closest"  # Plotly's hovermode
     stacked: bool = False  # bars of one place; else they are side by side
-    rules: Sequence[Rule] = ()
+    rules: Sequence[ReferenceLine] = ()
     band: tuple[float, float] | None = None  # values of the vertical axis that are equal for a reader
     notes: Sequence[Mapping[str, Any]] = ()  # Plotly's annotations
     legend: bool = True
@@ -215,7 +215,7 @@ def _axis_name(letter: str, at: int) -> str:
     return f"{letter}axis{at + 1 if at else ''}"
 
 
-def _shape(rule: Rule, chart: Chart) -> dict[str, Any]:
+def _shape(rule: ReferenceLine, chart: Chart) -> dict[str, Any]:
     line = {"color": rule.colour, "width": rule.width, "dash": rule.dash}
     along, across = ("y", "x") if rule.vertical else ("x", "y")
     value = _nth(across, rule.panel) if chart.rows or chart.columns else across

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from pages.ui.draw import charts, tables, text
-from pages.ui.draw.charts import Chart, Rule, Series
+from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.draw.tables import TableColumn
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters.select import one_value
@@ -202,7 +202,7 @@ def parts_bars(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, car
         190 + 40 * len(names),
         "y unified",
         stacked=True,
-        rules=[Rule(capacity, vertical=True)],
+        rules=[ReferenceLine(capacity, vertical=True)],
         notes=[place | {"text": card, "showarrow": False}],
     )
 
