@@ -5,12 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import accuracy
-from pages.ui.draw import charts, messages
+from pages.ui.draw import colours, messages
 from pages.ui.filters import chips
 from pages.ui.shell import layout
 from results.query.accuracy import NORMAL
 
-layout.header("Accuracy", ":material/target:", "How far from float64 is it, and what does speed cost in accuracy?")
+layout.header("accuracy")
 chosen = chips.current()
 tensor, measure = accuracy.choose()
 everything = accuracy.errors(chosen, tensor, measure)
@@ -19,7 +19,7 @@ if everything.empty:
     st.stop()
 
 view = accuracy.ErrorView(chosen, tensor, measure)
-palette = charts.colours(everything["implementation"].unique().tolist())
+palette = colours.palette(everything["implementation"].unique().tolist())
 table = everything[everything["inputs"] == NORMAL]
 if len(table):
     accuracy.headline(table, chosen)
@@ -28,7 +28,7 @@ if len(table):
         accuracy.frontier(table, palette, view)
         accuracy.caption(view, table)
     else:
-        st.caption("No times beside these errors in this timing and over this baseline: choose another in the filters.")
+        st.caption("No times for these errors with this timing and baseline. Choose others in the filters.")
     with st.expander("Error and speedup in numbers", icon=":material/table_rows:"):
         accuracy.summaries(table)
     st.subheader("Does the error grow with the sequence?")

@@ -5,20 +5,18 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import findings
-from pages.ui.compare import beside, choose, gpus, history, verdicts, versions, versus
+from pages.ui.compare import choose, gpus, history, imported, verdicts, versions, versus
 from pages.ui.draw import charts, messages
-from pages.ui.filters import chips
+from pages.ui.filters import chips, select
 from pages.ui.shell import layout
 from results.files.journal import JournalError
 
 RUNS, IMPLEMENTATIONS, VERSIONS = "Two runs", "Two implementations", "Two versions"
 HISTORY, GPUS, IMPORTED = "History", "GPUs", "Import beside a run"
-SECTIONS = {HISTORY: history.section, VERSIONS: versions.section, GPUS: gpus.section, IMPORTED: beside.section}
+SECTIONS = {HISTORY: history.section, VERSIONS: versions.section, GPUS: gpus.section, IMPORTED: imported.section}
 
-layout.header("Compare", ":material/compare_arrows:", "What changed, and is it significant?")
-kind = st.segmented_control(
-    "Compare", (RUNS, IMPLEMENTATIONS, *SECTIONS), default=RUNS, required=True, key="of", bind="query-params"
-)
+layout.header("compare")
+kind = select.segments("Compare", "of", (RUNS, IMPLEMENTATIONS, *SECTIONS))
 if kind in SECTIONS:
     SECTIONS[kind]()
     st.stop()
@@ -39,11 +37,7 @@ except JournalError as error:
 if found.cells:
     table = verdicts.cells_table(found, findings.voided(sides[:2]))
     timings = [timing for timing in chips.TIMINGS if timing in set(table["timing"])]
-    timing = timings[0]
-    if len(timings) > 1:
-        timing = st.segmented_control(
-            "Timing", timings, default=timings[0], required=True, key="of_timing", bind="query-params"
-        )
+    timing = select.segments("Timing", "of_timing", timings) if len(timings) > 1 else timings[0]
     verdicts.headline(found, timing)
     of_timing = table[table["timing"] == timing]
     if of_timing["speedup"].notna().any():

@@ -1,13 +1,11 @@
-"""Which decode kernel is fastest at my context and batch, how near to the memory's bandwidth, what do pages cost?"""
+"""Which decode kernel is fastest, what share of the bandwidth does it reach, and what do pages cost?"""
 
 from __future__ import annotations
-
-from functools import partial
 
 import streamlit as st
 
 from pages.ui import cache_costs, decode
-from pages.ui.draw import cell_panel, cells, charts, heatmaps, maps, messages, text
+from pages.ui.draw import cell_panel, colours, maps, messages, text, titles
 from pages.ui.filters import chips
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
@@ -16,11 +14,9 @@ from results.query import bandwidth, pages, speedups
 from results.query.cache_costs import rows as costs_of
 from results.slice import Filters
 
-QUESTION = "Which decode kernel is fastest at my context and batch, and how near is it to the memory's bandwidth?"
-
 
 def show() -> None:
-    """Draw the winner of each cell, the bandwidth, latency by context, what forms of the cache cost, every number."""
+    """Draw the winner of each cell, the bandwidth, latency by context, costs of cache formats, and every number."""
     chosen = chips.current()
     if chosen.gpu is None:
         messages.nothing_measured(
@@ -36,7 +32,7 @@ def show() -> None:
     won, table = ask_slowly(ranked.judged, chosen), ask_slowly(bandwidth.rows, chosen)
     ranked.headline(ranking, won, chosen)
     decode.bandwidth_headline(table)
-    palette = charts.colours([row["implementation"] for row in ranking])
+    palette = colours.palette([row["implementation"] for row in ranking])
     fastest(chosen, ranking, won, palette)
     st.subheader("Achieved bandwidth")
     decode.bandwidth_map(decode.LEVEL, table, chosen)
@@ -45,28 +41,26 @@ def show() -> None:
     cache_costs.section(decode.LEVEL, ask_slowly(costs_of, chosen), chosen)
     st.subheader("Every implementation")
     ranked.ranking_table(ranking, ask(pages.fits, chosen), chosen)
-    with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
-        if numbers.open:
-            decode.numbers_table(table, chosen)
+    messages.folded("Every number", "every_number", lambda: decode.numbers_table(table, chosen))
     messages.download_latencies(chosen)
     messages.provenance(chosen)
 
 
 def fastest(chosen: Filters, ranking: list[dict], won: list[dict], palette: dict[str, str]) -> None:
-    """Draw the map of winners, and a chosen cell closely."""
+    """Draw the map of winners, and a chosen cell in detail."""
     st.subheader("Fastest implementation by context and batch")
     names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
     alt = "Fastest implementation by context and batch"
-    with cell_panel.beside(chosen, won):
-        maps.show(decode.LEVEL, won, maps.winners(palette, names), "winner_map", alt)
+    title = titles.of_slice(alt, chosen, ask(pages.provenance, chosen)["run_id"])
+    with cell_panel.around(chosen, won):
+        maps.show(decode.LEVEL, won, maps.winners(palette, names), "winner_map", alt, selectable=True, title=title)
         messages.slice_caption(
             chosen,
             rows=len(won),
             statistic=text.statistic((row["statistic"] for row in ranking), (row["n"] for row in won)),
-            note="Below each name: how many times as long the next best takes.",
+            note="Below each name: the time of the next best, relative to the fastest.",
         )
-    cells.pictures(chosen, won, partial(heatmaps.winner_map, palette=palette), alt)
 
 
-layout.header("Decode", ":material/text_rotation_none:", QUESTION)
+layout.header("decode")
 page_body.show(show)

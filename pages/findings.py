@@ -45,7 +45,7 @@ def headline(table: pd.DataFrame) -> None:
     st.markdown(findings.badges(counts))
 
 
-layout.header("Findings", ":material/fact_check:", "Which numbers are implausible, and why?")
+layout.header("findings")
 progress = st.empty()
 found = findings.so_far()
 if found.left:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui import layers
-from pages.ui.draw import cell_picker, cells, charts, detail, messages, text
+from pages.ui.draw import cells, colours, detail, maps, messages, text
 from pages.ui.filters import chips
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask, ask_slowly
 from results.query import layers as query
 from results.query import speedups
 
-QUESTION = "How fast is a whole attention layer by the attention inside, and how much of its time is attention?"
-
 
 def show() -> None:
-    """Draw the answer, ours beside PyTorch's best, ranges of speedup, every layer and mode, and attention's share."""
+    """Draw our best against PyTorch's, ranges of speedup, every layer and mode, and the share of attention."""
     chosen = chips.current()
     if chosen.gpu is None:
         messages.nothing_measured(
@@ -41,18 +39,18 @@ def show() -> None:
     for dtype in sorted(table["dtype"].map(cells.dtype_name).unique()):
         st.markdown(f"**{text.plain(dtype)}**")
         layers.layer_table(table, dtype)
-    st.caption("Milliseconds a call, or why there is no number. Letters: batch, heads, key heads, head_dim, seqlen.")
+    st.caption(
+        "Milliseconds per call, or the reason for a missing number. Letters: batch, heads, key heads, head_dim, seqlen."
+    )
     st.subheader("Share of attention")
-    layers.shares(table, charts.colours(sorted(table["implementation"].unique())), chosen)
+    layers.shares(table, colours.palette(sorted(table["implementation"].unique())), chosen)
     st.subheader("One layer in detail")
     one = layers.one_kind(table, chosen)
-    if place := cell_picker.pick(layers.LEVEL, ask(speedups.cells, one)):
+    if place := maps.pick(layers.LEVEL, ask(speedups.cells, one)):
         detail.cell_detail(one, place)
-    with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
-        if numbers.open:
-            layers.numbers_table(table, chosen)
+    messages.folded("Every number", "every_number", lambda: layers.numbers_table(table, chosen))
     messages.provenance(chosen)
 
 
-layout.header("Layers", ":material/layers:", QUESTION)
+layout.header("layers")
 page_body.show(show)

@@ -1,10 +1,8 @@
-"""How much memory does each implementation take as sequences grow, and from where does it not fit?"""
+"""How much memory does each implementation take as sequences grow, and when does it no longer fit?"""
 
 from __future__ import annotations
 
 from functools import partial
-
-import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.filters import chips
@@ -16,7 +14,7 @@ from results.query import pages
 
 
 def show() -> None:
-    """Draw one metric of the slice by sequence length, what fits, and every number."""
+    """Draw one metric of the slice by sequence length, the longest sequences that fit, and every number."""
     chosen = chips.current()
     metric, taken = by_seqlen.choose_metric(chosen)
     if metric is None:
@@ -29,7 +27,7 @@ def show() -> None:
         return
     view = by_seqlen.MemoryView(taken, metric, kept)
     by_seqlen.headline(table, taken)
-    peak = metric == "peak_memory_mb"  # what must fit, and what has a formula
+    peak = metric == "peak_memory_mb"  # only the peak must fit and has a formula
     capacities = fits.choose(table) if peak else {}
     formulas = by_seqlen.formulas(table, metric)
     by_seqlen.show_lines(table, formulas, view, capacities)
@@ -38,15 +36,11 @@ def show() -> None:
         fits.show(table, *capacities.values(), view)
     parts.show(view, table)
     label = f"Reduction against {text.plain(taken.baseline)}: every number"
-    with st.expander(label, icon=":material/table_rows:", key="every_number", on_change="rerun") as every_number:
-        if every_number.open:
-            by_seqlen.reduction_table(table, formulas)
+    messages.folded(label, "every_number", lambda: by_seqlen.reduction_table(table, formulas))
     every = partial(by_seqlen.with_formula, table, formulas)
     messages.download_slice("Download memory", view.title(table), taken, every, "memory_csv")
     messages.provenance(chosen, of_times=False)
 
 
-layout.header(
-    "Memory", ":material/memory:", "How much memory does it take, and from which sequence length does it not fit?"
-)
+layout.header("memory")
 page_body.show(show)

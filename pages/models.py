@@ -9,8 +9,6 @@ from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
 from results.query import models
 
-QUESTION = "I train and serve a model: which attention, how fast, how much memory, does it fit?"
-
 
 def show() -> None:
     """Draw the answer in one place, then the calculator's tables, then what runs measured of the model."""
@@ -36,5 +34,5 @@ def show() -> None:
     measured.every_number(found)
 
 
-layout.header("Models", ":material/model_training:", QUESTION)
+layout.header("models")
 page_body.show(show)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import streamlit as st
 
-from pages.ui.draw import cell_panel, cells, charts, heatmaps, maps, messages, text, titles
-from pages.ui.filters import chips
+from pages.ui.draw import cell_panel, colours, maps, messages, text, titles
+from pages.ui.filters import chips, select
 from pages.ui.overview import every_gpu, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
@@ -25,15 +23,7 @@ def show() -> None:
     if not ranking:
         messages.nothing_here(chosen)
         return
-    view = st.segmented_control(
-        "View",
-        VIEWS,
-        default=VIEWS[0],
-        required=True,
-        key="overview_view",
-        bind="query-params",
-        label_visibility="collapsed",
-    )
+    view = select.segments("View", "overview_view", VIEWS, label_visibility="collapsed")
     if view == "Every GPU":
         st.subheader("Fastest implementation on every GPU")
         every_gpu.show(chosen)
@@ -47,29 +37,27 @@ def show() -> None:
 
 
 def this_gpu(chosen: Filters, ranking: list[dict]) -> None:
-    """Draw the answer, the winner of each shape, a chosen cell closely, and every implementation in a table."""
+    """Draw the answer, the winner of each shape, a chosen cell in detail, and every implementation in a table."""
     won = ask_slowly(ranked.judged, chosen)
     ranked.headline(ranking, won, chosen)
     st.subheader("Fastest implementation by shape")
     names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
-    palette = charts.colours([*names, *(row["implementation"] for row in ranking)])
+    palette = colours.palette([*names, *(row["implementation"] for row in ranking)])
     level = level_in(chosen)
     alt = f"Fastest implementation by {level.columns.label} and {level.rows.label}"
-    with cell_panel.beside(chosen, won):
-        maps.show(level, won, maps.winners(palette, names), "winner_map", alt)
+    title = titles.of_slice(alt, chosen, ask(pages.provenance, chosen)["run_id"])
+    with cell_panel.around(chosen, won):
+        maps.show(level, won, maps.winners(palette, names), "winner_map", alt, selectable=True, title=title)
         messages.slice_caption(
             chosen,
             rows=len(won),
             statistic=text.statistic((row["statistic"] for row in ranking), (row["n"] for row in won)),
-            note="Below each name: how many times as long the next best takes.",
+            note="Below each name: the time of the next best, relative to the fastest.",
         )
     st.subheader("Every implementation")
     ranked.ranking_table(ranking, ask(pages.fits, chosen), chosen)
-    with st.expander("Every shape", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
-        if every_cell.open:
-            ranked.winners_table(level, won)
-    cells.pictures(chosen, won, partial(heatmaps.winner_map, palette=palette), alt)
-    with st.popover("Download", icon=":material/download:"):  # the browser makes the buttons once it is opened
+    messages.folded("Every shape", "every_cell", lambda: ranked.winners_table(level, won))
+    with st.popover("Download", icon=":material/download:"):  # the browser makes the buttons when it is opened
         for label, table in (
             ("Ranking", lambda: ask(speedups.ranking, chosen)),
             ("Winners", lambda: ranked.winners_csv(level, won)),
@@ -80,10 +68,5 @@ def this_gpu(chosen: Filters, ranking: list[dict]) -> None:
     messages.provenance(chosen)
 
 
-layout.header(
-    "Start",
-    ":material/leaderboard:",
-    "Which attention kernel is fastest on your GPU, by how much, and does it fit in memory?",
-    "overview",
-)
+layout.header("overview")
 page_body.show(show)

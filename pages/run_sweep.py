@@ -1,4 +1,4 @@
-"""Run a sweep on a device of this machine: its plan, its progress, what came of it."""
+"""Run a sweep on a device of this machine: its plan, its progress, and its result."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from functools import partial
 
 import streamlit as st
 
-from pages.ui.run import given_form, plan_form, progress
+from pages.ui.run import plan_form, progress
 from pages.ui.shell import access, layout
 
-layout.header(
-    "Run sweep", ":material/play_circle:", "Measure on this machine or a Ray cluster. One sweep per device at a time."
-)
+layout.header("run_sweep")
 allowed = access.may_run()
 progress.follow(allowed)
 
 st.subheader("New sweep")
-given = given_form.asked()
-plan_form.new_sweep(allowed, partial(given_form.ask_for, run_id=given) if given else plan_form.ask_for)
+given = plan_form.given_run()
+plan_form.new_sweep(allowed, partial(plan_form.ask_for_given, run_id=given) if given else plan_form.ask_for)
 plan_form.explain()
 
 st.subheader("Sweeps on this machine")

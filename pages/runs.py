@@ -12,7 +12,7 @@ from pages.ui.shell import layout
 from pages.ui.shell.data import ask
 from results.query import pages
 
-layout.header("Runs", ":material/history:", "All runs and uploads, with status, machine and downloads")
+layout.header("runs")
 actions.trash_can()
 table = listing.with_states(ask(pages.runs))
 if table.empty:
@@ -36,7 +36,7 @@ listing.show_cards(row)
 cluster_form.of_run(row.get("command"))
 st.markdown("**End of the log**")
 listing.show_log(chosen, row["source"])
-actions.beside(row, table)
+actions.other_environment(row, table)
 st.markdown("**Findings**")
 findings.section([chosen], key="findings_of_run")
 st.markdown("**Download, repeat, delete**")

@@ -11,9 +11,7 @@ from pages.ui.shell import layout
 from pages.ui.shell.data import ask_slowly
 from results.query import scaling as growing
 
-layout.header(
-    "Scaling", ":material/trending_up:", "How fast is it as sequences grow, and how near to the peak of the GPU?"
-)
+layout.header("scaling")
 chosen = chips.current()
 table = ask_slowly(growing.rows, chosen)
 if not table["latency_ms"].notna().any():

@@ -11,9 +11,7 @@ from pages.ui.shell.data import ask_slowly
 from results.levels.real_shapes import SHAPES
 from results.query import shapes as query
 
-layout.header(
-    "Model shapes", ":material/deployed_code:", "Which kernel is fastest in the shapes of real models?", "shapes"
-)
+layout.header("shapes")
 there = ask_slowly(query.there)
 if not there:
     messages.nothing_measured(

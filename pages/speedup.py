@@ -1,4 +1,4 @@
-"""How much faster is an implementation than the baseline, shape by shape, and where does it fail?"""
+"""How much faster is an implementation than the baseline for each shape, and where does it fail?"""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from functools import partial
 
 import streamlit as st
 
-from pages.ui.draw import cell_panel, cells, heatmaps, maps, messages, text, titles
-from pages.ui.filters import chips
+from pages.ui.draw import cell_panel, cells, maps, messages, text, titles
+from pages.ui.filters import chips, select
 from pages.ui.overview.ranking import about, best_of, rivals_of, undecided
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
@@ -17,7 +17,7 @@ from results.slice import Filters, level_in
 
 
 def show() -> None:
-    """Draw the speedups of one implementation over the slice, and a chosen cell of them closely."""
+    """Draw the speedups of one implementation over the slice, and a chosen cell in detail."""
     chosen = chips.current()
     rivals = rivals_of(ask(speedups.ranked, chosen), chosen)
     if not rivals:
@@ -31,8 +31,10 @@ def show() -> None:
     compared = [cell for cell in table if cell["speedup"] is not None]
     undecided(compared, "comparison", "to say faster or slower")
     alt = f"Speedup of {shown} over {chosen.baseline} by {level.columns.label} and {level.rows.label}"
-    with cell_panel.beside(chosen, table):
-        maps.show(level, table, maps.speedups(table, chosen.baseline), "speedup_map", alt)
+    title = titles.of_slice(alt, chosen, [cell["run_id"] for cell in table], versus=True)
+    look = maps.speedups(table, chosen.baseline)
+    with cell_panel.around(chosen, table):
+        maps.show(level, table, look, "speedup_map", alt, selectable=True, title=title)
         messages.slice_caption(
             chosen,
             rows=len(compared),
@@ -40,10 +42,7 @@ def show() -> None:
             sources=[cell["source"] for cell in table],
             note="Purple is faster than the baseline, orange slower.",
         )
-    with st.expander("Every shape", icon=":material/table_rows:", key="every_cell", on_change="rerun") as every_cell:
-        if every_cell.open:
-            cells.cells_table(level, table, chosen.baseline)
-    cells.pictures(chosen, table, partial(heatmaps.speedup_heatmap, baseline=chosen.baseline), alt, versus=True)
+    messages.folded("Every shape", "every_cell", lambda: cells.cells_table(level, table, chosen.baseline))
     with st.container(horizontal=True):
         title = titles.of_slice(f"Speedup of {shown}", chosen, versus=True)
         numbers = partial(cells.speedups_csv, table)
@@ -53,15 +52,15 @@ def show() -> None:
 
 
 def choose(rivals: list[dict]) -> str:
-    """Ask for the implementation to look at; the default is the fastest, not one ahead over a few shapes only."""
+    """Ask for the implementation; the default is the fastest that covers most shapes."""
     names = [row["implementation"] for row in rivals]
     best = best_of(rivals)
     first = names[0] if best is None else best["implementation"]
-    return st.pills("Implementation", names, default=first, required=True, key="show", bind="query-params", wrap=True)
+    return select.pills("Implementation", "show", names, first)
 
 
 def _sentence(row: dict, table: list[dict], chosen: Filters) -> str:
-    """Return its mean over the baseline with what it is about, or why there is none."""
+    """Return the headline: the mean speedup over the baseline, or the reason why there is none."""
     name, baseline = text.plain(row["implementation"]), text.plain(chosen.baseline)
     if row["compared"]:
         return (
@@ -75,5 +74,5 @@ def _sentence(row: dict, table: list[dict], chosen: Filters) -> str:
     return f"{name} and {baseline} were not both timed for any shape"
 
 
-layout.header("Speedup", ":material/bolt:", "How much faster than the baseline, and where does it fail?")
+layout.header("speedup")
 page_body.show(show)

@@ -10,7 +10,7 @@ from pages.ui.shell import layout
 from pages.ui.shell.data import ask_slowly
 from results.query import sustained as stored
 
-layout.header("Power", ":material/thermostat:", "Does it stay as fast once the GPU is hot?", "sustained")
+layout.header("sustained")
 table = sustained.named(ask_slowly(stored.traces))
 if table.empty:
     sustained.nothing_here()

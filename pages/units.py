@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.ui.shell import layout, terms
 
-layout.header("Units and terms", ":material/help:", "What do the words and numbers on these pages mean?", "units")
+layout.header("units")
 for anchor, term in terms.TERMS.items():
     st.subheader(term.title, anchor=anchor)
     st.markdown(term.text)

@@ -10,9 +10,7 @@ from pages.ui.upload import files, outcome
 from results.formats import UploadError
 from results.formats.archives import bundled, unpacked
 
-layout.header(
-    "Upload", ":material/upload:", "Import results from other machines. You see a preview before anything is saved."
-)
+layout.header("upload")
 st.markdown(
     "Tables (CSV, Excel, Markdown), exports of this app, run folders, and result files of other tools as they are. "
     "A table needs an implementation, a sequence length and a latency; you can say which column is which."
@@ -30,7 +28,7 @@ given = st.file_uploader(
 )
 with st.expander("An example", icon=":material/description:"):
     st.code(files.EXAMPLE, language=None)
-    messages.download_text("Download the example", "example.csv", files.EXAMPLE)
+    messages.offer("Download the example", "example.csv", files.EXAMPLE, "example", mime="text/csv")
 outcome.show()
 try:
     taken = bundled(unpacked([(file.name, file.getvalue()) for file in given]))

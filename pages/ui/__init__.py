@@ -1,1 +1,1 @@
-"""What the pages share: filters, charts, messages."""
+"""Shared parts of the pages: filters, charts, messages."""

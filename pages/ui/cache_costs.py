@@ -1,4 +1,4 @@
-"""What the form of a cache costs on the page Decode: pages, ragged lengths, e4m3 and several query tokens."""
+"""The costs of cache formats on the page Decode: pages, ragged lengths, e4m3 and several query tokens."""
 
 from __future__ import annotations
 
@@ -8,75 +8,69 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, heatmaps, maps, messages, plain_html, text, titles
-from pages.ui.draw.plain_html import Fact
+from pages.ui.draw import cells, colours, maps, messages, tables, text, titles
+from pages.ui.draw.tables import Fact
+from pages.ui.filters import select
 from results.derive import geometric_mean
 from results.levels import Level
 from results.query import cache_costs
 from results.slice import Filters
 
 _MORE = (
-    "Ragged lengths are normal with half the mean as deviation. Pages are permuted. Errors are relative RMS errors of "
-    "out against float64: on the cache as stored, which is the kernel's, and on the cache before it was quantised."
+    "Ragged lengths are normally distributed with half the mean as deviation. Pages are permuted. Errors are relative "
+    "RMS errors of out against float64, on the cache as stored (the kernel's error) and on the original cache."
 )
-_KINDS = {  # the words of results.levels.decode.forms without their numbers, as headings
+_KINDS = {  # headings, by the words of results.levels.decode.forms without their numbers
     "float8_e4m3fn cache": "FP8 cache (e4m3)",
     "page": "Pages of",
     "query tokens": "Query tokens",
     "ragged": "Ragged lengths",
 }
 _COLUMNS = {
-    "form": st.column_config.TextColumn("form of the cache", pinned=True),
-    "beside": st.column_config.TextColumn("shape"),
-    "cases": st.column_config.NumberColumn("shapes"),
-    "ratio": st.column_config.NumberColumn("time over plain", format="%.3g×", help="Geometric mean; below 1: faster"),
-    "lowest": st.column_config.NumberColumn("lowest", format="%.3g×"),
-    "highest": st.column_config.NumberColumn("highest", format="%.3g×"),
-    "error": st.column_config.NumberColumn("error, as stored", format="%.2e", help="The kernel's, median"),
-    "error_original": st.column_config.NumberColumn(
-        "error, original cache", format="%.2e", help="With what quantising costs, median"
-    ),
-    "plain_error": st.column_config.NumberColumn("error of plain", format="%.2e"),
+    "form": tables.words("form of the cache", pinned=True),
+    "beside": tables.words("shape"),
+    "cases": tables.number("shapes", None),
+    "ratio": tables.number("time over plain", "%.3g×", "Geometric mean; below 1 is faster"),
+    "lowest": tables.number("lowest", "%.3g×"),
+    "highest": tables.number("highest", "%.3g×"),
+    "error": tables.number("error, as stored", "%.2e", "The kernel's error, median"),
+    "error_original": tables.number("error, original cache", "%.2e", "With the error of quantization, median"),
+    "plain_error": tables.number("error of plain", "%.2e"),
 }
 
 
 def section(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
-    """Draw a table of every form, then the map of one form and implementation; nothing without such cases."""
+    """Draw a table of every form, then the map of one form and implementation; draw nothing without such cases."""
     if table.empty:
         return
     st.subheader("Cost of paging, ragged lengths, an FP8 cache and several query tokens")
     headline(table)
     found = cache_costs.summary(table)
     found = found.iloc[sorted(range(len(found)), key=lambda at: _order(found["form"].iloc[at]))]
-    st.dataframe(
-        found.dropna(axis="columns", how="all"),
-        hide_index=True,
-        alt="Time over that of the plain cache, by form, shape and implementation",
-        column_config=_COLUMNS,
-        placeholder="–",
-    )
+    alt = "Time over that of the plain cache, by form, shape and implementation"
+    tables.grid(found.dropna(axis="columns", how="all"), alt, _COLUMNS)
     form, name, rows = _choose(table)
     st.markdown(f"**{text.plain(name)}: {text.plain(form)} over the same tokens without it**")
     drawn = map_cells(level, rows)
-    maps.show(level, drawn, look(drawn), "cost_map", f"Time of {form} over plain", selectable=False)
+    maps.show(level, drawn, look(drawn), "cost_map", f"Time of {form} over plain")
     st.caption(
-        "Time over that of the plain cache, both of one run and of as many tokens. Below 1× is faster.", help=_MORE
+        "Time over that of the plain cache with as many tokens, in the same run. Below 1× is faster.", help=_MORE
     )
     title = titles.of_slice("Cost of the cache's form", chosen, table["run_id"].unique())
     messages.download_slice("Download costs", title, chosen, lambda: table, "costs_csv")
 
 
 def headline(table: pd.DataFrame) -> None:
-    """Draw what each kind of form costs the implementation with most of these cases, the faster of equals."""
+    """Draw the cost of each kind of form for the implementation with most of these cases."""
     name = leading(table)
     own = table[table["implementation"] == name]
     st.markdown(f"Time of {text.plain(name)} over its time for the plain cache of as many tokens (geometric means):")
     kinds = own["form"].map(lambda form: _order(form)[0])
-    plain_html.show_facts(_fact(kind, own[kinds == kind]) for kind in sorted(kinds.unique()))
+    tables.show_facts(_fact(kind, own[kinds == kind]) for kind in sorted(kinds.unique()))
 
 
 def _fact(kind: str, rows: pd.DataFrame) -> Fact:
-    """Return the cost of a kind of form: its factor, and below it its range or the errors of a quantised cache."""
+    """Return the cost of a kind of form: its factor, and below it the range or the errors of a quantized cache."""
     numbers = sorted({_order(form)[1] for form in rows["form"]} - {0})
     of = f" {'–'.join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))}" if numbers else ""
     below = f"range {text.span(rows['ratio'].min(), rows['ratio'].max())}"
@@ -88,13 +82,13 @@ def _fact(kind: str, rows: pd.DataFrame) -> Fact:
 
 
 def leading(table: pd.DataFrame) -> str:
-    """Return the implementation with most rows, of equals the faster."""
+    """Return the implementation with most rows; of several with equally many, the fastest."""
     found = {name: (len(rows), -geometric_mean(rows["latency_ms"])) for name, rows in table.groupby("implementation")}
     return max(found, key=found.get)
 
 
 def map_cells(level: Level, table: pd.DataFrame) -> list[dict]:
-    """Return the cells of a form and implementation: the geometric mean of the ratios of a context and batch."""
+    """Return the cells of a form and implementation: the geometric mean of the ratios at a context and batch."""
     places = list(cells.place_columns(level))
     return [
         dict(zip(places, place, strict=True)) | _cell(level, rows)
@@ -103,29 +97,20 @@ def map_cells(level: Level, table: pd.DataFrame) -> list[dict]:
 
 
 def look(table: Sequence[dict]) -> maps.Look:
-    """Colour the ratios of a table by their log2 around 1×, as speedups the other way round."""
-    found = heatmaps.speedup_scale(1 / row["ratio"] for row in table)
-    scale = {"colours": list(found.colours), "ticks": list(reversed(found.ticks.values()))}
+    """Color the ratios of a table by their log2 around 1×, as inverse speedups."""
+    found = colours.speedup_scale(1 / row["ratio"] for row in table)
+    scale = {"colours": list(found.colours), "ticks": found.ticks[::-1]}
     return maps.Look(lambda row: found.colour(1 / row["ratio"]), lambda row: text.ratio(row["ratio"]), scale=scale)
 
 
 def _choose(table: pd.DataFrame) -> tuple[str, str, pd.DataFrame]:
-    """Ask for a form, an implementation that has it, and what it is beside where there are several shapes."""
-    forms = sorted(table["form"].unique(), key=_order)
-    form = st.pills("Form", forms, default=forms[0], required=True, key="form", bind="query-params", wrap=True)
+    """Ask for a form, an implementation and a shape; return the form, the implementation and their rows."""
+    form = select.pills("Form", "form", sorted(table["form"].unique(), key=_order))
     rows = table[table["form"] == form]
-    names = sorted(rows["implementation"].unique())
-    name = st.pills(
-        "Implementation", names, default=leading(rows), required=True, key="costs_of", bind="query-params", wrap=True
-    )
+    name = select.pills("Implementation", "costs_of", sorted(rows["implementation"].unique()), leading(rows))
     rows = rows[rows["implementation"] == name]
-    beside = sorted(rows["beside"].unique(), key=lambda shape: (len(shape), shape))
-    if len(beside) > 1:
-        shape = st.pills(
-            "Shape", beside, default=beside[0], required=True, key="costs_beside", bind="query-params", wrap=True
-        )
-        rows = rows[rows["beside"] == shape]
-    return form, name, rows
+    shapes = sorted(rows["beside"].unique(), key=lambda shape: (len(shape), shape))
+    return form, name, rows[rows["beside"] == select.one_of_several("Shape", "costs_beside", shapes)]
 
 
 def _order(form: str) -> tuple[str, int]:

@@ -1,8 +1,7 @@
-"""What the checks say about every run: computed once for each state of a run, asked for by any page.
+"""The findings of the checks for every run, computed once for each state of a run.
 
-Other pages use `badge` (a few words for a run), `section` (all findings of some runs), `voided` (the numbers
-that a finding voids) and `about` (the findings of some rows); an upload is checked with `of_upload`
-before anything of it is stored.
+Other pages use `badge` (counts for a run), `section` (all findings of some runs) and `voided` (the numbers that a
+finding voids); `of_upload` checks an upload before it is stored.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages, text
+from pages.ui.draw import messages, tables, text
 from pages.ui.shell.data import ask, store
 from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, NOTE, Finding, check
 from results.checks.finding import voided as voided_by
@@ -39,23 +38,24 @@ _BADGES = {
     NOTE: ("gray", ":material/info:"),
 }
 _COLUMNS = ("weight", "rule", "title", "place", "source", "run_id", "sentence", "origin", "measurement_ids")
+# fmt: off
 _ROW = (
-    *("run_id", "implementation", "mode", "timing", "metric", "status", "value", "p20", "p80", "n", "printed"),
-    *("origin",),
+    "run_id", "implementation", "mode", "timing", "metric", "status", "value", "p20", "p80", "n", "printed", "origin",
 )
+# fmt: on
 _OWN = (text.SOURCE_WORDS["local"], text.SOURCE_WORDS["shipped"])
-_FIRST_S, _NEXT_S = 0.5, 1.5  # of checking, before what is known by then is drawn
-_CHECKED = "findings_checked"  # how many groups the last drawing had
+_FIRST_S, _NEXT_S = 0.5, 1.5  # seconds of checking between two drawings
+_CHECKED = "findings_checked"  # the number of checked groups at the last drawing
 _GROUP = ["weight", "title", "place", "source"]
-_ROW_PX, _WRAPPED_PX, _HEAD_PX, _MOST_PX = 35, 84, 40, 460  # 84: a sentence wraps, to four lines at most
+_ROW_PX, _WRAPPED_PX, _HEAD_PX, _MOST_PX = 35, 84, 40, 460  # 84: four lines of a wrapped sentence
 
 
 @dataclass(frozen=True)
 class FoundSoFar:
-    """The findings of the groups of runs that were checked by now."""
+    """The findings of the groups of runs that are checked so far."""
 
-    table: pd.DataFrame  # the impossible first; `place` is the report or run that they are about
-    places: list[str]  # all of them, checked or not
+    table: pd.DataFrame  # impossible ones first; `place` is the report or run
+    places: list[str]  # all reports and runs, checked or not
     checked: int
     left: int
 
@@ -66,12 +66,12 @@ class FoundSoFar:
 
 
 def so_far() -> FoundSoFar:
-    """Check for half a second, later longer, others' reports first; what was checked before takes no time.
+    """Check for half a second, later longer, published reports first; cached results take no time.
 
-    Each call gets further than the one before, so that a page that draws itself again until none is left ends.
+    Each call checks more than the one before, so a page that redraws until nothing is left ends.
     """
     groups = _groups(str(store().home), store().version())
-    order = sorted(groups, key=lambda place: place in groups[place])  # a run of one's own is named after itself
+    order = sorted(groups, key=lambda place: place in groups[place])  # the group of an own run has the name of the run
     before = st.session_state.get(_CHECKED, 0)
     end = time.monotonic() + (_NEXT_S if before else _FIRST_S)
     known: list[tuple[str, list[Finding]]] = []
@@ -90,7 +90,7 @@ def about(run_ids: Collection[str], measurement_ids: Collection[str]) -> pd.Data
 
 
 def voided(run_ids: Collection[str]) -> dict[str, str]:
-    """Return what is wrong with each number of some runs that a finding voids, by measurement id."""
+    """Return the sentence against each number of some runs that a finding voids, by measurement id."""
     found = [finding for _, findings in _checked(_groups_of(run_ids)) for finding in findings]
     return {measurement_id: finding.sentence for measurement_id, finding in voided_by(found).items()}
 
@@ -118,7 +118,7 @@ def of_upload(found: Understanding) -> list[Finding]:
 
 
 def section(run_ids: Collection[str], *, key: str) -> None:
-    """Draw the findings of some runs: a line a rule, and what is selected below it."""
+    """Draw the findings of some runs: a line for each rule, and the selected findings below."""
     found = _of_runs(run_ids)
     if found.empty:
         st.markdown("No finding against these numbers.")
@@ -127,69 +127,58 @@ def section(run_ids: Collection[str], *, key: str) -> None:
 
 
 def by_rule(table: pd.DataFrame, *, key: str, places: bool = True) -> None:
-    """Draw a line a rule and run with its count; a selected line opens into its findings, a finding into its rows."""
+    """Draw a line for each rule and run; a selected line shows its findings, a selected finding its rows."""
     lines = grouped(table)
-    picked = _picked(
-        lines[["weight", "title", *(["place", "source"] if places else []), "count", "sentence"]],
-        key=key,
-        alt="Findings by rule and by run or report; select a line for each of its findings",
-        column_config={
-            "weight": st.column_config.TextColumn("severity", width="small", pinned=True),
-            "title": st.column_config.TextColumn("rule", width=250),
-            "place": st.column_config.TextColumn("run or report", width="medium"),
-            "source": st.column_config.TextColumn("source", width="small"),
-            "count": st.column_config.NumberColumn("findings", width="small"),
-            "sentence": st.column_config.TextColumn("for example", width="large"),
-        },
-    )
+    shown = lines[["weight", "title", *(["place", "source"] if places else []), "count", "sentence"]]
+    config = {
+        "weight": tables.words("severity", "small", pinned=True),
+        "title": tables.words("rule", 250),
+        "place": tables.words("run or report", "medium"),
+        "source": tables.words("source", "small"),
+        "count": tables.number("findings", None, width="small"),
+        "sentence": tables.words("example", "large"),
+    }
+    alt = "Findings by rule and by run or report; select a line for each of its findings"
+    picked = _picked(shown, alt, config, key=key)
     if picked is not None:
         _opened(table, lines.iloc[picked], key)
 
 
 def _opened(table: pd.DataFrame, line: pd.Series, key: str) -> None:
-    """Draw the findings of a line, and the numbers of the one that is selected."""
+    """Draw the findings of a line, and the numbers of the selected finding."""
     chosen = table[(table[_GROUP] == line[_GROUP]).all(axis="columns")].reset_index(drop=True)
-    st.markdown(f"**{text.plain(line['title'])}**, {text.plain(line['place'])}: {_many(len(chosen))}")
+    st.markdown(
+        f"**{text.plain(line['title'])}**, {text.plain(line['place'])}: {messages.counted(len(chosen), 'finding')}"
+    )
+    config = {"sentence": tables.words("finding", 720), "origin": tables.words("place in the source", "medium")}
     one = _picked(
         chosen[["sentence", "origin"]].dropna(axis="columns", how="all"),
+        "Each finding with its arithmetic; select one for its numbers",
+        config,
         key=f"{key}_of_{line['weight']}_{line['title']}_{line['place']}",
-        alt="Each finding with its arithmetic; select one for the numbers it is about",
         row_height=_WRAPPED_PX,
-        column_config={
-            "sentence": st.column_config.TextColumn("finding", width=720),
-            "origin": st.column_config.TextColumn("place in the source", width="medium"),
-        },
     )
     if one is None and len(chosen) > 1:
         return
     st.markdown("**Its numbers**")
     rows = rows_of(chosen["measurement_ids"].iloc[one or 0])
-    st.dataframe(
-        rows.rename(columns=lambda name: name.replace("_", " ") if name != "head_dim" else name),
-        hide_index=True,
-        placeholder="–",
-        alt="The numbers of the finding, its subject first",
-        column_config={"value": st.column_config.NumberColumn("value", format="%.3g")},
-    )
+    renamed = rows.rename(columns=lambda name: name.replace("_", " ") if name != "head_dim" else name)
+    tables.grid(renamed, "The numbers of the finding, its subject first", {"value": tables.number("value")})
 
 
 def grouped(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a line a rule and run with `count` and an example: impossible first, others' before own, then by count."""
+    """Return a line for each rule and run with `count` and an example: impossible first, own runs last."""
     lines = table.groupby(_GROUP, sort=False).agg(count=("sentence", "size"), sentence=("sentence", "first"))
     lines = lines.reset_index()
-    rank = pd.DataFrame(
-        {
-            "weight": lines["weight"].map([*WEIGHTS].index),
-            "own": lines["source"].isin(_OWN),
-            "count": -lines["count"],
-            "title": lines["title"],
-        }
+    rank = lines.assign(
+        weight=lines["weight"].map([*WEIGHTS].index), own=lines["source"].isin(_OWN), count=-lines["count"]
     )
-    return lines.loc[rank.sort_values([*rank.columns], kind="stable").index].reset_index(drop=True)
+    order = rank.sort_values(["weight", "own", "count", "title"], kind="stable").index
+    return lines.loc[order].reset_index(drop=True)
 
 
 def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of a finding as they are stored, the one it is about first."""
+    """Return the stored rows of a finding, its subject first."""
     found = store().query(
         f"SELECT measurement_id, {', '.join((*_ROW, *CASE_FIELDS))} FROM measurements WHERE measurement_id IN ?",
         [list(measurement_ids)],
@@ -206,41 +195,25 @@ def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
 
 
 def as_file(table: pd.DataFrame) -> pd.DataFrame:
-    """Return findings as a file of their own, under the names that the page has for its columns."""
+    """Return findings as a file with the column names of the page."""
     return table.drop(columns="measurement_ids").rename(columns={"weight": "severity", "place": "run_or_report"})
 
 
 def rules_table() -> None:
-    """Draw what is looked for."""
-    st.dataframe(
-        pd.DataFrame(
-            [{"severity": rule.weight, "rule": rule.title, "found where": _first_line(rule.look)} for rule in CHECKS]
-        ),
-        hide_index=True,
-        placeholder="–",
-        alt="Every rule",
-        column_config={"found where": st.column_config.TextColumn("found where", width="large")},
-    )
+    """Draw all rules."""
+    rules = [{"severity": rule.weight, "rule": rule.title, "condition": _first_line(rule.look)} for rule in CHECKS]
+    tables.grid(pd.DataFrame(rules), "Every rule", {"condition": tables.words("condition", "large")})
 
 
-def _picked(table: pd.DataFrame, *, row_height: int = _ROW_PX, **drawn: object) -> int | None:
-    """Draw a table of which one row can be selected; return its place."""
-    event = st.dataframe(
-        table,
-        hide_index=True,
-        placeholder="–",
-        height=min(_MOST_PX, _HEAD_PX + row_height * len(table)),
-        row_height=row_height,
-        on_select="rerun",
-        selection_mode="single-row",
-        **drawn,
-    )
+def _picked(
+    table: pd.DataFrame, alt: str, config: dict[str, object], *, key: str, row_height: int = _ROW_PX
+) -> int | None:
+    """Draw a table with selectable rows; return the place of the selected row."""
+    height = min(_MOST_PX, _HEAD_PX + row_height * len(table))
+    select = {"on_select": "rerun", "selection_mode": "single-row"}
+    event = tables.grid(table, alt, config, key=key, height=height, row_height=row_height, **select)
     rows = [at for at in event.selection.rows if at < len(table)]
     return rows[0] if rows else None
-
-
-def _many(number: int) -> str:
-    return messages.counted(number, "finding")
 
 
 def _of_runs(run_ids: Collection[str]) -> pd.DataFrame:
@@ -256,7 +229,7 @@ def _groups_of(run_ids: Collection[str]) -> dict[str, tuple[str, ...]]:
 
 @st.cache_data(max_entries=4, show_spinner=False)
 def _groups(home: str, version: str) -> dict[str, tuple[str, ...]]:
-    """Group the runs that are checked together: those of a published report, any other alone."""
+    """Group the runs of each published report; any other run is its own group."""
     groups: dict[str, list[str]] = {}
     for run in ask(pages.runs).to_dict("records"):
         whole = run["source"] == "published" and isinstance(run["report"], str)
@@ -272,7 +245,7 @@ def _as_table(checked: Iterable[tuple[str, list[Finding]]]) -> pd.DataFrame:
 
 
 def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, list[Finding]]]:
-    """Yield each group of runs by its name with what the checks say of it."""
+    """Yield each group of runs by name with its findings."""
     home, folders = str(store().home), {folder.run_id: folder for folder in library.folders()}
     for place, run_ids in groups.items():
         there = tuple(run_id for run_id in run_ids if run_id in folders)
@@ -281,12 +254,12 @@ def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, list[Fin
 
 @st.cache_data(max_entries=5000, show_spinner=False)
 def _of_group(home: str, run_ids: tuple[str, ...], stamps: tuple) -> list[Finding]:
-    """Check runs again only when one of them has changed: a running sweep leaves the others as they are."""
+    """Check runs; the cache repeats this only if one of the runs changed."""
     return check(_readable(run_ids))
 
 
 def _readable(run_ids: Sequence[str]) -> Iterator[tuple[Run, list[Measurement]]]:
-    """Yield the runs that can be read; the page Runs says why others cannot."""
+    """Yield the readable runs; the page Runs gives the reasons for others."""
     for run_id in run_ids:
         with suppress(JournalError):
             yield library.read(library.find(run_id))

@@ -1,29 +1,31 @@
-"""Layers: kinds of attention layers by implementation and mode, the share of attention, ranges of speedup."""
+"""Layers: latency by implementation and mode, the share of attention, and ranges of speedup."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import cells, charts, messages, text, titles
+from pages.ui.draw import cells, charts, colours, messages, tables, text, titles
+from pages.ui.draw.charts import Chart, Series
+from pages.ui.filters import select
 from results.levels import level_of
 from results.slice import Filters
 
 LEVEL = level_of("layer")
 MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"}
+# fmt: off
 COLUMNS = (
-    *("dtype", "layer", "mode", "implementation", "latency_ms", "speedup", "share", "p20", "p80", "n", "status"),
-    *("note", "source", "run_id"),
+    "dtype", "layer", "mode", "implementation", "latency_ms", "speedup", "share", "p20", "p80", "n", "status", "note",
+    "source", "run_id",
 )
+# fmt: on
 _SHARE = "Share of attention (%)"
 
 
 def headline(duels: pd.DataFrame, ranges: pd.DataFrame, chosen: Filters) -> None:
-    """Answer the page's question: our best beside the best of PyTorch's, or the best over the baseline."""
+    """Compare our best with the best of PyTorch's, or name the best over the baseline."""
     if len(duels):
         count = int(duels["layers"].sum())
         mean = float((duels["mean"] ** (duels["layers"] / count)).prod())
@@ -44,9 +46,9 @@ def headline(duels: pd.DataFrame, ranges: pd.DataFrame, chosen: Filters) -> None
 
 
 def range_table(ranges: pd.DataFrame, baseline: str | None) -> None:
-    """Draw the ranges of speedup, an implementation a row and a mode a column, as reports sum them up."""
+    """Draw the ranges of speedup, a row for each implementation and a column for each mode."""
     if ranges.empty:
-        st.caption(f"No speedup here: nothing stands beside {text.plain(str(baseline))}.")
+        st.caption(f"No speedup here: nothing was measured together with {text.plain(str(baseline))}.")
         return
     shown = ranges.assign(
         span=[f"{row.low:.2f} to {row.high:.2f}×, mean {row.mean:.2f}×" for row in ranges.itertuples(index=False)]
@@ -64,10 +66,9 @@ def duel_table(duels: pd.DataFrame) -> None:
     """Draw our best over the best of PyTorch's."""
     shown = duels.assign(mode=duels["mode"].map(MODES), behind=duels["behind"].replace("", "none"))
     words = {"low": "lowest", "mean": "geometric mean", "high": "highest", "attention": "attention alone"}
-    config = {name: st.column_config.NumberColumn(label, format="%.2f×") for name, label in words.items()}
-    config["behind"] = st.column_config.TextColumn("slower in", width="large")
-    alt = "Our best over the best of PyTorch's"
-    st.dataframe(shown, hide_index=True, alt=alt, column_config=config, placeholder="–")
+    config = {name: tables.number(label, "%.2f×") for name, label in words.items()}
+    config["behind"] = tables.words("slower in", "large")
+    tables.grid(shown, "Our best over the best of PyTorch's", config)
     st.caption(
         "Best time of PyTorch's implementations over the best of ours, layer by layer, within one run.",
         help="Projections cost both the same, so a layer gains less than its attention does. Attention alone: the "
@@ -76,7 +77,7 @@ def duel_table(duels: pd.DataFrame) -> None:
 
 
 def layer_table(table: pd.DataFrame, dtype: str) -> None:
-    """Draw the latencies of a dtype, a layer and mode a row and an implementation a column."""
+    """Draw the latencies of a dtype, a row for each layer and mode, and a column for each implementation."""
     own = table[table["dtype"].map(cells.dtype_name) == dtype]
     words = [
         text.status(row.status) if pd.isna(row.latency_ms) else text.significant(row.latency_ms)
@@ -91,7 +92,7 @@ def layer_table(table: pd.DataFrame, dtype: str) -> None:
     wide.insert(1, "speedup", best["speedup"])
     wide = wide.reset_index()
     wide["mode"] = pd.Categorical(wide["mode"].map(MODES), list(MODES.values()), ordered=True)
-    names = [name for name in charts.ordered(own["implementation"]) if name in wide]
+    names = [name for name in colours.ordered(own["implementation"]) if name in wide]
     st.dataframe(
         wide[["layer", "mode", "fastest", "speedup", *names]],
         hide_index=True,
@@ -105,77 +106,56 @@ def layer_table(table: pd.DataFrame, dtype: str) -> None:
     )
 
 
-def share_figure(table: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
-    """Return the share of attention in the layer's time, a group of bars a layer and a bar an implementation."""
-    figure = go.Figure()
-    for name in charts.ordered(table["implementation"]):
+def share_bars(table: pd.DataFrame, palette: dict[str, str]) -> Chart:
+    """Return the share of attention in the layer's time, a group of bars for each layer."""
+    found = []
+    for name in colours.ordered(table["implementation"]):
         rows = table[table["implementation"] == name]
-        figure.add_bar(
-            x=rows["layer"].tolist(),
-            y=rows["share"].tolist(),
-            name=name,
-            marker_color=palette.get(name),
-            customdata=rows[["attention_ms", "latency_ms"]].to_numpy().tolist(),
-            text=[f"{share:.0f}" for share in rows["share"]],
-            textposition="outside",
-            textangle=-90,
-            cliponaxis=False,
-            hovertemplate=f"{name}: %{{y:.0f}} % (%{{customdata[0]:.3r}} of %{{customdata[1]:.3r}} ms)<extra></extra>",
-        )
-    figure.update_yaxes(title=_SHARE, range=[0, 108])
-    figure.update_xaxes(tickangle=-40, automargin=True)
-    figure.update_layout(
-        height=540,
-        barmode="group",
-        margin=charts.CAMERA_MARGIN,
-        legend=charts.LEGEND,
-        hovermode="x unified",
-    )
-    return figure
+        said = [
+            f"{name}: {row.share:.0f} % ({row.attention_ms:.3g} of {row.latency_ms:.3g} ms)"
+            for row in rows.itertuples()
+        ]
+        labels = [f"{share:.0f}" for share in rows["share"]]
+        found.append(Series(name, rows["layer"], rows["share"], palette[name], said, bars="v", labels=labels))
+    x, y = {"tickangle": -40, "automargin": True}, charts.titled(_SHARE) | {"range": [0, 108]}
+    return Chart(found, x, y, 540, "x unified")
 
 
 def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> None:
-    """Ask for a mode and a dtype, and draw the share of attention where it was measured."""
+    """Ask for a mode and a dtype, and draw the share of attention."""
     known = table[table["share"].notna()]
     if known.empty:
         st.caption("No share here: the source states the time of the whole layer only.")
         return
     with st.container(horizontal=True, gap="large"):
-        mode = _one_of("Mode", _modes(known), "share_mode")
-        dtype = _one_of("dtype", sorted(known["dtype"].map(cells.dtype_name).unique()), "share_dtype")
+        mode = select.one_of_several("Mode", "share_mode", _modes(known), format_func=_words)
+        dtype = select.one_of_several("dtype", "share_dtype", sorted(known["dtype"].map(cells.dtype_name).unique()))
     drawn = known[(known["mode"] == mode) & (known["dtype"].map(cells.dtype_name) == dtype)]
     alt = f"Share of attention by layer and implementation, {_words(mode).lower()}, {dtype}"
     title = titles.of_slice(
         f"Share of attention by layer, {dtype}", replace(chosen, mode=mode, workload="layers"), drawn["run_id"].unique()
     )
-    charts.show(share_figure(drawn, palette), title, key="share_chart", alt=alt)
+    charts.show(share_bars(drawn, palette), title, key="share_chart", alt=alt)
     st.caption(
         "Time of the attention alone over the time of the whole layer, in one run.",
-        help="The attention is timed on the views that the projections give, with inputs cold in L2: of a small layer "
+        help="The attention is timed on the views that the projections return, with a cold L2. For small layers "
         "the share is an upper estimate. Letters: batch, heads, key heads, head_dim, seqlen.",
     )
 
 
 def one_kind(table: pd.DataFrame, chosen: Filters) -> Filters:
-    """Return the slice narrowed to one kind of layer and one mode, each asked for where there are several."""
+    """Ask for one kind of layer and one mode; return the slice narrowed to them."""
     with st.container(horizontal=True, gap="large"):
-        workload = _one_of("Kind of layer", list(dict.fromkeys(table["workload"])), "detail_kind")
-        mode = _one_of("Mode", _modes(table), "detail_mode")
+        workload = select.one_of_several(
+            "Kind of layer", "detail_kind", [*dict.fromkeys(table["workload"])], format_func=_words
+        )
+        mode = select.one_of_several("Mode", "detail_mode", _modes(table), format_func=_words)
     return replace(chosen, workload=workload, mode=mode)
 
 
 def _modes(table: pd.DataFrame) -> list[str]:
-    """Return the modes of a table, first those that a layer has; an upload may name others."""
+    """Return the modes of a table, the modes of layers first; an upload may contain others."""
     return sorted(set(table["mode"]), key=lambda mode: ([*MODES, mode].index(mode), mode))
-
-
-def _one_of(label: str, values: Sequence[str], key: str) -> str:
-    """Ask for one of some values, the first at first; of one there is nothing to ask."""
-    if len(values) == 1:
-        return values[0]
-    return st.pills(
-        label, values, default=values[0], required=True, key=key, bind="query-params", format_func=_words, wrap=True
-    )
 
 
 def _words(value: str) -> str:
@@ -184,20 +164,13 @@ def _words(value: str) -> str:
 
 def numbers_table(table: pd.DataFrame, chosen: Filters) -> None:
     """Draw every number of the slice."""
-    shown = table.assign(
-        mode=table["mode"].map(MODES),
-        status=[text.status(name) for name in table["status"]],
-        source=[text.sources(name) for name in table["source"]],
-    )
+    shown = tables.in_words(table.assign(mode=table["mode"].map(MODES)))
     config = cells.NUMBERS | {
-        "share": st.column_config.NumberColumn("share of attention", format="%.0f %%"),
-        "layer": st.column_config.TextColumn("layer", pinned=True),
-        "run_id": st.column_config.TextColumn("run"),
+        "share": tables.number("share of attention", "%.0f %%"),
+        "layer": tables.words("layer", pinned=True),
+        "run_id": tables.RUN,
     }
-    columns = [*COLUMNS]
-    alt = "Every number of layers"
-    st.dataframe(shown[columns], hide_index=True, alt=alt, column_config=config, placeholder="–")
-    title = titles.of_slice(
-        "Latency of layers", replace(chosen, mode=None, workload="layers"), table["run_id"].unique()
-    )
-    messages.download_slice("Download numbers", title, replace(chosen, mode=None), lambda: table[columns], "layers_csv")
+    tables.grid(shown[[*COLUMNS]], "Every number of layers", config)
+    every_mode = replace(chosen, mode=None)
+    title = titles.of_slice("Latency of layers", replace(every_mode, workload="layers"), table["run_id"].unique())
+    messages.download_slice("Download numbers", title, every_mode, lambda: table[[*COLUMNS]], "layers_csv")

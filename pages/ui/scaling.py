@@ -1,18 +1,18 @@
-"""Growth by seqlen: what is drawn, of which shape, the lines or bars, the roofline, the numbers."""
+"""Growth by seqlen: the choice of quantity and shape, lines or bars, the roofline, and the numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import cells, charts, messages, text, titles
+from pages.ui.draw import cells, charts, colours, messages, tables, text, titles
+from pages.ui.draw.charts import Chart, Series
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters.select import rows_of_one
+from pages.ui.filters import select
 from pages.ui.shell.data import ask, ask_slowly
 from results.implementations import facts_of
 from results.query import scaling
@@ -20,25 +20,27 @@ from results.query.declared import declared
 from results.query.scaling import ENERGIES, QUANTITIES, Quantity, Roof
 from results.slice import Filters, level_in
 
-RATES = ("tflops", "percent_of_peak", "percent_of_measured")  # compared by their height, from 0
-COSTS = ("latency_ms", "time_per_token_us", "memory_per_token_kb")  # these span decades
+RATES = ("tflops", "percent_of_peak", "percent_of_measured")  # drawn on a linear axis from 0
+COSTS = ("latency_ms", "time_per_token_us", "memory_per_token_kb")  # drawn on a logarithmic axis
+# fmt: off
 COLUMNS = (
-    *("implementation", "dtype", "seqlen_q", "latency_ms", "p20", "p80", "n", "statistic", "tflops"),
-    *("percent_of_peak", "percent_of_measured", "time_per_token_us", "memory_per_token_kb", "tokens_per_joule"),
-    *("joules_per_tflop", "status", "note", "source", "run_id"),
+    "implementation", "dtype", "seqlen_q", "latency_ms", "p20", "p80", "n", "statistic", "tflops", "percent_of_peak",
+    "percent_of_measured", "time_per_token_us", "memory_per_token_kb", "tokens_per_joule", "joules_per_tflop", "status",
+    "note", "source", "run_id",
 )
+# fmt: on
 ROOFLINE = "roofline"
-_FIRST_HEAD_DIM = "128"  # of most models
+_FIRST_HEAD_DIM = "128"  # the most common head_dim of models
 _SHOWN = ("implementation", "dtype", "seqlen", "latency_ms", "p20", "p80", "tflops", "percent_of_peak")
 _AFTER = ("growth", "status", "note", "source", "run_id")
 _PEAKS = {"percent_of_peak": "data-sheet peak", "percent_of_measured": "measured peak"}  # at 100 %
-_FAR = 4  # times what is reached: a peak beyond that would press the lines flat, and is not drawn
-_ABOVE = "Above 100 %: faster than the matrix product that was measured, at the clock of that moment. "
+_FAR = 4  # a peak above this multiple of the highest rate is not drawn, because it would flatten the lines
+_ABOVE = "Above 100 %: faster than the matrix product that the run measured, at its clock. "
 
 
 @dataclass(frozen=True)
 class ScalingView:
-    """What the page draws: a quantity of one shape, and how."""
+    """The choices of the page: a quantity of one shape, as lines or bars."""
 
     chosen: Filters
     quantity: str
@@ -47,63 +49,44 @@ class ScalingView:
 
     @property
     def words(self) -> Quantity:
-        """Return what is known of the quantity."""
+        """Return the label, unit and description of the quantity."""
         return QUANTITIES[self.quantity]
 
     def title(self, table: pd.DataFrame, dtype: str | None = None) -> ChartTitle:
-        """Return the title of a chart, or of the file, of these rows."""
+        """Return the title of a chart or file with these rows."""
         what = "Roofline" if self.quantity == ROOFLINE else f"{self.words.label} by seqlen"
         named = what if dtype is None else f"{what}, {dtype}"
         return titles.of_slice(named, self.chosen, table["run_id"].unique(), more=[self.kept])
 
 
 def choose_quantity(table: pd.DataFrame, energy: pd.DataFrame) -> str:
-    """Ask what is drawn, of what the slice has numbers of; the roofline where the operations are known."""
+    """Ask for a quantity among those with numbers; the roofline needs known operations."""
     names = [name for name in QUANTITIES if (energy if name in ENERGIES else table)[name].notna().any()]
     names += [ROOFLINE] * bool(table["tflops"].notna().any() and table["intensity"].notna().any())
-    return st.pills(
-        "Quantity",
-        names,
-        default=names[0],
-        required=True,
-        key="quantity",
-        bind="query-params",
-        format_func=lambda name: "Roofline" if name == ROOFLINE else QUANTITIES[name].label,
-        wrap=True,
-    )
+    words = {name: quantity.label for name, quantity in QUANTITIES.items()} | {ROOFLINE: "Roofline"}
+    return select.pills("Quantity", "quantity", names, format_func=words.get)
 
 
 def choose(table: pd.DataFrame, quantity: str, chosen: Filters) -> tuple[pd.DataFrame, ScalingView]:
-    """Ask for one head_dim, one batch and head count, and lines or bars; return the rows and what is drawn of them."""
+    """Ask for one head_dim, one batch and head count, and lines or bars; return the rows and the choices."""
     if quantity == ROOFLINE:
         return table, ScalingView(chosen, quantity, "all shapes of the slice")
     whole = table.assign(width=table["head_dim"].map(text.size))
     with st.container(horizontal=True, gap="large"):
-        rows, head_dim = rows_of_one(whole, "width", quantity, "scaling_head_dim", "head_dim", first=_FIRST_HEAD_DIM)
+        rows, head_dim = select.rows_of_one(
+            whole, "width", quantity, "scaling_head_dim", "head_dim", first=_FIRST_HEAD_DIM
+        )
         shapes = st.container(width="content")
-        bars = quantity in RATES and _asks_for_bars()
+        bars = quantity in RATES and select.segments("Draw", "drawn_as", ["Lines", "Bars"], width="content") == "Bars"
     _offer_others(whole, quantity, head_dim)
     with shapes:
-        rows, shape = rows_of_one(rows, "shape", quantity, "scaling_shape", "Batch and heads")
+        rows, shape = select.rows_of_one(rows, "shape", quantity, "scaling_shape", "Batch and heads")
     kept = f"head_dim {head_dim}" + (f" · {shape}" if chosen.shape is None else "")
     return rows, ScalingView(chosen, quantity, kept, bars)
 
 
-def _asks_for_bars() -> bool:
-    drawn = st.segmented_control(
-        "Draw",
-        ["Lines", "Bars"],
-        default="Lines",
-        required=True,
-        key="drawn_as",
-        bind="query-params",
-        width="content",
-    )
-    return drawn == "Bars"
-
-
 def _offer_others(table: pd.DataFrame, quantity: str, head_dim: str) -> None:
-    """Say at which head_dim a quantity was measured if not at the chosen one, and offer to show it."""
+    """Name the head_dim at which a quantity was measured if the chosen one has no number, and offer to show it."""
     known = table[table[quantity].notna()]
     there = sorted(known["width"].unique(), key=lambda width: (len(width), width))
     if head_dim in there or not there:
@@ -119,10 +102,10 @@ def _take_head_dim(width: str) -> None:
 
 
 def headline(table: pd.DataFrame) -> None:
-    """Name the highest rate that anything reaches in its dtype's own precision, and its share of the peak."""
+    """Name the highest rate in the precision of its dtype, and its share of the peak."""
     said = ask(declared)
     reduced = table["implementation"].map(lambda name: facts_of(name, said).reduced).astype(bool)
-    fair = table[~reduced]  # TF32 and FP8 are bounded by other peaks
+    fair = table[~reduced]  # TF32 and FP8 have other peaks
     fair = fair if fair["tflops"].notna().any() else table
     if not fair["tflops"].notna().any():
         return
@@ -142,8 +125,8 @@ def headline(table: pd.DataFrame) -> None:
 
 
 def show_charts(table: pd.DataFrame, view: ScalingView) -> None:
-    """Draw one chart a dtype, all on the same axis."""
-    palette = charts.colours(table["implementation"].unique().tolist())
+    """Draw one chart for each dtype, all on the same axis."""
+    palette = colours.palette(table["implementation"].unique().tolist())
     if view.quantity == ROOFLINE:
         cells.facets(table, partial(_show_roofline, palette=palette, view=view))
         return
@@ -151,19 +134,25 @@ def show_charts(table: pd.DataFrame, view: ScalingView) -> None:
     if drawn.empty:
         st.caption(f"No number of this kind at {view.kept}: {view.words.label}.")
         return
+    axis = _rate_axis(drawn, view)
     if view.bars:
         for dtype in cells.dtypes(drawn):
-            rows = cells.of_dtype(drawn, dtype)
-            figure = bars(rows, view, palette, _rate_axis(drawn, view))
-            alt = f"{view.words.label} by seqlen, a bar an implementation, {cells.dtype_name(dtype)}"
-            title = view.title(rows, cells.dtype_name(dtype))
-            charts.show(figure, title, key=f"scaling_bars_{view.quantity}_{dtype}", alt=alt)
+            rows, name = cells.of_dtype(drawn, dtype), cells.dtype_name(dtype)
+            alt = f"{view.words.label} by seqlen, a bar for each implementation, {name}"
+            key = f"scaling_bars_{view.quantity}_{dtype}"
+            charts.show(bars(rows, view, palette, axis), view.title(rows, name), key=key, alt=alt)
         return
-    cells.facets(drawn, partial(_show_lines, palette=palette, view=view, whole=drawn))
+
+    def chart(rows: pd.DataFrame, dtype: str | None) -> Chart:
+        roofs = _own_roofs(ask(scaling.roofs, view.chosen, dtype), rows) if view.quantity == "tflops" else []
+        return lines(rows, view, palette, axis, roofs)
+
+    alt = f"{view.words.label} by seqlen, one line for each implementation"
+    charts.show_by_dtype(drawn, chart, view.title, f"scaling_{view.quantity}", alt)
 
 
 def caption(view: ScalingView, table: pd.DataFrame) -> None:
-    """Say what is drawn and how often it was taken; what the numbers count is in the help."""
+    """Describe the quantity and how often it was measured; the help says what the numbers count."""
     about = "FLOP/s over the least traffic" if view.quantity == ROOFLINE else view.words.about
     badges = messages.source_badges(sorted(set(table["source"])))
     timing = text.TIMING_WORDS.get(view.chosen.timing or "", "")
@@ -177,7 +166,7 @@ def caption(view: ScalingView, table: pd.DataFrame) -> None:
 
 
 def numbers(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the numbers of every line, with the power of seqlen that the last doubling followed."""
+    """Return the numbers of every line, with the growth exponent over the last two lengths."""
     places = ["implementation", "dtype"]
     powers = {
         place: scaling.growth(list(zip(rows["seqlen_q"], rows["latency_ms"], strict=True)))
@@ -186,138 +175,97 @@ def numbers(table: pd.DataFrame) -> pd.DataFrame:
     shown = table[[*COLUMNS]].rename(columns={"seqlen_q": "seqlen"})
     powers_of = [powers.get(place) for place in zip(shown["implementation"], shown["dtype"], strict=True)]
     shown = shown.assign(growth=pd.Series(powers_of, index=shown.index, dtype=float))
-    return shown.sort_values("latency_ms", key=pd.isna, kind="stable")  # what has no number stands last
+    return shown.sort_values("latency_ms", key=pd.isna, kind="stable")  # rows without a number come last
 
 
 def numbers_table(table: pd.DataFrame, quantity: str) -> None:
-    """Draw the numbers of every line that the page is about; the file has all."""
-    shown = table.assign(
-        status=[text.status(name) for name in table["status"]],
-        source=[text.sources(name) for name in table["source"]],
-    )
+    """Draw the numbers of every line in the columns that matter for a quantity; the file has all columns."""
     wanted = [*_SHOWN, *([quantity] if quantity in QUANTITIES and quantity not in _SHOWN else []), *_AFTER]
-    columns = {
-        name: st.column_config.NumberColumn(_title(q), format="%.3g", help=q.about) for name, q in QUANTITIES.items()
-    }
-    columns |= {name: st.column_config.NumberColumn(f"{name} (ms)", format="%.3g") for name in ("p20", "p80")}
-    columns["implementation"] = st.column_config.TextColumn("implementation", pinned=True)
-    columns["run_id"] = st.column_config.TextColumn("run")
-    columns["growth"] = st.column_config.NumberColumn(
-        "growth exponent", format="%.2f", help="Latency grew as seqlen to this power over the last two lengths"
-    )
-    st.dataframe(
-        shown[wanted].dropna(axis="columns", how="all"),
-        hide_index=True,
-        alt="Numbers of every line",
-        column_config=cells.NUMBERS | columns,
-        placeholder="–",
-    )
+    columns = {name: tables.number(_title(q), help=q.about) for name, q in QUANTITIES.items()}
+    columns |= {name: tables.number(f"{name} (ms)") for name in ("p20", "p80")}
+    columns["implementation"] = tables.words("implementation", pinned=True)
+    about = "Latency grew as seqlen to this power over the last two lengths"
+    columns["growth"] = tables.number("growth exponent", "%.2f", about)
+    shown = tables.in_words(table)[wanted].dropna(axis="columns", how="all")
+    tables.grid(shown, "Numbers of every line", cells.NUMBERS | columns)
 
 
 def lines(
-    rows: pd.DataFrame,
-    view: ScalingView,
-    palette: dict[str, str],
-    y_axis: dict,
-    roofs: Sequence[Roof] = (),
-) -> go.Figure:
-    """Return a quantity by seqlen, a line an implementation; latencies with p20 to p80, rates under their peaks."""
+    rows: pd.DataFrame, view: ScalingView, palette: dict[str, str], y_axis: dict, roofs: Sequence[Roof] = ()
+) -> Chart:
+    """Return a quantity by seqlen, a line for each implementation: latencies with p20 to p80, rates with peaks."""
     column = view.quantity
-    traces = charts.lines(
-        rows.to_dict("records"), column, palette, lambda row: _hover(row, view), of="implementation", by="seqlen_q"
-    )
+    found = charts.lines(rows.to_dict("records"), column, palette, lambda row: _hover(row, view), by="seqlen_q")
     if column == "latency_ms":
-        spreads = (rows[rows["implementation"] == trace["name"]].sort_values("seqlen_q") for trace in traces)
-        traces = [trace | {"error_y": _spread(own)} for trace, own in zip(traces, spreads, strict=True)]
-    traces += [*_guides(rows, column), *_peaks(rows, column, roofs)]
-    return charts.by_size(traces, "seqlen", rows["seqlen_q"], y_axis, beside=palette)
+        spreads = (rows[rows["implementation"] == line.name].sort_values("seqlen_q") for line in found)
+        found = [replace(line, errors=_spread(own)) for line, own in zip(found, spreads, strict=True)]
+    found += [*_guides(rows, column), *_peaks(rows, column, roofs)]
+    return charts.by_size(found, "seqlen", rows["seqlen_q"], y_axis, room_for=palette)
 
 
-def bars(rows: pd.DataFrame, view: ScalingView, palette: dict[str, str], y_axis: dict) -> go.Figure:
-    """Return a rate as a group of bars a seqlen, each with its number."""
-    found = [
-        charts.BarGroup(row["implementation"], text.size(row["seqlen_q"]), row[view.quantity], _hover(row, view))
-        for row in rows.sort_values("seqlen_q").to_dict("records")
-    ]
-    return charts.grouped_bars(found, palette, "seqlen", y_axis)
+def bars(rows: pd.DataFrame, view: ScalingView, palette: dict[str, str], y_axis: dict) -> Chart:
+    """Return a rate as a group of bars for each seqlen, with the number at each bar."""
+    rows = rows.sort_values("seqlen_q").assign(size=lambda table: table["seqlen_q"].map(text.size))
+    found = []
+    for name in colours.ordered(rows["implementation"]):
+        own = rows[rows["implementation"] == name]
+        hover = [f"{name}: {_hover(row, view)}" for row in own.to_dict("records")]
+        words, values = own[view.quantity].map(text.significant), own[view.quantity]
+        found.append(Series(name, own["size"], values, palette[name], hover, bars="v", labels=words))
+    x = charts.categories(rows["size"].unique()) | charts.titled("seqlen")
+    return Chart(found, x, y_axis, height=460, hover="x unified")
 
 
-def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str]) -> go.Figure:
-    """Return TFLOP/s by arithmetic intensity, a point a shape, under the device's roofs; both logarithmic."""
-    figure = go.Figure()
+def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str]) -> Chart:
+    """Return TFLOP/s by arithmetic intensity, a point for each shape, below the device's roofs; both logarithmic."""
     drawn = rows[(rows["tflops"] > 0) & (rows["intensity"] > 0)]
     low, high = drawn["intensity"].min() / 2, drawn["intensity"].max() * 2
-    _draw_roofs(figure, roofs, low, high)
-    for name in charts.ordered(drawn["implementation"]):
+    found = _roof_lines(roofs, low, high)
+    for name in colours.ordered(drawn["implementation"]):
         own = drawn[drawn["implementation"] == name]
-        figure.add_scatter(
-            x=own["intensity"],
-            y=own["tflops"],
-            name=name,
-            mode="markers",
-            marker={"symbol": charts.symbol(name), "size": 8, "color": palette[name], "opacity": 0.85},
-            customdata=[
-                f"{row['implementation']}<br>seqlen {text.size(row['seqlen_q'])}, head_dim {row['head_dim']:.0f}<br>"
-                f"{text.significant(row['tflops'])} TFLOP/s, at least {text.significant(row['gb_per_s'])} GB/s"
-                for row in own.to_dict("records")
-            ],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    figure.update_xaxes(title="Arithmetic intensity (FLOP/byte, minimum traffic)", **charts.log_axis(low, high))
-    figure.update_yaxes(
-        title="TFLOP/s", **charts.log_axis(drawn["tflops"].min(), _highest(roofs, high, drawn["tflops"].max()))
+        said = [_point_words(row) for row in own.to_dict("records")]
+        look = {"symbol": colours.symbol(name), "size": 8, "opacity": 0.85}
+        found.append(Series(name, own["intensity"], own["tflops"], palette[name], said, **look))
+    x = charts.log_axis(low, high) | charts.titled("Arithmetic intensity (FLOP/byte, minimum traffic)")
+    top = _highest(roofs, high, drawn["tflops"].max())
+    return Chart(found, x, charts.log_axis(drawn["tflops"].min(), top) | charts.titled("TFLOP/s"), height=520)
+
+
+def _point_words(row: dict) -> str:
+    return (
+        f"{row['implementation']}\nseqlen {text.size(row['seqlen_q'])}, head_dim {row['head_dim']:.0f}\n"
+        f"{text.significant(row['tflops'])} TFLOP/s, at least {text.significant(row['gb_per_s'])} GB/s"
     )
-    figure.update_layout(height=520, margin=charts.CAMERA_MARGIN, legend=charts.LEGEND, hovermode="closest")
-    return figure
 
 
-def _draw_roofs(figure: go.Figure, roofs: Sequence[Roof], low: float, high: float) -> None:
-    """Add each roof as a line over these intensities, in FLOP/byte; the legend names a kind once."""
-    kinds = [roof.name.partition(",")[0] for roof in roofs]  # of measured ones there can be one a run
+def _roof_lines(roofs: Sequence[Roof], low: float, high: float) -> list[Series]:
+    """Return each roof as a line over these intensities, in FLOP/byte; the legend names each kind once."""
+    kinds = [roof.name.partition(",")[0] for roof in roofs]  # several runs may have a measured roof of the same kind
+    found = []
     for at, (kind, roof) in enumerate(zip(kinds, roofs, strict=True)):
         ridge = 1000 * roof.tflops / roof.gb_per_s if roof.tflops and roof.gb_per_s else None
         xs = [low, *([ridge] if ridge and low < ridge < high else []), high]
-        measured = kind.startswith("measured")
-        figure.add_scatter(
-            x=xs,
-            y=[roof.at(x) for x in xs],
-            mode="lines",
-            name=f"{kind} roof",
-            legendgroup=kind,
-            showlegend=kind not in kinds[:at],
-            line={
-                "color": charts.EMPTY_COLOUR,
-                "width": 1 if kind.endswith(("TF32", "FP8")) else 2,
-                "dash": "dash" if measured else "solid",
-            },
-            hovertemplate=f"{roof.name}: {_roof_words(roof)}<extra></extra>",
-        )
-
-
-def _show_lines(
-    rows: pd.DataFrame, dtype: str | None, palette: dict[str, str], view: ScalingView, whole: pd.DataFrame
-) -> None:
-    roofs = _own_roofs(ask(scaling.roofs, view.chosen, dtype), rows) if view.quantity == "tflops" else []
-    figure = lines(rows, view, palette, _rate_axis(whole, view), roofs)
-    alt = f"{view.words.label} by seqlen, one line an implementation, {cells.dtype_name(dtype)}"
-    key = f"scaling_{view.quantity}_{dtype}"
-    charts.show(figure, view.title(rows, cells.dtype_name(dtype)), key=key, alt=alt)
+        look = {"line": "dash" if kind.startswith("measured") else "solid", "legend": kind not in kinds[:at]}
+        look |= {"width": 1 if kind.endswith(("TF32", "FP8")) else 2, "group": kind}
+        hover = f"{roof.name}: {_roof_words(roof)}"
+        found.append(charts.reference(f"{kind} roof", xs, [roof.at(x) for x in xs], hover, **look))
+    return found
 
 
 def _show_roofline(rows: pd.DataFrame, dtype: str | None, palette: dict[str, str], view: ScalingView) -> None:
+    name = cells.dtype_name(dtype)
     if not (rows["tflops"] > 0).any():
-        st.caption(f"No FLOP/s in {cells.dtype_name(dtype)}: the source does not say the whole shape.")
+        st.caption(f"No FLOP/s in {name}: the source does not state the whole shape.")
         return
     roofs = ask_slowly(scaling.roofs, view.chosen, dtype)
-    figure = roofline(rows, roofs, palette)
-    alt = f"Roofline: TFLOP/s by arithmetic intensity, {cells.dtype_name(dtype)}"
-    charts.show(figure, view.title(rows, cells.dtype_name(dtype)), key=f"scaling_roofline_{dtype}", alt=alt)
+    alt = f"Roofline: TFLOP/s by arithmetic intensity, {name}"
+    charts.show(roofline(rows, roofs, palette), view.title(rows, name), key=f"scaling_roofline_{dtype}", alt=alt)
     sources = list(dict.fromkeys(text.plain(roof.source) for roof in roofs))
     st.caption(f"Roofs: {'; '.join(sources)}." if roofs else "No roof is known for this device and dtype.")
 
 
 def _rate_axis(drawn: pd.DataFrame, view: ScalingView) -> dict:
-    """Return the axis of a quantity over all rows that are drawn: from 0, but logarithmic for costs."""
+    """Return the axis of a quantity over all drawn rows: linear from 0, or logarithmic for costs."""
     values, title = drawn[view.quantity], {"title": {"text": _title(view.words)}}
     if view.quantity in COSTS:
         return charts.with_range(charts.log_axis(values.min(), values.max()), values.min(), values.max()) | title
@@ -330,15 +278,15 @@ def _rate_axis(drawn: pd.DataFrame, view: ScalingView) -> dict:
 
 
 def _own_roofs(roofs: Sequence[Roof], drawn: pd.DataFrame) -> list[Roof]:
-    """Return the peaks in a dtype's own precision: of the data sheet, and as the fastest one's run measured it."""
+    """Return the peaks in the precision of the dtype: of the data sheet, and of the fastest row's run."""
     own = [roof for roof in roofs if roof.tflops and roof.precision is None]
     run = drawn.loc[drawn["tflops"].idxmax(), "run_id"]
     return [roof for roof in own if not roof.measured or roof.name.endswith(f", {run}")]
 
 
-def _spread(rows: pd.DataFrame) -> dict:
+def _spread(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     up, down = (rows["p80"] - rows["latency_ms"]).clip(lower=0), (rows["latency_ms"] - rows["p20"]).clip(lower=0)
-    return {"type": "data", "array": up.fillna(0), "arrayminus": down.fillna(0), "thickness": 1, "width": 3}
+    return up.fillna(0), down.fillna(0)
 
 
 def _hover(row: dict, view: ScalingView) -> str:
@@ -349,11 +297,11 @@ def _hover(row: dict, view: ScalingView) -> str:
     return said
 
 
-def _guides(drawn: pd.DataFrame, column: str) -> list[dict]:
-    """Return how a cost would grow, as dotted lines from the cheapest point of the shortest sequence.
+def _guides(drawn: pd.DataFrame, column: str) -> list[Series]:
+    """Return dotted lines of expected growth, from the lowest cost at the shortest sequence.
 
-    Time grows as the operations of these shapes do, which is with n where the batch shrinks as n grows and with n²
-    where it stays; memory a token is constant, or grows with n where a score matrix is kept.
+    Time grows as the operations of these shapes: with n if the batch shrinks as n grows, with n² if the batch is
+    constant. Memory per token is constant, or grows with n if a score matrix is kept.
     """
     if column not in COSTS or drawn["seqlen_q"].nunique() < 2:
         return []
@@ -363,14 +311,13 @@ def _guides(drawn: pd.DataFrame, column: str) -> list[dict]:
     found = []
     for power in powers:
         last = min(end, start * (top / base) ** (1 / power)) if power else end
-        guide = {"type": "scatter", "x": [start, last], "y": [base, base * (last / start) ** power]}
-        guide |= {"mode": "lines", "name": _POWERS.get(power, f"∝ n^{power}"), "hoverinfo": "skip"}
-        found.append(guide | {"line": {"dash": "dot", "width": 1, "color": charts.EMPTY_COLOUR}})
+        name, y = _POWERS.get(power, f"∝ n^{power}"), [base, base * (last / start) ** power]
+        found.append(charts.reference(name, [start, last], y, line="dot", width=1))
     return found
 
 
 def _powers_of_time(drawn: pd.DataFrame, column: str) -> list[int]:
-    """Return the power of n with which the operations of these shapes grow, over the tokens for a time a token."""
+    """Return the power of n with which the operations of these shapes grow; for a time per token, over the tokens."""
     known = drawn.dropna(subset=["flops", "batch"]).sort_values("seqlen_q")
     ends = known.iloc[[0, -1]] if len(known) else known
     flops = scaling.growth(list(zip(ends["seqlen_q"], ends["flops"], strict=True)))
@@ -380,14 +327,12 @@ def _powers_of_time(drawn: pd.DataFrame, column: str) -> list[int]:
     return [round(flops - tokens) if column == "time_per_token_us" else round(flops)]
 
 
-def _peaks(drawn: pd.DataFrame, column: str, roofs: Sequence[Roof]) -> list[dict]:
-    """Return what bounds a rate: peaks in TFLOP/s, or the line that a share of a peak is a share of."""
+def _peaks(drawn: pd.DataFrame, column: str, roofs: Sequence[Roof]) -> list[Series]:
+    """Return the upper bounds of a rate: peaks in TFLOP/s, or the line at 100 %."""
     levels = {_PEAKS[column]: 100.0} if column in _PEAKS else {}
     levels |= {_PEAKS["percent_of_measured" if roof.measured else "percent_of_peak"]: roof.tflops for roof in roofs}
     ends = [drawn["seqlen_q"].min(), drawn["seqlen_q"].max()]
-    line = {"type": "scatter", "x": ends, "mode": "lines", "hovertemplate": "%{fullData.name}: %{y:.3g}<extra></extra>"}
-    style = {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR}
-    return [line | {"y": [level, level], "name": name, "line": style} for name, level in levels.items()]
+    return [charts.reference(name, ends, [at, at], f"{name}: {at:.3g}") for name, at in levels.items()]
 
 
 def _highest(roofs: Sequence[Roof], intensity: float, reached: float) -> float:
@@ -404,12 +349,12 @@ def _roof_words(roof: Roof) -> str:
 
 
 def _notes(view: ScalingView, table: pd.DataFrame) -> str:
-    """Say what is drawn beside the values, where it is."""
+    """Explain the error bars and dotted lines of a chart, if it has any."""
     if view.quantity == "memory_per_token_kb":
-        return "Dotted: constant, and in proportion to n as with a score matrix."
+        return "Dotted: constant, and proportional to n as with a score matrix."
     if view.quantity in COSTS:
         spread = "Bars: p20 to p80. " if view.quantity == "latency_ms" and table["p20"].notna().any() else ""
-        return spread + "Dotted: growth as the operations of these shapes grow." * bool(table["flops"].notna().any())
+        return spread + "Dotted: growth of the operations of these shapes." * bool(table["flops"].notna().any())
     return _ABOVE if view.quantity == "percent_of_measured" else ""
 
 

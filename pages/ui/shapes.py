@@ -1,15 +1,14 @@
-"""The parts of the page of models' shapes: the slice, the answer, a table of all shapes, one shape in detail."""
+"""The parts of the page Model shapes: the slice, the answer, a table of all shapes, and one shape in detail."""
 
 from __future__ import annotations
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import bars, cells, charts, messages, plain_html, text
-from pages.ui.draw.bars import Bar, BarAxis
-from pages.ui.draw.plain_html import Fact, TableColumn
+from pages.ui.draw import cells, colours, messages, tables, text
+from pages.ui.draw.tables import Bar, BarAxis, Fact, TableColumn
 from pages.ui.filters import offers
-from pages.ui.named_choice import named_choice
+from pages.ui.filters.select import named_choice
 from pages.ui.run import one_shape
 from pages.ui.shell.data import ask
 from results.levels.real_shapes import SHAPES
@@ -19,30 +18,30 @@ from results.store.database import Store
 
 TIMINGS = {"kernel": "device time", "eager": "eager calls", "as published": "as published"}
 EVERY = "all"
-_WIDTH = 170  # of a choice in pixels: two stand side by side on a phone
+_WIDTH = 170  # pixels of a choice, so that two fit side by side on a phone
 _TICKS = (0.25, 1.0, 4.0)
 
 
 def measured(store: Store, gpu: str, timing: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return every time of a shape, and the fastest of ours beside the fastest other; a question for `ask`."""
+    """Return every time of a shape, and our fastest with the fastest other; a question for `ask`."""
     numbers = shapes.numbers(store, gpu, timing)
     return numbers, shapes.duels(numbers)
 
 
 def choose_device(there: list[tuple[str, str]]) -> tuple[str, str]:
-    """Ask for a GPU and a timing that have a time of some shape; first for the GPU of Start."""
+    """Ask for a GPU and a timing; the default is the GPU of the page Start."""
     gpus = list(dict.fromkeys(gpu for gpu, _ in there))
     of_start = st.session_state.get("gpu", ask(offers.first_gpu, "op"))
     first_gpu = of_start if of_start in gpus else gpus[0]
     gpu = named_choice("GPU", "shapes_gpu", gpus, first_gpu, str, width=230)
     timings = [timing for each, timing in there if each == gpu]
     first = next((timing for timing in TIMINGS if timing in timings), timings[0])
-    timing = named_choice("Timing", "shapes_timing", timings, first, _timing_words, width=_WIDTH)
+    timing = named_choice("Timing", "shapes_timing", timings, first, lambda name: TIMINGS.get(name, name), width=_WIDTH)
     return gpu, timing
 
 
 def choose(duels: pd.DataFrame) -> pd.DataFrame:
-    """Ask for mode, dtype and domain; return the rows of that."""
+    """Ask for mode, dtype and domain; return their rows."""
     modes = [mode for mode in text.MODE_WORDS if mode in set(duels["mode"])]
     mode = named_choice("Mode", "shapes_mode", modes, modes[0], text.MODE_WORDS.__getitem__, width=_WIDTH)
     dtypes = cells.dtypes(duels)
@@ -57,7 +56,7 @@ def headline(gpu: str, rows: pd.DataFrame) -> None:
     """Answer the page's question for the chosen shapes."""
     found = shapes.summed_up(rows)
     if found is None:
-        st.markdown("#### In no shape here do our kernels and another implementation both have a time.")
+        st.markdown("#### No shape here has a time of both our kernels and another implementation.")
         return
     mode = text.MODE_WORDS[rows["mode"].iloc[0]]
     st.markdown(
@@ -70,12 +69,12 @@ def headline(gpu: str, rows: pd.DataFrame) -> None:
         ("Lowest", found["low"], lowest["shape"], "The shape in which the fastest other is furthest ahead."),
         ("Highest", found["high"], highest["shape"], "The shape in which ours is furthest ahead."),
     )
-    plain_html.show_facts(Fact(label, text.ratio(value), below, about) for label, value, below, about in facts)
+    tables.show_facts(Fact(label, text.ratio(value), below, about) for label, value, below, about in facts)
 
 
 def table(rows: pd.DataFrame) -> None:
-    """Draw every shape, a heading a domain: the fastest on either side, and their ratio as a bar."""
-    palette = charts.colours(sorted({*rows["ours"].dropna(), *rows["other"].dropna()}))
+    """Draw every shape by domain: the fastest on either side, and their ratio as a bar."""
+    palette = colours.palette(sorted({*rows["ours"].dropna(), *rows["other"].dropna()}))
     axis = BarAxis(_TICKS[0], _TICKS[-1], _TICKS, line=1.0)
     columns = {
         "shape": TableColumn("model: layer", text=True),
@@ -89,11 +88,11 @@ def table(rows: pd.DataFrame) -> None:
     for domain, of_domain in rows.groupby("domain", sort=False):
         st.subheader(str(domain).capitalize())
         drawn = [row | {"bar": _bar(row, palette)} for row in of_domain.to_dict("records")]
-        plain_html.show_table(drawn, columns, f"Shapes of {domain} models")
+        tables.show_table(drawn, columns, f"Shapes of {domain} models")
 
 
 def runs_in_words(rows: pd.DataFrame) -> str:
-    """Name the runs that the table's times are of, with the days they were taken, as Markdown."""
+    """Name the runs behind the table with their days, as Markdown."""
     days = ask(pages.run_dates)
     runs = sorted(set(rows["run_id"].dropna()))
     named = [", ".join(filter(None, (text.plain(run), days.get(run)))) for run in runs]
@@ -108,14 +107,14 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
     of_cell = numbers[
         (numbers["place"] == int(place)) & (numbers["dtype"] == cell["dtype"]) & (numbers["mode"] == cell["mode"])
     ]
-    palette = charts.colours(of_cell["implementation"].tolist())
+    palette = colours.palette(of_cell["implementation"].tolist())
     columns = {
         "implementation": TableColumn("implementation"),
-        "bar": TableColumn("latency (ms), log", axis=bars.log_axis(of_cell["latency_ms"])),
-        "note": TableColumn("note", _note, text=True),
+        "bar": TableColumn("latency (ms), log", axis=tables.log_axis(of_cell["latency_ms"])),
+        "note": TableColumn("note", text=True),
     }
     drawn = [row | {"bar": _latency_bar(row, palette)} for row in of_cell.to_dict("records")]
-    plain_html.show_table(drawn, columns, f"Latency of every implementation, {cell['shape']}")
+    tables.show_table(drawn, columns, f"Latency of every implementation, {cell['shape']}")
     shape = SHAPES[int(place)]
     st.caption(f"{text.model_shape(shape)} Run {text.plain(cell['run_id'])}.")
     one_shape.show("Run this shape here", case_to_json(shape.in_dtype(cell["dtype"])), mode=cell["mode"])
@@ -124,14 +123,6 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
 def download(rows: pd.DataFrame) -> None:
     """Offer the table as a CSV."""
     messages.download("Download shapes", "attnbench-shapes-of-models", lambda: rows, "shapes_csv")
-
-
-def _note(said: object) -> str:
-    return "" if text.missing(said) else str(said)
-
-
-def _timing_words(timing: str) -> str:
-    return TIMINGS.get(timing, timing)
 
 
 def _named(name: object) -> str:

@@ -1,13 +1,12 @@
-"""The parts of the sustained page: which traces, what they say, their curves, their numbers."""
+"""The parts of the page Power: the choice of traces, the headline, the curves and the numbers."""
 
 from __future__ import annotations
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
-from plotly.subplots import make_subplots
 
-from pages.ui.draw import charts, messages, text, titles
+from pages.ui.draw import charts, colours, messages, tables, text, titles
+from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.shell.data import ask
 from results.query import sustained
@@ -18,19 +17,15 @@ LABELS = {
     "sustained_power_w": "Power (W)",
     "sustained_temperature_c": "Temperature (°C)",
 }
-
-
-_WORDS = {
-    "trace": st.column_config.TextColumn("trace", width="medium", pinned=True),
-    "gpu_name": st.column_config.TextColumn("GPU"),
-    "run_id": st.column_config.TextColumn("run"),
-}
-MOST = 6  # curves that can still be told apart
+MOST = 6  # the number of curves that a reader can tell apart
+_FROM_ZERO = {"sustained_tflops": "tozero"}
+# fmt: off
 COLUMNS = (
-    *("trace", "gpu_name", "burst_tflops", "sustained_tflops", "of_burst", "cold_tflops", "of_cold"),
-    *("sustained_clock_mhz", "cold_clock_mhz", "sustained_power_w", "power_limit_w", "sustained_temperature_c"),
-    *("status", "note", "source", "run_id"),
+    "trace", "gpu_name", "burst_tflops", "sustained_tflops", "of_burst", "cold_tflops", "of_cold",
+    "sustained_clock_mhz", "cold_clock_mhz", "sustained_power_w", "power_limit_w", "sustained_temperature_c", "status",
+    "note", "source", "run_id",
 )
+# fmt: on
 COMMAND = (
     "python -m runner run fa_paper --sustained --set seqlen=4096 --set head_dim=128 --set causal=true --set modes=fwd "
     "--implementations triton_fa2"
@@ -38,7 +33,7 @@ COMMAND = (
 
 
 def named(traces: pd.DataFrame) -> pd.DataFrame:
-    """Return the traces with a name for each that says its cell, and its run where two are of one cell."""
+    """Return the traces, each named after its cell, and its run if two traces have the same cell."""
     names = [_name(row) for row in traces.to_dict("records")]
     runs = traces["run_id"].tolist()
     return traces.assign(
@@ -47,7 +42,7 @@ def named(traces: pd.DataFrame) -> pd.DataFrame:
 
 
 def nothing_here() -> None:
-    """Say what makes a trace."""
+    """Say how to make a trace."""
     st.info("No trace yet. A trace is half a minute of back-to-back calls of one shape.", icon=":material/thermostat:")
     run_one()
     st.markdown("This command makes one on another machine; then upload the run's folder.")
@@ -66,7 +61,7 @@ def run_one() -> None:
 
 
 def choose(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the traces that are drawn: those chosen, or the newest."""
+    """Return the chosen traces, or the newest."""
     there = table.loc[table["sustained_tflops"].notna(), "trace"].tolist()
     if not there:
         return table.head(0)
@@ -75,11 +70,11 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def headline(chosen: pd.DataFrame) -> None:
-    """Say what remains of the first second and of a sampled call."""
+    """Compare the sustained rate with the first second and with a sampled call."""
     for row in chosen.to_dict("records"):
         lasting = text.significant(row["sustained_tflops"])
         sampled = (
-            f" A call sampled on its own, with a cold L2{_at(row['cold_clock_mhz'], ' MHz', ' at ')}, reaches "
+            f" A single sampled call, with a cold L2{_at(row['cold_clock_mhz'], ' MHz', ' at ')}, reaches "
             f"{text.significant(row['cold_tflops'])}: sustained is {row['of_cold']:.0f} % of that."
             if not text.missing(row["cold_tflops"])
             else ""
@@ -103,14 +98,13 @@ def headline(chosen: pd.DataFrame) -> None:
 
 
 def show_curves(chosen: pd.DataFrame) -> None:
-    """Draw each quantity by time, a line a trace."""
+    """Draw each quantity by time, a line for each trace."""
     table = slices(chosen)
     if table.empty:
         st.caption("The chosen traces have no stored slices.")
         return
-    figure = panels(table, chosen)
-    alt = "TFLOP/s, SM clock, power and temperature by seconds, a line a trace"
-    charts.show(figure, title(chosen), key="sustained_chart", alt=alt)
+    alt = "TFLOP/s, SM clock, power and temperature by seconds, a line for each trace"
+    charts.show(panels(table, chosen), title(chosen), key="sustained_chart", alt=alt)
     st.caption(
         "Dashed: a sampled call with a cold L2. Dotted: the power limit. If the clock falls while power is at its "
         "limit, the GPU is power-throttled, not thermally.",
@@ -120,92 +114,67 @@ def show_curves(chosen: pd.DataFrame) -> None:
 
 
 def title(chosen: pd.DataFrame) -> ChartTitle:
-    """Return the title of the chart, or of the file, of these traces."""
+    """Return the title of a chart or file with these traces."""
     gpus = sorted({"GPU not stated" if text.missing(name) else name for name in chosen["gpu_name"]})
     return ChartTitle("Sustained throughput", (*gpus, *chosen["trace"]), titles.of_runs(chosen["run_id"]))
 
 
 def numbers_table(table: pd.DataFrame) -> None:
-    """Draw every trace in numbers, and why one is missing."""
-    shown = table.assign(
-        status=[text.status(status) for status in table["status"]],
-        source=[text.sources(source) for source in table["source"]],
-    )
-    number = {
-        "burst_tflops": ("burst (TFLOP/s)", "%.3g", "Median of the first second"),
-        "sustained_tflops": ("sustained (TFLOP/s)", "%.3g", "Median of the last third"),
-        "of_burst": ("of burst (%)", "%.3g", "Sustained over burst"),
-        "cold_tflops": ("sampled (TFLOP/s)", "%.3g", "Of the kernel time of the same cell and run, with a cold L2"),
-        "of_cold": ("of sampled (%)", "%.3g", "Sustained over sampled"),
-        "sustained_clock_mhz": ("SM clock (MHz)", "%.0f", "Sustained"),
-        "cold_clock_mhz": ("SM clock, sampled (MHz)", "%.0f", "While the kernel time was sampled"),
-        "sustained_power_w": ("power (W)", "%.0f", "Sustained"),
-        "power_limit_w": ("power limit (W)", "%.0f", "Of the GPU"),
-        "sustained_temperature_c": ("temperature (°C)", "%.0f", "Sustained"),
-    }
+    """Draw every trace in numbers, or the reason why it is missing."""
+    number = tables.number
     config = {
-        name: st.column_config.NumberColumn(label, format=form, help=about)
-        for name, (label, form, about) in number.items()
+        "trace": tables.words("trace", "medium", pinned=True),
+        "gpu_name": tables.words("GPU"),
+        "run_id": tables.RUN,
+        "burst_tflops": number("burst (TFLOP/s)", help="Median of the first second"),
+        "sustained_tflops": number("sustained (TFLOP/s)", help="Median of the last third"),
+        "of_burst": number("of burst (%)", help="Sustained over burst"),
+        "cold_tflops": number("sampled (TFLOP/s)", help="Kernel time of the same cell and run, with a cold L2"),
+        "of_cold": number("of sampled (%)", help="Sustained over sampled"),
+        "sustained_clock_mhz": number("SM clock (MHz)", "%.0f", "Sustained"),
+        "cold_clock_mhz": number("SM clock, sampled (MHz)", "%.0f", "During the sampling of the kernel time"),
+        "sustained_power_w": number("power (W)", "%.0f", "Sustained"),
+        "power_limit_w": number("power limit (W)", "%.0f", "Power limit of the GPU"),
+        "sustained_temperature_c": number("temperature (°C)", "%.0f", "Sustained"),
     }
-    st.dataframe(
-        shown[[*COLUMNS]].dropna(axis="columns", how="all"),
-        hide_index=True,
-        alt="Every trace: burst and sustained figures",
-        column_config=config | _WORDS,
-        placeholder="–",
-    )
+    shown = tables.in_words(table)[[*COLUMNS]].dropna(axis="columns", how="all")
+    tables.grid(shown, "Every trace: burst and sustained figures", config)
 
 
 def slices(chosen: pd.DataFrame) -> pd.DataFrame:
-    """Return the chosen traces slice by slice, one below the other."""
+    """Return the chosen traces slice by slice as one table."""
     cells = chosen.astype(object).where(chosen.notna(), None).to_dict("records")
     found = [(row["trace"], ask(sustained.series, {k: row[k] for k in sustained.CELL})) for row in cells]
     tables = [table.assign(trace=name) for name, table in found]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["trace"])
 
 
-def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> go.Figure:
-    """Return what a GPU did while a cell ran on and on, a panel for each quantity over the same seconds.
+def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
+    """Return the quantities of traces over time, a panel for each quantity.
 
     `cells` holds the sampled rate and the power limit of each trace.
     """
     names = [name for name in LABELS if name in slices and slices[name].notna().any()]
-    figure = make_subplots(rows=len(names), cols=1, shared_xaxes=True, vertical_spacing=0.04)
+    found, rules = [], []
     for at, (trace, rows) in enumerate(slices.groupby("trace", sort=True)):
-        colour = charts.legible(charts.SPARE_COLOURS[at % len(charts.SPARE_COLOURS)], charts.theme())
-        cell = cells[cells["trace"] == trace].iloc[0]
-        for place, name in enumerate(names, start=1):
+        colour = colours.legible(colours.SPARE_COLOURS[at % len(colours.SPARE_COLOURS)], colours.theme())
+        look = {"line": "solid", "width": 1.5, "size": 4, "symbol": colours.SYMBOLS[at % len(colours.SYMBOLS)]}
+        for panel, name in enumerate(names):
             if rows[name].notna().any():
-                figure.add_scatter(
-                    x=rows["seconds"],
-                    y=rows[name],
-                    name=trace,
-                    legendgroup=trace,
-                    showlegend=place == 1 and slices["trace"].nunique() > 1,  # one is named above the chart
-                    mode="lines+markers",
-                    line={"color": colour, "width": 1.5},
-                    marker={"symbol": charts.SYMBOLS[at % len(charts.SYMBOLS)], "size": 4, "color": colour},
-                    hovertemplate=f"%{{fullData.name}}: %{{y:.3r}} {LABELS[name]}<extra></extra>",
-                    row=place,
-                    col=1,
-                )
-        _level(figure, names, "sustained_tflops", cell["cold_tflops"], colour, "dash")
-        _level(figure, names, "sustained_power_w", cell["power_limit_w"], charts.EMPTY_COLOUR, "dot")
-    for place, name in enumerate(names, start=1):
-        figure.update_yaxes(title=LABELS[name], row=place, col=1)
-        if name == "sustained_tflops":
-            figure.update_yaxes(rangemode="tozero", row=place, col=1)
-    figure.update_xaxes(title="Time (s)", rangemode="tozero", row=len(names), col=1)
-    panels = 170 * len(names)
-    return figure.update_layout(
-        height=110 + panels, margin=charts.CAMERA_MARGIN, legend=charts.LEGEND, hovermode="x unified"
-    )
-
-
-def _level(figure: go.Figure, names: list[str], name: str, value: float, colour: str, dash: str) -> None:
-    """Add a level to compare a panel's curve with; none where it is not known."""
-    if name in names and value == value:
-        figure.add_hline(y=value, line={"color": colour, "width": 1.5, "dash": dash}, row=names.index(name) + 1, col=1)
+                said = [f"{trace}: {value:.3g} {LABELS[name]}" for value in rows[name]]
+                legend = not panel and slices["trace"].nunique() > 1  # the title names a single trace
+                look |= {"group": str(trace), "legend": legend, "panel": panel}
+                found.append(Series(str(trace), rows["seconds"], rows[name], colour, said, **look))
+        cell = cells[cells["trace"] == trace].iloc[0]
+        for name, level, look_of in (
+            ("sustained_tflops", cell["cold_tflops"], (colour, "dash")),
+            ("sustained_power_w", cell["power_limit_w"], (colours.EMPTY_COLOUR, "dot")),
+        ):
+            if name in names and level == level:
+                rules.append(ReferenceLine(level, *look_of, panel=names.index(name)))
+    rows = [charts.titled(LABELS[name]) | {"rangemode": _FROM_ZERO.get(name, "normal")} for name in names]
+    x = charts.titled("Time (s)") | {"rangemode": "tozero"}
+    return Chart(found, x, {}, 110 + 170 * len(names), "x unified", rules=rules, rows=rows)
 
 
 def _name(row: dict) -> str:

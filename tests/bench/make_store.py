@@ -6,7 +6,7 @@ stretch as much.
 
 With `--copied` only one run a GPU is written and taken in from its journal. The others are a record with an empty
 journal, and their rows are made inside the store from those of the first run of their GPU: the columns as taken in,
-under a name and ids of their own, all times of a row multiplied by one factor between 0.9 and 1.1. Ten million rows are
+under new names and ids, all times of a row multiplied by one factor between 0.9 and 1.1. Ten million rows are
 there in minutes; the pages read the store alone and find what they would have found.
 """
 

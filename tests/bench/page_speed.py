@@ -1,6 +1,6 @@
 """`python -m tests.bench.page_speed HOME`: how fast the pages are in Chromium, over a home that make_store.py made.
 
-Everything is told beside an empty Streamlit page measured in the same minute, because a busy machine stretches both.
+Every figure is compared with an empty Streamlit page measured in the same minute, because a busy machine slows both.
 Filter changes go to slices that no one has asked for yet, so that no cache answers them.
 """
 
@@ -162,10 +162,10 @@ def tabs(browser: Browser, server: Server, path: str) -> float:
     return 100 * share
 
 
-def told(name: str, values: list[float], unit: str, beside: float | None = None) -> float:
+def report(name: str, values: list[float], unit: str, empty_page: float | None = None) -> float:
     """Print a line; returns the median."""
     middle = statistics.median(values)
-    ratio = f", {middle / beside:.2f} of the empty page" if beside else ""
+    ratio = f", {middle / empty_page:.2f} of the empty page" if empty_page else ""
     print(f"{name:44s} {middle:8.3g} {unit} (median of {len(values)}, {min(values):.3g} to {max(values):.3g}){ratio}")
     return middle
 
@@ -193,18 +193,18 @@ def _interactions(browser: Browser, app: Server, empty: Server, times: int) -> N
     for (label, option), _ in zip(slices(), range(times), strict=False):
         nothing.append(press(blank, "button", "again"))
         changes.setdefault(label, []).append(choose(page, label, option))
-    beside = told("a rerun of the empty page", nothing, "ms")
-    told("  that draws a chart of ten lines", charted, "ms", beside)
-    told("filter change to idle", [ms for values in changes.values() for ms in values], "ms", beside)
+    empty_page = report("a rerun of the empty page", nothing, "ms")
+    report("  that draws a chart of ten lines", charted, "ms", empty_page)
+    report("filter change to idle", [ms for values in changes.values() for ms in values], "ms", empty_page)
     for label, values in changes.items():
-        told(f"  {label}", values, "ms", beside)
+        report(f"  {label}", values, "ms", empty_page)
     switches = {name: [] for name in PAGES}
     for _ in range(times // 2):
         for name, values in switches.items():
             values.append(press(page, "link", name))
-    told("page switch to idle", [ms for values in switches.values() for ms in values[1:]], "ms", beside)
+    report("page switch to idle", [ms for values in switches.values() for ms in values[1:]], "ms", empty_page)
     for name, values in switches.items():
-        told(f"  to {name}", values[1:], "ms", beside)
+        report(f"  to {name}", values[1:], "ms", empty_page)
 
 
 def main() -> None:
@@ -219,8 +219,15 @@ def main() -> None:
         empty, app = Server(Path(folder), script=script), Server(options.home)
         print(f"load of the machine: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
         if "first" in options.only:
-            beside = told("empty page, server up to visible", first_view(browser, empty, "", _visible_title, 5), "s")
-            told("Start, server up to heatmap visible", first_view(browser, app, "", _visible_heatmap, 5), "s", beside)
+            empty_page = report(
+                "empty page, server up to visible", first_view(browser, empty, "", _visible_title, 5), "s"
+            )
+            report(
+                "Start, server up to heatmap visible",
+                first_view(browser, app, "", _visible_heatmap, 5),
+                "s",
+                empty_page,
+            )
         if "changes" in options.only:
             empty.start(), app.start()
             try:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from pages.ui import accuracy
+from pages.ui.draw import charts
 from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, attention_case
@@ -119,21 +120,22 @@ def test_other_inputs_are_found_where_the_slice_has_none(page, home):
     ]
     RunFolder.create(home, replace(RUN, run_id="odd"), [replace(row, run_id="odd") for row in odd])
     page.run()
-    assert "all masks, batches and heads: no such errors were taken at those of the filters" in shown(page)
+    assert "all masks, batches and heads, because the filters select no such errors" in shown(page)
     table = next(table.value for table in page.dataframe if "inputs" in table.value and "worst" in table.value)
     assert table.set_index("inputs")["error"].to_dict() == pytest.approx({"normal": 4e-3, "large": 8e-3}, rel=0.01)
 
 
 def test_errors_that_hardly_differ_still_have_an_axis_with_numbers():
     table = pd.DataFrame({"implementation": ["a", "b"], "seqlen": [128, 128], "error": [3.09e-7, 3.19e-7]})
-    axis = accuracy.by_seqlen_chart(table, {"a": "#000000", "b": "#111111"}, (3.09e-7, 3.19e-7)).layout.yaxis
+    chart = accuracy.by_seqlen_chart(table, {"a": "#000000", "b": "#111111"}, (3.09e-7, 3.19e-7))
+    axis = charts.figure(chart).layout.yaxis
     assert 10 ** axis.range[0] < 3.09e-7 < 3.19e-7 < 10 ** axis.range[1]
     assert sum(axis.range[0] <= math.log10(mark) <= axis.range[1] for mark in axis.tickvals) >= 2
 
 
 def test_errors_without_times_are_shown_without_the_frontier(page, home):
     page.radio(key="baseline").set_value("torch_sdpa_flash").run()
-    assert "No times beside these errors" in shown(page)
+    assert "No times for these errors" in shown(page)
     assert len(page.get("plotly_chart")) == 1
 
 

@@ -4,23 +4,14 @@ import itertools
 
 import pytest
 
-from pages.ui.draw import charts, text
+from pages.ui.draw import charts, colours
 from pages.ui.draw.titles import ChartTitle
 from results.implementations import facts_of, known_names
 
 
-def test_contrast_is_that_of_wcag():
-    assert charts.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert charts.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-
-
-def test_a_colour_that_stands_out_stays_as_it_is():
-    assert charts.legible("#c1121f", "light") == "#c1121f"
-
-
 def test_marks_differ_among_implementations_of_one_level():
     of_op = [name for name in known_names() if facts_of(name).colour]
-    assert len({charts.symbol(name) for name in of_op}) == len(of_op)
+    assert len({colours.symbol(name) for name in of_op}) == len(of_op)
 
 
 def test_labels_at_the_ends_of_lines_keep_apart_and_in_order():
@@ -48,11 +39,5 @@ def test_a_title_shows_names_from_files_as_text():
 
 def test_own_kernels_stand_before_others_and_pytorchs_last():
     names = ["torch_naive", "somebody", "triton_fa2", "flash_attn_4", "torch_sdpa_flash", "gluon_hopper"]
-    assert charts.ordered(names) == [
-        *("gluon_hopper", "triton_fa2", "flash_attn_4", "somebody", "torch_sdpa_flash", "torch_naive")
-    ]
-
-
-def test_names_of_gpus_lose_their_maker_unless_two_would_be_alike():
-    assert text.without_maker(["NVIDIA H200", "RTX 4060"]) == {"NVIDIA H200": "H200", "RTX 4060": "RTX 4060"}
-    assert text.without_maker(["NVIDIA H200", "H200"]) == {"NVIDIA H200": "NVIDIA H200", "H200": "H200"}
+    expected = "gluon_hopper triton_fa2 flash_attn_4 somebody torch_sdpa_flash torch_naive"
+    assert colours.ordered(names) == expected.split()

@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.compare import gpus, verdicts
+from pages.ui.compare import gpus, imported, verdicts
+from pages.ui.draw import charts
+from results.compare.beside import BesideCell
 from results.files import journal
 from results.files.journal import RunFolder
 from results.formats import import_understanding
@@ -167,7 +169,7 @@ def test_gpus_without_an_implementation_in_common_say_so(page, home):
 def test_a_single_cell_still_has_axes_with_numbers():
     one = pd.DataFrame([{"verdict": "SAME", "speedup": 0.996, "low": 0.99, "high": 1.0, "first_ms": 0.61}])
     one = one.assign(implementation="x", mode="fwd", seqlen=128, head_dim=64, dtype="float16")
-    figure = verdicts.speedup_chart(one)
+    figure = charts.figure(verdicts.speedup_chart(one))
     for axis, value in ((figure.layout.xaxis, 0.61), (figure.layout.yaxis, 0.996)):
         assert axis.tickvals[0] < value < axis.tickvals[-1]
         assert axis.range[0] < math.log10(value) < axis.range[1]
@@ -176,9 +178,9 @@ def test_a_single_cell_still_has_axes_with_numbers():
 def test_the_axis_of_speedups_reaches_to_the_ends_of_intervals_unless_one_is_far_off():
     cells = pd.DataFrame({"verdict": "SAME", "speedup": [1.0, 1.01], "low": [0.93, 0.99], "high": [1.06, 1.02]})
     cells = cells.assign(first_ms=[0.1, 1.0], implementation="x", mode="fwd", seqlen=128, head_dim=64, dtype="float16")
-    axis = verdicts.speedup_chart(cells).layout.yaxis
+    axis = charts.figure(verdicts.speedup_chart(cells)).layout.yaxis
     assert (axis.tickvals[0], axis.tickvals[-1], axis.range) == (0.9, 1.1, None)  # without a range Plotly shows it all
-    far = verdicts.speedup_chart(cells.assign(high=[1000.0, 1.02])).layout.yaxis
+    far = charts.figure(verdicts.speedup_chart(cells.assign(high=[1000.0, 1.02]))).layout.yaxis
     assert (far.tickvals[0], far.tickvals[-1]) == (0.95, 1.05)
 
 
@@ -231,7 +233,7 @@ def test_two_versions_of_one_sweep_have_their_verdicts_and_the_constant_of_every
     assert not app.exception
     assert "2 faster, of 2 shapes" in shown(app)
     assert "python -m results compare versions" in [block.value for block in app.code]
-    assert "Each kernel time contains 3.1 µs that an empty kernel takes too." in shown(app)
+    assert "Each kernel time contains 3.1 µs that an empty kernel also takes." in shown(app)
 
 
 def test_without_a_run_of_two_versions_the_page_says_how_to_take_one(page) -> None:
@@ -308,3 +310,25 @@ def test_a_number_that_a_finding_voids_says_so_beside_its_verdict(page, home):
     page.selectbox(key="second").select("odd").run()
     found = cells(page).set_index("seqlen")["finding"]
     assert "a GPU needs 1 us to start a kernel" in found[128] and pd.isna(found[256])
+
+
+def test_a_cell_of_an_import_has_times_only_at_the_very_shape():
+    case = attention_case(batch=2, num_heads=4, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    cell = BesideCell("a", False, True, Status.OK, 0.5, 120.0, case)
+    assert imported._cell(cell) == "120 TFLOP/s · 0.500 ms"
+    assert imported._cell(replace(cell, tflops=None)) == "0.500 ms"
+    assert imported._cell(replace(cell, same=False)) == "120 TFLOP/s (B2 H4)"
+    assert imported._cell(replace(cell, same=False, tflops=None)) == "–"
+    assert imported._cell(replace(cell, latency_ms=None, status=Status.OOM)) == "OOM"
+
+
+def test_without_runs_that_share_shapes_the_newest_two_are_compared(home, monkeypatch, request):
+    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+    for run_id, seqlen in (("older", 128), ("newer", 4096)):
+        created = f"2026-05-0{1 + (run_id == 'newer')}T00:00:00"
+        RunFolder.create(
+            home, replace(RUN, run_id=run_id, created=created), [latency(1.0, seqlen, name=run_id, run_id=run_id)]
+        )
+    page = request.getfixturevalue("app").switch_page("pages/compare.py").run()
+    assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("older", "newer")
+    assert "python -m results compare older newer" in [block.value for block in page.code]

@@ -1,7 +1,7 @@
 """The frame: sections and addresses."""
 
 from pages.ui.shell import terms
-from pages.ui.shell.dashboard import HELP, SECTIONS
+from pages.ui.shell.sections import HELP, SECTIONS
 from tests.pages.conftest import ROOT
 
 ADDRESSES = (  # that links in issues and messages may hold

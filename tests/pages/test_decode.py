@@ -196,6 +196,7 @@ def test_without_paged_or_quantised_cases_the_page_has_no_costs(page):
     assert not any("cost" in element.value for element in page.subheader)
 
 
+@pytest.mark.slow
 def test_an_old_link_to_another_gpu_still_opens(home):
     decode_run(home)
     test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)

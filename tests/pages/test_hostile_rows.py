@@ -89,6 +89,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_no_page_is_brought_down_by_rows_that_are_accepted(home: Path) -> None:
     """Every page; of the results' pages each with another third of the modes, timings and workloads."""
     failed, views = {}, 0

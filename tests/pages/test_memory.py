@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pandas as pd
 
-from pages.ui.draw import text
 from pages.ui.memory import by_seqlen, fits
 from pages.ui.shell.data import asked_ahead
 from results.query import pages
@@ -78,9 +77,3 @@ def test_one_of_several_equals_is_not_named_alone(monkeypatch):
         "#### 4 implementations take 64.0 MiB at seqlen 4k, 1/257 of plain",
         "#### a, b take 64.0 MiB at seqlen 4k, 1/257 of plain",
     ]
-
-
-def test_what_fits_by_formula_is_rounded_down():
-    assert text.about_tokens(146_021_284) == "≈ 146 million"
-    assert text.about_tokens(68_171) == "≈ 68,100"
-    assert [text.about_tokens(limit) for limit in (512, 1024)] == ["512", "1,024"]

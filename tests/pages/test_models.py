@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import streamlit as st
 
-from pages.ui.models import calculator
+from pages.ui.models import answer, calculator
 from results.files.journal import RunFolder
 from results.implementations import known_names
-from results.levels.model_memory import OPTIMIZERS, ModelMemory
+from results.levels.model_memory import ModelMemory
 from results.levels.model_table import model
 from results.recommend import model_fit
+from results.recommend.model_attention import LayerTime
 from results.records import Case, Measurement, Run, Status, attention_case
 from tests.pages.conftest import shown
 
@@ -220,9 +221,22 @@ def test_every_model_and_setting_can_be_chosen(page):
 
 def test_the_parts_of_a_bar_add_up_to_its_peak():
     moment = ModelMemory("decoding", 1024.0, cache=512.0, workspace=256.0)
-    figure = calculator.parts_figure([("serve", moment)], 2048.0, "2 GB")
-    assert sum(trace.x[0] for trace in figure.data) == moment.peak / 1024
+    chart = calculator.parts_bars([("serve", moment)], 2048.0, "2 GB")
+    assert sum(series.x[0] for series in chart.series) == moment.peak / 1024
 
 
-def test_optimizers_say_what_they_keep():
-    assert all(optimizer.words for optimizer in OPTIMIZERS.values())
+def test_a_step_names_the_smallest_card_and_a_time_scaled_far_is_rough():
+    of = case(1, 8192)
+    time = LayerTime("mine", 2.0, KERNEL, 1.5, "r")
+    step = answer.StepAnswer("decode", of, "decode", 28 * 1024.0, 4096, time, 1.0)
+    question = calculator.ModelQuestion("triton_fa2", "24 GB", case(2048, 2048), of)
+    row = answer._row(step, question, None)
+    assert (row["fits"], row["smallest"], row["time"], row["least"]) == ("no", "48 GB", "≈ 64.0 ms", "≥ 1.00 ms")
+    huge = answer._row(replace(step, needs_mb=1e9, time=None, least_ms=None), question, None)
+    assert (huge["smallest"], huge["attention"], huge["time"], huge["least"]) == ("none", "not measured", "–", "–")
+    assert answer._row(replace(step, needs_mb=1024.0), question, None)["fits"] == "yes"
+    assert answer._time(replace(step, time=replace(time, factor=4.5))).endswith("(rough)")
+    assert answer._time(replace(step, time=replace(time, factor=0.2))).endswith("(rough)")
+    assert answer._verdict(step, "24 GB") == "does not fit 24 GB (fits 48 GB)"
+    assert answer._verdict(replace(step, needs_mb=1e9), "24 GB") == "does not fit 24 GB (nor any larger card)"
+    assert [answer._count(n) for n in (124_000_000, 8_030_000_000)] == ["124 million", "8.03 billion"]

@@ -130,16 +130,7 @@ def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
     assert "edit_num_kv_heads_fa_paper=1" in link.proto.query_string
 
 
-def test_every_gpu_stands_in_one_map_with_what_nobody_measured(app):
-    app.segmented_control(key="overview_view").set_value("Every GPU").run()
-    app.get_by_key("gpus_head_dim").set_value("64").run()
-    text = shown(app)
-    assert "each GPU against its own baseline" in text
-    table = app.dataframe[0].value
-    assert {"Test GPU", "NVIDIA H200", "RTX 4060 Laptop"} <= set(table["gpu"])
-    assert table.set_index(["gpu", "dtype", "seqlen"]).loc[("Test GPU", "float16", 128), "winner"] == "triton_fa2"
-
-
+@pytest.mark.slow
 def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
     app.radio(key="gpu").set_value("NVIDIA H200").run()
     app.segmented_control(key="overview_view").set_value("What to use when").run()
@@ -198,3 +189,25 @@ def test_what_is_downloaded_names_the_slice_and_gives_each_rival_a_row(app):
         "torch_naive": "ahead",
     }
     assert first["ratio"].to_dict() == {"triton_fa2": 1.0, "torch_sdpa_flash": 4.0, "torch_naive": 8.0}
+
+
+def test_the_window_of_a_typed_shape_reaches_the_form_that_measures_it(home, app):
+    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True, window_size=64)
+    rows = [
+        Measurement("window", case, name, "latency_ms", Status.OK, "fwd", "kernel", value=1.0) for name in ("a", "b")
+    ]
+    RunFolder.create(home, Run(run_id="window", source="local", created="2026-03-01T00:00:00", gpu_name=GPU), rows)
+    app.run()
+    app.segmented_control(key="overview_view").set_value("My shape").run()
+    kinds = app.selectbox(key="shape_kind")
+    kinds.set_value(next(kind for kind in kinds.options if "window 64" in kind)).run()
+    (link,) = (link for link in app.get("page_link") if link.proto.label == "Measure this shape")
+    assert "edit_window_size_fa_paper=64" in link.proto.query_string
+
+
+def test_every_gpu_has_a_column_of_one_map(app):
+    app.segmented_control(key="overview_view").set_value("Every GPU").run()
+    app.get_by_key("gpus_head_dim").set_value("64").run()
+    assert GPU in json.loads(app.get("bidi_component")[0].proto.json)["columns"]
+    table = app.dataframe[0].value.set_index(["gpu", "dtype", "seqlen"])
+    assert table.loc[(GPU, "float16", 128), "winner"] == "triton_fa2"

@@ -8,7 +8,8 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.reports import chart, choose, download, tables
+from pages.ui.draw import charts
+from pages.ui.reports import chart, choose, download, sections
 from results import reports
 from results.__main__ import main
 from results.files import journal
@@ -49,6 +50,7 @@ def _metric(page, label):
     return next(metric for metric in page.metric if metric.label == label)
 
 
+@pytest.mark.slow
 def test_every_report_begins_beside_the_runs_that_fill_it_best_with_its_findings(page):
     for report in reports.names():
         page.pills(key="report").set_value(report).run()
@@ -141,7 +143,7 @@ def test_a_report_has_the_chart_of_its_own_numbers_with_and_without_a_run(page):
     printed, both = (chart.points(None, choice) for choice in (alone, beside))
     assert not any(point.ours for point in printed) and any(point.ours for point in both)
     forward = [p for p in both if (p.metric, p.mode, p.dtype) == ("latency_ms", "fwd", printed[0].dtype)]
-    traces = chart.figure(forward, "latency_ms").data
+    traces = charts.figure(chart.panels(forward, "latency_ms")).data
     dashes = {(trace.name, trace.line.dash) for trace in traces}
     assert dashes >= {("torch, printed", "dash"), ("torch, ours", "solid"), ("triton_fa2, ours", "solid")}
     assert len({trace.xaxis for trace in traces}) == len({point.head_dim for point in forward})
@@ -153,14 +155,14 @@ def test_a_report_has_the_chart_of_its_own_numbers_with_and_without_a_run(page):
 
 def test_a_setting_of_our_run_is_said_in_words():
     setting = "subject=attention, num_kv_heads=32, dtype=bfloat16, causal=False, window_size=0, inputs=normal"
-    assert tables.setting_words(setting) == "32 kv heads, bfloat16, full mask"
-    assert tables.setting_words("num_heads=1") == "1 head"
-    assert tables.setting_words("subject=mha, batch=2, from run-a") == "mha, batch 2, from run-a"
+    assert sections.setting_words(setting) == "32 kv heads, bfloat16, full mask"
+    assert sections.setting_words("num_heads=1") == "1 head"
+    assert sections.setting_words("subject=mha, batch=2, from run-a") == "mha, batch 2, from run-a"
 
 
 def test_a_report_of_configurations_has_bars_of_each():
     found = [p for p in chart.points(None, choose.Choice("attention_layers_a100")) if p.mode == "fwd"]
-    bars = chart.bars([p for p in found if p.metric == "latency_ms"], "latency_ms").data
+    bars = charts.figure(chart.bars([p for p in found if p.metric == "latency_ms"], "latency_ms")).data
     assert {bar.name for bar in bars} == {"torch, printed", "triton, printed", "flash, printed"}
     assert {bar.marker.pattern.shape for bar in bars} == {"/"}
     assert all(len(bar.x) == len(set(bar.x)) > 10 for bar in bars)
@@ -173,12 +175,12 @@ def test_every_report_has_a_chart():
 
 def test_words_of_a_report_are_a_quote_in_which_nothing_becomes_a_heading():
     code = Note("Use", lines=("# Saves ~50% compute", "model = FlashAttentionV2(512, 8, causal=True)"))
-    assert tables.quote(code).splitlines()[2:4] == ["> ```", "> # Saves ~50% compute"]
-    said = tables.quote(Note("", lines=("Faster.", "-", "# Title"))).splitlines()
+    assert sections.quote(code).splitlines()[2:4] == ["> ```", "> # Saves ~50% compute"]
+    said = sections.quote(Note("", lines=("Faster.", "-", "# Title"))).splitlines()
     assert said == ["> Faster.", "> \\-", "> \\# Title"]
     for report in reports.names():
         for note in shipped_notes(report):
-            assert all(line.startswith(">") for line in tables.quote(note).splitlines())
+            assert all(line.startswith(">") for line in sections.quote(note).splitlines())
 
 
 def test_a_run_with_none_of_the_rows_says_what_is_needed(monkeypatch):
@@ -187,7 +189,7 @@ def test_a_run_with_none_of_the_rows_says_what_is_needed(monkeypatch):
     monkeypatch.setattr(st, "page_link", lambda *_, **__: None)
     printed = side_by_side.sections("performance_guide", side_by_side.published("performance_guide"))
     choice = choose.Choice("performance_guide", ("run-a",), (("standard", "torch_naive"),))
-    tables.coverage(printed, [], choice)
+    sections.coverage(printed, [], choice)
     assert "none of this report's rows" in said[0]
     assert "torch\\_naive" in said[0]
 
@@ -201,6 +203,7 @@ def test_findings_and_words_have_views_of_their_own(page):
     assert "Key Observations" in shown(page)
 
 
+@pytest.mark.slow
 def test_the_html_report_is_what_the_command_writes_with_its_charts_and_needs_no_network(tmp_path):
     pairs = (("torch", "torch_naive"), ("triton_fa2", "triton_fa2"))
     text = download.as_html(choose.Choice("fa2_rtx4060", (OWN,), pairs))
@@ -214,8 +217,8 @@ def test_the_html_report_is_what_the_command_writes_with_its_charts_and_needs_no
 
 def test_a_chart_has_a_point_for_each_cell_with_both_numbers_and_names_its_columns():
     choice = choose.Choice("fa2_rtx4060", (OWN,))
-    found = tables.sections(None, choice)
-    table = tables.numbers(found)
+    found = sections.sections(None, choice)
+    table = sections.numbers(found)
     points = table[(table["metric"] == "speedup") & (table["own"] > 0) & (table["printed"] > 0)]
     svg = figures.own_against_printed(found)[0]
     assert svg.count("<title>printed") == len(points) > 100

@@ -84,7 +84,7 @@ def test_nobody_deletes_on_a_server_that_others_can_reach(app, home, monkeypatch
     page = _runs_page(app, "run-a")
     monkeypatch.setattr(access, "allowed", lambda typed: False)
     page.button(key="delete_run").click().run()  # drawn when it was still allowed
-    assert "Deleting is off" in shown(page)
+    assert "Deleting runs and running sweeps are off" in shown(page)
     assert (home / "runs" / "run-a").exists()
     assert page.button(key="delete_run").disabled
 

@@ -110,6 +110,6 @@ def test_time_is_guided_by_the_operations_of_the_shapes():
     rows = pd.DataFrame({"seqlen_q": [512, 1024], "batch": [2, 1], "flops": [1.0, 2.0], "latency_ms": [1.0, 3.0]})
     same_batch = rows.assign(batch=1, flops=[1.0, 4.0])
     rows["time_per_token_us"] = same_batch["time_per_token_us"] = rows["latency_ms"]
-    names = [guide["name"] for each in (rows, same_batch) for guide in scaling._guides(each, "latency_ms")]
+    names = [guide.name for each in (rows, same_batch) for guide in scaling._guides(each, "latency_ms")]
     assert names == ["∝ n", "∝ n²"]
-    assert [guide["name"] for guide in scaling._guides(same_batch, "time_per_token_us")] == ["∝ n"]
+    assert [guide.name for guide in scaling._guides(same_batch, "time_per_token_us")] == ["∝ n"]

@@ -45,17 +45,16 @@ def test_the_chosen_cell_is_marked_in_the_map(page):
     assert "triton_fa2 is the fastest: 0.500 ms" in shown(page).replace("*", "")
 
 
-def test_the_picture_is_drawn_once_it_is_asked_for_and_says_the_same(page):
-    assert not page.get("plotly_chart")
-    page.session_state["picture"] = True
-    page.run()
-    spec = json.loads(page.get("plotly_chart")[0].proto.spec)
-    assert (spec["layout"]["xaxis"]["type"], spec["layout"]["yaxis"]["type"]) == ("category", "category")
-    title = spec["layout"]["title"]["text"].replace("<br>", " ")
-    assert "Speedup of triton_fa2 over torch_naive by seqlen and head_dim, float16" in title
-    assert all(word in title for word in (GPU, "causal mask", "forward", "over torch_naive", "run-a, 2026-01-01"))
-    drawn = [text for trace in spec["data"] if trace["type"] == "heatmap" for (text,) in trace["text"] if text]
-    assert [text.replace("<br>", " ") for text in drawn] == _texts(page)
+def test_the_picture_of_a_map_has_the_slice_in_its_title_and_file_name(page):
+    picture = _map(page)["picture"]
+    assert " ".join(picture["lines"][: picture["bold"]]) == (
+        "Speedup of triton_fa2 over torch_naive by seqlen and head_dim"
+    )
+    words = " ".join(picture["lines"])
+    assert all(part in words for part in (GPU, "causal mask", "forward", "over torch_naive", "run-a, 2026-01-01"))
+    assert picture["file"].startswith(
+        "attnbench-speedup-of-triton_fa2-over-torch_naive-by-seqlen-and-head_dim-test-gpu"
+    )
 
 
 def test_a_speedup_never_mixes_two_runs(page, home):

@@ -8,6 +8,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from pages.ui import sustained as page_parts
+from pages.ui.draw import charts
 from results.files import journal
 from results.files.journal import RunFolder
 from results.query import sustained
@@ -82,7 +83,7 @@ def test_each_quantity_has_its_panel_over_the_seconds_and_its_levels(empty):
     table = page_parts.named(sustained.traces(store)).query("sustained_tflops > 0")
     slices = sustained.series(store, table.to_dict("records")[0]).assign(trace=table["trace"].iloc[0])
     store.close()
-    figure = page_parts.panels(slices, table)
+    figure = charts.figure(page_parts.panels(slices, table))
     assert [trace.x[-1] for trace in figure.data] == pytest.approx([3.0] * 3)
     assert [trace.y[0] for trace in figure.data] == [400.0, 1980.0, 500.0]
     assert [line.y0 for line in figure.layout.shapes] == pytest.approx([500.0, 700.0])

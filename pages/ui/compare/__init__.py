@@ -1,1 +1,1 @@
-"""What the page Compare is made of."""
+"""The parts of the page Compare."""

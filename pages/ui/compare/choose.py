@@ -1,4 +1,4 @@
-"""The two sides of a comparison: which runs or implementations, chosen in the URL, and their judgement."""
+"""The two sides of a comparison, chosen in the URL, and their verdicts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import text
-from pages.ui.filters.select import one_value
-from pages.ui.named_choice import named_choice
+from pages.ui.filters.select import named_choice, one_value
 from pages.ui.shell.data import ask, store
 from results.compare.between_runs import LEAST
 from results.compare.compare import Comparison, Side, compare
@@ -17,8 +16,8 @@ from results.files import library
 from results.query import pages
 from results.slice import BASELINES, CASE_KEY, NEWEST_FIRST
 
-# the newest two runs of one sweep on one GPU, those first that share half of the longer one's numbers or more; else the
-# newest two runs that share enough of them
+# The newest two runs of one sweep on one GPU that share at least half of the longer run's numbers; otherwise the newest
+# two runs that share enough numbers.
 _SHARED = f"""
 WITH cells AS (SELECT DISTINCT run_id, hash({CASE_KEY}, implementation, mode, timing) AS cell FROM measurements
                WHERE metric = 'latency_ms' AND status = 'ok'),
@@ -49,9 +48,9 @@ GROUP BY implementation ORDER BY count(*) DESC, implementation
 
 
 def two_runs() -> tuple[str, str] | None:
-    """Ask for the run before and the run after; return them, or None if there are not two.
+    """Ask for the run before and the run after; return them, or None if there are fewer than two runs.
 
-    The default is the newest two runs of one sweep on one GPU that share most of their shapes.
+    The default is the newest two runs of one sweep on one GPU that share most shapes.
     """
     table = ask(pages.runs)
     table = table[table["numbers"] > 0]
@@ -73,7 +72,7 @@ def two_runs() -> tuple[str, str] | None:
 def two_implementations() -> tuple[str, str, str] | None:
     """Ask for a run and two of its implementations; return them, or None if no run has two.
 
-    The default is the GPU run with most implementations of the operator, beside a baseline; of equals the newest.
+    The default is the newest of the GPU runs with a baseline and most implementations of the operator.
     """
     table = ask(pages.runs)
     table = table[(table["implementations"] > 1) & (table["numbers"] > 0)]
@@ -99,7 +98,7 @@ def two_implementations() -> tuple[str, str, str] | None:
 
 
 def judged(first: str, second: str, names: tuple[str | None, str | None] = (None, None)) -> Comparison:
-    """Return the comparison, made once as long as both runs stay as they are."""
+    """Return the comparison, which is cached until one of the runs changes."""
     return _judged(first, second, names, tuple(library.stamp(library.find(run_id)) for run_id in (first, second)))
 
 
@@ -110,12 +109,12 @@ def command(first: str, second: str, names: tuple[str | None, str | None] = (Non
 
 
 def file_name(first: str, second: str, names: tuple[str | None, str | None] = (None, None)) -> str:
-    """Return the name of the comparison's file: the runs, or the run and its two implementations."""
+    """Return the file name of the comparison: the runs, or the run and its two implementations."""
     return f"compare-{first}-{names[0]}-{names[1]}" if all(names) else f"compare-{first}-{second}"
 
 
 def _words(table: pd.DataFrame) -> Callable[[str], str]:
-    """Return what names a run in a list: when, commit, its id, the GPU."""
+    """Return a function that describes a run in a list: date, commit, id, GPU."""
     rows = table.set_index("run_id").to_dict("index")
     return lambda run_id: " · ".join(_facts(run_id, rows[run_id]))
 

@@ -1,24 +1,24 @@
-"""GPUs beside each other on the shapes that they share."""
+"""A comparison of GPUs on their shared shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import charts, messages, text
+from pages.ui.draw import charts, colours, messages, tables, text
+from pages.ui.draw.charts import Chart
 from pages.ui.draw.titles import ChartTitle, of_runs
-from pages.ui.filters import chips
-from pages.ui.filters.select import one_value
+from pages.ui.filters import chips, select
 from pages.ui.shell.data import store
 from results.derive import geometric_mean
 from results.levels import level_of
 from results.query import gpus
 from results.slice import AS_PUBLISHED
 
-# what can be put side by side: column -> name on the page, unit of the axis, what a source must say for it
+# By column: the name on the page, the unit of the axis, and the value that a source must state for it.
 QUANTITIES = {
     "latency_ms": ("Time", "latency (ms)", "the time"),
     "tflops": ("TFLOP/s", "TFLOP/s", "the whole shape"),
@@ -32,7 +32,7 @@ QUANTITIES = {
     "gflop_per_joule": ("Per joule", "GFLOP per joule", "the energy of a call"),
     "gflops_per_watt": ("Per watt of its limit", "GFLOP/s per watt of the power limit", "the power limit"),
 }
-# what a line of the chart has one of, and which comes first
+# A line of the chart has one value of each of these; the order of the choices is given.
 _SERIES = {
     "mode": chips.MODES,
     "timing": chips.TIMINGS,
@@ -40,9 +40,8 @@ _SERIES = {
     "head_dim": (128, 64, 256, 32, 16),
     "mask": ("causal", "full"),
 }
-_ALWAYS_OPEN = {"inputs", "latent_dim", "page_size"}  # that no source outside attnbench states of plain attention
+_ALWAYS_OPEN = {"inputs", "latent_dim", "page_size"}  # only attnbench states these for plain attention
 _IN = {"kernel": "In kernel time", "eager": "In eager time", AS_PUBLISHED: "In times as published"}
-_TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
 _DETAILS = ("mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "mask")
 
 
@@ -64,10 +63,10 @@ def section() -> None:
     if not names:
         st.info(f"{' and '.join(chosen)} have no implementation in common.", icon=":material/inbox:")
         return
-    name = one_value("Implementation", "gpu_implementation", names, names[0])
+    name = select.one_value("Implementation", "gpu_implementation", names, names[0])
     table = _table(str(store().home), store().version(), tuple(chosen), name)
     if table.empty:
-        st.info("They have no shape in common: some field that both state differs everywhere.", icon=":material/inbox:")
+        st.info("They share no shape: a field that both sources state always differs.", icon=":material/inbox:")
         return
     _headline(table, chosen)
     _chart(table, name)
@@ -96,7 +95,7 @@ def _table(home: str, version: str, chosen: tuple[str, ...], name: str) -> pd.Da
 
 
 def _headline(table: pd.DataFrame, chosen: list[str]) -> None:
-    """Say what limits the comparison, then a sentence a timing: how fast each GPU is against one and the same."""
+    """Warn about limits of the comparison, then compare each GPU with the slowest, in a sentence for each timing."""
     for sentence in _limits(table):
         st.warning(sentence, icon=":material/warning:")
     timing_of = table.groupby("shape")["timing"].first()
@@ -107,7 +106,7 @@ def _headline(table: pd.DataFrame, chosen: list[str]) -> None:
         )
         for timing in timings
     }
-    slowest = by_timing[timings[0]].median().idxmax()  # of all sentences, so that they read in one direction
+    slowest = by_timing[timings[0]].median().idxmax()  # the same for all sentences
     for timing, times in by_timing.items():
         for gpu in chosen:
             if gpu != slowest:
@@ -124,75 +123,68 @@ def _limits(table: pd.DataFrame) -> Iterator[str]:
         words = ", ".join(name.replace("_", " ") if name != "head_dim" else name for name in assumed)
         yield f"One source does not state {words}; the other's value is taken. The shapes may differ in that."
     if table.groupby("shape")["timing"].nunique().max() > 1:
-        yield "One source does not state how it measured; its times stand beside kernel or eager times of the other."
+        yield "One source does not state how it measured; its times are compared with kernel or eager times."
 
 
 def _chart(table: pd.DataFrame, name: str) -> None:
     there = {column: names for column, names in QUANTITIES.items() if table[column].notna().any()}
-    column = st.pills(
-        "Quantity",
-        list(there),
-        default=next(iter(there)),
-        required=True,
-        key="quantity",
-        bind="query-params",
-        format_func=lambda column: QUANTITIES[column][0],
-    )
+    words = {name: label for name, (label, _, _) in QUANTITIES.items()}
+    column = select.pills("Quantity", "quantity", list(there), format_func=words.get)
     first = _one_series(table.drop_duplicates("shape").set_index("shape"))
-    shapes = first.sort_values("batch", kind="stable").drop_duplicates("seqlen").index  # one batch and heads a seqlen
+    shapes = (
+        first.sort_values("batch", kind="stable").drop_duplicates("seqlen").index
+    )  # one batch and head count for each seqlen
     rows = table[table["shape"].isin(shapes)]
     label, unit, needed = QUANTITIES[column]
     mixed = _is_mixed(rows)
-    figure = _lines(rows, column, unit, joined=not mixed)
     line = rows.iloc[0]
     about = (name, text.MODE_WORDS.get(line["mode"], line["mode"]), line["timing"], line["dtype"], line["mask"])
     shape = [f"head_dim {line['head_dim']:g}"] if not text.missing(line["head_dim"]) else []
     title = ChartTitle(f"{label} by seqlen", (*(str(word) for word in about), *shape), of_runs(rows["run_id"].unique()))
     alt = f"{label} by seqlen and GPU; the table below has the numbers"
-    charts.show(figure, title, key="gpus_chart", alt=alt)
+    charts.show(_lines(rows, column, unit, joined=not mixed), title, key="gpus_chart", alt=alt)
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
     lacks = f" Not drawn, because {needed} is not stated: {text.plain(', '.join(missing))}." if missing else ""
-    differ = " Batch and heads differ from seqlen to seqlen: compare the GPUs at each one." if mixed else ""
+    differ = " Batch and heads vary with seqlen, so compare the GPUs at each seqlen." if mixed else ""
     source = "" if column == "latency_ms" else f" {level_of('op').flops_source}"
     absent = [f"{name} (needs {needs})" for at, (name, _, needs) in QUANTITIES.items() if at not in there]
     more = f"Not available: {', '.join(absent)}; no source states it. " if absent else ""
     st.caption(
-        f"{label} by seqlen, a {'mark' if mixed else 'line'} a GPU, of the shapes they share.{differ}{lacks}",
+        f"{label} by seqlen, a {'mark' if mixed else 'line'} for each GPU, over the shapes they share.{differ}{lacks}",
         help=f"{more}{source}".strip() or None,
     )
 
 
 def _is_mixed(rows: pd.DataFrame) -> bool:
-    """Return whether neither batch and heads stay as seqlen grows, nor the tokens of all batches together."""
+    """Return whether both batch or heads, and batch times seqlen, vary with seqlen."""
     if rows[["batch", "num_heads", "seqlen"]].isna().any(axis=None):
         return False
     same_tokens = (rows["batch"] * rows["seqlen"]).nunique() == rows["num_heads"].nunique() == 1
     return len(rows.drop_duplicates(["batch", "num_heads"])) > 1 and not same_tokens
 
 
-def _lines(table: pd.DataFrame, column: str, label: str, *, joined: bool) -> go.Figure:
-    """Return a quantity by seqlen, a line a GPU; the points of shapes of different models are not joined."""
+def _lines(table: pd.DataFrame, column: str, label: str, *, joined: bool) -> Chart:
+    """Return a quantity by seqlen, a line for each GPU, or marks alone if the shapes belong to different models."""
     names = sorted(table["gpu"].unique())
-    palette = {name: charts.SPARE_COLOURS[at % len(charts.SPARE_COLOURS)] for at, name in enumerate(names)}
+    palette = {name: colours.SPARE_COLOURS[at % len(colours.SPARE_COLOURS)] for at, name in enumerate(names)}
 
     def hover(row: dict) -> str:
         number = f"{row[column]:.3g}"
         sizes = (f"{words} {row[of]:g}" for words, of in (("batch", "batch"), ("heads", "num_heads")))
         return number if joined else ", ".join([number, *sizes])
 
-    traces = charts.lines(table.to_dict("records"), column, palette, hover, of="gpu", by="seqlen")
-    for at, trace in enumerate(traces):  # a GPU has no mark of its own
-        trace["marker"] = trace["marker"] | {"symbol": charts.SYMBOLS[at % len(charts.SYMBOLS)]}
-        trace["mode"] = trace["mode"] if joined else "markers"
-    y_axis = {"title": {"text": label}, "rangemode": "tozero"}
+    found = [
+        replace(line, symbol=colours.SYMBOLS[at % len(colours.SYMBOLS)], line="solid" if joined else "")
+        for at, line in enumerate(charts.lines(table.to_dict("records"), column, palette, hover, of="gpu"))
+    ]
+    y = {"rangemode": "tozero"}
     if column == "latency_ms":
-        log = charts.log_axis_at(table[column].min(), table[column].max(), _TENS, "{:g}".format)
-        y_axis = {"title": {"text": label}, **log}
-    return charts.by_size(traces, "seqlen", table["seqlen"].dropna(), y_axis, height=400)
+        y = charts.log_axis_at(table[column].min(), table[column].max(), charts.HALF_DECADES)
+    return charts.by_size(found, "seqlen", table["seqlen"].dropna(), y | charts.titled(label), height=400)
 
 
 def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
-    """Return the shapes of one mode, timing, dtype, head_dim and mask, each chosen among what is left: one line."""
+    """Ask for mode, timing, dtype, head_dim and mask in turn; return the remaining shapes, which form one line."""
     boxes = st.columns(len(_SERIES))
     for box, (name, order) in zip(boxes, _SERIES.items(), strict=True):
         values = [value for value in shapes[name].unique() if not text.missing(value)]
@@ -200,12 +192,14 @@ def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
         if values:
             labels = {f"{value:g}" if isinstance(value, float) else str(value): value for value in values}
             with box:
-                shapes = shapes[shapes[name] == labels[one_value(name, f"of_{name}", [*labels], next(iter(labels)))]]
+                shapes = shapes[
+                    shapes[name] == labels[select.one_value(name, f"of_{name}", [*labels], next(iter(labels)))]
+                ]
     return shapes
 
 
 def _every_shape(table: pd.DataFrame) -> None:
-    """Draw a row a shape: for each GPU its time, and what follows from it where it can be known."""
+    """Draw a row for each shape with the time of each GPU and the quantities derived from it."""
     first = table.drop_duplicates("shape").set_index("shape")[[*_DETAILS]]
     first = first.sort_values([*_DETAILS], key=_placed)
     wide, short_names = [first], text.without_maker(table["gpu"].unique())
@@ -214,18 +208,13 @@ def _every_shape(table: pd.DataFrame) -> None:
         words = "Time (ms)" if column == "latency_ms" else QUANTITIES[column][0]
         wide.append(values.rename(columns={gpu: f"{short}: {words}" for gpu, short in short_names.items()}))
     found = pd.concat(wide, axis="columns").dropna(axis="columns", how="all")
-    written = {name: st.column_config.NumberColumn(name, format="%.3g") for name in found if ": " in name}
-    written["num_heads"] = st.column_config.NumberColumn("heads")
-    st.dataframe(
-        found.assign(mode=[text.MODE_WORDS.get(mode, mode) for mode in found["mode"]]),
-        hide_index=True,
-        placeholder="–",
-        alt="Every shared shape with the numbers of each GPU",
-        column_config=written,
-    )
+    written = {name: tables.number(name) for name in found if ": " in name}
+    written["num_heads"] = tables.number("heads", None)
+    shown = found.assign(mode=[text.MODE_WORDS.get(mode, mode) for mode in found["mode"]])
+    tables.grid(shown, "Every shared shape with the numbers of each GPU", written)
 
 
 def _placed(column: pd.Series) -> pd.Series:
-    """Rank the values as the selection boxes order them; sizes by their size, unknown words last."""
+    """Return sort keys: the order of the select boxes with unknown words last, and sizes by size."""
     order = {"head_dim": ()}.get(str(column.name), _SERIES.get(str(column.name), ()))
     return column.map(lambda value: order.index(value) if value in order else len(order)) if order else column

@@ -1,4 +1,4 @@
-"""A sweep over runs and commits of one GPU: the time of chosen shapes in each run, and where it changed."""
+"""A sweep over runs and commits of one GPU: the time of chosen shapes in each run, and its changes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
 from pages.ui.compare.verdicts import MARKS, RULE, outcome_of
-from pages.ui.draw import charts, messages, text
+from pages.ui.draw import charts, colours, messages, tables, text
+from pages.ui.draw.charts import Chart, Series
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters import chips
-from pages.ui.named_choice import named_choice
+from pages.ui.filters import chips, select
 from pages.ui.shell.data import store
 from results import levels
 from results.compare.history import REGRESSIONS, CellHistory, HistoryPoint, RunChain, chains, changes, histories
@@ -24,12 +23,12 @@ from results.slice import AS_PUBLISHED, CASE_KEY
 
 TIME, RELATIVE = "Time (ms)", "Relative to the first run"
 _MOST_RUNS, _LINES, _LABELS = 50, 6, 12
-# Whether two of the runs have a time of one and the same shape, mode and implementation.
+# One row if two of the runs have a time of the same shape, mode and implementation.
 _SHARED = f"""
 SELECT 1 FROM measurements WHERE run_id = ANY(?) AND metric = 'latency_ms' AND status = 'ok'
 GROUP BY {CASE_KEY}, implementation, mode, timing HAVING count(DISTINCT run_id) > 1 LIMIT 1
 """
-_TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 2, 5)]
+_DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def section() -> None:
@@ -52,92 +51,69 @@ def section() -> None:
     told = changes(found)
     _headline(told, runs)
     chosen = _lines_of(found)
-    quantity = st.segmented_control(
-        "Quantity", (TIME, RELATIVE), default=TIME, required=True, key="history_quantity", bind="query-params"
-    )
-    figure = history_chart(chosen, runs, relative=quantity == RELATIVE)
+    quantity = select.segments("Quantity", "history_quantity", (TIME, RELATIVE))
+    chart = history_chart(chosen, runs, relative=quantity == RELATIVE)
     what = "Time over runs" if quantity == TIME else "Time relative to the first run"
     about = (chain.gpu, f"sweep {chain.sweep}", f"{runs[0].created[:10]} to {runs[-1].created[:10]}")
     title = ChartTitle(what, about)
     alt = f"{what} of the chosen shapes, oldest run left"
-    charts.show(figure, title, key="history_chart", alt=alt)
+    charts.show(chart, title, key="history_chart", alt=alt)
     st.caption(f"Bars: 95 % interval of the median. ▼ slower, ▲ faster than in the run before. {RULE}")
     st.subheader("What changed, newest first")
     _changes_table(told, title.file_name)
 
 
-def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relative: bool) -> go.Figure:
-    """Return a line a shape over the runs, evenly spaced, with intervals; changes have the mark of their verdict."""
+def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relative: bool) -> Chart:
+    """Return a line for each shape over the runs, evenly spaced, with intervals and marks at changes."""
     places = [run.run_id for run in runs]
-    palette = charts.colours([history.implementation for history in chosen])
-    figure = go.Figure()
+    palette = colours.palette([history.implementation for history in chosen])
+    found, scales = [], []
     for at, history in enumerate(chosen):
-        like = sum(other.implementation == history.implementation for other in chosen[:at])
+        dash = _DASHES[sum(other.implementation == history.implementation for other in chosen[:at]) % len(_DASHES)]
         points = [point for point in history.points if point.measurement.value]
-        scale = 1 / points[0].measurement.value if relative and points else 1.0
-        figure.add_scatter(**_line(history, points, scale, palette[history.implementation], like))
+        scales.append(1 / points[0].measurement.value if relative and points else 1.0)
+        found.append(_line(history, points, scales[-1], palette[history.implementation], dash))
     for outcome in ("SLOWER", "FASTER"):
         marked = [
-            (point, 1 / next(p.measurement.value for p in history.points if p.measurement.value) if relative else 1.0)
-            for history in chosen
+            (point.run.run_id, scale * point.measurement.value)
+            for history, scale in zip(chosen, scales, strict=True)
             for point in history.points
             if point.outcome == outcome
         ]
         if marked:
-            figure.add_scatter(**_marks(outcome, marked))
-    labels = [f"{run.created[:10]}<br>{(run.git_commit or 'no commit')[:7]}" for run in runs]
+            colour, symbol = MARKS[outcome]
+            look = {"symbol": symbol, "size": 15, "outline": 1}
+            found.append(Series(f"{outcome} than the run before", *zip(*marked, strict=True), colour, **look))
     every = -(-len(places) // _LABELS)
-    figure.update_xaxes(
-        type="category",
-        categoryorder="array",
-        categoryarray=places,
-        tickvals=places[::every],
-        ticktext=labels[::every],
-        range=[-0.5, len(places) - 0.5],
-        title="run: date and commit",
-        automargin=True,
-    )
+    labels = [f"{run.created[:10]}<br>{(run.git_commit or 'no commit')[:7]}" for run in runs]
+    x = charts.categories(places, tickvals=places[::every], ticktext=labels[::every], automargin=True)
+    x |= charts.titled("run: date and commit") | {"range": [-0.5, len(places) - 0.5]}
     if relative:
-        figure.update_yaxes(title="time, relative to its first run", ticksuffix="×")
+        y = charts.titled("time, relative to its first run") | {"ticksuffix": "×"}
     else:
         values = [p.measurement.value for history in chosen for p in history.points if p.measurement.value]
-        axis = charts.log_axis_at(min(values), max(values), _TENS, "{:g}".format) if values else {}
-        figure.update_yaxes(title="latency (ms)", **axis)
-    return figure.update_layout(height=460, legend=charts.LEGEND, hovermode="closest")
+        axis = charts.log_axis_at(min(values), max(values), charts.TENS) if values else {}
+        y = charts.titled("latency (ms)") | axis
+    return Chart(found, x, y, 460)
 
 
-def _line(history: CellHistory, points: Sequence[HistoryPoint], scale: float, colour: str, like: int) -> dict:
-    values = [scale * point.measurement.value for point in points]
-    ends = [(point.measurement.ci_low, point.measurement.ci_high, point.measurement.value) for point in points]
-    return {
-        "x": [point.run.run_id for point in points],
-        "y": values,
-        "name": _name(history),
-        "mode": "lines+markers",
-        "line": {"color": colour, "width": 2, "dash": ("solid", "dash", "dot", "dashdot")[like % 4]},
-        "marker": {"symbol": charts.symbol(history.implementation), "size": 7, "color": colour},
-        "error_y": {
-            "array": [scale * (high - value) if high else 0 for _, high, value in ends],
-            "arrayminus": [scale * (value - low) if low else 0 for low, _, value in ends],
-            "thickness": 1,
-            "width": 3,
-            "color": colour,
-        },
-        "customdata": [_hover(history, point) for point in points],
-        "hovertemplate": "%{customdata}<extra></extra>",
-    }
-
-
-def _marks(outcome: str, marked: Sequence[tuple[HistoryPoint, float]]) -> dict:
-    colour, symbol = MARKS[outcome]
-    return {
-        "x": [point.run.run_id for point, _ in marked],
-        "y": [scale * point.measurement.value for point, scale in marked],
-        "name": f"{outcome} than the run before",
-        "mode": "markers",
-        "marker": {"symbol": symbol, "size": 15, "color": colour, "line": {"width": 1, "color": "white"}},
-        "hoverinfo": "skip",
-    }
+def _line(history: CellHistory, points: Sequence[HistoryPoint], scale: float, colour: str, dash: str) -> Series:
+    found = [point.measurement for point in points]
+    errors = (
+        [scale * (m.ci_high - m.value) if m.ci_high else 0 for m in found],
+        [scale * (m.value - m.ci_low) if m.ci_low else 0 for m in found],
+    )
+    return Series(
+        _name(history),
+        [point.run.run_id for point in points],
+        [scale * m.value for m in found],
+        colour,
+        [_hover(history, point) for point in points],
+        line=dash,
+        symbol=colours.symbol(history.implementation),
+        size=7,
+        errors=errors,
+    )
 
 
 def _chosen(known: Sequence[RunChain]) -> RunChain:
@@ -147,40 +123,26 @@ def _chosen(known: Sequence[RunChain]) -> RunChain:
         runs = by_name[name].runs
         return f"{name}: {len(runs)} runs, {' to '.join(dict.fromkeys(runs[at].created[:10] for at in (0, -1)))}"
 
-    return by_name[named_choice("Sweep", "history_of", [*by_name], next(iter(by_name)), words)]
+    return by_name[select.named_choice("Sweep", "history_of", [*by_name], next(iter(by_name)), words)]
 
 
 def _of_kind(found: Sequence[CellHistory]) -> list[CellHistory]:
-    """Return the cells of one timing and mode, each asked for where there are several."""
+    """Ask for one timing and mode; return their cells."""
     timings = [t for t in chips.TIMINGS if t in {history.timing or AS_PUBLISHED for history in found}]
-    timing = timings[0]
     left, right = st.columns(2)
-    if len(timings) > 1:
-        with left:
-            timing = st.segmented_control(
-                "Timing", timings, default=timing, required=True, key="history_timing", bind="query-params"
-            )
+    with left:
+        timing = select.segments("Timing", "history_timing", timings) if len(timings) > 1 else timings[0]
     found = [history for history in found if (history.timing or AS_PUBLISHED) == timing]
     known = {history.mode for history in found}
     modes = [*(mode for mode in text.MODE_WORDS if mode in known), *sorted(known - {*text.MODE_WORDS, None})] or [None]
-    mode = modes[0]
-    if len(modes) > 1:
-        words = {mode: text.MODE_WORDS.get(mode, mode) for mode in modes}
-        with right:
-            mode = st.segmented_control(
-                "Mode",
-                modes,
-                default=mode,
-                required=True,
-                key="history_mode",
-                bind="query-params",
-                format_func=words.get,
-            )
+    words = {mode: text.MODE_WORDS.get(mode, mode) for mode in modes}
+    with right:
+        mode = select.segments("Mode", "history_mode", modes, format_func=words.get) if len(modes) > 1 else modes[0]
     return [history for history in found if history.mode == mode]
 
 
 def _headline(told: Sequence[tuple[CellHistory, HistoryPoint]], runs: Sequence[Run]) -> None:
-    """Say in one line how many shapes regressed in the newest run, and in all."""
+    """Count the regressions in the newest run and in all runs."""
     worse = [point for _, point in told if point.outcome in REGRESSIONS]
     newest = sum(point.run.run_id == runs[-1].run_id for point in worse)
     faster = sum(point.run.run_id == runs[-1].run_id and point.outcome == "FASTER" for _, point in told)
@@ -190,7 +152,7 @@ def _headline(told: Sequence[tuple[CellHistory, HistoryPoint]], runs: Sequence[R
 
 
 def _lines_of(found: Sequence[CellHistory]) -> list[CellHistory]:
-    """Ask which shapes are drawn: at first those that regressed, then those that changed, then those of most runs."""
+    """Ask for shapes; the first default is regressed shapes, then changed ones, then those with most runs."""
 
     def rank(history: CellHistory) -> tuple:
         longest = max(point.measurement.value or 0.0 for point in history.points)
@@ -209,17 +171,12 @@ def _changes_table(told: Sequence[tuple[CellHistory, HistoryPoint]], name: str) 
         st.markdown("No shape became faster or slower from one run to the next.")
         return
     table = pd.DataFrame([_change_row(history, point) for history, point in told])
-    st.dataframe(
-        table,
-        hide_index=True,
-        placeholder="–",
-        alt="Every change from one run to the next, newest first",
-        column_config={
-            "verdict": st.column_config.TextColumn("verdict", pinned=True),
-            "shape": st.column_config.TextColumn("shape", width="large"),
-            "why": st.column_config.TextColumn("why", width="large"),
-        },
-    )
+    config = {
+        "verdict": tables.words("verdict", pinned=True),
+        "shape": tables.words("shape", "large"),
+        "why": tables.words("why", "large"),
+    }
+    tables.grid(table, "Every change from one run to the next, newest first", config)
     messages.download("Download changes", name, lambda: table, "history_csv")
 
 
@@ -250,15 +207,15 @@ def _name(history: CellHistory) -> str:
 
 def _hover(history: CellHistory, point: HistoryPoint) -> str:
     commit = (point.run.git_commit or "commit not stated")[:12]
-    against = f"<br>{outcome_of(point.against)}: {point.against.reason}" if point.against else ""
-    return f"{_name(history)}<br>{text.ms(point.measurement.value)}, {point.run.run_id}, {commit}{against}"
+    against = f"\n{outcome_of(point.against)}: {point.against.reason}" if point.against else ""
+    return f"{_name(history)}\n{text.ms(point.measurement.value)}, {point.run.run_id}, {commit}{against}"
 
 
 @st.cache_data(max_entries=4, show_spinner=False)
 def _chains(home: str, version: str) -> list[RunChain]:
     runs = []
     for folder in library.folders():
-        with suppress(JournalError):  # the page Runs says why one cannot be read
+        with suppress(JournalError):  # the page Runs gives the reason
             runs.append(folder.run())
     found = chains(run for run in runs if run.source != "published")
     return [chain for chain in found if store().rows(_SHARED, [[run.run_id for run in chain.runs]])]

@@ -1,4 +1,4 @@
-"""A comparison on the page: the verdicts as a line and a chart, what they rest on, each shape, the means."""
+"""A comparison on the page: the verdicts as a sentence and a chart, the coverage, every shape, and the means."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import charts, text
+from pages.ui.draw import charts, tables, text
+from pages.ui.draw.charts import Chart, Series
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.shell.data import ask
 from results import levels
@@ -23,7 +23,7 @@ from results.render.terminal import coverage_words
 from results.slice import AS_PUBLISHED
 
 NOISY, BY_CLOCK = (f"UNCLEAR: {doubt}" for doubt in (Doubt.NOISE, Doubt.CLOCK))
-# Okabe and Ito's, apart for every colour vision; the symbol says the same again
+# Colors of Okabe and Ito, which differ for every color vision; the symbols repeat them.
 MARKS = {
     "SLOWER": ("#d55e00", "triangle-down"),
     NOISY: ("#8a8f98", "circle-open"),
@@ -31,7 +31,6 @@ MARKS = {
     "FASTER": ("#0072b2", "triangle-up"),
     "SAME": ("#009e73", "circle"),
 }
-_TENS = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
 _TWOS = [2.0**power for power in range(-10, 11)]
 _FINE = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7]
 MEANINGS = {
@@ -79,30 +78,19 @@ _FACTS = {
     "sm_clock_mhz, median": "SM clock, median (MHz)",
     "measured_gbs": "Measured bandwidth (GB/s)",
 }
+# fmt: off
 CELL_COLUMNS = (
-    *(
-        "verdict",
-        "why",
-        "finding",
-        "time",
-        "cycles",
-        "low",
-        "high",
-        "detectable",
-        "implementation",
-        "mode",
-        "timing",
-        "dtype",
-    ),
-    *("seqlen", "head_dim", "batch", "num_heads", "shape", "mask", "level", "first_ms", "second_ms"),
-    *("first_tflops", "second_tflops", "speedup"),
+    "verdict", "why", "finding", "time", "cycles", "low", "high", "detectable", "implementation", "mode", "timing",
+    "dtype", "seqlen", "head_dim", "batch", "num_heads", "shape", "mask", "level", "first_ms", "second_ms",
+    "first_tflops", "second_tflops", "speedup",
 )
-_NOT_SHOWN = ["speedup", "batch", "num_heads", "level", "timing"]  # drawn elsewhere, or one value
-_RATIO = {"format": "%.3f×"}
+# fmt: on
+_NOT_SHOWN = ["speedup", "batch", "num_heads", "level", "timing"]  # drawn elsewhere, or with one value only
+_RATIO = "%.3f×"
 
 
 def headline(found: Comparison, timing: str) -> None:
-    """Say in one line how many shapes of a timing got which verdict, and their mean."""
+    """Count the verdicts of a timing in one line, with the mean speedup."""
     cells = [cell for cell in found.cells if (cell.timing or AS_PUBLISHED) == timing]
     counts = Counter(map(outcome_of, cells))
     parts = [
@@ -117,7 +105,7 @@ def headline(found: Comparison, timing: str) -> None:
 
 
 def title(found: Comparison, timing: str) -> ChartTitle:
-    """Return what a picture of the comparison says of itself: timing, GPUs, runs and dates."""
+    """Return the title of a chart of the comparison: timing, GPUs, runs and dates."""
     runs = [re.split("[/@]", side)[0] for side in (found.first, found.second)]
     known = ask(pages.runs).set_index("run_id")["gpu_name"]
     names = dict.fromkeys(known[run] for run in runs if run in known.index)
@@ -127,13 +115,13 @@ def title(found: Comparison, timing: str) -> ChartTitle:
 
 
 def of_dates(runs: Sequence[str]) -> str:
-    """Return when some runs were made, each day once."""
+    """Return the days on which runs were made, each once."""
     known = ask(pages.run_dates)
     return " to ".join(dict.fromkeys(known[run] for run in runs if known.get(run)))
 
 
 def coverage(found: Comparison, timing: str) -> None:
-    """Say under the picture what was compared, so that the numbers add up, and what the samples could have shown."""
+    """Count the compared shapes below the chart, and give the smallest change that the samples could have shown."""
     known = [coverage_words(each) for each in found.coverage if (each.timing or AS_PUBLISHED) == timing]
     seen = [mean.detectable for mean in _overall(found) if (mean.timing or AS_PUBLISHED) == timing and mean.detectable]
     smallest = f" Median smallest detectable change: {change(seen[0])}." if seen else ""
@@ -141,7 +129,7 @@ def coverage(found: Comparison, timing: str) -> None:
 
 
 def remarks(found: Comparison) -> None:
-    """Draw what to know of the comparison as a whole: where the machines differ as a warning, the rest below it."""
+    """Draw remarks on the whole comparison: differences of the machines as warnings, the rest as captions."""
     for remark in found.remarks:
         if remark.startswith(("Two different", "The machine differed", "No shape")):
             st.warning(text.plain(remark), icon=":material/warning:")
@@ -156,12 +144,8 @@ def what_changed(found: Comparison) -> None:
         return
     if found.changes:
         said = [(fact_words(change.fact), _said(change.first), _said(change.second)) for change in found.changes]
-        st.dataframe(
-            pd.DataFrame(said, columns=["fact", "before", "after"]),
-            hide_index=True,
-            placeholder="–",
-            alt="What differs between the runs",
-        )
+        facts = pd.DataFrame(said, columns=["fact", "before", "after"])
+        tables.grid(facts, "What differs between the runs")
     else:
         st.caption("Nothing that the runs record.")
     if found.not_said:
@@ -169,22 +153,22 @@ def what_changed(found: Comparison) -> None:
 
 
 def fact_words(fact: str) -> str:
-    """Return the name of a fact of a run for people."""
+    """Return the name of a fact of a run in words."""
     if fact.startswith("measured_tflops "):
         return f"Measured peak, {fact.removeprefix('measured_tflops ')} (TFLOP/s)"
     return _FACTS.get(fact, fact)
 
 
 def outcome_of(cell: ComparedCell) -> str:
-    """Return the verdict of a cell in the words of `MEANINGS`: an unclear one with its reason."""
+    """Return the verdict of a cell in the words of `MEANINGS`, with the reason of an unclear one."""
     doubt = cell.judgement.doubt if cell.judgement else None
     return f"{cell.outcome}: {doubt}" if doubt else cell.outcome
 
 
 def cells_table(found: Comparison, voided: Mapping[str, str]) -> pd.DataFrame:
-    """Return a row a cell, regressions first; `speedup` is the ratio that was judged, in cycles where clocks differ.
+    """Return a row for each cell, regressions first; `speedup` is the judged ratio, in cycles if the clocks differ.
 
-    `finding` is what voids one of its numbers, of which `voided` holds the sentences by measurement id.
+    `finding` is the sentence of `voided`, by measurement id, that voids one of the two numbers.
     """
     rows = [_row(cell) | {"finding": _voided(cell, voided)} for cell in found.cells]
     return pd.DataFrame(rows, columns=[*CELL_COLUMNS])
@@ -221,77 +205,49 @@ def _row(cell: ComparedCell) -> dict[str, object]:
     }
 
 
-def speedup_chart(table: pd.DataFrame) -> go.Figure:
-    """Return the speedup of each cell over its latency before, both logarithmic, with its interval, by verdict."""
-    figure = go.Figure()
+def speedup_chart(table: pd.DataFrame) -> Chart:
+    """Return the speedup of each cell by its latency before, both logarithmic, with its interval, by verdict."""
+    found = []
     for verdict, (colour, symbol) in MARKS.items():
         rows = table[(table["verdict"] == verdict) & table["speedup"].notna()]
-        if rows.empty:
-            continue
-        figure.add_scatter(
-            x=rows["first_ms"],
-            y=rows["speedup"],
-            name=f"{verdict} {len(rows)}",
-            mode="markers",
-            marker={"color": colour, "symbol": symbol, "size": 8},
-            error_y={
-                "array": (rows["high"] - rows["speedup"]).fillna(0),
-                "arrayminus": (rows["speedup"] - rows["low"]).fillna(0),
-                "thickness": 1,
-                "width": 0,
-                "color": colour,
-            },
-            customdata=[_hover(row) for row in rows.to_dict("records")],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    figure.add_hrect(y0=1 / (1 + BAND), y1=1 + BAND, fillcolor=charts.EMPTY_COLOUR, opacity=0.2, line_width=0)
-    latency = charts.log_axis_at(table["first_ms"].min(), table["first_ms"].max(), _TENS, "{:g}".format)
+        if len(rows):
+            errors = (rows["high"] - rows["speedup"]).fillna(0), (rows["speedup"] - rows["low"]).fillna(0)
+            said = [_hover(row) for row in rows.to_dict("records")]
+            look = {"symbol": symbol, "size": 8, "errors": errors}
+            found.append(Series(f"{verdict} {len(rows)}", rows["first_ms"], rows["speedup"], colour, said, **look))
+    latency = charts.log_axis_at(table["first_ms"].min(), table["first_ms"].max(), charts.HALF_DECADES)
     ends = pd.concat([table["speedup"], table["low"], table["high"]]).dropna()
     if not ends.between(_FINE[0], _FINE[-1]).all():  # one wide interval would flatten the others
         ends = table["speedup"].dropna()
     near = ends.between(_FINE[0], _FINE[-1]).all()
     speedup = charts.log_axis_at(min(ends.min(), 1.0), max(ends.max(), 1.0), _FINE if near else _TWOS, "{:g}×".format)
-    figure.update_xaxes(title="latency before (ms)", **latency)
-    figure.update_yaxes(title="speedup, before over after", **speedup)
-    return figure.update_layout(height=400, margin=charts.MARGIN, legend=charts.LEGEND, hovermode="closest")
+    x, y = charts.titled("latency before (ms)"), charts.titled("speedup, before over after")
+    return Chart(found, latency | x, speedup | y, 400, band=(1 / (1 + BAND), 1 + BAND))
 
 
 def show_cells(table: pd.DataFrame, sides: Sequence[str] = ("before", "after")) -> None:
-    """Draw the cells with those verdicts that the reader wants; `sides` are the names of the two."""
+    """Draw the cells of a comparison; `sides` are the names of the two sides."""
     one_pair = table["implementation"].str.contains(" -> ", regex=False).any()
     shown = table.drop(columns=[*_NOT_SHOWN, *["implementation"] * bool(one_pair)]).dropna(axis="columns", how="all")
-    shown = shown.assign(
-        mode=[text.MODE_WORDS.get(mode, mode) or "not stated" for mode in table["mode"]],
-    )
+    shown = shown.assign(mode=[text.MODE_WORDS.get(mode, mode) or "not stated" for mode in table["mode"]])
     first, second = sides
-    st.dataframe(
-        shown,
-        hide_index=True,
-        placeholder="–",
-        alt="Verdict of every shape, regressions first",
-        column_config={
-            "verdict": st.column_config.TextColumn("verdict", pinned=True),
-            "why": st.column_config.TextColumn("why", width=330),
-            "finding": st.column_config.TextColumn(
-                "finding", width="medium", help="What the checks say against one of the two numbers"
-            ),
-            "time": st.column_config.NumberColumn("time ratio", help=f"{first} over {second}", **_RATIO),
-            "cycles": st.column_config.NumberColumn(
-                "cycles ratio", help="Judged instead of time where the SM clocks differ", **_RATIO
-            ),
-            "low": st.column_config.NumberColumn("90 % from", help="Of the ratio that is judged", **_RATIO),
-            "high": st.column_config.NumberColumn("to", help="Of the ratio that is judged", **_RATIO),
-            "detectable": st.column_config.TextColumn(
-                "detectable", help="The smallest change that these samples could have shown"
-            ),
-            "implementation": st.column_config.TextColumn("implementation", width="medium"),
-            "first_ms": st.column_config.NumberColumn(f"{first} (ms)", format="%.3g"),
-            "second_ms": st.column_config.NumberColumn(f"{second} (ms)", format="%.3g"),
-            "first_tflops": st.column_config.NumberColumn(f"{first} (TFLOP/s)", format="%.3g"),
-            "second_tflops": st.column_config.NumberColumn(f"{second} (TFLOP/s)", format="%.3g"),
-            "shape": st.column_config.TextColumn("batch, heads"),
-        },
-    )
+    config = {
+        "verdict": tables.words("verdict", pinned=True),
+        "why": tables.words("why", 330),
+        "finding": tables.words("finding", "medium", "What the checks say against one of the two numbers"),
+        "time": tables.number("time ratio", _RATIO, f"{first} over {second}"),
+        "cycles": tables.number("cycles ratio", _RATIO, "Judged instead of time if the SM clocks differ"),
+        "low": tables.number("90 % from", _RATIO, "Interval of the judged ratio"),
+        "high": tables.number("to", _RATIO, "Interval of the judged ratio"),
+        "detectable": tables.words("detectable", help="The smallest change that these samples could have shown"),
+        "implementation": tables.words("implementation", "medium"),
+        "first_ms": tables.number(f"{first} (ms)"),
+        "second_ms": tables.number(f"{second} (ms)"),
+        "first_tflops": tables.number(f"{first} (TFLOP/s)"),
+        "second_tflops": tables.number(f"{second} (TFLOP/s)"),
+        "shape": tables.words("batch, heads"),
+    }
+    tables.grid(shown, "Verdict of every shape, regressions first", config)
 
 
 def means_table(means: tuple[Mean, ...]) -> None:
@@ -308,22 +264,17 @@ def means_table(means: tuple[Mean, ...]) -> None:
         }
         for mean in means
     ]
-    st.dataframe(
-        pd.DataFrame(rows),
-        hide_index=True,
-        placeholder="–",
-        alt="Geometric means by timing, implementation and mode",
-        column_config={
-            "speedup": st.column_config.NumberColumn("mean speedup", **_RATIO),
-            "compared": st.column_config.NumberColumn("compared", help="Shapes with a number on both sides"),
-            "tried": st.column_config.NumberColumn("tried", help="Shapes that either side has tried"),
-            "verdicts": st.column_config.TextColumn("verdicts", width="large"),
-        },
-    )
+    config = {
+        "speedup": tables.number("mean speedup", _RATIO),
+        "compared": tables.number("compared", None, "Shapes with a number on both sides"),
+        "tried": tables.number("tried", None, "Shapes that either side has tried"),
+        "verdicts": tables.words("verdicts", "large"),
+    }
+    tables.grid(pd.DataFrame(rows), "Geometric means by timing, implementation and mode", config)
 
 
 def change(share: float) -> str:
-    """Write the smallest change that could have been seen: 3.3 %, or from which factor on beyond a doubling."""
+    """Write the smallest change that the samples could have shown: 3.3 %, or a factor above a doubling."""
     if share <= 1:
         return f"{100 * share:.1f} %"
     return f"cannot decide anything below {text.ratio(1 + share) if share < 9 else '10×'}"
@@ -334,9 +285,9 @@ def _overall(found: Comparison) -> list[Mean]:
 
 
 def _hover(row: dict) -> str:
-    where = f"{row['implementation']} {row['mode']}<br>seqlen {text.size(row['seqlen'])}, head_dim {row['head_dim']}"
+    where = f"{row['implementation']} {row['mode']}\nseqlen {text.size(row['seqlen'])}, head_dim {row['head_dim']}"
     interval = "" if pd.isna(row["low"]) else f" ({row['low']:.3f} to {row['high']:.3f})"
-    return f"{where}, {row['dtype']}<br>{row['speedup']:.3f}×{interval} {row['verdict']}"
+    return f"{where}, {row['dtype']}\n{row['speedup']:.3f}×{interval} {row['verdict']}"
 
 
 def _said(value: object) -> str:
@@ -344,5 +295,5 @@ def _said(value: object) -> str:
 
 
 def _fine(speedup: float) -> str:
-    """Write a ratio with three decimals where they tell two runs apart."""
+    """Write a ratio below 2 with three decimals."""
     return f"{speedup:.3f}×" if speedup < 2 else text.ratio(speedup)

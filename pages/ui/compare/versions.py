@@ -1,4 +1,4 @@
-"""Two versions of the kernels that one sweep measured round by round: what `runner run --against` took."""
+"""Two versions of the kernels that one sweep measured round by round, as `runner run --against` does."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import streamlit as st
 from pages.ui import findings
 from pages.ui.compare import verdicts
 from pages.ui.draw import charts, messages
-from pages.ui.filters import chips
-from pages.ui.filters.select import one_value
+from pages.ui.filters import chips, select
 from pages.ui.shell.data import store
 from results.compare.against import compare_versions
 from results.compare.compare import Comparison
@@ -21,13 +20,13 @@ ORDER BY created DESC NULLS LAST, run_id
 
 
 def section() -> None:
-    """Ask for a run of two versions; draw its verdicts, what differs between the versions, and every cell."""
+    """Ask for a run of two versions; draw its verdicts, the differences of the versions, and every cell."""
     runs = dict(store().rows(_RUNS))
     if not runs:
         st.info("No sweep measured two versions yet.", icon=":material/inbox:")
         st.code("python -m runner run quick --against COMMIT", language=None)
         return
-    run_id = one_value("Run", "versions_of", list(runs), next(iter(runs)))
+    run_id = select.one_value("Run", "versions_of", list(runs), next(iter(runs)))
     found = _judged(run_id, library.stamp(library.find(run_id)))
     if found.cells:
         _cells(found)
@@ -35,7 +34,7 @@ def section() -> None:
     st.subheader("What differs between the versions")
     verdicts.what_changed(found)
     if runs[run_id]:
-        st.caption(f"Each kernel time contains {1e3 * runs[run_id]:.1f} µs that an empty kernel takes too.")
+        st.caption(f"Each kernel time contains {1e3 * runs[run_id]:.1f} µs that an empty kernel also takes.")
     st.caption("In a terminal")
     st.code(f"python -m results compare {run_id}", language=None)
 
@@ -48,11 +47,7 @@ def _judged(run_id: str, _stamp: tuple) -> Comparison:
 def _cells(found: Comparison) -> None:
     table = verdicts.cells_table(found, findings.voided([found.second]))
     timings = [timing for timing in chips.TIMINGS if timing in set(table["timing"])]
-    timing = timings[0]
-    if len(timings) > 1:
-        timing = st.segmented_control(
-            "Timing", timings, default=timing, required=True, key="versions_timing", bind="query-params"
-        )
+    timing = select.segments("Timing", "versions_timing", timings) if len(timings) > 1 else timings[0]
     shown = table[table["timing"] == timing]
     verdicts.headline(found, timing)
     if shown["speedup"].notna().any():

@@ -1,4 +1,4 @@
-"""The panel of a chosen cell: beside the map where there is room, else below it, and in view either way."""
+"""The panel of a chosen cell, next to the map if there is room, else below it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.ui.draw import cell_picker, detail
+from pages.ui.draw import detail, maps
 from results.slice import Filters, level_in
 
 _HERE = Path(__file__).parent
@@ -23,7 +23,7 @@ _head = st.components.v2.component(
     "button { min-width: 2rem; min-height: 2rem; border: 0; border-radius: 0.3rem; background: none;"
     " color: var(--st-text-color); font-size: 1rem; cursor: pointer; }",
 )
-# What lies in Streamlit's row are wrappers. Where the window is wide the panel stays in view as the page is scrolled.
+# The elements of Streamlit's row are wrappers. In a wide window the panel stays in view while the page scrolls.
 _SIDES = """<style>
 :has(> .st-key-map_side) { flex: 1 1 30rem; min-width: min(100%, 20rem); }
 :has(> .st-key-cell_panel) { flex: 1 1 24rem; min-width: min(100%, 20rem); }
@@ -36,16 +36,16 @@ _SIDES = """<style>
 
 
 @contextmanager
-def beside(chosen: Filters, table: Sequence[dict]) -> Iterator[None]:
-    """Draw the map that the block draws, below it the list of its cells, and beside both the chosen cell closely."""
+def around(chosen: Filters, table: Sequence[dict]) -> Iterator[None]:
+    """Draw the map of the `with` block, the list of its cells below, and the chosen cell in detail next to both."""
     level = level_in(chosen)
     st.html(_SIDES)
     sides = st.container(horizontal=True, key="map_and_cell")
     with sides.container(key="map_side"):
         yield
-        place = cell_picker.pick(level, table)
+        place = maps.pick(level, table)
     if place:
         with sides.container(key="cell_panel", border=True):
-            title = cell_picker.label(level, place)
-            _head(data={"title": title}, key=_KEY, on_close_change=cell_picker.drop)
+            title = maps.label(level, place)
+            _head(data={"title": title}, key=_KEY, on_close_change=maps.drop)
             detail.cell_detail(chosen, place)

@@ -1,4 +1,4 @@
-"""Cells by dtype and the axes of a level: what the maps say of them, and the maps as pictures."""
+"""Cells by dtype and the axes of a level: the words and marks of maps, and tables of cells."""
 
 from __future__ import annotations
 
@@ -6,24 +6,18 @@ import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import charts, heatmaps, text, titles
-from pages.ui.draw.heatmaps import CellGrid
-from pages.ui.shell.data import ask
+from pages.ui.draw import tables, text
 from results.compare.verdicts import BAND
 from results.levels import Level
-from results.query import pages
 from results.recommend.certainty import SpeedupRange
 from results.recommend.winners import Standing
-from results.slice import Filters, level_in
 
-Draw = Callable[[CellGrid], go.Figure]
 COLUMNS = ("speedup", "latency_ms", "baseline_ms", "p20", "p80", "n", "status", "note", "source", "run_id")
 
 TIE, NOT_CERTAIN, DOUBT = "≈", "≳", "?"
-MARKS = {  # before what a cell says, and what they mean
+MARKS = {  # marks before the words of a cell, and their meanings
     TIE: "within ±2 %",
     NOT_CERTAIN: "ahead, not certain",
     DOUBT: "undecided or impossible",
@@ -31,52 +25,39 @@ MARKS = {  # before what a cell says, and what they mean
 _OF_STANDING = {Standing.TIE: TIE, Standing.NOT_CERTAIN: NOT_CERTAIN, Standing.CANNOT_DECIDE: DOUBT}
 
 NUMBERS = {
-    "latency_ms": st.column_config.NumberColumn(
-        "latency (ms)", format="%.4g", help="Median unless the source says else"
-    ),
-    "p20": st.column_config.NumberColumn("p20 (ms)", format="%.4g"),
-    "p80": st.column_config.NumberColumn("p80 (ms)", format="%.4g"),
-    "speedup": st.column_config.NumberColumn("speedup", format="%.2f×"),
-    "tflops": st.column_config.NumberColumn("TFLOP/s", format="%.1f"),
-    "percent_of_peak": st.column_config.NumberColumn("% of peak", format="%.1f"),
-    "tb_per_s": st.column_config.NumberColumn("TB/s", format="%.2f", help="Least traffic over the latency"),
-    "percent_of_copy": st.column_config.NumberColumn("% of copy bandwidth", format="%.0f"),
-    "n": st.column_config.NumberColumn("samples"),
-    "run_id": st.column_config.TextColumn("run"),
-    "status": st.column_config.TextColumn("status", width=120),
-    "note": st.column_config.TextColumn("note", width="large"),
+    "latency_ms": tables.number("latency (ms)", "%.4g", "Median unless the source says otherwise"),
+    "p20": tables.number("p20 (ms)", "%.4g"),
+    "p80": tables.number("p80 (ms)", "%.4g"),
+    "speedup": tables.number("speedup", "%.2f×"),
+    "tflops": tables.number("TFLOP/s", "%.1f"),
+    "percent_of_peak": tables.number("% of peak", "%.1f"),
+    "tb_per_s": tables.number("TB/s", "%.2f", "Least traffic over the latency"),
+    "percent_of_copy": tables.number("% of copy bandwidth", "%.0f"),
+    "n": tables.number("samples", None),
+    "run_id": tables.RUN,
+    "status": tables.words("status", 120),
+    "note": tables.words("note", "large"),
+}
+WINNERS = {
+    "winner": tables.words("fastest"),
+    "next": tables.words("next best"),
+    "margin": tables.number("takes as long", "%.2f×"),
+    "cases": tables.number("shapes", None),
 }
 
 
-def pictures(chosen: Filters, table: Sequence[dict], draw: Draw, what: str, *, versus: bool = False) -> None:
-    """Draw the map as figures that can be saved, one a dtype, once they are asked for.
-
-    Title, slice, runs and date are part of each, and of the name of its file.
-    """
-    with st.expander("Picture", icon=":material/image:", key="picture", on_change="rerun") as opened:
-        if not opened.open:
-            return
-        runs = ask(pages.provenance, chosen)["run_id"]
-        for dtype, name, rows in by_dtype(table):
-            title = titles.of_slice(f"{what}, {name}", chosen, runs, versus=versus)
-            figure = heatmaps.titled(draw(CellGrid(level_in(chosen), rows, table)), title)
-            config = charts.camera(title.file_name)
-            st.plotly_chart(figure, key=f"picture_{dtype}", config=config, alt=title.what)
-        st.caption("The map as a figure. The camera saves a PNG.")
-
-
 def place_columns(level: Level) -> tuple[str, str, str]:
-    """Return the columns that name a cell."""
+    """Return the columns that identify a cell."""
     return "dtype", level.columns.column, level.rows.column
 
 
 def axis_columns(level: Level) -> dict[str, object]:
-    """Return the configuration of a table's columns of sizes, under the names of their axes."""
-    return {axis.column: st.column_config.NumberColumn(axis.label) for axis in (level.columns, level.rows)}
+    """Return the configuration of the columns of sizes, labeled as the axes."""
+    return {axis.column: tables.number(axis.label, None) for axis in (level.columns, level.rows)}
 
 
 def by_dtype(table: Sequence[dict]) -> Iterator[tuple[str | None, str, list[dict]]]:
-    """Yield each dtype in order, its name on the page, and its rows; those whose source did not say come last."""
+    """Yield each dtype in order, its name on the page, and its rows; rows without a stated dtype come last."""
     found: dict[str | None, list[dict]] = {}
     for row in table:
         found.setdefault(None if text.missing(row["dtype"]) else row["dtype"], []).append(row)
@@ -85,12 +66,12 @@ def by_dtype(table: Sequence[dict]) -> Iterator[tuple[str | None, str, list[dict
 
 
 def dtypes(table: pd.DataFrame) -> list[str | None]:
-    """Return the dtypes of a table in order; None for rows whose source did not say comes last."""
+    """Return the dtypes of a table in order; None, for rows without a stated dtype, comes last."""
     return sorted(table["dtype"].dropna().unique()) + [None] * bool(table["dtype"].isna().any())
 
 
 def of_dtype(table: pd.DataFrame, dtype: str | None) -> pd.DataFrame:
-    """Return the rows of a dtype; of None those whose source did not say it."""
+    """Return the rows of a dtype; None selects rows without a stated dtype."""
     return table[table["dtype"].isna() if dtype is None else table["dtype"] == dtype]
 
 
@@ -100,7 +81,7 @@ def dtype_name(dtype: str | None) -> str:
 
 
 def facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str | None], None]) -> None:
-    """Draw a part of the page for each dtype, two in a row where there are several; its title names the dtype."""
+    """Draw a part of the page for each dtype, two in a row."""
     kinds = dtypes(table)
     for start in range(0, len(kinds), 2):
         for column, dtype in zip(st.columns(2 if len(kinds) > 1 else 1), kinds[start : start + 2], strict=False):
@@ -109,7 +90,7 @@ def facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str | None], None]
 
 
 def winner_cells(level: Level, winners: pd.DataFrame) -> pd.DataFrame:
-    """Return winners with what the map draws: `ties` (names), `mark`, `label`, `below`, `hover`, `shown`, `failure`."""
+    """Return winners with columns for the map: `ties`, `mark`, `label`, `below`, `hover`, `shown` and `failure`."""
     tied = [list(names) if isinstance(names, list) or hasattr(names, "tolist") else [] for names in winners["tied"]]
     ties = [", ".join(names[1:]) for names in tied]
     rows = [row | {"ties": names} for row, names in zip(winners.to_dict("records"), ties, strict=True)]
@@ -132,9 +113,9 @@ def speedup_cells(
     baseline: str | None,
     ranges: Mapping[tuple, SpeedupRange],
 ) -> list[dict]:
-    """Return every cell of the slice as one implementation has it, with what the map draws.
+    """Return every cell of the slice with the speedup of one implementation and the words of the map.
 
-    Where the baseline is missing, the cell says so. `ranges` says by dtype and place how sure the speedups are.
+    A cell without a baseline says so. `ranges` holds the intervals of the speedups by dtype and place.
     """
     found: dict[tuple, dict] = {}
     for row in grid:
@@ -159,21 +140,12 @@ def speedup_cells(
 def cells_table(level: Level, table: Sequence[dict], baseline: str | None) -> None:
     """Draw the numbers behind a speedup heatmap."""
     cells = pd.DataFrame(table)
-    table = cells.assign(
-        baseline_ms=cells["latency_ms"] * cells["speedup"],
-        status=[text.status(name) for name in cells["status"]],
-        note=cells["note"].fillna(""),
-        source=[text.sources(source) for source in cells["source"]],
+    table = tables.in_words(cells).assign(
+        baseline_ms=cells["latency_ms"] * cells["speedup"], note=cells["note"].fillna("")
     )
-    st.dataframe(
-        table[[*place_columns(level), *COLUMNS]].dropna(axis="columns", how="all"),
-        hide_index=True,
-        placeholder="–",
-        alt="Numbers of every shape",
-        column_config=NUMBERS
-        | axis_columns(level)
-        | {"baseline_ms": st.column_config.NumberColumn(f"{baseline} (ms)", format="%.4g")},
-    )
+    shown = table[[*place_columns(level), *COLUMNS]].dropna(axis="columns", how="all")
+    config = NUMBERS | axis_columns(level) | {"baseline_ms": tables.number(f"{baseline} (ms)", "%.4g")}
+    tables.grid(shown, "Numbers of every shape", config)
 
 
 def speedups_csv(table: Sequence[dict]) -> pd.DataFrame:
@@ -198,7 +170,7 @@ def _winner_label(row: dict) -> str:
 
 
 def _margin(row: dict) -> str:
-    """Say by how much the winner is ahead of the next best; nothing without a second."""
+    """Write the lead of the winner over the next best; nothing without a second."""
     return "" if text.missing(row["next"]) else f"{text.ratio(row['margin'])} {text.short(row['next'])}"
 
 
@@ -232,7 +204,7 @@ def _no_speedup(row: dict) -> str | None:
 
 
 def _speedup_words(row: dict, found: SpeedupRange | None) -> dict[str, str]:
-    """Return the mark and the words of a cell: within the band, doubtful, or just its number."""
+    """Return the mark and the words of a cell: within the band, undecided, or only its number."""
     if text.missing(row["speedup"]):
         return {"mark": "", "label": ""}
     doubtful = found is not None and (found.void or not found.decided)
@@ -248,7 +220,7 @@ def _speedup_hover(level: Level, row: dict, baseline: str | None, found: Speedup
     if not text.missing(row["speedup"]):
         lines.append(f"{text.ratio(row['speedup'])} {baseline} ({text.ms(row['latency_ms'] * row['speedup'])})")
         if found and found.low is not None:
-            told = "" if found.decided else ", which decides nothing"
+            told = "" if found.decided else ", which does not decide it"
             lines.append(f"90 % interval {text.ratio(found.low)} to {text.ratio(found.high)}{told}")
         lines += [f"cannot be right: {found.void}"] if found and found.void else []
     elif row["status"] == "ok":

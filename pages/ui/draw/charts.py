@@ -1,313 +1,379 @@
-"""What all charts share: colours and marks of implementations, axes, titles, buttons, and values by size.
+"""Charts as data, and the one engine that turns them into Plotly figures.
 
-No figure decides what is compared. A figure is handed to Plotly whole: each later change of one costs as much again as
-making it.
+A figure is handed to Plotly whole, because each later change costs as much as making it.
 """
 
 from __future__ import annotations
 
 import html
 import math
-import zlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import text
+from pages.ui.draw import cells, colours, text
+from pages.ui.draw.colours import BACKGROUNDS, EMPTY_COLOUR, TEXT_COLOURS, TEXT_CONTRAST
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.shell.data import ask
-from results.query.declared import colours as declared_colours
 
-SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")
-SYMBOLS = (
-    *("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon", "hexagon"),
-    *("triangle-left", "triangle-right", "hourglass", "bowtie", "octagon", "star-square", "star-diamond", "hexagram"),
-)
-MARKS = {  # of implementations on every chart, and their order: own kernels, peers, PyTorch's
-    "gluon_hopper": "diamond",
-    "triton_fa2": "circle",
-    "triton_fa2_tf32": "octagon",
-    "gluon_fp8": "triangle-up",
-    "triton_split_kv": "circle",
-    "tiled_v1": "star-square",
-    "tiled_v2": "star-diamond",
-    "flash_attn_1": "hexagon",
-    "flash_attn_4": "square",
-    "flashinfer": "triangle-down",
-    "cudnn_frontend": "cross",
-    "torch_sdpa_auto": "pentagon",
-    "torch_sdpa_cudnn": "triangle-left",
-    "torch_sdpa_flash": "hourglass",
-    "torch_sdpa_efficient": "triangle-right",
-    "torch_sdpa_math": "bowtie",
-    "torch_flex": "star",
-    "flex_paged": "star",
-    "torch_naive": "x",
-}
-BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}
-_TEXT = {"light": "#31333f", "dark": "#fafafa"}
-MARK_CONTRAST, TEXT_CONTRAST = 3.0, 4.5  # WCAG 2.2, 1.4.11 and 1.4.3
-_APART = 60  # of 441 between black and white: nearer colours look alike in a legend
-_STEPS = 50  # between a colour and white or black
-EMPTY_COLOUR = "#8a8f98"  # of what is not measured, and of lines to compare with
-MARGIN = {"l": 0, "r": 0, "t": 8, "b": 0}
-CAMERA_MARGIN = MARGIN | {"t": 32}  # room for the camera
-# Below the title of the axis, however wide the page is and however many lines the legend then has.
+MARGIN = {"l": 0, "r": 0, "t": 32, "b": 0}
+TENS = [m * 10.0**power for power in range(-4, 7) for m in (1, 2, 5)]
+HALF_DECADES = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
+# Below the title of the axis, whatever the width of the page and the number of lines of the legend.
 LEGEND = {"orientation": "h", "xref": "container", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom"}
-LEGEND |= {"font": {"size": 11}}
-BARE = {"displayModeBar": False}  # a chart without buttons
-CAMERA = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [["toImage"]]}
+LEGEND |= {"font": {"size": 11}, "traceorder": "normal"}
 _BUTTONS = ["zoom2d", "pan2d", "resetScale2d", "toImage"]
-_LABEL_PIXELS = 13  # of a line of 11-pixel letters
+_LABEL_PIXELS = 13  # height of a line of 11-pixel letters
 _LABEL_LETTERS = 22
 _HEIGHT = 420
 
 
-def camera(name: str) -> dict:
-    """Return the configuration of a chart whose only button writes a PNG of that name in the browser."""
-    return CAMERA | {"toImageButtonOptions": {"format": "png", "scale": 2, "filename": name}}
+@dataclass(frozen=True)
+class Series:
+    """Points of one name, drawn as a line, as marks, as both, or as bars.
 
-
-def show(figure: go.Figure, title: ChartTitle, *, key: str, alt: str | None = None) -> None:
-    """Draw a figure under its title, which is in its PNG too and names the file; it can be zoomed and fill the screen.
-
-    `alt` is said by screen readers; without it the title is.
+    `hover` holds the words that the pointer shows at each point, with lines separated by newlines; without it the
+    pointer shows nothing. `errors` are the lengths of error bars upwards and downwards.
     """
-    margin = (figure.layout.margin.to_plotly_json() or MARGIN) | {"t": title.height}
-    hover = {"font": {"color": _TEXT[theme()], "size": 12}, "bgcolor": BACKGROUNDS[theme()]}
-    figure.update_layout(title=title.layout, margin=margin, modebar={"orientation": "h"}, hoverlabel=hover)
+
+    name: str
+    x: Sequence[Any]
+    y: Sequence[Any]
+    colour: str
+    hover: Sequence[str] | None = None
+    line: str = ""  # dash of the line, such as solid; empty: no line
+    width: float = 2
+    shape: str = "linear"
+    symbol: str = ""  # shape of the marks; empty: no marks
+    size: float = 9
+    outline: float = 0
+    opacity: float = 1
+    errors: tuple[Sequence[float], Sequence[float]] | None = None
+    labels: Sequence[str] = ()  # words drawn at the points
+    bars: str = ""  # v or h for vertical or horizontal bars
+    pattern: str = ""
+    box: bool = False  # a horizontal box plot with all samples in `x`
+    group: str | None = None  # series of one group are switched on and off together
+    legend: bool = True
+    panel: int = 0
+
+
+@dataclass(frozen=True)
+class ReferenceLine:
+    """A reference line across a panel at a value of the vertical axis, or of the horizontal one if `vertical`."""
+
+    at: float
+    colour: str = EMPTY_COLOUR
+    dash: str = "dash"
+    width: float = 1.5
+    vertical: bool = False
+    panel: int = 0
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart as data: its series, axes, reference lines and notes.
+
+    With `panels`, each entry is the horizontal axis of a panel, side by side, or the vertical axis of a panel, below
+    each other; the panels share the other axis.
+    """
+
+    series: Sequence[Series]
+    x: Mapping[str, Any]
+    y: Mapping[str, Any]
+    height: int = _HEIGHT
+    hover: str = "closest"  # Plotly's hovermode
+    stacked: bool = False  # bars of one place; else they are side by side
+    rules: Sequence[ReferenceLine] = ()
+    band: tuple[float, float] | None = None  # values of the vertical axis that are equal for a reader
+    notes: Sequence[Mapping[str, Any]] = ()  # Plotly's annotations
+    legend: bool = True
+    right: float = 0  # pixels that names at the ends of lines need
+    columns: Sequence[Mapping[str, Any]] = field(default=())
+    rows: Sequence[Mapping[str, Any]] = field(default=())
+
+
+def show(chart: Chart, title: ChartTitle, *, key: str, alt: str | None = None) -> None:
+    """Draw a chart under its title, which is also in its PNG and names the file.
+
+    Screen readers read `alt`, or the title without it.
+    """
+    drawn = figure(chart)
+    hover = {"font": {"color": TEXT_COLOURS[colours.theme()], "size": 12}, "bgcolor": BACKGROUNDS[colours.theme()]}
+    drawn.update_layout(title=title.layout, margin_t=title.height, modebar={"orientation": "h"}, hoverlabel=hover)
     options = {"format": "png", "scale": 2, "filename": title.file_name}
     config = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [_BUTTONS]}
-    st.plotly_chart(figure, key=key, config=config | {"toImageButtonOptions": options}, alt=alt or title.what)
+    st.plotly_chart(drawn, key=key, config=config | {"toImageButtonOptions": options}, alt=alt or title.what)
 
 
-def colours(implementations: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each name in order: the one it declares, or one of the spare ones, legible on this theme."""
-    names, declared = sorted(set(implementations)), ask(declared_colours)
-    taken = [declared[name] for name in names if name in declared]
-    others = [name for name in names if name not in declared]
-    apart = [colour for colour in SPARE_COLOURS if all(_distance(colour, other) > _APART for other in taken)]
-    spare = apart if len(apart) >= len(others) else SPARE_COLOURS
-    found = {name: declared.get(name) or spare[others.index(name) % len(spare)] for name in names}
-    return {name: legible(colour, theme()) for name, colour in found.items()}
+def show_by_dtype(
+    table: pd.DataFrame,
+    chart_of: Callable[[pd.DataFrame, str | None], Chart],
+    title_of: Callable[[pd.DataFrame, str], ChartTitle],
+    key: str,
+    alt: str = "",
+) -> None:
+    """Draw one chart for each dtype of a table."""
+
+    def draw(rows: pd.DataFrame, dtype: str | None) -> None:
+        name = cells.dtype_name(dtype)
+        said = f"{alt}, {name}" if alt else None
+        show(chart_of(rows, dtype), title_of(rows, name), key=f"{key}_{dtype}", alt=said)
+
+    cells.facets(table, draw)
 
 
-def theme() -> str:
-    """Return the theme of the reader's browser, light or dark."""
-    return st.context.theme.type or "light"
+def figure(chart: Chart) -> go.Figure:
+    """Return the Plotly figure of a chart."""
+    layout: dict[str, Any] = {
+        "height": chart.height,
+        "margin": MARGIN | {"r": chart.right},
+        "legend": LEGEND,
+        "showlegend": chart.legend,
+        "hovermode": chart.hover,
+        "annotations": list(chart.notes),
+        "shapes": [_shape(rule, chart) for rule in chart.rules] + ([_band(chart.band)] if chart.band else []),
+    }
+    if any(series.bars for series in chart.series):
+        layout |= {"barmode": "stack"} if chart.stacked else {"barmode": "group", "bargap": 0.12}
+    return go.Figure({"data": [_trace(series, chart) for series in chart.series], "layout": layout | _axes(chart)})
 
 
-@cache
-def legible(colour: str, on: str, least: float = MARK_CONTRAST) -> str:
-    """Return a colour, #rrggbb, moved towards black or white until its contrast on a theme reaches `least`."""
-    background = BACKGROUNDS[on]
-    end = "#000000" if _luminance(background) > 0.5 else "#ffffff"
-    mixed = (_mixed(colour, end, step / _STEPS) for step in range(_STEPS + 1))
-    return next(each for each in mixed if contrast(each, background) >= least)
+def _trace(series: Series, chart: Chart) -> dict[str, Any]:
+    """Return a series as Plotly has it."""
+    trace: dict[str, Any] = {
+        "type": "bar" if series.bars else "scatter",
+        "x": list(series.x),
+        "y": list(series.y),
+        "name": html.escape(series.name, quote=False),
+        "showlegend": series.legend,
+        **_hover_of(series),
+        **({"legendgroup": series.group} if series.group else {}),
+        **({"xaxis": _nth("x", series.panel)} if chart.columns and series.panel else {}),
+        **({"yaxis": _nth("y", series.panel)} if chart.rows and series.panel else {}),
+    }
+    if series.box:
+        marks = {"boxpoints": "all", "jitter": 0.4, "pointpos": 0, "marker": {"size": 4, "color": series.colour}}
+        return {"type": "box", "x": list(series.x), "name": trace["name"]} | marks
+    if series.bars:
+        trace |= {"orientation": series.bars, "marker": {"color": series.colour, "pattern": {"shape": series.pattern}}}
+        words = {"textposition": "outside", "textangle": -90, "cliponaxis": False}
+        return trace | ({"text": list(series.labels)} | words if len(series.labels) else {})
+    drawn = {"lines": series.line, "markers": series.symbol, "text": len(series.labels)}
+    trace["mode"] = "+".join(kind for kind, there in drawn.items() if there)
+    if series.line:
+        trace["line"] = {"color": series.colour, "width": series.width, "dash": series.line, "shape": series.shape}
+    if series.symbol:
+        look = {"symbol": series.symbol, "size": series.size, "color": series.colour, "opacity": series.opacity}
+        trace["marker"] = look | ({"line": {"width": series.outline}} if series.outline else {})
+    if len(series.labels):
+        trace |= {"text": list(series.labels), "textposition": "top right", "cliponaxis": False}
+    if series.errors:
+        up, down = (list(lengths) for lengths in series.errors)
+        trace["error_y"] = {"type": "data", "array": up, "arrayminus": down, "thickness": 1, "width": 3}
+    return trace
 
 
-def contrast(colour: str, other: str) -> float:
-    """Return the contrast of two colours, 1 to 21, by WCAG 2.2."""
-    low, high = sorted((_luminance(colour), _luminance(other)))
-    return (high + 0.05) / (low + 0.05)
+def _hover_of(series: Series) -> dict[str, Any]:
+    if series.hover is None:
+        return {"hoverinfo": "skip"}
+    words = [html.escape(said, quote=False).replace("\n", "<br>") for said in series.hover]
+    return {"customdata": words, "hovertemplate": "%{customdata}<extra></extra>"}
 
 
-def symbol(name: str) -> str:
-    """Return the mark of a name, the same on every chart; names without one take a mark that nobody else has."""
-    free = [mark for mark in SYMBOLS if mark not in MARKS.values()]
-    return MARKS.get(name) or free[zlib.crc32(name.encode()) % len(free)]
+def _axes(chart: Chart) -> dict[str, Any]:
+    """Return the axes of a chart; panels share the space evenly."""
+    if chart.columns:
+        axes = {f"{_axis_name('x', at)}": dict(axis) for at, axis in enumerate(chart.columns)}
+        return axes | {"yaxis": dict(chart.y), "grid": _grid(1, len(chart.columns))}
+    if chart.rows:
+        axes = {f"{_axis_name('y', at)}": dict(axis) for at, axis in enumerate(chart.rows)}
+        return axes | {"xaxis": dict(chart.x), "grid": _grid(len(chart.rows), 1)}
+    return {"xaxis": dict(chart.x), "yaxis": dict(chart.y)}
 
 
-def ordered(names: Iterable[str]) -> list[str]:
-    """Return names in the order of every chart; those that MARKS does not hold stand before PyTorch's."""
-    place = {name: at for at, name in enumerate(MARKS)}
-    between = place["torch_sdpa_auto"] - 0.5
-    return sorted(set(names), key=lambda name: (place.get(name.partition("@")[0], between), name))
+def _grid(rows: int, columns: int) -> dict[str, Any]:
+    if rows == 1:
+        return {
+            "rows": 1,
+            "columns": columns,
+            "subplots": [[_nth("x", at) + "y" for at in range(columns)]],
+            "xgap": 0.05,
+        }
+    subplots = [["x" + _nth("y", at)] for at in range(rows)]
+    return {"rows": rows, "columns": 1, "subplots": subplots, "ygap": 0.1, "xside": "bottom plot"}
+
+
+def _nth(letter: str, at: int) -> str:
+    return letter if not at else f"{letter}{at + 1}"
+
+
+def _axis_name(letter: str, at: int) -> str:
+    return f"{letter}axis{at + 1 if at else ''}"
+
+
+def _shape(rule: ReferenceLine, chart: Chart) -> dict[str, Any]:
+    line = {"color": rule.colour, "width": rule.width, "dash": rule.dash}
+    along, across = ("y", "x") if rule.vertical else ("x", "y")
+    value = _nth(across, rule.panel) if chart.rows or chart.columns else across
+    place = {f"{across}ref": value, f"{across}0": rule.at, f"{across}1": rule.at}
+    return {"type": "line", "line": line, f"{along}ref": "paper", f"{along}0": 0, f"{along}1": 1} | place
+
+
+def _band(ends: tuple[float, float]) -> dict[str, Any]:
+    place = {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": ends[0], "y1": ends[1]}
+    return place | {"type": "rect", "fillcolor": EMPTY_COLOUR, "opacity": 0.2, "line": {"width": 0}}
 
 
 def lines(
-    rows: Iterable[dict], value: str, palette: dict[str, str], hover: Callable[[dict], str], *, of: str, by: str
-) -> list[dict]:
-    """Return a trace for each name in the field `of`: the field `value` by the field `by`, as a line with marks.
+    rows: Iterable[Mapping[str, Any]],
+    value: str,
+    palette: Mapping[str, str],
+    hover: Callable[[dict], str],
+    *,
+    of: str = "implementation",
+    by: str = "seqlen",
+) -> list[Series]:
+    """Return a series for each name in the field `of`: the field `value` by the field `by`, as a line with marks.
 
-    Rows without the value are left out; a name keeps its trace. `hover` says what the pointer shows of a row, after
-    the trace's name; the pointer shows all traces at one size.
+    Rows without the value are left out; a name without values keeps its series. `hover` returns what the pointer shows
+    at a row, after the name of the series.
     """
-    found: dict[str, list[dict]] = {}
+    found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         known = found.setdefault(row[of], [])
         if not text.missing(row[value]):
             known.append(row)
     return [
-        line(name, sorted(found[name], key=lambda row: row[by]), value, palette, hover, by=by)
-        for name in ordered(found)
+        line(name, sorted(found[name], key=lambda row: row[by]), value, palette[name], hover, by=by)
+        for name in colours.ordered(found)
     ]
 
 
 def line(
-    name: str, rows: Sequence[dict], value: str, palette: dict[str, str], hover: Callable[[dict], str], *, by: str
-) -> dict:
-    """Return one trace of `lines`, of rows in order."""
-    return {
-        "type": "scatter",
-        "x": [row[by] for row in rows],
-        "y": [row[value] for row in rows],
-        "name": name,
-        "mode": "lines+markers",
-        "line": {"color": palette[name], "width": 2},
-        "marker": {"symbol": symbol(name), "size": 9, "color": palette[name]},
-        "customdata": [html.escape(hover(row)) for row in rows],
-        "hovertemplate": f"{html.escape(name)}: %{{customdata}}<extra></extra>",
-    }
+    name: str, rows: Sequence[Mapping], value: str, colour: str, hover: Callable[[dict], str], *, by: str
+) -> Series:
+    """Return one series of `lines`, from rows in order."""
+    said = [f"{name}: {hover(row)}" for row in rows]
+    x, y = [row[by] for row in rows], [row[value] for row in rows]
+    return Series(name, x, y, colour, said, line="solid", symbol=colours.symbol(name))
+
+
+def dotted(series: Series, name: str) -> Series:
+    """Return a series as a dotted line for a formula, without marks, legend and pointer."""
+    return replace(series, name=name, line="dot", width=1.5, symbol="", hover=None, legend=False)
+
+
+def reference(name: str, x: Sequence[float], y: Sequence[float], hover: str | None = None, **look: Any) -> Series:
+    """Return a gray line to compare with, such as a peak or a formula."""
+    said = None if hover is None else [hover] * len(x)
+    return Series(name, x, y, EMPTY_COLOUR, said, **({"line": "dash", "width": 1.5} | look))
 
 
 def by_size(
-    traces: Sequence[dict],
+    series: Sequence[Series],
     label: str,
     sizes: Iterable[float],
-    y_axis: dict,
+    y: Mapping[str, Any],
     *,
     height: int = _HEIGHT,
-    beside: Iterable[str] = (),
-) -> go.Figure:
-    """Return traces over sizes of the axis `label`, which is logarithmic and has a tick at each of the sizes.
+    room_for: Iterable[str] = (),
+) -> Chart:
+    """Return a chart over the logarithmic axis `label`, with a tick at each of the sizes.
 
-    Where the vertical axis says its range, each trace is named at its end, with as much room as the names on the charts
-    `beside` it take; else there is a legend.
+    If the vertical axis has a range, each series is named at its end, with as much room as the names `room_for` need on
+    the neighboring charts; otherwise there is a legend.
     """
     ticks = sorted({int(size) for size in sizes})
-    x_axis = {"type": "log", "tickvals": ticks, "ticktext": [text.size(tick) for tick in ticks]}
-    labels = _end_labels(traces, ticks[-1], y_axis, height) if ticks and "range" in y_axis else []
-    names = [*(label["text"] for label in labels), *(name[:_LABEL_LETTERS] for name in beside if labels)]
-    room = max(map(len, names), default=0)
-    layout = {
-        "xaxis": x_axis | {"title": {"text": label}, "unifiedhovertitle": {"text": f"{label} %{{x:,d}}"}},
-        "yaxis": y_axis,
-        "height": height,
-        "margin": CAMERA_MARGIN | {"r": 8 + round(6.3 * room)},
-        "legend": LEGEND,
-        "showlegend": not labels,
-        "annotations": labels,
-        "hovermode": "x unified",
-    }
-    return go.Figure({"data": list(traces), "layout": layout})
+    x = log_ticks(ticks, text.size) | titled(label) | {"unifiedhovertitle": {"text": f"{label} %{{x:,d}}"}}
+    labels = _end_labels(series, ticks[-1], y, height) if ticks and "range" in y else []
+    names = [*(label["text"] for label in labels), *(name[:_LABEL_LETTERS] for name in room_for if labels)]
+    right = 8 + round(6.3 * max(map(len, names), default=0))
+    return Chart(series, x, y, height, "x unified", notes=labels, legend=not labels, right=right)
 
 
-@dataclass(frozen=True)
-class BarGroup:
-    """One bar of a group: an implementation's value at a size, and what the pointer shows."""
-
-    name: str
-    size: str
-    value: float
-    words: str
+def titled(label: str) -> dict[str, Any]:
+    """Return the title of an axis as Plotly has it."""
+    return {"title": {"text": label}}
 
 
-def grouped_bars(bars: Sequence[BarGroup], palette: dict[str, str], label: str, y_axis: dict) -> go.Figure:
-    """Return a group of bars a size and a bar an implementation, each with its number on it."""
-    sizes = list(dict.fromkeys(bar.size for bar in bars))
-    traces = []
-    for name in ordered(bar.name for bar in bars):
-        own = [bar for bar in bars if bar.name == name]
-        traces.append(
-            {
-                "type": "bar",
-                "name": name,
-                "x": [bar.size for bar in own],
-                "y": [bar.value for bar in own],
-                "text": [text.significant(bar.value) for bar in own],
-                "textposition": "outside",
-                "textangle": -90,
-                "cliponaxis": False,
-                "marker": {"color": palette[name]},
-                "customdata": [html.escape(bar.words) for bar in own],
-                "hovertemplate": f"{html.escape(name)}: %{{customdata}}<extra></extra>",
-            }
-        )
-    layout = {
-        "barmode": "group",
-        "bargap": 0.12,
-        "height": _HEIGHT + 40,
-        "margin": CAMERA_MARGIN,
-        "legend": LEGEND | {"traceorder": "normal"},
-        "xaxis": {"title": {"text": label}, "type": "category", "categoryorder": "array", "categoryarray": sizes},
-        "yaxis": y_axis,
-        "hovermode": "x unified",
-    }
-    return go.Figure({"data": traces, "layout": layout})
+def categories(names: Sequence[str], **more: Any) -> dict[str, Any]:
+    """Return an axis of names in the given order."""
+    return {"type": "category", "categoryorder": "array", "categoryarray": list(names), **more}
 
 
-def from_zero(high: float) -> dict:
+def log_ticks(ticks: Sequence[float], write: Callable[[float], str]) -> dict[str, Any]:
+    """Return a logarithmic axis with these ticks."""
+    return {"type": "log", "tickvals": list(ticks), "ticktext": [write(tick) for tick in ticks]}
+
+
+def from_zero(high: float) -> dict[str, Any]:
     """Return a linear axis from 0 to a little above the highest value."""
     return {"range": [0, 1.08 * high], "type": "linear"}
 
 
-def log_axis(low: float, high: float) -> dict:
-    """Return a logarithmic axis with whole numbers at its ticks: 1, 2 and 5 of each decade, or the decades if many."""
+def log_axis(low: float, high: float) -> dict[str, Any]:
+    """Return a logarithmic axis with ticks at 1, 2 and 5 of each decade, or only at the decades if they are many."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = (1, 2, 5) if len(decades) <= 4 else (1,)
-    ticks = [step * 10.0**decade for decade in decades for step in steps]
-    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
+    return log_ticks([step * 10.0**decade for decade in decades for step in steps], "{:g}".format)
 
 
-def with_range(axis: dict, low: float, high: float) -> dict:
-    """Return a logarithmic axis that shows these values and a little beyond, the same on every chart beside it."""
+def with_range(axis: Mapping[str, Any], low: float, high: float) -> dict[str, Any]:
+    """Return a logarithmic axis that shows these values and a small margin."""
     first, last = math.log10(low), math.log10(high)
     room = max(0.05 * (last - first), 0.05)
-    return axis | {"range": [first - room, last + room]}
+    return {**axis, "range": [first - room, last + room]}
 
 
-def log_axis_at(low: float, high: float, marks: Sequence[float], write: Callable[[float], str]) -> dict:
-    """Return a logarithmic axis with those of the rising marks that the values reach, and one more on either side.
+def log_axis_at(
+    low: float, high: float, marks: Sequence[float], write: Callable[[float], str] = "{:g}".format
+) -> dict[str, Any]:
+    """Return a logarithmic axis with the marks between two values, and one more on either side.
 
-    Where fewer than two marks lie among the values, the axis itself reaches two.
+    If fewer than two marks lie between the values, the axis is widened to two marks.
     """
     shown = [*[mark for mark in marks if mark < low][-1:], *[mark for mark in marks if low <= mark <= high]]
     shown += [mark for mark in marks if mark > high][:1]
-    axis = {"type": "log", "tickvals": shown, "ticktext": [write(mark) for mark in shown]}
     narrow = len(shown) > 1 and sum(low <= mark <= high for mark in shown) < 2
-    return axis | ({"range": [math.log10(shown[0]), math.log10(shown[-1])]} if narrow else {})
+    ends = {"range": [math.log10(shown[0]), math.log10(shown[-1])]} if narrow else {}
+    return log_ticks(shown, write) | ends
 
 
-def _end_labels(traces: Sequence[dict], last: float, y_axis: dict, height: int) -> list[dict]:
-    """Return the names of lines as annotations beside their last points, those at the right end apart from each other.
+def _end_labels(found: Sequence[Series], last: float, y: Mapping[str, Any], height: int) -> list[dict[str, Any]]:
+    """Return the names of series as annotations next to their last points, spread so that they do not overlap.
 
     A line that ends before the last size is named above its end.
     """
-    low, high = y_axis["range"]
-    log = y_axis.get("type") == "log"
+    low, high = y["range"]
     at_end, before = [], []
-    for trace in traces:
-        if trace.get("showlegend") is False or not trace["x"]:
-            continue
-        value = math.log10(trace["y"][-1]) if log else trace["y"][-1]
-        (at_end if trace["x"][-1] >= last else before).append((trace, (value - low) / (high - low)))
+    for series in found:
+        if series.legend and len(series.x):
+            value = math.log10(series.y[-1]) if y.get("type") == "log" else series.y[-1]
+            (at_end if series.x[-1] >= last else before).append((series, (value - low) / (high - low)))
     places = _spread_out([share for _, share in at_end], _LABEL_PIXELS / (height - 110))
-    found = [
-        _label(trace) | {"x": 1, "xref": "paper", "xshift": 6, "y": place, "yref": "paper"}
-        for (trace, _), place in zip(at_end, places, strict=True)
+    labels = [
+        _label(series) | {"x": 1, "xref": "paper", "y": place}
+        for (series, _), place in zip(at_end, places, strict=True)
     ]
-    return found + [
-        _label(trace) | {"x": math.log10(trace["x"][-1]), "xshift": 6, "y": share, "yref": "paper", "yshift": 9}
-        for trace, share in before
-    ]
+    return labels + [_label(series) | {"x": math.log10(series.x[-1]), "y": y, "yshift": 9} for series, y in before]
 
 
-def _label(trace: dict) -> dict:
-    name = trace["name"]
+def _label(series: Series) -> dict[str, Any]:
+    name = series.name
     short = name if len(name) <= _LABEL_LETTERS else f"{name[: _LABEL_LETTERS - 1]}…"
-    colour = legible(trace.get("line", trace.get("marker"))["color"], theme(), TEXT_CONTRAST)
-    font = {"size": 11, "color": colour}
-    return {"text": html.escape(short), "font": font, "showarrow": False, "xanchor": "left", "yanchor": "middle"}
+    font = {"size": 11, "color": colours.legible(series.colour, colours.theme(), TEXT_CONTRAST)}
+    place = {"yref": "paper", "xshift": 6, "xanchor": "left", "yanchor": "middle"}
+    return {"text": html.escape(short), "font": font, "showarrow": False} | place
 
 
 def _spread_out(shares: Sequence[float], apart: float) -> list[float]:
-    """Return heights as near to the given ones as a least distance allows, each in its own place."""
+    """Return heights as close to the given ones as a minimum distance allows, in the same order."""
     order = sorted(range(len(shares)), key=lambda at: shares[at])
-    placed: list[list[float]] = []  # groups of [mean height, members], from below
+    placed: list[list[float]] = []  # groups of [mean height, members], from the bottom
     for at in order:
         placed.append([shares[at], 1])
         while len(placed) > 1 and placed[-1][0] - placed[-2][0] < apart * (placed[-1][1] + placed[-2][1]) / 2:
@@ -315,24 +381,3 @@ def _spread_out(shares: Sequence[float], apart: float) -> list[float]:
             placed[-2:] = [[(mean * count + other * more) / (count + more), count + more]]
     heights = [mean + apart * (place - (count - 1) / 2) for mean, count in placed for place in range(int(count))]
     return [height for _, height in sorted(zip(order, heights, strict=True))]
-
-
-def _distance(colour: str, other: str) -> float:
-    """Return how far two colours, each #rrggbb, lie apart in red, green and blue."""
-    return math.dist(_channels(colour), _channels(other))
-
-
-def _channels(colour: str) -> tuple[int, ...]:
-    return tuple(int(colour[at : at + 2], 16) for at in (1, 3, 5))
-
-
-def _mixed(colour: str, end: str, share: float) -> str:
-    pairs = zip(_channels(colour), _channels(end), strict=True)
-    return "#" + "".join(f"{round(start + share * (stop - start)):02x}" for start, stop in pairs)
-
-
-def _luminance(colour: str) -> float:
-    """Return the relative luminance of sRGB, by WCAG 2.2."""
-    parts = (channel / 255 for channel in _channels(colour))
-    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

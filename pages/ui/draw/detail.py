@@ -1,17 +1,15 @@
-"""Everything known of one cell or one run: numbers, samples, environment, the command that repeats it."""
+"""One cell or one run in detail: numbers, samples, environment, and the command that repeats it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import bars, charts, plain_html, text
-from pages.ui.draw.bars import Bar
-from pages.ui.draw.cells import NUMBERS
-from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw import cells, charts, colours, messages, tables, text
+from pages.ui.draw.charts import Chart, Series
+from pages.ui.draw.tables import Bar, TableColumn
 from pages.ui.run import one_shape
 from pages.ui.shell.data import ask
 from results import derive
@@ -28,7 +26,7 @@ COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup
 RUN_FACTS = {
     "source": "source",
     "title": "title",
-    "created": "taken (UTC)",
+    "created": "measured (UTC)",
     "gpu_name": "GPU",
     "compute_capability": "compute capability",
     "sm_count": "SMs",
@@ -50,13 +48,13 @@ RUN_FACTS = {
     "seed": "seed",
     "report": "report",
     "empty_launch_ms": "empty kernel (ms)",
-    "against": "measured beside",
+    "against": "measured with",
     "notes": "notes",
 }
 
 
 def cell_detail(chosen: Filters, place: tuple) -> None:
-    """Draw everything known of one cell: each implementation's numbers, samples, the run and how to repeat it."""
+    """Draw one cell in detail: each implementation's numbers and samples, the run, and how to repeat it."""
     dtype, length, other = place
     rows = ask(pages.cell, chosen, dtype, length, other)
     if rows.empty:
@@ -69,18 +67,14 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
     for case in rows.drop_duplicates("shape").to_dict("records"):
         several = f" at {case['shape']}" if rows["shape"].nunique() > 1 else ""
         one_shape.show(f"Run this shape again{several}", case, mode=case["mode"])
-    with st.expander("Every number", icon=":material/table_rows:", key="cell_numbers", on_change="rerun") as numbers:
-        if numbers.open:
-            _numbers(rows, level)
-    with st.expander("Every sample", icon=":material/scatter_plot:", key="cell_samples", on_change="rerun") as samples:
-        if samples.open:
-            _samples(rows)
+    messages.folded("Every number", "cell_numbers", lambda: _numbers(rows, level))
+    messages.folded("Every sample", "cell_samples", lambda: _samples(rows), ":material/scatter_plot:")
     _files(rows.to_dict("records"))
     _environment(rows)
 
 
 def _answer(chosen: Filters, place: tuple) -> None:
-    """Say who is fastest there, by how much, how sure that is, and what findings say of it."""
+    """Name the fastest implementation of the cell, its lead, and findings against its number."""
     level, (dtype, length, other) = level_in(chosen), place
     sizes = {"dtype": dtype, level.columns.column: length, level.rows.column: other}
     only = replace(chosen, **{name: (value,) for name, value in sizes.items() if value is not None})
@@ -97,18 +91,18 @@ def _answer(chosen: Filters, place: tuple) -> None:
 
 def _bars(rows: pd.DataFrame, chosen: Filters) -> None:
     """Draw medians with p20 to p80 as bars on a log axis, and the speedup; failures in words."""
-    palette = charts.colours(rows["implementation"].unique().tolist())
+    palette = colours.palette(rows["implementation"].unique().tolist())
     ends = [*rows["latency_ms"], *rows["p20"], *rows["p80"]]
     columns = {
         "implementation": TableColumn("implementation"),
         "shape": TableColumn("shape"),
-        "bar": TableColumn("latency (ms), log", axis=bars.log_axis(ends), help="Median, and p20 to p80 as a line"),
+        "bar": TableColumn("latency (ms), log", axis=tables.log_axis(ends), help="Median, and p20 to p80 as a line"),
         "speedup": TableColumn("speedup", text.ratio, f"Over {chosen.baseline}, in the same run"),
     }
     if rows["shape"].nunique() == 1:
         del columns["shape"]
     drawn = [row | {"bar": _bar(row, palette)} for row in rows.to_dict("records")]
-    plain_html.show_table(drawn, columns, "Latency of every implementation for the chosen shape")
+    tables.show_table(drawn, columns, "Latency of every implementation for the chosen shape")
 
 
 def _bar(row: dict, palette: dict[str, str]) -> Bar | str:
@@ -120,63 +114,48 @@ def _bar(row: dict, palette: dict[str, str]) -> Bar | str:
 
 
 def _numbers(rows: pd.DataFrame, level: Level) -> None:
-    """Draw every number of the cell, rates and their share of the peak among them."""
+    """Draw every number of the cell, with rates and their share of the peak."""
     table, shown = _with_rates(rows, level), [*COLUMNS]
-    if level.name == "decode":  # which the memory's bandwidth bounds
+    if level.name == "decode":  # bound by the memory bandwidth
         found = [bandwidth.of_call(row) for row in rows.to_dict("records")]
         table = table.assign(**pd.DataFrame(found, index=table.index))
         shown[-1:-1] = ["tb_per_s", "percent_of_copy"]
-    help = f"TFLOP/s: {level.flops_source}"
-    st.dataframe(
-        table[shown].dropna(axis="columns", how="all"),
-        hide_index=True,
-        alt="Numbers of the chosen shape",
-        placeholder="–",
-        column_config=NUMBERS
-        | {
-            "implementation": st.column_config.TextColumn("implementation", pinned=True),
-            "tflops": st.column_config.NumberColumn("TFLOP/s", format="%.3g", help=help),
-        },
-    )
+    columns = cells.NUMBERS | {
+        "implementation": tables.words("implementation", pinned=True),
+        "tflops": tables.number("TFLOP/s", help=f"TFLOP/s: {level.flops_source}"),
+    }
+    shown = table[shown].dropna(axis="columns", how="all")
+    tables.grid(shown, "Numbers of the chosen shape", columns)
     _empty_launches(rows)
 
 
 def _with_rates(rows: pd.DataFrame, level: Level) -> pd.DataFrame:
     """Return the rows with TFLOP/s, the share of the data-sheet peak, and statuses in words."""
-    derived = rows.to_dict("records")
-    flops = [None if text.missing(r["flops"]) else r["flops"] for r in derived]
-    rate = [
-        derive.tflops(f, None if text.missing(r["latency_ms"]) else r["latency_ms"])
-        for f, r in zip(flops, derived, strict=True)
-    ]
-    said = ask(declared, level.name)
-    facts = [facts_of(row["implementation"], said) for row in derived]
-    peaks = [
-        derive.peak_tflops(
-            row["gpu_name"],
-            fact.multiplies(row["dtype"], row.get("head_dim"), row["gpu_name"]),
-            tf32=fact.tf32 or _tf32(row),
-        )
-        for fact, row in zip(facts, derived, strict=True)
-    ]
+    said, rates, peaks = ask(declared, level.name), [], []
+    for row in rows.to_dict("records"):
+        fact = facts_of(row["implementation"], said)
+        tf32 = fact.tf32 or (None if text.missing(row["tf32"]) else bool(row["tf32"]))
+        precision = fact.multiplies(row["dtype"], row.get("head_dim"), row["gpu_name"])
+        known = [None if text.missing(row[name]) else row[name] for name in ("flops", "latency_ms")]
+        rates.append(derive.tflops(*known))
+        peaks.append(derive.peak_tflops(row["gpu_name"], precision, tf32=tf32))
     return rows.assign(
         status=[text.status(status) for status in rows["status"]],
         note=rows["note"].fillna(""),
-        tflops=rate,
-        percent_of_peak=[derive.percent_of_peak(r, p) for r, p in zip(rate, peaks, strict=True)],
+        tflops=rates,
+        percent_of_peak=[derive.percent_of_peak(rate, peak) for rate, peak in zip(rates, peaks, strict=True)],
     )
 
 
 def run_facts(run: pd.Series) -> None:
-    """Draw where and when a run was taken, and the command that repeats it."""
+    """Draw the environment of a run, and the command that repeats it."""
     known = {
         label: _fact(name, run[name])
         for name, label in RUN_FACTS.items()
         if name in run and not text.missing(run[name])
     }
-    st.dataframe(
-        pd.DataFrame({"fact": known.keys(), "value": known.values()}), hide_index=True, alt="Environment of the run"
-    )
+    facts = pd.DataFrame({"fact": known.keys(), "value": known.values()})
+    st.dataframe(facts, hide_index=True, alt="Environment of the run")
     if not text.missing(run.get("command")):
         st.code(run["command"], language=None, wrap_lines=True)
     else:
@@ -190,7 +169,7 @@ def _models_with_shape(rows: list[dict]) -> None:
 
 
 def _empty_launches(rows: pd.DataFrame) -> None:
-    """Say what each kernel time contains besides the work, where the runs measured it."""
+    """State the time of an empty kernel, which every kernel time includes, if the runs measured it."""
     known = rows[(rows["timing"] == "kernel") & rows["empty_launch_ms"].notna()]["empty_launch_ms"]
     if not known.empty:
         span = " to ".join(dict.fromkeys(f"{1e3 * ms:.1f}" for ms in (known.min(), known.max())))
@@ -198,39 +177,24 @@ def _empty_launches(rows: pd.DataFrame) -> None:
 
 
 def _samples(rows: pd.DataFrame) -> None:
-    """Draw every sample on a log axis, implementations in the order of the bars."""
-    palette = charts.colours(rows["implementation"].unique().tolist())
-    drawn = [
-        {
-            "type": "box",
-            "x": list(row["samples"]),
-            "name": row["implementation"],
-            "boxpoints": "all",
-            "jitter": 0.4,
-            "pointpos": 0,
-            "marker": {"size": 4, "color": palette[row["implementation"]]},
-        }
+    """Draw every sample on a logarithmic axis, implementations in the order of the bars."""
+    palette = colours.palette(rows["implementation"].unique().tolist())
+    found = [
+        Series(row["implementation"], list(row["samples"]), [], palette[row["implementation"]], box=True)
         for row in rows.to_dict("records")
         if hasattr(row["samples"], "__len__") and len(row["samples"])
     ]
-    if not drawn:
+    if not found:
         st.caption("The source holds no single samples of this shape.")
         return
-    layout = {
-        "height": 90 + 40 * len(drawn),
-        "margin": charts.MARGIN,
-        "showlegend": False,
-        "xaxis": {"title": {"text": "latency (ms)"}, "type": "log", "dtick": "D2"},
-        "yaxis": {"autorange": "reversed"},
-    }
-    figure = go.Figure({"data": drawn, "layout": layout})
-    st.plotly_chart(
-        figure, config=charts.BARE, key="cell_samples_chart", alt="Every sample of the chosen shape by implementation"
-    )
+    x = {"type": "log", "dtick": "D2"} | charts.titled("latency (ms)")
+    chart = Chart(found, x, {"autorange": "reversed"}, 90 + 40 * len(found), legend=False)
+    alt = "Every sample of the chosen shape by implementation"
+    st.plotly_chart(charts.figure(chart), config={"displayModeBar": False}, key="cell_samples_chart", alt=alt)
 
 
 def _files(rows: list[dict]) -> None:
-    """Offer what runs recorded of the cell beside its numbers: traces and histories of memory."""
+    """Offer the files that runs recorded for the cell: traces and histories of memory."""
     for row in rows:
         folder = library.find(row["run_id"])
         for kind, opener in cell_files.OPENED_BY.items() if folder else ():
@@ -248,7 +212,7 @@ def _environment(rows: pd.DataFrame) -> None:
 
 
 def _fact(name: str, value: object) -> str:
-    """Write a fact of a run's record for the reader: no digits that say nothing, yes or no."""
+    """Write a fact of a run: without meaningless digits, and yes or no for truth values."""
     if name == "source":
         return text.SOURCE_WORDS[value]
     if name == "created":
@@ -258,7 +222,3 @@ def _fact(name: str, value: object) -> str:
     if name in ("git_dirty", "tf32"):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _tf32(row: dict) -> bool | None:
-    return None if text.missing(row["tf32"]) else bool(row["tf32"])

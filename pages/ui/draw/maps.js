@@ -1,6 +1,9 @@
-// Draws maps of cells as tables (the data: pages/ui/draw/maps.py). Mouse, arrow keys and screen readers reach every cell.
+// Draws maps of cells as tables from the data of pages/ui/draw/maps.py, and saves them as PNG.
+// The mouse, the arrow keys and screen readers reach every cell.
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-const ROOMY = 4; // columns whose cells have room for a second line
+const ROOMY = 4; // a map of up to so many columns has room for a second line in its cells
+const PAINTED = ".legend li, .square, caption, th, .cell, .scale > div, .ticks span";
+const LINE = 18; // pixels of a line of a picture's title
 
 export default function ({ data, parentElement, setTriggerValue }) {
   const old = parentElement.querySelector(".maps");
@@ -13,6 +16,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   whole.style.setProperty("--columns", data.columns.length);
   maps.append(whole, note);
   if (data.scale) maps.append(scale(data.scale));
+  if (data.picture) maps.append(pictureButton(maps, data.picture));
   old ? old.replaceWith(maps) : parentElement.append(maps);
   const again = focused && [...maps.querySelectorAll("button")].find(cell => cell.dataset.place === focused);
   again?.focus({ preventScroll: true });
@@ -28,7 +32,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   });
 }
 
-// The panel of a cell was closed: the cell it was about has the focus again.
+// When the panel of a cell is closed, the cell gets the focus back.
 function takeBack(maps, selected) {
   const closed = document.documentElement.dataset.cellClosed;
   if (!closed || selected) return;
@@ -86,6 +90,7 @@ function legend(entries, marks) {
 
 function scale({ colours, ticks, name }) {
   const bar = make("div", { className: "bar" });
+  bar.dataset.colours = colours.join(",");
   bar.style.background = `linear-gradient(to right, ${colours.join(", ")})`;
   const parts = [bar, make("div", { className: "ticks" }, ticks.map(spanned))];
   return make("div", { className: "scale" }, name ? [make("div", { textContent: name }), ...parts] : parts);
@@ -96,7 +101,7 @@ function spanned(text) {
 }
 
 function move(event) {
-  const from = event.target.closest("button");
+  const from = event.target.closest("td button");
   const step = MOVES[event.key];
   if (!from || !step) return;
   event.preventDefault();
@@ -120,4 +125,62 @@ function tell(note, maps, target) {
   note.style.left = `${Math.max(0, Math.min(at.left - around.left, most))}px`;
   const below = at.bottom + 4 + note.offsetHeight <= window.innerHeight;
   note.style.top = `${(below ? at.bottom + 4 : at.top - 4 - note.offsetHeight) - around.top}px`;
+}
+
+function pictureButton(maps, picture) {
+  const button = make("button", { type: "button", className: "save", textContent: "Save as PNG" });
+  button.addEventListener("click", () => {
+    paint(maps, picture).toBlob(blob => {
+      const link = make("a", { href: URL.createObjectURL(blob), download: `${picture.file}.png` });
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    });
+  });
+  return button;
+}
+
+// Paints the title, then every drawn box and word of the maps at its place.
+function paint(maps, { lines, bold }) {
+  const around = maps.getBoundingClientRect(), top = LINE * (lines.length + 1), margin = 12;
+  const boxes = [...maps.querySelectorAll(PAINTED)].map(element => [element, element.getBoundingClientRect()]);
+  const right = Math.max(...boxes.map(([, box]) => box.right)) - around.left;
+  const bottom = Math.max(...boxes.map(([, box]) => box.bottom)) - around.top;
+  const canvas = make("canvas", { width: 2 * (Math.max(right, 480) + 2 * margin), height: 2 * (bottom + top + margin) });
+  const paper = canvas.getContext("2d"), style = getComputedStyle(maps);
+  paper.scale(2, 2);
+  paper.fillStyle = style.getPropertyValue("--st-background-color") || "white";
+  paper.fillRect(0, 0, canvas.width, canvas.height);
+  paper.fillStyle = style.color;
+  lines.forEach((line, at) => {
+    paper.font = `${at < bold ? "600 14px" : "11px"} ${style.fontFamily}`;
+    paper.fillText(line, margin, LINE * (at + 1));
+  });
+  paper.translate(margin - around.left, top - around.top);
+  for (const [element, box] of boxes) paintBox(paper, element, box);
+  return canvas;
+}
+
+function paintBox(paper, element, box) {
+  const style = getComputedStyle(element);
+  paper.fillStyle = style.backgroundColor;
+  if (element.matches(".bar")) {
+    paper.fillStyle = paper.createLinearGradient(box.left, 0, box.right, 0);
+    const colours = element.dataset.colours.split(",");
+    colours.forEach((colour, at) => paper.fillStyle.addColorStop(at / (colours.length - 1), colour));
+  }
+  paper.fillRect(box.left, box.top, box.width, box.height);
+  if (element.matches(".ticks")) return; // its parts are painted one by one
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT), range = document.createRange();
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const own = getComputedStyle(node.parentElement);
+    paper.fillStyle = own.color;
+    paper.font = `${own.fontWeight} ${own.fontSize} ${own.fontFamily}`;
+    paper.textBaseline = "middle";
+    for (const word of node.data.matchAll(/\S+/g)) {
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const [at] = range.getClientRects();
+      if (at) paper.fillText(word[0], at.left, at.top + at.height / 2, at.width);
+    }
+  }
 }

@@ -1,16 +1,20 @@
-"""Maps of cells as the page draws them: a table a dtype, drawn by maps.js, with the colours that the pictures have."""
+"""Maps of cells: one HTML table for each dtype, drawn by maps.js, and the cell that the reader chose.
+
+The browser saves a map as PNG from the drawn tables.
+"""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
-from pages.ui.draw import cell_picker, cells, heatmaps
-from pages.ui.draw.heatmaps import CellGrid, failure, is_empty
+from pages.ui.draw import cells, colours, text
+from pages.ui.draw.titles import ChartTitle
 from results.levels import Level
 
 _HERE = Path(__file__).parent
@@ -19,82 +23,182 @@ _draw = st.components.v2.component(
     js=(_HERE / "maps.js").read_text(encoding="utf-8"),
     css=(_HERE / "maps.css").read_text(encoding="utf-8"),
 )
+Place = tuple[str | None, int, int | None]  # dtype, and the sizes on the two axes of the level
 _NOTHING = ["not measured"]
+_KEY = "cell"
 
 
 @dataclass(frozen=True)
 class Look:
-    """How the cells with a number are drawn: colour and text of each, and what explains the colours."""
+    """Colors and texts of the cells with a number, and the legend of the colors."""
 
     colour: Callable[[dict], str]
     text: Callable[[dict], str]
-    below: Callable[[dict], str] = lambda row: ""  # a second line, where cells are wide enough
-    legend: Sequence[tuple[str, str]] = ()  # name and colour
-    # `colours` from left to right, `ticks` under them, and the bar's `name` above them
+    below: Callable[[dict], str] = lambda row: ""  # a second line, drawn where cells are wide enough
+    legend: Sequence[tuple[str, str]] = ()  # name and color
+    # A color bar: `colours` from left to right, `ticks` below them, and the bar's `name` above them.
     scale: dict[str, list[str] | str] | None = None
-    hatched: frozenset[str] = frozenset((cells.DOUBT,))  # marks of cells whose colour says little
+    hatched: frozenset[str] = frozenset((cells.DOUBT,))  # marks whose cells are hatched
     named: bool = False  # whether the cells hold names, which need more room than numbers
 
 
+@dataclass(frozen=True)
+class MapAxis:
+    """An axis of a map: a column of the table, its label, its values in order, and their words."""
+
+    column: str
+    label: str
+    values: Sequence[Any]
+    write: Callable[[Any], str]
+
+
 def speedups(table: Sequence[dict], baseline: str | None) -> Look:
-    """Colour the speedups of a table by their log2 around 1x, on a scale as wide as they need."""
-    found = heatmaps.speedup_scale(row["speedup"] for row in table)
+    """Color the speedups of a table by their log2 around 1x."""
+    found = colours.speedup_scale(row["speedup"] for row in table)
     name = f"Speedup over {baseline}, on a log scale"
-    scale = {"colours": list(found.colours), "ticks": list(found.ticks.values()), "name": name}
+    scale = {"colours": list(found.colours), "ticks": found.ticks, "name": name}
     hatched = frozenset((cells.TIE, cells.DOUBT))
     return Look(lambda row: found.colour(row["speedup"]), lambda row: row["label"], scale=scale, hatched=hatched)
 
 
 def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
-    """Name the fastest implementation in each cell and by how much it leads, in a colour that is fuller the more."""
+    """Name the fastest implementation and its lead in each cell, in a fuller color for a larger lead."""
     return Look(
-        lambda row: heatmaps.winner_colour(palette, row["winner"], row["margin"]),
+        lambda row: colours.winner_colour(palette, row["winner"], row["margin"]),
         lambda row: row["label"],
         below=lambda row: row["below"],
-        legend=[(name, heatmaps.winner_colour(palette, name, None)) for name in names],
+        legend=[(name, colours.winner_colour(palette, name, None)) for name in names],
         named=True,
     )
 
 
-def show(level: Level, table: Sequence[dict], look: Look, key: str, alt: str, *, selectable: bool = True) -> None:
-    """Draw the cells as one map a dtype, side by side where there is room; `cell_picker` says which is chosen."""
-    facets = [
-        {"title": name, "alt": f"{alt}, {name}", "cells": _cells(CellGrid(level, rows, table), dtype, look)}
-        for dtype, name, rows in cells.by_dtype(table)
-    ]
-    chosen = {"on_cell_change": lambda: cell_picker.take(st.session_state[key].get("cell"))} if selectable else {}
-    grid = CellGrid(level, (), table)
+def show(
+    level: Level,
+    table: Sequence[dict],
+    look: Look,
+    key: str,
+    alt: str,
+    *,
+    selectable: bool = False,
+    title: ChartTitle | None = None,
+    across: MapAxis | None = None,
+) -> None:
+    """Draw one map for each dtype, side by side where there is room.
+
+    A selectable map sets the chosen cell. A map with a title can be saved as a picture. `across` replaces the level's
+    horizontal axis.
+    """
+    across = across or _axis(level.rows.column, level.rows.label, table, str)
+    down = _axis(level.columns.column, level.columns.label, table, text.size)
+    chosen = {"on_cell_change": lambda: take(st.session_state[key].get("cell"))} if selectable else {}
+    marks = {row.get("mark") for row in table}
     data = {
-        "facets": facets,
-        "corner": f"{level.columns.label} \\ {level.rows.label}",
-        "rows": grid.y,
-        "columns": grid.x,
+        "facets": [
+            {"title": name, "alt": f"{alt}, {name}", "cells": _lines(level, dtype, rows, down, across, look)}
+            for dtype, name, rows in cells.by_dtype(table)
+        ],
+        "corner": f"{down.label} \\ {across.label}",
+        "rows": [down.write(value) for value in down.values],
+        "columns": [across.write(value) for value in across.values],
         "legend": list(look.legend),
-        "marks": [[mark, meaning] for mark, meaning in cells.MARKS.items() if mark in {r.get("mark") for r in table}],
+        "marks": [[mark, meaning] for mark, meaning in cells.MARKS.items() if mark in marks],
         "named": look.named,
         "scale": look.scale,
         "selectable": selectable,
-        "selected": cell_picker.chosen() if selectable else None,
+        "selected": chosen_cell() if selectable else None,
+        "picture": title and {"lines": [*title.names, *title.lines], "bold": len(title.names), "file": title.file_name},
     }
     _draw(key=key, data=data, **chosen)
 
 
-def _cells(grid: CellGrid, dtype: str | None, look: Look) -> list[list[dict]]:
-    return [[_cell(grid.level, row, dtype, look) for row in line] for line in grid.lines()]
+def _axis(column: str, label: str, table: Iterable[Mapping], write: Callable[[Any], str]) -> MapAxis:
+    """Return an axis with the sizes of a table in order; a size that the source does not state comes last."""
+    sizes = sorted({_whole(row[column]) for row in table}, key=lambda size: (size is None, size))
+    return MapAxis(column, label, sizes, lambda size: text.size(size) if size is None else write(size))
+
+
+def _lines(
+    level: Level, dtype: str | None, rows: Iterable[dict], down: MapAxis, across: MapAxis, look: Look
+) -> list[list[dict]]:
+    """Return the cells of one dtype line by line, as maps.js draws them."""
+    found = {(_whole(row[down.column]), _whole(row[across.column])): row for row in rows}
+    return [[_cell(level, found.get((y, x)), dtype, look) for x in across.values] for y in down.values]
 
 
 def _cell(level: Level, row: dict | None, dtype: str | None, look: Look) -> dict:
-    known = CellGrid.known(row)
-    behind = heatmaps.NOTHING_COLOUR if is_empty(row) else heatmaps.FAILED_COLOUR
-    colour = look.colour(row) if known else behind[heatmaps.theme()]
-    place = None if row is None else cell_picker.place(dtype, *level.place(row))
+    known = row is not None and not text.missing(row.get("shown"))
+    nothing = row is None or text.missing(row["status"])
+    behind = colours.NOTHING_COLOUR if nothing else colours.FAILED_COLOUR
+    colour = look.colour(row) if known else behind[colours.theme()]
+    at = None if row is None else place(dtype, *level.place(row))
     return {
         "text": look.text(row) if known else failure(row),
         "below": look.below(row) if known else "",
         "known": known,
         "colour": colour,
-        "ink": heatmaps.ink(colour),
+        "ink": colours.ink(colour),
         "hatched": known and row.get("mark") in look.hatched,
         "note": _NOTHING if row is None else [html.unescape(line) for line in row["hover"].split("<br>")],
-        "place": cell_picker.label(level, place) if place else None,
+        "place": label(level, at) if at else None,
     }
+
+
+def failure(row: dict | None) -> str:
+    """Return the reason in a word or two for a cell without a number."""
+    return "not measured" if row is None else row.get("failure") or text.status(row.get("status"))
+
+
+def _whole(value: Any) -> Any:
+    return None if text.missing(value) else value if isinstance(value, str) else int(value)
+
+
+def chosen_cell() -> str | None:
+    """Return the label of the chosen cell."""
+    return st.session_state.get(_KEY, st.query_params.get(_KEY))
+
+
+def take(found: str | None) -> None:
+    """Choose the cell with that label."""
+    if found:
+        st.session_state[_KEY] = found
+
+
+def drop() -> None:
+    """Choose no cell."""
+    st.session_state[_KEY] = None
+
+
+def pick(level: Level, table: Iterable[dict]) -> Place | None:
+    """Ask for one of these cells; return None until one is chosen."""
+    found = (place(cell["dtype"], *level.place(cell)) for cell in table)
+    places = {label(level, one): one for one in found if one}
+    linked = None if _KEY in st.session_state else st.query_params.get(_KEY)
+    if linked and linked not in places:
+        st.caption(f":material/link_off: The link names a shape that is not here: {text.plain(linked[:80])}.")
+    if st.session_state.get(_KEY) not in places and _KEY in st.session_state:
+        st.session_state[_KEY] = None
+    return places.get(
+        st.selectbox(
+            "Shape in detail",
+            list(places),
+            index=None,
+            key=_KEY,
+            bind="query-params",
+            placeholder="Choose a shape",
+            help="Shows every implementation's times, samples, run and environment. You can also click a map.",
+        )
+    )
+
+
+def place(dtype: object, length: object, other: object) -> Place | None:
+    """Return a cell by its sizes; None if the source does not state the length."""
+    if text.missing(length):
+        return None
+    return None if text.missing(dtype) else str(dtype), int(length), None if text.missing(other) else int(other)
+
+
+def label(level: Level, place: Place) -> str:
+    """Return the name of a cell in the list and in the link."""
+    dtype, length, other = place
+    sizes = f"{level.columns.label} {length}, {level.rows.label} {'not stated' if other is None else other}"
+    return f"{dtype or 'dtype not stated'}, {sizes}"

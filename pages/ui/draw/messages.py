@@ -1,4 +1,4 @@
-"""Empty states, captions, downloads: what every view says about itself."""
+"""Empty states, captions and downloads of all views."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import text
+from pages.ui.draw import tables, text
 from pages.ui.draw.titles import ChartTitle, with_slice
 from pages.ui.shell import terms
 from pages.ui.shell.data import ask, store
@@ -19,15 +19,14 @@ from results.slice import AS_PUBLISHED, Filters
 RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "triton", "driver", "protocol", "command")
 
 COUNTING_RUN = (
-    "Every shape shows one run: a run with the baseline before one without. Of those, the code that was measured last "
-    "counts (kernels, PyTorch, Triton and protocol), of its runs the one with a time of most implementations, and of "
-    "equals the newest."
+    "Every shape shows one run. Runs with the baseline come first. Among them the code that was measured last counts "
+    "(kernels, PyTorch, Triton and protocol), then the run with times of most implementations, then the newest run."
 )
 _OFFERED = 4
 
 
 def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, ...] = ("latency_ms",)) -> None:
-    """Say why a view is empty and what to do about it; offer the devices that have something."""
+    """Say why a view is empty and what to do; offer devices that have such numbers."""
     others = [] if chosen.gpu is None else ask(pages.gpus_with, metrics)["gpu"].tolist()
     if chosen.gpu is None:
         sentence = "No results yet. Run a sweep on this machine, or upload results from another one."
@@ -45,9 +44,9 @@ def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, .
 
 
 def nothing_measured(sentence: str, icon: str, sweep: str, *, first_look: str | None = None) -> None:
-    """Say that no run holds what the page is about, and which sweep measures it.
+    """Say that no run holds numbers for the page, and which sweep measures them.
 
-    The form opens at `first_look`, a sweep that any machine can run, if there is one.
+    The form opens with `first_look`, if given: a sweep that any machine can run.
     """
     st.info(sentence, icon=icon)
     st.code(f"python -m runner run {sweep}", language=None)
@@ -59,15 +58,15 @@ def nothing_measured(sentence: str, icon: str, sweep: str, *, first_look: str | 
 
 def _take_gpu(name: str) -> None:
     st.session_state["gpu"] = name
-    st.rerun()  # all of it: the other filters offer what this GPU has
+    st.rerun()  # the whole page, because the other filters depend on the GPU
 
 
 def slice_caption(
     chosen: Filters, *, rows: int, statistic: str, note: str = "", sources: Iterable[str] | None = None
 ) -> None:
-    """Say under a chart of speed whose numbers it shows: the slice, how many cells, which statistic.
+    """Write the slice, the number of shapes and the statistic below a chart of speed.
 
-    Sources are asked for where the page does not have them.
+    Without `sources` they are looked up.
     """
     timing = f"{text.TIMING_WORDS.get(chosen.timing or '', '')} {terms.link('timing')}"
     counts = f"{counted(rows, 'shape')} · {statistic} · speedup within one run {terms.link('speedup')}"
@@ -78,59 +77,57 @@ def slice_caption(
 
 
 def provenance(chosen: Filters, *, of_times: bool = True) -> None:
-    """Draw which runs the numbers come from, by source, once it is opened; of times say where newer code is not."""
+    """Draw the runs behind the numbers once it is opened; for times, say where newer code cannot be compared."""
     if of_times:
         _outdated(chosen)
-    label, icon = "Where these numbers come from", ":material/verified:"
-    with st.expander(label, icon=icon, key="provenance", on_change="rerun") as where:
-        if not where.open:
-            return
-        runs = ask(pages.provenance, chosen)
-        shown = runs.assign(source=[text.SOURCE_WORDS[source] for source in runs["source"]])
-        st.dataframe(
-            shown[[*RUN_COLUMNS]],
-            hide_index=True,
-            alt="Runs behind this view",
-            column_config={
-                "created": st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm"),
-                "command": st.column_config.TextColumn("command", width="large"),
-            },
-        )
-        st.caption(COUNTING_RUN)
+    folded("Where these numbers come from", "provenance", lambda: _runs(chosen), ":material/verified:")
+
+
+def _runs(chosen: Filters) -> None:
+    runs = ask(pages.provenance, chosen)
+    shown = runs.assign(source=[text.SOURCE_WORDS[source] for source in runs["source"]])
+    created = st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm")
+    config = {"created": created, "command": tables.words("command", "large")}
+    tables.grid(shown[[*RUN_COLUMNS]], "Runs behind this view", config)
+    st.caption(COUNTING_RUN)
 
 
 def _outdated(chosen: Filters) -> None:
-    """Say in how many shapes newer code was measured that cannot be compared."""
+    """Say in how many shapes newer code was measured but cannot be compared."""
     if words := outdated_words(ask(pairing.outdated, chosen), chosen.baseline, text.plain):
         st.caption(f":material/history: {words}.")
 
 
 def source_badges(parts: list[str]) -> str:
-    """Return Markdown badges that tell published, uploaded and own numbers apart."""
+    """Return Markdown badges for the sources of numbers."""
     colours = {"local": "green", "published": "blue", "upload": "violet", "shipped": "orange"}
     return " ".join(f":{colours[p]}-badge[{text.SOURCE_ICONS[p]} {text.SOURCE_WORDS[p]}]" for p in parts)
 
 
+def folded(label: str, key: str, draw: Callable[[], None], icon: str = ":material/table_rows:") -> None:
+    """Draw a part of the page in an expander, made only once the expander is opened."""
+    with st.expander(label, icon=icon, key=key, on_change="rerun") as expander:
+        if expander.open:
+            draw()
+
+
+def offer(label: str, name: str, data: object, key: str, *, icon: str = ":material/download:", **more: object) -> None:
+    """Offer a file; `data` may be a function that makes it on demand."""
+    st.download_button(label, data, file_name=name, on_click="ignore", icon=icon, key=key, **more)
+
+
 def download(label: str, name: str, table: Callable[[], pd.DataFrame], key: str) -> None:
-    """Offer a CSV of the view, made only when it is asked for."""
-    st.download_button(
-        label,
-        data=lambda: safe_csv(table()),
-        file_name=f"{name}.csv",
-        mime="text/csv",
-        on_click="ignore",
-        icon=":material/download:",
-        key=key,
-    )
+    """Offer a CSV of the view, made on demand."""
+    offer(label, f"{name}.csv", lambda: safe_csv(table()), key, mime="text/csv")
 
 
 def download_slice(label: str, title: ChartTitle, chosen: Filters, table: Callable[[], pd.DataFrame], key: str) -> None:
-    """Offer a CSV whose file name and first columns say of which slice it is, made only when it is asked for."""
+    """Offer a CSV, made on demand, whose file name and first columns name its slice."""
     download(label, title.file_name, lambda: with_slice(chosen, table()), key)
 
 
 def download_latencies(chosen: Filters) -> None:
-    """Offer the latencies of the slice's runs in the CSV that another attnbench takes in as those very runs."""
+    """Offer the latencies of the slice's runs in a CSV that another attnbench imports as the same runs."""
 
     def made() -> bytes:
         runs = tuple(ask(pages.provenance, chosen)["run_id"])
@@ -138,25 +135,12 @@ def download_latencies(chosen: Filters) -> None:
         modes = (chosen.mode,) if chosen.mode else ()
         return export(store(), "csv", Selection(run=runs, mode=modes, timing=timings, metric=("latency_ms",)))
 
-    st.download_button(
-        "Download latencies with their runs",
-        data=made,
-        file_name="latencies.csv",
-        mime="text/csv",
-        on_click="ignore",
-        icon=":material/download:",
-        key="latencies_csv",
-        help="Upload the file to another attnbench, and it shows the same numbers.",
-    )
-
-
-def download_text(label: str, name: str, content: str) -> None:
-    """Offer a small file as it is."""
-    st.download_button(label, content, file_name=name, mime="text/csv", on_click="ignore", icon=":material/download:")
+    help = "Upload the file to another attnbench to see the same numbers there."
+    offer("Download latencies with their runs", "latencies.csv", made, "latencies_csv", mime="text/csv", help=help)
 
 
 def safe_csv(table: pd.DataFrame) -> bytes:
-    """Write CSV whose text cells no spreadsheet takes for a formula."""
+    """Write CSV with text cells that no spreadsheet reads as formulas."""
     safe = table.copy()
     for column in safe.columns:
         if not pd.api.types.is_numeric_dtype(safe[column]) and not pd.api.types.is_datetime64_any_dtype(safe[column]):
@@ -165,7 +149,7 @@ def safe_csv(table: pd.DataFrame) -> bytes:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number with its noun: 1 run, 2 runs."""
+    """Write a number with its noun, such as 1 run and 2 runs."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

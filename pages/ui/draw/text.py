@@ -1,4 +1,4 @@
-"""How values read on the page: sizes, times, ratios, statuses, sources."""
+"""Values in words: sizes, times, ratios, statuses, sources."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ TIMING_WORDS = {
 
 
 def ratio(number: float | None) -> str:
-    """Write 1.23×, and fewer decimals above ten; a dash of nothing."""
+    """Write a ratio as 1.23×, with fewer decimals above ten; a missing ratio is a dash."""
     if missing(number):
         return "–"
     return f"{number:.2f}×" if number < 9.995 else f"{number:.1f}×" if number < 99.95 else f"{number:.0f}×"
 
 
 def span(low: float, high: float) -> str:
-    """Write from where to where ratios go: 1.65–35.9×."""
+    """Write a range of ratios as 1.65–35.9×."""
     return f"{ratio(low).removesuffix('×')}–{ratio(high)}"
 
 
 def ms(number: float | None) -> str:
-    """Write milliseconds with three significant digits, from ten seconds on in seconds."""
+    """Write milliseconds with three significant digits, or seconds from ten seconds on."""
     if missing(number):
         return "–"
     return f"{significant(number / 1000)} s" if number >= 10_000 else f"{significant(number)} ms"
 
 
 def mib(number: float | None) -> str:
-    """Write memory given in MiB, from 1024 on in GiB."""
+    """Write memory in MiB, or in GiB from 1024 MiB on."""
     if missing(number):
         return "–"
     return f"{number / 1024:.2f} GiB" if number >= 1024 else f"{significant(number)} MiB"
@@ -80,9 +80,9 @@ def significant(number: float) -> str:
 
 
 def about_tokens(number: float | None) -> str:
-    """Write how many tokens fit by a formula, rounded down to three digits: ≈ 68,100, ≈ 9.14 million.
+    """Write a number of tokens, rounded down to three digits: ≈ 68,100, ≈ 9.14 million.
 
-    A power of two stays whole: it is a limit of the model, or a length that was measured.
+    A power of two is exact: it is a limit of the model, or a measured length.
     """
     if missing(number) or number < 1:
         return "–"
@@ -95,7 +95,7 @@ def about_tokens(number: float | None) -> str:
 
 
 def status(name: str | None) -> str:
-    """Return what a cell without a number says."""
+    """Return the word for a status in a cell without a number."""
     return STATUS_WORDS.get(None if missing(name) else name, str(name))
 
 
@@ -105,7 +105,7 @@ def slice_words(filters: Filters) -> str:
 
 
 def slice_parts(filters: Filters) -> list[str]:
-    """Return the slice in words, a part a filter, as plain text."""
+    """Return the slice in words, one part for each filter, as plain text."""
     level = level_in(filters)
     parts = [
         "GPU not stated" if filters.gpu == NOT_STATED else filters.gpu,
@@ -125,12 +125,12 @@ def slice_parts(filters: Filters) -> list[str]:
 
 
 def label(name: object) -> str:
-    """Return text as Plotly shows it: of its HTML nothing is taken."""
+    """Escape HTML in text."""
     return html.escape(str(name), quote=False)
 
 
 def short(name: str) -> str:
-    """Return an implementation as a cell has room for: FA4 for flash_attn_4, sdpa_cudnn for torch_sdpa_cudnn."""
+    """Return the short name of an implementation: FA4 for flash_attn_4, sdpa_cudnn for torch_sdpa_cudnn."""
     for long, brief in (("flash_attn_", "FA"), ("torch_", "")):
         if name.startswith(long) and len(name) > len(long):
             return brief + name.removeprefix(long)
@@ -138,7 +138,7 @@ def short(name: str) -> str:
 
 
 def statistic(names: Iterable[object], counts: Iterable[object] = ()) -> str:
-    """Say what the numbers of a slice are, from the names of their statistics and how many samples each has."""
+    """Describe the numbers of a slice by their statistics and numbers of samples."""
     found = {part for name in names if not missing(name) for part in str(name).split(", ")}
     known = sorted({int(count) for count in counts if not missing(count)})
     samples = "–".join(map(str, dict.fromkeys((known[0], known[-1])))) if known else "n"
@@ -147,18 +147,18 @@ def statistic(names: Iterable[object], counts: Iterable[object] = ()) -> str:
 
 
 def mask(causal: object, window_size: object) -> str:
-    """Write a mask as filters name it: causal, full window 1024, or not stated."""
+    """Write a mask as the filters do: causal, full window 1024, or not stated."""
     kind = NOT_STATED if missing(causal) else "causal" if causal else "full"
     return kind if missing(window_size) or not window_size else f"{kind} window {int(window_size)}"
 
 
 def plain(text: object) -> str:
-    """Escape text from a file, so that Markdown takes nothing in it for its own."""
+    """Escape Markdown in text from a file."""
     return "".join(f"\\{mark}" if mark in "\\`*_{}[]<>#$~:|!" else mark for mark in str(text))
 
 
 def without_maker(gpus: Iterable[str]) -> dict[str, str]:
-    """Return GPUs' names without their maker, by name; as they are where that would make two alike."""
+    """Return the names of GPUs without the maker, by name; unchanged if two would be equal."""
     short = {gpu: gpu.removeprefix("NVIDIA ") for gpu in gpus}
     return short if len(set(short.values())) == len(short) else {gpu: gpu for gpu in short}
 

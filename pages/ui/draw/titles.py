@@ -1,4 +1,4 @@
-"""What a picture or a file says of itself: quantity, GPU, slice, baseline, runs and date, in the title and the name."""
+"""Titles and file names of charts, maps and tables: quantity, GPU, slice, baseline, runs and date."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from results.slice import Filters
 
 _COLUMNS = ("gpu", "workload", "mask", "mode", "timing", "shape", "baseline")
 _WIDTH = 62  # characters of a line that half a page holds
-_NARROW = 36  # characters of a bold line beside the buttons on a phone
+_NARROW = 36  # characters of a bold line next to the buttons on a phone
 _LONGEST_NAME = 140  # characters of a file name, without its ending
-_MOST_RUNS = 2  # that a title names
+_MOST_RUNS = 2  # a title names up to so many runs and counts more
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ChartTitle:
     @property
     def height(self) -> int:
         """Return the pixels that the title takes."""
-        return 16 + 19 * (len(self.names) + len(self.lines))  # 1.3 of the title's font, whatever a line's own
+        return 16 + 19 * (len(self.names) + len(self.lines))  # 1.3 times the font size of the title, for every line
 
     @property
     def file_name(self) -> str:
@@ -74,25 +74,25 @@ class ChartTitle:
 def of_slice(
     what: str, chosen: Filters, runs: Iterable[object] = (), *, more: Iterable[str] = (), versus: bool = False
 ) -> ChartTitle:
-    """Return the title of a picture of a slice, whose numbers come from these runs.
+    """Return the title of a chart of a slice with numbers of these runs.
 
-    `more` is what the page chose beyond the filters; `versus` says that the numbers are over the baseline.
+    `more` are choices of the page beyond the filters; `versus` adds the baseline.
     """
     timing = {"kernel": "kernel time", "eager": "eager time"}.get(chosen.timing or "", "time as published")
     said = [*text.slice_parts(chosen), *([timing] if chosen.timing else []), *more]
-    said = [part for part in said if not what.endswith(f", {part}")]  # a chart of one dtype names it first
+    said = [part for part in said if not what.endswith(f", {part}")]  # the quantity already names the dtype
     over = [f"over {chosen.baseline}"] if versus and chosen.baseline else []
     return ChartTitle(what, tuple(dict.fromkeys((*said, *over))), of_runs(runs))
 
 
 def with_slice(chosen: Filters, table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table with the slice in its first columns, so that a file of it says what it is about."""
+    """Return a table with the slice in its first columns, so that its file identifies the slice."""
     said = {name: getattr(chosen, name) for name in _COLUMNS if name not in table}
     return pd.concat([pd.DataFrame(said, index=table.index), table], axis="columns")
 
 
 def of_runs(runs: Iterable[object]) -> str:
-    """Return where numbers come from: the runs where they are few, and when they were taken."""
+    """Return the runs, or their number if they are many, and their dates."""
     names = sorted({str(run) for run in runs if not text.missing(run)})
     known = ask(pages.run_dates)
     dates = sorted({known[name] for name in names if known.get(name)})

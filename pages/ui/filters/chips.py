@@ -1,9 +1,9 @@
-"""The shared filters: a row of chips above the answer, each of which is a filter, and the slice that they choose.
+"""The shared filters: a row of chips above the answer, and the slice that they select.
 
-Each widget's key is its name in the URL. Filters of one value are always there, so that a link keeps its meaning when
-new results would change a default; of the others an absent one means all. A value in the URL that is not here is said
-in one sentence. A change draws the chips and the body of the page again, not the rest. A page shows one kind of map:
-its level says which workloads, sizes and modes are offered, and each level keeps its own choices.
+The key of each widget is its name in the URL. Filters of one value are always in the URL, so that a link keeps its
+meaning when new results would change a default; an absent filter of several values means all. Unknown values of the URL
+are named in one sentence. A change redraws the chips and the body of the page. A page has one level, which determines
+the offered workloads, sizes and modes, and each level keeps its own choices.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from results.levels import Level, level_of
 from results.slice import NOT_STATED, ORDER, Filters
 
 MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
-_BY_WORKLOAD = ("decode", "layer")  # levels that are asked about by workload before mask
-_OPEN = {"layer": ("workload", "mode")}  # by level the filters of one value whose default is all
+_BY_WORKLOAD = ("decode", "layer")  # levels whose chip is the workload; the mask is among the other filters
+_OPEN = {"layer": ("workload", "mode")}  # filters of one value whose default is all, by level
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
 MULTIPLE = ("dtype", *SIZES, "feature", "implementation", "source", "run")
 LABELS = {
@@ -51,26 +51,28 @@ _FRAGMENT = "filters"
 _PRESET = "preset"
 _KEPT = "filters_kept"  # by level, and by name
 _LEVEL = "filters_level"
-_OFFERED = "filters_offered"  # by name the choices of each filter that is drawn
+_OFFERED = "filters_offered"  # the choices of each drawn filter, by name
 _SCOPE = "filters_scope"
-_NEXT = "filters_next"  # what a preset or reset sets; in the run that draws the widgets, or the old URL would win
-_UNKNOWN = "filters_unknown"  # what the link names that is not here, as Markdown
-# A filter of one value that is None takes its default when it is drawn.
+_NEXT = (
+    "filters_next"  # values of a preset or reset; applied when the widgets are drawn, otherwise the old URL would win
+)
+_UNKNOWN = "filters_unknown"  # unknown values of the link, as Markdown
+# A filter of one value that is None gets its default when it is drawn.
 _DEFAULTS = {name: None for name in SINGLE} | {name: [] for name in MULTIPLE}
-_BEFORE = {"not said": NOT_STATED}  # words of links from before
+_BEFORE = {"not said": NOT_STATED}  # words of old links
 
 
 def draw(level_name: str = "op", unused: Sequence[str] = ()) -> None:
-    """Draw the filters of a level: presets, a chip for each of the six that matter most, the others behind one more.
+    """Draw the filters of a level: presets, six chips, and the other filters behind one more chip.
 
-    The `unused`, on which the page's answer does not depend, keep their value for the other pages.
+    Filters in `unused` have no effect on the page; they are not drawn and keep their value for other pages.
     """
     _enter(level_name)
     st.fragment(_draw, key=_FRAGMENT)(level_name, unused)
 
 
 def current() -> Filters:
-    """Return the slice as the filters stand now, and remember it for pages to come."""
+    """Return the slice that the filters select, and remember it for other pages."""
     values = {name: st.session_state.get(name) for name in st.session_state[_OFFERED]}
     level = level_of(st.session_state[_LEVEL])
     st.session_state[_KEPT][level.name] = values
@@ -110,12 +112,12 @@ def _draw(level_name: str, unused: Sequence[str]) -> None:
         _presets(offers.presets_of(ask, scope, level_name))
     address.write()
     if st.session_state.get(_UNKNOWN):
-        told = "; ".join(st.session_state[_UNKNOWN])
-        st.caption(f":material/link_off: The link names what is not here: {told}. The filters show what is.")
+        unknown = "; ".join(st.session_state[_UNKNOWN])
+        st.caption(f":material/link_off: The link names unknown values: {unknown}. The filters show known ones.")
 
 
 def _scope(devices: offers.Devices, level_name: str) -> Scope:
-    """Settle the device, workload and mask, which say what the other filters can be set to."""
+    """Set the device, workload and mask, which determine the choices of the other filters."""
     gpu = _settle("gpu", list(devices), ask(offers.first_gpu, level_name) or next(iter(devices)))
     workload = _settle("workload", _with_all("workload", ask(offers.workloads, gpu, level_name), level_name))
     of_workload = {"level": level_name} if workload == ALL else {"workload": workload}
@@ -124,14 +126,14 @@ def _scope(devices: offers.Devices, level_name: str) -> Scope:
 
 
 def _with_all(name: str, choices: list[str], level_name: str) -> list[str]:
-    """Return the choices of a filter of one value, all of them together first where its level leaves it open."""
+    """Return the choices of a filter of one value, with `all` first if its level allows that."""
     return [ALL, *choices] if choices and name in _OPEN.get(level_name, ()) else choices
 
 
 def _settle(name: str, choices: Sequence[str], default: str | None = None) -> str | None:
-    """Return the value of a filter of one value: chosen, of the link, or the default, which is the first choice.
+    """Return the value of a filter: chosen, from the link, or the default, which is the first choice.
 
-    It is set by code in every run but the first of a valid link, so that it always stands in the URL.
+    Code sets it in every run but the first of a valid link, so that it is always in the URL.
     """
     if not choices:
         return None
@@ -157,7 +159,7 @@ def _gpu_chip(devices: offers.Devices, level: Level) -> None:
 
 
 def _one(name: str, found: Choices, level: Level, *, drawn: bool = True) -> None:
-    """Draw the chip of a filter of one value; one that is not drawn is settled all the same."""
+    """Draw the chip of a filter of one value; set its value even if it is not drawn."""
     choices = st.session_state[_OFFERED].get(name) or _with_all(name, offers.ordered(name, found), level.name)
     if choices and drawn:
         _chip(name, choices, _settle(name, choices), level)
@@ -180,7 +182,7 @@ def _chip(name: str, choices: list[str], value: str, level: Level, captions: Seq
 def _radio(name: str, choices: list[str], value: str, level: Level, captions: Sequence[str] | None = None) -> None:
     """Draw the choices of a filter of one value.
 
-    The URL leaves out a widget's own default, so that is none of them.
+    The URL leaves out the default of a widget, so the widget has none.
     """
     address.note(name, value)
     captions = captions or [words.caption(name, choice) for choice in choices]
@@ -203,7 +205,7 @@ def _chip_of_several(name: str, found: Choices, level: Level) -> None:
 
 
 def _picked(name: str, found: Choices) -> list[str]:
-    """Return the chosen values of a filter of several, and say which ones of the link are not here."""
+    """Return the chosen values of a filter of several values, and remember unknown ones of the link."""
     choices = st.session_state[_OFFERED][name] = offers.ordered(name, found)
     there = [str(choice) for choice in choices]
     linked = [] if address.named(name) is None else st.query_params.get_all(name)
@@ -235,7 +237,7 @@ def _label(name: str, level: Level) -> str:
 
 
 def _more(found: Choices, level: Level, unused: Sequence[str]) -> None:
-    """Draw the filters that matter less; what they are set to stands on their chip."""
+    """Draw the less important filters; their chip names their values."""
     axes = [axis.column for axis in (level.columns, level.rows)]
     lists = ("feature", "implementation", "source", "run")
     picked = {name: _picked(name, found) for name in (*axes, *lists)}
@@ -262,7 +264,7 @@ def _more(found: Choices, level: Level, unused: Sequence[str]) -> None:
 def _declaring(
     features: Sequence[str], picked: Sequence[str], baseline: str | None, level: Level
 ) -> tuple[str | None, ...]:
-    """Return the implementations that declare all the features, of those picked if any; if none does the baseline."""
+    """Return the picked implementations, or all, that declare all the features; if none does, the baseline."""
     able = ask(offers.declaring, tuple(features), level.name)
     names = picked or st.session_state[_OFFERED]["implementation"]
     return tuple(name for name in names if name in able) or (baseline,)
@@ -286,7 +288,7 @@ def _list(name: str) -> None:
 
 
 def _noted(name: str) -> list[str] | None:
-    """Note what a filter of several values is set to; return it where the widget will take its default."""
+    """Note the values of a filter in the address; return them if the widget will use its default."""
     picked = [str(value) for value in st.session_state.get(name) or ()]
     if picked:
         address.note(name, picked)
@@ -294,9 +296,9 @@ def _noted(name: str) -> list[str] | None:
 
 
 def _presets(offered: dict[str, presets.Settings]) -> None:
-    """Draw the presets as pills; the one that the filters stand at is marked."""
+    """Draw the presets as pills; the active one is marked."""
     if offered:
-        st.session_state[_PRESET] = next((title for title, each in offered.items() if _stands_at(each)), None)
+        st.session_state[_PRESET] = next((title for title, each in offered.items() if _is_active(each)), None)
         st.pills(
             "Presets",
             list(offered),
@@ -308,8 +310,8 @@ def _presets(offered: dict[str, presets.Settings]) -> None:
         )
 
 
-def _stands_at(settings: presets.Settings) -> bool:
-    """Return whether the filters are set to what a preset says, and the others of several values to all."""
+def _is_active(settings: presets.Settings) -> bool:
+    """Return whether the filters have the values of a preset, and the other filters select all."""
     wanted = {"timing": next(iter(st.session_state[_OFFERED].get("timing", ())), None)} | settings
     return all((st.session_state.get(name) or []) == wanted.get(name, []) for name in MULTIPLE) and all(
         st.session_state.get(name) == value for name, value in wanted.items() if name in SINGLE
@@ -317,9 +319,9 @@ def _stands_at(settings: presets.Settings) -> bool:
 
 
 def _on_preset(offered: dict[str, presets.Settings]) -> None:
-    """Set what the chosen preset says, and the other filters to their defaults.
+    """Set the values of the chosen preset, and the other filters to their defaults.
 
-    GPU and workload stay, and the baseline within a mask.
+    GPU and workload are kept, and the baseline if the mask does not change.
     """
     settings = offered.get(st.session_state[_PRESET] or "")
     if settings:
@@ -335,13 +337,13 @@ def _on_reset() -> None:
 
 
 def _changed() -> None:
-    """Draw the chips and what follows them again; for the callback of each filter."""
+    """Redraw the chips and the body of the page; the callback of each filter."""
     st.session_state[_UNKNOWN] = []
     page_body.again(_FRAGMENT)
 
 
 def _follow(scope: Scope, found: Choices) -> None:
-    """Leave what has no number on another device, workload or mask; a link may name it all the same."""
+    """Reset filters without numbers after a change of device, workload or mask; a link may still name them."""
     before, st.session_state[_SCOPE] = st.session_state.get(_SCOPE, scope), scope
     for name in ("mode", "baseline", "timing") if before != scope else ():
         numbers = dict(found.get(name, ()))
@@ -350,7 +352,7 @@ def _follow(scope: Scope, found: Choices) -> None:
 
 
 def _of_dtypes(found: Choices, scope: Scope) -> Choices:
-    """Return the choices with the shapes that have a number of the chosen dtypes alone, so that no page is empty."""
+    """Return the choices with only the shapes that have numbers of the chosen dtypes, so that no page is empty."""
     dtypes = tuple(
         str(c) for c in st.session_state[_OFFERED]["dtype"] if str(c) in (st.session_state.get("dtype") or ())
     )
@@ -361,14 +363,14 @@ def _of_dtypes(found: Choices, scope: Scope) -> Choices:
 
 
 def _draws_as_op(level: Level) -> bool:
-    """Return whether a level has the operator's map, so that its workloads stand on the operator's pages."""
+    """Return whether a level has the axes of the operator, so that the operator's pages show its workloads."""
     return level.rows == level_of("op").rows
 
 
 def _enter(level_name: str) -> None:
-    """Bring the filters back after a page that does not show them, or that shows those of another level.
+    """Restore the filters after a page without them, or with those of another level.
 
-    A first visit that names nothing starts with a preset of a realistic shape.
+    A first visit without parameters starts with a preset of a realistic shape.
     """
     everything = st.session_state.setdefault(_KEPT, {})
     kept = everything.get(level_name, {})

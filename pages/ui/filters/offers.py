@@ -1,4 +1,4 @@
-"""What the shared filters can be set to on a device, workload and mask, and what a first visit shows."""
+"""The choices of the shared filters on a device, workload and mask, and the slice of a first visit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Devices = dict[str, tuple[tuple[str, ...], int]]  # by name: the sources of its 
 
 
 def gpus(store: Store, level_name: str) -> Devices:
-    """Return the devices that have a number of the level's map: measured here, shipped, uploaded, published."""
+    """Return the devices with numbers on the level's map: measured here first, then shipped, uploaded, published."""
     pairs = store.rows("SELECT DISTINCT gpu, workload FROM choices")
     there = {gpu for gpu, workload in pairs if is_on_map(workload, level_name)}
     known = pages.gpus(store)
@@ -34,23 +34,23 @@ def gpus(store: Store, level_name: str) -> Devices:
 
 
 def first_gpu(store: Store, level_name: str) -> str | None:
-    """Return the device of a first visit: the GPU with most numbers of the operator, a processor if there is none."""
+    """Return the device of a first visit: the GPU with most numbers, or a processor if there is none."""
     there = gpus(store, level_name)
     return next((gpu for gpu in pages.gpus(store)["gpu"] if gpu in there), None)
 
 
 def workloads(store: Store, gpu: str, level_name: str) -> list[str]:
-    """Return the workloads of a device that have the level's map, most numbers first."""
+    """Return the workloads of a device on the level's map, most numbers first."""
     return [workload for workload in options(store, "workload", gpu=gpu) if is_on_map(workload, level_name)]
 
 
 def options(store: Store, name: str, **scope: str | None) -> list[str]:
-    """Return what one filter can be set to, most numbers first."""
+    """Return the choices of one filter, most numbers first."""
     return pages.options(store, name, **scope)["choice"].tolist()
 
 
 def choices(store: Store, **scope: str | None) -> Choices:
-    """Return by filter what it can be set to within a device, workload and mask, most numbers first."""
+    """Return the choices of every filter within a device, workload and mask, most numbers first."""
     found: dict[str, list[tuple[str, int]]] = {}
     for name, choice, numbers in pages.choices(store, **scope).itertuples(index=False):
         found.setdefault(name, []).append((choice, numbers))
@@ -58,20 +58,20 @@ def choices(store: Store, **scope: str | None) -> Choices:
 
 
 def features(store: Store, names: tuple[str, ...], level_name: str) -> list[tuple[str, int]]:
-    """Return in words what any of these implementations declares, and how many of them do."""
+    """Return the features that these implementations declare, in words, each with the number of implementations."""
     said = declared(store, level_name)
     counts = {words: sum(declares(said.get(name, {}), each) for name in names) for each, words in CAPABILITIES.items()}
     return [(words, count) for words, count in counts.items() if count]
 
 
 def declaring(store: Store, features: tuple[str, ...], level_name: str) -> list[str]:
-    """Return the implementations that declare all of these features, which are given in words."""
+    """Return the implementations that declare all of these features, given in words."""
     wanted = [name for name, words in CAPABILITIES.items() if words in features]
     return names_declaring(declared(store, level_name), wanted)
 
 
 def shapes_of_dtypes(store: Store, dtypes: tuple[str, ...], **scope: str | None) -> set[str]:
-    """Return the shapes within a device, workload and mask that have a number of one of the dtypes."""
+    """Return the shapes within a device, workload and mask with numbers of one of the dtypes."""
     rows = store.rows(
         """SELECT DISTINCT shape FROM slices JOIN numbers USING (slice_id)
            WHERE status = 'ok' AND gpu = ? AND (workload = ? OR level = ?) AND mask = ? AND dtype IN ?""",
@@ -81,16 +81,13 @@ def shapes_of_dtypes(store: Store, dtypes: tuple[str, ...], **scope: str | None)
 
 
 def shapes(found: Choices, level: Level) -> tuple[list[str], str]:
-    """Return the shapes, all of them together being the last choice, and the default."""
+    """Return the shapes, with `all` as the last choice, and the default."""
     there = found.get("shape", [])
     return [*(shape for shape, _ in there), ALL], leading_shape(level, there) or ALL
 
 
 def ordered(name: str, found: Choices) -> list:
-    """Return the choices of a filter in the given order, then most numbers first; sizes by size; without a number last.
-
-    Runs are named by when they began, the newest first.
-    """
+    """Return the choices of a filter in their usual order; sizes by size, runs with the newest first."""
     numbers = dict(found.get(name, ()))
     if name in SIZES:
         return sorted(int(choice) for choice in numbers)
@@ -107,7 +104,7 @@ def presets_of(ask: Callable[..., Any], scope: Scope, level_name: str) -> dict[s
 
 
 def first_settings(ask: Callable[..., pd.DataFrame], level_name: str = "op") -> presets.Settings:
-    """Return what a first visit sets: the preset of a realistic shape on the first device, where it has numbers."""
+    """Return the filters of a first visit: the preset of a realistic shape on the first device, if it has numbers."""
     gpu = ask(first_gpu, level_name)
     if gpu is None:
         return {}
@@ -117,7 +114,7 @@ def first_settings(ask: Callable[..., pd.DataFrame], level_name: str = "op") -> 
 
 
 def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
-    """Return the slice of a first visit: what the filters choose where nothing was chosen yet."""
+    """Return the slice of a first visit."""
     set_ = first_settings(ask)
     if not set_:
         return Filters()

@@ -1,26 +1,26 @@
-"""Sets of filters that many come for, offered where there are numbers for them."""
+"""Common sets of filters, offered if they have numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-Settings = dict[str, str | list[str]]  # by filter: what it is set to
-Choices = Mapping[str, Sequence[tuple[str, int]]]  # by filter: what it can be set to, and how many numbers that has
+Settings = dict[str, str | list[str]]  # the value of each filter
+Choices = Mapping[str, Sequence[tuple[str, int]]]  # the choices of each filter with their numbers of rows
 
 
 @dataclass(frozen=True)
 class Preset:
-    """What a preset sets; what it leaves out goes back to its default."""
+    """The filters of a preset; other filters get their defaults."""
 
     title: str
     mode: str
     dtype: str
-    seqlens: tuple[int, int] = (1, 2**31)  # shortest and longest, of decode the context
+    seqlens: tuple[int, int] = (1, 2**31)  # shortest and longest; for decode, the context
     batches: tuple[int, int] = (1, 2**31)
     timing: str | None = None
-    shape: str | None = None  # how the name of batch and heads ends
-    window: bool = False  # whether a query sees the last keys alone
+    shape: str | None = None  # end of the name of batch and heads
+    window: bool = False  # whether a query sees only the last keys
     level: str = "op"
 
 
@@ -40,13 +40,13 @@ PRESETS = (
     Preset("Many sequences", "decode", "bfloat16", batches=(32, 2**31), level="decode"),
     Preset("Long context", "decode", "bfloat16", (32768, 2**31), level="decode"),
 )
-FIRST = {"op": PRESETS[0].title}  # by level the preset of a first visit
+FIRST = {"op": PRESETS[0].title}  # the preset of a first visit, by level
 
 
 def offered(level: str, masks: Sequence[str], choices_of: Callable[[str], Choices]) -> dict[str, Settings]:
-    """Return by title what the presets that have numbers set the filters to.
+    """Return the filters of each preset that has numbers, by title.
 
-    Of the masks, the one that is shown comes first and stays where it serves; `choices_of` a mask are its filters'.
+    The first mask that suits a preset is used; `choices_of` returns the choices of the filters for a mask.
     """
     found: dict[str, Settings] = {}
     for preset in (preset for preset in PRESETS if preset.level == level):

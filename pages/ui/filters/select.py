@@ -1,7 +1,8 @@
-"""Choosing one value: select boxes whose value always stands in the URL, and one shape of a table."""
+"""Choosing one value: select boxes, pills and segments whose value is always in the URL, and one shape of a table."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,34 +11,83 @@ import streamlit as st
 from pages.ui.shell import address
 
 
-def one_value(label: str, key: str, choices: list[str], default: str, help: str | None = None, **reaction: Any) -> str:
-    """Ask for exactly one of `choices`; an unknown value in the URL becomes the default.
+def one_value(
+    label: str, key: str, choices: Sequence[str], default: str | None = None, help: str | None = None, **more: Any
+) -> str:
+    """Ask for exactly one of `choices`; an unknown value in the URL becomes the default, which is the first choice.
 
-    The URL leaves out a widget's own default, so the widget is given another choice as its default: then the value is
-    always in the URL, and a link keeps its meaning. It is set by code in every run but the first, which also puts it
-    there. `reaction` holds the select box's `on_change` and its arguments.
+    The URL leaves out a widget's own default, so the widget gets another choice as its default: then the value is
+    always in the URL, and a link keeps its meaning. Code sets the value in every run but the first, which also writes
+    it into the URL. `more` holds other arguments of the select box.
     """
     linked = address.named(key)
     value = linked if linked is not None else st.session_state.get(key)
     if value not in choices or value != linked:
-        value = st.session_state[key] = value if value in choices else default
+        value = st.session_state[key] = value if value in choices else default or choices[0]
     address.note(key, value)
     other = next((place for place, choice in enumerate(choices) if choice != value), 0)
     first = choices.index(value) if address.takes_default(key) else other
-    return st.selectbox(label, choices, index=first, key=key, bind="query-params", help=help, **reaction)
+    return st.selectbox(label, choices, index=first, key=key, bind="query-params", help=help, **more)
+
+
+def named_choice(
+    label: str,
+    key: str,
+    choices: Sequence[str],
+    default: str,
+    words: Callable[[str], str],
+    *,
+    draw: Callable[..., Any] = st.selectbox,
+    **drawn: Any,
+) -> str:
+    """Ask for one of `choices`, each drawn as `words(choice)`; an unknown id in the address becomes the default.
+
+    A widget that is bound to the address writes the words of its option there; this one writes the id, so that links
+    stay short and valid. An address that changed since it was last written, as by the Back button, wins.
+    """
+    written, said = f"{key}_written", st.query_params.get(key)
+    if said in choices and said != st.session_state.get(written):
+        st.session_state[key] = said
+    if st.session_state.get(key) not in choices:
+        st.session_state[key] = default
+    chosen = draw(label, choices, key=key, format_func=words, **drawn)
+    address.note(key, chosen)
+    if written in st.session_state:  # write now, because a page may stop before its end
+        address.write()
+    st.session_state[written] = chosen
+    return chosen
+
+
+def pills(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:
+    """Ask for exactly one of `choices` as pills; the default is the first."""
+    return _one(st.pills, label, key, choices, default, wrap=True, **more)
+
+
+def segments(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:
+    """Ask for exactly one of `choices` as a segmented control; the default is the first."""
+    return _one(st.segmented_control, label, key, choices, default, **more)
+
+
+def _one(draw: Callable[..., Any], label: str, key: str, choices: Sequence, default: Any, **more: Any) -> Any:
+    first = choices[0] if default is None else default
+    return draw(label, choices, default=first, required=True, key=key, bind="query-params", **more)
+
+
+def one_of_several(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:
+    """Return the only choice, or ask for one as pills."""
+    return pills(label, key, choices, default, **more) if len(choices) > 1 else choices[0]
 
 
 def rows_of_one(
     table: pd.DataFrame, column: str, counted: str, key: str, label: str, *, first: str | None = None
 ) -> tuple[pd.DataFrame, str]:
-    """Return the rows of one value of a text column, and that value; ask for it where there are several.
+    """Return the rows of one value of a text column, and that value; ask for it if there are several.
 
-    The default is `first` where it has a number in the column `counted`, else the value with most; of equals the last.
+    The default is `first` if it has a number in the column `counted`, else the value with most numbers; of several with
+    equally many, the last.
     """
     counts = table.groupby(column)[counted].count()
     names = sorted(counts.index, key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
     most = max(names, key=lambda name: (counts[name], names.index(name)))
-    chosen = first if first in names and counts[first] else most
-    if len(names) > 1:
-        chosen = st.pills(label, names, default=chosen, required=True, key=key, bind="query-params", wrap=True)
+    chosen = one_of_several(label, key, names, first if first in names and counts[first] else most)
     return table[table[column] == chosen], chosen

@@ -1,4 +1,4 @@
-"""How filters read on their chips: short words for devices, masks, dtypes, modes, shapes."""
+"""Short words on the chips of filters for devices, masks, dtypes, modes and shapes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from results.levels import Level
 from results.render.text import SOURCE_WORDS, size
 from results.slice import NOT_STATED
 
-ALL = "all"  # of a filter of one value that a level can leave open
-SHAPE_LABELS = {"decode": "Heads and cache", "layer": "Batch and widths"}  # by level, where it is not batch and heads
+ALL = "all"  # the value of a filter that selects everything
+SHAPE_LABELS = {"decode": "Heads and cache", "layer": "Batch and widths"}  # by level, if it is not batch and heads
 SOURCE_ORDER = ("local", "shipped", "upload", "published")
 _DTYPES = {
     "bfloat16": "bf16",
@@ -30,7 +30,7 @@ _MASKS = {
 
 
 def shape_label(level: Level) -> str:
-    """Return what the filter of shapes is called at a level."""
+    """Return the label of the filter of shapes at a level."""
     return SHAPE_LABELS.get(level.name, "Batch and heads")
 
 
@@ -56,7 +56,7 @@ def chip(name: str, value: str, level: Level) -> str:
 
 
 def several(name: str, label: str, values: Sequence[str]) -> str:
-    """Return the chosen values of a filter of several in a few words, as Markdown; of none all."""
+    """Return the chosen values of a filter in a few words, as Markdown; no value means all."""
     if name == "dtype":
         short = [_DTYPES.get(value, value) for value in values]
         return ", ".join(short) if 0 < len(short) < 3 else f"{len(short) or 'all'} dtypes"
@@ -67,7 +67,7 @@ def several(name: str, label: str, values: Sequence[str]) -> str:
 
 
 def caption(name: str, value: str) -> str:
-    """Return what a choice of a filter means; nothing where its name says it."""
+    """Return the meaning of a choice; empty if its name is clear."""
     if name == "mask":
         return _MASKS.get(value, "Of those keys, a query sees the nearest.")
     if name == "mode":
@@ -78,6 +78,6 @@ def caption(name: str, value: str) -> str:
 
 
 def gpu_caption(sources: Sequence[str], numbers: int) -> str:
-    """Return where the numbers of a device come from, and how many there are."""
+    """Return the sources and the number of the numbers of a device."""
     words = [SOURCE_WORDS[source] for source in SOURCE_ORDER if source in sources]
     return f"{', '.join(words)}: {numbers:,} numbers" if words else ""

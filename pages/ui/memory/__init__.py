@@ -1,1 +1,1 @@
-"""What the page Memory is made of: the lines by seqlen, what fits, what the peak consists of."""
+"""The parts of the page Memory: the lines by seqlen, the longest sequences, the parts of the peak."""

@@ -1,4 +1,4 @@
-"""Memory by seqlen: which metric and shape, the headline, the lines with their formulas, the reductions."""
+"""Memory by seqlen: the choice of metric and shape, the headline, the lines with formulas, the reductions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import cells, charts, messages, text, titles
+from pages.ui.draw import cells, charts, colours, messages, tables, text, titles
+from pages.ui.draw.charts import Chart, Series
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters.select import rows_of_one
+from pages.ui.filters import select
 from pages.ui.shell.data import ask
 from results import levels
 from results.implementations import facts_of
@@ -28,18 +28,18 @@ WORDS = {
     "attention_memory_mb": "Attention matrix",
     "kv_cache_mb": "KV cache",
 }
-_ALIKE = 0.005  # memory that differs by less is called equal
-_NAMED = 3  # implementations that a headline names; more are counted
-_FIRST_HEAD_DIM = "128"  # of most models
+_EQUAL = 0.005  # a relative difference below this counts as equal
+_NAMED = 3  # a headline names up to so many implementations and counts more
+_FIRST_HEAD_DIM = "128"  # the most common head_dim of models
 _MARKS = [2.0**power for power in range(-12, 26, 4)]  # MiB
 COLUMNS = ("implementation", "dtype", "head_dim", "seqlen", "value", "reduction", "status", "note", "source", "run_id")
 
 
 @dataclass(frozen=True)
 class MemoryView:
-    """What the page draws: a metric of one shape."""
+    """The choices of the page: a metric of one shape."""
 
-    taken: Filters  # the slice, with a mode in which memory was taken
+    taken: Filters  # the slice, with a mode in which memory was measured
     metric: str
     kept: str  # head_dim, batch and heads, in words
 
@@ -49,32 +49,22 @@ class MemoryView:
         return METRICS[self.metric].label
 
     def title(self, table: pd.DataFrame, dtype: str | None = None) -> ChartTitle:
-        """Return the title of a chart, or of the file, of these rows."""
+        """Return the title of a chart or file with these rows."""
         what = f"{self.label} by seqlen" + (f", {dtype}" if dtype else "")
         sliced = replace(self.taken, timing=None, head_dim=(), shape=self.kept)
         return titles.of_slice(what, sliced, table["run_id"].unique())
 
 
 def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
-    """Return the metric to show, and the slice with a mode in which memory was taken (there is none of bwd alone)."""
+    """Ask for the metric; return it, and the slice with a mode in which memory was measured (never bwd alone)."""
     found = ask(pages.memory_choices, chosen)
     if found.empty:
         return None, chosen
     names = [name for name in MEMORY_METRICS if name in set(found.loc[found["numbers"] > 0, "metric"])]
     if not names:
         return None, chosen
-    metric = names[0]
-    if len(names) > 1:
-        metric = st.pills(
-            "Memory (MiB)",
-            names,
-            default=names[0],
-            required=True,
-            key="metric",
-            bind="query-params",
-            format_func=WORDS.get,
-            help="; ".join(f"{WORDS[name]}: {METRICS[name].description}" for name in names),
-        )
+    about = "; ".join(f"{WORDS[name]}: {METRICS[name].description}" for name in names)
+    metric = select.one_of_several("Memory (MiB)", "metric", names, format_func=WORDS.get, help=about)
     modes = found.loc[found["metric"] == metric, "mode"].tolist()
     wanted = [chosen.mode, *(["fwd_bwd"] if chosen.mode == "bwd" else []), *modes]
     return metric, replace(chosen, mode=next(mode for mode in wanted if mode in modes))
@@ -83,20 +73,22 @@ def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
 def one_shape(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the rows of one head_dim and one batch and head count, and that choice in words."""
     table = table.assign(head_dim=[text.size(d) if text.missing(d) else str(int(d)) for d in table["head_dim"]])
-    table, head_dim = rows_of_one(table, "head_dim", "value", "memory_head_dim", "head_dim", first=_FIRST_HEAD_DIM)
-    table, shape = rows_of_one(table, "shape", "value", "memory_shape", "Batch and heads")
+    table, head_dim = select.rows_of_one(
+        table, "head_dim", "value", "memory_head_dim", "head_dim", first=_FIRST_HEAD_DIM
+    )
+    table, shape = select.rows_of_one(table, "shape", "value", "memory_shape", "Batch and heads")
     return table, f"head_dim {head_dim} · {shape}"
 
 
 def headline(table: pd.DataFrame, chosen: Filters) -> None:
-    """Name the least memory at the longest sequence that the baseline still fits, and where anything stops fitting."""
+    """Name the lowest memory at the longest sequence that the baseline fits, and the first failures."""
     compared = table[(table["implementation"] != chosen.baseline) & table["reduction"].notna()]
     parts = []
     if len(compared):
         longest = compared[compared["seqlen"] == compared["seqlen"].max()]
         best = longest.loc[longest["reduction"].idxmax()]
-        alike = longest[longest["value"] <= best["value"] * (1 + _ALIKE)]
-        names = charts.ordered(alike["implementation"])
+        equal = longest[longest["value"] <= best["value"] * (1 + _EQUAL)]
+        names = colours.ordered(equal["implementation"])
         many = len(names) > _NAMED
         who = f"{len(names)} implementations take" if many else f"{', '.join(names)} take{'s' * (len(names) == 1)}"
         parts.append(
@@ -110,7 +102,7 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
 
 
 def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the rows by formula where the algorithm is known; only peak memory has a formula."""
+    """Return the memory of the rows by formula if the algorithm is known; only peak memory has a formula."""
     rows, said = table.to_dict("records") if metric == "peak_memory_mb" else [], ask(declared)
     predicted = [
         {
@@ -125,20 +117,19 @@ def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def show_lines(table: pd.DataFrame, predicted: pd.DataFrame, view: MemoryView, capacities: dict[str, float]) -> None:
-    """Draw one chart a dtype, all on the same axis."""
-    palette = charts.colours(table["implementation"].unique().tolist())
+    """Draw one chart for each dtype, all on the same axis."""
+    palette = colours.palette(table["implementation"].unique().tolist())
     y_axis = _axis(view.label, table["value"].dropna(), [*capacities.values(), *predicted["value"].dropna()])
 
-    def draw(rows: pd.DataFrame, dtype: str | None) -> None:
-        figure = memory_lines(rows, palette, capacities, cells.of_dtype(predicted, dtype), y_axis)
-        alt = f"{view.label} by seqlen, one line an implementation, {cells.dtype_name(dtype)}"
-        charts.show(figure, view.title(rows, cells.dtype_name(dtype)), key=f"memory_{dtype}", alt=alt)
+    def chart(rows: pd.DataFrame, dtype: str | None) -> Chart:
+        return memory_lines(rows, palette, capacities, cells.of_dtype(predicted, dtype), y_axis)
 
-    cells.facets(table, draw)
+    alt = f"{view.label} by seqlen, one line for each implementation"
+    charts.show_by_dtype(table, chart, view.title, "memory", alt)
 
 
 def caption(view: MemoryView, table: pd.DataFrame) -> None:
-    """Say what the lines are: what is counted, the formula, the capacity."""
+    """Explain the lines: the metric, the formula, the capacity."""
     known = " The source does not state the device's memory." if text.missing(table["gpu_memory_mb"].max()) else ""
     badges = messages.source_badges(sorted(set(table["source"])))
     description = METRICS[view.metric].description
@@ -152,28 +143,21 @@ def caption(view: MemoryView, table: pd.DataFrame) -> None:
 
 def reduction_table(table: pd.DataFrame, predicted: pd.DataFrame) -> None:
     """Draw memory, reduction and formula of every row."""
-    shown = with_formula(table, predicted)
-    shown["status"] = [text.status(name) for name in shown["status"]]
-    shown["source"] = [text.sources(name) for name in shown["source"]]
-    st.dataframe(
-        shown.dropna(axis="columns", how="all"),
-        hide_index=True,
-        alt="Memory and reduction of every row",
-        placeholder="–",
-        column_config={
-            "implementation": st.column_config.TextColumn("implementation", pinned=True),
-            "memory_mb": st.column_config.NumberColumn("memory (MiB)", format="%.3g"),
-            "reduction": st.column_config.NumberColumn("reduction", format="%.3g×"),
-            "formula_mb": st.column_config.NumberColumn("formula (MiB)", format="%.3g"),
-            "of_formula": st.column_config.NumberColumn("measured / formula", format="%.3g"),
-            "note": st.column_config.TextColumn("note", width="large"),
-            "run_id": st.column_config.TextColumn("run"),
-        },
-    )
+    shown = tables.in_words(with_formula(table, predicted)).dropna(axis="columns", how="all")
+    config = {
+        "implementation": tables.words("implementation", pinned=True),
+        "memory_mb": tables.number("memory (MiB)"),
+        "reduction": tables.number("reduction", "%.3g×"),
+        "formula_mb": tables.number("formula (MiB)"),
+        "of_formula": tables.number("measured / formula"),
+        "note": tables.words("note", "large"),
+        "run_id": tables.RUN,
+    }
+    tables.grid(shown, "Memory and reduction of every row", config)
 
 
 def with_formula(table: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
-    """Return measured beside formula, ready for a table or a download."""
+    """Return measured memory and the formula, ready for a table or a download."""
     shown = table[[*COLUMNS]].rename(columns={"value": "memory_mb"}).reset_index(drop=True)
     formula = predicted["value"].reset_index(drop=True) if len(predicted) else pd.Series(index=shown.index, dtype=float)
     shown["head_dim"] = pd.to_numeric(shown["head_dim"], errors="coerce").astype("Int64")
@@ -183,21 +167,17 @@ def with_formula(table: pd.DataFrame, predicted: pd.DataFrame) -> pd.DataFrame:
 
 
 def case_of(row: dict) -> dict:
-    """Return a row as a case for a formula: what the source did not say is None."""
+    """Return a row as a case for a formula, with None for values that the source does not state."""
     known = {name: None if text.missing(value) else value for name, value in row.items()}
     return known | {"head_dim": int(row["head_dim"]) if row["head_dim"].isdigit() else None}
 
 
 def memory_lines(
-    table: pd.DataFrame,
-    palette: dict[str, str],
-    capacities: dict[str, float],
-    formulas: pd.DataFrame,
-    y_axis: dict,
-) -> go.Figure:
-    """Return memory by seqlen, both logarithmic: a line an implementation, formulas dotted, first failures as crosses.
+    table: pd.DataFrame, palette: dict[str, str], capacities: dict[str, float], formulas: pd.DataFrame, y_axis: dict
+) -> Chart:
+    """Return memory by seqlen, both logarithmic: solid lines, dotted formulas, and crosses at the first failures.
 
-    Capacities (MiB by what is written beside them) are dashed lines; failures stand at the first of them.
+    Capacities (MiB by label) are dashed lines; crosses are drawn at the first of them.
     """
     rows = table[["implementation", "seqlen", "value", "status"]].to_dict("records")
     known = formulas[["implementation", "seqlen", "value"]].dropna().to_dict("records")
@@ -210,83 +190,56 @@ def memory_lines(
         formula = predicted.get((row["implementation"], row["seqlen"]))
         return text.mib(row["value"]) + (f" (formula {text.mib(formula)})" if formula else "")
 
-    traces = charts.lines(rows, "value", palette, hover, of="implementation", by="seqlen")
-    dotted = charts.lines(known, "value", palette, hover, of="implementation", by="seqlen")
-    traces += [trace | _dotted(trace) for trace in dotted]
+    found = charts.lines(rows, "value", palette, hover)
+    found += [charts.dotted(line, f"{line.name} formula") for line in charts.lines(known, "value", palette, hover)]
     failed = [mark for name in palette if (mark := _first_oom(rows, name, palette[name], top, predicted))]
-    traces += failed
-    traces += [_capacity(words, value, min(sizes), max(sizes)) for words, value in capacities.items() if sizes]
-    return _named_failures(charts.by_size(traces, "seqlen", sizes, y_axis, beside=palette), failed)
+    found += failed
+    found += [_capacity(words, value, min(sizes), max(sizes)) for words, value in capacities.items() if sizes]
+    chart = charts.by_size(found, "seqlen", sizes, y_axis, room_for=palette)
+    return replace(chart, notes=[*chart.notes, *(_failure_note(at, mark) for at, mark in enumerate(failed))])
 
 
 def _whole(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
-def _named_failures(figure: go.Figure, failed: list[dict]) -> go.Figure:
-    """Write beside each first failure from where on memory ran out, over whatever line passes there."""
-    background = charts.BACKGROUNDS[charts.theme()]
-    for at, mark in enumerate(failed):
-        figure.add_annotation(
-            x=math.log10(mark["x"][0]),
-            y=math.log10(mark["y"][0]),
-            text=f"OOM from {text.size(mark['x'][0])}",
-            xanchor="right",
-            showarrow=False,
-            xshift=-10,
-            yshift=-14 - 15 * at,
-            bgcolor=background,
-            borderpad=1,
-            font={"size": 11, "color": charts.legible(mark["marker"]["color"], charts.theme(), charts.TEXT_CONTRAST)},
-        )
-    return figure
+def _failure_note(at: int, mark: Series) -> dict:
+    """Return the label of a first failure, which covers any line behind it."""
+    return {
+        "x": math.log10(mark.x[0]),
+        "y": math.log10(mark.y[0]),
+        "text": f"OOM from {text.size(mark.x[0])}",
+        "xanchor": "right",
+        "showarrow": False,
+        "xshift": -10,
+        "yshift": -14 - 15 * at,
+        "bgcolor": colours.BACKGROUNDS[colours.theme()],
+        "borderpad": 1,
+        "font": {"size": 11, "color": colours.legible(mark.colour, colours.theme(), colours.TEXT_CONTRAST)},
+    }
 
 
-def _dotted(trace: dict) -> dict:
-    style = trace["line"] | {"width": 1.5, "dash": "dot"}
-    beside = {"name": f"{trace['name']} formula", "mode": "lines", "line": style, "showlegend": False}
-    return beside | {"hoverinfo": "skip", "hovertemplate": None}  # the line that was measured says both
-
-
-def _first_oom(rows: list[dict], name: str, colour: str, top: float, predicted: dict[tuple, float]) -> dict | None:
+def _first_oom(rows: list[dict], name: str, colour: str, top: float, predicted: dict[tuple, float]) -> Series | None:
     failed = sorted(int(row["seqlen"]) for row in rows if row["implementation"] == name and row["status"] == "oom")
     if not failed:
         return None
     formula = predicted.get((name, failed[0]))
     needs = f", needs {text.mib(formula)} by formula" if formula else ""
-    return {
-        "type": "scatter",
-        "x": failed[:1],
-        "y": [top],
-        "name": f"{name} OOM",
-        "mode": "markers",
-        "marker": {"symbol": "x", "size": 13, "color": colour, "line": {"width": 1}},
-        "showlegend": False,
-        "hovertemplate": f"{name}: out of memory from here{needs}<extra></extra>",
-    }
+    said = [f"{name}: out of memory from here{needs}"]
+    return Series(f"{name} OOM", failed[:1], [top], colour, said, symbol="x", size=13, outline=1, legend=False)
 
 
-def _capacity(words: str, value: float, first: int, last: int) -> dict:
-    return {
-        "type": "scatter",
-        "x": [first, last],
-        "y": [value, value],
-        "mode": "lines+text",
-        "text": [f"{words} {text.mib(value)}", ""],
-        "textposition": "top right",
-        "cliponaxis": False,
-        "line": {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR},
-        "showlegend": False,
-        "hoverinfo": "skip",
-    }
+def _capacity(words: str, value: float, first: int, last: int) -> Series:
+    labels = [f"{words} {text.mib(value)}", ""]
+    return charts.reference(words, [first, last], [value, value], labels=labels, legend=False)
 
 
 def _axis(label: str, measured: Iterable[float], others: Iterable[float]) -> dict:
-    """Return an axis from half the least that was measured to four times the most that is drawn."""
+    """Return an axis from half the lowest measured value to four times the highest drawn value."""
     measured = list(measured)
     top = max([*measured, *others, 1e-3])
     bottom = min([top, *measured])
-    axis = {"type": "log", "title": {"text": label}, "tickvals": _MARKS, "ticktext": [_round_mib(m) for m in _MARKS]}
+    axis = charts.log_ticks(_MARKS, _round_mib) | charts.titled(label)
     return axis | {"range": [math.log10(bottom) - 0.3, math.log10(top) + 0.6]}
 
 

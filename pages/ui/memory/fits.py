@@ -1,4 +1,4 @@
-"""Does it fit? The longest sequence that each implementation reaches in a given amount of device memory."""
+"""The longest sequence that each implementation reaches in a given amount of device memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages, plain_html, text
-from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw import messages, tables, text
+from pages.ui.draw.tables import TableColumn
 from pages.ui.memory.by_seqlen import MemoryView, case_of
 from pages.ui.shell.data import ask
 from results import levels
@@ -21,7 +21,7 @@ THIS = "this device"
 
 
 def choose(table: pd.DataFrame) -> dict[str, float]:
-    """Ask for a memory size; returns MiB by its name, the device's own unless another is chosen."""
+    """Ask for a memory size; return MiB by its name. The default is the memory of the device."""
     capacity = table["gpu_memory_mb"].max()
     sizes = [f"{size} GB" for size in SIZES_GB]
     own = [] if text.missing(capacity) else [THIS]
@@ -40,9 +40,9 @@ def choose(table: pd.DataFrame) -> dict[str, float]:
 
 
 def longest(table: pd.DataFrame, capacity_mb: float) -> tuple[int | None, pd.DataFrame]:
-    """Return the smallest batch of the longest sequences, and by implementation and dtype what fits at that batch.
+    """Return the smallest batch of the longest sequences, and what fits at it by implementation and dtype.
 
-    The longest seqlen measured within the capacity counts at a larger batch too, because it takes no more at this one.
+    A seqlen that fits at a larger batch also counts, because it needs no more memory at this batch.
     """
     seqlens = table.sort_values(["seqlen", "batch"], ascending=[False, True])
     batch = None if seqlens["batch"].isna().all() else int(seqlens["batch"].dropna().iloc[0])
@@ -61,24 +61,26 @@ def show(table: pd.DataFrame, capacity_mb: float, view: MemoryView) -> None:
     columns = {
         "implementation": TableColumn("implementation"),
         "dtype": TableColumn("dtype", text=True),
-        "measured": TableColumn("longest measured", text.size, "That was measured and fits, at this batch or a larger"),
+        "measured": TableColumn(
+            "longest measured", text.size, "The longest that was measured and fits, at this batch or a larger one"
+        ),
         "peak_mb": TableColumn("takes", text.mib),
         "no_more_from": TableColumn("does not fit from", text.size, "Measured at this batch"),
         "formula": TableColumn(
-            "longest by formula", text.about_tokens, "Where its predicted peak reaches the memory, or what was measured"
+            "longest by formula", text.about_tokens, "The predicted peak reaches the memory here, or it was measured"
         ),
     }
     if fits["dtype"].nunique(dropna=False) == 1:
-        del columns["dtype"]  # the chart above names it
+        del columns["dtype"]  # the title of the chart above names it
     alt = f"Longest sequence that fits in {capacity_words}{at}, by implementation and dtype"
-    plain_html.show_table(fits.to_dict("records"), columns, alt)
+    tables.show_table(fits.to_dict("records"), columns, alt)
     title = replace(view.title(table), what=f"Longest sequence in {capacity_words}{at}")
     made = partial(fits.assign, batch=batch, capacity_mb=capacity_mb)
     messages.download_slice("Download what fits", title, view.taken, made, "fits_csv")
 
 
 def _fit(found: pd.DataFrame, batch: int | None, capacity_mb: float) -> dict:
-    """Return what is known of one implementation and dtype."""
+    """Return the longest sequences of one implementation and dtype."""
     inside = found[found["value"] <= capacity_mb]
     best = inside.loc[inside["seqlen"].idxmax()] if len(inside) else {}
     beyond = found[(found["value"] > capacity_mb) | (found["status"] == "oom")]
@@ -95,9 +97,9 @@ def _fit(found: pd.DataFrame, batch: int | None, capacity_mb: float) -> dict:
 
 
 def _by_formula(row: dict, capacity_mb: float, measured: int) -> int | None:
-    """Return the longest seqlen that fits by what the implementation keeps, or that was measured if that is longer.
+    """Return the longest seqlen that fits by formula, or the longest measured one if that is longer.
 
-    None if nothing fits or is known. Where its memory was not confirmed by measurements, it is a power of two.
+    Return None if nothing fits or is known. If no measurement confirms the formula, the result is a power of two.
     """
     law = facts_of(row["implementation"], ask(declared)).memory
     predicted = levels.largest_seqlen(case_of(row), law, row["mode"], capacity_mb)

@@ -1,1 +1,1 @@
-"""What the page Models is made of: the memory calculator, and what runs measured."""
+"""The parts of the page Models: the memory calculator and the measurements."""

@@ -1,4 +1,4 @@
-"""The answer in one place: attention, its time, memory and the card, for training, reading a prompt and decoding."""
+"""The answer: attention, its time, memory and the card, for training, prefill and decoding."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from pages.ui.draw import plain_html, text
-from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw import tables, text
+from pages.ui.draw.tables import TableColumn
 from pages.ui.filters.select import one_value
 from pages.ui.models import measured
 from pages.ui.models.calculator import ModelQuestion, law_of
@@ -22,8 +22,8 @@ from results.recommend.model_attention import LayerTime
 from results.records import Case, case_to_json
 
 _MEASURED_HELP = (
-    "The fastest whole model that was timed at exactly this batch, length, optimizer and checkpointing. It names what "
-    "attends inside; triton_step also has projections of its own."
+    "The fastest whole model timed at exactly this batch, length, optimizer and checkpointing, by its attention; "
+    "triton_step also replaces the projections."
 )
 _COLUMNS = {
     "what": TableColumn("step"),
@@ -37,12 +37,12 @@ _NOT_INCLUDED = (
     "Not included: several GPUs; gradient accumulation; paging and fragmentation of a server's cache; weights in less "
     "than 16 bits."
 )
-_FAR = 4.0  # a time scaled by more, either way, is a rough guide
+_FAR = 4.0  # a time scaled by a larger factor is rough
 
 
 @dataclass(frozen=True)
 class StepAnswer:
-    """What one step of the question takes on a card."""
+    """The needs of one step of the question on a card."""
 
     what: str
     case: Case
@@ -50,7 +50,7 @@ class StepAnswer:
     needs_mb: float
     longest: int
     time: LayerTime | None
-    least_ms: float | None  # of the whole model, by the GPU's datasheet
+    least_ms: float | None  # lower bound for the whole model by the GPU's datasheet
 
     @property
     def layers(self) -> int:
@@ -59,7 +59,7 @@ class StepAnswer:
 
 
 def steps(question: ModelQuestion, gpu: str | None) -> list[StepAnswer]:
-    """Return the training step, the prompt and the decoding step, with times on a GPU where it has any."""
+    """Return the training step, the prompt and the decoding step, with times if the GPU has any."""
     asked = (
         (f"train {_shape(question.training)}", question.training, "train"),
         (f"prompt {_shape(question.prefill)}", question.prefill, "prefill"),
@@ -81,13 +81,13 @@ def steps(question: ModelQuestion, gpu: str | None) -> list[StepAnswer]:
 
 
 def _least_ms(case: Case, mode: str, gpu: str | None) -> float | None:
-    """Return the milliseconds that a whole model takes at least on a GPU."""
+    """Return a lower bound in milliseconds for a whole model on a GPU."""
     flops = unmasked_flops(case_to_json(case), mode)
     return derive.least_ms(flops, levels.bytes_moved(case, mode), gpu, case.dtype)
 
 
 def choose_gpu() -> str | None:
-    """Ask whose kernel times are shown; None where nobody has any."""
+    """Ask for the GPU of the kernel times; return None if there are no times."""
     gpus = ask(model_attention.gpus)
     if not gpus:
         return None
@@ -96,7 +96,7 @@ def choose_gpu() -> str | None:
 
 
 def show(question: ModelQuestion, gpu: str | None, timed: MeasuredModel | None) -> None:
-    """Draw the answer: two sentences, a row a step, what the memory holds, where the times come from."""
+    """Draw the answer: two sentences, a row for each step, the parts of the memory, and the origin of the times."""
     found = steps(question, gpu)
     st.markdown(f"#### {headline(question, found)}")
     measured.headline(question, timed)
@@ -106,7 +106,7 @@ def show(question: ModelQuestion, gpu: str | None, timed: MeasuredModel | None) 
         "longest": TableColumn(f"longest on {card}", text.about_tokens, "Tokens a sequence at this batch"),
         "smallest": TableColumn("smallest card", text=True),
     }
-    plain_html.show_table(
+    tables.show_table(
         [_row(step, question, timed) for step in found], columns, "Attention, time, memory and fit by step"
     )
     st.caption(_contents(question))
@@ -118,7 +118,7 @@ def show(question: ModelQuestion, gpu: str | None, timed: MeasuredModel | None) 
 
 
 def headline(question: ModelQuestion, found: Sequence[StepAnswer]) -> str:
-    """Return in a sentence what training and serving take and whether the card holds it."""
+    """Return a sentence on the memory of training and serving, and whether the card fits it."""
     train, *serve = found
     largest = max(serve, key=lambda step: step.needs_mb)
     up_to = min(step.longest for step in serve)
@@ -176,13 +176,13 @@ def _of_whole_model(step: StepAnswer, timed: MeasuredModel | None) -> str:
 
 
 def _contents(question: ModelQuestion) -> str:
-    """Say which parts are in the memory, in the model's own numbers."""
+    """Describe the parts of the memory with the numbers of the model."""
     config = model(str(question.training.subject))
     law = law_of(question.attention)
     train = max(model_fit.moments(question.training, law, "train"), key=lambda moment: moment.peak, default=None)
     serve = next(iter(model_fit.moments(question.serving, law, "decode")), None)
     if train is None or serve is None:
-        return f"The memory of {text.plain(question.attention)} is known by its growth only."
+        return f"Only the growth of the memory of {text.plain(question.attention)} is known."
     activations = "recomputed" if question.training.checkpointing else "kept"
     return (
         f"{_count(config.parameters)} parameters: weights {text.mib(serve.weights)}, optimizer "
@@ -197,7 +197,7 @@ def _count(parameters: int) -> str:
 
 
 def _recomputed(question: ModelQuestion) -> str:
-    """Say what training takes with activation checkpointing, where the question keeps activations."""
+    """State the memory of training with activation checkpointing, if the question keeps activations."""
     if question.training.checkpointing:
         return ""
     case = replace(question.training, checkpointing=True, compiled=False)
@@ -206,7 +206,7 @@ def _recomputed(question: ModelQuestion) -> str:
 
 
 def _origin(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str | None) -> str:
-    """Say where times were measured, by how much they are scaled, and that the card itself was not timed if so."""
+    """Name the GPU of the times and their scale factors; warn if it is not the chosen card."""
     known = [step for step in found if step.time]
     if not known:
         return f"Attention of this dtype and head_dim was not measured on {text.plain(gpu or 'any GPU')}."

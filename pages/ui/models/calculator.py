@@ -1,15 +1,15 @@
-"""The memory calculator: which card trains and serves a model, up to which context, and what its memory is made of."""
+"""The memory calculator: the cards that train and serve a model, the longest context, and the parts of the memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import charts, plain_html, text
-from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw import charts, tables, text
+from pages.ui.draw.charts import Chart, ReferenceLine, Series
+from pages.ui.draw.tables import TableColumn
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters.select import one_value
 from pages.ui.shell.data import ask
@@ -50,12 +50,12 @@ PART_WORDS = {
 
 @dataclass(frozen=True)
 class ModelQuestion:
-    """What the reader asks: a model that is trained and served."""
+    """The question of the reader: a model, its training and its serving."""
 
     attention: str
     card: str
     training: Case
-    serving: Case  # decoding; a prefill of the same context goes before it
+    serving: Case  # decoding, after a prefill of the same context
 
     @property
     def prefill(self) -> Case:
@@ -64,12 +64,12 @@ class ModelQuestion:
 
     @property
     def title(self) -> str:
-        """Return the model's name as people write it."""
+        """Return the usual name of the model."""
         return model(str(self.training.subject)).title
 
 
 def choose(measured: Sequence[str]) -> ModelQuestion:
-    """Ask for model, attention, card and lengths, the rest folded away; models that were measured come first."""
+    """Ask for model, attention, card and lengths; measured models come first."""
     first = [name for name in measured if name in models()]
     names = [*first, *(name for name in models() if name not in first)]
     name = one_value("Model", "model", names, _FIRST, width=165)
@@ -86,12 +86,12 @@ def choose(measured: Sequence[str]) -> ModelQuestion:
 
 
 def law_of(attention: str) -> MemoryLaw:
-    """Return the memory law of an implementation at level model, or as it declares it elsewhere."""
+    """Return the memory law of an implementation at level model, or at another level."""
     return facts_of(attention, ask(declared, "model")).memory
 
 
 def cards_table(question: ModelQuestion) -> None:
-    """Draw by card whether the model fits, and the longest context that does."""
+    """Draw for each card whether the model fits, and the longest context that fits."""
     law = law_of(question.attention)
     columns = {
         mode: model_fit.on_cards(case, law, mode)
@@ -124,15 +124,15 @@ def cards_table(question: ModelQuestion) -> None:
             "longest training sequence", text.about_tokens, "At this batch, optimizer and checkpointing"
         ),
     }
-    plain_html.show_table(rows, shown, "Whether the model fits, by GPU memory")
+    tables.show_table(rows, shown, "Whether the model fits, by GPU memory")
     st.caption(
-        f"A card's memory is what nvidia-smi gives as its total, less {model_fit.RUNTIME_MB:.0f} MiB for CUDA. "
+        f"A card's memory is the total that nvidia-smi reports, less {model_fit.RUNTIME_MB:.0f} MiB for CUDA. "
         f"Attention is {text.plain(question.attention)}; ◂ is the chosen card."
     )
 
 
 def attentions_table(question: ModelQuestion) -> None:
-    """Draw what each attention lets the chosen card do."""
+    """Draw the longest sequences on the chosen card for each attention."""
     usable = model_fit.CARDS[question.card].usable_mb
     rows = []
     for name in ATTENTIONS:
@@ -153,11 +153,11 @@ def attentions_table(question: ModelQuestion) -> None:
         "train": TableColumn("longest training sequence", text.about_tokens),
         "needs": TableColumn(f"training {question.training.batch} × {text.size(question.training.seqlen_k)}", text.mib),
     }
-    plain_html.show_table(rows, columns, f"What each attention lets {question.card} do")
+    tables.show_table(rows, columns, f"Longest sequences on {question.card} by attention")
 
 
 def parts_chart(question: ModelQuestion) -> None:
-    """Draw what the memory is made of at each moment, beside the chosen card, and the same numbers as a table."""
+    """Draw the parts of the memory at each moment with the limit of the card, and the same numbers as a table."""
     law = law_of(question.attention)
     found = [
         (label, moment)
@@ -169,51 +169,42 @@ def parts_chart(question: ModelQuestion) -> None:
         for moment in model_fit.moments(case, law, mode)
     ]
     named = [(label + moment.moment, moment) for label, moment in found]
-    alt = "Memory in GiB of serving and training, by what it is made of"
-    figure = parts_figure(named, model_fit.CARDS[question.card].usable_mb, question.card)
+    alt = "Memory in GiB of serving and training, by part"
+    chart = parts_bars(named, model_fit.CARDS[question.card].usable_mb, question.card)
     shapes = [
         f"{words} {case.batch} × {text.size(case.seqlen_k)}"
         for words, case in (("train", question.training), ("serve", question.serving))
     ]
     title = ChartTitle("Memory by part", (question.title, *shapes, f"attention {question.attention}", "by formula"))
-    charts.show(figure, title, key="model_parts", alt=alt)
+    charts.show(chart, title, key="model_parts", alt=alt)
     rows = [{"moment": name, "peak": moment.peak, **dict(model_fit.parts(moment))} for name, moment in named]
     written = {part: TableColumn(words, text.mib) for part, words in PART_WORDS.items()}
     columns = {"moment": TableColumn("moment"), "peak": TableColumn("all", text.mib), **written}
-    plain_html.show_table(
+    tables.show_table(
         [{name: value or None for name, value in row.items()} for row in rows], columns, "Parts of the memory"
     )
 
 
-def parts_figure(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, card: str) -> go.Figure:
-    """Return a bar a moment, stacked of its parts in GiB, and a dashed line at the card's memory."""
-    names = [name for name, _ in named]
-    traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "y": names,
-            "x": [getattr(moment, part) / 1024 for _, moment in named],
-            "name": words,
-            "marker": {"color": _PART_COLOURS[part]},
-            "hovertemplate": f"{words}: %{{x:.3r}} GiB<extra></extra>",
-        }
-        for part, words in PART_WORDS.items()
-        if any(getattr(moment, part) for _, moment in named)
-    ]
-    line = {"type": "line", "x0": capacity_mb / 1024, "x1": capacity_mb / 1024, "y0": 0, "y1": 1, "yref": "paper"}
-    layout = {
-        "barmode": "stack",
-        "height": 190 + 40 * len(names),
-        "hovermode": "y unified",
-        "margin": charts.CAMERA_MARGIN,
-        "legend": charts.LEGEND,
-        "xaxis": {"title": {"text": "Memory (GiB)"}},
-        "yaxis": {"autorange": "reversed", "automargin": True},
-        "shapes": [line | {"line": {"dash": "dash", "width": 1.5, "color": charts.EMPTY_COLOUR}}],
-        "annotations": [{"x": capacity_mb / 1024, "y": 1, "yref": "paper", "text": card, "showarrow": False} | _ABOVE],
-    }
-    return go.Figure({"data": traces, "layout": layout})
+def parts_bars(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, card: str) -> Chart:
+    """Return a bar for each moment, stacked from its parts in GiB, and a dashed line at the card's memory."""
+    names, found = [name for name, _ in named], []
+    for part, words in PART_WORDS.items():
+        sizes = [getattr(moment, part) / 1024 for _, moment in named]
+        if any(sizes):
+            said = [f"{words}: {size:.3g} GiB" for size in sizes]
+            found.append(Series(words, sizes, names, _PART_COLOURS[part], said, bars="h"))
+    capacity = capacity_mb / 1024
+    place = {"x": capacity, "y": 1, "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
+    return Chart(
+        found,
+        charts.titled("Memory (GiB)"),
+        {"autorange": "reversed", "automargin": True},
+        190 + 40 * len(names),
+        "y unified",
+        stacked=True,
+        rules=[ReferenceLine(capacity, vertical=True)],
+        notes=[place | {"text": card, "showarrow": False}],
+    )
 
 
 def formulas(question: ModelQuestion) -> None:
@@ -223,7 +214,7 @@ def formulas(question: ModelQuestion) -> None:
     with st.expander("Formulas", icon=":material/function:", key="model_formulas"):
         columns = {"part": TableColumn("part"), "bytes": TableColumn("bytes", text=True)}
         rows = [{"part": part, "bytes": words} for part, words in _FORMULAS.items()]
-        plain_html.show_table(rows, columns, "Formulas of the memory's parts")
+        tables.show_table(rows, columns, "Formulas of the memory's parts")
         st.caption(_MOMENTS)
         architecture = config.architecture
         st.caption(
@@ -235,7 +226,7 @@ def formulas(question: ModelQuestion) -> None:
 
 
 def _lengths(name: str) -> list[str]:
-    """Return the lengths that a model can be asked for; those beyond its last position are none."""
+    """Return the lengths up to the last position of a model."""
     longest = levels.level_of("model").longest({"level": "model", "subject": name})
     return [length for length in SEQLENS if longest is None or int(length) <= longest]
 
@@ -293,16 +284,15 @@ def _yes(fits: bool) -> str:
 _AS_DTYPE = "as dtype"
 _TRAINED_HELP = "Tokens of each training sequence."
 _SERVED_HELP = "Tokens in each sequence's cache."
-_ABOVE = {"xanchor": "center", "yanchor": "bottom"}
 _SAVED = ("kept", "compiled", "recomputed")
-_ATTENTION_HELP = "What attends inside the model. Those without a score matrix take memory that grows with the context."
+_ATTENTION_HELP = "Attention inside the model. Without a score matrix, its memory grows linearly with the context."
 _CARD_HELP = "Memory of the GPU, as cards are sold; the dashed line below is what it leaves for torch."
 _OPTIMIZER_HELP = "; ".join(f"{name}: {optimizer.words}" for name, optimizer in OPTIMIZERS.items())
 _SAVED_HELP = (
     "kept: every layer's activations until its backward. compiled: the layers are compiled by torch.compile, which "
     "keeps less. recomputed: activation checkpointing keeps each layer's input."
 )
-_LATENT_HELP = "What the cache holds: the latent, as transformers does, or the keys and values that it expands to."
+_LATENT_HELP = "Content of the cache: the latent, as in transformers, or its expanded keys and values."
 _FORMULAS = {
     "weights": "parameters × size of the dtype",
     "KV cache": "batch × context × layers × KV heads × (head_dim of keys + of values) × size; with a window at most "

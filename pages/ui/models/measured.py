@@ -1,4 +1,4 @@
-"""What runs measured of a model: generation, training, memory beside the formula; or what to run."""
+"""Measurements of a model: generation, training, and memory with its formula."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pandas as pd
-import plotly.graph_objects as go
 import streamlit as st
 
-from pages.ui.draw import charts, heatmaps, maps, messages, plain_html, text
-from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw import charts, colours, maps, messages, tables, text
+from pages.ui.draw.charts import Chart, Series
+from pages.ui.draw.tables import TableColumn
 from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters.select import one_value, rows_of_one
 from pages.ui.models.calculator import ModelQuestion, law_of
@@ -47,7 +47,7 @@ _STEP_COLUMNS = {
 
 _BOTH = (
     ("compiled", "Runs with torch.compile", "Whether each layer is compiled around its attention."),
-    ("checkpointing", "Runs with checkpointing", "Whether the backward of training computes activations anew."),
+    ("checkpointing", "Runs with checkpointing", "Whether the backward of training recomputes activations."),
 )
 _NUMBERS = {
     "latency_ms": "latency (ms)",
@@ -64,9 +64,9 @@ _NUMBERS = {
     "method_error": "error of the method (%)",
 }
 _TEXTS = {"subject": "model", "seqlen_k": "context", "num_layers": "layers", "implementation": "attention"}
-_CALL_WORDS = {name: st.column_config.NumberColumn(label, format="%.3g") for name, label in _NUMBERS.items()}
+_CALL_WORDS = {name: tables.number(label) for name, label in _NUMBERS.items()}
 _CALL_WORDS |= {name: st.column_config.Column(label) for name, label in _TEXTS.items()}
-_CALL_WORDS |= {"run_id": st.column_config.TextColumn("run"), "mode": st.column_config.TextColumn("mode", pinned=True)}
+_CALL_WORDS |= {"run_id": tables.RUN, "mode": tables.words("mode", pinned=True)}
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class MeasuredModel:
         return self.calls[self.calls["mode"].isin(modes)]
 
     def fastest_of(self, case: Case, mode: str) -> dict | None:
-        """Return the fastest row of a mode that was timed whole at exactly the batch and length of a case.
+        """Return the fastest fully timed row of a mode with exactly the batch and length of a case.
 
-        In training also with its optimizer and checkpointing. None if nobody did.
+        For training, the optimizer and checkpointing are also equal. Return None if there is none.
         """
         rows = self.of(mode)
         here = (rows["batch"] == case.batch) & (rows["seqlen_k"] == case.seqlen_k) & (rows["dtype"] == case.dtype)
@@ -102,7 +102,7 @@ class MeasuredModel:
 
 
 def choose(subject: str) -> MeasuredModel | None:
-    """Ask for the GPU where several measured a model; None if none did."""
+    """Ask for the GPU and settings of a measured model; return None if no run measured it."""
     gpus = ask(models.gpus, subject)
     if not gpus:
         return None
@@ -117,7 +117,7 @@ def choose(subject: str) -> MeasuredModel | None:
 
 
 def nothing_here(question: ModelQuestion) -> None:
-    """Say that no run measured the model, and how to make one."""
+    """Say that no run measured the model, and how to measure it."""
     st.subheader("How fast is it?")
     st.info(
         f"No run measured {text.plain(question.title)} yet. On a GPU that it fits, the first command times generation, "
@@ -134,7 +134,7 @@ def nothing_here(question: ModelQuestion) -> None:
 
 
 def headline(question: ModelQuestion, found: MeasuredModel | None) -> None:
-    """Name what generates and what trains fastest, at the measured case nearest to the question."""
+    """Name the fastest generation and training at the measured case nearest to the question."""
     if found is None:
         st.markdown("No run measured the whole model yet.")
         return
@@ -148,7 +148,7 @@ def headline(question: ModelQuestion, found: MeasuredModel | None) -> None:
     if parts:
         st.markdown(f"On {text.plain(found.gpu)} it {' and '.join(parts)}.")
     elif found.calls["extrapolated"].any():
-        st.markdown(f"It was not timed whole on {text.plain(found.gpu)}; what is extrapolated stands below.")
+        st.markdown(f"The whole model was not timed on {text.plain(found.gpu)}; extrapolated times are below.")
     else:
         st.markdown("No call of it ended with a time.")
 
@@ -162,13 +162,11 @@ def generation(found: MeasuredModel) -> None:
     timed = steps.assign(batch=steps["batch"].map(str))
     timed, batch = rows_of_one(timed, "batch", "latency_ms", "generation_batch", "Sequences at a time")
     names = sorted(timed["implementation"].unique())
-    figure = rate_figure(timed, charts.colours(names))
+    chart = rate_lines(timed, colours.palette(names))
     alt = f"Tokens per second by context at batch {batch}, one line an attention"
-    charts.show(
-        figure, found.title("Generated tokens/s by context", timed, f"batch {batch}"), key="generation", alt=alt
-    )
+    charts.show(chart, found.title("Generated tokens/s by context", timed, f"batch {batch}"), key="generation", alt=alt)
     st.caption(
-        "One token of each sequence a step. Open marks are extrapolated from two depths and win nothing.",
+        "Each step generates one token of each sequence. Open marks are extrapolated from two depths and never win.",
         help=f"The cache holds random keys and values. {LEVEL.bytes_source}",
     )
     _calls_table(timed.drop(columns="batch"), "Decoding steps: rate, share of the copy bandwidth, memory")
@@ -176,7 +174,7 @@ def generation(found: MeasuredModel) -> None:
 
 
 def prefill(found: MeasuredModel) -> None:
-    """Draw how fast prompts are read."""
+    """Draw the speed of prefills."""
     rows = found.of("prefill")
     if rows.empty:
         return
@@ -185,29 +183,28 @@ def prefill(found: MeasuredModel) -> None:
     st.caption("Prompts read in one call; logits of the last token only.")
 
 
-def rate_figure(rows: pd.DataFrame, palette: dict[str, str]) -> go.Figure:
-    """Return tokens a second by context: lines of what was measured, open marks of what was extrapolated."""
+def rate_lines(rows: pd.DataFrame, palette: dict[str, str]) -> Chart:
+    """Return tokens/s by context: lines with filled marks for measured numbers, open marks for extrapolated ones."""
     rows = rows.rename(columns={"seqlen_k": "seqlen"})
-    found, guessed = (rows[rows["extrapolated"] == kind].to_dict("records") for kind in (False, True))
-    traces = charts.lines(found, "tokens_per_s", palette, _hover, of="implementation", by="seqlen")
-    for trace in charts.lines(guessed, "tokens_per_s", palette, _hover, of="implementation", by="seqlen"):
-        marker = trace["marker"] | {"symbol": f"{trace['marker']['symbol']}-open"}
-        line = trace["line"] | {"dash": "dot", "width": 1.5}
-        traces.append(trace | {"name": f"{trace['name']}, extrapolated", "marker": marker, "line": line})
-    drawn = [value for trace in traces for value in trace["y"]]
-    axis = charts.from_zero(max(drawn, default=1.0)) | {"title": {"text": "tokens/s"}}
-    return charts.by_size(traces, "context", rows["seqlen"], axis)
+    known, guessed = (rows[rows["extrapolated"] == kind].to_dict("records") for kind in (False, True))
+    found = charts.lines(known, "tokens_per_s", palette, _hover)
+    for line in charts.lines(guessed, "tokens_per_s", palette, _hover):
+        look = {"symbol": f"{line.symbol}-open", "line": "dot", "width": 1.5}
+        found.append(replace(line, name=f"{line.name}, extrapolated", **look))
+    drawn = [value for line in found for value in line.y]
+    axis = charts.from_zero(max(drawn, default=1.0)) | charts.titled("tokens/s")
+    return charts.by_size(found, "context", rows["seqlen"], axis)
 
 
 def training(found: MeasuredModel) -> None:
-    """Draw every training step with its parts, its rates and its MFU by the chosen convention."""
+    """Draw every training step with its parts, rates and MFU by the chosen convention."""
     if found.of("train").empty:
         return
     st.subheader("Training")
     convention = one_value("Operations counted by", "mfu", list(FLOP_CONVENTIONS), "palm", width=260)
     steps = _of_settings(ask(models.training_steps, found.subject, found.gpu, convention), found.chosen)
     rows = [_step_row(row) for row in steps.to_dict("records")]
-    plain_html.show_table(rows, _STEP_COLUMNS, "Training steps, their parts, rates and memory")
+    tables.show_table(rows, _STEP_COLUMNS, "Training steps, their parts, rates and memory")
     counted = FLOP_CONVENTIONS[convention]
     st.caption(
         f"MFU by {convention}: {counted.words} ({counted.source}), over the peak of the datasheet. Recomputing is not "
@@ -217,59 +214,57 @@ def training(found: MeasuredModel) -> None:
 
 
 def memory(found: MeasuredModel, question: ModelQuestion) -> None:
-    """Draw measured peaks by context beside the formula."""
+    """Draw measured peaks and the formula by context."""
     known = found.calls[found.calls["peak_memory_mb"].notna() & ~found.calls["extrapolated"]]
     if known.empty:
         return
     st.subheader("Memory by context")
     rows = known[known["mode"].isin(("decode", "prefill", "train"))]
     title = found.title("Peak memory by context", rows, f"formula with {question.attention}")
-    charts.show(memory_figure(rows, question), title, key="model_memory", alt="Peak memory by context and formula")
+    charts.show(memory_lines(rows, question), title, key="model_memory", alt="Peak memory by context and formula")
     ratios = rows["of_formula"].dropna()
     within = f"{(abs(ratios - 1) <= 0.05).sum()} of {len(ratios)} measured peaks are within 5 % of their formula. "
     st.caption("Marks: measured. Dotted: by formula. Dashed: the card. " + within * bool(len(ratios)))
 
 
-def memory_figure(rows: pd.DataFrame, question: ModelQuestion) -> go.Figure:
-    """Return measured peaks of each mode and batch as marks, the formula of the question dotted, the card dashed."""
+def memory_lines(rows: pd.DataFrame, question: ModelQuestion) -> Chart:
+    """Return measured peaks of each mode and batch as marks, the formula dotted, and the card dashed."""
     capacity, law = model_fit.CARDS[question.card].usable_mb / 1024, law_of(question.attention)
     asked = {"decode": question.serving, "prefill": question.prefill, "train": question.training}
     contexts = sorted({512 << at for at in range(9)} | {int(context) for context in rows["seqlen_k"]})
-    traces = []
+    found = []
     for place, (mode, case) in enumerate(asked.items()):
-        colour = charts.SPARE_COLOURS[place]
+        colour = colours.SPARE_COLOURS[place]
         formula = [
             levels.memory_mb(replace(case, seqlen_q=1 if mode == "decode" else n, seqlen_k=n), law, mode) / 1024
             for n in contexts
         ]
         name = f"{mode}, batch {case.batch}, by formula"
-        line = {"color": colour, "dash": "dot", "width": 1.5}
-        traces.append({"type": "scatter", "mode": "lines", "x": contexts, "y": formula, "name": name, "line": line})
-        for batch, found in rows[rows["mode"] == mode].groupby("batch"):
-            traces.append(_measured_marks(found, f"{mode}, batch {batch}, measured", colour))
-    card = {"color": charts.EMPTY_COLOUR, "dash": "dash", "width": 1.5}
+        said = [f"{name}: {size:.3g} GiB" for size in formula]
+        found.append(Series(name, contexts, formula, colour, said, line="dot", width=1.5))
+        for batch, own in rows[rows["mode"] == mode].groupby("batch"):
+            found.append(_measured_marks(own, f"{mode}, batch {batch}, measured", colour))
     ends = [contexts[0], contexts[-1]]
-    traces.append(
-        {"type": "scatter", "mode": "lines", "x": ends, "y": [capacity] * 2, "name": question.card, "line": card}
-    )
-    drawn = [value for trace in traces for value in trace["y"]]
-    axis = charts.log_axis(min(drawn), min(max(drawn), 16 * capacity)) | {"title": {"text": "GiB"}}
-    return charts.by_size(traces, "context", contexts, axis)
+    found.append(charts.reference(question.card, ends, [capacity] * 2, f"{question.card}: {capacity:.3g} GiB"))
+    drawn = [value for series in found for value in series.y]
+    axis = charts.log_axis(min(drawn), min(max(drawn), 16 * capacity)) | charts.titled("GiB")
+    return charts.by_size(found, "context", contexts, axis)
 
 
 def every_number(found: MeasuredModel) -> None:
     """Draw every call as a table, once it is opened."""
-    with st.expander("Every number", icon=":material/table_rows:", key="every_number", on_change="rerun") as numbers:
-        if numbers.open:
-            shown = found.calls.dropna(axis="columns", how="all")
-            alt = f"Every call of {found.subject} that was measured"
-            st.dataframe(shown, hide_index=True, alt=alt, column_config=_CALL_WORDS, placeholder="–")
-            name = found.title("Calls of the model", found.calls).file_name
-            messages.download("Download numbers", name, lambda: found.calls, "models_csv")
+    messages.folded("Every number", "every_number", lambda: _numbers(found))
+
+
+def _numbers(found: MeasuredModel) -> None:
+    shown = found.calls.dropna(axis="columns", how="all")
+    tables.grid(shown, f"Every measured call of {found.subject}", _CALL_WORDS)
+    name = found.title("Calls of the model", found.calls).file_name
+    messages.download("Download numbers", name, lambda: found.calls, "models_csv")
 
 
 def _of_settings(rows: pd.DataFrame, chosen: Mapping[str, str]) -> pd.DataFrame:
-    """Return the rows of the chosen settings; a row that does not say a setting has it off."""
+    """Return the rows of the chosen settings; an absent value means off."""
     for name, value in chosen.items():
         if value != "any":
             rows = rows[[is_on(each) == (value == "on") for each in rows[name]]]
@@ -293,11 +288,11 @@ def _calls_table(rows: pd.DataFrame, alt: str) -> None:
         "note": TableColumn("note", text=True),
     }
     found = [row | _in_words(row) for row in rows.to_dict("records")]
-    plain_html.show_table(found, {name: column for name, column in columns.items() if name in found[0]}, alt)
+    tables.show_table(found, {name: column for name, column in columns.items() if name in found[0]}, alt)
 
 
 def _share_map(steps: pd.DataFrame) -> None:
-    """Draw the attention's share of a step by context and batch, of one attention at a time."""
+    """Ask for an attention; draw its share of a step by context and batch."""
     known = steps[steps["attention_share"].notna() & ~steps["extrapolated"]]
     if known.empty:
         return
@@ -316,30 +311,23 @@ def _share_map(steps: pd.DataFrame) -> None:
         for row in known.drop_duplicates(["dtype", "seqlen_k", "batch"]).to_dict("records")
     ]
     look = maps.Look(
-        lambda row: heatmaps.share_colour(row["shown"]),
+        lambda row: colours.share_colour(row["shown"]),
         lambda row: f"{row['shown']:.0f} %",
-        scale=heatmaps.share_scale(),
+        scale=colours.share_scale(),
     )
     alt = f"Share of attention in a decoding step with {name}, by context and batch"
-    maps.show(LEVEL, drawn, look, "share_map", alt, selectable=False)
+    maps.show(LEVEL, drawn, look, "share_map", alt)
 
 
-def _measured_marks(found: pd.DataFrame, name: str, colour: str) -> dict:
-    ordered = found.sort_values("seqlen_k").to_dict("records")
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [row["seqlen_k"] for row in ordered],
-        "y": [row["peak_memory_mb"] / 1024 for row in ordered],
-        "name": name,
-        "marker": {"color": colour, "size": 9},
-        "customdata": [f"{row['implementation']}: {text.mib(row['peak_memory_mb'])}" for row in ordered],
-        "hovertemplate": "%{customdata}<extra></extra>",
-    }
+def _measured_marks(found: pd.DataFrame, name: str, colour: str) -> Series:
+    rows = found.sort_values("seqlen_k").to_dict("records")
+    said = [f"{row['implementation']}: {text.mib(row['peak_memory_mb'])}" for row in rows]
+    peaks = [row["peak_memory_mb"] / 1024 for row in rows]
+    return Series(name, [row["seqlen_k"] for row in rows], peaks, colour, said, symbol="circle")
 
 
 def _nearest(rows: pd.DataFrame, batch: int, context: int) -> dict | None:
-    """Return the fastest measured row at the batch and context nearest to those asked for."""
+    """Return the fastest measured row at the nearest batch and context."""
     timed = rows[rows["latency_ms"].notna() & ~rows["extrapolated"]]
     if timed.empty:
         return None
@@ -371,7 +359,7 @@ def _in_words(row: dict) -> dict[str, str | None]:
 
 
 def is_on(value: object) -> bool:
-    """Tell whether a row has a setting; one that does not say has it off."""
+    """Return whether a row has a setting; an absent value means off."""
     return not text.missing(value) and bool(value)
 
 

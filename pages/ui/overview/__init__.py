@@ -1,1 +1,1 @@
-"""What the first page is made of: the ranking and the rule."""
+"""The parts of the page Start: the ranking and the rule."""

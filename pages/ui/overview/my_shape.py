@@ -1,15 +1,16 @@
-"""The best choice for a typed-in shape, about how long it takes, what that rests on, and the rule to take away."""
+"""The best choice for a shape, its estimated time, the nearest measured shapes, and the rule as a file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages, text
+from pages.ui.draw import messages, tables, text
 from pages.ui.run import one_shape
 from pages.ui.shell.data import ask_slowly
 from results import levels
@@ -20,7 +21,7 @@ from results.slice import Filters, of_mask
 from results.store.database import Store
 
 _NEIGHBOURS = 5
-_NEAR = 1.0  # a factor of two in seqlen; farther than that the answer is a guess and says so
+_NEAR = 1.0  # a factor of two in seqlen; beyond this distance the answer is a guess and says so
 _SIZES = ("seqlen", "head_dim", "batch", "num_heads", "num_kv_heads")
 _LABELS = {
     "implementation": "fastest",
@@ -35,7 +36,7 @@ Neighbour = tuple[float, Mapping[str, Any]]  # its distance, and the point of th
 
 
 def show(chosen: Filters) -> None:
-    """Ask for a shape, answer it, say what the answer rests on, and offer the whole rule."""
+    """Ask for a shape, answer it, show the nearest measured shapes, and offer the whole rule."""
     made = ask_slowly(rule_of, chosen)
     if made is None:
         st.info("No rule follows from this selection: nothing in it has a time.", icon=":material/rule:")
@@ -60,7 +61,7 @@ def show(chosen: Filters) -> None:
 
 
 def rule_of(store: Store, chosen: Filters) -> Rule | None:
-    """Return the rule of every mode, mask and shape of the GPU; None where nothing has a time."""
+    """Return the rule of every mode, mask and shape of the GPU; None if nothing has a time."""
     try:
         return rule.rule_of(store, replace(chosen, mode=None, mask=None, shape=None, dtype=(), seqlen=(), head_dim=()))
     except RuleError:
@@ -68,7 +69,7 @@ def rule_of(store: Store, chosen: Filters) -> Rule | None:
 
 
 def _shape(made: Rule, chosen: Filters) -> dict[str, Any]:
-    """Ask for a shape, and for dtype, mask and mode among those that were measured, the filters' first."""
+    """Ask for a shape, and for a measured dtype, mask and mode; those of the filters come first."""
     kinds = {(p["dtype"], p["mask"], p["mode"]) for p in made.points}
     kinds = sorted(kinds, key=lambda kind: (kind[1] != chosen.mask, kind[2] != chosen.mode, kind))
     with st.container(border=True):
@@ -125,7 +126,7 @@ def _place(point: Mapping[str, Any]) -> str:
 
 
 def _estimate(found: Sequence[Neighbour], case: Case, mode: str) -> str:
-    """Say what the neighbours' times make of the shape by floating-point operations, and how far they disagree."""
+    """Estimate the time of the shape from the neighbors by floating-point operations, with their range."""
     times = [time for _, point in found if (time := scaled_ms(point, case, mode)) is not None]
     if not times:
         return ""
@@ -147,7 +148,7 @@ def scaled_ms(point: Mapping[str, Any], case: Case, mode: str) -> float | None:
 
 
 def _neighbours(made: Rule, found: Sequence[Neighbour], case: Case, mode: str) -> None:
-    """Draw the measured shapes that the answer rests on."""
+    """Draw the measured shapes behind the answer."""
     names = ("implementation", "estimate_ms", "latency_ms", *_SIZES, "backend", "backend_ms", "ties", "distance")
     rows = [
         {
@@ -159,15 +160,10 @@ def _neighbours(made: Rule, found: Sequence[Neighbour], case: Case, mode: str) -
         for distance, point in found
     ]
     numbers = ("estimate_ms", "latency_ms", "backend_ms", "distance")
-    st.dataframe(
-        pd.DataFrame(rows)[[*names]],
-        hide_index=True,
-        placeholder="–",
-        alt="The measured shapes nearest to it",
-        column_config={name: st.column_config.NumberColumn(_LABELS.get(name, name), format="%.3g") for name in numbers}
-        | {name: st.column_config.Column(_LABELS[name]) for name in ("num_heads", "num_kv_heads", "ties")}
-        | {"implementation": st.column_config.TextColumn(_LABELS["implementation"], pinned=True)},
-    )
+    config = {name: tables.number(_LABELS.get(name, name)) for name in numbers}
+    config |= {name: st.column_config.Column(_LABELS[name]) for name in ("num_heads", "num_kv_heads", "ties")}
+    config["implementation"] = tables.words(_LABELS["implementation"], pinned=True)
+    tables.grid(pd.DataFrame(rows)[[*names]], "The nearest measured shapes", config)
     st.caption(
         f"{messages.source_badges(list(made.sources))} The nearest measured shapes. backend: the fastest SDPA backend "
         "of PyTorch. The filters for mask, mode, dtype and shape have no effect here.",
@@ -179,14 +175,8 @@ def _downloads(made: Rule) -> None:
     name = "".join(mark if mark.isalnum() else "_" for mark in made.gpu)
     with st.container(horizontal=True):
         for label, ending, write in (("Rule as Python", "py", rule.as_python), ("Rule as JSON", "json", rule.as_json)):
-            st.download_button(
-                label,
-                data=lambda write=write: write(made),
-                file_name=f"attention_rule_{name}.{ending}",
-                on_click="ignore",
-                icon=":material/download:",
-                key=f"rule_{ending}",
-            )
+            made_of = partial(write, made)
+            messages.offer(label, f"attention_rule_{name}.{ending}", made_of, f"rule_{ending}")
     st.caption(
         f"The fastest correct implementation by {made.timing} time of {len(made.points)} shapes on "
         f"{text.plain(made.gpu)}. In a terminal: `python -m results rule`.",

@@ -1,4 +1,4 @@
-"""The answer over a slice: who is fastest, how sure that is, what failed."""
+"""The answer over a slice: the fastest implementation, its certainty, and failures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import bars, cells, charts, messages, plain_html, text
-from pages.ui.draw.bars import Bar
-from pages.ui.draw.plain_html import Fact, TableColumn
+from pages.ui.draw import cells, colours, messages, tables, text
+from pages.ui.draw.tables import Bar, Fact, TableColumn
 from pages.ui.shell.data import ask, store
 from results.implementations import facts_of
 from results.levels import Level
@@ -22,12 +21,12 @@ from results.render.html import html_page
 from results.slice import NOT_STATED, Filters, level_in
 from results.store.database import Store
 
-_SHOWN = 4  # rivals named when the pointer is on a cell
-_TRIED = ("ok", "unsupported", "skipped")  # statuses that are no failure
+_SHOWN = 4  # number of rivals in the tooltip of a cell
+_TRIED = ("ok", "unsupported", "skipped")  # statuses that do not count as failures
 
 
 def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> None:
-    """Draw the answer in one sentence, what is undecided, and four numbers."""
+    """Draw the answer in one sentence, the number of undecided cells, and four numbers."""
     rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
     st.markdown(f"#### {_sentence(rivals, best, won, chosen)}")
@@ -36,7 +35,7 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
 
 
 def undecided(drawn: Sequence[dict], noun: str, too_noisy: str) -> None:
-    """Say how many cells of a map are too noisy for what they would tell, or impossible; nothing of none."""
+    """Count the cells of a map that are too noisy to decide, or impossible; draw nothing if there are none."""
     count = sum(row["mark"] == cells.DOUBT for row in drawn)
     if count:
         st.markdown(
@@ -46,7 +45,7 @@ def undecided(drawn: Sequence[dict], noun: str, too_noisy: str) -> None:
 
 
 def about(chosen: Filters, drawn: Sequence[dict]) -> str:
-    """Return what an answer is about: the GPU, and in brackets dtype, mask, direction and shape."""
+    """Return the subject of an answer: the GPU, and in parentheses dtype, mask, direction and shape."""
     level = level_in(chosen)
     mode = text.MODE_WORDS.get(chosen.mode or "", chosen.mode) if len(level.modes) > 1 else None
     there = {cells.dtype_name(None if text.missing(row["dtype"]) else row["dtype"]) for row in drawn}
@@ -57,7 +56,7 @@ def about(chosen: Filters, drawn: Sequence[dict]) -> str:
 
 
 def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters) -> str:
-    """Return the answer with what it is about: GPU, dtype, mask, direction and shape."""
+    """Return the answer with its subject: GPU, dtype, mask, direction and shape."""
     baseline, of = text.plain(chosen.baseline), about(chosen, won)
     if best is None:
         return f"{of} {_most_wins(won)}; nothing can be compared with {baseline}"
@@ -66,7 +65,7 @@ def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], ch
         f"{of} {text.plain(best['implementation'])} {verb}: {text.ratio(best['speedup'])} {baseline} on "
         f"average over {messages.counted(best['compared'], 'shape')}"
     )
-    following = [row for row in alike(rivals) if row is not best]
+    following = [row for row in comparable(rivals) if row is not best]
     if not following or best["speedup"] <= 1:
         return answer
     lead, name = best["speedup"] / following[0]["speedup"], text.plain(following[0]["implementation"])
@@ -74,7 +73,7 @@ def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], ch
 
 
 def _most_wins(won: Sequence[dict]) -> str:
-    """Name who is fastest in most shapes, where no mean over the baseline says it."""
+    """Name the implementation that is fastest in most shapes, for a slice without speedups."""
     wins = Counter(row["winner"] for row in won if not text.missing(row["winner"])).most_common(1)
     if not wins:
         return "nothing has a time"
@@ -86,7 +85,7 @@ def _facts(
     ranking: Sequence[dict], rivals: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters
 ) -> None:
     compared, cases = (_sum(rivals, name) for name in ("compared", "cases"))
-    plain_html.show_facts(
+    tables.show_facts(
         (
             *([] if best is None else _of_best(best, won)),
             Fact(
@@ -102,7 +101,7 @@ def _facts(
 
 
 def _of_best(best: dict, won: Sequence[dict]) -> tuple[Fact, Fact]:
-    """Return the mean speedup of the fastest implementation, and in how many shapes it is the fastest."""
+    """Return the mean speedup of the fastest implementation, and the number of shapes it wins."""
     name = best["implementation"]
     wins = sum(row["winner"] == name for row in won)
     ties = sum(name in row["ties"].split(", ") for row in won)
@@ -132,12 +131,12 @@ def _failed(ranking: Sequence[dict]) -> Fact:
         "Failed",
         str(sum(failed.values())),
         ", ".join(filter(None, (failure_words(failed), others, _untried(ranking)))) or "none",
-        "Tried without a result: out of memory, incorrect, an error. Unsupported and skipped ones are no failures.",
+        "Tried without a result: out of memory, incorrect, an error. Unsupported and skipped ones do not count.",
     )
 
 
 def judged(store: Store, chosen: Filters) -> list[dict]:
-    """Return winners with what the map draws, and in each cell how far behind the others are."""
+    """Return winners with the words of the map; the tooltips name the rivals."""
     won = cells.winner_cells(level_in(chosen), winners.winners(store, chosen)).to_dict("records")
     for row in won:
         row["hover"] += "".join(f"<br>{html.escape(rival)}" for rival in list(row["rivals"])[:_SHOWN])
@@ -145,7 +144,7 @@ def judged(store: Store, chosen: Filters) -> list[dict]:
 
 
 def winners_csv(level: Level, won: Sequence[dict]) -> pd.DataFrame:
-    """Return a row a shape and implementation: the winner with its median, p20, p80 and n, then each rival's ratio."""
+    """Return a row for each shape and implementation: the winner with its numbers, then each rival's ratio."""
     place = cells.place_columns(level)
     rows = []
     for row in won:
@@ -164,35 +163,24 @@ def winners_table(level: Level, won: Sequence[dict]) -> None:
     """Draw the winner of every shape as a table."""
     names = [*cells.place_columns(level), "winner", "latency_ms", "speedup", "next", "margin", "standing", "failed"]
     shown = pd.DataFrame(won)[names].assign(failed=[", ".join(row["failed"]) for row in won])
-    config = {
-        "winner": st.column_config.TextColumn("fastest"),
-        "next": st.column_config.TextColumn("next best"),
-        "margin": st.column_config.NumberColumn("takes as long", format="%.2f×"),
-        "standing": st.column_config.TextColumn("how sure"),
-        "failed": st.column_config.TextColumn("no time", width="medium"),
-    }
-    st.dataframe(
-        shown,
-        hide_index=True,
-        placeholder="–",
-        alt="Fastest implementation of every shape",
-        column_config=cells.NUMBERS | cells.axis_columns(level) | config,
-    )
+    config = cells.NUMBERS | cells.axis_columns(level) | cells.WINNERS
+    config |= {"standing": tables.words("certainty"), "failed": tables.words("no time", "medium")}
+    tables.grid(shown, "Fastest implementation of every shape", config)
 
 
 def view_downloads(chosen: Filters) -> None:
     """Offer the slice for reading, as Markdown and as one HTML file, as `python -m results render` writes it."""
-    made = {"Markdown": ("md", "text/markdown", lambda text: text), "HTML": ("html", "text/html", html_page)}
+    help = "For reading: rounded, without samples. CSV and JSON of whole runs are on the page Runs."
+    made = {"Markdown": ("md", "text/markdown", str), "HTML": ("html", "text/html", html_page)}
     for label, (ending, mime, form) in made.items():
-        st.download_button(
+        messages.offer(
             f"View as {label}",
-            data=lambda form=form: form(slice.render(store(), chosen)),
-            file_name=f"attention.{ending}",
-            mime=mime,
-            on_click="ignore",
+            f"attention.{ending}",
+            lambda form=form: form(slice.render(store(), chosen)),
+            f"view_{ending}",
             icon=":material/article:",
-            key=f"view_{ending}",
-            help="For reading: numbers are rounded and samples left out. CSV and JSON of whole runs are on Runs.",
+            mime=mime,
+            help=help,
         )
 
 
@@ -202,26 +190,26 @@ def rivals_of(ranking: Sequence[dict], chosen: Filters) -> list[dict]:
 
 
 def best_of(rivals: Sequence[dict]) -> dict | None:
-    """Return the highest geometric mean of those that cover nearly what any covers, if there is one."""
-    return next(iter(alike(rivals)), None)
+    """Return the implementation with the highest mean speedup among comparable ones, if there is one."""
+    return next(iter(comparable(rivals)), None)
 
 
-def alike(rivals: Sequence[dict]) -> list[dict]:
-    """Return those whose means can be compared, best first: over nearly as many shapes, and in the same precision."""
+def comparable(rivals: Sequence[dict]) -> list[dict]:
+    """Return the rows with comparable means, best first: nearly all shapes, and the same precision."""
     enough = max(1, 0.9 * max((row["compared"] for row in rivals), default=0))
     return [row for row in rivals if not row["precision"] and row["compared"] >= enough]
 
 
 def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame, chosen: Filters) -> None:
-    """Draw a row an implementation: its mean speedup as a bar, coverage, failures, how far it goes, its memory.
+    """Draw a row for each implementation: mean speedup, coverage, failures, longest sequence, and memory.
 
-    A mean over other shapes than the most is hatched, because it is not comparable.
+    A mean that is not comparable is hatched.
     """
     peaks = dict(zip(fits["implementation"], fits["peak_memory_mb"], strict=True))
     said = ask(declared, level_in(chosen).name)
-    palette = charts.colours([row["implementation"] for row in ranking])
-    compared = {row["implementation"] for row in alike(ranking)}
-    axis = bars.linear_axis(row["speedup"] for row in ranking)
+    palette = colours.palette([row["implementation"] for row in ranking])
+    compared = {row["implementation"] for row in comparable(ranking)}
+    axis = tables.linear_axis(row["speedup"] for row in ranking)
     rows = [
         {
             "implementation": row["implementation"],
@@ -240,13 +228,13 @@ def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame, chosen: Filters) 
         "implementation": TableColumn("implementation"),
         "bar": TableColumn("mean speedup", axis=axis, help=f"Geometric mean over {chosen.baseline}"),
         "range": TableColumn("range"),
-        "shapes": TableColumn("shapes", help="With a time of it and of the baseline"),
-        "precision": TableColumn("precision", help="Where it is not that of the inputs' dtype", text=True),
+        "shapes": TableColumn("shapes", help="Shapes with a time of it and of the baseline"),
+        "precision": TableColumn("precision", help="If it differs from the dtype of the inputs", text=True),
         "failures": TableColumn("no time", text=True),
         "longest": TableColumn("longest", text.size, "Longest sequence that ran"),
         "peak_memory_mb": TableColumn("peak memory", text.mib, "Largest of the selection"),
     }
-    plain_html.show_table(rows, columns, "Every implementation with its speedup, coverage, failures and memory")
+    tables.show_table(rows, columns, "Every implementation with its speedup, coverage, failures and memory")
     if any(row["bar"] and row["bar"].hatched for row in rows):
         st.caption("Hatched: a mean over fewer shapes or in another precision. It does not compare with the others.")
 
@@ -258,18 +246,18 @@ def _bar(row: dict, palette: dict[str, str], hatched: bool) -> Bar | None:
 
 
 def reduced(precision: str | None) -> str | None:
-    """Name the precision that an implementation computes in where that is not the dtype it is listed under."""
+    """Name the precision of an implementation that computes in a lower precision than its dtype."""
     return f"{precision.upper()}, reduced" if precision else None
 
 
 def failure_words(counts: Mapping[str, object]) -> str:
-    """Write failures by kind, as in OOM 3, unsupported 2; empty if nothing failed."""
+    """Write failures by kind, such as OOM 3, unsupported 2; empty if nothing failed."""
     names = [name for name in text.STATUS_WORDS if name not in ("ok", None) and name in counts]
     return ", ".join(f"{text.status(name)} {counts[name]}" for name in names if counts[name] > 0)
 
 
 def _untried(rows: Sequence[dict]) -> str:
-    """Write how many shapes of the slice nobody tried; empty if none."""
+    """Write the number of untried shapes; empty if there are none."""
     count = sum(row["cases"] - row["measured"] - row["failures"] - row["skipped"] for row in rows)
     return f"{text.status(None)} {count}" if count else ""
 

@@ -1,4 +1,4 @@
-"""What to use when, and what each implementation was seen to do; both from stored results."""
+"""Recommendations by use case, and features by implementation; both from stored results."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import asdict, replace
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import bars, charts, messages, plain_html, text, titles
-from pages.ui.draw.bars import Bar, BarAxis
-from pages.ui.draw.plain_html import TableColumn
+from pages.ui.draw import colours, messages, tables, text, titles
+from pages.ui.draw.tables import Bar, BarAxis, TableColumn
 from pages.ui.run import background
 from pages.ui.shell.data import ask, ask_slowly, store
 from results.capabilities import CAPABILITIES, declares
@@ -19,7 +18,7 @@ from results.slice import Filters
 from runner import launch
 from runner.launch import LaunchError
 
-_LISTING_S = 60.0  # how long what is installed is kept, as by Run sweep
+_LISTING_S = 60.0  # how long the list of implementations is kept
 MARKS = {
     features.RAN: "✓",
     features.CHECKED: "✓ not timed",
@@ -42,14 +41,13 @@ def show(chosen: Filters) -> None:
         )
     st.subheader("Features by implementation")
     _features(chosen)
-    st.download_button(
+    messages.offer(
         "This page as Markdown",
-        data=lambda: rendered_advice.render(store(), chosen),
-        file_name="what_to_use_when.md",
-        mime="text/markdown",
-        on_click="ignore",
+        "what_to_use_when.md",
+        lambda: rendered_advice.render(store(), chosen),
+        "guide_md",
         icon=":material/article:",
-        key="guide_md",
+        mime="text/markdown",
     )
 
 
@@ -60,9 +58,9 @@ def advice_table(found: list[advice.Advice]) -> pd.DataFrame:
 
 
 def _advice(found: list[advice.Advice], chosen: Filters) -> None:
-    """Draw a row a use case: what to use, the time that it loses against the fastest, and its memory, as bars."""
-    palette = charts.colours([one.implementation for one in found])
-    lost = bars.linear_axis([10.0, *(100 * (one.behind - 1) for one in found)])
+    """Draw a row for each use case: the recommendation, its time lost against the fastest, and its memory."""
+    palette = colours.palette([one.implementation for one in found])
+    lost = tables.linear_axis([10.0, *(100 * (one.behind - 1) for one in found)])
     baseline = str(chosen.baseline)
     columns = {
         "use_case": TableColumn("use case", text=True),
@@ -76,15 +74,13 @@ def _advice(found: list[advice.Advice], chosen: Filters) -> None:
         "backend": TableColumn("within PyTorch", text=True, help="The best SDPA backend, and the time it loses"),
     }
     rows = [_row(one, palette[one.implementation]) for one in found]
-    plain_html.show_table(rows, columns, "What to use by use case, with time lost and memory")
+    tables.show_table(rows, columns, "What to use by use case, with time lost and memory")
     st.caption(
         "Recommended: the implementation closest to the fastest one on average. Each use case sets mask, mode and "
         "shapes itself; those filters have no effect here.",
         help=f"Geometric mean over the measured shapes of this GPU. Missing numbers count as {text.plain(baseline)}.",
     )
-    with st.expander("Every number", icon=":material/table_rows:", key="advice_numbers", on_change="rerun") as numbers:
-        if numbers.open:
-            _numbers(found, baseline)
+    messages.folded("Every number", "advice_numbers", lambda: _numbers(found, baseline))
     title = titles.of_slice("What to use when", replace(chosen, mode=None, mask=None, shape=None))
     messages.download_slice("Download advice", title, chosen, lambda: advice_table(found), "advice_csv")
 
@@ -106,46 +102,40 @@ def _row(one: advice.Advice, colour: str) -> dict[str, object]:
 
 
 def _fastest(one: advice.Advice) -> str:
-    """Say in how many shapes it is the fastest: all 18, or 12 of 15, tied in 2."""
+    """Write the number of shapes it wins, such as all 18, or 12 of 15, tied in 2."""
     tied = f", tied in {one.ties}" if one.ties else ""
     return f"all {one.cases} shapes" if one.wins == one.cases else f"{one.wins} of {one.cases} shapes{tied}"
 
 
 def _lost_words(behind: float | None) -> str:
-    """Write the time lost against the fastest: none below half a percent."""
+    """Write the time lost against the fastest; less than half a percent is none."""
     lost = 100 * ((behind or 1.0) - 1)
     return "none" if lost < 0.5 else f"+{lost:.0f} %"
 
 
 def _share_words(percent: float) -> str:
-    """Write a share of the baseline's memory: 1/30 where it is small."""
+    """Write a share of the baseline's memory, as a fraction such as 1/30 below one half."""
     return f"1/{100 / percent:.0f}" if percent < 50 else f"{percent:.0f} %"
 
 
 def _numbers(found: list[advice.Advice], baseline: str) -> None:
     table = advice_table(found)
     first = ["use_case", "implementation"]
-    st.dataframe(
-        table[[*first, *(name for name in table if name not in (*first, "about")), "about"]],
-        hide_index=True,
-        placeholder="–",
-        alt="Recommended implementation by use case with the numbers it rests on",
-        column_config={
-            "use_case": st.column_config.TextColumn("use case", pinned=True),
-            "about": st.column_config.TextColumn("shapes", width="large"),
-            "behind": st.column_config.NumberColumn(
-                "of fastest", format="%.2f×", help="Its time over the fastest's, geometric mean"
-            ),
-            "worst": st.column_config.NumberColumn("worst", format="%.2f×"),
-            "covered": st.column_config.NumberColumn("timed", help="Shapes in which it has a time"),
-            "cases": st.column_config.NumberColumn("of shapes"),
-            "speedup": st.column_config.NumberColumn("speedup", format="%.2f×", help=f"Over {baseline}"),
-            "compared": st.column_config.NumberColumn("compared", help="Shapes with both"),
-            "memory_reduction": st.column_config.NumberColumn("less memory", format="%.1f×"),
-            "backend": st.column_config.TextColumn("within PyTorch", help="The best SDPA backend"),
-            "backend_behind": st.column_config.NumberColumn("of fastest", format="%.2f×"),
-        },
-    )
+    config = {
+        "use_case": tables.words("use case", pinned=True),
+        "about": tables.words("shapes", "large"),
+        "behind": tables.number("of fastest", "%.2f×", "Its time over the fastest's, geometric mean"),
+        "worst": tables.number("worst", "%.2f×"),
+        "covered": tables.number("timed", None, "Shapes in which it has a time"),
+        "cases": tables.number("of shapes", None),
+        "speedup": tables.number("speedup", "%.2f×", f"Over {baseline}"),
+        "compared": tables.number("compared", None, "Shapes with both"),
+        "memory_reduction": tables.number("less memory", "%.1f×"),
+        "backend": tables.words("within PyTorch", help="The best SDPA backend"),
+        "backend_behind": tables.number("of fastest", "%.2f×"),
+    }
+    shown = table[[*first, *(name for name in table if name not in (*first, "about")), "about"]]
+    tables.grid(shown, "Recommended implementation by use case with its numbers", config)
 
 
 def _features(chosen: Filters) -> None:
@@ -163,31 +153,21 @@ def _features(chosen: Filters) -> None:
     wide = shown.pivot(index="feature", columns="implementation", values="cell").loc[order]
     growth = ask(features.memory_growth, tuple(wide.columns))
     wide = pd.concat([wide, pd.DataFrame([growth], index=["memory grows"])]).rename_axis("feature").reset_index()
-    st.dataframe(
-        wide,
-        hide_index=True,
-        alt="Features by implementation, as they were seen on this GPU",
-        height=38 + 35 * len(wide),
-        column_config={"feature": st.column_config.TextColumn("feature", pinned=True, width=180)},
-    )
+    config = {"feature": tables.words("feature", 180, pinned=True)}
+    tables.grid(wide, "Features by implementation, as seen on this GPU", config, height=38 + 35 * len(wide))
     st.caption(
-        "What was seen to run on this GPU, with the number of latencies.",
-        help="Not timed: only errors were taken. Refused: every try was unsupported. Failed: every try ended so.",
+        "Features that ran on this GPU, with the number of latencies.",
+        help="Not timed: only errors were measured. Refused: every try was unsupported. Failed: every try failed.",
     )
     why = table[table["seen"].isin([features.REFUSED, features.FAILED])][["implementation", "feature", "seen", "why"]]
     if len(why):
         with st.expander("Why not", icon=":material/block:"):
-            st.dataframe(
-                why,
-                hide_index=True,
-                alt="Why features were refused or failed",
-                column_config={"why": st.column_config.TextColumn("why", width="large")},
-            )
+            tables.grid(why, "Reasons for refused or failed features", {"why": tables.words("why", "large")})
     _declared()
 
 
 def _declared() -> None:
-    """Draw what the implementations of this checkout declare; asked for, because it takes seconds."""
+    """Draw the declared capabilities of the implementations of this checkout on demand, because that takes seconds."""
     label = "Installed implementations and what they support"
     if not st.toggle(label, key="declared", bind="query-params"):
         return
@@ -198,19 +178,15 @@ def _declared() -> None:
         st.error(text.plain(error), icon=":material/error:")
         return
     table = pd.DataFrame([_capabilities(entry) for entry in found["implementations"]])
-    st.dataframe(
-        table,
-        hide_index=True,
-        alt="Implementations of this checkout with what they declare",
-        column_config={
-            "description": st.column_config.TextColumn("description", width="large"),
-            "reason": st.column_config.TextColumn("why it cannot run on this machine", width="large"),
-        },
-    )
+    config = {
+        "description": tables.words("description", "large"),
+        "reason": tables.words("why it cannot run on this machine", "large"),
+    }
+    tables.grid(table, "Declared capabilities of the implementations of this checkout", config)
 
 
 def _capabilities(entry: dict) -> dict[str, str]:
-    """Return an implementation's row: what it takes, in words."""
+    """Return the capabilities of an implementation in words."""
     able = entry["capabilities"]
     chips = (able["min_compute_capability"], able["max_compute_capability"])
     low, high = (".".join(map(str, chip)) if chip else "" for chip in chips)
@@ -221,13 +197,16 @@ def _capabilities(entry: dict) -> dict[str, str]:
         "head_dim": f"up to {able['max_head_dim']}" if able["max_head_dim"] else "any",
         "features": ", ".join(words for name, words in CAPABILITIES.items() if declares(able, name)),
         "memory": "seqlen squared" if able["materialises_scores"] else "seqlen",
-        "compute capability": "any"
-        if not low
-        else low
-        if low == high
-        else f"{low} and up"
-        if not high
-        else f"{low} to {high}",
+        "compute capability": _chips(low, high),
         "description": entry["description"],
         "reason": entry["reason"] or "",
     }
+
+
+def _chips(low: str, high: str) -> str:
+    """Write a range of compute capabilities."""
+    if not low:
+        return "any"
+    if low == high:
+        return low
+    return f"{low} to {high}" if high else f"{low} and up"

@@ -1,1 +1,1 @@
-"""What the page Reports is made of."""
+"""The parts of the page Reports."""

@@ -1,17 +1,17 @@
-"""A report's own plot: a number by sequence length, a panel a head_dim; printed dashed, ours solid.
+"""The plot of a report: a number by sequence length, a panel for each head_dim; printed dashed, ours solid.
 
-Where a report has few lengths of one setting, its plot has bars by configuration instead.
+If a report has few lengths for one setting, its plot has bars by configuration instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
-import plotly.graph_objects as go
 import streamlit as st
-from plotly.subplots import make_subplots
 
-from pages.ui.draw import charts, text
+from pages.ui.draw import charts, colours, text
+from pages.ui.draw.charts import Chart, Series
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.reports.choose import Choice, own_runs
 from pages.ui.shell.data import ask_slowly
@@ -21,16 +21,15 @@ from results.reports import side_by_side
 from results.reports.curves import CurvePoint, curve_points
 from results.store.database import Store
 
-_LOG = ("latency_ms", "peak_memory_mb", "speedup")  # over several decades; the others start at 0
+_LOG = ("latency_ms", "peak_memory_mb", "speedup")  # these span decades; axes of other metrics start at 0
 _MOST_PANELS = 6
-_LENGTHS = 3  # that make a line
-_TENS = [m * 10.0**power for power in range(-4, 7) for m in (1, 2, 5)]
+_LENGTHS = 3  # the minimum for a line
 _DECADES = [10.0**power for power in range(-4, 8)]
 _FIRST = ("latency_ms", "speedup")
 
 
 def draw(choice: Choice) -> None:
-    """Ask for the quantity and setting; draw its curves, of the report alone where no run stands beside it."""
+    """Ask for the quantity and setting; draw the curves of the report and of the chosen runs."""
     found = ask_slowly(points, choice)
     if not found:
         st.info("No number of this report belongs to a sequence length.", icon=":material/show_chart:")
@@ -50,63 +49,44 @@ def draw(choice: Choice) -> None:
     sides = f"ours: {', '.join(choice.runs)}" if any(point.ours for point in found) else ""
     by = "sequence length" if lines else "configuration"
     title = ChartTitle(f"{label} by {by}", tuple(filter(None, (report.LABEL, *about))), sides)
-    made = figure(found, metric) if lines else bars(found, metric)
+    made = panels(found, metric) if lines else bars(found, metric)
     charts.show(made, title, key="report_chart", alt=f"{label} by {by} as published and as measured")
     printed = "Dashed: as printed." if lines else "Hatched: as printed."
     st.caption(f"{printed}{' Solid: ours.' if sides else ''} Where there is no number, the tables say why.")
 
 
-def figure(found: Sequence[CurvePoint], metric: str) -> go.Figure:
-    """Return a panel a head_dim with a line an implementation and side, all on one y axis."""
+def panels(found: Sequence[CurvePoint], metric: str) -> Chart:
+    """Return a panel for each head_dim with a line for each implementation and side, all on one vertical axis."""
     dims = sorted({point.head_dim for point in found}, key=lambda dim: (dim is None, dim))[:_MOST_PANELS]
-    made = make_subplots(rows=1, cols=len(dims), shared_yaxes=True, horizontal_spacing=0.02)
     names = sorted({point.name for point in found})
-    palette = charts.colours(names)
-    named: set[tuple[str, bool]] = set()
-    for column, dim in enumerate(dims, start=1):
-        for name in names:
-            for ours in (False, True):
-                points = [p for p in found if (p.head_dim, p.name, p.ours) == (dim, name, ours)]
-                if points:
-                    first = (name, ours) not in named
-                    named.add((name, ours))
-                    made.add_trace(
-                        _line(sorted(points, key=lambda p: p.seqlen), palette[name], legend=first), 1, column
-                    )
+    palette, made = colours.palette(names), []
+    for panel, dim in enumerate(dims):
+        for name, ours in product(names, (False, True)):
+            own = [p for p in found if (p.head_dim, p.name, p.ours) == (dim, name, ours)]
+            if own:
+                label = _side(name, ours)
+                first = label not in {series.name for series in made}
+                made.append(_line(sorted(own, key=lambda p: p.seqlen), label, palette[name], first, panel))
     sizes = sorted({point.seqlen for point in found})
     ticks = sizes if len(sizes) * len(dims) <= 12 else sizes[:: max(1, len(sizes) * len(dims) // 12)]
-    made.update_xaxes(type="log", tickvals=ticks, ticktext=[text.size(size) for size in ticks], tickangle=0)
-    for column, dim in enumerate(dims, start=1):
-        made.update_xaxes(title="seqlen" if dim is None else f"seqlen, head_dim {dim}", col=column)
-    made.update_yaxes(**_y_axis(found, metric))
-    unit = METRICS[metric].unit
-    made.update_yaxes(title=METRICS[metric].label + (f" ({unit})" if unit else ""), col=1)
-    return made.update_layout(height=460, legend=charts.LEGEND, hovermode="closest")
+    x = charts.log_ticks(ticks, text.size) | {"tickangle": 0}
+    columns = [x | charts.titled("seqlen" if dim is None else f"seqlen, head_dim {dim}") for dim in dims]
+    return Chart(made, x, _y_axis(found, metric), 460, columns=columns)
 
 
-def bars(found: Sequence[CurvePoint], metric: str) -> go.Figure:
-    """Return a group of bars a configuration, one an implementation and side: hatched as printed, full ours."""
+def bars(found: Sequence[CurvePoint], metric: str) -> Chart:
+    """Return a group of bars for each configuration: hatched as printed, full ours."""
     ordered = sorted(found, key=lambda p: (p.setting, p.head_dim or 0, p.seqlen))
-    places = list(dict.fromkeys(map(_configuration, ordered)))
     names = sorted({point.name for point in found})
-    palette = charts.colours(names)
-    made = go.Figure()
-    for name in names:
-        for ours in (False, True):
-            those = [point for point in ordered if (point.name, point.ours) == (name, ours)]
-            if those:
-                made.add_bar(
-                    x=[_configuration(point) for point in those],
-                    y=[point.value for point in those],
-                    name=f"{name}, {'ours' if ours else 'printed'}",
-                    marker={"color": palette[name], "pattern": {"shape": "" if ours else "/"}},
-                    customdata=[f"{point.words}: {text.significant(point.value)}" for point in those],
-                    hovertemplate="%{customdata}<extra></extra>",
-                )
-    made.update_xaxes(type="category", categoryorder="array", categoryarray=places, tickangle=-45, automargin=True)
-    unit = METRICS[metric].unit
-    made.update_yaxes(title=METRICS[metric].label + (f" ({unit})" if unit else ""), **_y_axis(found, metric))
-    return made.update_layout(height=520, barmode="group", legend=charts.LEGEND)
+    palette, made = colours.palette(names), []
+    for name, ours in product(names, (False, True)):
+        own = [point for point in ordered if (point.name, point.ours) == (name, ours)]
+        if own:
+            values, look = [point.value for point in own], {"bars": "v", "pattern": "" if ours else "/"}
+            places = [_configuration(point) for point in own]
+            made.append(Series(_side(name, ours), places, values, palette[name], _words(own), **look))
+    x = charts.categories(list(dict.fromkeys(map(_configuration, ordered))), tickangle=-45, automargin=True)
+    return Chart(made, x, _y_axis(found, metric), 520)
 
 
 def points(store: Store, choice: Choice) -> list[CurvePoint]:
@@ -127,27 +107,27 @@ def _configuration(point: CurvePoint) -> str:
     return f"{point.setting} S{text.size(point.seqlen)}" + (f" D{point.head_dim}" if point.head_dim else "")
 
 
-def _line(points: Sequence[CurvePoint], colour: str, *, legend: bool) -> go.Scatter:
-    first = points[0]
-    return go.Scatter(
-        x=[point.seqlen for point in points],
-        y=[point.value for point in points],
-        name=f"{first.name}, {'ours' if first.ours else 'printed'}",
-        legendgroup=f"{first.name} {first.ours}",
-        showlegend=legend,
-        mode="lines+markers",
-        line={"color": colour, "width": 2, "dash": "solid" if first.ours else "dash"},
-        marker={"symbol": charts.symbol(first.name), "size": 6, "color": colour},
-        customdata=[f"{point.words}: {text.significant(point.value)}" for point in points],
-        hovertemplate="%{customdata}<extra></extra>",
-    )
+def _line(points: Sequence[CurvePoint], label: str, colour: str, legend: bool, panel: int) -> Series:
+    x, y, name = [point.seqlen for point in points], [point.value for point in points], points[0].name
+    look = {"line": "solid" if points[0].ours else "dash", "symbol": colours.symbol(name), "size": 6}
+    return Series(label, x, y, colour, _words(points), **look, group=label, legend=legend, panel=panel)
+
+
+def _side(name: str, ours: bool) -> str:
+    return f"{name}, {'ours' if ours else 'printed'}"
+
+
+def _words(points: Sequence[CurvePoint]) -> list[str]:
+    return [f"{point.words}: {text.significant(point.value)}" for point in points]
 
 
 def _y_axis(found: Sequence[CurvePoint], metric: str) -> dict:
+    unit = METRICS[metric].unit
+    title = charts.titled(METRICS[metric].label + (f" ({unit})" if unit else ""))
     if metric not in _LOG:
-        return {"rangemode": "tozero"}
+        return title | {"rangemode": "tozero"}
     low, high = min(point.value for point in found), max(point.value for point in found)
-    return charts.log_axis_at(low, high, _DECADES if high / low > 1000 else _TENS, "{:g}".format)
+    return title | charts.log_axis_at(low, high, _DECADES if high / low > 1000 else charts.TENS)
 
 
 def _one(
@@ -159,7 +139,7 @@ def _one(
     first: tuple[str, ...] = (),
     most: bool = False,
 ) -> str:
-    """Ask for one value of a field where there are several: those of `first` lead, else the one with most points."""
+    """Return one value of a field; ask for it if there are several, those of `first` first."""
     values = [str(getattr(point, field)) for point in found]
     names = sorted(
         set(values),

@@ -1,4 +1,4 @@
-"""Which report is shown, which runs stand beside it, and which of our implementations for which of its."""
+"""The choice of a report, of runs to compare with it, and of matching implementations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.named_choice import named_choice
+from pages.ui.filters.select import named_choice
 from pages.ui.shell.data import ask_slowly
 from results import reports
 from results.files import library
@@ -24,7 +24,7 @@ NOBODY = "none: its cells stay empty"
 
 @dataclass(frozen=True)
 class Choice:
-    """A report, the runs beside it, and which of their implementations stands for which of the report."""
+    """A report, the compared runs, and the matches between implementations of the report and of the runs."""
 
     report: str
     runs: tuple[str, ...] = ()  # none: the report alone
@@ -32,7 +32,7 @@ class Choice:
 
 
 def choose() -> Choice:
-    """Draw the widgets that choose what is shown; all of it is in the URL."""
+    """Ask for the report, runs and matches; all choices are in the URL."""
     names = reports.names()
     report = named_choice(
         "Report",
@@ -46,7 +46,7 @@ def choose() -> Choice:
     )
     best = ask_slowly(best_runs, report)
     options = list(dict.fromkeys([*best, *fitting(report)]))
-    key = f"beside_{report}"  # each report its own, or the browser would keep those of the one before
+    key = f"beside_{report}"  # a key for each report; otherwise the browser would keep the runs of the previous report
     _take_old_link(key, options)
     chosen = st.multiselect(
         "Compare with runs",
@@ -56,9 +56,9 @@ def choose() -> Choice:
         bind="query-params",
         select_all=False,
         placeholder="None: the report alone",
-        help="At first the runs that fill the most rows, for each table those of one GPU; your own stand before those "
-        "that ship where they fill as much. Each row comes from one run, which the line under its table names. "
-        "Without any run the report stands alone.",
+        help="The default is the runs that fill most rows, of one GPU for each table; your own runs come before "
+        "included ones. The line under each table names the run of each row. "
+        "Without a run, only the report is shown.",
     )
     return Choice(report, tuple(chosen), _places(report, chosen) if chosen else ())
 
@@ -69,8 +69,7 @@ def best_runs(store: Store, report: str) -> list[str]:
 
 
 def fitting(report: str) -> list[str]:
-    """Return the runs that hold shapes of a report, best first: our own, by how many of its implementations they have,
-    then by shapes."""
+    """Return the runs with shapes of a report: own runs first, then by number of its implementations and shapes."""
     sources, wanted = ask_slowly(_sources), set(reports.get(report).IMPLEMENTATIONS.values())
     runs = [name for name, _ in ask_slowly(side_by_side.like, report)]
     there = {name: len(wanted & set(ask_slowly(_implementations, name))) for name in runs}
@@ -78,14 +77,14 @@ def fitting(report: str) -> list[str]:
 
 
 def _take_old_link(key: str, options: Sequence[str]) -> None:
-    """Take the runs of a link from when all reports shared one parameter; a run that is no option is none."""
+    """Read the runs of an old link, in which all reports shared one parameter."""
     if "beside" in st.query_params:
         st.session_state[key] = [run for run in st.query_params.get_all("beside") if run in options]
         del st.query_params["beside"]
 
 
 def facts(choice: Choice) -> None:
-    """Draw where both come from, told apart at a glance."""
+    """Draw the sources of the report and of the runs."""
     report = reports.get(choice.report)
     st.markdown(f"#### {text.plain(report.LABEL)}")
     st.caption(f"{messages.source_badges(['published'])} {text.plain(report.SOURCE)}")
@@ -104,18 +103,18 @@ def facts(choice: Choice) -> None:
 
 
 def own_runs(choice: Choice) -> list[tuple[Run, list[Measurement]]]:
-    """Return the runs beside the report with their measurements; none where the report stands alone."""
+    """Return the compared runs with their measurements."""
     return [_read(run, library.stamp(folder)) for run in choice.runs if (folder := library.find(run))]
 
 
 @lru_cache(maxsize=12)
 def _read(run_id: str, stamp: tuple) -> tuple[Run, list[Measurement]]:
-    """Return a run, read once for each `stamp` of its files: tables, charts and downloads ask for the same."""
+    """Return a run, cached by the `stamp` of its files."""
     return library.read(library.find(run_id))
 
 
 def _places(report: str, runs: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Ask which implementation of the runs stands for which of the report; folded away: the default usually fits."""
+    """Ask for the matches between implementations of the report and of the runs."""
     there = _there(runs)
     usual = reports.get(report).IMPLEMENTATIONS
     chosen = []

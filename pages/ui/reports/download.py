@@ -1,10 +1,11 @@
-"""A report beside runs in every form that can be taken away."""
+"""Downloads of a report and the compared runs in every format."""
 
 from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.reports import tables
+from pages.ui.draw import messages
+from pages.ui.reports import sections
 from pages.ui.reports.choose import Choice, own_runs
 from pages.ui.shell.data import store
 from results import reports
@@ -12,12 +13,12 @@ from results.render import export, svg
 from results.render.html import html_page
 from results.reports import side_by_side
 
-_NAMED = 3  # report and runs that a file is named after
+_NAMED = 3  # at most so many names of the report and runs in a file name
 MIME = {"md": "text/markdown", "html": "text/html", "csv": "text/csv", "json": "application/json"}
 
 
 def as_markdown(choice: Choice) -> str:
-    """Return the page as one text; without the runs where they have nothing of the report."""
+    """Return the page as Markdown; without the runs if they hold nothing of the report."""
     printed = side_by_side.published(choice.report)
     try:
         return side_by_side.render(choice.report, printed, own_runs(choice), dict(choice.places) or None)
@@ -26,12 +27,12 @@ def as_markdown(choice: Choice) -> str:
 
 
 def as_html(choice: Choice) -> str:
-    """Return the page as one file that needs no network, as `python -m results render --report` writes it."""
-    return html_page(as_markdown(choice), svg.own_against_printed(tables.sections(store(), choice)))
+    """Return the page as one HTML file that needs no network, as `python -m results render --report` writes it."""
+    return html_page(as_markdown(choice), svg.own_against_printed(sections.sections(store(), choice)))
 
 
 def downloads(choice: Choice) -> None:
-    """Offer the report and its numbers in every form."""
+    """Offer the report and its numbers in every format."""
     name = "-".join([choice.report, *choice.runs][:_NAMED])
     made = {
         "Markdown": ("md", lambda: as_markdown(choice)),
@@ -43,14 +44,8 @@ def downloads(choice: Choice) -> None:
     }
     with st.container(horizontal=True):
         for label, (form, data) in made.items():
-            st.download_button(
-                label,
-                data=data,
-                file_name=f"{name}.{form}",
-                on_click="ignore",
-                key=f"report_{form}",
-                mime=MIME.get(form, "application/octet-stream"),
-                icon=":material/download:",
+            messages.offer(
+                label, f"{name}.{form}", data, f"report_{form}", mime=MIME.get(form, "application/octet-stream")
             )
     st.caption(
         "Markdown and HTML are for reading. CSV, JSON and Parquet hold every number of the report and of the runs.",

@@ -1,1 +1,1 @@
-"""What the page Run sweep is made of: the plan's form and the progress of a sweep."""
+"""The parts of the page Run sweep: the form of a plan and the progress of a sweep."""

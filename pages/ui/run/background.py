@@ -1,6 +1,6 @@
-"""Answers of `python -m runner`, which imports torch for seconds: asked in the background, so that a page never waits.
+"""Background calls of `python -m runner`, which takes seconds to import torch, so that a page never waits.
 
-All tabs share them. A page draws what it has, and again once an answer is there.
+All tabs share the answers. A page draws what it has, and redraws when an answer arrives.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 
 import streamlit as st
 
-PATIENCE_S = 0.2  # an answer that comes within it is drawn at once
+PATIENCE_S = 0.2  # an answer within this time is drawn immediately
 _LOOK_S = 1
 _KEPT = 32
 
 
 @dataclass
 class Answering:
-    """The answers asked for: each question with when it was asked, oldest first."""
+    """The futures of all questions with the times of the calls, oldest first."""
 
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "asking"))
     asked: OrderedDict[Hashable, tuple[float, Future]] = field(default_factory=OrderedDict)
 
 
 def ask(question: Hashable, work: Callable[[], Any], *, keep_s: float) -> Future:
-    """Return the answer to a question as a future, of `work()` in a thread; after `keep_s` it is asked anew.
+    """Return a future of `work()`, which runs in a thread; after `keep_s` it runs again.
 
-    While it is asked anew the older answer is returned.
+    Meanwhile the older answer is returned.
     """
     answering, now = _answering(), time.monotonic()
     begun, found = answering.asked.get(question, (0.0, None))
@@ -48,13 +48,13 @@ def ask(question: Hashable, work: Callable[[], Any], *, keep_s: float) -> Future
 
 
 def begin(work: Callable[[], Any]) -> Future:
-    """Let a thread of its own do something that waits for a process."""
+    """Run `work()`, which waits for a process, in a separate thread."""
     future: Future = Future()
 
     def do() -> None:
         try:
             future.set_result(work())
-        except Exception as error:  # whatever it is, whoever asks for the result gets it
+        except Exception as error:  # raised again when the result is read
             future.set_exception(error)
 
     threading.Thread(target=do, name="beginning", daemon=True).start()
@@ -62,17 +62,17 @@ def begin(work: Callable[[], Any]) -> Future:
 
 
 def is_done(future: Future) -> bool:
-    """Tell whether something has come to its end, or does within a moment."""
+    """Return whether a future is done, or is done within a moment."""
     return bool(wait([future], PATIENCE_S).done)
 
 
 def forget(question: Hashable) -> None:
-    """Ask a question anew the next time, such as one that had no answer."""
+    """Forget the answer to a question, so that the next call runs again."""
     _answering().asked.pop(question, None)
 
 
 def answer(future: Future) -> Any | None:
-    """Return the answer, None if it is not there yet. Raises what the work raised."""
+    """Return the answer, or None if it is not there yet. Raise the exception of the work."""
     try:
         return future.result(PATIENCE_S)
     except TimeoutError:
@@ -80,7 +80,7 @@ def answer(future: Future) -> Any | None:
 
 
 def draw_again_once(*futures: Future) -> None:
-    """Draw the whole page again when all of these are answered."""
+    """Redraw the page when all of these are done."""
     st.fragment(_look, run_every=_LOOK_S)(futures)
 
 

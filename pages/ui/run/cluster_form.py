@@ -1,4 +1,4 @@
-"""Choosing the cards of a Ray cluster for a sweep, and seeing what the cluster has."""
+"""The choice of GPUs of a Ray cluster for a sweep, and a table of the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MODES = {
 
 
 def chosen() -> tuple[str, ClusterChoice]:
-    """Ask which cards measure and how they share the work; returns the kind of device and the choice."""
+    """Ask for the GPUs and how they share the work; return the kind of device and the choice."""
     left, middle, right = st.columns(3)
     address = left.text_input(
         "Address of the cluster",
@@ -47,7 +47,7 @@ def chosen() -> tuple[str, ClusterChoice]:
 
 
 def show(request: SweepRequest) -> None:
-    """Draw how many cells the request makes, and the cluster if the reader asks for it."""
+    """Draw the number of cells of the request, and the cluster on demand."""
     sweep = launch.checked(request)
     names = request.implementations or sweep.implementations
     count = len(sweep.cases()) * len(names) * len(sweep.modes)
@@ -58,16 +58,16 @@ def show(request: SweepRequest) -> None:
     look_at(request.cluster.address)
 
 
-@st.fragment  # asking takes seconds, in which the rest of the page stays
+@st.fragment  # the query takes seconds; the rest of the page remains
 def of_run(command: object) -> None:
-    """Let the reader look at the cluster that a run was measured on, if it was one with an address."""
+    """Draw the button that shows the cluster of a run, if the run was measured on a cluster with an address."""
     words = [] if text.missing(command) else shlex.split(str(command))
     if "--on" in words and "--address" in words[:-1]:
         look_at(words[words.index("--address") + 1])
 
 
 def look_at(address: str) -> None:
-    """Draw the cluster's nodes once somebody asks for them."""
+    """Draw the nodes of the cluster on demand."""
     if st.button("Look at the cluster", icon=":material/lan:", key="look_at_cluster"):
         _cluster.clear()
         st.session_state["cluster_looked_at"] = address

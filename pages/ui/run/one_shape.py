@@ -1,4 +1,4 @@
-"""Links to Run sweep with one shape filled in: «Measure this shape» and «Run this cell again» on any page."""
+"""Links to Run sweep with one shape filled in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Axes = dict[str, Callable[[Case], object]]
 
 
 def _fields(*names: str) -> _Axes:
-    """Return axes that are fields of the case by the same name."""
+    """Return axes with the names of fields of the case."""
     return {name: lambda case, name=name: getattr(case, name) for name in names}
 
 
@@ -30,7 +30,7 @@ _DECODE: _Axes = {
     "query_tokens": lambda case: case.seqlen_q,
     "cache_dtype": lambda case: None if case.cache_dtype == case.dtype else case.cache_dtype,
 }
-# By level the sweeps that can be edited to one shape, and the value of each of their axes.
+# By level: the sweeps that can be edited to one shape, and the value of each of their axes.
 _SWEEPS: dict[str, tuple[tuple[str, ...], _Axes]] = {
     "op": (
         ("fa_paper",),
@@ -56,10 +56,10 @@ def link(
     implementations: Sequence[str] = (),
     protocol: str = "standard",
 ) -> dict[str, str | list[str]] | str:
-    """Return the parameters of Run sweep that measure one shape, or why it cannot be measured from there.
+    """Return the parameters of Run sweep that measure one shape, or the reason why there are none.
 
-    `case` is a Case, or a row of a table with its fields. Without a mode all of the level's are measured, without
-    implementations those that the level's sweep has.
+    `case` is a Case, or a row of a table with its fields. The defaults are all modes of the level and the
+    implementations of its sweep.
     """
     try:
         wanted = _whole(case if isinstance(case, Case) else _case_of(case))
@@ -77,7 +77,7 @@ def link(
 
 
 def show(label: str, case: Case | Mapping[str, Any], **how: Any) -> None:
-    """Draw the link to Run sweep with one shape filled in, or why there is none; `how` is what `link` takes."""
+    """Draw the link to Run sweep with one shape filled in, or the reason; `how` holds arguments of `link`."""
     found = link(case, **how)
     if isinstance(found, str):
         st.caption(f":material/info: This shape cannot be measured from here: {text.plain(found)}")
@@ -86,7 +86,7 @@ def show(label: str, case: Case | Mapping[str, Any], **how: Any) -> None:
 
 
 def _edited(name: str, texts: dict[str, str], mode: str | None, wanted: Case) -> Sweep | None:
-    """Return the sweep of a name with its axes replaced; None if that is not the one wanted shape."""
+    """Return the sweep with replaced axes; None if the result is not exactly the wanted shape."""
     usual = sweeps.get(name)
     modes = {"modes": mode} if mode and "modes" in sweeps.axes_of(usual) else {}
     sweep = sweeps.override(usual, texts | modes)
@@ -94,9 +94,9 @@ def _edited(name: str, texts: dict[str, str], mode: str | None, wanted: Case) ->
 
 
 def _whole(case: Case) -> Case | str:
-    """Return the case with what is absent said, or why it cannot be measured."""
+    """Return the case with absent fields completed, or the reason why it cannot be measured."""
     if case.level not in _SWEEPS:
-        return f"Level {case.level or 'not stated'} is measured by sweeps of its own."
+        return f"Level {case.level or 'not stated'} has its own sweeps."
     if case.latent_dim or case.level == "layer":
         return case
     if missing := unstated(case):
@@ -106,13 +106,13 @@ def _whole(case: Case) -> Case | str:
 
 
 def _identity(case: Case) -> tuple[object, ...]:
-    """Return what tells two shapes apart; an absent number and 0 are one, as are absent and normal inputs."""
+    """Return the identity of a shape; absent numbers equal 0, and absent inputs equal normal ones."""
     plain = {name: getattr(case, name) or None for name in CASE_FIELDS if name != "head_dim_v"}
     return tuple((plain | {"inputs": case.inputs or "normal"}).values())
 
 
 def _case_of(row: Mapping[str, Any]) -> Case:
-    """Return the case of a table's row, where missing values are NaN and whole numbers may be floats."""
+    """Return the case of a row of a table, in which missing values are NaN and whole numbers may be floats."""
     found = {name: None if text.missing(row.get(name)) else row[name] for name in CASE_FIELDS}
     whole = {name for name, value in found.items() if isinstance(value, float) and value.is_integer()}
     return Case(**{name: int(value) if name in whole else value for name, value in found.items()})

@@ -1,4 +1,4 @@
-"""What came of a sweep that this tab followed: one sentence, and the ways to what it measured."""
+"""The result of a sweep that this tab followed: one sentence, and links to its numbers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _RESUMABLE = ("cancelled", "crashed")
 
 
 def show(run_id: str) -> None:
-    """Draw what came of a run and the links to its views."""
+    """Draw the result of a run and the links to its views."""
     try:
         status = launch.status(run_id)
-    except LaunchError:  # deleted since
+    except LaunchError:  # deleted in the meantime
         return
     store()
     runs = ask(pages.runs)
@@ -52,7 +52,7 @@ def _sentence(status: RunStatus, found: pd.DataFrame) -> str:
 
 
 def _fastest(status: RunStatus, run: pd.Series) -> str:
-    """Say which implementation won most shapes of the first mode that was timed; nothing where none was."""
+    """Name the implementation that won most shapes of the first timed mode; empty if there is none."""
     arrived, sweep = ask(pages.run_progress, status.run_id), listing.sweep_of(run)
     if arrived.empty:
         return ""
@@ -84,13 +84,13 @@ def _links(status: RunStatus, run: pd.Series, runs: pd.DataFrame) -> None:
 
 
 def link_to_results(run_id: str) -> None:
-    """Link to the page of the level that most latencies of a run are of, with the run chosen."""
+    """Link to the page of the most frequent level of a run, with the run chosen."""
     page, chosen = results_of(run_id, *(ask(pages.most_of_run, run_id) or ("op", None, None)))
     st.page_link(page, label="See results", icon=":material/leaderboard:", query_params=chosen)
 
 
 def results_of(run_id: str, level: str, gpu: str | None, subject: str | None) -> tuple[str, dict[str, str]]:
-    """Return the page of a level, and the parameters with which it shows a run: of a model its name and its device."""
+    """Return the page of a level, and its parameters for a run; for a model, its name and device."""
     model = level == "model"
     chosen = {"model": subject if model else None, "model_gpu" if model else "gpu": gpu, "run": run_id}
     said = {name: value for name, value in chosen.items() if value is not None}
@@ -107,4 +107,4 @@ def _before(run: pd.Series, runs: pd.DataFrame) -> str | None:
         and listing.sweep_of(other).get("name", "") == listing.sweep_of(run).get("name")
         and str(other["created"]) <= str(run["created"])
     ]
-    return like[0] if like else None  # they are newest first
+    return like[0] if like else None  # the runs are sorted newest first

@@ -1,6 +1,6 @@
-"""The axes of a sweep as the form edits them, and as a link to the form fills them in.
+"""The axes of a sweep in the form, and as parameters of a link to the form.
 
-A sweep can be edited axis by axis. A sustained trace is of one cell, so its form asks for one value of each axis.
+A sweep is edited axis by axis. A sustained trace measures one cell, so its form asks for one value of each axis.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BIND = "query-params"
 
 
 def edited_axes(sweep: Sweep) -> dict[str, str]:
-    """Draw every axis, and return what differs from the sweep's own, as text by axis."""
+    """Draw every axis; return the changed axes as text."""
     shown = [axis for axis in sweep.AXES if axis.first]
     columns = st.columns(len(shown))
     found = {axis.name: _values(box, sweep, axis) for box, axis in zip(columns, shown, strict=True)}
@@ -25,7 +25,7 @@ def edited_axes(sweep: Sweep) -> dict[str, str]:
 
 
 def edited_cell(sweep: Sweep, device: str) -> dict[str, str]:
-    """Draw the axes of one cell, and return a value of each and what differs in batch, heads and window."""
+    """Draw the axes of one cell; return a value of each, and the changed batch, heads and window."""
     axes = _of_a_cell(sweep, "one")
     columns = st.columns(len(axes))
     found = {axis.name: _one_value(box, sweep, axis) for box, axis in zip(columns, axes, strict=True)}
@@ -36,7 +36,7 @@ def edited_cell(sweep: Sweep, device: str) -> dict[str, str]:
 
 
 def traced_implementation(sweep: Sweep, found: dict) -> str:
-    """Ask for the implementation that is traced; the default is the first that runs here beside the baseline."""
+    """Ask for the traced implementation; the default is the first available one that is not the baseline."""
     reasons = {known["name"]: known["reason"] for known in of_level(found, sweep)}
     ready = [name for name in sweep.implementations if name in reasons and not reasons[name]]
     usual = next((name for name in ready if name != sweep.baseline), next(iter(reasons)))
@@ -53,7 +53,7 @@ def of_level(found: dict, sweep: Sweep) -> list[dict]:
 
 
 def axes_link(usual: Sweep, wanted: Sweep, axes: Sequence[GridAxis] | None = None) -> dict[str, str | list[str]]:
-    """Return the form's parameters for the axes in which `wanted` differs from the sweep of its name."""
+    """Return the form's parameters for the axes that differ between `wanted` and `usual`."""
     named = {axis.name: axis for axis in axes or usual.AXES}
     texts = _changes(usual, {name: as_text(wanted, name) for name in named})
     return {
@@ -73,14 +73,14 @@ def cell_link(usual: Sweep, wanted: Sweep) -> dict[str, str | list[str]] | None:
 
 
 def as_text(sweep: Sweep, axis: str) -> str:
-    """Write the values of an axis as they are typed; nothing where a rule gives them."""
+    """Write the values of an axis as in the form; empty if a rule determines them."""
     if axis in sweep.RULES and getattr(sweep, sweep.RULES[axis]):
         return ""
     return ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in getattr(sweep, axis))
 
 
 def _changes(sweep: Sweep, texts: dict[str, str]) -> dict[str, str]:
-    """Return the axes whose text differs from the sweep's own."""
+    """Return the axes whose text differs from that of the sweep."""
     return {axis: words for axis, words in texts.items() if words != as_text(sweep, axis)}
 
 
@@ -89,7 +89,7 @@ def _of_a_cell(sweep: Sweep, how: str) -> list[GridAxis]:
 
 
 def _folded(label: str, sweep: Sweep, axes: Sequence[GridAxis]) -> dict[str, str]:
-    """Draw axes that few change, folded away unless a link changes one."""
+    """Draw rarely changed axes in an expander, which is open if a link changes one."""
     if not axes:
         return {}
     linked = any(_key(sweep, axis.name) in st.query_params for axis in axes)
@@ -99,7 +99,7 @@ def _folded(label: str, sweep: Sweep, axes: Sequence[GridAxis]) -> dict[str, str
 
 
 def _values(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: GridAxis) -> str:
-    """Ask for any number of values of an axis: chosen where they are few, typed where they are numbers."""
+    """Ask for values of an axis: a choice of options, or typed numbers."""
     usual, key = as_text(sweep, axis.name), _key(sweep, axis.name)
     if not axis.options:
         return place.text_input(axis.name, usual, key=key, bind=_BIND, help=axis.about)
@@ -109,7 +109,7 @@ def _values(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: GridAx
 
 
 def _one_value(place: st.delta_generator.DeltaGenerator, sweep: Sweep, axis: GridAxis) -> str:
-    """Ask for one of the sweep's values, or of all that are possible; a size can be typed too.
+    """Ask for one value of an axis; a size can also be typed.
 
     The default is the largest size, because long rows heat most.
     """

@@ -1,4 +1,4 @@
-"""Choosing a sweep, seeing its plan, starting it. What the page sends is checked again before anything starts."""
+"""The form of a sweep, its plan, and its start. Every request is checked again before it starts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from pages.ui.draw import messages, text
+from pages.ui.draw import messages, tables, text
+from pages.ui.filters import select
 from pages.ui.run import background, cluster_form, plan_axes, plan_map, under_way
 from results.capabilities import CAPABILITIES, declares
+from results.files import journal
 from results.levels import level_of
-from runner import launch, sweeps
+from runner import imported, launch, sweeps
 from runner.launch import LaunchError, SweepRequest
+from runner.sweeps import SweepError
 
-_FIRST = "cuda"  # a device that nobody chose; replaced by the machine's first before anything starts
+_FIRST = "cuda"  # the default before devices are known; replaced by the first device at the start
 _ABOUT_PROTOCOLS = (
     "quick: one round of short sampling, for a first look. standard: three rounds of longer sampling, interleaved, for "
     "numbers to keep and compare between runs. sustained: one shape, half a minute of back-to-back calls, which shows "
@@ -28,7 +31,7 @@ _LISTING_S, _PLAN_S = 60.0, 600.0  # how long such answers are kept
 
 
 def new_sweep(allowed: bool, form: Callable[[dict | None], SweepRequest | None]) -> None:
-    """Draw a form, the button that runs its sweep, and the plan. The button is there before devices are known."""
+    """Draw a form, the button that runs its sweep, and the plan. The button is drawn before devices are known."""
     try:
         asked = background.ask(_LISTING, lambda: launch.listing(), keep_s=_LISTING_S)
         found = background.answer(asked)
@@ -48,7 +51,7 @@ def new_sweep(allowed: bool, form: Callable[[dict | None], SweepRequest | None])
         return
     with st.container():
         plan, why = _plan_of(request, found)
-    unsure = found is None and request.protocol == "sustained"  # whose timing depends on the device
+    unsure = found is None and request.protocol == "sustained"  # its timing depends on the device
     nothing = plan is not None and plan["cell_count"] == plan["skipped_count"]
     _run_button(place, request, asked, allowed and not nothing and not unsure)
     place.caption(why or _said_of(plan))
@@ -59,7 +62,7 @@ def new_sweep(allowed: bool, form: Callable[[dict | None], SweepRequest | None])
 
 
 def explain() -> None:
-    """Draw what each sweep measures, beside each other."""
+    """Draw a table of all sweeps."""
     with st.expander("What each sweep measures", icon=":material/help:", key="sweeps_explained"):
         rows = [
             {
@@ -76,13 +79,13 @@ def explain() -> None:
             }
             for sweep in sweeps.SWEEPS.values()
         ]
-        columns = {"what": st.column_config.TextColumn("what", width="large")}
-        st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Every sweep and what it measures", column_config=columns)
+        columns = {"what": tables.words("what", "large")}
+        tables.grid(pd.DataFrame(rows), "Every sweep and what it measures", columns)
         st.caption("Sizes, dtypes and implementations can be changed below; the plan then says what that costs.")
 
 
 def _range(sweep: sweeps.Sweep, field: str) -> str:
-    """Return from where to where a size of its cases goes; nothing where no case has it."""
+    """Return the range of a size over the cases of a sweep; empty if no case has it."""
     sizes = {size for case in sweep.cases() if (size := getattr(case, field)) is not None}
     if not sizes:
         return ""
@@ -91,9 +94,9 @@ def _range(sweep: sweeps.Sweep, field: str) -> str:
 
 
 def ask_for(found: dict | None) -> SweepRequest | None:
-    """Return the request as it stands in the form; None, and the reason on the page, if it makes no sweep.
+    """Return the request of the form, or draw the reason and return None if it makes no sweep.
 
-    While devices and implementations are not `found` yet, those of the address stand, or the first there will be.
+    Before devices and implementations are `found`, those of the address are used, or the first ones.
     """
     with st.container(border=True):
         left, middle, right = st.columns(3)
@@ -127,27 +130,19 @@ def ask_for(found: dict | None) -> SweepRequest | None:
 
 
 def _protocol() -> str:
-    return st.segmented_control(
-        "Protocol",
-        list(launch.PROTOCOLS),
-        default="quick",
-        required=True,
-        key="protocol",
-        bind="query-params",
-        help=_ABOUT_PROTOCOLS,
-    )
+    return select.segments("Protocol", "protocol", list(launch.PROTOCOLS), "quick", help=_ABOUT_PROTOCOLS)
 
 
 def link_to_traces() -> None:
-    """Link to the page of the traces, where this machine has made one."""
+    """Link to the page of traces if this machine has made one."""
     if any((status.protocol, status.state) == ("sustained", "finished") for status in launch.runs()):
         st.page_link("pages/sustained.py", label="Traces of sustained sweeps", icon=":material/thermostat:")
 
 
 def problems_of(request: SweepRequest, found: dict | None) -> list[str]:
-    """Return what speaks against a request, in sentences; nothing from the browser is trusted.
+    """Return the problems of a request in sentences; nothing from the browser is trusted.
 
-    Of a machine that is not `found` yet only what no machine could run.
+    Before the machine is `found`, return only problems of every machine.
     """
     problems, level = [], "op"
     try:
@@ -180,7 +175,7 @@ def _run_button(place: DeltaGenerator, request: SweepRequest, asked: Future, all
 
 
 def _start(request: SweepRequest, asked: Future) -> None:
-    """Check everything once more, then start; a device that nobody chose is the first of this machine."""
+    """Check everything again, then start; the default device is the first of this machine."""
 
     def start() -> str:
         found = asked.result()
@@ -193,7 +188,7 @@ def _start(request: SweepRequest, asked: Future) -> None:
 
 
 def _plan_of(request: SweepRequest, found: dict | None) -> tuple[dict | None, str]:
-    """Return the plan of a request, or why there is none yet; while a sweep runs only a click makes one."""
+    """Return the plan of a request, or the reason why there is none; during a sweep a plan needs a click."""
     if found is None:
         return None, "Looking for devices and implementations."
     wanted = st.session_state.get("plan_wanted") == request
@@ -213,19 +208,19 @@ def _plan_of(request: SweepRequest, found: dict | None) -> tuple[dict | None, st
 
 
 def request_key(request: SweepRequest) -> str:
-    """Return what tells requests apart."""
+    """Return the identity of a request."""
     return repr(request)
 
 
 def _said_of(plan: dict) -> str:
-    """Say in a line what the plan measures, how long that takes, and how many combinations it skips."""
+    """Summarize a plan in a line: its numbers, its duration, and the skipped combinations."""
     measured, skipped = plan["cell_count"] - plan["skipped_count"], plan["skipped_count"]
     rest = f" {skipped:,} cannot run here, each with its reason below." if skipped else ""
     return f"Measures {messages.counted(measured, 'number')} in about {text.duration(plan['seconds'])}.{rest}"
 
 
 def _device(place: DeltaGenerator, found: dict | None) -> str:
-    """Ask for the device; while they are looked up it is the one of the address, or the first there will be."""
+    """Ask for the device; before devices are known, return that of the address, or the default."""
     if found is None:
         linked = st.query_params.get("device")
         place.text_input("Device", linked or "looking for devices", disabled=True)
@@ -259,7 +254,7 @@ def _implementations(found: dict | None, sweep: sweeps.Sweep, name: str) -> tupl
 
 
 def _with_features(listed: list[dict], name: str) -> tuple[list[dict], list[str]]:
-    """Ask for features; return the implementations that declare all that are chosen, and their names."""
+    """Ask for features; return the implementations that declare all of them, and the features."""
     said = [each.get("capabilities", {}) for each in listed]
     offered = {words: name for name, words in CAPABILITIES.items() if any(declares(each, name) for each in said)}
     chosen = st.multiselect(
@@ -274,3 +269,45 @@ def _with_features(listed: list[dict], name: str) -> tuple[list[dict], list[str]
     features = [offered[words] for words in chosen]
     pairs = zip(listed, said, strict=True)
     return [each for each, able in pairs if all(declares(able, one) for one in features)], features
+
+
+def given_run() -> str | None:
+    """Return the run whose cases the address names."""
+    return st.query_params.get("cases_of") or None
+
+
+def ask_for_given(found: dict | None, run_id: str) -> SweepRequest | None:
+    """Return a request for the cases of a run, or draw the reason and return None if it makes no sweep."""
+    if found is None:
+        st.caption("Looking for devices and implementations.")
+        return None
+    try:
+        sweep, left = imported.cases_of(run_id, journal.home())
+    except SweepError as error:
+        st.error(text.plain(str(error)), icon=":material/error:")
+        return None
+    devices = {device["id"]: device["name"] for device in found["devices"]}
+    with st.container(border=True):
+        st.markdown(f"{len(sweep.given):,} shapes of **{text.plain(run_id)}**, modes {', '.join(sweep.modes)}")
+        for sentence in left:
+            st.caption(f":material/do_not_disturb_on: Left out: {text.plain(sentence)}")
+        chosen, right = st.columns(2)
+        device = chosen.selectbox("Device", list(devices), key="given_device")
+        chosen.caption(text.plain(devices[device]))
+        presets = [name for name in launch.PROTOCOLS if name != "sustained"]
+        protocol = right.segmented_control("Protocol", presets, default="quick", required=True, key="given_protocol")
+        known = [i["name"] for i in found["implementations"] if i.get("level", "op") == sweep.level]
+        usual = [name for name in sweep.implementations if name in known]
+        names = st.multiselect("Implementations", known, default=usual, key="given_implementations", select_all=False)
+        st.button("Choose another sweep", icon=":material/close:", key="leave_given", on_click=_leave)
+    request = SweepRequest(
+        sweep=sweep.name, device=device, implementations=tuple(names), protocol=protocol, cases_of=run_id
+    )
+    problems = problems_of(request, found)
+    for problem in problems:
+        st.error(text.plain(problem), icon=":material/error:")
+    return None if problems else request
+
+
+def _leave() -> None:
+    st.query_params.pop("cases_of", None)

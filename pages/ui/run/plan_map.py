@@ -1,4 +1,4 @@
-"""The plan of a sweep as the empty map that it will fill, and every skip with its reason."""
+"""The plan of a sweep as an empty map, and every skipped combination with its reason."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import maps, messages
+from pages.ui.draw import maps, messages, tables
 from results.levels import Level, level_of
 from runner.sweeps import Sweep
 
-_PER_CELL = 12  # skipped implementations named when a cell is pointed at
-_MAX_CELLS = 2000  # that a map is drawn of
+_PER_CELL = 12  # number of skipped implementations in the tooltip of a cell
+_MAX_CELLS = 2000  # the largest map that is drawn
 
 
 def show(sweep: Sweep, implementations: tuple[str, ...] | None) -> None:
-    """Draw the map of a sweep whose plan is not made yet."""
+    """Draw the map of a sweep without a plan."""
     names = implementations or sweep.implementations
     cells = [
         asdict(case) | {"implementation": name, "mode": mode, "reason": None}
@@ -32,28 +32,21 @@ def show(sweep: Sweep, implementations: tuple[str, ...] | None) -> None:
 
 
 def show_plan(sweep: Sweep, plan: Mapping[str, Any]) -> None:
-    """Draw the map of a plan, why combinations are skipped, and every combination as a table."""
+    """Draw the map of a plan, the reasons for skipped combinations, and every combination as a table."""
     level, cells = level_of(sweep.level), plan["cells"]
     _map(level, cells, planned=True)
     reasons = Counter(cell["reason"] for cell in cells if cell["reason"])
     if reasons:
-        st.dataframe(
-            pd.DataFrame([{"skipped": count, "because": reason} for reason, count in reasons.most_common()]),
-            hide_index=True,
-            alt="Why combinations are skipped",
-            column_config={
-                "skipped": st.column_config.NumberColumn(width=80),
-                "because": st.column_config.TextColumn(width="large"),
-            },
-        )
+        rows = [{"skipped": count, "because": reason} for reason, count in reasons.most_common()]
+        config = {"skipped": tables.number("skipped", None, width=80), "because": tables.words("because", "large")}
+        tables.grid(pd.DataFrame(rows), "Reasons for skipped combinations", config)
     label = f"Every combination of the plan: {messages.counted(len(cells), 'row')}"
-    with st.expander(label, icon=":material/table_rows:", on_change="rerun", key="every_planned") as opened:
-        if opened.open:
-            st.dataframe(_table(level, cells), hide_index=True, alt="Every combination of the plan")
+    alt = "Every combination of the plan"
+    messages.folded(label, "every_planned", lambda: tables.grid(_table(level, cells), alt))
 
 
 def _map(level: Level, cells: Iterable[Mapping[str, Any]], *, planned: bool) -> None:
-    """Draw one cell for each place of the map that the results will have, none with a number."""
+    """Draw the map that the results will fill, without numbers."""
     places: dict[tuple, list[Mapping[str, Any]]] = {}
     for cell in cells:
         place = cell["dtype"], cell.get(level.columns.field), cell.get(level.rows.field)
@@ -63,7 +56,7 @@ def _map(level: Level, cells: Iterable[Mapping[str, Any]], *, planned: bool) -> 
         return
     alt = f"Shapes to be measured by {level.columns.label} and {level.rows.label}"
     rows = [_row(level, place, of_place, planned) for place, of_place in places.items()]
-    maps.show(level, rows, maps.winners({}, []), "plan_map", alt, selectable=False)
+    maps.show(level, rows, maps.winners({}, []), "plan_map", alt)
 
 
 def _row(level: Level, place: tuple, cells: list[Mapping[str, Any]], planned: bool) -> dict[str, Any]:

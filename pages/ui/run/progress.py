@@ -1,11 +1,11 @@
-"""The sweeps of this machine: following those that run, cancelling, resuming, and what became of the others."""
+"""The sweeps of this machine: the progress of running ones, and the history."""
 
 from __future__ import annotations
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, charts, maps, messages, text
+from pages.ui.draw import cells, colours, maps, messages, text
 from pages.ui.run import outcome, under_way
 from pages.ui.runs import listing
 from pages.ui.shell.data import ask, store
@@ -18,11 +18,11 @@ from runner import launch
 
 _ACTIVE_S = 2
 _HISTORY = 20
-_FOLLOWED = "runs_followed"  # that this tab saw running
+_FOLLOWED = "runs_followed"  # runs that this tab saw running
 
 
 def follow(allowed: bool) -> None:
-    """Draw the running sweeps, again every few seconds without the rest of the page, and those that have just ended."""
+    """Draw the running sweeps, redrawn every few seconds, and sweeps that have just ended."""
     under_way.draw_starting()
     problem = st.session_state.pop(under_way.PROBLEM, None)
     if problem:
@@ -37,7 +37,7 @@ def follow(allowed: bool) -> None:
 
 
 def history(allowed: bool) -> None:
-    """Draw the latest sweeps and how they ended; those that were cut off can be resumed."""
+    """Draw the latest sweeps and their ends; interrupted ones can be resumed."""
     statuses = [status for status in launch.runs() if status.total or status.state != "finished"][:_HISTORY]
     if not statuses:
         st.caption("None yet. A sweep started from the command line shows up here too.")
@@ -48,7 +48,7 @@ def history(allowed: bool) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             badge = listing.state_badge("starting" if begun else status.state)
             total = messages.counted(status.total, "combination")
-            moving = begun or status.state == "running"  # its count is above, and this list is not drawn again with it
+            moving = begun or status.state == "running"  # its count is above and changes; this list is not redrawn
             said = "" if begun or not status.message else f" · {text.plain(status.message)}"
             count = total if moving else f"{status.done} of {total}"
             st.markdown(f"{badge} `{status.run_id}` {count}{said}", width="stretch")
@@ -83,7 +83,7 @@ def _progress(run_id: str, allowed: bool) -> None:
         min(1.0, share),
         text=f"{status.done} of {messages.counted(status.total, 'combination')} · {under_way.left(status)}",
     )
-    now = (status.current or "preparing").split("; ")  # one of each card
+    now = (status.current or "preparing").split("; ")  # one entry for each card
     at = f"Now: {now[0]}" if len(now) == 1 else "Now, by card:\n" + "".join(f"\n- {each}" for each in now)
     st.caption(f"{at}{' · ' + status.message if status.message else ''}")
     if journal.RunFolder(journal.home() / "runs" / run_id).cancel_requested():
@@ -93,8 +93,8 @@ def _progress(run_id: str, allowed: bool) -> None:
 
 
 def _arriving(run_id: str, pace: int) -> None:
-    """Draw the fastest implementation of each cell as far as it is known; the rest waits."""
-    store(not_older_than_s=max(_ACTIVE_S, pace / 4))  # tabs that look seldom need not each read the files anew
+    """Draw the fastest implementation of each cell so far; other cells are waiting."""
+    store(not_older_than_s=max(_ACTIVE_S, pace / 4))  # tabs that look rarely share one reading of the files
     arrived = ask(pages.run_progress, run_id)
     if arrived.empty:
         st.caption(_no_time_yet(run_id))
@@ -107,15 +107,15 @@ def _arriving(run_id: str, pace: int) -> None:
     chosen = Filters(run=(run_id,), level=level.name, mode=mode, timing=timing, baseline=sweep.get("baseline"))
     won = _with_waiting(level, cells.winner_cells(level, ask(winners.winners, chosen)), sweep)
     names = sorted(won["winner"].dropna().unique())
-    look = maps.winners(charts.colours(names), names)
+    look = maps.winners(colours.palette(names), names)
     alt = f"Fastest implementation so far by {level.columns.label} and {level.rows.label}"
-    maps.show(level, won.to_dict("records"), look, f"live_{run_id}", alt, selectable=False)
+    maps.show(level, won.to_dict("records"), look, f"live_{run_id}", alt)
     count = f"{arrived['numbers'].sum()} latencies so far"
     st.caption(f"{count} · {timing} time · {mode} · numbers are the speedup over {chosen.baseline}.")
 
 
 def _no_time_yet(run_id: str) -> str:
-    """Say why a sweep has no map yet, or never will."""
+    """Return the reason why a sweep has no map yet, or never has one."""
     run = journal.RunFolder(journal.home() / "runs" / run_id).run()
     if (run.protocol or "").startswith("sustained"):
         return "A trace is calls back to back for half a minute; its numbers come at its end."
@@ -125,9 +125,11 @@ def _no_time_yet(run_id: str) -> str:
 
 
 def _with_waiting(level: Level, won: pd.DataFrame, sweep: dict) -> pd.DataFrame:
-    """Return the cells of the whole sweep, those that are still to come marked as waiting."""
+    """Return the cells of the whole sweep; cells without results are marked as waiting."""
     axes = [*cells.place_columns(level)]
-    sizes = [sweep.get(name, ()) for name in ("dtype", level.columns.label, level.rows.label)]  # as a sweep names them
+    sizes = [
+        sweep.get(name, ()) for name in ("dtype", level.columns.label, level.rows.label)
+    ]  # the names of the axes in a sweep
     planned = pd.MultiIndex.from_product(sizes, names=axes).to_frame(index=False)
     whole = planned.merge(won, on=axes, how="outer")
     arrived = whole["contenders"].fillna(0) + [len(f) if hasattr(f, "__len__") else 0 for f in whole["failed"]]

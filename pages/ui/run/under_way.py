@@ -1,4 +1,4 @@
-"""Sweeps under way, as every page may ask: how often a tab looks, what is left; cancelling and resuming."""
+"""Running sweeps: the polling interval of a tab, the remaining time, cancelling and resuming, and the sidebar badge."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from results.render.text import time_left
 from runner import launch
 from runner.launch import LaunchError, RunStatus
 
-IDLE_S = 15  # an idle tab still looks, or it would never learn of a sweep started elsewhere
-PROBLEM = "start_problem"  # what went wrong at the last click, for the next drawing
-_STARTING = "starting"  # what this session has begun
-_PACES_S = (2, 5, 10, 20, 60)  # all tabs together look about every other second, however many there are
-_SEEN_S = 90  # a tab that has not looked for so long is closed
+IDLE_S = 15  # an idle tab polls too, to notice a sweep that was started elsewhere
+PROBLEM = "start_problem"  # the error of the last click, for the next drawing
+_STARTING = "starting"  # the sweep that this session is starting
+_PACES_S = (2, 5, 10, 20, 60)  # all tabs together poll about every other second
+_SEEN_S = 90  # a tab that has not polled for this long is closed
 
 
 def pace(any_running: bool) -> int:
-    """Return the seconds between two looks of this tab: more where more tabs look, to spare a sweep's host."""
+    """Return the polling interval of this tab in seconds: longer if there are more tabs, to spare the host."""
     now, tabs = time.monotonic(), _tabs()
     tabs[st.session_state.setdefault("tab", uuid.uuid4().hex)] = now
     count = sum(now - seen < _SEEN_S for seen in list(tabs.values()))
@@ -33,25 +33,25 @@ def pace(any_running: bool) -> int:
 
 
 def left(status: RunStatus) -> str:
-    """Say how long a run may still take."""
+    """Write the remaining time of a run."""
     return time_left(status.eta_s, bound=status.eta_bound)
 
 
 def cancel_button(run_id: str, key: str) -> None:
-    """Draw the button that cancels a run once it is confirmed; nothing where sweeps may not be run."""
+    """Draw the button that cancels a run after confirmation; it is disabled if sweeps are off."""
     with st.popover("Cancel", icon=":material/stop_circle:", disabled=not _allowed()):
         st.markdown("Stop now? What was measured is kept, and the sweep can be resumed.")
         st.button("Yes, cancel it", key=key, type="primary", on_click=_cancel, args=(run_id,))
 
 
 def resume_button(run_id: str, *, disabled: bool) -> None:
-    """Draw the button that goes on with a run that was cut off."""
+    """Draw the button that resumes an interrupted run."""
     icon, key = ":material/resume:", f"resume_{run_id}"
     st.button("Resume", icon=icon, key=key, on_click=_resume, args=(run_id,), disabled=disabled)
 
 
 def act(what: str, work: Callable[[], object]) -> None:
-    """Begin what takes seconds, such as starting a sweep, if this session may; `starting` says how it goes."""
+    """Run `work` in the background, such as starting a sweep, if this session may; `starting` follows it."""
     if not _allowed():
         st.session_state[PROBLEM] = "Running sweeps is off on this server."
     else:
@@ -59,7 +59,7 @@ def act(what: str, work: Callable[[], object]) -> None:
 
 
 def starting() -> str | None:
-    """Return what this session has begun and is not under way yet; what went wrong is kept for the next drawing."""
+    """Return the name of a sweep that is still starting; keep its error for the next drawing."""
     what, begun = st.session_state.get(_STARTING, (None, None))
     if begun is None:
         return None
@@ -74,12 +74,38 @@ def starting() -> str | None:
 
 
 def draw_starting() -> None:
-    """Say that a sweep is starting, and draw the page again when it is under way."""
+    """Draw that a sweep is starting, and redraw the page when it runs."""
     if what := starting():
         with st.container(border=True):
             st.markdown(f":blue-badge[:material/hourglass_top: starting] **{text.plain(what)}**")
-            st.caption("A process of its own imports PyTorch and looks at the device. That takes some seconds.")
+            st.caption("A new process imports PyTorch and checks the device, which takes some seconds.")
         background.draw_again_once(st.session_state[_STARTING][1])
+
+
+def draw_badge() -> None:
+    """Draw the running sweeps in the sidebar of every page, redrawn every few seconds; draw nothing without a sweep."""
+    found = launch.running()
+    if not found:
+        return
+    with st.sidebar:
+        st.fragment(_badge, run_every=pace(True), key="badge")(tuple(status.run_id for status in found))
+
+
+def _badge(before: tuple[str, ...]) -> None:
+    found = launch.running()
+    if tuple(status.run_id for status in found) != before:
+        st.rerun()  # a sweep has ended, and the page shows its numbers
+    with st.container(border=True, key="running_badge"):
+        for status in found:
+            _one(status)
+
+
+def _one(status: RunStatus) -> None:
+    share = status.done / status.total if status.total else 0.0
+    st.progress(min(1.0, share), text=f"{text.plain(status.sweep or 'Sweep')}: {share:.0%}, {left(status)}")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.page_link("pages/run_sweep.py", label="Follow", icon=":material/play_circle:")
+        cancel_button(status.run_id, f"badge_cancel_{status.run_id}")
 
 
 def _resume(run_id: str) -> None:
@@ -87,7 +113,7 @@ def _resume(run_id: str) -> None:
 
 
 def _cancel(run_id: str) -> None:
-    """Ask a run to stop if this session may; what goes wrong is said at the next drawing."""
+    """Ask a run to stop if this session may; keep an error for the next drawing."""
     if not _allowed():
         st.session_state[PROBLEM] = "Running sweeps is off on this server."
         return
@@ -103,5 +129,5 @@ def _allowed() -> bool:
 
 @st.cache_resource(show_spinner=False)
 def _tabs() -> dict[str, float]:
-    """Return when each tab of this process last looked."""
+    """Return the time of the last poll of each tab."""
     return {}

@@ -1,1 +1,1 @@
-"""What the page Runs is made of."""
+"""The parts of the page Runs."""

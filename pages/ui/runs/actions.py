@@ -1,9 +1,11 @@
-"""What can be done with a run: take it away, run it again, delete it and bring it back, set it beside another."""
+"""Actions on a run: download, run again, delete and restore, and compare environments."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -33,48 +35,33 @@ PEER_FORMS = {
     "ClickBench (JSON)": "clickbench",
 }
 _OUTCOME = "runs_outcome"
+_SUMMARY_HELP = "One page for an issue or a pull request: environment, winners, ranking, failures."
 
 
 def downloads(run: Mapping[str, Any]) -> None:
     """Offer the run as one page to read, and every number of it with its environment."""
     run_id = str(run["run_id"])
+
+    def offer(label: str, name: str, form: str, **more: str) -> None:
+        made = partial(export.export, store(), form, export.Selection(run=(run_id,)))
+        messages.offer(label, name, made, f"run_{form}", **more)
+
     with st.container(horizontal=True):
-        st.download_button(
-            "Summary (Markdown)",
-            data=lambda: run_summary.render(store(), run),
-            file_name=f"{run_id}.md",
-            mime="text/markdown",
-            on_click="ignore",
-            icon=":material/article:",
-            key="run_md",
-            help="One page for an issue or a pull request: environment, winners, ranking, failures.",
+        summary = {"icon": ":material/article:", "mime": "text/markdown", "help": _SUMMARY_HELP}
+        messages.offer(
+            "Summary (Markdown)", f"{run_id}.md", lambda: run_summary.render(store(), run), "run_md", **summary
         )
         for label, (form, mime) in FORMS.items():
-            st.download_button(
-                label,
-                data=lambda form=form: export.export(store(), form, export.Selection(run=(run_id,))),
-                file_name=f"{run_id}.{form}",
-                mime=mime,
-                on_click="ignore",
-                icon=":material/download:",
-                key=f"run_{form}",
-            )
+            offer(label, f"{run_id}.{form}", form, mime=mime)
         with st.popover("For other tools", icon=":material/ios_share:"):
             for label, form in PEER_FORMS.items():
-                st.download_button(
-                    label,
-                    data=lambda form=form: export.export(store(), form, export.Selection(run=(run_id,))),
-                    file_name=f"{run_id}-{form}.{peers.SUFFIXES[form]}",
-                    on_click="ignore",
-                    icon=":material/download:",
-                    key=f"run_{form}",
-                    help=f"Holds {peers.TAKES[form]}, of one timing: kernel if the run has it, else eager.",
-                )
+                help = f"Holds {peers.TAKES[form]}, of one timing: kernel if the run has it, else eager."
+                offer(label, f"{run_id}-{form}.{peers.SUFFIXES[form]}", form, help=help)
     st.caption("CSV and JSON hold every number and can be uploaded to another attnbench. Parquet is for other tools.")
 
 
 def again(run: Mapping[str, Any]) -> None:
-    """Link to Run sweep with the sweep filled in as this run had it, where there is such a sweep here."""
+    """Link to Run sweep with the sweep of this run filled in, if that sweep exists here."""
     words_of = rerun_link(run)
     if words_of:
         st.page_link(
@@ -107,7 +94,7 @@ def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def delete(run: Mapping[str, Any]) -> None:
-    """Draw the button that deletes, once it is confirmed; published runs and running ones have none."""
+    """Draw the button that deletes a run after confirmation; published and running runs have none."""
     if run["source"] in listing.WITH_THE_APP:
         st.caption("It ships with attnbench and cannot be deleted here.")
         return
@@ -126,11 +113,11 @@ def delete(run: Mapping[str, Any]) -> None:
             disabled=not may,
         )
     if not may:
-        st.caption("Deleting is off on this server, as running sweeps is.")
+        st.caption("Deleting runs and running sweeps are off on this server.")
 
 
 def trash_can() -> None:
-    """Say what came of the last click, with its undo, and draw everything that can be brought back."""
+    """Draw the result of the last click with its undo, and all deleted runs."""
     outcome = st.session_state.pop(_OUTCOME, None)
     if isinstance(outcome, Deleted):
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -143,40 +130,27 @@ def trash_can() -> None:
         return
     with st.expander(f"Trash: {messages.counted(len(found), 'run')}", icon=":material/delete:"):
         for deleted in found:
-            when = (
-                f"{deleted.when[:4]}-{deleted.when[4:6]}-{deleted.when[6:8]} {deleted.when[9:11]}:{deleted.when[11:13]}"
-            )
+            when = datetime.strptime(deleted.when[:13], "%Y%m%dT%H%M")
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.markdown(f"{text.plain(deleted.run_id)}, deleted {when} UTC")
-                st.button(
-                    "Bring back",
-                    key=f"restore_{deleted.when}",
-                    on_click=_restore,
-                    args=(deleted,),
-                    disabled=not _may(),
-                )
-        st.caption(f"They lie in `{journal.home() / 'trash'}`; remove them there to free their space.")
+                st.markdown(f"{text.plain(deleted.run_id)}, deleted {when:%Y-%m-%d %H:%M} UTC")
+                key, off = f"restore_{deleted.when}", not _may()
+                st.button("Bring back", key=key, on_click=_restore, args=(deleted,), disabled=off)
+        st.caption(f"Deleted runs are in `{journal.home() / 'trash'}`; remove them there to free the space.")
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the facts of two runs that differ, those that can explain a difference of times first."""
+    """Return the facts that differ between two runs; facts that can explain a difference in time come first."""
     rows = [(fact, _said(first.get(fact)), _said(second.get(fact))) for fact in FACTS]
     return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["fact", "this run", "the other"])
 
 
-def beside(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
-    """Draw what differs between the environments of two runs."""
+def other_environment(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
+    """Ask for another run; draw the differences between the two environments."""
     names = [name for name in runs["run_id"] if name != run["run_id"]]
     if not names:
         return
-    other = st.selectbox(
-        "Compare environment with",
-        names,
-        index=None,
-        key="beside_run",
-        bind="query-params",
-        placeholder="Choose a run",
-    )
+    widget = {"index": None, "key": "beside_run", "bind": "query-params", "placeholder": "Choose a run"}
+    other = st.selectbox("Compare environment with", names, **widget)
     if other is None:
         return
     table = differences(run, runs[runs["run_id"] == other].iloc[0])
@@ -184,7 +158,7 @@ def beside(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
         st.markdown("The two runs record the same environment.")
         return
     st.dataframe(table, hide_index=True, alt="What differs between the environments of the two runs")
-    st.caption("What can explain a difference of times comes first. Compare has a verdict for each shape.")
+    st.caption("Facts that can explain a difference in time come first. Compare has a verdict for each shape.")
 
 
 def _delete(run_id: str) -> None:
@@ -196,9 +170,9 @@ def _restore(deleted: Deleted) -> None:
 
 
 def _remember(work: Any) -> None:
-    """Call `work` if this session may delete by now, and keep what came of it for the next drawing."""
+    """Call `work` if this session may delete, and keep the result for the next drawing."""
     if not _may():
-        st.session_state[_OUTCOME] = "Deleting is off on this server, as running sweeps is."
+        st.session_state[_OUTCOME] = "Deleting runs and running sweeps are off on this server."
         return
     try:
         st.session_state[_OUTCOME] = work()
@@ -208,7 +182,7 @@ def _remember(work: Any) -> None:
 
 
 def _may() -> bool:
-    """Return whether this session may delete runs, as it may run sweeps; asked again before anything is moved."""
+    """Return whether this session may delete runs, which needs the same permission as running sweeps."""
     return access.allowed(st.session_state.get("run_token"))
 
 

@@ -1,4 +1,4 @@
-"""Runs as they lie on disk: the list, state, log, problems."""
+"""Runs on disk: the list, states, logs and problems."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STATE_ICONS = {
     "failed": ":material/error:",
     "crashed": ":material/bolt:",
 }
-_COLUMNS = {  # of the list, with their names on the page
+_COLUMNS = {  # columns of the list with their labels
     "run_id": "run",
     "state": "state",
     "source": "source",
@@ -47,11 +47,11 @@ _COLUMNS = {  # of the list, with their names on the page
     "torch": "torch",
     "triton": "triton",
 }
-# a coloured chip in a table, as messages.source_badges has them in text
+# A colored chip in a table, with the colors of messages.source_badges.
 SOURCE_CHIP = st.column_config.MultiselectColumn(
     "source", options=list(text.SOURCE_WORDS.values()), color=["green", "blue", "violet", "orange"], width=170
 )
-WITH_THE_APP = ("published", "shipped")  # sources whose runs lie beside the code, not in a home
+WITH_THE_APP = ("published", "shipped")  # sources whose runs are next to the code, not in a home
 _LOG_BYTES = 8_000
 _TABLE, _LISTED = "runs_table", "runs_listed"  # the widget, and the runs of its rows
 
@@ -63,13 +63,13 @@ def folder(run_id: str, source: str) -> journal.RunFolder:
 
 
 def badges_of(run_ids: Collection[str]) -> str:
-    """Return badges in Markdown that say whose numbers those of some runs are."""
+    """Return badges in Markdown for the sources of some runs."""
     runs = ask(pages.runs)
     return messages.source_badges(sorted(set(runs.loc[runs["run_id"].isin(run_ids), "source"])))
 
 
 def with_states(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with what became of each, uploads without a date first; an upload is finished by nature."""
+    """Return the runs with their states, uploads without a date first; an upload is always finished."""
     states = [
         "finished" if row["source"] == "upload" else folder(row["run_id"], row["source"]).condition()
         for row in runs.to_dict("records")
@@ -80,7 +80,7 @@ def with_states(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def counts(run: Mapping[str, object]) -> str:
-    """Say how many numbers a run has, how many it failed to take, and how many could not be taken there."""
+    """Count the numbers of a run, its failures, and the combinations that were not possible."""
     found = ask(pages.outcomes)
     missing = found[found["run_id"] == run["run_id"]]
     failed, skipped = (int(missing[name].sum()) for name in ("failed", "skipped"))
@@ -99,7 +99,7 @@ def sweep_of(run: Mapping[str, object]) -> dict:
 
 
 def show_table(runs: pd.DataFrame) -> None:
-    """Draw all runs, newest first; a selected row is the run that the page shows."""
+    """Draw all runs, newest first; selecting a row opens its run."""
     missing = ask(pages.outcomes).set_index("run_id")
     shown = runs.assign(
         source=[[text.SOURCE_WORDS[source]] for source in runs["source"]],
@@ -129,7 +129,7 @@ def show_table(runs: pd.DataFrame) -> None:
 
 
 def _open() -> None:
-    """Show the run whose row was clicked."""
+    """Open the run of the selected row."""
     rows = st.session_state[_TABLE].selection.rows
     if rows:
         st.session_state["run_id"] = st.session_state[_LISTED][rows[0]]
@@ -141,7 +141,7 @@ def state_badge(state: str) -> str:
 
 
 def log_tail(run_id: str, source: str = "local") -> str:
-    """Return the end of a run's log, or of what its process printed; empty if it has neither."""
+    """Return the end of a run's log, or of the output of its process; empty if it has neither."""
     for path in (folder(run_id, source).log_path, journal.home() / "logs" / f"{run_id}.txt"):
         try:
             with open(path, "rb") as file:
@@ -155,7 +155,7 @@ def log_tail(run_id: str, source: str = "local") -> str:
 
 
 def show_log(run_id: str, source: str) -> None:
-    """Draw the end of the log, and lines of the journal that could not be read."""
+    """Draw the end of the log, and unreadable lines of the journal."""
     end = log_tail(run_id, source)
     if end:
         st.code(end, language=None, height=320, wrap_lines=True)
@@ -166,7 +166,7 @@ def show_log(run_id: str, source: str) -> None:
 
 
 def show_cards(row: pd.Series) -> None:
-    """Draw the cards of a run that was spread over several, and how far their speeds differ."""
+    """Draw the GPUs of a run on several, and how much their speeds differ."""
     cards = {} if text.missing(row.get("cards")) else json.loads(str(row["cards"]))
     if not cards:
         return

@@ -1,1 +1,1 @@
-"""What is around every page: navigation, data, errors, warming."""
+"""The frame of the pages: navigation, data, permissions, warm start."""

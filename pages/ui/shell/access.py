@@ -1,4 +1,4 @@
-"""Who may start GPU jobs from the page: whoever sits at this machine, or holds the token."""
+"""Permission to start GPU jobs from the page: a user of this machine, or anyone with the token."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ TOKEN = "ATTNBENCH_RUN_TOKEN"
 
 
 def may_run() -> bool:
-    """Return whether this session may start and cancel sweeps; ask for the token, or say why not."""
+    """Return whether this session may start and cancel sweeps; ask for the token, or give the reason."""
     if st.get_option("server.address") in LOOPBACK:
         return True
     if not os.environ.get(TOKEN):
         st.warning(
             "Running sweeps is off: this server can be reached from other machines and no token is set. "
-            f"Start it on 127.0.0.1 and come by `ssh -L 8501:localhost:8501 host`, or set {TOKEN} before it starts.",
+            f"Start it on 127.0.0.1 and use `ssh -L 8501:localhost:8501 host`, or set {TOKEN} before it starts.",
             icon=":material/lock:",
         )
         return False
@@ -31,7 +31,7 @@ def may_run() -> bool:
 
 
 def allowed(typed: str | None) -> bool:
-    """Return whether sweeps may be started with that token typed; asked again right before anything starts."""
+    """Return whether a typed token allows sweeps; checked again before every start."""
     if st.get_option("server.address") in LOOPBACK:
         return True
     token = os.environ.get(TOKEN)

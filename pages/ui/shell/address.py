@@ -1,7 +1,7 @@
-"""The address of a view: one entry of the browser's history a view, and what the Back button brings is drawn as it was.
+"""The address of a view, with one entry of the browser's history for each view.
 
-Streamlit writes each parameter of a bound widget into the history by itself, so that a page of six filters would take
-six clicks to leave. `note` keeps them back and `write` sends them together.
+Streamlit writes each parameter of a bound widget into the history separately, so that leaving a page with six filters
+would take six clicks. `note` collects the parameters and `write` sends them together.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ def came_back() -> bool:
 
 
 def named(key: str) -> str | None:
-    """Return what the address says of a widget where that counts: in its first run, and after Back or Forward."""
+    """Return the value of a widget in the address, if it applies: in the first run, and after Back or Forward."""
     return st.query_params.get(key) if came_back() or key not in st.session_state else None
 
 
 def takes_default(key: str) -> bool:
-    """Return whether Streamlit will set a widget to its default: after Back or Forward to an address that lacks it.
+    """Return whether Streamlit will set a widget to its default: after Back or Forward to an address without it.
 
-    Everywhere else the default must not be the widget's value, because the address leaves out a widget's own default.
+    Otherwise the default must not be the value of the widget, because the address leaves out defaults.
     """
     return came_back() and key not in st.query_params
 
 
 def note(key: str, value: str | Sequence[str]) -> None:
-    """Remember what the address shall say of a widget, before the widget is drawn; nothing after Back or Forward."""
+    """Remember the value of a widget for the address before the widget is drawn, except after Back or Forward."""
     wanted = [value] if isinstance(value, str) else list(value)
     if came_back() or st.query_params.get_all(key) == wanted:
         return
@@ -45,7 +45,7 @@ def note(key: str, value: str | Sequence[str]) -> None:
 
 
 def _set_unsent(key: str, value: str | list[str]) -> bool:
-    """Set a parameter that the browser is not told of yet; return whether this version of Streamlit can."""
+    """Set a parameter without telling the browser; return whether this version of Streamlit can."""
     try:
         from streamlit.runtime.state.session_state_proxy import get_session_state
 
@@ -57,6 +57,6 @@ def _set_unsent(key: str, value: str | list[str]) -> bool:
 
 
 def write() -> None:
-    """Write all that was noted into the browser's address, as one entry of its history."""
+    """Write all noted values into the browser's address as one entry of its history."""
     if st.session_state.pop(_NOTED, False):
         st.query_params.update({})

@@ -1,7 +1,7 @@
-"""The store and cached questions to it.
+"""The store and cached queries of it.
 
-Answers that many tabs ask for, each worked out once. Cheaper to look up than Streamlit's own cache, which hashes
-every argument field by field and copies every table.
+All tabs share the answers. A lookup is cheaper than in Streamlit's cache, which hashes every argument by field and
+copies every table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from results.store.database import Store, open_store
 
 @dataclass
 class _Answer:
-    """An answer, or a lock to wait at until it is made."""
+    """An answer, or a lock while it is computed."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     made: bool = False
@@ -32,7 +32,7 @@ class _Answer:
 
 
 class Answers:
-    """The latest answers by their question; whoever asks while one is worked out waits for it."""
+    """The latest answers by question; concurrent callers wait for one computation."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -40,7 +40,7 @@ class Answers:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
 
     def get(self, question: Hashable, work: Callable[[], Any]) -> Any:
-        """Return what `work()` gave the first time, as a copy that may be changed."""
+        """Return the first result of `work()`, as a copy that may be changed."""
         with self._lock:
             answer = self._answers.setdefault(question, _Answer())
             self._answers.move_to_end(question)
@@ -57,16 +57,16 @@ def _kept(value: Any) -> Any:
 
 
 def _copied(kept: Any) -> Any:
-    """Return a copy; a table is copied when it is first written to, which is pandas' own doing."""
+    """Return a copy; pandas copies a table when it is first written to."""
     return kept.copy(deep=False) if isinstance(kept, pd.DataFrame) else pickle.loads(kept)
 
 
-_FOUND = "data_found"  # the store, and the version of its data that this run of the script found
+_FOUND = "data_found"  # the store, and the version of its data in this run of the script
 _KEPT = 300  # answers
 
 
 def store(*, not_older_than_s: float = 0.0) -> Store:
-    """Return the one store of this process and home, up to date with the files; a page that polls may take it older."""
+    """Return the store of this process and home, up to date with the files, or at most so many seconds old."""
     home = str(journal.home())
     opened, looked = _open(home), _looked()
     if time.monotonic() - looked.get(home, -math.inf) >= not_older_than_s:
@@ -77,20 +77,20 @@ def store(*, not_older_than_s: float = 0.0) -> Store:
 
 
 def ask(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return `question(store, ...)`, computed once for each version of the data; kept, so it must not be large."""
+    """Return `question(store, ...)`, cached for each version of the data; it must not be large."""
     if _FOUND not in st.session_state:
         store()
     return _asked(*st.session_state[_FOUND], question, args, kwargs)
 
 
 def asked_ahead(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Answer a question outside any visit, so that the visit finds the answer there."""
+    """Answer a question outside a visit, so that the visit finds it in the cache."""
     opened = _open(str(journal.home()))
     return _asked(opened, opened.version(), question, args, kwargs)
 
 
 def ask_slowly(question: Callable[..., Any], *args: Any) -> Any:
-    """Answer a question that takes seconds, and say that it is being worked out."""
+    """Answer a question that takes seconds, with a spinner."""
     with st.spinner("Working it out"):
         return ask(question, *args)
 
@@ -112,7 +112,7 @@ def _answers() -> Answers:
 
 @st.cache_resource(show_spinner=False)
 def _looked() -> dict[str, float]:
-    """Return when the files of a home were last looked at, by any tab."""
+    """Return the time of the last refresh of each home."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""The frame of every page: its header, and that it is drawn inside dashboard.py with navigation and filters."""
+"""The frame of every page: its header, styles, and the navigation and filters of dashboard.py."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from contextlib import contextmanager
 import streamlit as st
 
 from pages.ui.shell import address
+from pages.ui.shell.sections import entry_of
 
 _FRAMED = "framed"
-# Streamlit 1.67 fades a caption with all that is in it, and writes white on the accent colour: neither has 4.5:1.
-# The filters are drawn as chips, the presets smaller; on a phone the presets are one row.
+# Streamlit 1.67 fades captions and writes white on the accent color; neither has a contrast of 4.5:1.
+# The filters are drawn as chips and the presets smaller; on a phone the presets are one row.
 _STYLE = """<style>
 [data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 70%, transparent); }
 [data-testid="stMultiSelect"] span:has(> span[title]) { background-color: #3b5bdb; }
@@ -21,7 +22,7 @@ _STYLE = """<style>
 .st-key-presets [role="radiogroup"] { gap: 0.2rem; }
 .st-key-presets button { flex: none; min-height: 1.75rem; padding: 0 0.5rem; }
 .st-key-presets button p { font-size: 0.8rem; }
-@media (min-width: 768px) {  /* Streamlit leaves 60 pixels for buttons that are in the sidebar while that is open */
+@media (min-width: 768px) {  /* Streamlit reserves 60 pixels for buttons, which an open sidebar contains */
   .stApp:has(.stSidebar[data-collapsed="false"]) [data-testid="stMainBlockContainer"] { padding-top: 1.25rem; }
   [data-testid="stHeader"] { background: transparent; pointer-events: none; }
   [data-testid="stHeader"] button { pointer-events: auto; }
@@ -32,7 +33,7 @@ _STYLE = """<style>
 
 @contextmanager
 def around(controls: Callable[[], None]) -> Iterator[None]:
-    """Set what dashboard.py draws a page in; `controls` draws what stands under the page's header."""
+    """Draw a page inside dashboard.py; `controls` draws the part below the header."""
     st.session_state[_FRAMED] = controls
     st.html(_STYLE)
     try:
@@ -42,21 +43,22 @@ def around(controls: Callable[[], None]) -> Iterator[None]:
         address.write()
 
 
-def header(title: str, icon: str, question: str, address: str | None = None) -> None:
-    """Draw the page's name, its question and its controls; without an address, the name in lower case is that."""
-    _require(address or title.lower().replace(" ", "_"))
+def header(file: str) -> None:
+    """Draw the name of a page, its question and its controls."""
+    entry = entry_of(file)
+    _require(file)
     with st.container(horizontal=True, vertical_alignment="bottom", key="header"):
-        st.title(title, icon=icon, width="content")
-        st.caption(question, width="content")
+        st.title(entry.title, icon=f":material/{entry.icon}:", width="content")
+        st.caption(entry.question, width="content")
     st.session_state[_FRAMED]()
 
 
 def _require(url_path: str) -> None:
-    """Run app.py around this page if it was run alone.
+    """Run app.py around this page if it runs alone.
 
-    Until the first st.navigation of a server's life Streamlit takes a folder named `pages` for its old way of listing
-    pages, and runs a page that is linked to directly without it (1.67: PagesManager.uses_pages_directory). A
-    st.navigation that knows this address ends that, and the rerun comes back here through app.py.
+    Until the first st.navigation of a server, Streamlit treats a folder named `pages` as a list of pages, and runs a
+    linked page without app.py (1.67: PagesManager.uses_pages_directory). A st.navigation with this address ends that,
+    and the rerun comes back here through app.py.
     """
     if not st.session_state.get(_FRAMED):
         pages = [st.Page(_nothing, title="attnbench", default=True, url_path="start")]

@@ -1,4 +1,4 @@
-"""The part of a page that follows the filters: drawn again without the rest where nothing else depends on a change."""
+"""The part of a page that depends on the filters, and is redrawn without the rest of the page."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _DRAWN = "body_drawn"
 
 
 def show(draw: Callable[[], None]) -> None:
-    """Draw it as a fragment; what is in it and `again` draw it alone."""
+    """Draw the body as a fragment; its widgets and `again` redraw only the fragment."""
     st.session_state[_DRAWN] = True
     st.fragment(_draw, key=_KEY)(draw)
 
 
 def none_yet() -> None:
-    """Begin a view: until `show`, every change draws everything."""
+    """Begin a view: until `show`, every change redraws the page."""
     st.session_state[_DRAWN] = False
 
 
 def again(*others: str) -> None:
-    """Draw the body and those other fragments again, and all of a page without a body; for the callback of a widget."""
+    """Redraw the body and these fragments, or all of a page without a body; for the callback of a widget."""
     st.rerun([*others, _KEY] if st.session_state.get(_DRAWN) else "app")
 
 
 def _draw(draw: Callable[[], None]) -> None:
-    store()  # alone it is drawn with what is new, too
+    store()  # a redrawn fragment also shows new data
     draw()
     address.write()

@@ -1,4 +1,4 @@
-"""The words that pages use, explained once: the page "Units and terms" shows them, captions link to them."""
+"""The terms of the pages: the page "Units and terms" explains them, and captions link to it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ FlashAttention papers. «B4 H16» is batch 4 with 16 heads.
 - **Eager time** (`eager`): the time of a plain Python call, with its host overhead.
 - **As published**: the source does not say how it took the time.
 
-Times of different kinds are never compared with each other. A number is the **median** of its samples; the range beside
-it goes from the 20th to the 80th percentile (p20–p80), and n counts the samples.
+Times of different kinds are never compared with each other. A number is the **median** of its samples; its
+range goes from the 20th to the 80th percentile (p20–p80), and n counts the samples.
 """,
     ),
     "speedup": Term(
         "Speedup",
         """
 **Speedup** is the baseline's time over the implementation's, in the same run. Above 1× the implementation is faster.
-Several speedups are combined by their geometric mean, with the number of shapes beside it. The baseline `torch_naive`
+Several speedups are combined by their geometric mean, and the number of shapes is given. The baseline `torch_naive`
 is attention in plain PyTorch that stores the whole score matrix. The chip «vs torch_naive» changes the baseline.
 """,
     ),
@@ -68,7 +68,7 @@ not certainly. **?** on a hatched cell marks times that are too noisy to decide,
 **FLOPs** count floating-point operations; a multiply-add is two. Attention counts its matrix products over the unmasked
 pairs of query and key: two products forward, five backward, so forward takes 4 · batch · heads · pairs · head_dim.
 The softmax is not counted. The formula is that of FlashAttention-2 (arXiv:2307.08691, section 4.1) with the exact
-number of pairs. It is the same for every implementation, whatever it computes in fact.
+number of pairs. It is the same for every implementation.
 
 - **TFLOP/s**: these operations over the time, in units of 10¹².
 - **Share of peak** is given twice: of the data sheet, and of the matrix product that the run timed at its start.

@@ -1,4 +1,4 @@
-"""What a first visit would wait for, done while the server starts: imports, the store, the first view's answers."""
+"""Work done while the server starts, so that the first visit is fast: imports, the store, and first answers."""
 
 from __future__ import annotations
 
@@ -9,30 +9,21 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-PATIENCE_S = 5.0  # a server that has more to read answers anyway, and its first page waits for the rest
-# What pages import, and what Streamlit imports when it first draws one.
+PATIENCE_S = 5.0  # after this time the server answers, and its first page waits for the rest
+# Imports of the pages, and of Streamlit at its first page.
+# fmt: off
 _MODULES = (
-    *(
-        "pages.ui.draw.cells",
-        "pages.ui.draw.charts",
-        "pages.ui.draw.detail",
-        "pages.ui.draw.heatmaps",
-        "pages.ui.draw.maps",
-        "pages.ui.draw.messages",
-    ),
-    *(
-        "pages.ui.overview.ranking",
-        "pages.ui.overview.my_shape",
-        "pages.ui.overview.use_cases",
-        "pages.ui.overview.every_gpu",
-    ),
-    *("pages.ui.shell.dashboard", "plotly.graph_objects", "pyarrow", "streamlit.emojis", "PIL.Image"),
+    "pages.ui.draw.cells", "pages.ui.draw.charts", "pages.ui.draw.detail", "pages.ui.draw.maps",
+    "pages.ui.draw.messages", "pages.ui.overview.ranking", "pages.ui.overview.my_shape", "pages.ui.overview.use_cases",
+    "pages.ui.overview.every_gpu", "pages.ui.shell.dashboard", "plotly.graph_objects", "pyarrow", "streamlit.emojis",
+    "PIL.Image",
 )
+# fmt: on
 
 
 @asynccontextmanager
 async def before_the_first_visit(_: object) -> AsyncIterator[None]:
-    """Let the server answer once the first view is ready, or after a few seconds; for st.App."""
+    """Let the server answer when the first view is ready, or after a few seconds; for st.App."""
     warm = threading.Thread(target=_warm, name="warming", daemon=True)
     warm.start()
     warm.join(PATIENCE_S)
@@ -41,7 +32,7 @@ async def before_the_first_visit(_: object) -> AsyncIterator[None]:
 
 
 def first_view() -> None:
-    """Bring into memory what the first view of Start needs."""
+    """Load the data and modules of the first view of Start."""
     # Imported here, because Streamlit's caches want a running server.
     from pages.ui.filters import offers
     from pages.ui.overview import ranking

@@ -1,1 +1,1 @@
-"""Parts of the page Upload."""
+"""The parts of the page Upload."""

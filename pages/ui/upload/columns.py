@@ -1,4 +1,4 @@
-"""The columns of an uploaded table: what each is read as, for its reader to correct before anything is imported."""
+"""The meanings of the columns of an uploaded table, which the reader can correct before the import."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from results.formats.mapping import (
 from results.formats.tables import Sheet
 from results.records import MODES
 
-MAX_COLUMNS = 40  # that can be chosen; the others are read as guessed
+MAX_COLUMNS = 40  # columns with a choice; further columns keep the guess
 _STATISTICS = ("printed", "mean", "median", "std")
 _HELP = {
     "implementation": "such as triton_fa2; needed where no column names it",
@@ -31,7 +31,7 @@ _HELP = {
 
 
 def edit(sheet: Sheet, start: TableMapping, key: str) -> TableMapping:
-    """Draw a select for each column, its guess chosen; returns what is chosen now. `key` tells files apart."""
+    """Draw a select box for each column, with its guess as default; return the choices. `key` identifies the file."""
     decimal = st.segmented_control(
         "Numbers are written as",
         list(DECIMALS),
@@ -40,7 +40,7 @@ def edit(sheet: Sheet, start: TableMapping, key: str) -> TableMapping:
         required=True,
         key=f"decimal_{key}",
     )
-    named = "implementation" in start.fields  # by a column; else that of a number is named after its own
+    named = "implementation" in start.fields  # a column names it; otherwise the header of a number does
     roles = [
         _column(sheet, at, role, f"{key}_{at}", "" if named else sheet.header[at]) if at < MAX_COLUMNS else role
         for at, role in enumerate(start.roles)
@@ -53,12 +53,12 @@ def edit(sheet: Sheet, start: TableMapping, key: str) -> TableMapping:
 
 
 def is_guess(sheet: Sheet, mapping: TableMapping) -> bool:
-    """Tell whether nothing of the guess was corrected."""
+    """Return whether the guess is unchanged."""
     return mapping == guess(sheet)
 
 
 def _column(sheet: Sheet, at: int, role: Role, key: str, usual: str) -> Role:
-    """Draw one column: its name with its first cells, and what it is read as; `usual` is whose numbers it may hold."""
+    """Draw one column: its name, its first cells and its meaning; `usual` is the likely implementation."""
     name, *parts = st.columns([3, 3, 3, 2, 2], vertical_alignment="bottom")
     cells = [row[at] for _, row in sheet.rows[:3] if at < len(row)]
     name.markdown(f"**{text.plain(sheet.header[at] or '(no name)')}**  \n{text.plain(', '.join(cells)[:60])}")
@@ -90,7 +90,7 @@ def _column(sheet: Sheet, at: int, role: Role, key: str, usual: str) -> Role:
 
 
 def _constants(key: str, start: TableMapping, said: set[str]) -> dict[str, str]:
-    """Draw what no column says and can hold for all rows."""
+    """Ask for values of all rows that no column holds."""
     missing = [name for name in CONSTANTS if name not in said]
     found = {}
     with st.container(horizontal=True):

@@ -1,4 +1,4 @@
-"""One uploaded file on the page: what was understood, what was left out or rejected and why."""
+"""One uploaded file on the page: its content, and the omitted and rejected values with reasons."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHOWN_ROWS = 200
 
 
 def each_once(given: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Yield files whose content did not come before; of the others say which they are."""
+    """Yield files with new content; name the duplicates."""
     seen: dict[str, str] = {}
     for name, data in given:
         key = hashlib.sha256(data).hexdigest()
@@ -54,7 +54,7 @@ def each_once(given: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]
 
 
 def show(filename: str, data: bytes) -> Understanding | None:
-    """Draw what a file was understood as; None if it was not."""
+    """Draw the content of a file; return None if it cannot be read."""
     with st.container(border=True):
         st.markdown(f"**{text.plain(filename)}**")
         if len(data) > LIMIT_MB * 1024 * 1024:
@@ -77,7 +77,7 @@ def show(filename: str, data: bytes) -> Understanding | None:
 
 
 def _mapped(filename: str, data: bytes) -> Understanding | None:
-    """Understand a file; the columns of a plain table are read as its reader chooses here. None: not yet."""
+    """Read a file with the chosen meanings of its columns; return None until they are complete."""
     known = remembered(journal.home())
     try:
         found = _understand(filename, data, known)
@@ -104,7 +104,7 @@ def _mapped(filename: str, data: bytes) -> Understanding | None:
 
 
 def _ask_existing(found: Understanding) -> None:
-    """Say what of the file is here already, and ask what becomes of runs that differ."""
+    """Name the runs of the file that already exist, and ask how to treat those that differ."""
     standings = _standing(found)
     for sentence in left_alone(standings):
         st.info(text.plain(sentence), icon=":material/task_alt:")
@@ -121,7 +121,7 @@ def _ask_existing(found: Understanding) -> None:
 
 
 def overview(understood: list[Understanding | None]) -> None:
-    """Draw several files in one table: whose numbers each holds, and what stands against them."""
+    """Draw several files in one table with their machines, numbers and findings."""
     rows = [
         {
             "file": found.upload.filename,
@@ -140,13 +140,13 @@ def overview(understood: list[Understanding | None]) -> None:
 
 
 def new_numbers(found: Understanding) -> int:
-    """Count the numbers that an import would add."""
+    """Return how many numbers an import would add."""
     takes = (st.session_state.get(f"existing_{found.sha256}") or LEAVE) != LEAVE
     return sum(run.numbers for run in _standing(found) if not run.here or (takes and run.differs))
 
 
 def ask_gpu(ready: list[Understanding]) -> None:
-    """Ask for the GPU of the files that do not name one, if there are such."""
+    """Ask for the GPU of files that do not name one."""
     nameless = [found.upload.filename for found in ready if any(run.gpu_name is None for run in found.runs)]
     if nameless:
         st.text_input(
@@ -163,7 +163,7 @@ def _understand(filename: str, data: bytes, mappings: dict[str, TableMapping]) -
 
 
 def _key(found: Understanding) -> str:
-    """Return what an understanding depends on: the file and how its columns are read."""
+    """Return the cache key of a file: its content and the meanings of its columns."""
     return found.sha256 + (json.dumps(to_json(found.mapping)) if found.mapping else "")
 
 

@@ -1,4 +1,4 @@
-"""The import of what was understood, what came of it, and taking it back."""
+"""The import of files, its result, and its undo."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ EXISTING = {LEAVE: "leave what is here", NEW: "import as a new run", REPLACE: "r
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of importing a file."""
+    """The result of importing a file."""
 
     filename: str
     arrived: Arrival
     numbers: int  # in its new runs
-    left: tuple[str, ...]  # what was not added, and why
+    left: tuple[str, ...]  # parts that were not added, with reasons
     problem: str | None
 
 
 def import_all(ready: list[Understanding]) -> None:
-    """Import each file, all but its rejected values, and remember for the next drawing what came of it."""
+    """Import each file without its rejected values, and remember the result for the next drawing."""
     home, outcome = journal.home(), []
     gpu_name = st.session_state.get("upload_gpu", "").strip() or None
     for found in ready:
@@ -60,7 +60,7 @@ def import_all(ready: list[Understanding]) -> None:
 
 
 def show() -> None:
-    """Say what the last import did, file by file, with a way back."""
+    """Draw the result of the last import for each file, with its undo."""
     outcome: list[Imported] = st.session_state.pop("imported", None) or []
     if taken := st.session_state.pop("taken_back", None):
         st.info(taken, icon=":material/undo:")
@@ -87,7 +87,7 @@ def show() -> None:
 
 def _link_beside(run_id: str) -> None:
     where = {"of": "Import beside a run", "upload": run_id}
-    st.page_link("pages/compare.py", label="Beside our run", icon=":material/compare_arrows:", query_params=where)
+    st.page_link("pages/compare.py", label="Compare with our run", icon=":material/compare_arrows:", query_params=where)
     cases = {"cases_of": run_id}
     label = "Measure these on my GPU"
     st.page_link("pages/run_sweep.py", label=label, icon=":material/play_circle:", query_params=cases)

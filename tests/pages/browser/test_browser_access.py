@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from pages.ui.shell.dashboard import HELP, SECTIONS
+from pages.ui.shell.sections import HELP, SECTIONS
 from tests.pages.browser.serving import PAGES, Server, drawn, visit
 
 pytestmark = pytest.mark.browser

@@ -60,9 +60,9 @@ def test_a_reader_sees_the_published_decoding_of_cudnn_beside_our_run(tab):
     page = tab("upload")
     page.locator("input[type=file]").set_input_files(EXCERPTS / "cudnn_inference_decode_h200.csv")
     page.get_by_role("button", name=re.compile("^Import ")).click()
-    page.get_by_role("link", name="Beside our run").click()
+    page.get_by_role("link", name="Compare with our run").click()
     expect(page.get_by_text("12 shared shapes")).to_be_visible()
-    expect(page.get_by_role("heading", name="What differs in the measuring")).to_be_visible()
+    expect(page.get_by_role("heading", name="Differences in measuring")).to_be_visible()
 
 
 def test_nothing_is_fetched_from_outside_because_of_a_file(tab):

@@ -1,12 +1,12 @@
-"""An imported table beside a run of this machine or of attnbench's own: the same shapes, and what differs."""
+"""A comparison of an imported table with a run: the shared shapes, and differences in measuring."""
 
 from __future__ import annotations
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages, text
-from pages.ui.filters.select import one_value
+from pages.ui.draw import messages, tables, text
+from pages.ui.filters import select
 from pages.ui.shell.data import ask
 from results.compare import beside
 from results.compare.beside import BesideCell, BesideRow
@@ -15,7 +15,7 @@ from results.query import pages
 
 
 def section() -> None:
-    """Ask for an upload and a run; draw their shared shapes, then what differs in how they were measured."""
+    """Ask for an upload and a run; draw their shared shapes, then the differences in measuring."""
     table = ask(pages.runs)
     uploads = table[(table["source"] == "upload") & (table["numbers"] > 0)]["run_id"].tolist()
     if not uploads:
@@ -24,7 +24,7 @@ def section() -> None:
         return
     left, right = st.columns(2)
     with left:
-        upload = one_value("Imported", "upload", uploads, uploads[0])
+        upload = select.one_value("Imported", "upload", uploads, uploads[0])
     partners = _partners(upload, tuple(ask(pages.runs_beside, upload)), library.stamp(library.find(upload)))
     if not partners:
         st.info("No run here has a shape of this import.", icon=":material/inbox:")
@@ -32,24 +32,26 @@ def section() -> None:
         return
     names = [name for name, _, _ in partners]
     with right:
-        run_id = one_value("Beside", "beside_of", names, names[0], "Runs that share shapes, the closest first.")
+        run_id = select.one_value(
+            "Compared with", "beside_of", names, names[0], "Runs that share shapes, the closest first."
+        )
     same, like = next((same, like) for name, same, like in partners if name == run_id)
     others = f", and {messages.counted(like, 'shape')} with another batch or other heads, where only TFLOP/s compare"
     st.markdown(f"**{messages.counted(same, 'shared shape')}**{others * bool(like)}.")
     theirs, ours = (library.read(library.find(name)) for name in (upload, run_id))
     found = beside.rows(theirs[1], ours[1])
     modes = list(dict.fromkeys(row.mode or "not stated" for row in found))
-    mode = st.segmented_control("Mode", modes, default=modes[0], required=True, key="beside_mode", bind="query-params")
+    mode = select.segments("Mode", "beside_mode", modes)
     shown = pd.DataFrame([_row(row) for row in found if (row.mode or "not stated") == mode])
-    st.dataframe(shown, hide_index=True, placeholder="–", alt="Shapes of the import beside the run")
+    tables.grid(shown, "Shapes of the import and the run")
     st.caption(
-        "TFLOP/s counts the unmasked pairs of each row. Times stand beside it where the shape is the same. "
-        "No verdicts: the two were measured by different tools."
+        "TFLOP/s counts the unmasked pairs of each row. Times are given if the shape is the same. "
+        "No verdicts, because different tools measured the two."
     )
     messages.download("Download", f"beside-{upload}", lambda: shown, "beside_csv")
-    st.subheader("What differs in the measuring")
-    facts = pd.DataFrame(beside.differences(theirs, ours), columns=["fact", "imported", "beside"])
-    st.dataframe(facts, hide_index=True, placeholder="–", alt="What differs in how the two were measured")
+    st.subheader("Differences in measuring")
+    facts = pd.DataFrame(beside.differences(theirs, ours), columns=["fact", "imported", "other"])
+    tables.grid(facts, "Differences in how the two were measured")
     if same < len({(row.case, row.mode) for row in found}) or like:
         _measure(upload)
 

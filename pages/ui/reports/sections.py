@@ -1,4 +1,4 @@
-"""A published report beside own runs: its tables, the numbers, what is wrong, what it says in words."""
+"""A published report and own runs: tables, numbers, findings, and quotations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import streamlit as st
 
 from pages.ui import findings as report_findings
 from pages.ui.draw import messages, text
+from pages.ui.draw import tables as grids
 from pages.ui.reports.choose import Choice, own_runs
 from results.checks import DOUBTFUL, IMPOSSIBLE, Finding
 from results.metrics import METRICS
@@ -21,10 +22,10 @@ from results.reports.notes import Note, shipped_notes
 from results.reports.side_by_side import Section
 from results.store.database import Store
 
-_MARKUP = re.compile(r"#{1,6} |[-=]+\s*$")  # lines that Markdown takes for a heading or a rule
+_MARKUP = re.compile(r"#{1,6} |[-=]+\s*$")  # lines that Markdown reads as a heading or a rule
 _CODE = re.compile(r"(python|pip|git|import|from) |\w+ = \w+.*\)\s*$")
 
-# of a setting: values that go without saying, fields whose values say enough, and words for some
+# Words of settings: omitted values, fields written by their value, and whole settings.
 _USUAL = ("0", "normal", "attention")
 _FIELDS = {
     "dtype": "{}",
@@ -44,7 +45,7 @@ _SETTINGS = {
 
 
 def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choice) -> None:
-    """Say how much of the report the runs fill, and how much of the report cannot be."""
+    """Count the rows of the report that the runs fill, and its impossible numbers."""
     whole = total(of_tables(found))
     impossible, doubtful = (sum(finding.weight == weight for finding in problems) for weight in (IMPOSSIBLE, DOUBTFUL))
     with st.grid(4, min_column_width=150):
@@ -80,7 +81,7 @@ def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choi
 
 
 def tables(found: Sequence[Section], choice: Choice) -> None:
-    """Draw every table in the report's own layout; each cell says published / ours, and under it what is open."""
+    """Draw every table in the layout of the report, with published / ours in each cell, and what is not measured."""
     bold = any("**" in cell for section in found for row in section.rows for cell in row.own or ())
     ours = f"Each cell: published / ours.{' Bold: the best of ours in its row.' if bold else ''}"
     st.caption(ours if choice.runs else "Values as printed.")
@@ -102,17 +103,17 @@ def tables(found: Sequence[Section], choice: Choice) -> None:
 
 
 def _draw_gaps(section: Section) -> None:
-    """Draw why own cells are empty and what measures them, folded away."""
+    """Draw the reasons for empty own cells and the commands that measure them."""
     if not section.gaps:
         return
-    with st.expander("Not measured: why, and what measures it", icon=":material/science:"):
+    with st.expander("Missing cells: reasons and commands", icon=":material/science:"):
         for gap in section.gaps:
             st.markdown(f"{text.plain(gap.words)}.")
             st.code(gap.command, language="bash", wrap_lines=True)
 
 
 def setting_words(setting: str) -> str:
-    """Return what else our shape says, for people: without what is usual, and without the names of fields."""
+    """Return a setting in words, without usual values and names of fields."""
     said = []
     for part in setting.split(", "):
         name, named, value = part.partition("=")
@@ -134,22 +135,18 @@ def numbers(found: Sequence[Section]) -> pd.DataFrame:
 def numbers_table(table: pd.DataFrame) -> None:
     """Draw both numbers of every cell as columns that sort."""
     names = {name: metric.label for name, metric in METRICS.items()}
-    st.dataframe(
-        table.assign(metric=[names.get(name, name) for name in table["metric"]]),
-        hide_index=True,
-        placeholder="–",
-        alt="Published number and ours of every cell",
-        column_config={
-            "printed": st.column_config.NumberColumn("published", format="%.3g", help="In the unit of its column"),
-            "own": st.column_config.NumberColumn("ours", format="%.3g"),
-            "own / printed": st.column_config.NumberColumn("ours / published", format="%.2f×"),
-        },
-    )
+    config = {
+        "printed": grids.number("published", help="In the unit of its column"),
+        "own": grids.number("ours"),
+        "own / printed": grids.number("ours / published", "%.2f×"),
+    }
+    shown = table.assign(metric=[names.get(name, name) for name in table["metric"]])
+    grids.grid(shown, "Published number and ours of every cell", config)
     st.caption("Statistic: as the report printed it; ours is the median, in a column with deviations the mean.")
 
 
 def findings_of(choice: Choice) -> None:
-    """Draw what arithmetic says against the numbers of the report: a line a rule, which opens into its findings."""
+    """Draw the findings against the numbers of the report."""
     runs = [run.run_id for run, _ in side_by_side.published(choice.report)]
     report_findings.section(runs, key="report_findings")
     st.caption("A finding never hides or changes a number. In a terminal: `python -m results check`.")
@@ -157,14 +154,14 @@ def findings_of(choice: Choice) -> None:
 
 
 def in_words(report: str) -> None:
-    """Quote what the report says besides its numbers, in the size of the body."""
+    """Quote the text of the report."""
     for note in shipped_notes(report):
         st.markdown(quote(note))
     st.caption(f"{messages.source_badges(['published'])} Quoted from the report.")
 
 
 def quote(note: Note) -> str:
-    """Return words of a report as a quote block: code stays code, and no line of it becomes a heading or a rule."""
+    """Return text of a report as a quote block, with code as code and without headings or rules."""
     heading = [f"**{text.plain(note.section)}**", ""] if note.section else []
     if not note.lines:
         lines = markdown_table(note.header, note.rows).splitlines()
@@ -176,7 +173,7 @@ def quote(note: Note) -> str:
 
 
 def _is_code(lines: Sequence[str]) -> bool:
-    """Tell whether a paragraph was a block of code: comments look like headings, the rest is no sentence."""
+    """Return whether a paragraph is a block of code: it has comments and lines of code."""
     return any(line.startswith("# ") for line in lines) and any(_CODE.match(line) for line in lines)
 
 
@@ -193,7 +190,7 @@ def findings(store: Store, report: str) -> list[Finding]:
 
 
 def _cell(section: Section, row: side_by_side.Row, at: int, *, both: bool) -> str:
-    """Write plain text, but a best value stays bold: the report's where it stands alone, else ours."""
+    """Write a cell as plain text with the best value in bold: ours, or the report's if there are no runs."""
     said = (
         side_by_side.cell(section, row, at).replace(" / ", "\u00a0/ ") if both else row.printed[at]
     )  # two lines at most

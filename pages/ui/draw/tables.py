@@ -1,0 +1,239 @@
+"""Tables of a page: short ones as plain HTML with bars in their cells, data grids, and numbers as tiles.
+
+Plain HTML is read correctly by screen readers and is drawn before a data grid could load; four of Streamlit's metrics
+cost the browser as much as a map.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui.draw import text
+
+RUN = st.column_config.TextColumn("run")
+
+
+def number(label: str, format: str = "%.3g", help: str | None = None, **more: Any) -> Any:
+    """Return a column of numbers of a data grid."""
+    return st.column_config.NumberColumn(label, format=format, help=help, **more)
+
+
+def words(label: str, width: Any = None, help: str | None = None, *, pinned: bool | None = None) -> Any:
+    """Return a column of text of a data grid."""
+    return st.column_config.TextColumn(label, width=width, help=help, pinned=pinned)
+
+
+def grid(table: pd.DataFrame, alt: str, columns: Mapping[str, Any] | None = None, **more: Any) -> Any:
+    """Draw a data grid without an index, with a dash for missing values."""
+    return st.dataframe(table, hide_index=True, placeholder="–", alt=alt, column_config=columns, **more)
+
+
+def in_words(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with its statuses and sources in words."""
+    return table.assign(
+        status=[text.status(name) for name in table["status"]],
+        source=[text.sources(name) for name in table["source"]],
+    )
+
+
+_FACTS_STYLE = """<style>
+.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1rem; }
+dl.facts.facts { margin: 0; padding: 0; }
+.facts > div { position: relative; padding: 0.9rem 1rem; border-radius: 0.5rem;
+  border: 1px solid color-mix(in srgb, currentcolor 20%, transparent); }
+.facts dt { display: flex; align-items: center; gap: 0.4rem; font-size: 0.875rem; font-weight: 400; margin: 0; }
+.facts dd { margin: 0.1rem 0 0; font-size: 1.6rem; line-height: 1.4; }
+.facts dd.below { display: inline-block; margin-top: 0.3rem; padding: 0.1rem 0.5rem; border-radius: 1rem;
+  font-size: 0.875rem; background: color-mix(in srgb, currentcolor 7%, transparent); }
+.facts button { width: 1.1rem; height: 1.1rem; padding: 0; border: 1px solid currentcolor; border-radius: 50%;
+  background: none; color: inherit; font-size: 0.75rem; line-height: 1; cursor: help; opacity: 0.75; }
+.facts .note { display: none; position: absolute; z-index: 10; top: 2.4rem; left: 0; min-width: 100%; max-width: 80vw;
+  width: 16rem; padding: 0.5rem 0.75rem; border-radius: 0.5rem; font-size: 0.875rem; color: CanvasText;
+  background: Canvas; border: 1px solid color-mix(in srgb, currentcolor 20%, transparent);
+  box-shadow: 0 2px 8px rgb(0 0 0 / 20%); }
+.facts > div:last-child:not(:first-child) .note { left: auto; right: 0; }
+.facts button:hover + .note, .facts button:focus + .note { display: block; }
+</style>"""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number with its name, its meaning, and an optional remark below it."""
+
+    label: str
+    value: str
+    below: str
+    help: str
+
+
+def show_facts(facts: Iterable[Fact]) -> None:
+    """Draw numbers side by side where there is room; the pointer and the Tab key show their meaning."""
+    st.html(f'{_FACTS_STYLE}<dl class="facts">{"".join(map(_tile, facts))}</dl>')
+
+
+def _tile(fact: Fact) -> str:
+    label, value, below, help = (html.escape(part) for part in (fact.label, fact.value, fact.below, fact.help))
+    more = f'<button type="button" aria-label="{help}">?</button><span class="note" aria-hidden="true">{help}</span>'
+    shown = f'<dd class="below">{below}</dd>' if below else ""
+    return f"<div><dt>{label} {more}</dt><dd>{value}</dd>{shown}</div>"
+
+
+_BAR_STYLE = """
+.plain .reach { display: grid; grid-template-columns: minmax(5rem, 1fr) minmax(4.5rem, max-content); gap: 0.5rem;
+  align-items: center; text-align: left; }
+.plain .reach .track { position: relative; height: 0.9rem; }
+.plain .reach .fill { position: absolute; inset: 0.1rem auto 0.1rem; border-radius: 2px; min-width: 2px; }
+.plain .reach .fill.hatched { opacity: 0.6; background-image: repeating-linear-gradient(
+  45deg, Canvas 0 2px, transparent 2px 6px); }
+.plain .reach .span { position: absolute; top: 0.35rem; height: 0.2rem; min-width: 2px; background: currentcolor; }
+.plain .reach .line { position: absolute; top: -0.35rem; bottom: -0.35rem; width: 1px; background: currentcolor; }
+.plain .reach .ticks { position: relative; height: 1.1rem; font-size: 0.75rem; }
+.plain .reach .ticks span { position: absolute; transform: translateX(-50%); }
+.plain .reach .ticks span:first-child { transform: none; }
+"""
+_TABLE_STYLE = (
+    """<style>
+.plain { overflow-x: auto; }
+.plain table { width: 100%; border-collapse: collapse; font-size: 0.875rem; }
+.plain th, .plain td { padding: 0.4rem 0.5rem; text-align: right; white-space: nowrap; font-weight: 400;
+  border-bottom: 1px solid color-mix(in srgb, currentcolor 18%, transparent); }
+.plain thead th { font-weight: 600; }
+.plain tr > :first-child, .plain .text { text-align: left; }
+.plain .text { white-space: normal; min-width: 8rem; }
+.plain th.text { min-width: 14rem; }
+.plain thead th.text { min-width: 0; }
+.plain .bar { min-width: 9rem; text-align: left; }
+.plain .one .bar { width: 55%; }
+.plain mark { padding: 0 0.35rem; border-radius: 0.6rem; font-size: 0.75rem; color: inherit;
+  background: color-mix(in srgb, currentcolor 12%, transparent); }
+"""
+    + _BAR_STYLE
+    + "</style>"
+)
+
+
+_MARKS = (1, 2, 5)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A number as a bar with its words next to it."""
+
+    value: float
+    words: str
+    colour: str = "currentcolor"
+    span: tuple[float, float] | None = None  # on the axis of the value
+    hatched: bool = False  # not comparable with the others
+    hover: str = ""
+
+
+@dataclass(frozen=True)
+class BarAxis:
+    """The axis of a column of bars: logarithmic if `low` is above 0, else linear from 0."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...] = ()
+    line: float | None = None  # bars begin at this value, and a line through all rows marks it
+
+    def percent(self, value: float) -> float:
+        """Return the place of a value in percent of the column's width."""
+        if self.low > 0:
+            share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+        else:
+            share = value / self.high if self.high else 0.0
+        return 100 * min(1.0, max(0.0, share))
+
+    def head(self, label: str) -> str:
+        """Return the head of the column: its name and the ticks of the axis."""
+        ticks = "".join(f'<span style="left:{self.percent(tick):.1f}%">{tick:g}</span>' for tick in self.ticks)
+        under = f'<div class="ticks">{ticks}</div><span></span>' if ticks else ""
+        return f"{html.escape(label)}<div class='reach'>{under}</div>" if under else html.escape(label)
+
+    def draw(self, bar: Bar) -> str:
+        """Return a bar as HTML."""
+        kind = "fill hatched" if bar.hatched else "fill"
+        start, end = sorted((0.0 if self.line is None else self.percent(self.line), self.percent(bar.value)))
+        style = f"left:{start:.1f}%;width:{end - start:.1f}%;background-color:{bar.colour}"
+        drawn = f'<span class="{kind}" style="{style}"></span>'
+        if bar.span:
+            left, right = map(self.percent, bar.span)
+            drawn += f'<span class="span" style="left:{left:.1f}%;width:{max(0.0, right - left):.1f}%"></span>'
+        if self.line is not None:
+            drawn += f'<span class="line" style="left:{self.percent(self.line):.1f}%"></span>'
+        track = f'<div class="track" title="{html.escape(bar.hover)}">{drawn}</div>'
+        return f'<div class="reach">{track}<span>{html.escape(bar.words)}</span></div>'
+
+
+def log_axis(values: Iterable[float]) -> BarAxis:
+    """Return a logarithmic axis that begins at 1, 2 or 5 times a power of ten below all values."""
+    known = [value for value in values if not text.missing(value) and value > 0]
+    low, high = min(known, default=1.0), max(known, default=1.0)
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    marks = [step * 10.0**decade for decade in decades for step in _MARKS]
+    first = max(mark for mark in marks if mark <= low / 1.15)
+    ticks = [mark for mark in marks if first <= mark <= high]
+    few = [tick for tick in ticks if tick in (first, *(10.0**decade for decade in decades))]
+    return BarAxis(first, max(high, first * 1.5), tuple(ticks if len(ticks) <= 5 else few))
+
+
+def linear_axis(values: Iterable[float]) -> BarAxis:
+    """Return an axis from 0 to the largest value."""
+    return BarAxis(0.0, max((value for value in values if not text.missing(value)), default=1.0))
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column: its label, how its values are written, and whether they are text.
+
+    If the column has an axis, its values may be bars; other values are written as text.
+    """
+
+    label: str
+    write: Callable[[object], str] = str
+    help: str = ""
+    text: bool = False
+    axis: BarAxis | None = None
+
+
+def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: str) -> None:
+    """Draw the columns that have a value in any row; the first names the rows.
+
+    The optional field `marked` of a row is a word behind the name of the row.
+    """
+    shown = {name: c for name, c in columns.items() if not all(text.missing(row[name]) for row in rows)}
+    head = "".join(f'<th scope="col"{_kind(c)} title="{html.escape(c.help)}">{_head(c)}</th>' for c in shown.values())
+    body = "".join(f"<tr>{_line(row, shown)}</tr>" for row in rows)
+    name = html.escape(alt)
+    kind = ' class="one"' if sum(column.axis is not None for column in shown.values()) == 1 else ""
+    whole = f'<table{kind} aria-label="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    # The Tab key reaches the table, so that a keyboard can scroll it.
+    st.html(f'{_TABLE_STYLE}<div class="plain" role="region" tabindex="0" aria-label="{name}">{whole}</div>')
+
+
+def _head(column: TableColumn) -> str:
+    return column.axis.head(column.label) if column.axis else html.escape(column.label)
+
+
+def _line(row: dict, columns: Mapping[str, TableColumn]) -> str:
+    (first, name), *others = ((at, _value(row[at], column)) for at, column in columns.items())
+    word = f" <mark>{html.escape(row['marked'])}</mark>" if row.get("marked") else ""
+    cells = "".join(f"<td{_kind(columns[other])}>{value}</td>" for other, value in others)
+    return f'<th scope="row"{_kind(columns[first])}>{name}{word}</th>{cells}'
+
+
+def _value(value: object, column: TableColumn) -> str:
+    if isinstance(value, Bar):
+        return column.axis.draw(value)
+    return "–" if text.missing(value) else html.escape(column.write(value))
+
+
+def _kind(column: TableColumn) -> str:
+    return ' class="bar"' if column.axis else ' class="text"' if column.text else ""

@@ -1,0 +1,166 @@
+"""Words, axes and choices of the pages as plain functions over plain values."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from pages.ui import findings
+from pages.ui.draw import cells, charts, maps, messages, text
+from pages.ui.draw.charts import ReferenceLine, Series
+from pages.ui.filters import words
+from pages.ui.overview import every_gpu, ranking, use_cases
+from results.levels import level_of
+from results.records import Status
+from results.slice import Filters
+
+OP = level_of("op")
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ([text.ratio(n) for n in (None, 9.994, 9.996, 35.94, 99.96)], ["–", "9.99×", "10.0×", "35.9×", "100×"]),
+        ([text.ms(n) for n in (None, 0.0123, 9999, 10_000)], ["–", "0.0123 ms", "9999 ms", "10.0 s"]),
+        ([text.mib(n) for n in (None, 1.5, 1023, 1024, 2560)], ["–", "1.50 MiB", "1023 MiB", "1.00 GiB", "2.50 GiB"]),
+        ([text.significant(n) for n in (0, 0.00123, 1.234, 123.4)], ["0", "0.00123", "1.23", "123"]),
+        ([text.about_tokens(n) for n in (None, 0.5, 1, 68_171)], ["–", "–", "1", "≈ 68,100"]),
+        ([text.status(n) for n in (None, "oom", "odd")], ["not measured", "OOM", "odd"]),
+        ([text.short(n) for n in ("flash_attn_4", "torch_sdpa_flash", "torch_")], ["FA4", "sdpa_flash", "torch_"]),
+        ([text.mask(*m) for m in ((None, 0), (True, 0), (False, 8))], ["not stated", "causal", "full window 8"]),
+        ([text.statistic(["mean"], n)[8:] for n in ((), (5, 5), (3, 9))], ["n samples", "5 samples", "3–9 samples"]),
+        ([messages.counted(n, "run") for n in (0, 1, 1234)], ["0 runs", "1 run", "1,234 runs"]),
+        ([use_cases._lost_words(n) for n in (None, 1.004, 1.25)], ["none", "none", "+25 %"]),
+        ([use_cases._share_words(n) for n in (4, 50, 80)], ["1/25", "50 %", "80 %"]),
+        ([use_cases._chips(*n) for n in (("", ""), ("8.0", "8.0"), ("8.0", ""))], ["any", "8.0", "8.0 and up"]),
+        ([words.chip("shape", "16384 tokens", OP), words.chip("mask", "full", OP)], ["16k tokens", "full mask"]),
+        ([words.chip("mode", "all", OP), words.chip("timing", "kernel", OP)], ["all modes", "device time"]),
+        ([words.several("dtype", "", n) for n in ([], ["float16"], ["a"] * 3)], ["all dtypes", "fp16", "3 dtypes"]),
+        ([words.several("run", "Runs", ["a"] * n) for n in (1, 2)], ["1 run", "2 runs"]),
+        ([words.several("seqlen", "seqlen", ["1024"] * n) for n in (3, 4)], ["seqlen 1k, 1k, 1k", "4 of seqlen"]),
+        ([words.caption("mask", "causal")[:16], words.caption("gpu", "x")], ["A query sees its", ""]),
+        ([words.gpu_caption(("local",), 1200)], ["measured here: 1,200 numbers"]),
+        ([maps.failure(r) for r in (None, {"failure": "x"}, {"status": "oom"})], ["not measured", "x", "OOM"]),
+    ],
+)  # fmt: skip
+def test_values_in_words(written, expected):
+    assert written == expected
+
+
+def test_names_of_gpus_lose_their_maker_unless_two_would_be_equal():
+    assert text.without_maker(["NVIDIA H200", "RTX 4060"]) == {"NVIDIA H200": "H200", "RTX 4060": "RTX 4060"}
+    assert text.without_maker(["NVIDIA H200", "H200"]) == {"NVIDIA H200": "NVIDIA H200", "H200": "H200"}
+
+
+def test_text_of_a_file_cannot_be_markdown_or_a_formula():
+    assert text.plain("*a* [b](c) $d$") == "\\*a\\* \\[b\\](c) \\$d\\$"
+    table = pd.DataFrame({"a": ["=1+1", "b", None], "n": [-1, 2, 3]})
+    assert messages.safe_csv(table).decode().splitlines() == ["a,n", "'=1+1,-1", "b,2", ",3"]
+
+
+def test_an_empty_view_names_the_filters_to_clear():
+    assert messages._what_to_clear(Filters(dtype=("float16",))) == "Clear dtype"
+    assert messages._what_to_clear(Filters()) == "Choose another mode or timing"
+
+
+def test_a_place_of_a_map_needs_a_length_only():
+    assert maps.place("float16", 128.0, 64.0) == ("float16", 128, 64)
+    assert maps.place(None, 128, math.nan) == (None, 128, None)
+    assert maps.place("float16", None, 64) is None
+    assert maps.label(OP, (None, 128, None)) == "dtype not stated, seqlen 128, head_dim not stated"
+
+
+def test_axes_have_round_ticks_and_a_margin():
+    assert charts.log_axis(1.5, 90)["ticktext"] == ["1", "2", "5", "10", "20", "50", "100", "200", "500"]
+    assert charts.log_axis(1, 1e6)["tickvals"][:2] == [1, 10], "many decades have no ticks in between"
+    assert charts.with_range({}, 10, 1000)["range"] == pytest.approx([0.9, 3.1])
+    assert charts.log_axis_at(3, 30, charts.TENS)["tickvals"] == [2, 5, 10, 20, 50]
+    assert charts.log_axis_at(3, 4, charts.TENS)["range"] == pytest.approx([math.log10(2), math.log10(5)])
+    assert charts.from_zero(100)["range"] == pytest.approx([0, 108])
+
+
+def test_lines_are_named_at_their_ends_and_lack_missing_values():
+    rows = [{"implementation": "a", "seqlen": n, "v": v} for n, v in ((256, 2.0), (128, 1.0), (512, None))]
+    (line,) = charts.lines(rows, "v", {"a": "#000000"}, lambda row: "said")
+    assert (line.x, line.y, line.hover) == ([128, 256], [1.0, 2.0], ["a: said", "a: said"])
+    early = charts.by_size([line], "seqlen", [128, 512], {"range": [0, 4]})
+    late = charts.by_size([line], "seqlen", [128, 256], {"range": [0, 4]})
+    assert (early.notes[0]["x"], early.notes[0]["y"], early.notes[0]["yshift"]) == (
+        pytest.approx(2.408, abs=1e-3),
+        0.5,
+        9,
+    )
+    assert (late.notes[0]["x"], late.notes[0]["xref"], late.legend) == (1, "paper", False)
+    assert charts.by_size([line], "seqlen", [128], {}).legend, "an axis without a range has a legend"
+
+
+def test_a_figure_has_what_its_chart_declares():
+    marks = Series("<a>", [1], [2], "#111111", ["x\n<y>"], symbol="star", errors=([1], [0]), panel=1)
+    bars = Series("b", ["k"], [3], "#222222", bars="v", labels=["3"], pattern="/")
+    chart = charts.Chart([marks, bars], {}, {}, rows=[{}, {}], rules=[ReferenceLine(7.0, panel=1)], band=(0.9, 1.1))
+    figure = charts.figure(chart)
+    assert [(trace.type, trace.yaxis) for trace in figure.data] == [("scatter", "y2"), ("bar", None)]
+    assert (figure.data[0].name, figure.data[0].customdata[0]) == ("&lt;a&gt;", "x<br>&lt;y&gt;")
+    assert (figure.data[0].mode, figure.data[0].error_y.array[0], figure.data[1].hoverinfo) == ("markers", 1, "skip")
+    assert (figure.data[1].marker.pattern.shape, figure.data[1].text[0], figure.layout.barmode) == ("/", "3", "group")
+    assert [(shape.type, shape.yref, shape.y0) for shape in figure.layout.shapes] == [
+        ("line", "y2", 7),
+        ("rect", "y", 0.9),
+    ]
+
+
+def _ranked(name, speedup, compared, precision=None):
+    return {"implementation": name, "speedup": speedup, "compared": compared, "precision": precision}
+
+
+def test_the_best_covers_nearly_all_shapes_in_the_precision_of_its_inputs():
+    rows = [_ranked("few", 9.0, 8), _ranked("fp8", 8.0, 10, "fp8"), _ranked("good", 2.0, 9), _ranked("all", 1.5, 10)]
+    assert [row["implementation"] for row in ranking.comparable(rows)] == ["good", "all"]
+    assert ranking.best_of(rows)["implementation"] == "good"
+    assert ranking.best_of([_ranked("none", None, 0)]) is None
+    assert [r["implementation"] for r in ranking.rivals_of(rows, Filters(baseline="all"))] == ["few", "fp8", "good"]
+    assert ranking.failure_words({"oom": 3, "unsupported": 0, "error": 1}) == "OOM 3, error 1"
+
+
+def _winner(gpu, head_dim, name="a", **changes):
+    row = {"gpu": gpu, "dtype": "float16", "seqlen": 128, "head_dim": head_dim, "winner": name, "latency_ms": 1.0}
+    row |= {"speedup": 2.0, "next": "b", "margin": 1.5, "cases": 1, "status": "ok", "standing": None, "void": None}
+    return row | {"tied": [name], "failed": []} | changes
+
+
+def test_the_map_of_gpus_has_the_shapes_of_one_head_dim_and_names_each_gpu():
+    table = pd.DataFrame([_winner("A", 64), _winner("B", 64), _winner("A", 128, "other")])
+    found = every_gpu.gpu_cells(OP, table, 64)
+    assert found["gpu"].tolist() == ["A", "B"]
+    assert set(found["winner"]) == {"a"}
+    assert found["hover"][1].startswith("B<br>seqlen 128, head_dim 64<br>a: 1.00 ms")
+    assert (every_gpu.usual_head_dim(table), every_gpu.usual_head_dim(table.head(2))) == ("128", "64")
+
+
+def test_a_cell_names_its_winner_lead_ties_and_failures():
+    rows = [
+        _winner("A", 64, tied=["a", "b"], standing=cells.Standing.TIE),
+        _winner("A", 64, void="too fast", next=None),
+        _winner("A", 64, None, status=Status.OOM, failed=["x oom", "y unsupported"], cases=2),
+    ]
+    found = cells.winner_cells(OP, pd.DataFrame(rows)).to_dict("records")
+    assert [row["label"] for row in found] == ["≈ a", "? a", ""]
+    assert [row["below"] for row in found][:2] == ["1.50× b", ""]
+    assert (found[0]["ties"], found[2]["failure"]) == ("b", "OOM")
+    assert "cannot be right: too fast" in found[1]["hover"]
+    assert found[2]["hover"].endswith("x: OOM<br>geometric mean of 2 shapes")
+
+
+def test_findings_are_grouped_with_the_worst_and_others_first():
+    own = text.SOURCE_WORDS["local"]
+    lines = [("note", "t", "p", "published"), ("impossible", "t", "q", own), ("impossible", "t", "p", "published")]
+    table = pd.DataFrame(
+        [[*line, "s"] for line in [*lines, lines[1]]], columns=["weight", "title", "place", "source", "sentence"]
+    )
+    found = findings.grouped(table)
+    assert found[["weight", "place", "count"]].values.tolist() == [
+        ["impossible", "p", 1],
+        ["impossible", "q", 2],
+        ["note", "p", 1],
+    ]
+    assert findings.badges({"impossible": 2, "doubtful": 0, "note": 2}).count("badge[") == 2
