@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from kernels import registry
-from runner.levels import CaseInputs, Pass, Trial, level_of, passes_of
+from runner.levels import CaseInputs, Pass, Trial, level_of
 from runner.measure import tf32
 from runner.measure.errors import is_out_of_memory
 
@@ -88,7 +87,7 @@ class Oracle:
     def by_row(self) -> bool:
         """Return whether rows are judged: those of attention on plain data. Elsewhere what a row loses scatters by more
         than a wrong one would, as where two scores of a winner are nearly the same."""
-        return hasattr(level_of(self.inputs.case), "fused_oracle") and self.inputs.case.inputs in (None, "normal")
+        return level_of(self.inputs.case).checks_rows and self.inputs.case.inputs in (None, "normal")
 
     def budget(self, name: str, precision: str | None = None, *, fused: bool = False) -> tuple[TensorError, str]:
         """Return the largest errors that pass, for a fused implementation or any other, and where they come from."""
@@ -137,7 +136,7 @@ def make_oracle(
     `fused` says that fused implementations will be checked.
     """
     level = level_of(inputs.case)
-    passes = [p for p in passes_of(inputs.case) if modes is None or set(p.modes) & set(modes)]
+    passes = [p for p in level.passes(inputs.case) if modes is None or set(p.modes) & set(modes)]
     exact = level.oracle(inputs, tuple(p.mode for p in passes))
     reach = {name: _size(float(tensor.abs().amax()), tensor) for name, tensor in exact.items()}
     naive = {each: _naive_errors(inputs, passes, exact, in_tf32=each == "tf32") for each in precisions if each != "fp8"}
@@ -180,7 +179,7 @@ def check(
     errors = {name: error_of(tensor, oracle.exact[name]) for name, tensor in returned.items()}
     beside = {name: error_of(tensor, oracle.exact[name]) for name, tensor in trial.prepared().items()}
     reason = _reason(errors, oracle, precision, fused=fused) or _reason(beside, oracle, precision, fused=fused)
-    also = [(name, other) for name, other in checked.beside if other in oracle.exact]
+    also = [(name, other) for name, other in checked.also_recorded if other in oracle.exact]
     errors |= {other: error_of(returned[name], oracle.exact[other]) for name, other in also}
     return CheckedPass(errors, reason, first_ms if compiles else None, warm_ms)
 
@@ -274,10 +273,9 @@ def _fused_errors(
     inputs: CaseInputs, passes: Collection[Pass], exact: Mapping[str, torch.Tensor]
 ) -> dict[str, TensorError]:
     """Return what the best fused kernel of a 16-bit dtype loses; nothing where the level does not know."""
-    fused_oracle = getattr(level_of(inputs.case), "fused_oracle", None)
-    if fused_oracle is None or inputs.case.dtype not in _HALF:
+    if inputs.case.dtype not in _HALF:
         return {}
-    found = fused_oracle(inputs, tuple(p.mode for p in passes))
+    found = level_of(inputs.case).fused_oracle(inputs, tuple(p.mode for p in passes))
     return {name: error_of(tensor, exact[name]) for name, tensor in found.items()}
 
 
@@ -312,7 +310,7 @@ def _naive_errors(
 ) -> dict[str, TensorError] | None:
     """Return torch_naive's errors in the passes, those it makes with gradients first; None if it does not fit."""
     level = level_of(inputs.case)
-    attention = registry.get("torch_naive", str(inputs.case.level)).attention
+    attention = level.implementations()["torch_naive"].attention
     found: dict[str, torch.Tensor] = {}
     try:
         with tf32.products(allowed=in_tf32):

@@ -104,7 +104,8 @@ def _warm_up(stopwatch: Stopwatch, calls: Sequence[Call]) -> None:
 def _call_at(run: CaseRun, cell: Cell, depth: int, timing: str) -> Call:
     attention = run.implementation(cell.implementation).attention
     inputs = make_inputs(replace(run.case, num_layers=depth), run.bench.device, run.bench.seed)
-    make = run.level.device_call if timing == "kernel" else run.level.call
-    call = make(attention, inputs, cell.mode)
+    call = run.level.call(attention, inputs, cell.mode)
+    if timing == "kernel":
+        call = run.level.device_call(attention, inputs, cell.mode, call)
     call()
     return call

@@ -135,7 +135,6 @@ def rehearse(cells: Iterable[Cell], device: str, takes: Callable[[object], bool]
 
     Of a call that fails, the rest is left out.
     """
-    from kernels import registry
     from runner.levels import level_of
 
     ordered = sorted(cells, key=lambda cell: (-(cell.case.head_dim or 0), cell.case.dtype != "float32"))
@@ -149,23 +148,22 @@ def rehearse(cells: Iterable[Cell], device: str, takes: Callable[[object], bool]
             inputs = level_of(case).empty_inputs(case, device)
             for name, modes in wanted.items():
                 with contextlib.suppress(*_FAULTS):
-                    _call(registry.get(name, str(case.level)).attention, inputs, modes)
+                    _call(level_of(case).implementations()[name].attention, inputs, modes)
         inputs = None  # a cache can fill half the device: the next one comes when it is gone
 
 
 def small_cells(cells: Iterable[Cell]) -> list[Cell]:
     """Return a small problem for each of PyTorch's compiled implementations, dtypes and head dims among the cells: what
     the first call of a library waits for is done once it has solved that."""
-    from kernels import registry
-    from runner.levels import level_of, passes_of
+    from runner.levels import level_of
 
     found: dict[Cell, None] = {}
     for cell in cells:
-        known = registry.implementations(str(cell.case.level)).get(cell.implementation)
+        level = level_of(cell.case)
+        known = level.implementations().get(cell.implementation)
         if known and known.family == "pytorch" and not known.compiled and not cell.reason:
-            level = level_of(cell.case)
             case = level.small_case(str(cell.case.dtype), cell.case.head_dim)
-            found |= {Cell(case, cell.implementation, mode): None for mode in passes_of(case)[-1].modes[-1:]}
+            found |= {Cell(case, cell.implementation, mode): None for mode in level.passes(case)[-1].modes[-1:]}
     return list(found)
 
 
@@ -176,10 +174,10 @@ def processes(cores: int, gpus: int, free_bytes: int) -> int:
 
 def _call(attention: Any, inputs: Any, modes: set[str]) -> None:
     """Make each call once that the checks and timings of these modes will make."""
-    from runner.levels import level_of, passes_of
+    from runner.levels import level_of
 
     level = level_of(inputs.case)
-    for each in passes_of(inputs.case):
+    for each in level.passes(inputs.case):
         if modes & set(each.modes):
             trial = level.trial(attention, inputs, each.mode)
             trial.prepare()
@@ -226,11 +224,11 @@ def _free_bytes() -> int:
 def _main(channel: Channel, parent: int) -> None:
     die_with(parent)
     os.nice(_NICENESS)
-    from kernels import registry
+    from runner.levels import with_own_implementations
     from runner.measure import triton_hooks
 
-    for level in registry.FOLDERS:
-        registry.implementations(level)
+    for level in with_own_implementations().values():
+        level.implementations()
     triton_hooks.prepare()
     gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     count = processes(len(os.sched_getaffinity(0)), gpus, _free_bytes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -64,6 +64,11 @@ class DecodeSweep(Sweep):
     dtype: tuple[str, ...] = ("bfloat16",)
     modes: tuple[str, ...] = ("decode",)
     implementations: tuple[str, ...] = FUSED + OURS + PEERS
+
+    @classmethod
+    def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
+        """Return a case of a table with unstated fields filled in."""
+        return decode_case(context=case.seqlen_k, query_tokens=case.seqlen_q, page_size=case.page_size or 0, **sizes)
 
     def _cases(self) -> Iterator[Case]:
         for context, batch in product(self.context, self.batch):

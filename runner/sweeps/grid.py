@@ -87,7 +87,8 @@ class Sweep(ABC):
     AXES: ClassVar[tuple[GridAxis, ...]]  # in the order of the form
     FOLDED: ClassVar[str]  # heads the axes that the form folds away
     FOLDED_OF_A_CELL: ClassVar[str]  # heads those of a sweep of one cell
-    RULES: ClassVar[Mapping[str, str]] = MappingProxyType({})  # by axis the field that gives its values if it is set
+    RULES: ClassVar[Mapping[str, str]] = MappingProxyType({})  # by axis the field that, if set, derives its values
+    PEERS: ClassVar[tuple[str, ...]] = ()  # implementations to add when the cases come from a table
 
     name: str
     description: str
@@ -98,6 +99,14 @@ class Sweep(ABC):
     timings: tuple[str, ...] = TIMINGS  # none: only the errors against float64 are taken
     energy: bool = False  # whether standard measures joules too: a tenth of a second for each forward and fwd_bwd
     protocol: str = "standard"  # the sampling preset when none is chosen
+
+    @classmethod
+    def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
+        """Return a case of a table with unstated fields filled in; `sizes` has those that all levels share.
+
+        Only the levels in `runner.sweeps.given.KINDS` need it.
+        """
+        raise NotImplementedError(f"Level {cls.LEVEL} takes no cases of tables.")
 
     @property
     def extrapolates(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
+from typing import Any
 
 from results.records import INPUTS, Case, attention_case
 from runner.sweeps.grid import DTYPE, TIMING, TORCH, GridAxis, Sweep, SweepError
@@ -22,6 +23,7 @@ class OpSweep(Sweep):
     """A grid of attention cases. `tokens` makes the batch tokens / seqlen, `hidden` the heads hidden / head_dim."""
 
     LEVEL = "op"
+    PEERS = PEERS
     AXES = (
         GridAxis("seqlen", first=True, of_a_cell="one"),
         GridAxis("head_dim", first=True, of_a_cell="one"),
@@ -55,6 +57,12 @@ class OpSweep(Sweep):
     hidden: int | None = None
     modes: tuple[str, ...] = _MODES
     implementations: tuple[str, ...] = TORCH + OURS
+
+    @classmethod
+    def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
+        """Return a case of a table with unstated fields filled in."""
+        whole = attention_case(seqlen=case.seqlen_q, seqlen_k=case.seqlen_k, causal=case.causal, **sizes)
+        return dataclasses.replace(whole, head_dim_v=case.head_dim_v or case.head_dim)
 
     def _cases(self) -> Iterator[Case]:
         for seqlen, head_dim in product(self.seqlen, self.head_dim):

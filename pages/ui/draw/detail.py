@@ -122,7 +122,7 @@ def _bar(row: dict, palette: dict[str, str]) -> Bar | str:
 def _numbers(rows: pd.DataFrame, level: Level) -> None:
     """Draw every number of the cell, rates and their share of the peak among them."""
     table, shown = _with_rates(rows, level), [*COLUMNS]
-    if level.name == "decode":  # which the memory's bandwidth bounds
+    if level.memory_bound:
         found = [bandwidth.of_call(row) for row in rows.to_dict("records")]
         table = table.assign(**pd.DataFrame(found, index=table.index))
         shown[-1:-1] = ["tb_per_s", "percent_of_copy"]

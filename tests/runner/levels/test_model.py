@@ -11,7 +11,7 @@ import torch
 from kernels import registry
 from kernels.models import AttentionInside, CausalModel
 from results.records import Case
-from runner.levels import make_inputs, model, passes_of
+from runner.levels import make_inputs, model
 from runner.measure.check import CheckedPass, check, make_oracle
 from runner.sweeps.model import model_case
 from tests.kernels.tiny_models import FAMILIES, VOCAB, tiny
@@ -49,7 +49,7 @@ def case_of(mode: str, name: str = "llama2-70b", **changes: object) -> Case:
 
 def found(attention: AttentionInside, case: Case) -> dict[str, CheckedPass]:
     oracle = make_oracle(make_inputs(case, "cpu", seed=3), seed=3)
-    return {each.mode: check(attention, each, oracle) for each in passes_of(case)}
+    return {each.mode: check(attention, each, oracle) for each in model.passes(case)}
 
 
 @pytest.mark.parametrize("mode", ["prefill", "decode", "train"])

@@ -284,8 +284,8 @@ def test_naive_running_out_of_memory_is_no_fault_of_the_case(monkeypatch) -> Non
     def too_large(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    plain = registry.get("torch_naive")
-    monkeypatch.setattr(registry, "get", lambda name, level: replace(plain, attention=too_large))
+    plain = replace(registry.get("torch_naive"), attention=too_large)
+    monkeypatch.setitem(registry.implementations(), "torch_naive", plain)
     assert oracle_of().naive == {None: None}
 
 
