@@ -1,4 +1,4 @@
-"""What can be measured here, as text or JSON: devices, implementations, sweeps, and the plan of one sweep."""
+"""Lists of devices, implementations and sweeps, and the plan of one sweep, as text or JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CAPABILITIES = (
 
 
 def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
-    """Print devices, implementations with what speaks against them on the device, and sweeps."""
+    """Print devices, implementations with the reason against each on the device, and sweeps."""
     target = _resolve(device)
     found = {
         "devices": [
@@ -56,7 +56,7 @@ def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
 
 
 def show_cluster(found: dict[str, Any], *, as_json: bool) -> None:
-    """Print the nodes of a cluster with their GPUs, and how many are free."""
+    """Print the nodes of a cluster with their GPUs and the number of free ones."""
     if as_json:
         print(json.dumps(found))
         return
@@ -78,7 +78,7 @@ def show_plan(
     capabilities: tuple[str, ...] = (),
     as_json: bool,
 ) -> None:
-    """Print every cell of a sweep with its estimate, or the reason why it will be skipped."""
+    """Print every cell of a sweep with its estimate or the reason for skipping it."""
     target = _resolve(device)
     from runner import plan
 

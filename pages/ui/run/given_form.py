@@ -7,7 +7,7 @@ import streamlit as st
 from pages.ui.draw import text
 from pages.ui.run import plan_form
 from results.files import journal
-from runner import imported, launch
+from runner import launch
 from runner.launch import SweepRequest
 from runner.sweeps import SweepError
 
@@ -23,7 +23,7 @@ def ask_for(found: dict | None, run_id: str) -> SweepRequest | None:
         st.caption("Looking for devices and implementations.")
         return None
     try:
-        sweep, left = imported.cases_of(run_id, journal.home())
+        sweep, left = launch.cases_of(run_id, journal.home())
     except SweepError as error:
         st.error(text.plain(str(error)), icon=":material/error:")
         return None
