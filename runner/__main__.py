@@ -78,7 +78,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--json", action="store_true", help="machine-readable")
     for command in (listing, running):
         command.add_argument("--on", choices=("ray",), help="use a cluster instead of this machine's devices")
-        command.add_argument("--address", metavar="HOST", help="address of the cluster's head node; default: this machine's GPUs")
+        command.add_argument(
+            "--address", metavar="HOST", help="address of the cluster's head node; default: this machine's GPUs"
+        )
     _add_cluster_choices(running)
     _add_other_version(running)
     return parser
@@ -90,7 +92,9 @@ def _add_choices(command: argparse.ArgumentParser) -> None:
     command.add_argument("--implementations", metavar="A,B", help="replace the sweep's implementations")
     about = "only implementations that declare all of these, such as window,softcap,varlen"
     command.add_argument("--features", metavar="A,B", help=about)
-    command.add_argument("--cases-of", metavar="RUN", help="measure the cases of a run, such as an upload, instead of a sweep")
+    command.add_argument(
+        "--cases-of", metavar="RUN", help="measure the cases of a run, such as an upload, instead of a sweep"
+    )
     command.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048")
     command.add_argument("--seed", type=int, default=0, help="seed of the data and the order; default 0")
     preset = command.add_mutually_exclusive_group()
@@ -107,7 +111,9 @@ def _add_other_version(command: argparse.ArgumentParser) -> None:
         help="compare our kernels with those of a run's commit, a commit or another checkout, in the same rounds",
     )
     command.add_argument(
-        "--against-python", metavar="PATH", help="run the other side in another Python environment, such as another torch"
+        "--against-python",
+        metavar="PATH",
+        help="run the other side in another Python environment, such as another torch",
     )
 
 
@@ -116,9 +122,13 @@ def _add_cluster_choices(command: argparse.ArgumentParser) -> None:
         "--gpus", metavar="all|N|KIND,…|kinds", help="GPUs of the cluster: all, a number, kinds, or one of each kind"
     )
     command.add_argument(
-        "--mode", choices=CLUSTER_MODES, help="spread: divide one sweep over equal GPUs; each: run the whole sweep on each card"
+        "--mode",
+        choices=CLUSTER_MODES,
+        help="spread: divide one sweep over equal GPUs; each: run the whole sweep on each card",
     )
-    command.add_argument("--one-per-host", action="store_true", help="do not measure on two cards of a host at the same time")
+    command.add_argument(
+        "--one-per-host", action="store_true", help="do not measure on two cards of a host at the same time"
+    )
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -342,7 +352,9 @@ def _ingest() -> None:
 def _how_to_go_on(run_ids: Sequence[str]) -> str:
     commands = "; ".join(f"python -m runner run --resume {run_id}" for run_id in run_ids)
     return (
-        f"Canceled; the measurements are kept. To resume: {commands}" if commands else "Canceled before the first case."
+        f"Cancelled; the measurements are kept. To resume: {commands}"
+        if commands
+        else "Cancelled; there are no measurements."
     )
 
 

@@ -228,7 +228,9 @@ def cases_of(run_id: str, home: Path) -> tuple[GivenSweep, list[str]]:
 def _check_cluster(choice: ClusterChoice) -> None:
     """Refuse an invalid address, choice of cards or mode, because they become part of a command line."""
     if not _ADDRESS.fullmatch(choice.address):
-        raise LaunchError(f"{choice.address!r} is not an address; give host:port of the cluster's head node, such as gpu1:6379.")
+        raise LaunchError(
+            f"{choice.address!r} is not an address; give host:port of the cluster's head node, such as gpu1:6379."
+        )
     if not _GPUS.fullmatch(choice.gpus):
         raise LaunchError(f"{choice.gpus!r} selects no cards; possible are all, a number, and kinds such as H200,H100.")
     if choice.mode not in CLUSTER_MODES:
@@ -306,7 +308,9 @@ def _spawn(words: list[str], run_id: str, home: Path) -> None:
     except LaunchError as error:
         reason = _last_line(log.read_text(errors="replace"))
         log.unlink()
-        if not reason and shutil.disk_usage(home).free < _LEAST_FREE_BYTES:  # the disk had no room for the error message
+        if (
+            not reason and shutil.disk_usage(home).free < _LEAST_FREE_BYTES
+        ):  # the disk had no room for the error message
             reason = f"The sweep cannot be started in {home}: the disk is full; free some space and start again."
         raise LaunchError(reason or str(error)) from None
 

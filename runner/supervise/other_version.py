@@ -57,7 +57,9 @@ def find(text: str | None, python: str | None) -> OtherVersion:
     Raises Refused for a run whose commit is not known, or whose checkout had uncommitted changes.
     """
     if python and not os.access(python, os.X_OK):
-        raise Refused(f"--against-python {python!r} is not executable; give the path of a Python interpreter with torch.")
+        raise Refused(
+            f"--against-python {python!r} is not executable; give the path of a Python interpreter with torch."
+        )
     if text is None:
         return OtherVersion(python=python)
     if recorded := library.find(text):

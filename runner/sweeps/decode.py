@@ -37,8 +37,12 @@ class DecodeSweep(Sweep):
         GridAxis("query_tokens", about="New tokens of each sequence, up to 16.", of_a_cell="any"),
         GridAxis("window_size", about="Keys that a query sees to its left; 0: all of them.", of_a_cell="any"),
         GridAxis("page_size", about="Tokens per page of the cache; 0: contiguous.", of_a_cell="any"),
-        GridAxis("lengths", "text", LENGTHS, about="ragged: normal, standard deviation half the context.", of_a_cell="any"),
-        GridAxis("cache_dtype", "text", (SAME, *DTYPES), about="float8_e4m3fn has a scale for each head.", of_a_cell="any"),
+        GridAxis(
+            "lengths", "text", LENGTHS, about="ragged: normal, standard deviation half the context.", of_a_cell="any"
+        ),
+        GridAxis(
+            "cache_dtype", "text", (SAME, *DTYPES), about="float8_e4m3fn has a scale for each head.", of_a_cell="any"
+        ),
         GridAxis(
             "latent_dim",
             about=f"Width of the latent, without its {ROPE_DIM} rotary dimensions (MLA, absorbed); 0: keys and values.",
@@ -75,7 +79,7 @@ class DecodeSweep(Sweep):
                 yield _case(context=context, batch=batch, **values)
 
     def _features(self) -> Iterator[dict[str, Any]]:
-        """Yield the combinations of all that a case is beside its context and batch."""
+        """Yield the fields of a case other than its context and batch."""
         axes = {name: getattr(self, name) for name in _FEATURES}
         if not self.features_apart:
             yield from (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
@@ -86,34 +90,15 @@ class DecodeSweep(Sweep):
             yield from (first | {name: value} for value in values[1:])
 
 
-def _case(
-    *,
-    context: int,
-    batch: int,
-    heads: str,
-    head_dim: int,
-    dtype: str,
-    query_tokens: int,
-    window_size: int,
-    page_size: int,
-    lengths: str,
-    cache_dtype: str,
-    latent_dim: int,
-) -> Case:
+def _case(*, heads: str, head_dim: int, cache_dtype: str, latent_dim: int, **fields: Any) -> Case:
     num_heads, num_kv_heads = split_heads(heads)
     return decode_case(
-        batch=batch,
         num_heads=num_heads,
         num_kv_heads=1 if latent_dim else num_kv_heads,
-        context=context,
         head_dim=latent_dim + ROPE_DIM if latent_dim else head_dim,
-        dtype=dtype,
-        query_tokens=query_tokens,
-        window_size=window_size,
-        page_size=page_size,
-        lengths=lengths,
         cache_dtype=None if cache_dtype == SAME else cache_dtype,
         latent_dim=latent_dim,
+        **fields,
     )
 
 

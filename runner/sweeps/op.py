@@ -14,13 +14,13 @@ from runner.sweeps.grid import DTYPE, TIMING, TORCH, GridAxis, Sweep, SweepError
 
 OURS = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper")
 FP8 = ("gluon_fp8",)
-PEERS = ("flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")  # take part where they are installed
+PEERS = ("flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")  # measured if installed
 _MODES = ("fwd", "bwd", "fwd_bwd")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpSweep(Sweep):
-    """A grid of attention cases. `tokens` makes the batch tokens / seqlen, `hidden` the heads hidden / head_dim."""
+    """A grid of attention cases. `tokens` derives the batch, tokens / seqlen; `hidden` the heads, hidden / head_dim."""
 
     LEVEL = "op"
     PEERS = PEERS
@@ -29,17 +29,19 @@ class OpSweep(Sweep):
         GridAxis("head_dim", first=True, of_a_cell="one"),
         GridAxis(
             "batch",
-            about="Empty: as many as the sweep's number of tokens allows at that seqlen.",
+            about="Empty: the sweep's number of tokens divided by seqlen.",
             of_a_cell="any",
         ),
-        GridAxis("num_heads", about="Empty: what the sweep's hidden size gives at that head_dim.", of_a_cell="any"),
+        GridAxis("num_heads", about="Empty: the sweep's hidden size divided by head_dim.", of_a_cell="any"),
         GridAxis("num_kv_heads", about="Empty: as many as num_heads.", of_a_cell="any"),
         GridAxis("window_size", about="Keys that a query sees to its left; 0: all of them.", of_a_cell="any"),
         dataclasses.replace(DTYPE, first=True),
         GridAxis("causal", "boolean", about="true: a query sees no later key.", of_a_cell="one"),
         GridAxis("modes", "text", _MODES, of_a_cell="one"),
         TIMING,
-        GridAxis("inputs", "text", INPUTS, about="What the tensors hold; other than normal for errors, not for speed."),
+        GridAxis(
+            "inputs", "text", INPUTS, about="Kind of data; kinds other than normal are for errors, not for speed."
+        ),
     )
     FOLDED = "Mask, heads, modes, timings and inputs"
     FOLDED_OF_A_CELL = "Batch, heads and window"
@@ -115,7 +117,7 @@ SWEEPS = (
         seqlen=(512, 1024, 2048, 4096, 8192, 16384, 32768),
         head_dim=(64,),
         dtype=("float16",),
-        causal=(False,),  # the report does not say
+        causal=(False,),  # not stated in the report
         batch=(1, 4, 8),
         num_heads=(32,),
         modes=("fwd",),
@@ -124,7 +126,7 @@ SWEEPS = (
     ),
     OpSweep(
         name="long_context",
-        description="The single-head shapes on to 65536 tokens",
+        description="The single-head shapes up to 65536 tokens",
         seqlen=(16384, 32768, 65536),
         head_dim=(16, 32, 64, 128),
     ),

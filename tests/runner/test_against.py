@@ -97,8 +97,8 @@ def test_an_implementation_that_the_commit_lacks_is_gained_with_its_reason(check
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--against", "no-such-thing"), "is no run, no folder with kernels, and no commit"),
-        (("--against-python", "/no/such/python"), "is no program"),
+        (("--against", "no-such-thing"), "is not a run, a folder with kernels, or a commit"),
+        (("--against-python", "/no/such/python"), "is not executable"),
         (("--against", "HEAD", "--sustained"), "--against compares rounds, and --sustained takes one"),
     ],
 )

@@ -204,7 +204,7 @@ def test_a_step_takes_the_gradients_that_it_is_given() -> None:
 
 def test_training_has_no_device_time_of_its_own() -> None:
     inputs = make_inputs(case_of("train"), "cpu", seed=1)
-    assert {model.device_call(NAIVE, inputs, mode) for mode in model.TRAINING} == {None}
+    assert {model.device_call(NAIVE, inputs, mode, lambda: None) for mode in model.TRAINING} == {None}
 
 
 @pytest.mark.parametrize(("mode", "calls"), [("prefill", 3), ("decode", 3), ("train", 3)])

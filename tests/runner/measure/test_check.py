@@ -199,10 +199,10 @@ def times(factor: float):
 def test_a_fused_implementation_is_held_to_what_a_fused_kernel_must_lose(dtype: str) -> None:
     oracle = oracle_of(replace(CASE, dtype=dtype))
     tight, source = oracle.budget("out", fused=True)
-    assert source == "twice what a fused kernel must lose"
+    assert source == "twice the error of an exact fused kernel"
     assert tight.relative == 2 * oracle.fused["out"].relative < oracle.budget("out")[0].relative / 2
     assert check(times(1.0), FORWARD, oracle, fused=True).reason is None
-    assert "twice what a fused kernel must lose" in check(times(1.01), FORWARD, oracle, fused=True).reason
+    assert "twice the error of an exact fused kernel" in check(times(1.01), FORWARD, oracle, fused=True).reason
 
 
 def test_the_tighter_budget_is_for_16_bits_and_no_other_precision() -> None:

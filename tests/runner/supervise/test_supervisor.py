@@ -175,7 +175,7 @@ def test_faults_of_real_kernels_cost_their_cells_alone(runner) -> None:
         assert {mode: found[name, mode] for mode in expected} == dict.fromkeys(expected, status), name
     assert [found["broken_backward", mode] for mode in expected] == [Status.OK, Status.INCORRECT, Status.INCORRECT]
     notes = {m.implementation: m.note for m in runner.folder().read()[0] if m.metric == "latency_ms"}
-    assert notes["out_of_memory"] == "Out of device memory: needed 16.00 GiB more, free were 3.20 GiB of 8.00 GiB."
+    assert notes["out_of_memory"] == "Out of device memory: needed 16.00 GiB more, 3.20 GiB of 8.00 GiB were free."
     assert notes["out_of_resources"] == "Out of shared memory: required 300000, limit 232448."
     assert notes["raises"] == "RuntimeError: a fault of its own (in its check of the forward)"
     assert notes["kills_itself"].startswith("The worker was killed by signal 9 (SIGKILL)")
@@ -206,7 +206,7 @@ def test_a_fault_of_a_gpu_costs_a_worker_and_its_own_cells(runner) -> None:
             "torch_sdpa_flash": Status.OK,
         }
     notes = {m.implementation: m.note for m in runner.folder().read()[0] if m.metric == "latency_ms"}
-    assert notes["too_large"].startswith("Out of device memory: needed 32768.00 GiB more, free were ")
+    assert notes["too_large"].startswith("Out of device memory: needed 32768.00 GiB more, ")
     assert "device-side assert" in notes["device_fault"]
 
 
@@ -232,7 +232,7 @@ def test_a_cancelled_sweep_keeps_what_it_has_and_can_be_resumed(runner, wait_for
     assert process.wait(timeout=60) == 130
     said = process.communicate()[1].splitlines()[-1]
     again = f"python -m runner run --resume {folder.run_id}"
-    assert said == f"Cancelled; what was measured is kept. To go on: {again}"
+    assert said == f"Cancelled; the measurements are kept. To resume: {again}"
     assert (folder.condition(), folder.is_alive()) == ("cancelled", False)
     assert 3 <= len(latencies(folder)) < FAST_ROWS
     runner.use("fast_worker")
