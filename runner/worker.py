@@ -36,7 +36,7 @@ class Worker:
         self._device: Any = None
         self._bench: Any = None
         self._cells: list[Cell] = []
-        self._numbers: dict[Cell, int] = {}  # of cells in the plan
+        self._numbers: dict[Cell, int] = {}  # cell numbers in the plan
         self._helper: Any = None
 
     def serve(self) -> None:

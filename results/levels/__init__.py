@@ -81,7 +81,7 @@ class Level:
     short: Callable[[Case], str]  # shape, dtype and mask: B1 H16 S1024 D64 bfloat16 causal
     longest: Callable[[Fields], int | None] = lambda case: None  # most tokens of a case; None: no limit
     setup_s: Callable[[Case], float] = lambda case: 0.0  # seconds to build and compile the case, for estimates
-    parts_mb: Callable[[Fields, str | None], dict[str, float]] = lambda case, mode: {}  # what a call must hold, in MiB
+    parts_mb: Callable[[Fields, str | None], dict[str, float]] = lambda case, mode: {}  # least memory of a call by part
     one_attention: bool = False  # whether a call is one attention on q, k and v, so that memory follows from these
     whole_model: bool = False  # whether the subject is a language model, which has weights and tokens per second
     memory_bound: bool = False  # whether reading the inputs limits the speed, rather than the operations

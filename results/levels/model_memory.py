@@ -104,8 +104,8 @@ class ModelMemory:
 def cache_bytes(case: Fields, config: ModelConfig, batch: int, context: int) -> float:
     """Return the bytes of the keys and values of all layers.
 
-    With a window, the cache of a layer has at most as many tokens as the window. If the case has `latent_dim`, the latent
-    is cached instead of keys and values. `cache_dtype` defaults to the case's dtype.
+    With a window, the cache of a layer has at most as many tokens as the window. If the case has `latent_dim`, the
+    latent is cached instead of keys and values. `cache_dtype` defaults to the case's dtype.
     """
     window = known(case.get("window_size"))
     window = config.window_size if window is None else window

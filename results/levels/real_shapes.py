@@ -293,7 +293,7 @@ SHAPES = tuple(_shapes())
 
 
 def shape_of(case: Case | Fields) -> RealShape | None:
-    """Return the shape of a model that a case of the operator has, whatever its dtype and data; None if none has it."""
+    """Return the shape of a model that an operator case has, independent of dtype and data; None if there is none."""
     fields = {name: getattr(case, name) for name in ("level", *_IDENTITY)} if isinstance(case, Case) else case
     if fields.get("level") not in (None, "op"):
         return None

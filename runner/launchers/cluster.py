@@ -149,8 +149,8 @@ def same_files() -> dict[str, str]:
 def _show_token(address: str) -> None:
     """Let Ray send its token to a cluster on this host. Call it before Ray is imported.
 
-    `ray start` requires a token if the file exists, and `ray.init` with an address sends it only in this mode. For other
-    hosts the user must set the mode.
+    `ray start` requires a token if the file exists, and `ray.init` with an address sends it only in this mode. For
+    other hosts the user must set the mode.
     """
     if address.rpartition(":")[0] in _LOOPBACK and (Path.home() / _TOKEN).exists():
         os.environ.setdefault("RAY_AUTH_MODE", "token")

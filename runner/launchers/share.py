@@ -1,8 +1,8 @@
 """The bookkeeping of a run that one or more cards measure: assignment of cases, received rows, and journal. No Ray.
 
-Cases are assigned one at a time, the longest first, so that all cards end at about the same time. The rows of a case are
-fsynced to a file of the card and move to the journal when the case is complete. Rounds and ratios of a case are thus
-always from one card, and a card that is lost in the middle of a case leaves no rows of it.
+Cases are assigned one at a time, the longest first, so that all cards end at about the same time. The rows of a case
+are fsynced to a file of the card and move to the journal when the case is complete. Rounds and ratios of a case are
+thus always from one card, and a card that is lost in the middle of a case leaves no rows of it.
 """
 
 from __future__ import annotations

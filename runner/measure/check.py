@@ -38,8 +38,8 @@ FLOORS = {
     "float64": 2.0**-40,
     "fp8": 2.0**-4,
 }
-# Allowed error of a row: a multiple of the yardstick's error in it or in the rows around it, and at least a share of the
-# row itself, because a few roundings scatter widely, most of all if two scores are nearly equal.
+# Allowed error of a row: a multiple of the yardstick's error in it or in the rows around it, and at least a share of
+# the row itself, because a few roundings scatter widely, most of all if two scores are nearly equal.
 _ALLOWED_IN_ROW, _SHARE_OF_ROW = 8.0, 1 / 64
 _ROWS_AROUND = 33
 _ROW_FLOOR = 2.0**-5  # factor on a 16-bit dtype's floor, relative to the whole tensor, because sums are never exactly 0
@@ -265,7 +265,7 @@ def _reason(
             return (
                 f"{name} is wrong in {int(beyond.sum())} of {len(beyond)} rows, first in "
                 f"{tuple(int(each) for each in where)}: error {float(error.rows[row]):.3g} "
-                f"(allowed {float(allowed.rows[row]):.3g}, {_ALLOWED_IN_ROW:.0f} times the error of the rows around it)."
+                f"(allowed {float(allowed.rows[row]):.3g}, {_ALLOWED_IN_ROW:.0f} times that of the rows around it)."
             )
     return None
 

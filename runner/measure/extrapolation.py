@@ -22,7 +22,8 @@ METRIC = "latency_extrapolated_ms"
 MOST_ERROR = 0.03
 _ROUNDS = 6  # smallest number with a 95 % interval
 _SAMPLES, _PATIENCE_MS = 4, 200.0  # samples of a depth per round, and the time above which there is only one
-# Without a warm-up the first rounds ran at a higher clock, and training of Llama-2 7B from 4 and 8 layers was 2.1 % off.
+# Without a warm-up the first rounds ran at a higher clock, and training of Llama-2 7B from 4 and 8 layers on an H200
+# was 2.1 % off.
 _WARM_UP_S = 0.7
 _MODES = ("decode", "prefill", "train")
 

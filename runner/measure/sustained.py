@@ -1,17 +1,17 @@
 """Sustained load: TFLOP/s, SM clock, power and temperature of a cell over half a minute.
 
-A benchmark of a few hundred milliseconds runs on a cool GPU at its highest clock; training does not. The calls run back
-to back, without flushing L2, in slices of about a quarter of a second (`SLICE_S`). On a CPU the slices are timed by wall
-time, and only TFLOP/s is recorded.
+A benchmark of a few hundred milliseconds runs on a cool GPU at its highest clock; training does not. The calls run
+back to back, without flushing L2, in slices of about a quarter of a second (`SLICE_S`). On a CPU the slices are timed
+by wall time, and only TFLOP/s is recorded.
 
 Rows of a cell, all without timing and with the same note:
-- `sustained_tflops`, `sustained_clock_mhz`, `sustained_power_w`, `sustained_temperature_c`: `samples` has one number per
-  slice in their order, so that sample i of all metrics is from the same slice. `value` is the median of the last third.
+- `sustained_tflops`, `sustained_clock_mhz`, `sustained_power_w`, `sustained_temperature_c`: `samples` has one number
+  per slice, in order, so that sample i of all metrics is from the same slice. `value` is the median of the last third.
   A quantity that the driver does not report has no row. NVML's power is a mean over about one second
   (nvmlDeviceGetPowerUsage), so the first four slices include the time before.
 - `burst_tflops`: the median of the first second, without samples.
-Sustained joules per call are sustained_power_w over sustained_tflops times the operations of a call. `energy_j`, measured
-by the GPU's counter over half a second, is recorded as in any run.
+Sustained joules per call are sustained_power_w over sustained_tflops times the operations of a call. `energy_j`,
+measured by the GPU's counter over half a second, is recorded as in any run.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ SWEEPS = (
     dataclasses.replace(
         _LLAMA_70B,
         name="paged_decode",
-        description="Pages of 1, 16, 64 and 256 tokens beside a contiguous cache, lengths uniform and ragged",
+        description="Pages of 1, 16, 64 and 256 tokens and a contiguous cache, lengths uniform and ragged",
         context=(2048, 8192),
         page_size=(0, 1, 16, 64, 256),
         lengths=("uniform", "ragged"),
@@ -145,7 +145,7 @@ SWEEPS = (
     dataclasses.replace(
         _LLAMA_70B,
         name="fp8_cache_decode",
-        description="A cache in e4m3 with a scale a head beside one in bfloat16: time and error",
+        description="A cache in e4m3 with a scale per head, and one in bfloat16: time and error",
         cache_dtype=(SAME, "float8_e4m3fn"),
         implementations=("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", *OURS, "cudnn_frontend", "flashinfer"),
     ),

@@ -157,7 +157,7 @@ SWEEPS = (
     ),
     OpSweep(
         name="window_gqa",
-        description="A sliding window of 1024 keys over 32 query heads on 8 key heads, beside FlexAttention",
+        description="A sliding window of 1024 keys over 32 query heads on 8 key heads, with FlexAttention",
         seqlen=(4096, 16384),
         head_dim=(128,),
         dtype=("bfloat16",),
@@ -169,7 +169,7 @@ SWEEPS = (
     ),
     OpSweep(
         name="flash_references",
-        description="FlashAttention's loops in readable PyTorch beside a plain implementation, on any device",
+        description="FlashAttention's loops in readable PyTorch and a plain implementation, on any device",
         seqlen=(256, 512, 1024, 2048),
         dtype=("float32",),
         num_heads=(4,),

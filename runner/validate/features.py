@@ -1,7 +1,7 @@
 """Record which declared features passed their check on a GPU: `python -m runner.validate.features --record FILE`.
 
 The file has one entry per GPU, {"environment", "implementations"}: versions, commit and the kernels' hash, and the
-report of `kernels.tools.check_features`. Checking a GPU again replaces its entry. `results.capabilities` reads the file.
+report of `kernels.tools.check_features`. Checking a GPU again replaces its entry. `results.capabilities` reads it.
 """
 
 from __future__ import annotations
