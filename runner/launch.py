@@ -47,6 +47,7 @@ _LEAST_FREE_BYTES = 64 * 1024
 _POLL_S = 0.05
 _QUIET_S = 900.0  # a running sweep writes its state about every second; after this time without one it has ended
 
+_SAID = ("done", "total", "current", "started", "updated", "eta_s", "eta_bound", "message", "lasted_s")
 _children: list[subprocess.Popen[bytes]] = []  # reaped in every call of this module
 
 
@@ -346,23 +347,9 @@ def _status(folder: RunFolder) -> RunStatus:
         sweep = device = protocol = None
     if state is None:
         return RunStatus(folder.run_id, condition, sweep, device, protocol=protocol)
-    return RunStatus(
-        run_id=folder.run_id,
-        state=condition,
-        sweep=sweep,
-        device=device,
-        done=state.done,
-        total=state.total,
-        current=state.current,
-        started=state.started,
-        updated=state.updated,
-        eta_s=state.eta_s,
-        eta_bound=state.eta_bound,
-        message=state.message,
-        lasted_s=state.lasted_s,
-        cards_s=state.costs.get("total") if state.costs and "wall" in state.costs else None,
-        protocol=protocol,
-    )
+    cards_s = state.costs.get("total") if state.costs and "wall" in state.costs else None
+    said = {name: getattr(state, name) for name in _SAID}
+    return RunStatus(folder.run_id, condition, sweep, device, **said, cards_s=cards_s, protocol=protocol)
 
 
 def _folder(run_id: str, home: Path | None) -> RunFolder:

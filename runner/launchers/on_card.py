@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from typing import Any
 from results.files.journal import JournalError, RunFolder, home
 from results.paths import REPOSITORY
 from results.records import Case, measurement_to_json, run_to_json
-from runner import sweeps
 from runner.cells import Cell, cell_to_json
 from runner.locks import DeviceBusy
 from runner.machine.kernel_hash import kernel_hash
@@ -37,17 +36,9 @@ _CLAIMS_AGE_S = 3600.0  # claims are only needed while kernels are compiled, at 
 
 @dataclass(frozen=True)
 class Errand:
-    """The driver's instructions for a card, as plain data that can be sent to another host."""
+    """The driver's instructions for a card."""
 
-    run_id: str
-    sweep: dict[str, Any]
-    device: str | None  # cpu, or None: the GPU assigned by the cluster
-    implementations: tuple[str, ...] | None
-    capabilities: tuple[str, ...]
-    protocol: str
-    seed: int
-    step_limit_s: float | None
-    peaks: bool  # whether it measures the GPU's peaks
+    job: Job  # its device is cpu, or None for the GPU assigned by the cluster
     claims: str  # suffix of the temporary folder in which the cards of a host divide the compiling
     home: str  # home of the driver, where the devices of its host are locked
     worker_command: tuple[str, ...]
@@ -73,7 +64,7 @@ class CardSupervisor:
         self._place = Path(tempfile.mkdtemp(prefix=f"{_PLACE}{os.getpid()}-"))
         self._claims = Path(tempfile.gettempdir(), f"{_CLAIMS}{errand.claims}")
         self._claims.mkdir(exist_ok=True)
-        self._folder = RunFolder(self._place / "runs" / errand.run_id)
+        self._folder = RunFolder(self._place / "runs" / errand.job.run_id)
         self._guard = threading.Lock()  # protects the following fields
         self._offset, self._kept = 0, {}  # rows of cases that are not assigned to this card, by case
         self._logged: int | None = None  # number of log bytes sent to the driver; None: the card is not announced yet
@@ -104,21 +95,9 @@ class CardSupervisor:
 
     def _supervise(self) -> tuple[str, str]:
         errand = self._errand
-        job = Job(
-            sweep=sweeps.from_json(errand.sweep),
-            device=errand.device,
-            implementations=errand.implementations,
-            capabilities=errand.capabilities,
-            protocol=errand.protocol,
-            seed=errand.seed,
-            run_id=errand.run_id,
-            step_limit_s=errand.step_limit_s,
-            peaks=errand.peaks,
-            claims=str(self._claims),
-            order=self._order,
-        )
+        job = replace(errand.job, claims=str(self._claims), order=self._order)
         shared = Path(errand.home) if Path(errand.home).is_dir() else home()
-        locks = self._place if errand.device == "cpu" else shared
+        locks = self._place if errand.job.device == "cpu" else shared
         try:
             quiet = Progress(StringIO())
             supervise(
@@ -139,7 +118,7 @@ class CardSupervisor:
         """Yield the cases that the driver assigns, and report each case as complete before the next."""
         run = self._folder.run()
         cells = [cell_to_json(cell) for of_case in cases for cell in of_case]
-        card = f"cpu-{self._slot}" if self._errand.device == "cpu" else run.gpu_uuid or self._slot
+        card = f"cpu-{self._slot}" if self._errand.job.device == "cpu" else run.gpu_uuid or self._slot
         self._line.say(
             {
                 "event": "opened",

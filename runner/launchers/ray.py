@@ -20,7 +20,6 @@ from typing import Any
 from results.compare.cards import differences, neighbours
 from results.files.journal import JournalError, RunFolder, new_run_id
 from results.records import run_from_json
-from runner import sweeps
 from runner.cells import cell_from_json
 from runner.launchers.cluster import (
     ClusterRequest,
@@ -206,15 +205,17 @@ class Driver:
     def _submit(self, number: int) -> Any:
         task, job = self._tasks[number], self._job
         errand = Errand(
-            run_id=task.share.run_id,
-            sweep=sweeps.to_json(job.sweep),
-            device="cpu" if job.device == "cpu" else None,
-            implementations=job.implementations,
-            capabilities=job.capabilities,
-            protocol=job.protocol,
-            seed=job.seed,
-            step_limit_s=job.step_limit_s,
-            peaks=task.peaks,
+            job=Job(
+                sweep=job.sweep,
+                device="cpu" if job.device == "cpu" else None,
+                implementations=job.implementations,
+                capabilities=job.capabilities,
+                protocol=job.protocol,
+                seed=job.seed,
+                run_id=task.share.run_id,
+                step_limit_s=job.step_limit_s,
+                peaks=task.peaks,
+            ),
             claims=f"{task.share.run_id}-{self._token}",
             home=str(self._home),
             worker_command=self._worker_command,

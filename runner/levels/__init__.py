@@ -109,36 +109,41 @@ class MeasuredLevel:
     doubled: Callable[[Any, str], AbstractContextManager[Mapping[str, float]]] = no_doubling
 
 
-def timed(forward: Callable[[], Any], backward: Callable[[Any, bool], Tensors], mode: str) -> Call:
-    """Return the call that is timed: fwd without gradients, bwd on one retained graph, or both as in training.
+@dataclass(frozen=True)
+class DifferentiableCalls:
+    """The calls of a level with autograd, made from its forward and its backward."""
 
-    `backward(out, keep)` returns the gradients; `keep` retains the graph for another call.
-    """
-    if mode == "bwd":
-        out = forward()
-        return lambda: backward(out, True)
-    if mode == "fwd_bwd":
-        return lambda: backward(forward(), False)
+    forward: Callable[[Any, Any], torch.Tensor]  # (attention, inputs) -> out
+    backward: Callable[..., Tensors]  # (inputs, out, keep=) -> the gradients; `keep` retains the graph
 
-    def inference() -> object:
-        with torch.no_grad():
-            return forward()
+    def call(self, attention: Any, inputs: Any, mode: str) -> Call:
+        """Return the call that is timed: fwd without gradients, bwd on one retained graph, or both as in training."""
+        if mode == "bwd":
+            out = self.forward(attention, inputs)
+            return lambda: self.backward(inputs, out, keep=True)
+        if mode == "fwd_bwd":
+            return lambda: self.backward(inputs, self.forward(attention, inputs))
 
-    return inference
+        def inference() -> torch.Tensor:
+            with torch.no_grad():
+                return self.forward(attention, inputs)
 
+        return inference
 
-def trial_of(
-    forward: Callable[[], torch.Tensor], backward: Callable[[torch.Tensor, bool], Tensors], mode: str
-) -> Trial:
-    """Return the forward without gradients, or the backward of an out that is prepared and checked as well."""
-    if mode == "fwd":
-        return Trial(timed(forward, backward, "fwd"))
-    outs: list[torch.Tensor] = []
+    def trial(self, attention: Any, inputs: Any, mode: str) -> Trial:
+        """Return the forward without gradients, or the backward of an out that is prepared and checked as well."""
+        if mode == "fwd":
+            return Trial(self.call(attention, inputs, "fwd"))
+        outs: list[torch.Tensor] = []
 
-    def prepare() -> None:
-        outs[:] = [forward()]
+        def prepare() -> None:
+            outs[:] = [self.forward(attention, inputs)]
 
-    return Trial(lambda: backward(outs[0], False), prepare, lambda: {"out": outs[0].detach()})
+        return Trial(lambda: self.backward(inputs, outs[0]), prepare, lambda: {"out": outs[0].detach()})
+
+    def kept_for_backward(self, attention: Any, inputs: Any, mode: str) -> Call | None:
+        """Return a forward whose out keeps the tensors for its backward; None for a mode without both."""
+        return (lambda: self.forward(attention, inputs)) if mode == "fwd_bwd" else None
 
 
 def level_of(level: Case | str) -> MeasuredLevel:

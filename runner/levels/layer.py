@@ -7,7 +7,6 @@ out is an input, and gradients are returned instead of accumulated in `.grad`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +16,7 @@ from kernels.attention import torch_naive
 from kernels.layer_reference import LayerReference
 from kernels.registry import Attention, UnsupportedCase
 from results.records import Case, layer_case
-from runner.levels import Call, MeasuredLevel, Pass, Trial, fill_normal, generator_of, timed, trial_of
+from runner.levels import Call, DifferentiableCalls, MeasuredLevel, Pass, fill_normal, generator_of
 
 _SMALL_SEQLEN = 64
 
@@ -98,18 +97,8 @@ def backward(inputs: LayerInputs, out: torch.Tensor, *, keep: bool = False) -> t
     return torch.autograd.grad(out, (inputs.x, *inputs.weights.values()), inputs.dout, retain_graph=keep)
 
 
-def trial(attention: Attention, inputs: LayerInputs, mode: str) -> Trial:
-    """Return the forward without gradients, or the backward of an out that is prepared and checked as well."""
-    return trial_of(*_passes(attention, inputs), mode)
-
-
-def call(attention: Attention, inputs: LayerInputs, mode: str) -> Call:
-    """Return the call that is timed: fwd without gradients, bwd on one retained graph, or both as in training."""
-    return timed(*_passes(attention, inputs), mode)
-
-
-def _passes(attention: Attention, inputs: LayerInputs) -> tuple[Callable, Callable]:
-    return lambda: forward(attention, inputs), lambda out, keep: backward(inputs, out, keep=keep)
+_CALLS = DifferentiableCalls(forward, backward)
+call, trial, kept_for_backward = _CALLS.call, _CALLS.trial, _CALLS.kept_for_backward
 
 
 def inner_call(attention: Attention, inputs: LayerInputs, mode: str) -> Call:
@@ -120,15 +109,11 @@ def inner_call(attention: Attention, inputs: LayerInputs, mode: str) -> Call:
         dheads = (inputs.dout @ layer.out.weight).unflatten(2, (-1, layer.shape.head_dim)).transpose(1, 2)
     q, k, v = (tensor.detach().requires_grad_() for tensor in projected)
 
-    def gradients(out: torch.Tensor, keep: bool) -> tuple[torch.Tensor, ...]:
+    def gradients(_: LayerInputs, out: torch.Tensor, *, keep: bool = False) -> tuple[torch.Tensor, ...]:
         return torch.autograd.grad(out, (q, k, v), dheads, retain_graph=keep)
 
-    return timed(lambda: attention(q, k, v, causal=causal), gradients, mode)
-
-
-def kept_for_backward(attention: Attention, inputs: LayerInputs, mode: str) -> Call | None:
-    """Return a forward whose out keeps the tensors for its backward; None for a mode without both."""
-    return (lambda: forward(attention, inputs)) if mode == "fwd_bwd" else None
+    alone = DifferentiableCalls(lambda attention, _: attention(q, k, v, causal=causal), gradients)
+    return alone.call(attention, inputs, mode)
 
 
 def oracle(inputs: LayerInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:

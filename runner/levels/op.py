@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from kernels import reference, registry
 from kernels.registry import Attention
 from results.records import Case, attention_case
-from runner.levels import Call, MeasuredLevel, Pass, Trial, fill_normal, generator_of, timed, trial_of
+from runner.levels import DifferentiableCalls, MeasuredLevel, Pass, fill_normal, generator_of
 
 PASSES = (
     Pass("fwd", "forward", ("fwd", "bwd", "fwd_bwd"), ("out",)),
@@ -92,23 +92,8 @@ def backward(inputs: OpInputs, out: torch.Tensor, *, keep: bool = False) -> tupl
     return torch.autograd.grad(out, (inputs.q, inputs.k, inputs.v), inputs.dout, retain_graph=keep)
 
 
-def trial(attention: Attention, inputs: OpInputs, mode: str) -> Trial:
-    """Return the forward without gradients, or the backward of an out that is prepared and checked as well."""
-    return trial_of(*_passes(attention, inputs), mode)
-
-
-def call(attention: Attention, inputs: OpInputs, mode: str) -> Call:
-    """Return the call that is timed: fwd without gradients, bwd on one retained graph, or both as in training."""
-    return timed(*_passes(attention, inputs), mode)
-
-
-def _passes(attention: Attention, inputs: OpInputs) -> tuple[Callable, Callable]:
-    return lambda: forward(attention, inputs), lambda out, keep: backward(inputs, out, keep=keep)
-
-
-def kept_for_backward(attention: Attention, inputs: OpInputs, mode: str) -> Call | None:
-    """Return a forward whose out keeps the tensors for its backward; None for a mode without both."""
-    return (lambda: forward(attention, inputs)) if mode == "fwd_bwd" else None
+_CALLS = DifferentiableCalls(forward, backward)
+call, trial, kept_for_backward = _CALLS.call, _CALLS.trial, _CALLS.kept_for_backward
 
 
 def oracle(inputs: OpInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:

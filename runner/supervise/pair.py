@@ -8,7 +8,7 @@ the same way. Names of the other version's implementations end in @ and its labe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from results.implementations import version_name
 from results.records import CASE_FIELDS
 from runner.cells import Cell
 from runner.supervise.job import Job, Refused
-from runner.supervise.worker_handle import Log, WorkerHandle
+from runner.supervise.worker_handle import Log, Waiting, WorkerHandle
 
 OWN = "own"  # family of the implementations that differ between two versions
 CUT_OFF = "The run was cut off between the two versions of this cell, and only the same rounds can be compared."
@@ -62,39 +62,19 @@ class PairedWorkers:
     """Both workers behind the interface of a WorkerHandle."""
 
     def __init__(
-        self, job: Job, commands: tuple[tuple[str, ...], tuple[str, ...]], stop: Callable[[], bool], tree: Path
+        self, job: Job, commands: tuple[tuple[str, ...], tuple[str, ...]], waiting: Waiting, tree: Path
     ) -> None:
-        self.log = Log()
+        self.log, self.waiting = Log(), waiting
         self._job = job
-        self._ours = _Side(WorkerHandle(job, commands[0], stop, log=self.log))
+        self._ours = _Side(WorkerHandle(job, commands[0], waiting, log=self.log))
         whole = replace(job.sweep, implementations=job.implementations or job.sweep.implementations)
         # Implementations that the other version lacks become cells with a reason there, and are not refused by name.
         theirs = replace(job, sweep=whole, implementations=None, capabilities=())
-        self._other = _Side(WorkerHandle(theirs, commands[1], stop, log=self.log, place=tree))
+        self._other = _Side(WorkerHandle(theirs, commands[1], waiting, log=self.log, place=tree))
         self._sides = (self._ours, self._other)
         self._speaking = self._ours
         self._script: Iterator[dict[str, Any]] = iter(())
         self._deadline = 0.0
-
-    @property
-    def stop(self) -> Callable[[], bool]:
-        """Return the function that tells whether the sweep is to stop."""
-        return self._ours.handle.stop
-
-    @stop.setter
-    def stop(self, asks: Callable[[], bool]) -> None:
-        for side in self._sides:
-            side.handle.stop = asks
-
-    @property
-    def on_wait(self) -> Callable[[], None]:
-        """Return the function that is called repeatedly while waiting for a message."""
-        return self._ours.handle.on_wait
-
-    @on_wait.setter
-    def on_wait(self, does: Callable[[], None]) -> None:
-        for side in self._sides:
-            side.handle.on_wait = does
 
     @property
     def present(self) -> bool:

@@ -29,7 +29,7 @@ from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.pair import CUT_OFF, PairedWorkers, cut_in_half
 from runner.supervise.precompile import compile_ahead
 from runner.supervise.remaining import Expected, Remaining
-from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, WorkerHandle
+from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, Waiting, WorkerHandle
 
 _STEP_LIMIT_S = 120.0  # includes compiling; the cell's estimate is added
 _STEP_LIMIT_ESTIMATES = 20.0
@@ -116,9 +116,10 @@ class Sweeping:
     def _watch_for_cancel(self) -> None:
         if self._job.resume:
             self._folder.clear_cancel()
-        signalled = self._handle.stop
-        self._handle.stop = lambda: signalled() or self._folder.cancel_requested()
-        self._handle.on_wait = lambda: self._write_state("running")  # so that a hanging step is shown
+        waiting = self._handle.waiting
+        signalled = waiting.stop
+        waiting.stop = lambda: signalled() or self._folder.cancel_requested()
+        waiting.call = lambda: self._write_state("running")  # so that a hanging step is shown
 
     def _compile_ahead(self, names: Collection[str]) -> None:
         """Let the worker compile the kernels of the named implementations before anything is measured."""
@@ -333,9 +334,9 @@ def _workers(
     """Return the worker or pair of workers; `left` removes the tree of another version. Raises Refused."""
     command, other = commands
     if job.against is None:
-        return WorkerHandle(job, command, stop)
+        return WorkerHandle(job, command, Waiting(stop))
     other = (job.against.python, *other[1:]) if job.against.python else other
-    return PairedWorkers(job, (command, other), stop, left.enter_context(other_version.laid_out(job.against)))
+    return PairedWorkers(job, (command, other), Waiting(stop), left.enter_context(other_version.laid_out(job.against)))
 
 
 def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:

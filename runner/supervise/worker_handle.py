@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,14 @@ def describe_exit(code: int | None, last_words: str | None) -> str:
     return f"{how}; its last words: {last_words}" if last_words else f"{how}."
 
 
+@dataclass
+class Waiting:
+    """What happens while a worker's message is awaited."""
+
+    stop: Callable[[], bool]  # tells whether the sweep is to stop
+    call: Callable[[], None] = lambda: None  # called repeatedly
+
+
 class WorkerHandle:
     """The current worker, and the means to start another one."""
 
@@ -161,14 +170,13 @@ class WorkerHandle:
         self,
         job: Job,
         command: tuple[str, ...],
-        stop: Callable[[], bool],
+        waiting: Waiting,
         *,
         log: Log | None = None,
         place: Path = REPOSITORY,  # root of the source tree that it runs
     ) -> None:
         self.log = log or Log()
-        self._job, self._command, self._place, self.stop = job, command, place, stop
-        self.on_wait: Callable[[], None] = lambda: None  # called repeatedly while waiting for a message
+        self._job, self._command, self._place, self.waiting = job, command, place, waiting
         self._worker: WorkerProcess | None = None
 
     def open(self, *, ahead: bool = False) -> dict[str, Any]:
@@ -212,12 +220,12 @@ class WorkerHandle:
     def receive(self, deadline: float) -> dict[str, Any]:
         """Return the next message. Raises EOFError if the worker has ended, TimeoutError or Cancelled."""
         while True:
-            if self.stop():
+            if self.waiting.stop():
                 raise Cancelled
             message = self._worker.receive(_POLL_S)
             if message is not None:
                 return message
-            self.on_wait()
+            self.waiting.call()
             if time.monotonic() > deadline:
                 raise TimeoutError
 

@@ -57,6 +57,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path / "checkout")
 
 
+@pytest.mark.slow
 def test_a_slower_commit_is_found_and_an_unchanged_implementation_is_not(checkout: Checkout) -> None:
     naive = checkout.place / "kernels" / "attention" / "torch_naive.py"
     text = naive.read_text()
@@ -77,6 +78,7 @@ def test_a_slower_commit_is_found_and_an_unchanged_implementation_is_not(checkou
     assert f"Against {run.run_id}@{slow[:7]}, eager time: " in done.stdout
 
 
+@pytest.mark.slow
 def test_an_implementation_that_the_commit_lacks_is_gained_with_its_reason(checkout: Checkout) -> None:
     module = checkout.place / "kernels" / "attention" / "torch_sdpa.py"
     text = module.read_text()

@@ -112,6 +112,7 @@ def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(tmp_path, monkeypatc
     assert captured.err.startswith(sentence)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_cells_of_what_is_not_installed(runner) -> None:
     words = (*TINY, "--set", "modes=fwd", "--implementations", "flash_attn_3,torch_naive")
     assert runner("run", *words).returncode == 0
@@ -166,6 +167,7 @@ def test_the_plan_says_what_the_interpreter_leaves_out(say) -> None:
     assert long.startswith("Triton runs in the interpreter on a CPU, where the check of this case would take about ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("plan", "fa2_speedup", "--device", "cpu"), ("list", "--json")])
 def test_a_reader_that_has_seen_enough_ends_a_command_in_peace(runner, words: tuple[str, ...]) -> None:
     nobody, end = os.pipe()
@@ -227,6 +229,7 @@ def test_durations_are_said_in_the_unit_that_fits(seconds: float, words: str) ->
     assert duration(seconds) == words
 
 
+@pytest.mark.slow
 def test_the_quick_sweep_is_sampled_quickly_unless_told_otherwise(runner) -> None:
     runner.use("fast_worker")
     for words in ((), ("--standard",)):

@@ -53,6 +53,7 @@ def measured(runs: Sequence[str]) -> list[dict]:
     return [r for r in rows if r["metric"] == "peak_memory_mb" and (r["value"] or 0) >= 64]
 
 
+@pytest.mark.slow
 def test_every_predicted_peak_is_within_a_tenth_of_what_an_h200_measured() -> None:
     shipped = [path.name for path in PUBLISHED.glob("h200-*") if path.name != REAL_MODELS]
     rows = [row for row in measured(shipped) if row["level"] == "op"]
@@ -77,6 +78,7 @@ def test_peaks_of_our_kernels_are_within_a_fifth_where_no_heads_share_keys_and_n
     assert min(found) > 0.8 and max(found) < 1.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [REAL_MODELS, "h100-real_models"])
 def test_peaks_of_sdpa_are_within_a_tenth_whatever_the_heads_and_head_dims_of_a_model(run: str) -> None:
     """But for few queries on many keys, where FlashAttention's forward keeps partial results."""

@@ -32,7 +32,7 @@ from runner.supervise.job import Cancelled, Job, Refused
 from tests.runner.conftest import HERE, Runner
 from tests.runner.fast_worker import SETTINGS_VARIABLE, number_of
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 NAMES = ("torch_naive", "triton_fa2")
 SWEEP = sweeps.override(sweeps.get("fa2_speedup"), {"seqlen": "128,256", "head_dim": "16,32"})  # 8 cases
 WORKER = (sys.executable, str(HERE / "fast_worker.py"))

@@ -52,6 +52,7 @@ def found(attention: AttentionInside, case: Case) -> dict[str, CheckedPass]:
     return {each.mode: check(attention, each, oracle) for each in model.passes(case)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["prefill", "decode", "train"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_is_right_in_every_mode_or_says_why_not(name: str, mode: str) -> None:
@@ -180,6 +181,7 @@ def test_the_bytes_given_are_weights_cache_and_states() -> None:
 _OF_DYNAMO = pytest.mark.filterwarnings("ignore:The .grad attribute")  # of tensors that it looks at itself
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=_OF_DYNAMO)])
 def test_every_part_of_training_can_be_timed_beside_the_others(compiled: bool) -> None:

@@ -227,6 +227,7 @@ print([message["event"] for message in said], said[-1]["kernels"], said[-1]["fai
 """
 
 
+@pytest.mark.slow
 def test_the_helper_finds_and_compiles_what_a_sweep_will_launch(tmp_path) -> None:
     pytest.importorskip("triton")
     if torch.cuda.is_available():
@@ -270,6 +271,7 @@ print(events, os.getpid() in pids, *pids)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "events"), [("works", ["compiled", "rehearsed"]), ("fails", ["compiled"])])
 def test_the_helper_is_a_child_that_leaves_nothing_behind(tmp_path, wait_for, how, events) -> None:
     (tmp_path / "script.py").write_text(HELPER)

@@ -75,6 +75,7 @@ def test_an_upload_is_planned_and_asked_for_by_its_run(tmp_path, monkeypatch, ca
     assert main(["plan", "quick", "--cases-of", run_id]) == 2
 
 
+@pytest.mark.slow
 def test_the_cases_of_an_upload_are_measured_as_they_are(tmp_path, shipped, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     shutil.copyfile(shipped, tmp_path / shipped.name)
