@@ -23,6 +23,7 @@ from results.records import Case, Measurement, RecordError, Run, Status, measure
 from runner.cells import Cell, utc_now, without_number
 from runner.overhead import WALL
 from runner.supervise.job import Job, Refused
+from runner.supervise.supervisor import refuse_differences
 
 LOSSES_OF_CASE = 3  # lost cards after which a case is given up
 _STATE_EVERY_S = 0.5
@@ -224,7 +225,7 @@ class Share:
         self._timings = tuple(run.sweep["timings"])
         if self._job.resume:
             self.folder = RunFolder.open(self._home, self._job.resume)
-            self._check_resumed(run)
+            refuse_differences(self.folder.run(), run, SAME if self._several else (*SAME, "gpu_uuid"))
             before = self.folder.read_state()
             self._costs_before = (before.costs if before else None) or {}
         else:
@@ -243,15 +244,6 @@ class Share:
         if self._several and self._waiting:
             self._calibration = self._waiting[len(self._waiting) // 3]  # short, since every card measures it
         self.write_state("running", force=True)
-
-    def _check_resumed(self, run: Run) -> None:
-        before = self.folder.run()
-        for name in SAME if self._several else (*SAME, "gpu_uuid"):
-            if getattr(before, name) != getattr(run, name):
-                raise Refused(
-                    f"Run {self.run_id!r} was taken with {name} {getattr(before, name)!r}, this would be "
-                    f"{getattr(run, name)!r}: the numbers could not be compared. Start a new run."
-                )
 
     def _recover(self) -> None:
         """Recover from a killed driver: complete cases move to the journal, parts of a case are dropped."""

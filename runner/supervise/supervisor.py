@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -393,11 +393,15 @@ def _folder(job: Job, home: Path, run_id: str, opened: dict[str, Any]) -> RunFol
     if not job.resume:
         return RunFolder.create(home, run)
     folder = RunFolder.open(home, job.resume)
-    before = folder.run()
-    for name in _SAME:
-        if getattr(before, name) != getattr(run, name):
-            raise Refused(
-                f"Run {run_id!r} was taken with {name} {getattr(before, name)!r}, this would be "
-                f"{getattr(run, name)!r}: the numbers could not be compared. Start a new run."
-            )
+    refuse_differences(folder.run(), run, _SAME)
     return folder
+
+
+def refuse_differences(before: Run, now: Run, fields: Iterable[str]) -> None:
+    """Raise Refused if a resumed run would differ from its first part in one of the fields."""
+    for name in fields:
+        if getattr(before, name) != getattr(now, name):
+            raise Refused(
+                f"Run {before.run_id!r} was measured with {name} {getattr(before, name)!r}, now it is "
+                f"{getattr(now, name)!r}, so the numbers cannot be compared. Start a new run."
+            )

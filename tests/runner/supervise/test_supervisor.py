@@ -263,7 +263,7 @@ def test_a_run_of_other_kernels_is_not_resumed(runner) -> None:
     folder.run_path.write_text(json.dumps(record))
     done = runner("run", "--resume", folder.run_id)
     assert done.returncode == 2
-    assert "was taken with kernel_hash 'other', this would be 'kernels'" in done.stderr
+    assert "was measured with kernel_hash 'other', now it is 'kernels'" in done.stderr
 
 
 def test_the_supervisor_and_the_command_line_never_import_torch() -> None:
