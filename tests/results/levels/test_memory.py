@@ -229,10 +229,10 @@ def test_of_systems_that_are_not_ours_the_algorithm_alone_is_counted_and_of_othe
 
 
 def test_a_formula_says_in_words_what_it_counts() -> None:
-    assert formula("torch_naive", "fwd") == "q, k, v, out, 2 seqlen x seqlen matrices a head, q scaled"
-    assert formula("triton_fa2_tf32", "fwd") == "q, k, v, out, no matrix, 1 float32 number a query"
+    assert formula("torch_naive", "fwd") == "q, k, v, out, 2 seqlen x seqlen matrices per head, q scaled"
+    assert formula("triton_fa2_tf32", "fwd") == "q, k, v, out, no matrix, 1 float32 number per query"
     assert "three bfloat16 parts of each input in float32 at head_dim 17 to 128" in formula("triton_fa2", "fwd_bwd")
-    assert "partial results in float32 where few rows leave SMs idle" in formula("triton_fa2", "fwd")
+    assert "partial results in float32 where there are few rows of q" in formula("triton_fa2", "fwd")
     assert "q, k and v in 8 bits with a scale for each 128 rows" in formula("gluon_fp8", "fwd")
     assert "dk and dv summed in float32 where heads share keys" in formula("flash_attn_4", "fwd_bwd")
     assert "no matrix" in formula("flash_attn_2", "fwd")
