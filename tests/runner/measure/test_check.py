@@ -357,7 +357,7 @@ class TestFp8:
 
     def test_a_bit_of_the_values_alone_does_not(self):
         reason = self.verdict(partial(self.attention, of_values=lambda v: v.double().round())).reason
-        assert "what rounding the inputs to FP8 costs" in reason
+        assert "the error of rounding the inputs to FP8" in reason
 
     def test_rows_share_the_least_power_of_two_by_which_they_fit(self):
         x = torch.zeros(1, 1, 300, 2, dtype=torch.float16)

@@ -76,7 +76,7 @@ def test_a_run_stands_for_its_commit_if_nothing_was_changed(checkout: Path, tmp_
     ("record", "words"),
     [
         ({"git_commit": None}, "does not record the commit of its kernels"),
-        ({"git_commit": "HEAD", "git_dirty": True}, "changes that no commit holds"),
+        ({"git_commit": "HEAD", "git_dirty": True}, "uncommitted changes"),
         ({"git_commit": "f" * 40}, "is not a run, a folder with kernels, or a commit that git knows"),
     ],
 )
