@@ -101,7 +101,7 @@ def test_an_implementation_that_the_commit_lacks_is_gained_with_its_reason(check
     [
         (("--against", "no-such-thing"), "is not a run, a folder with kernels, or a commit"),
         (("--against-python", "/no/such/python"), "is not executable"),
-        (("--against", "HEAD", "--sustained"), "--against compares rounds, and --sustained takes one"),
+        (("--against", "HEAD", "--sustained"), "--against compares rounds, and --sustained takes only one"),
     ],
 )
 def test_what_cannot_be_measured_beside_is_refused_before_anything_runs(runner, words, reason: str) -> None:

@@ -97,7 +97,7 @@ def test_what_only_the_worker_knows_is_checked_too(runner, words: tuple[str, ...
         ({"command": "python -m runner.validate slowdown --device cpu"}, "Run 'x' does not record how it was started"),
         ({"protocol": None}, "Run 'x' does not record how it was started; start a new run."),
         ({"sweep": None}, "Run 'x' does not record how it was started; start a new run."),
-        ({"sweep": {"name": "q", "description": "", "seqlen": [0], "head_dim": [64]}}, "Run 'x' does not say how"),
+        ({"sweep": {"name": "q", "description": "", "seqlen": [0], "head_dim": [64]}}, "Run 'x' does not record how"),
     ],
 )
 def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(tmp_path, monkeypatch, capsys, change, sentence) -> None:
