@@ -209,7 +209,20 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
 
 
 FOLDERS = {"op": "attention", "decode": "decode"}  # level -> folder within `kernels`
-AROUND = {"layer": "op", "model": "op"}  # level -> the level whose implementations compute its attention
+
+
+def _layers() -> list[Implementation]:
+    """Return the implementations of level op except FP8 ones, which have no layer oracle: it would round q, k and v."""
+    return [replace(each, level="layer") for each in _found("op").values() if each.precision != "fp8"]
+
+
+def _models() -> list[Implementation]:
+    from . import models
+
+    return models.implementations(_found("op"), _found("decode"))
+
+
+AROUND = {"layer": _layers, "model": _models}  # levels whose implementations are those of other levels, used inside
 
 
 def implementations(level: str = "op") -> dict[str, Implementation]:
@@ -225,13 +238,8 @@ def implementations(level: str = "op") -> dict[str, Implementation]:
 
 @cache
 def _found(level: str) -> dict[str, Implementation]:
-    if level == "model":
-        from . import models
-
-        return {each.name: each for each in models.implementations(_found("op"), _found("decode"))}
-    if level in AROUND:  # without FP8, which has no oracle there: the oracle would have to round q, k and v
-        inside = (each for each in _found(AROUND[level]).values() if each.precision != "fp8")
-        return {each.name: replace(each, level=level) for each in inside}
+    if level in AROUND:
+        return {each.name: each for each in AROUND[level]()}
     package = f"{__package__}.{FOLDERS[level]}"
     folder = importlib.import_module(package)  # the attribute `attention` of this package is the dispatching function
     found: dict[str, Implementation] = {}

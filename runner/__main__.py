@@ -14,8 +14,8 @@ from types import FrameType
 from results.compare import against
 from results.files.cell_files import ENDINGS
 from results.files.journal import JournalError, RunFolder, home
-from runner import imported, sweeps
-from runner.launch import CLUSTER_MODES
+from runner import sweeps
+from runner.launch import CLUSTER_MODES, cases_of
 from runner.launchers import cluster
 from runner.launchers import ray as launcher
 from runner.launchers.cluster import ClusterRequest
@@ -33,13 +33,13 @@ EXIT_UNFINISHED, EXIT_ARGUMENTS, EXIT_BUSY, EXIT_CANCELLED = 1, 2, 3, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what was typed; returns the exit code."""
+    """Run the command line and return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         code = options.do(options)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader of stdout has seen enough
+    except BrokenPipeError:  # the reader of stdout closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (Refused, SweepError) as error:
@@ -57,19 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m runner", description="Measure attention implementations.")
     commands = parser.add_subparsers(required=True, metavar="list|plan|run")
-    listing = commands.add_parser("list", help="devices, implementations and sweeps")
-    listing.add_argument("--device", help="the device that reasons against implementations refer to")
+    listing = commands.add_parser("list", help="list devices, implementations and sweeps")
+    listing.add_argument("--device", help="device for which reasons against implementations are given")
     listing.set_defaults(do=_list)
-    planning = commands.add_parser("plan", help="what a sweep would measure, and what it would skip and why")
+    planning = commands.add_parser("plan", help="show the cells of a sweep, with estimates and reasons for skipping")
     planning.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
     planning.set_defaults(do=_plan)
     running = commands.add_parser("run", help="measure a sweep")
     running.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
-    running.add_argument("--resume", metavar="RUN", help="go on with a run that was cut off")
+    running.add_argument("--resume", metavar="RUN", help="resume an interrupted run")
     running.add_argument("--run-id", help=argparse.SUPPRESS)
-    running.add_argument("--step-limit", type=float, metavar="SECONDS", help="longest a single step may take")
+    running.add_argument("--step-limit", type=float, metavar="SECONDS", help="time limit of a single step")
     for kind, about in (("profile", "a torch.profiler trace"), ("snapshot", "the history of GPU memory")):
-        words = f"record {about} of every cell as a file of the run"
+        words = f"record {about} for every cell as a file of the run"
         running.add_argument(f"--{kind}", dest="files", action="append_const", const=kind, default=[], help=words)
     running.set_defaults(do=_run)
     for command in (planning, running):
@@ -77,25 +77,29 @@ def _parser() -> argparse.ArgumentParser:
     for command in (listing, planning):
         command.add_argument("--json", action="store_true", help="machine-readable")
     for command in (listing, running):
-        command.add_argument("--on", choices=("ray",), help="a cluster in place of this machine's own devices")
-        command.add_argument("--address", metavar="HOST", help="of the cluster's head; default: this machine's GPUs")
+        command.add_argument("--on", choices=("ray",), help="use a cluster instead of this machine's devices")
+        command.add_argument(
+            "--address", metavar="HOST", help="address of the cluster's head node; default: this machine's GPUs"
+        )
     _add_cluster_choices(running)
     _add_other_version(running)
     return parser
 
 
 def _add_choices(command: argparse.ArgumentParser) -> None:
-    """Add what a sweep can be changed in: device, implementations, axes, seed and protocol."""
+    """Add the options that change a sweep: device, implementations, axes, seed and protocol."""
     command.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
-    command.add_argument("--implementations", metavar="A,B", help="instead of the sweep's own")
+    command.add_argument("--implementations", metavar="A,B", help="replace the sweep's implementations")
     about = "only implementations that declare all of these, such as window,softcap,varlen"
     command.add_argument("--features", metavar="A,B", help=about)
-    command.add_argument("--cases-of", metavar="RUN", help="the cases of a run, such as an upload, for a sweep")
+    command.add_argument(
+        "--cases-of", metavar="RUN", help="measure the cases of a run, such as an upload, instead of a sweep"
+    )
     command.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048")
-    command.add_argument("--seed", type=int, default=0, help="of the data and the order; default 0")
+    command.add_argument("--seed", type=int, default=0, help="seed of the data and the order; default 0")
     preset = command.add_mutually_exclusive_group()
     for name, protocol in PROTOCOLS.items():
-        about = f"{protocol.rounds} round(s), about {protocol.cap_ms:.0f} ms of sampling a number"
+        about = f"{protocol.rounds} round(s), about {protocol.cap_ms:.0f} ms of sampling per number"
         about += f", then a trace of {protocol.trace_s:.0f} s" if protocol.trace_s else ""
         preset.add_argument(f"--{name}", dest="protocol", action="store_const", const=name, help=about)
 
@@ -104,25 +108,31 @@ def _add_other_version(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--against",
         metavar="RUN|COMMIT|FOLDER",
-        help="measure our kernels and those of a run's commit, a commit or another checkout, round by round",
+        help="compare our kernels with those of a run's commit, a commit or another checkout, in the same rounds",
     )
     command.add_argument(
-        "--against-python", metavar="PATH", help="the other side in another Python environment, such as another torch"
+        "--against-python",
+        metavar="PATH",
+        help="run the other side in another Python environment, such as another torch",
     )
 
 
 def _add_cluster_choices(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--gpus", metavar="all|N|KIND,…|kinds", help="of the cluster: all, a number, those of a kind, one of each kind"
+        "--gpus", metavar="all|N|KIND,…|kinds", help="GPUs of the cluster: all, a number, kinds, or one of each kind"
     )
     command.add_argument(
-        "--mode", choices=CLUSTER_MODES, help="spread: one sweep over equal GPUs; each: the whole sweep on each card"
+        "--mode",
+        choices=CLUSTER_MODES,
+        help="spread: divide one sweep over equal GPUs; each: run the whole sweep on each card",
     )
-    command.add_argument("--one-per-host", action="store_true", help="never measure on two cards of a host at a time")
+    command.add_argument(
+        "--one-per-host", action="store_true", help="do not measure on two cards of a host at the same time"
+    )
 
 
 def _list(options: argparse.Namespace) -> int:
-    from runner import listing  # with torch, which `run` keeps out of this process
+    from runner import listing  # imports torch, which `run` must not load in this process
 
     if options.on or options.address:
         listing.show_cluster(cluster.describe(options.address), as_json=options.json)
@@ -172,7 +182,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _cluster(options: argparse.Namespace, job: Job) -> ClusterRequest | None:
-    """Return which cluster measures; None: this machine. A resumed run goes on where it was started."""
+    """Return the cluster to measure on; None for this machine. A resumed run uses the one it was started on."""
     asked = _cluster_wanted(options)
     if not job.resume:
         chosen = ClusterRequest(options.address, options.gpus or "all", options.mode or "spread", options.one_per_host)
@@ -197,7 +207,7 @@ def _new(options: argparse.Namespace) -> Job:
     other = _other_version(options)
     protocol = options.protocol or (PAIRED.name if other else sweep.protocol)
     if other and protocol_of(protocol).trace_s:
-        raise Refused(f"--against compares rounds, and --{protocol} takes one; leave it out.")
+        raise Refused(f"--against compares rounds, and --{protocol} takes only one; omit it.")
     return Job(
         sweep=sweep,
         device=options.device,
@@ -214,11 +224,11 @@ def _new(options: argparse.Namespace) -> Job:
 
 
 def _chosen(options: argparse.Namespace) -> Sweep:
-    """Return the sweep that is named, with its axes as set, or the cases of a run."""
+    """Return the named sweep with the axes of --set, or the sweep over the cases of a run."""
     if options.cases_of:
         if options.sweep or options.set:
-            raise Refused("--cases-of measures the cases of a run as they are; give no sweep and no --set.")
-        sweep, left = imported.cases_of(options.cases_of, home())
+            raise Refused("--cases-of measures the cases of a run unchanged; omit the sweep and --set.")
+        sweep, left = cases_of(options.cases_of, home())
         for sentence in left:
             print(f"Left out: {sentence}", file=sys.stderr)
         return sweep
@@ -232,7 +242,7 @@ def _other_version(options: argparse.Namespace) -> OtherVersion | None:
     if options.against is None and options.against_python is None:
         return None
     if _cluster_wanted(options):
-        raise Refused("--against measures two versions on a GPU of this machine; leave the cluster out.")
+        raise Refused("--against compares two versions on a GPU of this machine; omit the cluster options.")
     return find(options.against, options.against_python)
 
 
@@ -247,7 +257,7 @@ def _resumed(options: argparse.Namespace) -> Job:
         options.seed,
     )
     if any(chosen) or options.against or options.against_python:
-        raise Refused("--resume goes on with the run as it was planned; give it no sweep and no other choices.")
+        raise Refused("--resume continues the run as it was planned; omit the sweep and all other choices.")
     try:
         run = RunFolder.open(home(), options.resume).run()
     except JournalError as error:
@@ -256,17 +266,17 @@ def _resumed(options: argparse.Namespace) -> Job:
         raise Refused(f"Run {options.resume!r} was not measured here (source {run.source}); start a new run.")
     try:
         words = shlex.split(run.command or "")
-        device = words[words.index("--device", words.index("run")) + 1]  # runner.validate has other workers
+        device = words[words.index("--device", words.index("run")) + 1]  # refuses runs of runner.validate
         sweep = sweeps.from_json(run.sweep)
         sweep.cases()
         protocol = protocol_of((run.protocol or "").split("/")[0]).name
         other = _other_version(_parser().parse_args(words[words.index("run") :])) if run.against else None
     except (ValueError, LookupError, TypeError, AttributeError):
-        raise Refused(f"Run {options.resume!r} does not say how it was started; start a new run.") from None
+        raise Refused(f"Run {options.resume!r} does not record how it was started; start a new run.") from None
     return Job(
         sweep=sweep,
         device=device,
-        implementations=sweep.implementations,  # those that are no longer installed get their status, too
+        implementations=sweep.implementations,  # implementations that are no longer installed get a status
         protocol=protocol,
         seed=run.seed or 0,
         resume=options.resume,
@@ -304,7 +314,7 @@ def _names(options: argparse.Namespace) -> tuple[str, ...] | None:
         return None
     names = tuple(name.strip() for name in options.implementations.split(",") if name.strip())
     if not names:
-        raise Refused("--implementations names none; give a comma-separated list, such as torch_naive,triton_fa2.")
+        raise Refused("--implementations is empty; give a comma-separated list, such as torch_naive,triton_fa2.")
     return names
 
 
@@ -313,7 +323,7 @@ def _capabilities(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 class _StopSignals:
-    """Turns SIGINT and SIGTERM into a wish to stop, which the sweep looks at between messages."""
+    """Records SIGINT and SIGTERM as a request to stop, which the sweep reads between messages."""
 
     def __enter__(self) -> Callable[[], bool]:
         self._wished = False
@@ -329,7 +339,7 @@ class _StopSignals:
 
 
 def _ingest() -> None:
-    """Bring the new numbers into the database, if there is one to be had; otherwise its readers do."""
+    """Load the new numbers into the database if it can be opened; otherwise its readers load them later."""
     try:
         from results.store.database import StoreError, open_store
     except ImportError:  # no duckdb on a bare GPU node
@@ -342,7 +352,9 @@ def _ingest() -> None:
 def _how_to_go_on(run_ids: Sequence[str]) -> str:
     commands = "; ".join(f"python -m runner run --resume {run_id}" for run_id in run_ids)
     return (
-        f"Cancelled; what was measured is kept. To go on: {commands}" if commands else "Cancelled; nothing was begun."
+        f"Cancelled; the measurements are kept. To resume: {commands}"
+        if commands
+        else "Cancelled; there are no measurements."
     )
 
 

@@ -1,4 +1,4 @@
-"""What a sweep plans: cells of case, implementation and mode, their order, and what each may cost. No torch."""
+"""Cells of a plan (case, implementation, mode), their order, and estimates of time and memory. No torch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,7 @@ from results.levels.tensors import DTYPE_BYTES
 from results.records import CASE_FIELDS, Case, Measurement, Status
 from runner.protocol import Protocol
 
-MODES_WITH_MEMORY = ("fwd", "fwd_bwd", "decode", "prefill", "train")
-BACKWARD_MODES = ("bwd", "fwd_bwd", "train", "step")
-_ERRORS = {  # of a pass, where nothing is timed
-    "fwd": ("error_out",),
-    "decode": ("error_out",),
-    "bwd": ("error_dq", "error_dk", "error_dv"),
-}
-
-# Sustained rates assumed for estimates only, on purpose low: (10^12 operations/s, 10^9 bytes/s, seconds a cell).
+# Sustained rates for estimates, deliberately low: (10^12 operations/s, 10^9 bytes/s, seconds per cell).
 _RATES = {
     ("cuda", "bfloat16"): (80.0, 500.0, 0.15),
     ("cuda", "float16"): (80.0, 500.0, 0.15),
@@ -31,37 +23,29 @@ _RATES = {
     ("cpu", "float32"): (0.05, 5.0, 0.02),
 }
 _RATES_ELSE = {"cuda": (0.5, 500.0, 0.15), "cpu": (0.01, 2.0, 0.02)}
-_BANDWIDTH_SHARE = 0.4  # of the datasheet's, where the device has one
-_MODEL_SHARE = 0.4  # of the datasheet's 16-bit rate: whole models are large matrix products
-# To build and check a model, and to compile its layers with torch.compile: 28 cells of generation took 33 s on an H200,
-# eight of training 25 s beyond the start of the process; eight compiled ones 55 s (2026-11).
-_MODEL_FLOOR_S, _MODEL_COMPILED_S = 2.0, 4.0
-_MATRIX_PASSES = {
-    "fwd": 6,
-    "decode": 6,
-    "prefill": 6,
-    "bwd": 8,
-    "fwd_bwd": 14,
-    "train": 14,
-    "step": 0,
-}  # reads and writes of a score matrix kept in memory
+_BANDWIDTH_SHARE = 0.4  # assumed share of the bandwidth on the datasheet, for known devices
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One planned combination and what is known of it beforehand."""
+    """One planned combination with its estimates."""
 
     case: Case
     implementation: str
     mode: str
     reason: str | None = None  # why it cannot run here
     reason_status: str = Status.UNSUPPORTED
-    seconds: float = 0.0  # estimate of the whole cell
-    memory_mb: float | None = None  # estimate of the peak
+    seconds: float = 0.0  # estimated time of the whole cell
+    memory_mb: float | None = None  # estimated peak
+
+    @property
+    def about_mode(self) -> levels.Mode:
+        """Return the facts about the cell's mode at its level."""
+        return levels.level_of(self.case).modes[self.mode]
 
     @property
     def words(self) -> str:
-        """Return the cell as a progress line says it."""
+        """Return the cell in the words of a progress line."""
         return f"{self.implementation} {self.mode}, {levels.words(self.case)}"
 
 
@@ -72,8 +56,7 @@ def ordered_cells(
     seed: int,
     takes_part: Callable[[Case, str, str], bool] = lambda case, implementation, mode: True,
 ) -> list[Cell]:
-    """Return every combination that takes part: cases in the sweep's order, implementations shuffled anew within each
-    by the seed."""
+    """Return every combination that takes part, by case, with implementations shuffled by the seed in each."""
     cells = []
     for number, case in enumerate(cases):
         names = list(implementations)
@@ -83,21 +66,33 @@ def ordered_cells(
 
 
 class Target(Interface):
-    """Where a cell would run, as far as its time depends on it."""
+    """The properties of a device that time estimates depend on."""
 
     type: str  # cuda or cpu
     name: str
 
 
-def estimated_seconds(case: Case, mode: str, protocol: Protocol, timings: int, target: Target, matrix: bool) -> float:
-    """Return about how long a cell takes, its check and sampling included; `matrix`: it keeps the score matrix."""
+def estimated_seconds(
+    case: Case,
+    mode: str,
+    protocol: Protocol,
+    timings: int,
+    target: Target,
+    matrix: bool,
+    peak_share: float | None = None,
+) -> float:
+    """Return about how long a cell takes, including its check and sampling.
+
+    `matrix`: the implementation stores the score matrix. `peak_share`: the assumed share of the 16-bit peak rate.
+    """
+    level = levels.level_of(case)
     rate, bandwidth, floor = _RATES.get((target.type, case.dtype or ""), _RATES_ELSE[target.type])
     if peak := gpus.find(target.name):
         bandwidth = _BANDWIDTH_SHARE * peak.bandwidth_gb_per_s
-    if case.level == "model":
-        floor = _MODEL_FLOOR_S + (_MODEL_COMPILED_S if case.compiled else 0.0)
-        rate = _MODEL_SHARE * peak.tensor_tflops if peak and case.dtype != "float32" else rate
-    traffic = (levels.bytes_moved(case, mode) or 0.0) + (_matrix_bytes(case) * _MATRIX_PASSES[mode] if matrix else 0)
+        rate = peak_share * peak.tensor_tflops if peak_share and case.dtype != "float32" else rate
+    floor = max(floor, level.setup_s(case))
+    passes = level.modes[mode].matrix_passes if matrix else 0
+    traffic = (levels.bytes_moved(case, mode) or 0.0) + _matrix_bytes(case) * passes
     call = max((levels.flops(case, mode) or 0.0) / rate / 1e12, traffic / bandwidth / 1e9)
     least = protocol.least_of_round(call * 1e3) * protocol.rounds
     calls = max(least, min(protocol.most, protocol.cap_ms / 1e3 / max(call, 1e-5)))
@@ -106,17 +101,17 @@ def estimated_seconds(case: Case, mode: str, protocol: Protocol, timings: int, t
 
 
 def estimated_memory_mb(case: Case, mode: str, memory_law: Mapping[str, Any] | None) -> float | None:
-    """Return about the peak in MiB by what an implementation declares; None if it declares nothing."""
-    return levels.memory_mb(case, law_from_json(memory_law), "fwd_bwd" if mode == "bwd" else mode)
+    """Return the predicted peak in MiB by the memory law of an implementation; None if it declares none."""
+    planned_as = levels.level_of(case).modes[mode].planned_as
+    return levels.memory_mb(case, law_from_json(memory_law), planned_as or mode)
 
 
 def without_number(run_id: str, cell: Cell, timings: Iterable[str], status: Status, note: str) -> list[Measurement]:
-    """Return the rows that a cell must have, without a number: the status and the reason, once for each timing; or once
-    for each error where nothing is timed."""
-    if timings := tuple(timings):
-        rows = [("latency_ms", timing) for timing in timings]
-    else:
-        rows = [(metric, None) for metric in _ERRORS.get(cell.mode, _ERRORS["bwd"])]
+    """Return the rows of a cell with a status and a reason in place of numbers.
+
+    There is one row for each timing, or one for each error if nothing is timed.
+    """
+    rows = [("latency_ms", timing) for timing in timings] or [(metric, None) for metric in cell.about_mode.errors]
     return [
         Measurement(
             run_id=run_id,
@@ -143,13 +138,13 @@ def cell_to_json(cell: Cell) -> dict[str, Any]:
 
 
 def cell_from_json(record: Mapping[str, Any]) -> Cell:
-    """Return the cell of a plan's line."""
+    """Return the cell of a dict that `cell_to_json` returned."""
     rest = {name: value for name, value in record.items() if name not in CASE_FIELDS}
     return Cell(case=Case(**{name: record[name] for name in CASE_FIELDS}), **rest)
 
 
 def utc_now() -> str:
-    """Return the time, UTC, ISO 8601."""
+    """Return the current time in UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -1,6 +1,6 @@
-"""JSON lines between the supervisor and its worker, over pipes of their own: what libraries print cannot get in.
+"""JSON lines between the supervisor and its worker, over separate pipes that library output cannot reach.
 
-Such processes do not outlive the one that started them. Standard library only.
+A process that calls `die_with` ends with its parent. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Channel:
         self._buffer = b""
 
     def send(self, message: dict[str, Any]) -> None:
-        """Write a message. Raises BrokenPipeError if the other end is gone."""
+        """Write a message. Raises BrokenPipeError if the other end is closed."""
         data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         while data:
             data = data[os.write(self._write_fd, data) :]
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """Return the next message, or None if none came in that time. Raises EOFError if the other end is gone."""
+        """Return the next message, or None after the timeout. Raises EOFError if the other end is closed."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -39,7 +39,7 @@ class Channel:
                 return None
             data = os.read(self._read_fd, 1 << 16)
             if not data:
-                raise EOFError("The other end of the channel is gone.")
+                raise EOFError("The other end of the channel is closed.")
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\n", 1)
         return json.loads(line)
@@ -51,7 +51,7 @@ class Channel:
 
 
 def die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends, however that happens."""
+    """Let the operating system kill this process when its parent ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the call above
+    if os.getppid() != parent:  # the parent ended before the call above
         sys.exit(0)

@@ -1,7 +1,7 @@
-"""Starting, watching and cancelling sweeps from another process, such as the app. Never imports torch.
+"""Starts, watches and cancels sweeps from another process, such as the app. Never imports torch.
 
-What needs torch is asked of `python -m runner` in a process of its own; a started sweep is detached and goes on when
-its starter ends.
+Questions that need torch go to `python -m runner` in a separate process. A started sweep is detached and goes on when
+the process that started it ends.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Any
 
 from results.files import journal
 from results.files.journal import JournalError, RunFolder
-from results.paths import REPOSITORY
-from runner import imported, sweeps
+from results.paths import PUBLISHED, REPOSITORY
+from runner import sweeps
 from runner.protocol import PROTOCOLS
 from runner.sweeps import Sweep, SweepError
+from runner.sweeps.given import GivenSweep, sweep_of
 
 MAX_CELLS = 20_000
 BOUNDS = {
@@ -44,86 +45,87 @@ _ANSWER_LIMIT_S = 180.0
 _START_LIMIT_S = 180.0
 _LEAST_FREE_BYTES = 64 * 1024
 _POLL_S = 0.05
-_QUIET_S = 900.0  # a run that lives writes its state every second or so; one that has been quiet for longer is over
+_QUIET_S = 900.0  # a running sweep writes its state about every second; after this time without one it has ended
 
-_children: list[subprocess.Popen[bytes]] = []  # reaped whenever this module is asked something
+_SAID = ("done", "total", "current", "started", "updated", "eta_s", "eta_bound", "message", "lasted_s")
+_children: list[subprocess.Popen[bytes]] = []  # reaped in every call of this module
 
 
 class LaunchError(ValueError):
-    """A sweep that cannot be started, watched or cancelled; the message says what is possible."""
+    """A sweep that cannot be started, watched or canceled; the message says what is possible."""
 
 
 @dataclass(frozen=True)
 class ClusterChoice:
-    """Which cards of a Ray cluster measure, and how they share the work."""
+    """The cards of a Ray cluster that measure, and how they share the work."""
 
     address: str = ""  # host:port of the head node; empty: the GPUs of this machine
-    gpus: str = "all"  # all, a number, kinds such as H200,H100, or "kinds": one of every kind
-    mode: str = "spread"  # one sweep over equal cards; each: the whole sweep on each
+    gpus: str = "all"  # all, a number, kinds such as H200,H100, or "kinds": one of each kind
+    mode: str = "spread"  # spread: one sweep over equal cards; each: the whole sweep on each card
     one_per_host: bool = False
 
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What somebody wants measured."""
+    """A request to measure a sweep."""
 
-    sweep: str  # its name; of `cases_of` not asked
+    sweep: str  # name of the sweep; not used with `cases_of`
     device: str = "cpu"
     implementations: tuple[str, ...] | None = None  # None: the sweep's own
-    changes: dict[str, str] = field(default_factory=dict)  # axes as typed: {"seqlen": "1024,2048"}
+    changes: dict[str, str] = field(default_factory=dict)  # values of axes as typed: {"seqlen": "1024,2048"}
     protocol: str = "standard"
-    cases_of: str = ""  # a run whose cases are measured instead of a sweep's
-    cluster: ClusterChoice | None = None  # None: the device is of this machine
+    cases_of: str = ""  # run whose cases are measured instead of a sweep's
+    cluster: ClusterChoice | None = None  # None: a device of this machine
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """How a run stands."""
+    """The status of a run."""
 
     run_id: str
     state: str  # running, finished, cancelled, failed or crashed
     sweep: str | None
-    device: str | None  # its name
+    device: str | None  # name of the device
     done: int = 0
     total: int = 0
     current: str | None = None
     started: str | None = None
     updated: str | None = None
     eta_s: float | None = None
-    eta_bound: bool = False  # whether it is only a lower bound
+    eta_bound: bool = False  # whether `eta_s` is only a lower bound
     message: str | None = None
-    lasted_s: float | None = None  # since it was started or resumed
-    cards_s: float | None = None  # the time of all its cards, of a run over several
+    lasted_s: float | None = None  # seconds since the run was started or resumed
+    cards_s: float | None = None  # total seconds of all cards, if there are several
     protocol: str | None = None  # quick, standard or sustained
 
 
 def devices() -> list[dict[str, Any]]:
-    """Return every device here with id, name, type, and the run that holds it (`busy`). Raises LaunchError."""
+    """Return every device of this machine: id, name, type, and the run that holds it (`busy`). Raises LaunchError."""
     return listing()["devices"]
 
 
 def listing(device: str | None = None) -> dict[str, Any]:
-    """Return devices, implementations with what speaks against them on a device, and sweeps. Raises LaunchError."""
+    """Return devices, implementations with the reason against each on a device, and sweeps. Raises LaunchError."""
     return _ask(["list", "--json", *(["--device", device] if device else [])])
 
 
 def cluster(address: str = "") -> dict[str, Any]:
-    """Return the nodes of a Ray cluster with their GPUs and how many are free. Raises LaunchError.
+    """Return the nodes of a Ray cluster with their GPUs and the number of free ones. Raises LaunchError.
 
-    Without an address it is a cluster of this machine alone, which this call starts and ends.
+    Without an address, the call starts and ends a cluster of this machine only.
     """
     _check_cluster(ClusterChoice(address=address))
     return _ask(["list", "--on", "ray", "--json", *(["--address", address] if address else [])])
 
 
 def plan(request: SweepRequest) -> dict[str, Any]:
-    """Return what a request would measure: cells with reasons and estimates, and totals. Raises LaunchError."""
+    """Return the plan of a request: cells with reasons and estimates, and totals. Raises LaunchError."""
     checked(request)
     return _ask(["plan", *_words(request), "--json"])
 
 
 def start(request: SweepRequest, home: Path | None = None) -> str:
-    """Start a sweep that outlives this process; returns its run_id once it is under way.
+    """Start a detached sweep and return its run_id once it is running.
 
     Raises LaunchError, for example if another sweep holds the device.
     """
@@ -134,7 +136,7 @@ def start(request: SweepRequest, home: Path | None = None) -> str:
 
 
 def resume(run_id: str, home: Path | None = None) -> None:
-    """Go on with a run that was cut off. Raises LaunchError, for example if it is running."""
+    """Resume an interrupted run. Raises LaunchError, for example if it is running."""
     folder = _folder(run_id, home)
     if folder.is_alive():
         raise LaunchError(f"Run {run_id!r} is running.")
@@ -142,13 +144,13 @@ def resume(run_id: str, home: Path | None = None) -> None:
 
 
 def runs(home: Path | None = None) -> list[RunStatus]:
-    """Return every run of the home, newest first."""
+    """Return the status of every run of the home, newest first."""
     _reap()
     return [_status(folder) for folder in journal.run_folders(Path(home or journal.home()))]
 
 
 def running(home: Path | None = None) -> list[RunStatus]:
-    """Return the runs under way, newest first; cheap enough to be asked often, whatever number of runs there is."""
+    """Return the status of running sweeps, newest first; fast enough for polling with any number of runs."""
     _reap()
     lately = time.time() - _QUIET_S
     folders = [folder for folder in journal.folders_in(Path(home or journal.home()) / "runs") if _moved(folder, lately)]
@@ -157,16 +159,16 @@ def running(home: Path | None = None) -> list[RunStatus]:
 
 
 def status(run_id: str, home: Path | None = None) -> RunStatus:
-    """Return how a run stands. Raises LaunchError if there is none of that name."""
+    """Return the status of a run. Raises LaunchError if there is no run of that name."""
     _reap()
     return _status(_folder(run_id, home))
 
 
 def cancel(run_id: str, home: Path | None = None) -> None:
-    """Ask a run to stop; its supervisor does so within seconds. Raises LaunchError if it cannot be asked."""
+    """Request that a run stop, which its supervisor does within seconds. Raises LaunchError if it is not running."""
     _reap()
     folder = _folder(run_id, home)
-    condition = folder.condition()  # a run that has ended may hold its lock for a moment longer
+    condition = folder.condition()  # a run that has ended may still hold its lock for a moment
     if condition != "running":
         raise LaunchError(f"Run {run_id!r} is not running; it is {condition}.")
     try:
@@ -176,7 +178,7 @@ def cancel(run_id: str, home: Path | None = None) -> None:
 
 
 def checked(request: SweepRequest) -> Sweep:
-    """Return the sweep of a request, once everything in it is within bounds. Raises LaunchError saying what is not."""
+    """Return the sweep of a request. Raises LaunchError if a value is out of bounds."""
     if not _DEVICE.fullmatch(request.device):
         raise LaunchError(f"Unknown device {request.device!r}. Possible: cpu, cuda:0, cuda:1, ...")
     if request.cluster:
@@ -207,21 +209,37 @@ def _chosen(request: SweepRequest) -> Sweep:
         return sweeps.override(sweeps.get(request.sweep), request.changes)
     if not _RUN.fullmatch(request.cases_of):
         raise LaunchError(f"{request.cases_of[:80]!r} is not the name of a run.")
-    return imported.cases_of(request.cases_of, journal.home())[0]
+    return cases_of(request.cases_of, journal.home())[0]
+
+
+def cases_of(run_id: str, home: Path) -> tuple[GivenSweep, list[str]]:
+    """Return the sweep over a run's cases, and sentences on the cases that cannot be measured. Raises SweepError."""
+    try:
+        folder = RunFolder.open(home, run_id)
+    except JournalError as error:
+        folder = RunFolder(PUBLISHED / Path(run_id).name)
+        if not folder.run_path.is_file():
+            raise SweepError(str(error)) from error
+    try:
+        return sweep_of(folder.run_id, folder.read()[0])
+    except JournalError as error:
+        raise SweepError(str(error)) from error
 
 
 def _check_cluster(choice: ClusterChoice) -> None:
-    """Refuse what is no address, no choice of cards or no mode; the text goes to a command line."""
+    """Refuse an invalid address, choice of cards or mode, because they become part of a command line."""
     if not _ADDRESS.fullmatch(choice.address):
-        raise LaunchError(f"{choice.address!r} is no address; give host:port of the cluster's head, such as gpu1:6379.")
+        raise LaunchError(
+            f"{choice.address!r} is not an address; give host:port of the cluster's head node, such as gpu1:6379."
+        )
     if not _GPUS.fullmatch(choice.gpus):
-        raise LaunchError(f"{choice.gpus!r} names no cards; possible are all, a number, kinds such as H200,H100.")
+        raise LaunchError(f"{choice.gpus!r} selects no cards; possible are all, a number, and kinds such as H200,H100.")
     if choice.mode not in CLUSTER_MODES:
         raise LaunchError(f"Unknown mode {choice.mode!r}. Possible: {', '.join(CLUSTER_MODES)}.")
 
 
 def _check_one_cell(count: int, sweep: Sweep) -> None:
-    """Refuse more than one trace, which are for the command line, where nobody waits for them."""
+    """Refuse more than one trace; several traces are possible on the command line."""
     if count != 1:
         raise LaunchError(f"A trace takes half a minute a cell and this makes {count}; choose a single one.")
     if not sweep.timings:
@@ -291,7 +309,9 @@ def _spawn(words: list[str], run_id: str, home: Path) -> None:
     except LaunchError as error:
         reason = _last_line(log.read_text(errors="replace"))
         log.unlink()
-        if not reason and shutil.disk_usage(home).free < _LEAST_FREE_BYTES:  # its last words did not fit either
+        if (
+            not reason and shutil.disk_usage(home).free < _LEAST_FREE_BYTES
+        ):  # the disk had no room for the error message
             reason = f"The sweep cannot be started in {home}: the disk is full; free some space and start again."
         raise LaunchError(reason or str(error)) from None
 
@@ -311,7 +331,7 @@ def _wait_until_under_way(process: subprocess.Popen[bytes], folder: RunFolder) -
 
 
 def _moved(folder: RunFolder, since: float) -> bool:
-    """Tell whether anything was written into a run's folder since then; its state is, by rename."""
+    """Return whether a run's folder has changed since then, as by every rename of its state file."""
     try:
         return folder.path.stat().st_mtime >= since
     except OSError:
@@ -327,23 +347,9 @@ def _status(folder: RunFolder) -> RunStatus:
         sweep = device = protocol = None
     if state is None:
         return RunStatus(folder.run_id, condition, sweep, device, protocol=protocol)
-    return RunStatus(
-        run_id=folder.run_id,
-        state=condition,
-        sweep=sweep,
-        device=device,
-        done=state.done,
-        total=state.total,
-        current=state.current,
-        started=state.started,
-        updated=state.updated,
-        eta_s=state.eta_s,
-        eta_bound=state.eta_bound,
-        message=state.message,
-        lasted_s=state.lasted_s,
-        cards_s=state.costs.get("total") if state.costs and "wall" in state.costs else None,
-        protocol=protocol,
-    )
+    cards_s = state.costs.get("total") if state.costs and "wall" in state.costs else None
+    said = {name: getattr(state, name) for name in _SAID}
+    return RunStatus(folder.run_id, condition, sweep, device, **said, cards_s=cards_s, protocol=protocol)
 
 
 def _folder(run_id: str, home: Path | None) -> RunFolder:

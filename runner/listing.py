@@ -1,16 +1,17 @@
-"""What can be measured here, as text or JSON: devices, implementations, sweeps, and the plan of one sweep."""
+"""Lists of devices, implementations and sweeps, and the plan of one sweep, as text or JSON."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from results import levels
 from results.levels.real_shapes import shape_of
+from results.records import Case
 from results.render.text import duration
 from runner import sweeps
 from runner.cells import Cell, cell_to_json
@@ -21,14 +22,15 @@ from runner.supervise.job import Refused
 from runner.sweeps import SWEEPS, Sweep
 from runner.worker import set_interpreter
 
-CAPABILITIES = (  # of what an implementation declares, that which a reader chooses by
-    *("dtypes", "max_head_dim", "causal", "window", "gqa", "backward", "paged", "features"),
-    *("min_compute_capability", "max_compute_capability", "materialises_scores"),
-)
+# The declarations that users select implementations by.
+CAPABILITIES = (
+    "dtypes", "max_head_dim", "causal", "window", "gqa", "backward", "paged", "features",
+    "min_compute_capability", "max_compute_capability", "materialises_scores",
+)  # fmt: skip
 
 
 def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
-    """Print devices, implementations with what speaks against them on the device, and sweeps."""
+    """Print devices, implementations with the reason against each on the device, and sweeps."""
     target = _resolve(device)
     found = {
         "devices": [
@@ -54,7 +56,7 @@ def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
 
 
 def show_cluster(found: dict[str, Any], *, as_json: bool) -> None:
-    """Print the nodes of a cluster with their GPUs, and how many are free."""
+    """Print the nodes of a cluster with their GPUs and the number of free ones."""
     if as_json:
         print(json.dumps(found))
         return
@@ -76,7 +78,7 @@ def show_plan(
     capabilities: tuple[str, ...] = (),
     as_json: bool,
 ) -> None:
-    """Print every cell of a sweep with its estimate, or the reason why it will be skipped."""
+    """Print every cell of a sweep with its estimate or the reason for skipping it."""
     target = _resolve(device)
     from runner import plan
 
@@ -101,12 +103,12 @@ def show_plan(
 
 
 def _fate(cell: Cell, device_type: str) -> str:
-    from kernels import registry
     from runner import plan
+    from runner.levels import level_of
 
     if cell.reason:
         return f"skipped: {cell.reason}"
-    if plan.is_interpreted(registry.get(cell.implementation, str(cell.case.level)), device_type):
+    if plan.is_interpreted(level_of(cell.case).implementations()[cell.implementation], device_type):
         return plan.interpreter_reason(cell) or plan.NOT_TIMED
     memory = "" if cell.memory_mb is None else f", {cell.memory_mb:.0f} MiB"
     return f"about {cell.seconds:.1f} s{memory}"
@@ -123,6 +125,7 @@ def _resolve(device: str | None) -> devices.DeviceInfo:
 
 def _implementations(target: devices.DeviceInfo) -> list[dict[str, Any]]:
     from kernels import registry
+    from runner.levels import with_own_implementations
 
     described = registry.describe_device(target.id)
     return [
@@ -131,17 +134,16 @@ def _implementations(target: devices.DeviceInfo) -> list[dict[str, Any]]:
             "level": i.level,
             "family": i.family,
             "description": i.description,
-            "reason": _reason(i, described),
+            "reason": _reason(level.small_case, i, described),
             "capabilities": {name: getattr(i, name) for name in CAPABILITIES},
         }
-        for level in registry.FOLDERS
-        for i in registry.implementations(level).values()
+        for level in with_own_implementations().values()
+        for i in level.implementations().values()
     ]
 
 
-def _reason(implementation: Any, device: Any) -> str | None:
-    """Return what speaks against a small case in every dtype that an implementation takes; None if one can run."""
-    small_case = importlib.import_module(f"runner.levels.{implementation.level}").small_case
+def _reason(small_case: Callable[[str, int], Case], implementation: Any, device: Any) -> str | None:
+    """Return the reason against a small case in the first dtype of an implementation; None if one of them can run."""
     reasons = [implementation.reason_against(small_case(dtype, 64), device) for dtype in implementation.dtypes]
     return None if None in reasons else reasons[0]
 

@@ -1,4 +1,4 @@
-"""One sweep a device at a time, held by an flock in the home: it is gone the moment its process is."""
+"""Device locks, which allow one sweep at a time. They are flocks in the home, released when their process ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from results.files.durable import take_lock
 from results.files.journal import JournalError
 
-_READERS_LOOK_S = 0.2  # longer than a reader's look at who holds the device
+_READERS_LOOK_S = 0.2  # longer than `holder` keeps its shared lock
 
 
 class DeviceBusy(RuntimeError):
@@ -34,7 +34,7 @@ def device_lock(home: Path, name: str, run_id: str, *, wait_s: float = 0.0) -> I
         if not take_lock(fd, fcntl.LOCK_EX, max(wait_s, _READERS_LOOK_S)):
             other = _holder_of(fd) or "another sweep"
             raise DeviceBusy(f"The device is taken by {other}; wait for it, cancel it, or choose another device.")
-        with contextlib.suppress(OSError):  # on a full disk the name is lost, the lock holds
+        with contextlib.suppress(OSError):  # on a full disk the lock has no name
             os.ftruncate(fd, 0)
             os.pwrite(fd, json.dumps({"run_id": run_id, "pid": os.getpid()}).encode(), 0)
         yield
@@ -43,7 +43,7 @@ def device_lock(home: Path, name: str, run_id: str, *, wait_s: float = 0.0) -> I
 
 
 def holder(home: Path, name: str) -> str | None:
-    """Return the run that holds a device now, or None."""
+    """Return the run that holds a device now; None if it is free."""
     try:
         fd = os.open(_path(home, name), os.O_RDONLY)
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a sweep's time goes: every second belongs to one kind of work."""
+"""The time of a sweep by kind of work; every second belongs to one kind."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-SAMPLING = "sampling"  # what the numbers are made of; all else is the price for them
+SAMPLING = "sampling"  # all other kinds are overhead
 ENERGY = "energy"
 COMPILING = "compiling"
-STARTS = "starts"  # of workers: importing torch, warming up, measuring the peaks
-TOTAL = "total"  # of a whole sweep, from its first worker's start; of several cards the sum
-WALL = "wall"  # of a sweep over several cards, from its start to its end
+STARTS = "starts"  # starting workers: importing torch, warming up, measuring the peaks
+TOTAL = "total"  # whole sweep from the start of its first worker; summed over several cards
+WALL = "wall"  # sweep over several cards, from its start to its end
 
 
 class Costs:
-    """Seconds by kind of work; of work within work the inner kind is charged."""
+    """Seconds by kind of work; nested work is charged to the inner kind."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class Costs:
 
     @contextlib.contextmanager
     def of(self, kind: str) -> Iterator[None]:
-        """Charge what happens within the block to a kind."""
+        """Charge the time of the block to a kind."""
         self._charge()
         self._kinds.append(kind)
         try:
@@ -36,12 +36,12 @@ class Costs:
             self._kinds.pop()
 
     def move(self, seconds: float, source: str, target: str) -> None:
-        """Charge a part of one kind to another."""
+        """Charge some seconds of one kind to another."""
         self._seconds[source] -= seconds
         self._seconds[target] += seconds
 
     def take(self) -> dict[str, float]:
-        """Return the seconds since the last time this was asked."""
+        """Return the seconds since the last call."""
         self._charge()
         taken, self._seconds = dict(self._seconds), Counter()
         return taken
@@ -54,13 +54,13 @@ class Costs:
 
 
 def beyond_sampling(costs: Mapping[str, float]) -> float | None:
-    """Return seconds spent on anything but samples over those spent on samples; None if there were none."""
+    """Return the time spent on overhead over the time spent on samples; None if there are no samples."""
     sampling = costs.get(SAMPLING, 0.0) + costs.get(ENERGY, 0.0)
     return (costs.get(TOTAL, 0.0) - sampling) / sampling if sampling else None
 
 
 def sentence(costs: Mapping[str, float]) -> str:
-    """Return what a sweep cost beyond its sampling, for a reader."""
+    """Return a sentence on the time and the overhead of a sweep."""
     total_s, sampling = costs.get(TOTAL, 0.0), costs.get(SAMPLING, 0.0) + costs.get(ENERGY, 0.0)
     rest = {kind: seconds for kind, seconds in costs.items() if kind not in (SAMPLING, ENERGY, TOTAL, WALL)}
     rest["else"] = max(0.0, total_s - sampling - sum(rest.values()))

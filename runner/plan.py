@@ -1,4 +1,4 @@
-"""A sweep's cells with the reason against each that cannot run here, and estimates of the rest."""
+"""The cells of a sweep: reasons against those that cannot run here, and estimates for the others."""
 
 from __future__ import annotations
 
@@ -7,55 +7,56 @@ from typing import Any
 
 from kernels import registry
 from results import levels
-from results.levels import model_table
 from results.levels.tensors import MIB
 from results.records import Case, Status
-from runner.cells import BACKWARD_MODES, Cell, estimated_memory_mb, estimated_seconds, ordered_cells
+from runner.cells import Cell, estimated_memory_mb, estimated_seconds, ordered_cells
+from runner.levels import level_of
 from runner.machine.devices import DeviceInfo, current
 from runner.protocol import Protocol
 from runner.sweeps import Sweep
 
-_MOST_FLOPS_ON_CPU = 2e10  # of forward and backward in float64 where only errors are wanted: seconds
-INTERPRETER_LIMIT_S = 3.0  # of one implementation's check of one case
-# Seconds of a forward over 1024 x 1024 scores of one head of 64, and of forward and backward over that: measured with
-# triton_fa2 in float32, whose tiles are small (Triton 3.9, one of two busy cores, 2026-11); float16 takes a fifth.
+_MOST_FLOPS_ON_CPU = 2e10  # limit in float64 if only errors are recorded: seconds
+INTERPRETER_LIMIT_S = 3.0  # longest check of one case by one implementation
+# Seconds of a forward with 1024 x 1024 scores of one head of 64, and the factor of forward and backward over it.
+# Measured with triton_fa2 in float32, whose tiles are small (Triton 3.9, one of two busy cores, 2026-11); float16 takes
+# a fifth of that.
 _INTERPRETER_FORWARD_S = 5.0
 _INTERPRETER_BOTH = 9.0
 _NO_TIME = "cpu", ("kernel",)
 NOT_TIMED = "Triton runs in the interpreter on a CPU: checked, not timed."
-_NOT_TRACED = "Triton runs in the interpreter on a CPU, which is no speed to trace."
+_NOT_TRACED = "Triton runs in the interpreter on a CPU, whose speed is not traced."
 
 
 class UnknownImplementation(ValueError):
-    """An implementation that does not exist; the message says which do."""
+    """An implementation that does not exist; the message lists those that do."""
 
 
 def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> list[Cell]:
-    """Return every cell in the order it will be measured."""
+    """Return every cell in the order of measurement."""
     target = registry.describe_device(device.id)
     cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed, sweep.takes_part)
     pairs = dict.fromkeys((cell.case, cell.implementation) for cell in cells)
-    with current(device):  # PyTorch is asked about tensors on the current GPU
+    with current(device):  # PyTorch answers for tensors on the current GPU
         reasons = {(case, name): _reason_against(case, name, target) for case, name in pairs}
     return [_judged(cell, reasons, target, protocol, sweep) for cell in cells]
 
 
 def chosen(sweep: Sweep, named: tuple[str, ...] | None, capabilities: tuple[str, ...] = ()) -> Sweep:
-    """Return the sweep with the implementations named, or its own without peers that are not installed here.
+    """Return the sweep with the named implementations, or with its own without peers that are not installed.
 
-    Those that do not declare all of the capabilities are left out. Raises UnknownImplementation naming those that
-    exist, or that declare them.
+    Implementations that do not declare all of the capabilities are left out. Raises UnknownImplementation with the
+    implementations or capabilities that exist.
     """
     return _declaring(_named(sweep, named), capabilities) if capabilities else _named(sweep, named)
 
 
 def timed_on(sweep: Sweep, device_type: str) -> Sweep:
-    """Return the sweep with plain calls timed where it asks for device time alone and the device has none: a CPU."""
+    """Return the sweep with eager timing if it asks for kernel timing only and the device is a CPU, which has none."""
     return dataclasses.replace(sweep, timings=("eager",)) if (device_type, sweep.timings) == _NO_TIME else sweep
 
 
 def _declaring(sweep: Sweep, capabilities: tuple[str, ...]) -> Sweep:
-    existing = registry.implementations(sweep.level)
+    existing = level_of(sweep.level).implementations()
     if unknown := [name for name in capabilities if name not in registry.CAPABILITIES]:
         raise UnknownImplementation(
             f"Unknown feature {', '.join(unknown)}. Possible: {', '.join(registry.CAPABILITIES)}."
@@ -71,7 +72,7 @@ def _declaring(sweep: Sweep, capabilities: tuple[str, ...]) -> Sweep:
 
 
 def _named(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
-    existing = registry.implementations(sweep.level)
+    existing = level_of(sweep.level).implementations()
     if not named:
         missing = {i.name for i in existing.values() if i.family == "peer" and i.unavailable}
         kept = tuple(name for name in sweep.implementations if name not in missing)
@@ -83,19 +84,19 @@ def _named(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
 
 
 def facts(sweep: Sweep) -> dict[str, dict[str, Any]]:
-    """Return what the sweep's implementations declare of themselves, by name, for the run's record."""
-    existing = registry.implementations(sweep.level)
+    """Return the declarations of the sweep's implementations by name, for the run's record."""
+    existing = level_of(sweep.level).implementations()
     return {name: existing[name].facts for name in sweep.implementations if name in existing}
 
 
 def compiled_ahead(sweep: Sweep) -> list[str]:
-    """Return those of the sweep's implementations whose kernels can be compiled before the first call."""
-    existing = registry.implementations(sweep.level)
+    """Return the names of the sweep's implementations whose kernels can be compiled before the first call."""
+    existing = level_of(sweep.level).implementations()
     return [name for name in sweep.implementations if name in existing and existing[name].compiled == "ahead"]
 
 
 def interpreter_reason(cell: Cell) -> str | None:
-    """Return why the interpreter does not check this case, or None if it is small enough."""
+    """Return why the interpreter does not check this case; None if it is small enough."""
     case = cell.case
     share = case.batch * case.num_heads * case.seqlen_q * case.seqlen_k * max(case.head_dim, 16) / (1024 * 1024 * 64)
     seconds = share * _INTERPRETER_FORWARD_S * _INTERPRETER_BOTH
@@ -108,19 +109,18 @@ def interpreter_reason(cell: Cell) -> str | None:
 
 
 def too_long_for_cpu(case: Case) -> str | None:
-    """Return why a CPU does not take the errors of this case, or None if it does."""
+    """Return why a CPU does not compute the errors of this case; None if it does."""
     if max(levels.flops(case, mode) or 0.0 for mode in levels.level_of(case).modes) <= _MOST_FLOPS_ON_CPU:
         return None
-    return "Errors against float64 would take minutes here; a GPU does this case, a CPU shorter ones."
+    return "Errors against float64 would take minutes here; run this case on a GPU, or shorter sequences here."
 
 
 def _reason_against(case: Case, name: str, target: registry.Device) -> str | None:
-    implementation = registry.implementations(str(case.level)).get(name)
+    level = level_of(case)
+    implementation = level.implementations().get(name)
     if implementation is None:
         return f"{name} is not part of this checkout."
-    if case.level == "model" and (reason := _against_model(case, implementation)):
-        return reason
-    return implementation.reason_against(case, target)
+    return level.reason_against(case, implementation) or implementation.reason_against(case, target)
 
 
 def _judged(
@@ -130,62 +130,49 @@ def _judged(
     protocol: Protocol,
     sweep: Sweep,
 ) -> Cell:
-    reason = reasons[cell.case, cell.implementation]
-    implementation, timings = (
-        registry.implementations(str(cell.case.level)).get(cell.implementation),
-        len(sweep.timings),
-    )
+    reason, timings, level = reasons[cell.case, cell.implementation], len(sweep.timings), level_of(cell.case)
+    implementation = level.implementations().get(cell.implementation)
     if implementation is None:
         return dataclasses.replace(cell, reason=reason)
-    if reason is None and cell.mode in BACKWARD_MODES and not implementation.backward:
+    if reason is None and cell.about_mode.backward and not implementation.backward:
         reason = f"{cell.implementation} has no backward pass."
     if reason is None and protocol.trace_s and is_interpreted(implementation, target.type):
         reason = _NOT_TRACED
-    matrix = implementation.materialises_scores
     memory = estimated_memory_mb(cell.case, cell.mode, implementation.memory)
-    measured = dataclasses.replace(cell, memory_mb=memory)
-    if reason is None and not sweep.extrapolates and (reason := model_too_large(measured, target.memory_bytes)):
-        return dataclasses.replace(measured, reason=reason, reason_status=Status.SKIPPED)
+    cell = dataclasses.replace(cell, memory_mb=memory)
+    if reason is None and not sweep.extrapolates and (reason := predicted_too_large(cell, target.memory_bytes)):
+        return dataclasses.replace(cell, reason=reason, reason_status=Status.SKIPPED)
     if reason is None and (reason := _too_large(cell, target)):
-        return dataclasses.replace(cell, reason=reason, reason_status=Status.OOM, memory_mb=memory)
+        return dataclasses.replace(cell, reason=reason, reason_status=Status.OOM)
     if reason:
-        return dataclasses.replace(cell, reason=reason, memory_mb=memory)
-    seconds = estimated_seconds(cell.case, cell.mode, protocol, timings, target, matrix)
+        return dataclasses.replace(cell, reason=reason)
+    matrix, share = implementation.materialises_scores, level.peak_share
+    seconds = estimated_seconds(cell.case, cell.mode, protocol, timings, target, matrix, share)
     if is_interpreted(implementation, target.type):
         seconds = 0.0 if interpreter_reason(cell) else INTERPRETER_LIMIT_S / 3
     if target.type == "cpu" and not timings and too_long_for_cpu(cell.case):
         seconds = 0.0
-    return dataclasses.replace(cell, seconds=seconds, memory_mb=memory)
+    return dataclasses.replace(cell, seconds=seconds)
 
 
-def model_too_large(cell: Cell, memory_bytes: int | None) -> str | None:
-    """Return why a whole model does not fit the device's memory by the formula of its level, None if it does."""
-    if cell.case.level != "model" or cell.memory_mb is None or not memory_bytes or cell.memory_mb <= memory_bytes / MIB:
+def predicted_too_large(cell: Cell, memory_bytes: int | None) -> str | None:
+    """Return why a cell does not fit the device's memory by the prediction of its level; None if it may fit."""
+    decides = level_of(cell.case).fits_by_prediction and cell.memory_mb is not None and memory_bytes
+    if not decides or cell.memory_mb <= memory_bytes / MIB:
         return None
     return f"Needs {cell.memory_mb / 1024:.1f} GiB of {memory_bytes / MIB / 1024:.1f}."
 
 
-def _against_model(case: Case, implementation: registry.Implementation) -> str | None:
-    """Return why a model has no such case, or none with this implementation."""
-    sizes, taken = model_table.model(str(case.subject)), implementation.model_families
-    if sizes.architecture.positions == "learned" and case.seqlen_k > sizes.max_context:
-        return f"{sizes.title} has {sizes.max_context} positions, the case has {case.seqlen_k} tokens."
-    if taken and sizes.architecture.family not in taken:
-        family = sizes.architecture.family
-        return f"{implementation.name} takes models of {' and '.join(taken)}, {sizes.title} is {family}."
-    return None
-
-
 def _too_large(cell: Cell, target: registry.Device) -> str | None:
-    """Return why what the call reads and writes does not fit the device's memory, None if it does or nobody knows."""
+    """Return why inputs and results do not fit the device's memory; None if they do or their size is not known."""
     moved = levels.bytes_moved(cell.case, cell.mode)
-    inner = cell.case.level == "model" or cell.mode in BACKWARD_MODES
-    if moved is None or target.memory_bytes is None or inner or moved <= target.memory_bytes:
+    more_than_tensors = level_of(cell.case).fits_by_prediction or cell.about_mode.backward
+    if moved is None or target.memory_bytes is None or more_than_tensors or moved <= target.memory_bytes:
         return None
     needed, there = (f"{size / 1024 / MIB:.1f} GiB" for size in (moved, target.memory_bytes))
     return f"Out of device memory: inputs and results need {needed}, the device has {there}."
 
 
 def is_interpreted(implementation: registry.Implementation, device_type: str) -> bool:
-    """Return whether it runs there only to be checked."""
+    """Return whether the implementation runs there only for its check."""
     return device_type == "cpu" and implementation.interpreted_on_cpu

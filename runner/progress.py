@@ -14,7 +14,7 @@ _LINE_EVERY_S = 5.0
 
 
 class Progress:
-    """Says how far a sweep is."""
+    """Prints the progress of a sweep."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -22,11 +22,11 @@ class Progress:
         self._last_line = 0.0
 
     def say(self, text: str) -> None:
-        """Print a sentence on its own line."""
+        """Print a sentence on a separate line."""
         self._write(f"\r\x1b[K{text}\n" if self._bar else f"{text}\n")
 
     def show(self, done: int, total: int, current: str, eta_s: float | None, bound: bool = False) -> None:
-        """Show how many cells are done, what is measured now, and how long, or at least how long, it may still take."""
+        """Show the number of finished cells, the current step and the remaining time, of which `bound` is a minimum."""
         left = f", {time_left(eta_s, bound=bound)}" if done < total else ""
         if self._bar:
             filled = _BAR_WIDTH * done // max(total, 1)
@@ -37,7 +37,7 @@ class Progress:
             self._write(f"{done}/{total} cells{left}: {current}\n")
 
     def finish(self) -> None:
-        """Leave the bar's line."""
+        """End the line of the bar."""
         if self._bar:
             self._write("\n")
 
@@ -45,5 +45,5 @@ class Progress:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (BrokenPipeError, OSError):  # whoever watched is gone; the sweep goes on
+        except (BrokenPipeError, OSError):  # the reader has closed the stream; the sweep goes on
             self._bar = False

@@ -1,49 +1,49 @@
-"""How long and how often each number is sampled. Standard library only, so that the supervisor can read it."""
+"""Presets for how long and how often each number is sampled. Standard library only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Self
 
-VERSION = "1"  # raise it when a change makes new numbers incomparable with old ones
+VERSION = "1"  # to be raised by a change that makes new numbers incomparable with old ones
 _VERY_SLOW_MS, _SLOWEST_MS = 500.0, 2000.0
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A sampling preset; a call is sampled in rounds, interleaved with the other implementations of its case."""
+    """A sampling preset. A call is sampled in rounds, interleaved with the other implementations of its case."""
 
     name: str
     rounds: int
-    cap_ms: float  # sampling time of one measurement, all rounds together
-    precision: float = 0.01  # stop once half the 95 % interval of the median is within this share of it
-    least: int = 20  # samples of one measurement, whatever the cap says
-    least_slow: int = 6  # of a slow call; fewer than 6 samples give no 95 % interval
-    least_very_slow: int = 6  # of a call of more than half a second
-    least_slowest: int = 6  # of a call of more than two seconds
-    patience_ms: float = 300.0  # what the least samples may take before they become fewer
+    cap_ms: float  # sampling time of one measurement in all rounds
+    precision: float = 0.01  # sampling stops when half the 95 % interval of the median is within this share of it
+    least: int = 20  # least samples of one measurement, regardless of the cap
+    least_slow: int = 6  # least samples of a slow call; fewer than 6 give no 95 % interval
+    least_very_slow: int = 6  # least samples of a call that takes more than half a second
+    least_slowest: int = 6  # least samples of a call that takes more than two seconds
+    patience_ms: float = 300.0  # calls are slow if `least` samples take longer than this
     most: int = 90
-    energy_s: float = 0.0  # at least so long between the two looks at the energy counter; 0: energy is not measured
-    trace_s: float = 0.0  # of back-to-back calls, for burst and sustained figures; 0: none
+    energy_s: float = 0.0  # least seconds between two readings of the energy counter; 0: energy is not measured
+    trace_s: float = 0.0  # seconds of back-to-back calls for burst and sustained figures; 0: no trace
 
     @property
     def label(self) -> str:
-        """Return what is recorded with a run: the preset and the version of the protocol."""
+        """Return the preset and the version of the protocol, as a run records them."""
         return f"{self.name}/{VERSION}"
 
     def least_of_round(self, call_ms: float) -> int:
-        """Return the samples every round must take of a call of that length."""
+        """Return the least number of samples in each round of a call with that latency."""
         least = self.least_very_slow if call_ms > _VERY_SLOW_MS else self.least_slow
         least = self.least_slowest if call_ms > _SLOWEST_MS else least
         wanted = min(self.least, max(least, int(self.patience_ms / max(call_ms, 1e-3))))
         return -(-wanted // self.rounds)
 
     def for_a_share(self) -> Self:
-        """Return a short protocol for a part of a call: it answers for a share of the time, not for a race."""
+        """Return a short protocol for a part of a call, of which only the share of the time is recorded."""
         return replace(self, rounds=1, cap_ms=0.0, least=6, least_slow=2, least_very_slow=1, least_slowest=1)
 
 
-# Of two versions against each other: as many rounds that begin with the one as with the other.
+# For comparing two versions: an even number of rounds, so that each version starts half of them.
 PAIRED = Protocol("paired", rounds=8, cap_ms=240.0)
 PROTOCOLS = {
     protocol.name: protocol
@@ -56,5 +56,5 @@ PROTOCOLS = {
 
 
 def protocol_of(name: str) -> Protocol:
-    """Return the preset of that name, also the one that nobody chooses. Raises KeyError if there is none."""
+    """Return the preset of that name, including `paired`. Raises KeyError if there is none."""
     return PAIRED if name == PAIRED.name else PROTOCOLS[name]

@@ -1,7 +1,8 @@
-"""The process that touches torch and the device: `python -m runner.worker`, started and fed by the supervisor.
+"""The process that uses torch and the device: `python -m runner.worker`, started and controlled by the supervisor.
 
-It answers over its own pair of pipes, never over stdout, and announces each step before it starts it, so that the
-supervisor knows which cell a crash or a hang belongs to. It dies with the supervisor.
+It answers over a separate pair of pipes, not over stdout. It announces each step before the step starts, so that the
+supervisor can charge a crash or a hang to a cell. Cells cross the pipe once, in the answer to "open"; afterwards both
+sides refer to them by their numbers in the plan. The process ends with its supervisor.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from results.records import Measurement, measurement_to_json
 from runner import sweeps
-from runner.cells import Cell, cell_from_json, cell_to_json
+from runner.cells import Cell, cell_to_json
 from runner.ipc import Channel, die_with
 from runner.protocol import protocol_of
 
@@ -35,10 +36,11 @@ class Worker:
         self._device: Any = None
         self._bench: Any = None
         self._cells: list[Cell] = []
+        self._numbers: dict[Cell, int] = {}  # cell numbers in the plan
         self._helper: Any = None
 
     def serve(self) -> None:
-        """Answer until the other end closes the conversation or is gone."""
+        """Answer until the other end closes the conversation or ends."""
         answers = {"open": self._open, "compile": self._compile, "start": self._start, "case": self._case}
         while True:
             try:
@@ -50,7 +52,7 @@ class Worker:
             answers[message["do"]](message)
 
     def _open(self, message: dict[str, Any]) -> None:
-        """Find the device and plan the sweep; the device is not used yet, another sweep may hold it."""
+        """Find the device and plan the sweep, without using the device, which another sweep may hold."""
         import torch
 
         from runner.machine import devices
@@ -66,7 +68,7 @@ class Worker:
         set_interpreter(self._device.type)
         if self._device.type != "cuda":
             self._dismiss_helper()
-        else:  # before anything is asked of "the" GPU: another may be another sweep's
+        else:  # calls that default to the current GPU must not reach a GPU of another sweep
             torch.cuda.set_device(self._device.id)
         from runner import plan
 
@@ -78,12 +80,12 @@ class Worker:
             self._channel.send({"event": "refused", "message": str(error)})
             return
         self._sweep = sweeps.to_json(sweep)
-        if message["plan"]:
-            self._cells = plan.plan(sweep, self._device, protocol_of(message["protocol"]), message["seed"])
+        self._cells = plan.plan(sweep, self._device, protocol_of(message["protocol"]), message["seed"])
+        self._numbers = {cell: number for number, cell in enumerate(self._cells)}
         self._channel.send({"event": "opened", **self._plan_facts(sweep)})
 
     def _plan_facts(self, sweep: sweeps.Sweep) -> dict[str, Any]:
-        """Return what the supervisor is to know of an opened sweep, before anything runs."""
+        """Return what the supervisor needs to know about an opened sweep before anything runs."""
         from runner import plan
         from runner.machine import environment
 
@@ -98,15 +100,16 @@ class Worker:
         }
 
     def _fork_helper(self) -> None:
-        """Fork the helper while this process has torch and CUDA is not set up yet."""
+        """Fork the helper after importing torch and before CUDA is initialized."""
         from runner.measure.precompile_child import Helper
 
         set_interpreter("cuda")
         self._helper = Helper(self._channel)
 
     def _compile(self, message: dict[str, Any]) -> None:
-        """Let the helper compile, and load meanwhile what the first case would wait for otherwise."""
-        self._helper.begin(self._device.id, message["cells"], message.get("claims"))
+        """Let the helper compile, and meanwhile load the libraries that the first case would wait for."""
+        cells = [cell_to_json(self._cells[number]) for number in message["cells"]]
+        self._helper.begin(self._device.id, cells, message.get("claims"))
         answer = {"event": "rehearsed", "kernels": None}
         for said in self._helper.messages(meanwhile=self._loading()):
             if said["event"] == "rehearsed":
@@ -117,8 +120,8 @@ class Worker:
         self._channel.send(answer)
 
     def _loading(self) -> Iterator[None]:
-        """Load what first calls would wait for otherwise, step by step: modules, then every library used once."""
-        import torch.fx.experimental.symbolic_shapes  # noqa: F401 - the first torch.autograd.grad brings it, and sympy
+        """Load the modules that first calls would wait for, and use every library once, step by step."""
+        import torch.fx.experimental.symbolic_shapes  # noqa: F401 - imported by the first torch.autograd.grad
 
         from runner.machine import peaks, telemetry  # noqa: F401
         from runner.measure.precompile_child import rehearse, small_cells
@@ -134,7 +137,7 @@ class Worker:
         self._helper = None
 
     def _start(self, message: dict[str, Any]) -> None:
-        """Measure the device's peaks; from here on it is ours."""
+        """Set the device up for measuring and measure its peaks, with the device locked by the supervisor."""
         import torch
 
         from runner.machine import peaks
@@ -178,7 +181,7 @@ class Worker:
         from runner.measure.case import ContextBroken
         from runner.measure.passes import run_case
 
-        cells = [cell_from_json(record) for record in message["cells"]]
+        cells = [self._cells[number] for number in message["cells"]]
         try:
             run_case(self._bench, cells[0].case, cells)
         except ContextBroken as error:
@@ -190,7 +193,7 @@ class Worker:
         self._channel.send({"event": "measurement", "record": measurement_to_json(measurement)})
 
     def _wait_for_turn(self, at: tuple[int, float]) -> None:
-        """Say where in the rounds this worker is, and wait until it may go on: another one has the device."""
+        """Report this worker's position in the rounds and wait for its turn on the device."""
         self._channel.send({"event": "turn", "at": list(at)})
         with self._bench.telemetry.paused():
             message = self._channel.receive()
@@ -198,23 +201,22 @@ class Worker:
             raise RuntimeError(f"A worker that waits for its turn was told to {message['do']}.")
 
     def _begin(self, cell: Cell | None, step: str) -> None:
-        where = None if cell is None else [cell.implementation, cell.mode]
-        self._channel.send({"event": "begin", "cell": where, "step": step})
+        number = None if cell is None else self._numbers[cell]
+        self._channel.send({"event": "begin", "cell": number, "step": step})
 
 
 def set_torch() -> None:
-    """Set PyTorch's switches as a measurement needs them."""
+    """Set PyTorch's switches for measuring."""
     import torch
     import torch._functorch.config
 
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 means IEEE
     torch.backends.cudnn.allow_tf32 = False
-    torch._functorch.config.donated_buffer = False  # a timed backward keeps its graph, which compiled ones refuse
+    torch._functorch.config.donated_buffer = False  # a timed backward retains its graph, which donation forbids
 
 
 def set_interpreter(device_type: str) -> None:
-    """Turn Triton's interpreter on for a CPU, and off for a GPU; triton reads this when kernels are imported, so call
-    it before."""
+    """Turn Triton's interpreter on for a CPU and off for a GPU. Call it before kernels are imported."""
     os.environ.pop("TRITON_INTERPRET", None)
     if device_type == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"
@@ -228,12 +230,12 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
     die_with(arguments.parent)
-    # Of PyTorch, when a backward's first work in its thread is a matrix product: it sets the context up and goes on.
+    # PyTorch warns if the first operation in a backward's thread is a matrix product, and then creates the context.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA context")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     Worker(Channel(arguments.read_fd, arguments.write_fd)).serve()
     sys.stdout.flush()
-    os._exit(0)  # everything is said; tearing the libraries down takes seconds and prints what they leak
+    os._exit(0)  # unloading the libraries takes seconds and prints warnings about leaks
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from results.checks.finding import Numbers, but_seqlen, printed_range, what
 from results.gpus import bounds_of
+from results.levels import level_of
 from results.levels.tensors import DTYPE_BYTES, MIB, tensor_bytes
 from results.records import Case, Measurement, Run, Status, case_to_json, compatible
 
@@ -34,7 +35,7 @@ _SMALLEST_SAID = 0.9  # "7B" is 6.74e9: parameters in a model's name are rounded
 def below_floor(numbers: Numbers) -> Found:
     """Less than q, k, v and out take, or one score matrix where the algorithm keeps it."""
     for m in numbers.of("peak_memory_mb", "attention_memory_mb", "kv_cache_mb"):
-        floor = _floor(m, numbers.facts(m).memory.growth) if m.case.level == "op" else None
+        floor = _floor(m, numbers.facts(m).memory.growth) if level_of(m.case).one_attention else None
         if floor is None:
             continue
         least, of_what = floor
@@ -69,7 +70,7 @@ def falls_with_seqlen(numbers: Numbers) -> Found:
 def far_above_need(numbers: Numbers) -> Found:
     """A hundred times what every tensor and ten float32 score matrices take: another unit was read."""
     for m in numbers.of("peak_memory_mb"):
-        sizes = tensor_bytes(case_to_json(m.case)) if m.case.level == "op" else None
+        sizes = tensor_bytes(case_to_json(m.case)) if level_of(m.case).one_attention else None
         if sizes is None:
             continue
         scores = 4.0 * m.case.batch * m.case.num_heads * m.case.seqlen_q * m.case.seqlen_k
@@ -86,7 +87,7 @@ def below_weights(numbers: Numbers) -> Found:
     """A model in less memory than its weights; in training, than its weights and their gradients."""
     for m in numbers.of("peak_memory_mb"):
         weights = _weights_mb(m.case)
-        if m.case.level == "model" and weights:
+        if weights:
             least = weights * (2 if m.mode == "train" else 1)
             if printed_range(m)[1] < least:
                 parts = "weights and gradients" if m.mode == "train" else "weights"
@@ -174,7 +175,7 @@ def _floor(m: Measurement, kind: str | None) -> tuple[float, str] | None:
 
 def parameters(case: Case) -> float | None:
     """Return the fewest parameters that the name of a model can mean; None if it says no number."""
-    match = _SIZE.search(case.subject or "") if case.level == "model" else None
+    match = _SIZE.search(case.subject or "") if level_of(case).whole_model else None
     return float(match[1]) * {"b": 1e9, "m": 1e6}[match[2]] * _SMALLEST_SAID if match else None
 
 

@@ -8,10 +8,7 @@ from results import derive, gpus, levels
 from results.checks.finding import Numbers, printed_range, what
 from results.checks.memory import below_weights
 from results.checks.speed import HEADROOM
-from results.levels.model import config_of
-from results.levels.model_memory import OPTIMIZERS, cache_bytes
-from results.levels.tensors import DTYPE_BYTES, MIB
-from results.records import Case, Measurement, case_to_json
+from results.records import Measurement, case_to_json
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
@@ -23,7 +20,7 @@ def below_parts(numbers: Numbers) -> Found:
     """
     told = {m.measurement_id for rows, _ in below_weights(numbers) for m in rows}
     for m in numbers.of("peak_memory_mb"):
-        parts = _parts_mb(m.case, m.mode) if m.case.level == "model" else {}
+        parts = levels.level_of(m.case).parts_mb(case_to_json(m.case), m.mode)
         least = sum(parts.values())
         if parts and printed_range(m)[1] < least and m.measurement_id not in told:
             made_of = ", ".join(f"{name} {value / 1024:.1f}" for name, value in parts.items())
@@ -38,7 +35,8 @@ def above_step_bandwidth(numbers: Numbers) -> Found:
     """A decoding step in less time than its weights and cache are read in at the memory's bandwidth."""
     for m in numbers.of("latency_ms", "tokens_per_s"):
         peak = gpus.find(numbers.run(m).gpu_name)
-        moved = levels.bytes_moved(m.case, m.mode) if peak and m.case.level == "model" and m.mode == "decode" else None
+        a_step = m.mode == "decode" and levels.level_of(m.case).whole_model
+        moved = levels.bytes_moved(m.case, m.mode) if peak and a_step else None
         if not moved or not m.value or m.metric == "tokens_per_s" and not m.case.batch:
             continue
         step_ms = m.value if m.metric == "latency_ms" else 1e3 * m.case.batch / m.value
@@ -50,19 +48,3 @@ def above_step_bandwidth(numbers: Numbers) -> Found:
                 f"time is {rate:.0f} GB/s, above the {peak.bandwidth_gb_per_s:g} of {numbers.run(m).gpu_name} "
                 f"({peak.source}).",
             )
-
-
-def _parts_mb(case: Case, mode: str | None) -> dict[str, float]:
-    """Return the parts in MiB that a call must hold; 16 bits where the dtype is not said. Nothing if a size is open."""
-    fields = case_to_json(case) | {"dtype": case.dtype or "float16"}
-    config, size = config_of(fields), DTYPE_BYTES[fields["dtype"]]
-    if config is None or case.seqlen_k is None or case.batch is None:
-        return {}
-    weights = config.parameters * size / MIB
-    if mode in ("train", "step"):
-        optimizer = OPTIMIZERS.get(case.optimizer or "none")
-        states = config.parameters * optimizer.bytes_a_parameter(size) / MIB
-        return {"weights": weights, "gradients": weights} | ({"optimizer": states} if states else {})
-    if mode in ("fwd", "bwd"):
-        return {"weights": weights}
-    return {"weights": weights, "KV cache": cache_bytes(fields, config, case.batch, case.seqlen_k) / MIB}

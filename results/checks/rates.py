@@ -56,5 +56,5 @@ def above_weights_bandwidth(numbers: Numbers) -> Found:
 def _tokens_per_s(numbers: Numbers) -> Iterator[tuple[Measurement, float]]:
     for m in numbers.of("tokens_per_s", "samples_per_s"):
         length = 1 if m.metric == "tokens_per_s" else m.case.seqlen_q
-        if m.case.level == "model" and length:
+        if length:
             yield m, m.value * length

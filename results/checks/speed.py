@@ -8,6 +8,7 @@ from dataclasses import replace
 from results import derive, gpus
 from results.checks.finding import Numbers, bytes_moved, flops_range, ms, printed_range, what
 from results.gpus import bounds_of
+from results.levels import level_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, compatible
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
@@ -45,8 +46,9 @@ def above_bandwidth(numbers: Numbers) -> Found:
     """
     for m in numbers.of("latency_ms"):
         chip = bounds_of(numbers.run(m).gpu_name)
-        cold = m.case.level == "decode" and m.timing != "eager" and gpus.find(numbers.run(m).gpu_name)
-        moved = bytes_moved(m.case, m.mode) if m.case.level != "model" else None  # see results.checks.models
+        level = level_of(m.case)
+        cold = level.memory_bound and m.timing != "eager" and gpus.find(numbers.run(m).gpu_name)
+        moved = None if level.whole_model else bytes_moved(m.case, m.mode)  # results.checks.models checks these
         rate = derive.gb_per_s(moved, m.value)
         if rate and rate > chip.bandwidth_gb_per_s and (cold or moved > SEVERAL_L2):
             where = "the cache was in L2, or was shared by the sequences" if cold else "bytes are missing"

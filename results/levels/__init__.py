@@ -1,8 +1,8 @@
-"""Levels: what a case is a case of, and what follows from that. Standard library only.
+"""Levels: the kinds of cases (operator, decoding, layer, model) and what each implies. Standard library only.
 
-A level is a module of this folder that defines LEVEL. It names the axes of a map, the modes, the fields that a slice
-keeps apart, and the formulas for operations, bytes, memory and words. Everything else asks `level_of`. `tensors` and
-`memory` hold the arithmetic that levels share.
+A level is a module of this folder that defines LEVEL, a `Level`, and a name in `results.records.LEVELS`. The `Level`
+holds everything that plans, queries, checks and pages need to know about its cases, so that no other module branches on
+the name of a level. `runner.levels` has the counterpart with tensors. `tensors` and `memory` hold shared arithmetic.
 """
 
 from __future__ import annotations
@@ -18,65 +18,96 @@ from results.levels.real_shapes import shape_of
 from results.levels.tensors import Fields
 from results.records import Case, case_to_json
 
-__all__ = [
-    *("Axis", "Level", "UnknownLevel", "bytes_moved", "flops", "largest_seqlen", "level_of", "memory_formula"),
-    *("heads_spelled", "memory_mb", "memory_parts", "names", "spelled", "words"),
-]
-
-
-LONGEST = 1 << 32  # where the search for a length ends: beyond what any memory of today holds of one head
+LONGEST = 1 << 32  # Upper limit of the search for a length: no memory of today holds more tokens of one head.
 
 
 class UnknownLevel(LookupError):
-    """A level that has no module; the message names those that exist."""
+    """A level without a module; the message lists the levels that exist."""
 
 
 @dataclass(frozen=True)
 class Axis:
     """One axis of a level's map."""
 
-    field: str  # of the case, and the column of the store's `measurements`
-    column: str  # of the rows that queries answer with
-    label: str  # in headers of tables and legends: seqlen
-    words: str  # in titles: Sequence length
+    field: str  # field of the case, and column of the store's `measurements`
+    column: str  # column in the results of queries
+    label: str  # short name for table headers and legends: seqlen
+    words: str  # name for titles: Sequence length
 
 
 @dataclass(frozen=True)
+class Mode:
+    """One mode of a level, as far as plans and memory predictions need to know it."""
+
+    memory_pass: str | None = None  # pass of the memory law that predicts its peak: "fwd", "fwd_bwd" or None
+    planned_as: str | None = None  # mode whose predicted peak a plan shows, if this mode has no prediction
+    measures_memory: bool = True  # also decides whether energy is measured
+    backward: bool = False  # whether it needs an implementation with a backward pass
+    matrix_passes: int = 6  # reads and writes of a score matrix that is kept in memory
+    errors: tuple[str, ...] = ("error_out",)  # metrics of a sweep that records errors and times nothing
+
+
+# The modes of an operator and of the layers around it.
+ATTENTION_MODES: Mapping[str, Mode] = {
+    "fwd": Mode("fwd"),
+    "bwd": Mode(
+        planned_as="fwd_bwd",
+        measures_memory=False,
+        backward=True,
+        matrix_passes=8,
+        errors=("error_dq", "error_dk", "error_dv"),
+    ),
+    "fwd_bwd": Mode("fwd_bwd", backward=True, matrix_passes=14, errors=("error_dq", "error_dk", "error_dv")),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Level:
-    """What a kind of case has in common. `Fields` are those of a case, as a mapping."""
+    """Everything that depends on the kind of a case. `Fields` are the fields of a case as a mapping."""
 
     name: str
-    subjects: tuple[str, ...]  # that are known; a published report may name others
-    modes: tuple[str, ...]
-    columns: Axis  # of a map, from left to right or top to bottom as the page draws it; always the column `seqlen`
+    subjects: tuple[str, ...]  # known subjects; a published report may name others
+    modes: Mapping[str, Mode]  # by names of results.records.MODES
+    columns: Axis  # axis of the map with the sequence length; its column is always `seqlen`
     rows: Axis
-    with_seqlen: Callable[[int], dict[str, int]]  # the fields of a case that is so long on `columns`
-    shape_sql: str  # over `measurements` and the run's `sweep`: the workload's shape that a slice keeps apart, as text
-    flops: Callable[[Fields, str | None], float | None]  # of one call in a mode
+    with_seqlen: Callable[[int], dict[str, int]]  # fields of a case with that length on `columns`
+    shape_sql: str  # SQL over `measurements` and the run's `sweep`: the shape that a slice keeps apart, as text
+    flops: Callable[[Fields, str | None], float | None]  # operations of one call in a mode
     flops_source: str
-    bytes_moved: Callable[[Fields, str | None], float | None]  # the least traffic to device memory of one call
+    bytes_moved: Callable[[Fields, str | None], float | None]  # least device memory traffic of one call
     bytes_source: str
-    memory_passes: Mapping[str, str]  # by mode that has a predicted peak, the pass of the memory law that it is
-    memory: Callable[[Fields, WorkspaceLaw, str], MemoryParts | None]  # what the peak of a pass is made of
-    words: Callable[[Case], str]  # the shape as far as it is said, without the mask: "batch 1, heads 16, seqlen 1024"
+    memory: Callable[[Fields, WorkspaceLaw, str], MemoryParts | None]  # parts of the peak of a pass
+    words: Callable[[Case], str]  # stated sizes and dtype, without the mask: "batch 1, heads 16, seqlen 1024"
     short: Callable[[Case], str]  # shape, dtype and mask: B1 H16 S1024 D64 bfloat16 causal
-    longest: Callable[[Fields], int | None] = lambda case: None  # tokens that a case can have; None: any number
+    longest: Callable[[Fields], int | None] = lambda case: None  # most tokens of a case; None: no limit
+    setup_s: Callable[[Case], float] = lambda case: 0.0  # seconds to build and compile the case, for estimates
+    parts_mb: Callable[[Fields, str | None], dict[str, float]] = lambda case, mode: {}  # least memory of a call by part
+    one_attention: bool = False  # whether a call is one attention on q, k and v, so that memory follows from these
+    whole_model: bool = False  # whether the subject is a language model, which has weights and tokens per second
+    memory_bound: bool = False  # whether reading the inputs limits the speed, rather than the operations
+    first_filter: str = "mask"  # filter that pages show first: "mask" or "workload"
+    open_filters: tuple[str, ...] = ()  # filters whose default is all values
 
     def place(self, row: Mapping[str, object]) -> tuple[object, object]:
-        """Return where a row stands on the map: its values on `columns` and `rows`."""
+        """Return the position of a row on the map: its values on `columns` and `rows`."""
         return row[self.columns.column], row[self.rows.column]
+
+    def memory_pass(self, mode: str | None) -> str | None:
+        """Return the pass of the memory law that predicts the peak of a mode; None if nothing predicts it."""
+        found = self.modes.get(mode or "")
+        return found and found.memory_pass
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Return the names of the levels, found by listing this folder for modules with a LEVEL."""
+    """Return the names of the levels, which are the modules of this folder that define LEVEL."""
     return tuple(_levels())
 
 
 def level_of(level: Case | Mapping[str, object] | str | None) -> Level:
-    """Return the level of a case, of its fields, or of that name; op where the source did not say.
+    """Return the level of a case, of its fields, or of that name; op if the source did not state it.
 
-    Raises UnknownLevel naming those that exist.
+    Raises UnknownLevel with the levels that exist.
     """
     if isinstance(level, Case):
         level = level.level
@@ -90,56 +121,56 @@ def level_of(level: Case | Mapping[str, object] | str | None) -> Level:
 
 
 def flops(case: Case | Fields, mode: str | None) -> float | None:
-    """Return the floating-point operations of one call; None if the case leaves something open."""
+    """Return the floating-point operations of one call; None if the case does not state what they depend on."""
     return level_of(case).flops(_fields(case), mode)
 
 
 def bytes_moved(case: Case | Fields, mode: str | None) -> float | None:
-    """Return the least bytes that one call reads and writes in device memory; None if the case leaves a size open."""
+    """Return the least bytes that one call reads and writes in device memory; None if a size is not stated."""
     return level_of(case).bytes_moved(_fields(case), mode)
 
 
 def memory_parts(case: Case | Fields, law: MemoryLaw, mode: str | None) -> MemoryParts | None:
-    """Return what the predicted peak of one call is made of.
+    """Return the parts of the predicted peak of one call.
 
-    None if the case leaves a size open, or if the law's counts of that pass were not confirmed.
+    None if a size is not stated, or if the law's counts of that pass are not confirmed.
     """
     level = level_of(case)
-    of_pass = level.memory_passes.get(mode or "")
+    of_pass = level.memory_pass(mode)
     return _parts(level, _fields(case), law, of_pass) if of_pass and law.confirmed(of_pass) else None
 
 
 def memory_mb(case: Case | Fields, law: MemoryLaw, mode: str | None) -> float | None:
     """Return the predicted peak of one call in MiB, inputs and results included.
 
-    Where the law's counts were not confirmed, return what its growth says must be kept; None if that is not known.
+    If the law's counts are not confirmed, return the minimum that its growth implies; None if that is not known.
     """
     level = level_of(case)
-    of_pass = level.memory_passes.get(mode or "")
+    of_pass = level.memory_pass(mode)
     parts = _parts(level, _fields(case), law, of_pass) if of_pass else None
     return parts and parts.peak
 
 
 def _parts(level: Level, case: Fields, law: MemoryLaw, of_pass: str) -> MemoryParts | None:
-    """Return the parts of a pass; of the operator forward and backward, those of the forward where it needs more."""
+    """Return the parts of a pass; for one attention, those of the forward if it needs more than its backward."""
     work = law.confirmed(of_pass) or law.least(of_pass)
     parts = level.memory(case, work, of_pass) if work else None
-    if parts is None or level.name != "op" or of_pass != "fwd_bwd" or law.fwd is None:
+    if parts is None or not level.one_attention or of_pass != "fwd_bwd" or law.fwd is None:
         return parts
-    forward = replace(level.memory(case, law.fwd, "fwd"), given=parts.given)  # with dout
+    forward = replace(level.memory(case, law.fwd, "fwd"), given=parts.given)  # dout included
     return max(parts, forward, key=lambda each: each.peak)
 
 
 def memory_formula(law: MemoryLaw, level: Level, mode: str | None) -> str | None:
-    """Return what a predicted peak counts; None if nothing is known of the pass."""
-    of_pass = level.memory_passes.get(mode or "")
+    """Return in words what a predicted peak counts; None if nothing is known about the pass."""
+    of_pass = level.memory_pass(mode)
     return memory_words(law, of_pass) if of_pass else None
 
 
 def largest_seqlen(case: Case | Fields, law: MemoryLaw, mode: str | None, memory: float) -> int | None:
-    """Return the most tokens on the map's axis of sequences whose predicted peak fits `memory` MiB; 0 if none do.
+    """Return the longest sequence whose predicted peak fits `memory` MiB; 0 if none does.
 
-    None if nothing is predicted. Where the law's counts were not confirmed, the answer is a power of two.
+    None if nothing is predicted. If the law's counts are not confirmed, the answer is a power of two.
     """
     level, fields = level_of(case), _fields(case)
 
@@ -148,7 +179,7 @@ def largest_seqlen(case: Case | Fields, law: MemoryLaw, mode: str | None, memory
 
     if memory_mb({**fields, **level.with_seqlen(1)}, law, mode) is None:
         return None
-    confirmed = law.confirmed(level.memory_passes.get(mode or "")) is not None
+    confirmed = law.confirmed(level.memory_pass(mode)) is not None
     fit, too_long = 0, 1
     while too_long <= LONGEST and fits(too_long):
         fit, too_long = too_long, 2 * too_long
@@ -159,7 +190,7 @@ def largest_seqlen(case: Case | Fields, law: MemoryLaw, mode: str | None, memory
 
 
 def words(case: Case) -> str:
-    """Return the case in words: its shape, dtype and mask as far as they are said, and the model that has the shape."""
+    """Return the case in words: the stated shape, dtype and mask, and a model that has this shape."""
     mask = "causal" if case.causal else None
     model = shape_of(case)
     window = f"window {case.window_size}" if case.window_size else None
@@ -168,13 +199,13 @@ def words(case: Case) -> str:
 
 
 def spelled(case: Case, **fields: str) -> Iterator[str]:
-    """Yield word and number of those fields of a case that are said and not 0: seqlen="seqlen_q" gives seqlen 1024."""
+    """Yield word and number of each field that is stated and not 0: seqlen="seqlen_q" gives seqlen 1024."""
     numbers = ((word, getattr(case, field)) for word, field in fields.items())
     return (f"{word} {number}" for word, number in numbers if number)
 
 
 def heads_spelled(case: Case) -> Iterator[str]:
-    """Yield the query heads if they are said, over the key heads if those are others: heads 64 over 8."""
+    """Yield the query heads if they are stated, and the key heads if they differ: heads 64 over 8."""
     grouped = case.num_kv_heads and case.num_kv_heads != case.num_heads
     return (f"{heads} over {case.num_kv_heads}" if grouped else heads for heads in spelled(case, heads="num_heads"))
 
@@ -185,7 +216,7 @@ def _fields(case: Case | Fields) -> Fields:
 
 @cache
 def _levels() -> dict[str, Level]:
-    """Return every level by name. Raises UnknownLevel if a module's LEVEL is not a Level of the module's name."""
+    """Return every level by name. Raises UnknownLevel if a module's LEVEL is not a Level with the module's name."""
     found: dict[str, Level] = {}
     for stem in sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py")):
         level = getattr(importlib.import_module(f"{__name__}.{stem}"), "LEVEL", None)

@@ -2,10 +2,10 @@
 
 `seqlen_q` counts the query tokens, `seqlen_k` the tokens in the cache (the context), and the causal mask is aligned
 bottom-right, so that the last query token sees the whole context. `page_size` 0 is a contiguous cache. With
-`latent_dim` the cache holds one record of width head_dim a token that serves as key and, its first head_dim_v numbers,
-as value (multi-head latent attention, absorbed). A cache in another dtype than q has a float32 scale for each head of
-keys and of values. Ragged lengths are drawn by `lengths_of`, their mean is the context. Where a source says neither
-dtype nor lengths of a cache, the formulas take it to be in q's dtype and all sequences to be of one length.
+`latent_dim` the cache holds one record of width head_dim per token; the whole record is the key and its first
+head_dim_v numbers are the value (multi-head latent attention, absorbed). A cache whose dtype differs from q's has a
+float32 scale for each head of keys and of values. `lengths_of` draws ragged lengths, whose mean is the context. If a
+source states neither dtype nor lengths of a cache, the formulas assume q's dtype and sequences of equal length.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from statistics import NormalDist
 from typing import Any
 
-from results.levels import Axis, Level, heads_spelled, spelled
+from results.levels import Axis, Level, Mode, heads_spelled, spelled
 from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, unmasked_pairs
 from results.records import Case
@@ -35,7 +35,7 @@ BYTES_SOURCE = (
 )
 _PAGE_ENTRY_BYTES = 4  # int32
 _SCALE_BYTES = 4  # float32
-_RAGGED_DEVIATION = 0.5  # of the mean
+_RAGGED_DEVIATION = 0.5  # standard deviation over the mean
 
 SHAPE_SQL = (
     "'H' || coalesce(num_heads::VARCHAR, '?') "
@@ -51,10 +51,10 @@ SHAPE_SQL = (
 
 
 def lengths_of(case: Fields) -> tuple[int, ...] | None:
-    """Return the keys of each sequence; None if the case leaves batch, context or query tokens open.
+    """Return the number of keys of each sequence; None if batch, context or query tokens are not stated.
 
-    Ragged lengths are normal with half the mean as deviation, drawn from a seed that batch and context make, at least
-    as long as the query tokens, and scaled so that they sum up to batch x context: the tokens of the uniform case.
+    Ragged lengths are normal with half the mean as standard deviation, drawn from a seed made of batch and context, and
+    at least as long as the query tokens. They are scaled to sum up to batch x context, as in the uniform case.
     """
     found = numbers_of(case, "batch", "seqlen_k", "seqlen_q")
     if found is None:
@@ -74,10 +74,9 @@ def _ragged(batch: int, context: int, least: int) -> tuple[int, ...]:
 
 
 def forms(case: Fields) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what a case is beside plain decoding, in words, and the fields of the same case without it.
+    """Yield each departure from plain decoding, in words, with the fields that undo it.
 
-    Pages in place of a contiguous cache, ragged lengths in place of uniform ones, a quantised cache in place of one in
-    q's dtype, several query tokens in place of one.
+    The departures are a paged cache, ragged lengths, a quantized cache, and several query tokens.
     """
     if case["page_size"]:
         yield f"page {int(case['page_size'])}", {"page_size": 0}
@@ -90,7 +89,7 @@ def forms(case: Fields) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
-    """Return the operations of one call by FLOP_SOURCE; None if the case leaves something open."""
+    """Return the operations of one call by FLOP_SOURCE; None if a size or the mask is not stated."""
     found = numbers_of(case, "num_heads", "seqlen_q", "head_dim", "causal", "window_size")
     lengths = lengths_of(case)
     if mode != "decode" or found is None or lengths is None:
@@ -105,7 +104,7 @@ def flops(case: Fields, mode: str | None) -> float | None:
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
-    """Return the bytes of one call by BYTES_SOURCE; None if the case leaves something open."""
+    """Return the bytes of one call by BYTES_SOURCE; None if a size is not stated."""
     window = known(case.get("window_size"))
     queries = _query_bytes(case)
     lengths = lengths_of(case)
@@ -116,9 +115,10 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
 
 
 def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
-    """Return what the peak of one call is made of, the whole cache and its page table given."""
+    """Return the parts of the peak of one call; inputs include the whole cache and its page table."""
     lengths = lengths_of(case)
-    parts = attention_parts({**case, "seqlen_k": max(lengths)} if lengths else case, work, of_pass)  # padded to it
+    padded = {**case, "seqlen_k": max(lengths)} if lengths else case
+    parts = attention_parts(padded, work, of_pass)
     if parts is None:
         return None
     head_dim_v = known(case.get("head_dim_v")) or case["head_dim"]
@@ -128,12 +128,12 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
 
 
 def with_seqlen(seqlen: int) -> dict[str, int]:
-    """Return a context of that length."""
+    """Return the field of a context of that length."""
     return {"seqlen_k": seqlen}
 
 
 def words(case: Case) -> str:
-    """Return the shape and dtype as far as they are said."""
+    """Return the stated shape and dtype."""
     parts = (
         "decode" if case.subject == "attention" else f"decode {case.subject}" if case.subject else "decode",
         *spelled(case, batch="batch"),
@@ -148,7 +148,7 @@ def words(case: Case) -> str:
 
 
 def short(case: Case) -> str:
-    """Return shape, dtype and mask as far as they are said: decode B8 H64 KV8 D128 context 8192 page 16 bfloat16."""
+    """Return the stated shape, dtype and mask: decode B8 H64 KV8 D128 context 8192 page 16 bfloat16."""
     grouped = case.num_kv_heads and case.num_kv_heads != case.num_heads
     narrow = case.head_dim_v and case.head_dim_v != case.head_dim
     parts = (
@@ -176,7 +176,7 @@ def _quantised(case: Case) -> str | None:
 
 
 def _query_bytes(case: Fields) -> float | None:
-    """Return the bytes of q and out; None if the case leaves a size open."""
+    """Return the bytes of q and out; None if a size is not stated."""
     found = numbers_of(case, "batch", "num_heads", "seqlen_q", "head_dim")
     size = DTYPE_BYTES.get(str(case.get("dtype")))
     if found is None or size is None:
@@ -186,7 +186,7 @@ def _query_bytes(case: Fields) -> float | None:
 
 
 def _cache_bytes(case: Fields, keys: Sequence[int]) -> float:
-    """Return the bytes of so many keys of each sequence and their values, with the page table and scales."""
+    """Return the bytes of the given numbers of keys and values of each sequence, with the page table and scales."""
     head_dim = case["head_dim"]
     head_dim_v = known(case.get("head_dim_v")) or head_dim
     width = max(head_dim, head_dim_v) if known(case.get("latent_dim")) else head_dim + head_dim_v
@@ -201,7 +201,7 @@ def _cache_bytes(case: Fields, keys: Sequence[int]) -> float:
 LEVEL = Level(
     name="decode",
     subjects=("attention", "mla"),
-    modes=("decode",),
+    modes={"decode": Mode("fwd")},
     columns=Axis("seqlen_k", "seqlen", "context", "Context length"),
     rows=Axis("batch", "batch", "batch", "Batch"),
     with_seqlen=with_seqlen,
@@ -210,8 +210,9 @@ LEVEL = Level(
     flops_source=FLOP_SOURCE,
     bytes_moved=bytes_moved,
     bytes_source=BYTES_SOURCE,
-    memory_passes={"decode": "fwd"},
     memory=memory,
     words=words,
     short=short,
+    memory_bound=True,
+    first_filter="workload",
 )

@@ -1,15 +1,14 @@
 """A layer: projections around an attention, on x: (batch, seqlen, hidden) with hidden = num_heads x head_dim.
 
-What a case of a layer does not say is the same for all: no rotary embedding, no dropout, no normalisation, gradients of
-x and of every weight, and a bias only in the subjects that end in `_bias` (the layers of report flashtile_a100). The
-mask is a field of the case.
+All layers have in common: no rotary embedding, no dropout, no normalization, and gradients of x and of every weight.
+Only subjects that end in `_bias` have a bias (the layers of report flashtile_a100). The mask is a field of the case.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results.levels import Axis, Level, heads_spelled, op, spelled
+from results.levels import ATTENTION_MODES, Axis, Level, heads_spelled, op, spelled
 from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, product_flops, tensor_bytes
 from results.records import Case
@@ -35,14 +34,14 @@ SHAPE_SQL = (
 
 @dataclass(frozen=True)
 class LayerSizes:
-    """How many numbers the tensors of one layer hold."""
+    """Element counts of the tensors of one layer."""
 
     tokens: float
-    hidden: float  # of x and y, a token; of q and of what the attention returns too
-    keys: float  # of k and v together, a token
-    latent: float  # a token; 0 without one
-    weights: float  # of the projections, without biases
-    out_weights: float  # of the last projection alone
+    hidden: float  # per token in x and y, and also in q and in the attention's result
+    keys: float  # per token in k and v together
+    latent: float  # per token; 0 without a latent
+    weights: float  # all projections, without biases
+    out_weights: float  # the last projection alone
 
     @property
     def projected(self) -> float:
@@ -51,7 +50,7 @@ class LayerSizes:
 
 
 def sizes(case: Fields) -> LayerSizes | None:
-    """Return the sizes of a case; None if it leaves one open."""
+    """Return the sizes of a case; None if one is not stated."""
     found = numbers_of(case, "batch", "num_heads", "seqlen_q", "head_dim")
     if found is None or case.get("subject") not in SUBJECTS:
         return None
@@ -67,7 +66,7 @@ def sizes(case: Fields) -> LayerSizes | None:
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
-    """Return the operations of one call by FLOP_SOURCE; None if the case leaves something open."""
+    """Return the operations of one call by FLOP_SOURCE; None if a size or the mask is not stated."""
     found = sizes(case)
     if mode not in _FLOPS or found is None:
         return None
@@ -77,25 +76,25 @@ def flops(case: Fields, mode: str | None) -> float | None:
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
-    """Return the bytes of one call by BYTES_SOURCE; None if the case leaves a size open."""
+    """Return the bytes of one call by BYTES_SOURCE; None if a size is not stated."""
     found, size = sizes(case), DTYPE_BYTES.get(str(case.get("dtype")))
     if found is None or size is None or mode not in _FLOPS:
         return None
     between = found.projected + found.tokens * (found.hidden + found.latent)  # written once, read once
     ends = 2 * found.tokens * found.hidden  # x and y
     forward = ends + found.weights + 2 * between
-    # dout, weights, x again, what was kept of the forward; gradients of all of them
+    # Reads dout, the weights, x and the tensors kept by the forward; writes the gradients of all of them.
     backward = ends + found.weights + between + 2 * between + found.tokens * found.hidden + found.weights
     return size * {"fwd": forward, "bwd": backward, "fwd_bwd": forward + backward}[mode]
 
 
 def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
-    """Return what the peak of a pass is made of, where the attention inside works in `work`.
+    """Return the parts of the peak of a pass, with `work` as the workspace of the attention inside.
 
-    Given are x, the weights and with a backward dout, returned are y and with a backward the gradients. Forward, the
-    peak is in the attention (q, k, v and its out are there) or in the last projection; with a backward, in the
-    backward of the attention (q, k, v, out, their gradients, y and the gradient of the last weight are there) or in
-    that of the first projections (y, the gradients of q, k and v, of every weight and of x are there).
+    Inputs are x, the weights and, with a backward, dout; results are y and, with a backward, the gradients. The peak of
+    a forward is in the attention (q, k, v and its out exist) or in the last projection. The peak of a backward is in
+    the attention (q, k, v, out, their gradients, y and the gradient of the last weight exist) or in the first
+    projections (y and the gradients of q, k, v, x and every weight exist).
     """
     found, tensors, inner = sizes(case), tensor_bytes(_whole(case)), attention_parts(_whole(case), work, of_pass)
     if found is None or tensors is None or inner is None:
@@ -109,14 +108,14 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
         return MemoryParts(x + weights, x, inner.matrices, max(projected + inner.workspace, x - inner.matrices))
     given, returned = 2 * x + weights, 2 * x + weights
     last_weight, lse = found.out_weights * size / MIB, tensors.lse / MIB
-    in_attention = x + projected + x + lse + last_weight + x + projected + extra  # y, qkv, out, lse, dW, dout of it
+    in_attention = x + projected + x + lse + last_weight + x + projected + extra  # y, qkv, out, lse, dW, its dout
     in_projections = x + projected + weights + x
     peak = given + max(in_attention, in_projections)
     return MemoryParts(given, returned, inner.matrices, max(0.0, peak - given - returned - inner.matrices))
 
 
 def words(case: Case) -> str:
-    """Return the shape and dtype as far as they are said."""
+    """Return the stated shape and dtype."""
     parts = (
         case.subject,
         *spelled(case, batch="batch"),
@@ -128,20 +127,20 @@ def words(case: Case) -> str:
 
 
 def short(case: Case) -> str:
-    """Return shape, dtype and mask as far as they are said: gqa B2 H32 KV8 D64 S2048 bfloat16 full."""
-    text = op.short(case)
-    return f"{text} latent {case.latent_dim}" if case.latent_dim else text
+    """Return the stated shape, dtype and mask: gqa B2 H32 KV8 D64 S2048 bfloat16 full."""
+    latent = f"latent {case.latent_dim}" if case.latent_dim else None
+    return " ".join(filter(None, (case.subject, op.short(case), latent)))
 
 
 def _whole(case: Fields) -> Fields:
-    """Return the case of the attention inside: a latent is widened to as many key heads as query heads."""
+    """Return the case of the attention inside; a latent is expanded to one key head for each query head."""
     return {**case, "num_kv_heads": case.get("num_heads")} if case.get("subject") == "mla" else case
 
 
 LEVEL = Level(
     name="layer",
     subjects=SUBJECTS,
-    modes=("fwd", "bwd", "fwd_bwd"),
+    modes=ATTENTION_MODES,
     columns=Axis("seqlen_q", "seqlen", "seqlen", "Sequence length"),
     rows=Axis("num_heads", "num_heads", "heads", "Query heads"),
     with_seqlen=op.with_seqlen,
@@ -150,8 +149,9 @@ LEVEL = Level(
     flops_source=FLOP_SOURCE,
     bytes_moved=bytes_moved,
     bytes_source=BYTES_SOURCE,
-    memory_passes={"fwd": "fwd", "fwd_bwd": "fwd_bwd"},
     memory=memory,
     words=words,
     short=short,
+    first_filter="workload",
+    open_filters=("workload", "mode"),
 )

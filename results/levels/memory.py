@@ -1,11 +1,11 @@
-"""How much memory a call needs, by arithmetic. Standard library only.
+"""Memory laws, which predict the peak memory of a call by arithmetic. Standard library only.
 
-The peak of a call is what it is given, what it returns, and what it works in. What it works in is of three kinds: score
-matrices (batch x heads x seqlen_q x seqlen_k), a few float32 numbers a query (logsumexp, row sums), and copies or
-float32 sums as large as q. How many of each an implementation keeps follows from its algorithm: its memory law. The
-counts of our laws are those that torch's allocator confirms on an H200 to within a tenth; a test holds the shipped
-measurements against them. Not counted are partial results of SDPA's FlashAttention for few queries on many keys (300 on
-32768: 1.3 times the law), and that `torch_sdpa_auto` pads its sums in float32 at head_dim 32 (1.1).
+The peak of a call is the sum of its inputs, results and workspace. The workspace has three parts: score matrices
+(batch x heads x seqlen_q x seqlen_k), float32 numbers per query (logsumexp, row sums), and tensors of the size of q
+(copies, float32 sums). The counts of each part follow from the algorithm of an implementation; they are its memory law.
+The counts of our laws agree with torch's allocator on an H200 to within a tenth, which a test checks for the shipped
+measurements. Two effects are not counted: partial results of SDPA's FlashAttention for few queries and many keys (300
+queries, 32768 keys: 1.3 times the law), and the float32 padding of `torch_sdpa_auto` at head_dim 32 (1.1 times).
 """
 
 from __future__ import annotations
@@ -19,47 +19,56 @@ from results.levels.tensors import DTYPE_BYTES, MIB, Fields, TensorBytes, known,
 
 @dataclass(frozen=True)
 class WorkspaceLaw:
-    """What a pass works in, beside inputs and results."""
+    """The workspace of a pass. Runs record these names, so that old names must remain readable.
 
-    matrices: float = 0.0  # score matrices, in the dtype or in float32
-    float32_matrices: bool = False
-    numbers: int = 0  # of float32, for each query of each head
-    queries_float32: float = 0.0  # tensors like q in float32: sums of dq over blocks of keys
-    ring_bytes: int = 0  # at most so many of these sums at a time, and none where head_dim is above 128; 0: all
-    ring_seqlen: int = 0  # up to that many queries; half of it where causal at head_dim above 64; never with a window
-    copies: float = 0.0  # tensors like q in another layout, where there is more than one head to lay out
-    copies_float32: float = 0.0  # tensors like q transposed, where the dtype is float32
-    parts_float32: int = 0  # in place of these at head_dim 17 to 128: tensors like q in three bfloat16 parts
-    scaled: float = 0.0  # tensors like q, always
-    gathered: float = 0.0  # copies of keys and values in q's dtype, where a cache is in pages or 8 bits
-    laid_out: float = 0.0  # copies of keys for the scores, where several heads of a cache are gathered from pages
-    zeroed: float = 0.0  # copies of values, where lengths are ragged: zeros beyond each
-    upcast: float = 0.0  # tensors like q in float32, where the dtype is narrower
-    sum_head_dim: int = 0  # the sums of dq are padded to a multiple of it
-    sum_rows: tuple[int, ...] = ()  # and to a multiple of so many queries: up to head_dim 64, above
-    padded: int = 0  # q, k, v and out are copied to the next multiple of that head_dim; 0: as they are
-    padded_copies: float = 0.0  # tensors like q beside them
-    expanded: float = 0.0  # keys and values of each query head, where heads share keys
-    out_float32_above: int = 0  # head_dim above which out is summed in float32; 0: never
-    mask_bytes: int = 0  # of a causal mask, a query-key pair of one head
-    window_mask_bytes: int = 0  # of the mask that stands for a window, a pair of one head
-    window_copies: float = 0.0  # tensors like q beside it, where heads share keys; declared before `expanded` was
-    split_rows: tuple[int, ...] = ()  # most float32 rows of partial results where few rows leave SMs idle: 16, 32 bits
-    split_most: tuple[int, ...] = ()  # times the rows of q that these are at most
-    grouped_float32: float = 0.0  # dk and dv in float32, where several query heads add to each
-    quantised_rows: int = 0  # q, k and v in 8 bits, with a float32 scale for each block of that many rows; 0: not
-    quantised_head_dims: tuple[int, ...] = ()  # those between are padded
+    A field counts tensors if it has no other unit. "q-sized" means the size of q in the dtype of the case.
+    """
+
+    # Always needed.
+    matrices: float = 0.0  # score matrices in the dtype
+    float32_matrices: bool = False  # whether `matrices` are in float32
+    numbers: int = 0  # float32 numbers per query of each head
+    scaled: float = 0.0  # q-sized tensors
+    queries_float32: float = 0.0  # q-sized tensors in float32: sums of dq over blocks of keys
+    sum_head_dim: int = 0  # head_dim of these sums is padded to a multiple of it
+    sum_rows: tuple[int, ...] = ()  # seqlen_q of these sums is padded to a multiple: at head_dim up to 64, and above
+    ring_bytes: int = 0  # limit on the bytes of these sums, which are not needed at head_dim above 128; 0: no limit
+    ring_seqlen: int = 0  # the limit holds up to this seqlen_q, half of it if causal at head_dim above 64; no window
+    # Needed for some shapes.
+    copies: float = 0.0  # q-sized tensors, if there are several heads
+    padded: int = 0  # q, k, v and out are copied with head_dim padded to a multiple of it; 0: no copies
+    padded_copies: float = 0.0  # additional q-sized padded tensors
+    out_float32_above: int = 0  # out is summed in float32 above this head_dim; 0: never
+    split_rows: tuple[int, ...] = ()  # limit on float32 rows of partial results, if few rows of q: 16 bits, 32 bits
+    split_most: tuple[int, ...] = ()  # limit on these rows, as a multiple of the rows of q
+    # Needed for some dtypes.
+    copies_float32: float = 0.0  # q-sized tensors, if the dtype is float32
+    parts_float32: int = 0  # q-sized tensors in three bfloat16 parts, instead of copies_float32 at head_dim 17 to 128
+    upcast: float = 0.0  # q-sized tensors in float32, if the dtype is narrower
+    quantised_rows: int = 0  # rows per float32 scale of q, k and v in 8 bits; 0: not quantized
+    quantised_head_dims: tuple[int, ...] = ()  # head_dim of these is padded to the next of these numbers
+    # Needed if query heads share key heads.
+    expanded: float = 0.0  # copies of keys and values for each query head
+    grouped_float32: float = 0.0  # dk and dv in float32
+    # Needed for masks.
+    mask_bytes: int = 0  # bytes of a causal mask per query-key pair of one head
+    window_mask_bytes: int = 0  # bytes of a window mask per query-key pair of one head
+    window_copies: float = 0.0  # q-sized tensors, if heads share keys; older than `expanded`
+    # Needed for caches.
+    gathered: float = 0.0  # copies of keys and values, if the cache is paged or in 8 bits
+    laid_out: float = 0.0  # additional copies of keys, if several heads are paged
+    zeroed: float = 0.0  # copies of values, if lengths are ragged
 
 
 @dataclass(frozen=True)
 class MemoryLaw:
-    """How an implementation's memory grows, and what each pass works in where that was confirmed.
+    """The growth of an implementation's memory, and the workspace of each pass if it is confirmed.
 
     An implementation declares it as a dict, for example `{"growth": "linear", "fwd": {"numbers": 1}}`; `fwd` and
-    `fwd_bwd` hold the fields of WorkspaceLaw that are not 0. The dict travels in the run's `implementations`.
+    `fwd_bwd` have the fields of WorkspaceLaw that are not 0. A run records the dict in `implementations`.
     """
 
-    growth: str | None = None  # "matrix": with seqlen squared; "linear": with seqlen; None: not known
+    growth: str | None = None  # "matrix": quadratic in seqlen; "linear": linear in seqlen; None: not known
     fwd: WorkspaceLaw | None = None  # None: only the growth is known
     fwd_bwd: WorkspaceLaw | None = None
 
@@ -68,22 +77,22 @@ class MemoryLaw:
             raise ValueError(f"growth {self.growth!r} is not one of {', '.join(GROWTHS)}.")
 
     def confirmed(self, of_pass: str | None) -> WorkspaceLaw | None:
-        """Return what a pass ("fwd" or "fwd_bwd") works in; None where that was not confirmed."""
+        """Return the workspace of a pass ("fwd" or "fwd_bwd"); None if it is not confirmed."""
         return {"fwd": self.fwd, "fwd_bwd": self.fwd_bwd}.get(of_pass or "")
 
     def least(self, of_pass: str | None) -> WorkspaceLaw | None:
-        """Return what a pass must keep by the growth of its memory alone; None if that is not known."""
+        """Return the least workspace of a pass that the growth implies; None if the growth is not known."""
         return _LEAST.get(self.growth or "", {}).get(of_pass or "")
 
 
 @dataclass(frozen=True)
 class MemoryParts:
-    """What a predicted peak is made of, in MiB."""
+    """The parts of a predicted peak, in MiB."""
 
-    given: float  # q, k, v, and with a backward dout
-    returned: float  # out, and with a backward the gradients
+    given: float  # q, k, v and, with a backward, dout
+    returned: float  # out and, with a backward, the gradients
     matrices: float  # scores and probabilities
-    workspace: float  # everything else that the pass works in
+    workspace: float  # all other workspace
 
     @property
     def peak(self) -> float:
@@ -91,9 +100,9 @@ class MemoryParts:
         return self.given + self.returned + self.matrices + self.workspace
 
 
-_BLOCKS = 132 * 128  # rows of q that give each SM of an H200 a block: with fewer, keys are split
+_BLOCKS = 132 * 128  # rows of q with one block for each SM of an H200; with fewer rows, keys are split
 _IN_PARTS = range(17, 129)  # head_dims
-# What an algorithm keeps at least, where nothing more was confirmed.
+# The least workspace by growth, used if no workspace is confirmed.
 _LEAST = {
     "matrix": {"fwd": WorkspaceLaw(matrices=2), "fwd_bwd": WorkspaceLaw(matrices=3)},
     "linear": {"fwd": WorkspaceLaw(numbers=1), "fwd_bwd": WorkspaceLaw(numbers=2)},
@@ -101,18 +110,18 @@ _LEAST = {
 GROWTHS = tuple(_LEAST)
 _LEAST_WORDS = {
     "matrix": {
-        "fwd": "q, k, v, out and two seqlen x seqlen matrices (scores, probabilities) a head",
-        "fwd_bwd": "q, k, v, out, their gradients and three seqlen x seqlen matrices (probabilities, dP, dS) a head",
+        "fwd": "q, k, v, out and two seqlen x seqlen matrices (scores, probabilities) per head",
+        "fwd_bwd": "q, k, v, out, their gradients and three seqlen x seqlen matrices (probabilities, dP, dS) per head",
     },
     "linear": {
         "fwd": "q, k, v, out and lse: no matrix",
-        "fwd_bwd": "q, k, v, out, lse, their gradients and one float32 row sum a query: no matrix",
+        "fwd_bwd": "q, k, v, out, lse, their gradients and one float32 row sum per query: no matrix",
     },
 }
 
 
 def law_from_json(record: Mapping[str, Any] | None) -> MemoryLaw:
-    """Return the law that an implementation declares. Raises ValueError naming a field that is not one of a law's."""
+    """Return the law of an implementation's declaration. Raises ValueError for an unknown field."""
     record = dict(record or {})
     try:
         passes = {name: _workspace(record.pop(name)) for name in ("fwd", "fwd_bwd") if record.get(name) is not None}
@@ -122,7 +131,7 @@ def law_from_json(record: Mapping[str, Any] | None) -> MemoryLaw:
 
 
 def attention_parts(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
-    """Return what the peak of a pass ("fwd" or "fwd_bwd") is made of; None if the case leaves a size open."""
+    """Return the parts of the peak of a pass ("fwd" or "fwd_bwd"); None if a size is not stated."""
     sizes = tensor_bytes(case)
     if sizes is None:
         return None
@@ -134,14 +143,14 @@ def attention_parts(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryPar
     matrices = work.matrices * scores * (4 if work.float32_matrices else size)
     workspace = _workspace_bytes(case, work, sizes) + _padding_bytes(case, work, sizes, backward=backward)
     in_pages = known(case.get("page_size")) and case["num_kv_heads"] > 1
-    laid_out = work.laid_out * sizes.k if in_pages else 0.0  # it is gone when the scores are in float32
+    laid_out = work.laid_out * sizes.k if in_pages else 0.0  # freed before the scores are in float32
     if laid_out and laid_out + size * scores > matrices:
         matrices, workspace = size * scores, workspace + laid_out
     return MemoryParts(given / MIB, returned / MIB, matrices / MIB, workspace / MIB)
 
 
 def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
-    """Return what the prediction of a pass counts; None if nothing is known of it."""
+    """Return in words what the prediction of a pass counts; None if there is no prediction."""
     work = law.confirmed(of_pass)
     if work is None:
         return _LEAST_WORDS.get(law.growth or "", {}).get(of_pass)
@@ -152,8 +161,8 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
         "causal at head_dim 128) without a window, none above 128"
     )
     more = [
-        f"{work.matrices:g} seqlen x seqlen matrices{kind} a head" if work.matrices else "no matrix",
-        f"{work.numbers} float32 {'number' if work.numbers == 1 else 'numbers'} a query" if work.numbers else "",
+        f"{work.matrices:g} seqlen x seqlen matrices{kind} per head" if work.matrices else "no matrix",
+        f"{work.numbers} float32 {'number' if work.numbers == 1 else 'numbers'} per query" if work.numbers else "",
         "dq summed in float32" if work.queries_float32 else "",
         ring if work.ring_bytes else "",
         f"{work.copies:g} {'copy' if work.copies == 1 else 'copies'} of q where there are several heads"
@@ -171,7 +180,7 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
         f"out summed in float32 above head_dim {work.out_float32_above}" if work.out_float32_above else "",
         "the causal mask" if work.mask_bytes else "",
         "a mask where there is a window" if work.window_mask_bytes else "",
-        "partial results in float32 where few rows leave SMs idle" if work.split_rows else "",
+        "partial results in float32 where there are few rows of q" if work.split_rows else "",
         f"q, k and v in 8 bits with a scale for each {work.quantised_rows} rows" if work.quantised_rows else "",
     ]
     return ", ".join([counted, *filter(None, more)])
@@ -202,24 +211,24 @@ def _workspace_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes) -> fl
 
 
 def _padding_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes, *, backward: bool) -> float:
-    """Count the bytes of copies whose head_dim is padded, beyond the tensors that the pass has without padding."""
+    """Count the bytes of padded copies in addition to the tensors of a pass without padding."""
     if not work.padded or case["head_dim"] % work.padded == 0:
         return 0.0
     wider = _multiple(case["head_dim"], work.padded) / case["head_dim"]
     inputs = sizes.q + sizes.k + sizes.v
-    found = wider * inputs + (wider - 1) * sizes.out  # what is returned is a part of the padded out
+    found = wider * inputs + (wider - 1) * sizes.out  # the result is a view of the padded out
     if backward:
         found += wider * sizes.out + (wider - 1) * inputs + (wider - 1) * work.copies * sizes.q
     return found + wider * work.padded_copies * sizes.q
 
 
 def _multiple(count: float, of: int) -> int:
-    """Return the least multiple that is no less than a count."""
+    """Return a count rounded up to a multiple."""
     return -(-int(count) // of) * of
 
 
 def _masks_bytes(case: Fields, work: WorkspaceLaw, q: float) -> float:
-    """Count the bytes of a mask as a tensor, which all heads share, and of the copies that it asks for."""
+    """Count the bytes of a mask tensor, which all heads share, and of the copies that it requires."""
     pairs = float(case["seqlen_q"]) * case["seqlen_k"]
     if known(case.get("window_size")):
         shared = case["num_kv_heads"] < case["num_heads"]
@@ -228,7 +237,7 @@ def _masks_bytes(case: Fields, work: WorkspaceLaw, q: float) -> float:
 
 
 def _split_bytes(case: Fields, work: WorkspaceLaw) -> float:
-    """Count the bytes of partial results, where keys are split because there are too few rows of q."""
+    """Count the bytes of partial results if keys are split, which happens with few rows of q."""
     rows = case["batch"] * case["num_heads"] * case["seqlen_q"]
     if not work.split_rows or rows >= _BLOCKS:
         return 0.0
@@ -237,7 +246,7 @@ def _split_bytes(case: Fields, work: WorkspaceLaw) -> float:
 
 
 def _dq_sum_bytes(case: Fields, work: WorkspaceLaw, q: float) -> float:
-    """Count the bytes in which dq is added up in float32; `q` are those of a tensor like q."""
+    """Count the bytes of the float32 sums of dq; `q` is the size of q in bytes."""
     head_dim, seqlen = case["head_dim"], case["seqlen_q"]
     padded = _multiple(head_dim, work.sum_head_dim) / head_dim if work.sum_head_dim else 1.0
     padded *= _multiple(seqlen, work.sum_rows[head_dim > 64]) / seqlen if work.sum_rows else 1.0
@@ -252,7 +261,7 @@ def _dq_sum_bytes(case: Fields, work: WorkspaceLaw, q: float) -> float:
 
 
 def _quantised_bytes(case: Fields, work: WorkspaceLaw) -> float:
-    """Count the bytes of q, k and v in 8 bits and of their scales; head_dim is padded, rows of v fill whole blocks."""
+    """Count the bytes of q, k and v in 8 bits and of their scales, with head_dim and the rows of v padded."""
     rows = work.quantised_rows
     head_dim, seqlen_q, seqlen_k = (int(case[name]) for name in ("head_dim", "seqlen_q", "seqlen_k"))
     size = next((size for size in work.quantised_head_dims if head_dim <= size), head_dim)

@@ -1,9 +1,9 @@
 """Memory of a whole model by arithmetic: weights, cache, activations and training states. Standard library only.
 
-Training has three moments at which memory can be largest: at the loss, when every layer's activations are kept; at the
-first layer in the backward, when nearly every gradient is; and at the optimizer's step. PyTorch frees gradients after
-the step (`zero_grad(set_to_none=True)`) and activations as the backward passes them, so that they do not add up.
-Activations are those that Hugging Face's modules save; a test holds them against torch's own count.
+The peak of training can be at three moments: at the loss, with the activations of every layer; in the backward of the
+first layer, with nearly all gradients; or at the optimizer's step. PyTorch frees gradients after the step
+(`zero_grad(set_to_none=True)`) and activations during the backward, so that they do not add up. Activations are those
+that Hugging Face's modules save, which a test compares with torch's own count.
 
 Sources: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054 (training states).
 """
@@ -23,7 +23,7 @@ _TOKEN_ID = 8  # int64
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What a training step keeps for each parameter beside the weight and its gradient."""
+    """The state that a training step keeps for each parameter in addition to weight and gradient."""
 
     words: str
     states: int  # tensors in the dtype of the weights
@@ -34,7 +34,7 @@ class Optimizer:
         return self.states * size + self.float32_states * _FLOAT32
 
     def bytes_moved(self, size: int) -> int:
-        """Return what a step reads and writes for one parameter: weight and states both ways, the gradient once."""
+        """Return the bytes of a step per parameter: weight and states read and written, and the gradient read."""
         return 2 * (size + self.bytes_a_parameter(size)) + size
 
 
@@ -48,12 +48,12 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 @dataclass(frozen=True)
 class SavedByLayer:
-    """What a layer of an architecture keeps for its backward, a token, beside q, k, v, out and lse."""
+    """Elements per token that a layer of an architecture saves for its backward, without q, k, v, out and lse."""
 
-    hidden: float  # numbers in the dtype, in widths of the residual stream
-    hidden_float32: float  # likewise in float32
-    ffn: float  # numbers in the dtype, in widths of the MLP
-    in_flight: float  # of these widths, at most at once where nothing is kept
+    hidden: float  # multiples of the hidden size, in the dtype
+    hidden_float32: float  # multiples of the hidden size, in float32
+    ffn: float  # multiples of the MLP's width, in the dtype
+    in_flight: float  # most multiples of the MLP's width at the same time, if nothing is saved
     queries: float = 0.0  # copies of q, k and v in another layout
 
 
@@ -66,33 +66,33 @@ SAVED = {
     "mistral": SavedByLayer(hidden=4, hidden_float32=2, ffn=4, in_flight=3),
     "deepseek_v2": SavedByLayer(hidden=4, hidden_float32=2, ffn=4, in_flight=3),
 }
-# Where torch.compile compiles each layer around its attention: what is cheap to compute anew is not kept.
+# With torch.compile around the attention of each layer, which recomputes cheap operations instead of saving them.
 SAVED_COMPILED = SAVED | {
     "gpt2": SavedByLayer(hidden=4, hidden_float32=0, ffn=2, in_flight=2),
     "gptj": SavedByLayer(hidden=2, hidden_float32=0, ffn=2, in_flight=2),
     "llama": SavedByLayer(hidden=4, hidden_float32=0, ffn=3, in_flight=3),
     "mistral": SavedByLayer(hidden=4, hidden_float32=0, ffn=3, in_flight=3),
 }
-# Of each width that a token has in each of its experts, by torch.nn.functional.grouped_mm: a prefill of 1024 tokens by
-# DeepSeek-V2-Lite adds 161 MiB on an H200 (2026-11).
+# Multiples of the width of each active expert per token, with torch.nn.functional.grouped_mm: a prefill of 1024 tokens
+# by DeepSeek-V2-Lite adds 161 MiB on an H200 (2026-11).
 _EXPERTS_IN_FLIGHT = 4
-# At the first operation of the backward, a number of each token and word: log-probabilities, their gradient and that of
-# the logits.
+# Elements per token and vocabulary entry at the first operation of the backward: log-probabilities, their gradient and
+# the gradient of the logits.
 _LOSS_FLOAT32 = 3
 
 
 @dataclass(frozen=True)
 class ModelMemory:
-    """What a model's memory is made of at one moment, in MiB."""
+    """The parts of a model's memory at one moment, in MiB."""
 
     moment: str
     weights: float
-    cache: float = 0.0  # keys and values of all tokens so far
+    cache: float = 0.0  # keys and values of all previous tokens
     gradients: float = 0.0
-    optimizer: float = 0.0  # its states, master weights included
-    activations: float = 0.0  # kept for the backward
+    optimizer: float = 0.0  # optimizer states, including master weights
+    activations: float = 0.0  # saved for the backward
     matrices: float = 0.0  # scores and probabilities of the attention
-    workspace: float = 0.0  # logits, loss, and what one layer works in
+    workspace: float = 0.0  # logits, loss, and the workspace of one layer
 
     @property
     def peak(self) -> float:
@@ -104,8 +104,8 @@ class ModelMemory:
 def cache_bytes(case: Fields, config: ModelConfig, batch: int, context: int) -> float:
     """Return the bytes of the keys and values of all layers.
 
-    With a window a layer holds no more tokens than it sees. `latent_dim` of the case says that the latent is cached in
-    place of keys and values; `cache_dtype` how numbers are stored, where not in the case's dtype.
+    With a window, the cache of a layer has at most as many tokens as the window. If the case has `latent_dim`, the
+    latent is cached instead of keys and values. `cache_dtype` defaults to the case's dtype.
     """
     window = known(case.get("window_size"))
     window = config.window_size if window is None else window
@@ -116,10 +116,10 @@ def cache_bytes(case: Fields, config: ModelConfig, batch: int, context: int) -> 
 
 
 def inference(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> ModelMemory | None:
-    """Return the memory of a prefill of the whole context, or of decoding where the case has one query token.
+    """Return the memory of a prefill of the whole context, or of decoding if the case has one query token.
 
-    A prefill computes logits of the last token only, and is largest in the attention or in the MLP of a layer. None if
-    the case leaves a size open.
+    A prefill computes logits of the last token only, and its peak is in the attention or in the MLP of a layer. None if
+    a size is not stated.
     """
     found, size = numbers_of(case, "batch", "seqlen_k"), DTYPE_BYTES.get(str(case.get("dtype")))
     if found is None or size is None:
@@ -142,14 +142,14 @@ def inference(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> ModelMem
 
 
 def training(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> ModelMemory | None:
-    """Return the memory of a training step at its largest moment; None if the case leaves a size open."""
+    """Return the memory of a training step at its peak; None if a size is not stated."""
     return max(training_moments(case, config, work), key=lambda moment: moment.peak, default=None)
 
 
 def training_moments(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> tuple[ModelMemory, ...]:
-    """Return the memory of a training step at the loss, in the backward at its last layer, and at the step.
+    """Return the memory of a training step at the loss, in the backward of the first layer, and at the step.
 
-    Return nothing if the case leaves a size open. A case that does not say its optimizer has none.
+    Return nothing if a size is not stated. An unstated optimizer counts as none.
     """
     found, size = numbers_of(case, "batch", "seqlen_k"), DTYPE_BYTES.get(str(case.get("dtype")))
     if found is None or size is None:
@@ -185,9 +185,9 @@ def _in_backward(
     matrix: float,
     size: int,
 ) -> ModelMemory:
-    """Return the memory in the backward of the first layer: of its MLP or, whose turn is next, of its attention.
+    """Return the memory in the backward of the first layer, in its MLP or in its attention.
 
-    `matrix` are the bytes of one score matrix, `resident` the MiB of weights and optimizer states.
+    `matrix` is the size of one score matrix in bytes; `resident` has the MiB of weights and optimizer states.
     """
     missing = (config.vocab * config.hidden + _of_first_layer(config)) * size / MIB
     inputs, layer = tokens * config.hidden * size, tokens * saved_bytes(saved, config, size)
@@ -196,7 +196,7 @@ def _in_backward(
         **resident,
         gradients=max(0.0, resident["weights"] - missing),
         activations=(inputs + layer) / MIB,
-        matrices=min(1.0, work.matrices) * matrix / MIB,  # the probabilities, kept for the attention
+        matrices=min(1.0, work.matrices) * matrix / MIB,  # the probabilities, saved for the attention
         workspace=tokens * _mlp_numbers(saved, config) * size / MIB,
     )
     of_attention = replace(
@@ -209,7 +209,7 @@ def _in_backward(
 
 
 def saved_bytes(saved: SavedByLayer, config: ModelConfig, size: int) -> float:
-    """Return the bytes that one layer keeps for its backward, a token, without score matrices."""
+    """Return the bytes per token that one layer saves for its backward, without score matrices."""
     queries = saved.queries * config.heads * config.head_dim
     numbers = saved.hidden * config.hidden + saved.ffn * _ffn(config) + queries + _attention_numbers(config)
     return numbers * size + _FLOAT32 * (saved.hidden_float32 * config.hidden + config.heads)
@@ -224,31 +224,32 @@ def _saved(case: Fields, config: ModelConfig) -> SavedByLayer:
 
 
 def _attention_numbers(config: ModelConfig) -> int:
-    """Count the numbers of q, k, v and out, a token."""
+    """Count the elements of q, k, v and out per token."""
     return (config.heads + config.kv_heads) * (config.head_dim + config.value_dim)
 
 
 def _expanded_numbers(case: Fields, config: ModelConfig, context: int) -> int:
-    """Count the numbers that one layer's cached latents are expanded to before they are attended to."""
+    """Count the elements of one layer's cached latents after their expansion to keys and values."""
     latent = config.latent if known(case.get("latent_dim")) else None
     return context * config.heads * (latent.nope_dim + config.value_dim + config.head_dim) if latent else 0
 
 
 def _mlp_numbers(saved: SavedByLayer, config: ModelConfig) -> float:
-    """Count the numbers in flight inside the MLP at most, a token, beside its input and the residual stream."""
-    if experts := config.experts:  # rows sorted by expert: inputs, outputs and their weighted sum; gate, up and both
+    """Count the most elements per token inside the MLP at the same time, with its input and the residual stream."""
+    # Rows sorted by expert: inputs, outputs and their weighted sum; gate, up and their product.
+    if experts := config.experts:
         return _EXPERTS_IN_FLIGHT * experts.active * (config.hidden + experts.ffn) + 2 * config.hidden
     return saved.in_flight * config.ffn + 2 * config.hidden
 
 
 def _ffn(config: ModelConfig) -> int:
-    """Return the width that a token passes through in the MLP: of experts that of all it visits."""
+    """Return the MLP's width for a token; with experts, the sum over those that process it."""
     experts = config.experts
     return config.ffn if experts is None else experts.ffn * (experts.active + experts.shared)
 
 
 def _saved_outside(config: ModelConfig, size: int) -> float:
-    """Return the bytes a token that are kept outside the layers: its number, and what the last norm keeps."""
+    """Return the bytes per token saved outside the layers: token ids and the tensors of the last norm."""
     float32 = config.hidden * _FLOAT32 if config.architecture.norm == "rms" else 0
     return 2 * _TOKEN_ID + 2 * config.hidden * size + float32
 

@@ -1,7 +1,7 @@
-"""Configurations of published models, and what they imply: parameters, cache bytes a token. Standard library only.
+"""Configurations of published models, with their numbers of parameters and cache sizes. Standard library only.
 
-Sizes are those of each model's `config.json` at its source. `gpt2-tiny` is ours: GPT-2's block, small enough to train
-on a CPU. Counts are exact: tests hold them against the published numbers of parameters.
+Sizes come from each model's `config.json` at its source. `gpt2-tiny` is ours: GPT-2's block, small enough to train on a
+CPU. Counts are exact; tests compare them with the published numbers of parameters.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ _HUB = "https://huggingface.co/"
 
 
 class UnknownModel(LookupError):
-    """A model that the table does not hold; the message names those that it does."""
+    """A model that is not in the table; the message lists those that are."""
 
 
 @dataclass(frozen=True)
 class LatentAttention:
     """Widths of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
-    rank: int  # of the compressed keys and values, which a cache can hold in their place
-    nope_dim: int  # of a query or key head without position
-    rope_dim: int  # with position, shared by all key heads
+    rank: int  # width of the compressed keys and values, which a cache can hold instead
+    nope_dim: int  # width of a query or key head without position
+    rope_dim: int  # width with position, shared by all key heads
 
 
 @dataclass(frozen=True)
 class Experts:
-    """A mixture of experts in place of the MLP (DeepSeekMoE, arXiv 2401.06066)."""
+    """A mixture of experts instead of the MLP (DeepSeekMoE, arXiv 2401.06066)."""
 
     routed: int
-    active: int  # of the routed ones, for each token
-    shared: int  # seen by every token
-    ffn: int  # of one expert
+    active: int  # routed experts per token
+    shared: int  # experts that process every token
+    ffn: int  # width of one expert
     dense_layers: int  # leading layers with an ordinary MLP
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What the layers of a family have in common."""
+    """Common properties of the layers of a model family."""
 
     family: str  # Hugging Face's model_type
     norm: str  # "layer" (weight and bias) or "rms" (weight)
-    norms: int  # of a layer
+    norms: int  # number per layer
     positions: str  # "learned", "rotary"
-    gated_mlp: bool = False  # three matrices (SwiGLU) in place of two
+    gated_mlp: bool = False  # three matrices (SwiGLU) instead of two
     attention_bias: bool = False
     mlp_bias: bool = False
-    head_bias: bool = False  # of the output head
+    head_bias: bool = False  # whether the output head has a bias
 
 
 @dataclass(frozen=True)
@@ -55,20 +55,20 @@ class ModelConfig:
     """One model's sizes."""
 
     name: str
-    title: str  # as people write it
+    title: str  # name for users
     architecture: Architecture
     hidden: int
     layers: int
     heads: int
     kv_heads: int
-    head_dim: int  # of queries and keys
+    head_dim: int  # width of a query or key head
     ffn: int
     vocab: int
     source: str  # URL of the configuration
     tied: bool = False  # the output head is the embedding
     max_context: int = 0  # longest sequence the model was made for
     head_dim_v: int = 0  # 0: head_dim
-    rotary_dim: int = 0  # leading numbers of a head that are rotated; 0: all of a rotary model's
+    rotary_dim: int = 0  # leading elements of a head that are rotated; 0: all of them
     rope_theta: float | None = None
     window_size: int = 0  # 0: every layer sees the whole context
     latent: LatentAttention | None = None
@@ -81,7 +81,7 @@ class ModelConfig:
 
     @property
     def embedding_parameters(self) -> int:
-        """Count the parameters that are looked up and never multiplied, where the head has its own matrix."""
+        """Count the parameters of the embedding, if the head has a separate matrix; otherwise 0."""
         return 0 if self.tied else self.vocab * self.hidden
 
     @property
@@ -103,17 +103,17 @@ class ModelConfig:
 
     @property
     def matmul_parameters(self) -> int:
-        """Count the parameters that a token is multiplied with: matrices of the layers and the output head.
+        """Count the parameters of the matrix products of a token: matrices of the layers and the output head.
 
-        Of experts only the active ones count; an embedding that is tied to the head counts once, as the head.
+        Only active experts count. An embedding tied to the head counts once, as the head.
         """
         layers = sum(self._attention_matrices() + self._mlp_matrices(at, active=True) for at in range(self.layers))
         return layers + self.vocab * self.hidden
 
     def matrices_read(self, tokens: int) -> float:
-        """Count the parameters of matrices that a step over so many tokens reads: of experts those chosen by any.
+        """Count the matrix parameters that a step over some tokens reads, with the experts chosen by any token.
 
-        Experts are taken as chosen independently and evenly, so that the number of different ones is an expectation.
+        This is an expectation, which assumes that tokens choose experts independently and uniformly.
         """
         if self.experts is None:
             return float(self.matmul_parameters)
@@ -125,7 +125,7 @@ class ModelConfig:
 
     @property
     def active_parameters(self) -> int:
-        """Count the parameters that one token uses: all, but of experts only the active ones."""
+        """Count the parameters that one token uses: all except inactive experts."""
         if self.experts is None:
             return self.parameters
         idle = sum(
@@ -134,13 +134,13 @@ class ModelConfig:
         return self.parameters - idle
 
     def at_depth(self, layers: int | None) -> ModelConfig:
-        """Return the model cut to its first `layers`; itself where None."""
+        """Return the model with its first `layers` only, or unchanged if None."""
         return self if layers is None else replace(self, layers=layers)
 
     def cache_numbers(self, *, latent: bool = False) -> int:
-        """Count the numbers that one layer's cache holds a token: keys and values, or the latent and its rope part.
+        """Count the elements per token in one layer's cache: keys and values, or the latent and its rope part.
 
-        Raises ValueError if a latent cache is asked of a model without latent attention.
+        Raises ValueError for a latent cache of a model without latent attention.
         """
         if not latent:
             return self.kv_heads * (self.head_dim + self.value_dim)

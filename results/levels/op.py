@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from results.levels import Axis, Level, spelled
+from results.levels import ATTENTION_MODES, Axis, Level, spelled
 from results.levels.memory import attention_parts
 from results.levels.tensors import Fields, known, product_flops, tensor_bytes
 from results.records import Case
@@ -19,7 +19,7 @@ BYTES_SOURCE = (
 )
 _PRODUCTS = {"fwd": (1, 1), "bwd": (3, 2), "fwd_bwd": (4, 3)}  # products over head_dim, over head_dim_v
 
-# A sweep that derives batch and heads from a budget is one shape: its rule.
+# A sweep that derives batch and heads from a budget counts as one shape, named after its rule.
 SHAPE_SQL = (
     "CASE WHEN sweep ->> 'tokens' IS NOT NULL AND sweep ->> 'hidden' IS NOT NULL "
     "THEN (sweep ->> 'tokens') || ' tokens, hidden ' || (sweep ->> 'hidden') "
@@ -32,12 +32,12 @@ _SHORT = {"num_heads": "H", "num_kv_heads": "KV", "head_dim": "D", "head_dim_v":
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
-    """Return the operations of one call by FLOP_SOURCE; None if the case leaves something open."""
+    """Return the operations of one call by FLOP_SOURCE; None if a size or the mask is not stated."""
     return product_flops(case, *_PRODUCTS[mode]) if mode in _PRODUCTS else None
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
-    """Return the bytes of one call by BYTES_SOURCE; None if the case leaves a size open."""
+    """Return the bytes of one call by BYTES_SOURCE; None if a size is not stated."""
     sizes = tensor_bytes(case)
     if sizes is None or mode not in _PRODUCTS:
         return None
@@ -49,7 +49,7 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
 
 
 def _share_of_keys_seen(case: Fields) -> float:
-    """Return the share of the keys that some query sees; all where the mask is not said."""
+    """Return the share of the keys that some query sees; all of them if the mask is not stated."""
     seqlen_q, seqlen_k, window = int(case["seqlen_q"]), int(case["seqlen_k"]), known(case.get("window_size")) or 0
     offset = seqlen_k - seqlen_q
     first = max(0, offset - int(window) + 1) if window else 0
@@ -64,9 +64,8 @@ def with_seqlen(seqlen: int) -> dict[str, int]:
 
 
 def words(case: Case) -> str:
-    """Return the shape and dtype as far as they are said; keys and values follow a slash where they differ."""
+    """Return the stated shape and dtype; sizes of keys and values follow a slash if they differ."""
     parts = (
-        case.subject if case.level != "op" else None,
         *spelled(case, batch="batch"),
         f"heads {case.num_heads}{_if_other(case.num_kv_heads, case.num_heads)}" if case.num_heads else None,
         f"seqlen {case.seqlen_q}{_if_other(case.seqlen_k, case.seqlen_q)}" if case.seqlen_q else None,
@@ -77,14 +76,13 @@ def words(case: Case) -> str:
 
 
 def _if_other(size: int | None, usual: int | None) -> str:
-    """Return a size of keys or values behind a slash where it is not that of the queries."""
+    """Return a slash and the size of keys or values if it differs from the size of the queries."""
     return f"/{size}" if size and size != usual else ""
 
 
 def short(case: Case) -> str:
-    """Return shape, dtype and mask as far as they are said: B1 H8 D64 S1024 float16 causal."""
-    parts = [case.subject] if case.level != "op" and case.subject else []
-    parts += [f"B{case.batch}"] if case.batch else []
+    """Return the stated shape, dtype and mask: B1 H8 D64 S1024 float16 causal."""
+    parts = [f"B{case.batch}"] if case.batch else []
     for name, letter in _SHORT.items():
         value = getattr(case, name)
         twin = {"num_kv_heads": case.num_heads, "head_dim_v": case.head_dim}.get(name)
@@ -100,7 +98,7 @@ def short(case: Case) -> str:
 LEVEL = Level(
     name="op",
     subjects=("attention",),
-    modes=("fwd", "bwd", "fwd_bwd"),
+    modes=ATTENTION_MODES,
     columns=Axis("seqlen_q", "seqlen", "seqlen", "Sequence length"),
     rows=Axis("head_dim", "head_dim", "head_dim", "Head dimension"),
     with_seqlen=with_seqlen,
@@ -109,8 +107,8 @@ LEVEL = Level(
     flops_source=FLOP_SOURCE,
     bytes_moved=bytes_moved,
     bytes_source=BYTES_SOURCE,
-    memory_passes={"fwd": "fwd", "fwd_bwd": "fwd_bwd"},
     memory=attention_parts,
     words=words,
     short=short,
+    one_attention=True,
 )

@@ -1,10 +1,10 @@
-"""Shapes that attention has in models people use, each with the model, the layer and where its sizes are published.
+"""Attention shapes of existing models, each with its model, its layer and the source of its sizes.
 
-A case carries no label: its sizes are looked up here (`shape_of`), so that a run of any sweep, or of another tool, is
-named too. Sizes of language models are those of each `config.json`, as litgpt's litgpt/config.py repeats them with the
-same address; the others were read at their addresses. Batches and lengths of prompts are ours, within what the model
-was made for; lengths of images, audio and text conditions follow from the configuration. What a model adds to the
-scores (softcap, sinks, relative positions, a pair bias) is left out and said so.
+A case has no label. `shape_of` finds the model by the sizes, so that runs of all sweeps and of other tools show it too.
+Sizes of language models come from each `config.json`, as repeated in litgpt's litgpt/config.py with the same URL; other
+sizes come from the given URLs. Batches and prompt lengths are our choice within the limits of the model. Lengths of
+images, audio and text conditions follow from the configuration. Additions to the scores (softcap, sinks, relative
+positions, pair bias) are left out and mentioned in the entry.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _DEEPSEEK = "https://github.com/deepseek-ai/DeepSeek-V3/blob/main/inference/conf
 NO_MODEL = "No model: the end of the scale between grouped and shared key heads."
 
 _IDENTITY = (
-    *("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "causal", "window_size"),
-)
+    "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "causal", "window_size",
+)  # fmt: skip
 
 
 class LayerUse(NamedTuple):
@@ -293,7 +293,7 @@ SHAPES = tuple(_shapes())
 
 
 def shape_of(case: Case | Fields) -> RealShape | None:
-    """Return the shape of a model that a case of the operator has, whatever its dtype and data; None if none has it."""
+    """Return the shape of a model that an operator case has, independent of dtype and data; None if there is none."""
     fields = {name: getattr(case, name) for name in ("level", *_IDENTITY)} if isinstance(case, Case) else case
     if fields.get("level") not in (None, "op"):
         return None

@@ -1,6 +1,6 @@
-"""Sizes that every attention has: the tensors' bytes and the query-key pairs that a mask leaves. Standard library only.
+"""Tensor sizes and query-key pairs of an attention call. Standard library only.
 
-A function takes the fields of a case as a mapping. A missing ingredient gives None, never a guess.
+Functions take the fields of a case as a mapping. They return None if a field is missing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
 MIB = 1024 * 1024
-BF16X6 = "bf16x6"  # a float32 product as six of bfloat16 parts, as accurate: a precision with a peak of its own
-Fields = Mapping[str, Any]  # of a case, or a row of a table that holds them
+BF16X6 = "bf16x6"  # precision of a float32 product computed as six products of bfloat16 parts, with a separate peak
+Fields = Mapping[str, Any]  # fields of a case, or a row of a table with these columns
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class TensorBytes:
 
 
 def known(value: Any) -> Any:
-    """Return a number as it is; None for None and for a table's NaN or NA."""
+    """Return a value unchanged, or None for None and for NaN or NA in a table."""
     return None if value is None or str(value) in ("nan", "<NA>") else value
 
 
 def numbers_of(case: Fields, *names: str) -> tuple[float, ...] | None:
-    """Return those fields of a case; None if one of them is not said."""
+    """Return fields of a case; None if one of them is not stated."""
     found = tuple(known(case.get(name)) for name in names)
     return None if None in found else found
 
 
 def tensor_bytes(case: Fields) -> TensorBytes | None:
-    """Return the bytes of q, k, v, out and lse; None if the case leaves a size open."""
+    """Return the bytes of q, k, v, out and lse; None if a size is not stated."""
     found = numbers_of(case, "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim")
     size = DTYPE_BYTES.get(str(case.get("dtype")))
     if found is None or size is None:
@@ -67,10 +67,10 @@ def unmasked_pairs(seqlen_q: int, seqlen_k: int, *, causal: bool, window_size: i
 
 
 def product_flops(case: Fields, over_head_dim: int, over_head_dim_v: int) -> float | None:
-    """Count the operations of that many matrix products over the unmasked pairs, two for each multiply-add.
+    """Count the operations of matrix products over the unmasked pairs, two for each multiply-add.
 
-    `over_head_dim` products are as wide as q and k, `over_head_dim_v` as wide as v. None if the case leaves a size or
-    the mask open.
+    `over_head_dim` products have the width of q and k, and `over_head_dim_v` products the width of v. None if a size or
+    the mask is not stated.
     """
     found = numbers_of(case, "batch", "num_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "window_size")
     if found is None:
@@ -82,7 +82,7 @@ def product_flops(case: Fields, over_head_dim: int, over_head_dim_v: int) -> flo
 
 
 def kv_cache_mb(case: Fields) -> float | None:
-    """Return the keys and values of all tokens so far of one layer, in MiB; of a latent cache the latent alone."""
+    """Return the size of one layer's cached keys and values, or latents, in MiB."""
     sizes = tensor_bytes(case)
     if sizes is None:
         return None
@@ -92,7 +92,7 @@ def kv_cache_mb(case: Fields) -> float | None:
 
 
 def query_tokens(case: Fields) -> float | None:
-    """Count the query tokens that a call works on."""
+    """Count the query tokens of a call."""
     found = numbers_of(case, "batch", "seqlen_q")
     return None if found is None else found[0] * found[1]
 

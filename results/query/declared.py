@@ -22,7 +22,7 @@ def declared(store: Store, level: str = "op") -> dict[str, dict[str, Any]]:
 
 def colours(store: Store) -> dict[str, str]:
     """Return the colour of each implementation that has one, as #rrggbb; the operator's where levels differ."""
-    by_level = [declared(store, level) for level in names() if level != "op"]
+    by_level = [declared(store, level) for level in names()]
     said = {name: facts for each in (*by_level, declared(store)) for name, facts in each.items()}
     found = {name: facts_of(name, said) for name in (*known_names(), *said)}
     return {name: facts.colour for name, facts in found.items() if facts.colour}

@@ -76,7 +76,7 @@ def duels(store: Store, filters: Filters) -> pd.DataFrame:
     table, said = rows(store, filters), declared(store, LEVEL)
     family = {name: facts.get("family") for name, facts in said.items() if facts.get("precision") is None}
     known = table[table["latency_ms"].notna()].assign(family=table["implementation"].map(family))
-    modes = levels.level_of(LEVEL).modes
+    modes = list(levels.level_of(LEVEL).modes)
     groups = dict(list(known.groupby(["dtype", "mode"])))
     found = []
     for dtype, mode in sorted(groups, key=lambda key: (key[0], modes.index(key[1]))):

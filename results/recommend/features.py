@@ -63,7 +63,7 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
         [with_precision(store, "fp8", level.name), *params],
     )
     table = table.assign(seen=[_seen(row) for row in table.to_dict("records")]).drop(columns=["place", "errors"])
-    if level.name != "op":
+    if not level.one_attention:
         return table
     of_calls = _of_calls(filters.gpu, list(dict.fromkeys(table["implementation"])))
     if not of_calls:

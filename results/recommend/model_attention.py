@@ -108,6 +108,6 @@ def _distance(measured: Case, asked: Case) -> float:
 def _scaled(
     name: str, of_modes: Mapping[str, float], passes: Sequence[str], measured: Case, asked: Case, run: str
 ) -> LayerTime:
-    size = levels.bytes_moved if asked.level == "decode" else levels.flops
+    size = levels.bytes_moved if levels.level_of(asked).memory_bound else levels.flops
     factor = size(asked, passes[0]) / size(measured, passes[0])
     return LayerTime(name, factor * sum(of_modes[each] for each in passes), measured, factor, run)

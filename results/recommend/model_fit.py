@@ -68,7 +68,7 @@ def on_cards(case: Case, law: MemoryLaw, mode: str) -> list[CardFit]:
 def moments(case: Case, law: MemoryLaw, mode: str) -> list[ModelMemory]:
     """Return what the memory of a case is made of, at each moment that can be its largest."""
     fields, config = case_to_json(case), config_of(case_to_json(case))
-    of_pass = levels.level_of(case).memory_passes.get(mode)
+    of_pass = levels.level_of(case).memory_pass(mode)
     work = law.confirmed(of_pass)
     if config is None or work is None:
         return []

@@ -67,7 +67,7 @@ def _following(m: Measurement, metric: str, value: float | None) -> Measurement:
 
 def _of_latency(run: Run, m: Measurement, facts: ImplementationFacts) -> dict[str, float | None]:
     fields = case_to_json(m.case)
-    if m.case.level == "model":
+    if levels.level_of(m.case).whole_model:
         rates = {"tokens_per_s": derive.tokens_per_s(fields, m.value)}
         return rates | ({"samples_per_s": derive.samples_per_s(fields, m.value)} if m.mode == "train" else {})
     rate = derive.tflops(levels.flops(m.case, m.mode), m.value)
@@ -83,6 +83,6 @@ def _of_latency(run: Run, m: Measurement, facts: ImplementationFacts) -> dict[st
 def _by_formula(m: Measurement, facts: ImplementationFacts) -> dict[str, float]:
     """Return the score matrices and the cache of a forward call of the operator, which no run measures apart."""
     parts = levels.memory_parts(m.case, facts.memory, m.mode)
-    if m.case.level != "op" or m.mode != "fwd" or parts is None:
+    if not levels.level_of(m.case).one_attention or m.mode != "fwd" or parts is None:
         return {}
     return {"attention_memory_mb": parts.matrices, "kv_cache_mb": kv_cache_mb(case_to_json(m.case))}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from results.levels import level_of
 from results.levels.model_table import models
 from results.metrics import RATIO_OF
 from results.records import CASE_FIELDS, Case, Measurement, Status
@@ -48,7 +49,7 @@ class OwnNumbers:
         self.implementations = self._known(implementations)
         self.timings = _timings(measurements)
         timed = [m for m in measurements if m.timing in (None, self.timings.get(m.mode))]
-        named = [replace(m, case=_as_named(m.case)) if m.case.level == "model" else m for m in timed]
+        named = [replace(m, case=_as_named(m.case)) if level_of(m.case).whole_model else m for m in timed]
         kept = [m for m in named if is_usual(m.case)]
         self.measurements = [m for m in kept if EXTRAPOLATED not in m.flags]
         self.found = {_key(m): m for m in self.measurements}
@@ -257,7 +258,7 @@ def is_usual(case: Case) -> bool:
     The numbers of other cases stand in no table, whose reader would take them for the report's.
     """
     plain = not case.window_size and not case.page_size and case.inputs in (None, "normal")
-    return plain and (case.level != "op" or case.num_kv_heads == case.num_heads)
+    return plain and (not level_of(case).one_attention or case.num_kv_heads == case.num_heads)
 
 
 def _is_telling(name: str, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A Ray cluster: connecting to it or starting one of this machine, what it has, and which cards of it take part.
+"""Ray clusters: connecting to one or starting one on this machine, listing its GPUs, and choosing cards.
 
 Needs the package ray.
 """
@@ -21,46 +21,44 @@ from runner.supervise.job import Refused
 
 _PORT = 6379  # where `ray start --head` listens
 _ANSWER_LIMIT_S = 5.0
-_STORE_BYTES = 80 * 2**20  # of Ray's object store: messages are small
+_STORE_BYTES = 80 * 2**20  # size of Ray's object store; messages are small
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_TOKEN = Path(".ray") / "auth_token"  # below the user's home, where Ray keeps it
-_TOKEN_WORDS = "A cluster that asks for a token wants RAY_AUTH_MODE=token, and its token in ~/.ray/auth_token."
+_TOKEN = Path(".ray") / "auth_token"  # Ray's token file in the user's home
+_TOKEN_WORDS = "A cluster with a token needs RAY_AUTH_MODE=token and the token in ~/.ray/auth_token."
 _LEFT_OUT = (
-    *("results/runs", "results/trash", "results/logs", "results/published/*/measurements.*"),
-    *(".git", ".screenshots", "tests", "*.duckdb"),
-)
+    "results/runs", "results/trash", "results/logs", "results/published/*/measurements.*",
+    ".git", ".screenshots", "tests", "*.duckdb",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """Which cluster, which of its GPUs, and how they share the work."""
+    """A cluster, its GPUs to use, and how they share the work."""
 
-    address: str | None = None  # of the head node; None: the GPUs of this machine
-    gpus: str = "all"  # a number of them, kinds such as H200,H100, or "kinds": one of every kind
+    address: str | None = None  # address of the head node; None: the GPUs of this machine
+    gpus: str = "all"  # all, a number, kinds such as H200,H100, or "kinds": one of each kind
     mode: str = "spread"
-    one_per_host: bool = False  # never two cards of a host at a time
+    one_per_host: bool = False  # whether only one card of a host measures at a time
 
 
 def installed(*, only_here: bool) -> Any:
-    """Return the module ray, with `only_here` listening on the loopback interface alone.
+    """Return the module ray; with `only_here` it listens on the loopback interface only.
 
-    Raises Refused saying what to install.
+    Raises Refused if Ray is not installed.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would report its use to its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
     if only_here:
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = (
-            "0"  # read when ray is imported; its name says more than it is
-        )
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # selects the loopback interface on Linux too
     try:
         import ray
     except ImportError:
-        raise Refused("Ray is not installed here; `pip install ray` brings it.") from None
+        raise Refused("Ray is not installed here; install it with `pip install ray`.") from None
     return ray
 
 
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[Any]:
-    """Connect to a cluster, or start one of this machine alone, and leave it again. Raises Refused if that fails."""
+    """Connect to a cluster or start one on this machine, and disconnect at the end. Raises Refused if that fails."""
     if address is not None:
         _show_token(address)
     ray = installed(only_here=address is None)
@@ -71,7 +69,7 @@ def connected(address: str | None) -> Iterator[Any]:
     try:
         if address is None:
             here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
-            with _environment(same_files()):  # Ray's processes inherit it, and need no environment of their own
+            with _environment(same_files()):  # inherited by Ray's processes
                 ray.init(address="local", **here, **quiet)
         else:
             _join(ray, address, quiet)
@@ -79,7 +77,7 @@ def connected(address: str | None) -> Iterator[Any]:
         why = f"There is no Ray cluster at {address or 'this machine'}: {first_line(error)}."
         raise Refused(why if address is None else f"{why} {_TOKEN_WORDS}") from None
     if threading.current_thread() is threading.main_thread():
-        for number, handler in signals.items():  # Ray takes SIGTERM for itself
+        for number, handler in signals.items():  # Ray replaces the handler of SIGTERM
             signal.signal(number, handler)
     try:
         yield ray
@@ -88,7 +86,7 @@ def connected(address: str | None) -> Iterator[Any]:
 
 
 def describe(address: str | None) -> dict[str, Any]:
-    """Return the cluster's nodes, each with its GPUs by kind, as plain data. Raises Refused."""
+    """Return the cluster's nodes with their GPUs. Raises Refused."""
     with connected(address) as ray:
         free = ray.available_resources()
         nodes = [_node(ray, node) for node in ray.nodes() if node["Alive"]]
@@ -96,7 +94,7 @@ def describe(address: str | None) -> dict[str, Any]:
 
 
 def chosen_cards(ray: Any, request: ClusterRequest, device: str | None) -> list[str | None]:
-    """Return the kind of each card that is to take part, None for any. Raises Refused with what the cluster has."""
+    """Return the kind of each card to use, None for any kind. Raises Refused with the cards of the cluster."""
     have = slots_by_kind(ray, device)
     words = ", ".join(f"{count} x {kind or 'of no named kind'}" for kind, count in have.items()) or "no GPU"
     if not have:
@@ -104,7 +102,7 @@ def chosen_cards(ray: Any, request: ClusterRequest, device: str | None) -> list[
     if request.gpus.isdecimal():
         wanted = int(request.gpus)
         if not 0 < wanted <= sum(have.values()):
-            raise Refused(f"{wanted} cards are asked for; the cluster has {words}.")
+            raise Refused(f"{wanted} cards were requested; the cluster has {words}.")
         have = _first(have, wanted)
     elif request.gpus not in ("all", "kinds"):
         named = [kind.strip() for kind in request.gpus.split(",")]
@@ -114,12 +112,14 @@ def chosen_cards(ray: Any, request: ClusterRequest, device: str | None) -> list[
     elif request.gpus == "kinds":
         have = Counter(dict.fromkeys(have, 1))
     if request.mode == "spread" and len(have) > 1:
-        raise Refused(f"A sweep is spread over equal cards, and these are {words}; name one kind, such as --gpus H200.")
+        raise Refused(
+            f"A sweep can only be spread over equal cards, and these are {words}; name one kind, such as --gpus H200."
+        )
     return list(have.elements())
 
 
 def gpus_by_kind(ray: Any) -> Counter[str | None]:
-    """Return how many GPUs of each kind the living nodes have."""
+    """Return the number of GPUs of each kind on the living nodes."""
     found: Counter[str | None] = Counter()
     for node in ray.nodes():
         if node["Alive"] and node["Resources"].get("GPU"):
@@ -128,7 +128,7 @@ def gpus_by_kind(ray: Any) -> Counter[str | None]:
 
 
 def slots_by_kind(ray: Any, device: str | None) -> Counter[str | None]:
-    """Return how many cards of each kind can take part; of a cluster without a GPU each node is a place on a CPU."""
+    """Return the number of usable cards of each kind; in a cluster without GPUs each node counts as one CPU."""
     found = gpus_by_kind(ray)
     if device == "cpu" and not found:
         return Counter({None: sum(node["Alive"] for node in ray.nodes())})
@@ -136,27 +136,28 @@ def slots_by_kind(ray: Any, device: str | None) -> Counter[str | None]:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error of Ray says first; the rest is often a page."""
+    """Return the first line of an error of Ray, which can be a page long."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def same_files() -> dict[str, str]:
-    """Return how Ray's processes find this checkout, and all else that this process finds by PYTHONPATH."""
+    """Return the PYTHONPATH with which Ray's processes find this checkout and the modules of this process."""
     paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def _show_token(address: str) -> None:
-    """Let Ray show its token to a cluster of this host, before Ray is imported; to others only if the user says so.
+    """Let Ray send its token to a cluster on this host. Call it before Ray is imported.
 
-    `ray start` asks for a token once there is one; `ray.init` with an address shows it only if the mode says so.
+    `ray start` requires a token if the file exists, and `ray.init` with an address sends it only in this mode. For
+    other hosts the user must set the mode.
     """
     if address.rpartition(":")[0] in _LOOPBACK and (Path.home() / _TOKEN).exists():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _answering(address: str) -> str:
-    """Return host:port of a head node. Raises Refused if nothing answers there; Ray would wait for ever."""
+    """Return host:port of a head node. Raises Refused if there is no answer, for which Ray would wait forever."""
     host, _, port = address.partition(":")
     try:
         with socket.create_connection((host, int(port or _PORT)), timeout=_ANSWER_LIMIT_S):
@@ -167,7 +168,7 @@ def _answering(address: str) -> str:
 
 @contextlib.contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for what is started meanwhile."""
+    """Set environment variables within the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -180,10 +181,10 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:
-    """Connect to a cluster whose processes get this checkout: as it is if all nodes are this host, else a copy.
+    """Connect to a cluster. Processes on this host use this checkout; if there are other hosts, all get a copy.
 
-    Ray's processes look for modules where this one was started. Who starts it in the checkout needs no environment of
-    its own, for which Ray starts processes anew: seconds.
+    Ray's processes search for modules in the working directory of this process. If that is the checkout, no runtime
+    environment is needed, which saves seconds of process starts.
     """
     ray.init(address=address, runtime_env=None if Path.cwd() == REPOSITORY else {"env_vars": same_files()}, **quiet)
     if {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]} != {os.uname().nodename}:
@@ -210,5 +211,5 @@ def _kind_of(resources: dict[str, float]) -> str | None:
 
 
 def _first(have: Counter[str | None], wanted: int) -> Counter[str | None]:
-    """Return the first `wanted` cards, those of the commonest kind before others."""
+    """Return the first `wanted` cards, starting with the most frequent kind."""
     return Counter([kind for kind, count in have.most_common() for _ in range(count)][:wanted])

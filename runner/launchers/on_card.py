@@ -1,4 +1,4 @@
-"""A supervisor on one card of a cluster: it takes cases as the driver deals them and says what it measures. No Ray."""
+"""The supervisor on one card of a cluster, which measures cases assigned by the driver and reports rows. No Ray."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from typing import Any
 from results.files.journal import JournalError, RunFolder, home
 from results.paths import REPOSITORY
 from results.records import Case, measurement_to_json, run_to_json
-from runner import sweeps
 from runner.cells import Cell, cell_to_json
 from runner.locks import DeviceBusy
 from runner.machine.kernel_hash import kernel_hash
@@ -28,42 +27,34 @@ from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.supervisor import supervise
 
-_ASK_S = 0.1  # between two looks whether to stop, while the driver's answer is awaited
-_TELL_S = 0.5  # between two reports of what has come
-_PLACE = f"attnbench-card-{os.uname().nodename}-"  # begins a card's folder; its process comes next
-_CLAIMS = "attnbench-claims-"  # begins the folder that the cards of a host share
-_CLAIMS_AGE_S = 3600.0  # claims matter while kernels are compiled, at the start
+_ASK_S = 0.1  # interval of checks for a stop while waiting for the driver's answer
+_TELL_S = 0.5  # interval of reports
+_PLACE = f"attnbench-card-{os.uname().nodename}-"  # prefix of a card's folder, followed by the process id
+_CLAIMS = "attnbench-claims-"  # prefix of the folder that the cards of a host share
+_CLAIMS_AGE_S = 3600.0  # claims are only needed while kernels are compiled, at the start
 
 
 @dataclass(frozen=True)
 class Errand:
-    """What the driver asks of a card: plain data, since it travels."""
+    """The driver's instructions for a card."""
 
-    run_id: str
-    sweep: dict[str, Any]
-    device: str | None  # cpu, or None: the GPU that the cluster gave
-    implementations: tuple[str, ...] | None
-    capabilities: tuple[str, ...]
-    protocol: str
-    seed: int
-    step_limit_s: float | None
-    peaks: bool  # whether it measures the GPU's peaks
-    claims: str  # end of the name of the temporary folder in which the cards of a host share out what they compile
-    home: str  # of the driver: on its host, devices are locked there
+    job: Job  # its device is cpu, or None for the GPU assigned by the cluster
+    claims: str  # suffix of the temporary folder in which the cards of a host divide the compiling
+    home: str  # home of the driver, where the devices of its host are locked
     worker_command: tuple[str, ...]
-    python_path: str  # of the driver, its checkout first
+    python_path: str  # PYTHONPATH of the driver, with its checkout first
 
 
 @dataclass(frozen=True)
 class DriverLine:
-    """The card's end of the line to the driver."""
+    """The card's connection to the driver."""
 
     say: Callable[[dict[str, Any]], None]
-    hear: Callable[[float], list[dict[str, Any]]]  # what the driver said since, after at most so many seconds
+    hear: Callable[[float], list[dict[str, Any]]]  # returns new messages of the driver, waiting at most some seconds
 
 
 class CardSupervisor:
-    """Measures cases on the card of this process, one after the other, until the driver has no more."""
+    """Measures cases on the card of this process, one at a time, until the driver has no more."""
 
     def __init__(self, errand: Errand, line: DriverLine, slot: str) -> None:
         self._errand, self._line, self._slot = errand, line, slot
@@ -73,17 +64,17 @@ class CardSupervisor:
         self._place = Path(tempfile.mkdtemp(prefix=f"{_PLACE}{os.getpid()}-"))
         self._claims = Path(tempfile.gettempdir(), f"{_CLAIMS}{errand.claims}")
         self._claims.mkdir(exist_ok=True)
-        self._folder = RunFolder(self._place / "runs" / errand.run_id)
-        self._guard = threading.Lock()  # of what is below
-        self._offset, self._kept = 0, {}  # rows of cases that are not dealt to this card, by case
-        self._logged: int | None = None  # bytes of the log here that the driver has; None: it knows no card here yet
+        self._folder = RunFolder(self._place / "runs" / errand.job.run_id)
+        self._guard = threading.Lock()  # protects the following fields
+        self._offset, self._kept = 0, {}  # rows of cases that are not assigned to this card, by case
+        self._logged: int | None = None  # number of log bytes sent to the driver; None: the card is not announced yet
         self._case: Case | None = None
         self._code = ThreadPoolExecutor(1).submit(kernel_hash)  # while the worker starts
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._stop, self._over = threading.Event(), threading.Event()
 
     def run(self) -> None:
-        """Measure until the driver says that it is enough. What went wrong is said to the driver, not raised."""
+        """Measure until the driver ends it. Failures are reported to the driver, not raised."""
         talker = threading.Thread(target=self._keep_talking, daemon=True)
         talker.start()
         try:
@@ -98,27 +89,15 @@ class CardSupervisor:
         self._line.say({"event": "ended", "how": how, "message": message, "costs": costs})
 
     def _spent(self) -> dict[str, float]:
-        """Return the seconds until now by kind of work."""
+        """Return the seconds so far by kind of work."""
         state = self._folder.read_state()
         return (state.costs if state else None) or {}
 
     def _supervise(self) -> tuple[str, str]:
         errand = self._errand
-        job = Job(
-            sweep=sweeps.from_json(errand.sweep),
-            device=errand.device,
-            implementations=errand.implementations,
-            capabilities=errand.capabilities,
-            protocol=errand.protocol,
-            seed=errand.seed,
-            run_id=errand.run_id,
-            step_limit_s=errand.step_limit_s,
-            peaks=errand.peaks,
-            claims=str(self._claims),
-            order=self._order,
-        )
+        job = replace(errand.job, claims=str(self._claims), order=self._order)
         shared = Path(errand.home) if Path(errand.home).is_dir() else home()
-        locks = self._place if errand.device == "cpu" else shared
+        locks = self._place if errand.job.device == "cpu" else shared
         try:
             quiet = Progress(StringIO())
             supervise(
@@ -136,10 +115,10 @@ class CardSupervisor:
         return "done", ""
 
     def _order(self, cases: list[list[Cell]]) -> Iterator[list[Cell]]:
-        """Yield the cases that the driver deals; between two, the one before is reported as whole."""
+        """Yield the cases that the driver assigns, and report each case as complete before the next."""
         run = self._folder.run()
         cells = [cell_to_json(cell) for of_case in cases for cell in of_case]
-        card = f"cpu-{self._slot}" if self._errand.device == "cpu" else run.gpu_uuid or self._slot
+        card = f"cpu-{self._slot}" if self._errand.job.device == "cpu" else run.gpu_uuid or self._slot
         self._line.say(
             {
                 "event": "opened",
@@ -169,9 +148,9 @@ class CardSupervisor:
         raise Cancelled
 
     def _keep_talking(self) -> None:
-        """Hear the driver and tell it what has come, until it says that this card is done."""
+        """Exchange messages with the driver until it ends this card."""
         with contextlib.ExitStack() as left:
-            left.callback(self._stop.set)  # a card that cannot hear the driver measures for nobody
+            left.callback(self._stop.set)  # stop measuring if the connection to the driver is lost
             while not self._over.is_set():
                 for message in self._line.hear(_TELL_S):
                     if message["do"] == "stop":
@@ -184,7 +163,7 @@ class CardSupervisor:
                     self._tell()
 
     def _tell(self) -> None:
-        """Say what the journal here holds of the case at hand since the last time, and what is measured now."""
+        """Send the new journal rows of the current case and the current step."""
         with self._guard:
             found, self._offset, _ = self._folder.read(self._offset)
             for row in found:
@@ -198,7 +177,7 @@ class CardSupervisor:
             self._line.say({"event": "at", "current": state.current})
 
     def _tell_log(self) -> None:
-        """Say what workers printed since the last time, in whole lines."""
+        """Send the new complete lines of the workers' output."""
         if self._logged is None or not self._folder.log_path.exists():
             return
         with open(self._folder.log_path, "rb") as file:
@@ -210,17 +189,17 @@ class CardSupervisor:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove what cards of this host that were killed left in the temporary folder."""
+    """Remove the folders of killed cards of this host from the temporary folder."""
     for path in folder.glob(f"{_PLACE}*"):
         if not Path("/proc", path.name.removeprefix(_PLACE).partition("-")[0]).exists():
             shutil.rmtree(path, ignore_errors=True)
     for path in folder.glob(f"{_CLAIMS}*"):
-        with contextlib.suppress(OSError):  # another card is at it too
+        with contextlib.suppress(OSError):  # another card may remove it at the same time
             if time.time() - path.stat().st_mtime > _CLAIMS_AGE_S:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def slot_of_process(node: str) -> str:
-    """Return a name for the place that the cluster gave this process: its node and what CUDA_VISIBLE_DEVICES says."""
+    """Return a name for this process's slot in the cluster, made of its node and CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace(",", "+")
     return f"{node[:8]}-{visible}" if visible else node[:8]

@@ -1,8 +1,8 @@
-"""Sweeps through Ray: one task is one supervisor on one GPU, which it has to itself. Needs the package ray.
+"""Sweeps on a Ray cluster: one task is one supervisor with exclusive use of one GPU. Needs the package ray.
 
-`spread` cuts one sweep by case over equal GPUs and fills one run; `each` measures the whole sweep once on every card or
-on every kind of card, a run each. The driver deals the cases and writes everything down, so that nothing depends on a
-file of another host. Ray of 2.60 sets what its decorator declares: a GPU of `.options` gives no fresh process.
+`spread` divides one sweep by case over equal GPUs into one run; `each` measures the whole sweep on every card or on one
+card of each kind, as separate runs. The driver assigns the cases and writes all files, so that no file on another host
+is needed. GPUs are declared in the decorator, because a GPU in `.options` gives no new process in Ray 2.60.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 from results.compare.cards import differences, neighbours
 from results.files.journal import JournalError, RunFolder, new_run_id
 from results.records import run_from_json
-from runner import sweeps
 from runner.cells import cell_from_json
 from runner.launchers.cluster import (
     ClusterRequest,
@@ -39,35 +38,35 @@ from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.worker_handle import COMMAND
 
-_LOOK_S = 0.05  # between two looks at how the cards are, while they say nothing
-_FORCE_AFTER_S = 2.0  # of a cancel, when a card does not end by itself; a cancel is over within 5 s
-_LOSSES_OF_CARD = 5  # cards that may be lost one after the other in one place
-_BOARD_LIMIT_S = 60.0  # until Ray has started a process on the driver's node
-_NODES_EVERY_S = 2.0  # between two looks at which nodes live
-_GONE_AFTER_S = 10.0  # a card that is told to end and does not
-_FREE_S = 1.0  # for Ray to notice that tasks ended
+_LOOK_S = 0.05  # interval of checks of the cards while there are no messages
+_FORCE_AFTER_S = 2.0  # time after a cancel until cards are killed, so that a cancel takes at most 5 s
+_LOSSES_OF_CARD = 5  # lost cards in one slot after which it is not filled again
+_BOARD_LIMIT_S = 60.0  # time limit for Ray's first process on the driver's node
+_NODES_EVERY_S = 2.0  # interval of checks for living nodes
+_GONE_AFTER_S = 10.0  # time limit for a card to end normally
+_FREE_S = 1.0  # time for Ray to notice that tasks ended
 
 
 @dataclass
 class Task:
-    """A Ray task: a card, once it said which."""
+    """A Ray task and its card, which is known after its first message."""
 
     share: Share
     kind: str | None
     ref: Any = None
     card: str | None = None
     ended: bool = False
-    why: str = ""  # it ended, if not because all is measured
+    why: str = ""  # reason for its end, unless everything is measured
     busy: bool = False
-    told_at: float | None = None  # time.monotonic() when it was told to stop
-    losses: int = 0  # of the cards before it that had this place
-    peaks: bool = False  # whether it measures the peaks that the run states: one card of a run does
+    told_at: float | None = None  # time.monotonic() of the message to stop
+    losses: int = 0  # number of lost cards in this slot before
+    peaks: bool = False  # whether it measures the peaks of the run, which one card does
 
 
 class Board:
-    """Keeps what cards and driver say to each other until the other looks; an actor on the driver's node.
+    """A message board between cards and driver; an actor on the driver's node.
 
-    Who looks and finds nothing waits here for news, so a message arrives at once and nobody asks many times a second.
+    A reader without messages waits here, so that messages arrive immediately and without polling.
     """
 
     def __init__(self) -> None:
@@ -76,26 +75,26 @@ class Board:
         self._news: dict[int | None, asyncio.Event] = defaultdict(asyncio.Event)  # for a card; None: for the driver
 
     async def ready(self) -> None:
-        """Answer, which shows that Ray started this process."""
+        """Return, which shows that Ray has started this process."""
 
     async def say(self, task: int, message: dict[str, Any]) -> None:
-        """Keep a card's message for the driver."""
+        """Store a card's message for the driver."""
         self._said.append((task, message))
         self._news[None].set()
 
     async def collect(self, wait_s: float) -> list[tuple[int, dict[str, Any]]]:
-        """Return what cards said since the last look; wait up to `wait_s` seconds for the first message."""
+        """Return the new messages of cards, waiting up to `wait_s` seconds for the first."""
         await self._wait(None, wait_s)
         said, self._said = self._said, []
         return said
 
     async def tell(self, task: int, message: dict[str, Any]) -> None:
-        """Keep the driver's message for a card."""
+        """Store the driver's message for a card."""
         self._told[task].append(message)
         self._news[task].set()
 
     async def hear(self, task: int, wait_s: float) -> list[dict[str, Any]]:
-        """Return what the driver said to a card since its last look; wait up to `wait_s` seconds for the first."""
+        """Return the new messages of the driver for a card, waiting up to `wait_s` seconds for the first."""
         await self._wait(task, wait_s)
         return self._told.pop(task, [])
 
@@ -114,7 +113,7 @@ def measure(
     stop: Callable[[], bool],
     worker_command: tuple[str, ...] = COMMAND,
 ) -> list[RunFolder]:
-    """Measure a sweep on the cards of a cluster; returns the folders of its runs once every cell has a status.
+    """Measure a sweep on the cards of a cluster and return the folders of its runs.
 
     Raises Refused, DeviceBusy, Cancelled, SweepFailed or JournalError.
     """
@@ -128,7 +127,7 @@ def measure(
 
 
 class Driver:
-    """Deals the cases of a sweep to the cards of a cluster and writes down what they say."""
+    """Assigns the cases of a sweep to the cards of a cluster and records their rows."""
 
     def __init__(
         self,
@@ -144,8 +143,8 @@ class Driver:
         self._progress, self._stop, self._worker_command = progress, stop, worker_command
         self._tasks: dict[int, Task] = {}
         self._looked_at = 0.0
-        self._token = uuid.uuid4().hex[:8]  # of this driver: another that resumes the run shares out anew
-        self._code = ""  # hash of the kernels here
+        self._token = uuid.uuid4().hex[:8]  # distinguishes the claims of this driver from those of an earlier one
+        self._code = ""  # hash of the kernels in this checkout
         self._asking: list[int] = []  # tasks whose card waits for a case
         self._shares: list[Share] = []
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
@@ -168,7 +167,7 @@ class Driver:
         return [share.folder for share in self._shares]
 
     def close(self) -> None:
-        """Give locks back, and end tasks that are left; their GPUs are free, or soon after."""
+        """Stop the remaining tasks and release the locks."""
         for task in self._tasks.values():
             if not task.ended:
                 self._force(task)
@@ -179,7 +178,7 @@ class Driver:
         self._progress.finish()
 
     def _wait_for_board(self) -> None:
-        """Wait until Ray's first process answers. Raises Refused where none does, Cancelled where that is asked for."""
+        """Wait until Ray's first process answers. Raises Refused after a time limit, or Cancelled."""
         answer, deadline = self._board.ready.remote(), time.monotonic() + _BOARD_LIMIT_S
         while not self._ray.wait([answer], timeout=0)[0]:
             time.sleep(_LOOK_S)
@@ -206,15 +205,17 @@ class Driver:
     def _submit(self, number: int) -> Any:
         task, job = self._tasks[number], self._job
         errand = Errand(
-            run_id=task.share.run_id,
-            sweep=sweeps.to_json(job.sweep),
-            device="cpu" if job.device == "cpu" else None,
-            implementations=job.implementations,
-            capabilities=job.capabilities,
-            protocol=job.protocol,
-            seed=job.seed,
-            step_limit_s=job.step_limit_s,
-            peaks=task.peaks,
+            job=Job(
+                sweep=job.sweep,
+                device="cpu" if job.device == "cpu" else None,
+                implementations=job.implementations,
+                capabilities=job.capabilities,
+                protocol=job.protocol,
+                seed=job.seed,
+                run_id=task.share.run_id,
+                step_limit_s=job.step_limit_s,
+                peaks=task.peaks,
+            ),
             claims=f"{task.share.run_id}-{self._token}",
             home=str(self._home),
             worker_command=self._worker_command,
@@ -226,7 +227,7 @@ class Driver:
         return remote.options(**kind).remote(self._board, number, errand)
 
     def _follow(self) -> None:
-        """Listen to the cards until every share is over or has no card left. Raises Cancelled or JournalError."""
+        """Process messages until every share is complete or has no card left. Raises Cancelled or JournalError."""
         try:
             while any(not task.ended for task in self._tasks.values()):
                 if self._stop():
@@ -255,7 +256,7 @@ class Driver:
             raise
 
     def _listen(self, wait_s: float = 0.0) -> None:
-        """Take in what the cards said; wait up to `wait_s` seconds for the first message."""
+        """Process the messages of the cards, waiting up to `wait_s` seconds for the first."""
         for number, message in self._ray.get(self._board.collect.remote(wait_s)):
             task = self._tasks[number]
             if not task.ended:
@@ -288,7 +289,7 @@ class Driver:
             share.peaks(run_from_json(message["run"]))
 
     def _deal(self) -> None:
-        """Give a case to each card that waits for one, as far as there are any."""
+        """Assign a case to each waiting card while there are cases."""
         for number in list(self._asking):
             task = self._tasks[number]
             do, index = ("end", None) if task.ended else task.share.take(task.card)
@@ -297,7 +298,7 @@ class Driver:
                 self._tell(number, {"do": do, "index": index})
 
     def _admit(self, number: int, task: Task, message: dict[str, Any]) -> None:
-        """Let a card take part, unless its code or its software is not the run's."""
+        """Add a card to its share, unless its kernels or its software differ from the run's."""
         try:
             if message["code"] != self._code:
                 raise Refused(
@@ -313,23 +314,23 @@ class Driver:
             self._send_away(number, task)
 
     def _look_for_losses(self) -> None:
-        """Notice tasks that ended without a word: their process, their node or the network is gone."""
+        """Detect tasks that ended without a message, because their process, node or network failed."""
         refs = {task.ref: task for task in self._tasks.values() if task.ref and not task.ended}
         ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=0) if refs else ([], [])
         for ref in ready:
             try:
                 self._ray.get(ref)
-                self._listen()  # its last words may have come meanwhile
+                self._listen()  # its last message may have arrived meanwhile
                 lost = None
             except self._ray.exceptions.RayError as error:
                 lost = f"{type(error).__name__}: {first_line(error)}"
             task = refs[ref]
             if not task.ended:
-                self._lose(task, lost or "It ended without a word.")
+                self._lose(task, lost or "It ended without a message.")
         self._give_up_waiting()
 
     def _lose(self, task: Task, why: str) -> None:
-        """Give back what a lost card was at, and ask for another one in its place."""
+        """Make the case of a lost card available again, and submit another task in its place."""
         task.ended, task.why = True, why
         self._progress.say(f"Lost {task.card or 'a card'}. {why}")
         if task.card:
@@ -340,7 +341,7 @@ class Driver:
             self._tasks[number].ref = self._submit(number)
 
     def _give_up_waiting(self) -> None:
-        """End tasks that wait for a GPU once no living node has one of their kind; Ray would wait for ever."""
+        """End tasks that wait for a GPU kind that no living node has, for which Ray would wait forever."""
         waiting = [task for task in self._tasks.values() if not task.ended and task.card is None]
         if not waiting or time.monotonic() - self._looked_at < _NODES_EVERY_S:
             return
@@ -369,12 +370,12 @@ class Driver:
             self._tell(number, {"do": "stop"})
 
     def _end_all(self, how: str) -> None:
-        """Let every card end; who does not within seconds is killed with all its processes."""
+        """Let every card end, and kill those that do not end in time."""
         limit_s = _FORCE_AFTER_S if how == "stop" else _GONE_AFTER_S
         for number, task in self._tasks.items():
             if how == "stop" and not task.ended:
                 self._send_away(number, task)
-            elif not task.ended and task.card is None:  # it waits for a GPU that nobody needs any more
+            elif not task.ended and task.card is None:  # it waits for a GPU that is no longer needed
                 self._force(task)
         deadline = time.monotonic() + limit_s
         while any(not task.ended for task in self._tasks.values()) and time.monotonic() < deadline:
@@ -387,13 +388,13 @@ class Driver:
                 self._force(task)
 
     def _force(self, task: Task) -> None:
-        """Kill a task and its processes, which die with it."""
+        """Kill a task with its processes."""
         with contextlib.suppress(self._ray.exceptions.RayError):
             self._ray.cancel(task.ref, force=True)
         task.ended = True
 
     def _failure(self, share: Share) -> Exception:
-        """Return what to raise for a share that nobody is left to finish."""
+        """Return the exception for a share that has no card left."""
         tasks = [task for task in self._tasks.values() if task.share is share]
         why = " ".join(dict.fromkeys(task.why for task in tasks if task.why)) or "No card answered."
         with contextlib.suppress(JournalError):
@@ -412,7 +413,7 @@ class Driver:
 
 
 def _on_card(board: Any, number: int, errand: Errand) -> None:
-    """Be a card: the body of a Ray task."""
+    """Run the supervisor of a card; the body of a Ray task."""
     import ray
 
     line = DriverLine(

@@ -1,7 +1,7 @@
-"""What a sweep over very many GPUs would cost its driver: `python -m runner.launchers.scale`. No Ray, no GPU.
+"""Estimate the driver's load in a sweep over very many GPUs: `python -m runner.launchers.scale`. No Ray, no GPU.
 
-Replays the rows of a finished run through the driver's bookkeeping and through the store, as if many cards sent them,
-and scales the measured rates up. Every figure says what it was measured on.
+It replays the rows of a finished run through the driver's bookkeeping and through the store, as if many cards sent
+them, and extrapolates the measured rates.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from runner.launchers.share import Share
 from runner.supervise.job import Job
 
 CELLS, CARDS = 100_000, 1_000
-_COPIES = 40  # of the run, in the store
+_COPIES = 40  # number of copies of the run in the store
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured on this machine."""
+    """Rates measured on this machine."""
 
     rows_per_cell: float
     bytes_per_row: float
-    seconds_per_cell: float  # on a card, of the run
-    driver_rows_per_s: float  # written twice and fsynced: the card's file, the journal
+    seconds_per_cell: float  # time of a cell on the run's card
+    driver_rows_per_s: float  # includes two fsynced writes, to the card's file and to the journal
     store_rows_per_s: float
     store_bytes_per_row: float
 
 
 def measure(run_id: str) -> Rates:
-    """Replay the run of that id. Raises StopIteration if none of the shipped runs has it."""
+    """Replay the shipped run of that id. Raises StopIteration if there is none."""
     folder = next(folder for folder in published_folders() if folder.run_id == run_id)
     rows = folder.read()[0]
     size = sum(len(line_of(row)) for row in rows)
@@ -59,7 +59,7 @@ def measure(run_id: str) -> Rates:
 
 
 def report(rates: Rates, cells: int = CELLS, cards: int = CARDS) -> str:
-    """Return the costs of a sweep of so many cells over so many cards, a line each."""
+    """Return the costs of a sweep with these numbers of cells and cards, one per line."""
     rows = cells * rates.rows_per_cell
     wall = cells * rates.seconds_per_cell / cards
     arriving = rows / wall
@@ -77,9 +77,9 @@ def report(rates: Rates, cells: int = CELLS, cards: int = CARDS) -> str:
 
 
 def main() -> None:
-    """Print the costs, by the rows of a shipped run."""
+    """Print the costs, estimated from the rows of a shipped run."""
     parser = argparse.ArgumentParser(prog="python -m runner.launchers.scale", description=__doc__.splitlines()[0])
-    parser.add_argument("--run", default="h200-fa_paper-causal", help="a shipped run, whose rows are replayed")
+    parser.add_argument("--run", default="h200-fa_paper-causal", help="shipped run whose rows are replayed")
     parser.add_argument("--cells", type=int, default=CELLS)
     parser.add_argument("--cards", type=int, default=CARDS)
     options = parser.parse_args()
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def _through_driver(home: Path, folder: RunFolder, by_case: dict[Case, list[Measurement]]) -> float:
-    """Return the rows a second that a share writes down, from one card after the other."""
+    """Return the rows per second that a share writes, with one card sending at a time."""
     run = replace(folder.run(), source="local", run_id="scale")
     sweep = sweeps.from_json(run.sweep)
     cells = [
@@ -108,7 +108,7 @@ def _through_driver(home: Path, folder: RunFolder, by_case: dict[Case, list[Meas
 
 
 def _through_store(home: Path, folder: RunFolder, rows: list[Measurement]) -> tuple[float, float]:
-    """Return the rows a second that the store takes, and the bytes that it keeps of each."""
+    """Return the rows per second that the store loads, and its bytes per row."""
     for number in range(_COPIES):
         name = f"copy-{number}"
         run = replace(folder.run(), run_id=name, source="local")

@@ -1,8 +1,8 @@
-"""One run that one or more cards fill: who measures which case, what has come, what is in the journal. No Ray.
+"""The bookkeeping of a run that one or more cards measure: assignment of cases, received rows, and journal. No Ray.
 
-The cases are dealt one at a time, the longest first, so that all cards end together. What a card says of a case is
-fsynced to a file of the card beside the journal, and moves to the journal when the case is whole: rounds and ratios of
-a case are always of one card, and a card that is lost in the middle of a case leaves nothing behind.
+Cases are assigned one at a time, the longest first, so that all cards end at about the same time. The rows of a case
+are fsynced to a file of the card and move to the journal when the case is complete. Rounds and ratios of a case are
+thus always from one card, and a card that is lost in the middle of a case leaves no rows of it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from results.records import Case, Measurement, RecordError, Run, Status, measure
 from runner.cells import Cell, utc_now, without_number
 from runner.overhead import WALL
 from runner.supervise.job import Job, Refused
+from runner.supervise.supervisor import refuse_differences
 
-LOSSES_OF_CASE = 3  # cards that may be lost with a case before it is given up
+LOSSES_OF_CASE = 3  # lost cards after which a case is given up
 _STATE_EVERY_S = 0.5
-# What must be the same on every card of a run, or its numbers could not be compared.
+# Fields that all cards of a run must have in common, so that its numbers are comparable.
 SAME = ("gpu_name", "torch", "triton", "kernel_hash", "protocol")
 _DONE = "case_done"
 
 
 @dataclass
 class CardAtWork:
-    """A card at work on a share."""
+    """A card that measures cases of a share."""
 
     name: str
     host: str
     gpu_name: str | None
-    case: Case | None = None  # being measured
-    current: str = "starting"  # in words
-    cases: int = 0  # finished
+    case: Case | None = None  # current case
+    current: str = "starting"  # current step in words
+    cases: int = 0  # number of finished cases
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Planned:
     """A case of the plan."""
 
     cells: list[Cell]
-    lacking: set[str]  # ids of the rows that its cells still lack
+    lacking: set[str]  # ids of the rows that its cells still need
     losses: int = 0
     seconds: float = field(init=False)
 
@@ -57,7 +58,7 @@ class Planned:
 
 
 class Share:
-    """A run, the cards that fill it, and what is left to measure. Its folder exists from the first card on."""
+    """A run, its cards, and its unfinished cases. Its folder is created with the first card."""
 
     def __init__(self, job: Job, home: Path, run_id: str, *, several: bool, one_per_host: bool) -> None:
         self._job, self._home, self.run_id = job, home, run_id
@@ -66,22 +67,20 @@ class Share:
         self._lock = contextlib.ExitStack()
         self._ids: set[str] = set()
         self._plan: dict[Case, Planned] = {}
-        self._waiting: list[Case] = []  # not dealt, the longest last
+        self._waiting: list[Case] = []  # cases that are not assigned, the longest last
         self._calibration: Case | None = None
         self._cards: dict[str, CardAtWork] = {}
         self._was_calibrated: set[str] = set()
         self._timings: tuple[str, ...] = ()
         self._costs_of: dict[int, Mapping[str, float]] = {}  # by task
-        self._costs_before: dict[str, float] = {}  # of a run that is resumed
+        self._costs_before: dict[str, float] = {}  # costs of a resumed run until its interruption
         self._work_at_start = 0.0
         self._started, self._started_at, self._state_at = time.monotonic(), utc_now(), 0.0
 
-    # cards come and go
-
     def admit(self, name: str, host: str, record: Run, cells: list[Cell]) -> None:
-        """Let a card take part; the first one brings the run's record and its plan.
+        """Add a card; the first card supplies the run's record and plan.
 
-        Raises Refused if it differs from the run in what must be the same.
+        Raises Refused if the card differs from the run in one of the fields SAME.
         """
         if self.folder is None:
             self._begin(record, cells)
@@ -89,13 +88,13 @@ class Share:
         for key in SAME:
             if getattr(run, key) != getattr(record, key):
                 raise Refused(
-                    f"Card {name} has {key} {getattr(record, key)!r} and the run {getattr(run, key)!r}: their numbers "
-                    "do not belong into one run."
+                    f"Card {name} has {key} {getattr(record, key)!r} and the run {getattr(run, key)!r}, so their "
+                    "numbers cannot be in one run."
                 )
         self._cards[name] = CardAtWork(name, host, record.gpu_name)
 
     def take(self, name: str) -> tuple[str, int | None]:
-        """Return what a card does next: ("case", its number in the sweep), ("wait", None) or ("end", None)."""
+        """Return a card's next task: ("case", its number in the sweep), ("wait", None) or ("end", None)."""
         card = self._cards[name]
         card.case = None
         if self._one_per_host and any(c.host == card.host and c.case for c in self._cards.values() if c is not card):
@@ -108,7 +107,7 @@ class Share:
         return "case", list(self._plan).index(case)
 
     def lost(self, name: str, why: str) -> None:
-        """Give back what a card was at; what it said of an unfinished case is dropped."""
+        """Remove a lost card, drop its rows of an unfinished case, and make the case available again."""
         card = self._cards.pop(name, None)
         if card is None:
             return
@@ -126,34 +125,32 @@ class Share:
         rows = [row for cell in planned.cells for row in self._rows_of(cell, Status.ERROR, note)]
         self._journal(case, rows, None)
 
-    # what cards say
-
     def heard(self, name: str, current: str) -> None:
-        """Note what a card is at, in words."""
+        """Note the current step of a card, in words."""
         self._cards[name].current = current
 
     def spent(self, task: int, costs: Mapping[str, float]) -> None:
-        """Note what the time of a task's card went into until now, seconds by kind of work."""
+        """Note the seconds of a task's card so far by kind of work."""
         self._costs_of[task] = costs
 
     @property
     def costs(self) -> dict[str, float] | None:
-        """Return the seconds of all cards by kind of work, beside the time of the run itself; None if none is known."""
+        """Return the seconds of all cards by kind of work and the wall time of the run; None if not known."""
         found = sum(map(Counter, self._costs_of.values()), Counter(self._costs_before))
         wall_s = self._costs_before.get(WALL, 0.0) + time.monotonic() - self._started
         return {kind: round(seconds, 3) for kind, seconds in (found | {WALL: wall_s}).items()} if found else None
 
     def log(self, name: str, lines: Iterable[str]) -> None:
-        """Append what a card's workers printed to the run's log."""
+        """Append the output of a card's workers to the run's log."""
         with contextlib.suppress(OSError), open(self.folder.log_path, "a", encoding="utf-8") as file:
             file.writelines(f"{name}: {line}\n" for line in lines)  # a full disk must not stop the sweep twice
 
     def lines(self, name: str, records: Iterable[dict[str, Any]]) -> None:
-        """Keep what a card measured of its case; on return it is on disk. Raises JournalError."""
+        """Write rows of a card's case to disk. Raises JournalError."""
         self._spool_lines(name, [json.dumps(record, separators=(",", ":")) for record in records])
 
     def done(self, name: str) -> None:
-        """Move a card's case, which is whole, to the journal. Raises JournalError."""
+        """Move the complete case of a card to the journal. Raises JournalError."""
         card = self._cards[name]
         self._spool_lines(name, [json.dumps({_DONE: True})])
         self._take_over(name)
@@ -163,13 +160,11 @@ class Share:
         self.write_state("running")
 
     def peaks(self, record: Run) -> None:
-        """Note what a card's worker measured of the machine, if the run says nothing yet."""
+        """Record the peaks that a card's worker measured, if the run has none yet."""
         run = self.folder.run()
         if run.measured_tflops is None and record.measured_tflops:
             found = {name: getattr(record, name) for name in ("measured_tflops", "measured_gbs", "empty_launch_ms")}
             self.folder.write_run(replace(run, **found))
-
-    # how far it is
 
     @property
     def over(self) -> bool:
@@ -178,30 +173,30 @@ class Share:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Return how many cells have a status, and how many there are."""
+        """Return the number of cells with a status and the number of all cells."""
         total = sum(len(planned.cells) for planned in self._plan.values())
         left = sum(len(planned.cells) for planned in self._plan.values() if planned.lacking)
         return total - left, total
 
     @property
     def current(self) -> str:
-        """Return what each card is at, in words."""
+        """Return the current step of each card in words."""
         several = len(self._cards) > 1
         return "; ".join(f"{c.name}: {c.current}" if several else c.current for c in self._cards.values())
 
     @property
     def eta_s(self) -> float | None:
-        """Return the seconds that it may still take, by what the estimates were worth so far; None if not known."""
+        """Return the remaining seconds by the ratio of elapsed to estimated time so far; None if not known."""
         left = sum(planned.seconds for planned in self._plan.values() if planned.lacking)
         spent, did = time.monotonic() - self._started, self._work_at_start - left
         return (left * spent / did or None) if did > 0 else None
 
     def stop_requested(self) -> bool:
-        """Tell whether somebody asked this run to stop."""
+        """Return whether a stop of this run was requested."""
         return self.folder is not None and self.folder.cancel_requested()
 
     def write_state(self, state: str, *, message: str | None = None, force: bool = False) -> None:
-        """Say how far the run is, at most twice a second. Raises JournalError."""
+        """Write the state of the run, at most twice a second. Raises JournalError."""
         if self.folder is None or not force and time.monotonic() - self._state_at < _STATE_EVERY_S:
             return
         self._state_at = time.monotonic()
@@ -222,17 +217,15 @@ class Share:
         )
 
     def close(self) -> None:
-        """Give the run's lock back."""
+        """Release the run's lock."""
         self._lock.close()
-
-    # the run's folder
 
     def _begin(self, record: Run, cells: list[Cell]) -> None:
         run = replace(record, run_id=self.run_id, command=self._job.command(""), cards={} if self._several else None)
         self._timings = tuple(run.sweep["timings"])
         if self._job.resume:
             self.folder = RunFolder.open(self._home, self._job.resume)
-            self._check_resumed(run)
+            refuse_differences(self.folder.run(), run, SAME if self._several else (*SAME, "gpu_uuid"))
             before = self.folder.read_state()
             self._costs_before = (before.costs if before else None) or {}
         else:
@@ -252,17 +245,8 @@ class Share:
             self._calibration = self._waiting[len(self._waiting) // 3]  # short, since every card measures it
         self.write_state("running", force=True)
 
-    def _check_resumed(self, run: Run) -> None:
-        before = self.folder.run()
-        for name in SAME if self._several else (*SAME, "gpu_uuid"):
-            if getattr(before, name) != getattr(run, name):
-                raise Refused(
-                    f"Run {self.run_id!r} was taken with {name} {getattr(before, name)!r}, this would be "
-                    f"{getattr(run, name)!r}: the numbers could not be compared. Start a new run."
-                )
-
     def _recover(self) -> None:
-        """Finish what a killed driver began: whole cases move to the journal, parts of a case are dropped."""
+        """Recover from a killed driver: complete cases move to the journal, parts of a case are dropped."""
         for path in sorted((self.folder.path / "cards").glob("*.jsonl")):
             self._take_over(path.stem)
 
@@ -277,12 +261,10 @@ class Share:
 
     def _wait_again(self, case: Case) -> None:
         if case not in self._waiting:
-            self._waiting.append(case)  # the next to be dealt
+            self._waiting.append(case)  # it is assigned next
 
     def _rows_of(self, cell: Cell, status: Status, note: str) -> list[Measurement]:
         return without_number(self.run_id, cell, self._timings, status, note)
-
-    # numbers on their way to the journal
 
     def _spool(self, name: str) -> Path:
         return self.folder.path / "cards" / f"{name}.jsonl"
@@ -297,7 +279,7 @@ class Share:
             raise JournalError(f"Cannot write {path}: {durable.reason(error)}.") from error
 
     def _take_over(self, name: str) -> None:
-        """Move what a card's file holds to the journal if it is a whole case; then the file goes."""
+        """Move the rows of a card's file to the journal if it has a complete case, and remove the file."""
         path = self._spool(name)
         try:
             *lines, last = path.read_bytes().splitlines() or [b""]
@@ -320,7 +302,7 @@ class Share:
         self._plan[case].lacking -= set(new)
 
     def _calibrate(self, name: str, rows: list[Measurement]) -> None:
-        """Keep the latencies of a card's calibration case in the run's record."""
+        """Record the latencies of a card's calibration case in the run's record."""
         card, run = self._cards.get(name), self.folder.run()
         facts = {"host": card.host, "gpu_name": card.gpu_name} if card else {}
         latencies = {

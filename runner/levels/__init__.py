@@ -1,155 +1,165 @@
-"""How the cases of a level are measured: inputs, calls and oracle, one module a level. Needs torch.
+"""How the cases of a level are measured: inputs, calls and oracle, one module per level. Needs torch.
 
-`results.levels` answers for what a level means on paper (modes, operations, bytes, memory), this package for tensors.
-Whoever measures asks `level_of` and knows no level by name.
+A level is a module of this folder that defines LEVEL, a `MeasuredLevel`, and has the name of its counterpart in
+`results.levels`, which holds what follows without tensors (modes, operations, bytes, memory). All other modules of the
+runner call `level_of` and do not branch on the name of a level.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 
-from results.records import Case
+from kernels.registry import Implementation
+from results.records import LEVELS, Case
 
 Call = Callable[[], object]
 Tensors = tuple[torch.Tensor, ...]
 
 
 class CaseInputs(Protocol):
-    """The tensors of a case; never constant, because constant data runs faster than real."""
+    """The tensors of a case. They are random, because constant data runs faster than real data."""
 
     case: Case
 
     @property
     def device(self) -> torch.device:
-        """Return where the tensors are."""
+        """Return the device of the tensors."""
         ...
 
     def fill(self, seed: int) -> None:
-        """Write the data of a seed into the tensors; on one kind of device the same seed gives the same data."""
+        """Write the data of a seed into the tensors; a seed gives the same data on all devices of a type."""
         ...
 
     def bytes_of(self, mode: str) -> int:
-        """Return the bytes that the call of a mode is given."""
+        """Return the bytes of the inputs of a call in a mode."""
         ...
 
     def result_shapes(self) -> list[torch.Size]:
-        """Return the shapes of what calls return, in the dtype of the inputs."""
+        """Return the shapes of the tensors that calls return, in the dtype of the inputs."""
         ...
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A part of an implementation's work that is checked by itself, before any mode that contains it is timed."""
+    """A part of an implementation's work that is checked separately, before any mode that contains it is timed."""
 
-    mode: str  # under which its errors are recorded
+    mode: str  # mode under which its errors are recorded
     words: str
-    modes: tuple[str, ...]  # that contain it
-    tensors: tuple[str, ...]  # that it returns, in this order
-    # A tensor and the oracle's result that its error is recorded against too, where there is one; it decides nothing.
-    beside: tuple[tuple[str, str], ...] = ()
+    modes: tuple[str, ...]  # modes that contain the pass
+    tensors: tuple[str, ...]  # names of the returned tensors, in order
+    # Pairs of a tensor and a second oracle result. The error against it is recorded and does not decide the check.
+    also_recorded: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One pass of one implementation at work."""
+    """One pass of one implementation, ready to run."""
 
     run: Callable[[], torch.Tensor | Tensors]  # returns the tensors of the pass
-    prepare: Callable[[], None] = lambda: None  # comes before each run and is not part of it
-    prepared: Callable[[], Mapping[str, torch.Tensor]] = dict  # tensors that `prepare` made, to be checked too
+    prepare: Callable[[], None] = lambda: None  # called before each run
+    prepared: Callable[[], Mapping[str, torch.Tensor]] = dict  # tensors made by `prepare`, which are checked too
 
 
-class MeasuredLevel(Protocol):
-    """What a module of this package offers. `attention` is the callable of an implementation of the level.
+def no_doubling(inputs: Any, mode: str) -> AbstractContextManager[Mapping[str, float]]:
+    """Return a context that changes no input and reports no growth."""
+    return contextlib.nullcontext({})
 
-    A level whose calls are more launches than a stopwatch can hide also offers `device_call`, with the arguments of
-    `call`: what is timed as `kernel`, None for a mode that has no such time. RETRIES is how often a throttled cell of
-    the level is measured again, where that is not what the runner does otherwise.
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLevel:
+    """Everything that measuring a level needs. `attention` is the callable of one of its implementations.
+
+    A member with a default is one that a level can do without; its default says what happens then.
     """
 
-    # In the order of their checks; a level whose tensors depend on the case offers `passes(case)` instead.
-    PASSES: tuple[Pass, ...]
+    implementations: Callable[[], Mapping[str, Implementation]]  # by name; "torch_naive" sets the error budget
+    around: str | None = None  # level whose implementations are used inside; None: the level has its own
+    reason_against: Callable[[Case, Implementation], str | None] = lambda case, implementation: None
+    fits_by_prediction: bool = False  # whether a cell that exceeds the device's memory by prediction is skipped
+    peak_share: float | None = None  # share of the GPU's 16-bit peak rate assumed in time estimates; None: a fixed rate
+    retries: int = 2  # repetitions of a throttled cell
 
-    def empty_inputs(self, case: Case, device: str) -> CaseInputs:
-        """Return the tensors of a case, with whatever their memory held."""
-        ...
+    passes: Callable[[Case], tuple[Pass, ...]]  # passes of a case, in the order of their checks
+    small_case: Callable[[str, int], Case]  # a case of a dtype and head_dim whose call takes no time
+    empty_inputs: Callable[[Case, str], CaseInputs]  # the tensors of a case on a device, uninitialized
+    trial: Callable[[Any, Any, str], Trial]  # (attention, inputs, mode) -> the pass whose errors have that mode
+    call: Callable[[Any, Any, str], Call]  # (attention, inputs, mode) -> the call that is timed
+    # (attention, inputs, mode, call) -> the call that is timed as `kernel`; None: the mode has no such time.
+    device_call: Callable[[Any, Any, str, Call], Call | None] = lambda attention, inputs, mode, call: call
+    # (attention, inputs, mode) -> the attention inside the call, timed separately; None: nothing to time.
+    inner_call: Callable[[Any, Any, str], Call | None] = lambda attention, inputs, mode: None
+    records_share: bool = False  # whether the share of `inner_call` in the call is recorded
+    # (attention, inputs, mode) -> a forward whose result keeps the tensors for the backward; None: no backward.
+    kept_for_backward: Callable[[Any, Any, str], Call | None] = lambda attention, inputs, mode: None
 
-    def trial(self, attention: Any, inputs: CaseInputs, mode: str) -> Trial:
-        """Return the pass whose errors are recorded under `mode`, ready to be checked."""
-        ...
-
-    def call(self, attention: Any, inputs: CaseInputs, mode: str) -> Call:
-        """Return what is timed as `mode`."""
-        ...
-
-    # `inner_call(attention, inputs, mode)`, where there is something around the attention: what is timed of it alone.
-
-    def kept_for_backward(self, attention: Any, inputs: CaseInputs, mode: str) -> Call | None:
-        """Return a forward whose result keeps what the backward of `mode` needs; None without a backward."""
-        ...
-
-    def oracle(self, inputs: CaseInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
-        """Return the float64 results of the passes of `modes` by the names of tensors; with `fp8` of rounded inputs."""
-        ...
-
-    # `fused_oracle(inputs, modes)`, where it is known what the best fused kernel of a 16-bit dtype loses: its results.
-    # `doubled(inputs, mode)`, where a result follows an input that is doubled: a context that tells by what.
-
-    def small_case(self, dtype: str, head_dim: int) -> Case:
-        """Return a case that takes no time, for what the first call of a library waits for."""
-        ...
+    # (inputs, passes, fp8=) -> float64 results by the names of tensors; with `fp8` for inputs rounded to FP8.
+    oracle: Callable[..., dict[str, torch.Tensor]]
+    # (inputs, passes) -> results of the most accurate fused kernel of a 16-bit dtype; empty: not known.
+    fused_oracle: Callable[[Any, tuple[str, ...]], dict[str, torch.Tensor]] = lambda inputs, modes: {}
+    checks_rows: bool = False  # whether each row is checked, which needs rows of comparable error
+    # (inputs, mode) -> a context that doubles an input and yields the growth of each result; empty: no such check.
+    doubled: Callable[[Any, str], AbstractContextManager[Mapping[str, float]]] = no_doubling
 
 
-def timed(forward: Callable[[], Any], backward: Callable[[Any, bool], Tensors], mode: str) -> Call:
-    """Return what is timed: fwd without gradients, bwd on one kept graph, or both as in training.
+@dataclass(frozen=True)
+class DifferentiableCalls:
+    """The calls of a level with autograd, made from its forward and its backward."""
 
-    `backward(out, keep)` returns the gradients; with `keep` the graph stays for another time.
-    """
-    if mode == "bwd":
-        out = forward()
-        return lambda: backward(out, True)
-    if mode == "fwd_bwd":
-        return lambda: backward(forward(), False)
+    forward: Callable[[Any, Any], torch.Tensor]  # (attention, inputs) -> out
+    backward: Callable[..., Tensors]  # (inputs, out, keep=) -> the gradients; `keep` retains the graph
 
-    def inference() -> object:
-        with torch.no_grad():
-            return forward()
+    def call(self, attention: Any, inputs: Any, mode: str) -> Call:
+        """Return the call that is timed: fwd without gradients, bwd on one retained graph, or both as in training."""
+        if mode == "bwd":
+            out = self.forward(attention, inputs)
+            return lambda: self.backward(inputs, out, keep=True)
+        if mode == "fwd_bwd":
+            return lambda: self.backward(inputs, self.forward(attention, inputs))
 
-    return inference
+        def inference() -> torch.Tensor:
+            with torch.no_grad():
+                return self.forward(attention, inputs)
+
+        return inference
+
+    def trial(self, attention: Any, inputs: Any, mode: str) -> Trial:
+        """Return the forward without gradients, or the backward of an out that is prepared and checked as well."""
+        if mode == "fwd":
+            return Trial(self.call(attention, inputs, "fwd"))
+        outs: list[torch.Tensor] = []
+
+        def prepare() -> None:
+            outs[:] = [self.forward(attention, inputs)]
+
+        return Trial(lambda: self.backward(inputs, outs[0]), prepare, lambda: {"out": outs[0].detach()})
+
+    def kept_for_backward(self, attention: Any, inputs: Any, mode: str) -> Call | None:
+        """Return a forward whose out keeps the tensors for its backward; None for a mode without both."""
+        return (lambda: self.forward(attention, inputs)) if mode == "fwd_bwd" else None
 
 
-def trial_of(
-    forward: Callable[[], torch.Tensor], backward: Callable[[torch.Tensor, bool], Tensors], mode: str
-) -> Trial:
-    """Return the forward without gradients, or the backward of an out that is made, and checked, beside it."""
-    if mode == "fwd":
-        return Trial(timed(forward, backward, "fwd"))
-    outs: list[torch.Tensor] = []
-
-    def prepare() -> None:
-        outs[:] = [forward()]
-
-    return Trial(lambda: backward(outs[0], False), prepare, lambda: {"out": outs[0].detach()})
+def level_of(level: Case | str) -> MeasuredLevel:
+    """Return the level of a case or of that name. Raises ModuleNotFoundError if it cannot be measured."""
+    name = level.level if isinstance(level, Case) else level
+    return importlib.import_module(f"runner.levels.{name}").LEVEL
 
 
-def level_of(case: Case) -> MeasuredLevel:
-    """Return the module of a case's level. Raises ModuleNotFoundError if cases of that level cannot be measured."""
-    return cast(MeasuredLevel, importlib.import_module(f"runner.levels.{case.level}"))
-
-
-def passes_of(case: Case) -> tuple[Pass, ...]:
-    """Return the passes of a case, in the order of their checks."""
-    level = level_of(case)
-    return level.passes(case) if hasattr(level, "passes") else level.PASSES
+def with_own_implementations() -> dict[str, MeasuredLevel]:
+    """Return the levels whose implementations are their own, by name."""
+    found = {name: level_of(name) for name in LEVELS}
+    return {name: level for name, level in found.items() if level.around is None}
 
 
 def make_inputs(case: Case, device: str, seed: int) -> CaseInputs:
-    """Return the tensors of a case, filled from the seed."""
+    """Return the tensors of a case, filled with the data of the seed."""
     inputs = level_of(case).empty_inputs(case, device)
     inputs.fill(seed)
     return inputs
@@ -162,7 +172,7 @@ def generator_of(case: Case, device: torch.device, seed: int) -> torch.Generator
 
 
 def fill_normal(tensors: Iterable[torch.Tensor], generator: torch.Generator) -> None:
-    """Write standard normal numbers into the tensors, one after the other."""
+    """Write standard normal numbers into the tensors, in their order."""
     with torch.no_grad():
         for tensor in tensors:
             tensor.normal_(generator=generator)

@@ -1,8 +1,8 @@
 """Level decode: a few query tokens of each sequence against its KV cache, no gradients.
 
-Caches are contiguous or paged, of keys and values or of latents, in q's dtype or in e4m3. Whoever reads what is not in
-use gets caught: NaN stands beyond every length and in pages that belong to no sequence, and the entries of the page
-table that are out of use name a page that does not exist. Pages are permuted, and no two sequences share one.
+Caches are contiguous or paged, hold keys and values or latents, and have q's dtype or e4m3. Reads of unused memory are
+detected: unused rows and spare pages hold NaN, and unused entries of the page table name a page that does not exist.
+Pages are permuted, and no two sequences share one.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels import reference
+from kernels import reference, registry
 from kernels.decode.step import DecodeStep
 from kernels.registry import DecodeAttention, UnsupportedCase
 from results.levels.decode import lengths_of
 from results.records import Case, case_to_json, decode_case
-from runner.levels import Call, Pass, Trial, fill_normal, generator_of
+from runner.levels import Call, MeasuredLevel, Pass, Trial, fill_normal, generator_of
 
-PASSES = (Pass("decode", "decode step", ("decode",), ("out",), beside=(("out", "out_original"),)),)
-ROOM = 128  # tokens of a contiguous cache beyond the longest sequence, at least
-_ALIGNED = 64  # tokens that its capacity is a multiple of
-SPARE_PAGES = 3  # that belong to no sequence
-NO_PAGE = 2_147_480_000  # in entries of the page table that are out of use
-LATENT_HEADS_WIDTH = 192  # of a head before absorption, 128 and 64 rotary: the scale of the scores is its root
+PASSES = (Pass("decode", "decode step", ("decode",), ("out",), also_recorded=(("out", "out_original"),)),)
+ROOM = 128  # least number of tokens of a contiguous cache beyond the longest sequence
+_ALIGNED = 64  # the capacity of a contiguous cache is a multiple of it
+SPARE_PAGES = 3  # pages without a sequence
+NO_PAGE = 2_147_480_000  # value of unused entries of the page table
+LATENT_HEADS_WIDTH = 192  # head_dim before absorption, 128 and 64 rotary; scores are divided by its square root
 _E4M3, _LARGEST_E4M3, _NAN_E4M3 = torch.float8_e4m3fn, 448.0, 0x7F
-_MAGNITUDES = (1.0, 0.5, 2.0)  # of the heads of a quantised cache in turn, so that their scales differ
-_CHUNK_NUMBERS = 1 << 26  # that are quantised at a time
+_MAGNITUDES = (1.0, 0.5, 2.0)  # factors of successive heads of a quantized cache, so that their scales differ
+_CHUNK_NUMBERS = 1 << 26  # elements quantized at a time
 _SMALL_CONTEXT = 64
 
 
 @dataclass(frozen=True)
 class DecodeInputs:
-    """The step that implementations are given, and what is needed to fill and to judge it; all standard normal."""
+    """The arguments of an implementation, and the tensors that filling and checking them need; all standard normal."""
 
     case: Case
     step: DecodeStep
-    originals: tuple[torch.Tensor, ...]  # keys and values, or latents, before they were quantised; else the caches
-    unused: tuple[torch.Tensor, ...]  # indices, or a mask, of the rows that are not in use
+    originals: tuple[torch.Tensor, ...]  # keys and values, or latents, before quantization; otherwise the caches
+    unused: tuple[torch.Tensor, ...]  # indices or mask of unused rows
 
     @property
     def device(self) -> torch.device:
-        """Return where the tensors are."""
+        """Return the device of the tensors."""
         return self.step.q.device
 
     @property
@@ -53,7 +53,7 @@ class DecodeInputs:
         return (self.step.k_cache,) if self.case.latent_dim else (self.step.k_cache, self.step.v_cache)
 
     def fill(self, seed: int) -> None:
-        """Write the data of a seed into the tensors; on one kind of device the same seed gives the same data."""
+        """Write the data of a seed into the tensors; a seed gives the same data on all devices of a type."""
         fill_normal((self.step.q, *self.originals), generator_of(self.case, self.device, seed))
         if self.step.k_scale is not None:
             scales = (self.step.k_scale, self.step.v_scale)
@@ -63,7 +63,7 @@ class DecodeInputs:
             self._poison(cache)
 
     def bytes_of(self, mode: str) -> int:
-        """Return the bytes of q, of the cache in use, and of page table and scales."""
+        """Return the bytes of q, the used part of the cache, the page table and the scales."""
         widths = sum(cache.shape[3] * cache.element_size() for cache in self.caches)
         table = (self.step.page_table,) if self.step.page_size else ()
         scales = (self.step.k_scale, self.step.v_scale) if self.step.k_scale is not None else ()
@@ -75,9 +75,9 @@ class DecodeInputs:
         return [torch.Size((*self.step.q.shape[:3], self.step.v_cache.shape[3]))] * 2
 
     def sequences(self, *, original: bool = False) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Yield q, keys and values of each sequence, (1, heads, tokens, head_dim), quantised ones in float64.
+        """Yield q, keys and values of each sequence, (1, heads, tokens, head_dim); quantized ones in float64.
 
-        With `original` of the cache before it was quantised.
+        `original` yields them as they were before quantization.
         """
         quantised = self.step.k_scale is not None and not original
         scales = (self.step.k_scale, self.step.v_scale)[: len(self.caches)]
@@ -92,11 +92,11 @@ class DecodeInputs:
         if not self.step.page_size:
             return cache[at : at + 1, :, :length]
         pages = self.step.page_table[at, : self.step.pages_of_sequences[at]]
-        plain = cache.view(torch.uint8) if cache.dtype == _E4M3 else cache  # which PyTorch can index
+        plain = cache.view(torch.uint8) if cache.dtype == _E4M3 else cache  # PyTorch cannot index e4m3
         return plain[pages].flatten(0, 1)[:length].transpose(0, 1)[None].view(cache.dtype)
 
     def _quantise(self, original: torch.Tensor, cache: torch.Tensor, scale: torch.Tensor) -> None:
-        """Give the original's heads their magnitudes, and write it to the cache as e4m3, each head's largest as 448."""
+        """Scale the original's heads by their magnitudes and write it to the cache as e4m3 with maximum 448."""
         heads = 2 if self.step.page_size else 1
         shape = [-1 if dim == heads else 1 for dim in range(4)]
         factors = [_MAGNITUDES[head % len(_MAGNITUDES)] for head in range(self.step.num_kv_heads)]
@@ -117,12 +117,12 @@ class DecodeInputs:
 
 
 def empty_inputs(case: Case, device: str) -> DecodeInputs:
-    """Return the tensors of a case, the cache with whatever its memory held; lengths and page table are there.
+    """Return the tensors of a case with lengths and page table set and the rest uninitialized.
 
-    Raises UnsupportedCase for a cache that is neither in q's dtype nor in e4m3, or for quantised latents.
+    Raises UnsupportedCase for quantized latents and for a cache that is neither in q's dtype nor in e4m3.
     """
     if case.cache_dtype not in (None, case.dtype) and (case.cache_dtype != "float8_e4m3fn" or case.latent_dim):
-        raise UnsupportedCase(f"A cache in {case.cache_dtype} is not measured: e4m3 is, of keys and values.")
+        raise UnsupportedCase(f"A cache in {case.cache_dtype} is not measured; e4m3 caches of keys and values are.")
     lengths = lengths_of(case_to_json(case))
     rows, table, unused = _pages(case, lengths, device) if case.page_size else _contiguous(case, lengths, device)
     dtype = getattr(torch, case.dtype)
@@ -151,7 +151,7 @@ def empty_inputs(case: Case, device: str) -> DecodeInputs:
 def _contiguous(
     case: Case, lengths: Sequence[int], device: str
 ) -> tuple[tuple[int, int, int], None, tuple[torch.Tensor, ...]]:
-    """Return the shape of a contiguous cache's rows, no table, and (batch, capacity), true beyond each length."""
+    """Return the shape of a contiguous cache's rows, no table, and a mask (batch, capacity) of the unused tokens."""
     capacity = -(-(max(lengths) + ROOM) // _ALIGNED) * _ALIGNED
     tokens = torch.arange(capacity, device=device)
     unused = tokens >= torch.tensor(lengths, device=device)[:, None]
@@ -161,7 +161,7 @@ def _contiguous(
 def _pages(
     case: Case, lengths: Sequence[int], device: str
 ) -> tuple[tuple[int, int, int], torch.Tensor, tuple[torch.Tensor, ...]]:
-    """Return the shape of the pages' rows, a permuted table, and page and token of each row that is not in use."""
+    """Return the shape of the pages' rows, a permuted table, and the page and token of each unused row."""
     size = case.page_size
     counts = [-(-length // size) for length in lengths]
     pages = sum(counts) + SPARE_PAGES
@@ -179,12 +179,12 @@ def _pages(
 
 
 def trial(attention: DecodeAttention, inputs: DecodeInputs, mode: str) -> Trial:
-    """Return the call of the mode; it is its only pass."""
+    """Return the call of the mode, which is its only pass."""
     return Trial(call(attention, inputs, mode))
 
 
 def call(attention: DecodeAttention, inputs: DecodeInputs, mode: str) -> Call:
-    """Return one step of decoding, without gradients; what an implementation plans of it is done here."""
+    """Return one decoding step without gradients; planning by the implementation is done here, outside the call."""
     with torch.no_grad():
         attend = attention(inputs.step)
 
@@ -195,15 +195,10 @@ def call(attention: DecodeAttention, inputs: DecodeInputs, mode: str) -> Call:
     return decode
 
 
-def kept_for_backward(attention: DecodeAttention, inputs: DecodeInputs, mode: str) -> Call | None:
-    """Return None: nothing is kept for a backward."""
-    return None
-
-
 def oracle(inputs: DecodeInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
-    """Return out in float64 from the cache as it is stored, one sequence after the other to save memory.
+    """Return out in float64 from the cache as stored, one sequence at a time to save memory.
 
-    Where the cache is quantised, `out_original` is the out of the cache before that.
+    For a quantized cache, `out_original` is the out of the cache before quantization.
     """
     if fp8:
         raise UnsupportedCase("Decoding has no oracle for inputs rounded to FP8.")
@@ -219,8 +214,10 @@ def _exact(inputs: DecodeInputs, *, original: bool, stored_as: torch.dtype | Non
 
 
 def fused_oracle(inputs: DecodeInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """Return out of a kernel that rounds its factors and out to the dtype of q; nothing for a quantised cache, whose
-    kernels may multiply in e4m3."""
+    """Return out of a kernel that rounds its factors and out to the dtype of q.
+
+    Return nothing for a quantized cache, because its kernels may multiply in e4m3.
+    """
     if inputs.step.k_scale is not None:
         return {}
     return {"out": _exact(inputs, original=False, stored_as=inputs.step.q.dtype)}
@@ -228,9 +225,9 @@ def fused_oracle(inputs: DecodeInputs, modes: tuple[str, ...]) -> dict[str, torc
 
 @contextlib.contextmanager
 def doubled(inputs: DecodeInputs, mode: str) -> Iterator[dict[str, float]]:
-    """Double the values for a while, or their scales, and tell by what out grows; latents stay, as they are keys too.
+    """Double the values or their scales within the block and yield the growth of out; tensor versions do not change.
 
-    PyTorch does not count the writing, so a result remembered by address and version does not grow.
+    A result cached by address and version does not grow. Latents stay the same, because they are also the keys.
     """
     if inputs.case.latent_dim:
         yield {"out": 1.0}
@@ -246,3 +243,17 @@ def doubled(inputs: DecodeInputs, mode: str) -> Iterator[dict[str, float]]:
 def small_case(dtype: str, head_dim: int) -> Case:
     """Return one sequence with one head and 64 tokens in its cache."""
     return decode_case(batch=1, num_heads=1, num_kv_heads=1, context=_SMALL_CONTEXT, head_dim=head_dim, dtype=dtype)
+
+
+LEVEL = MeasuredLevel(
+    implementations=lambda: registry.implementations("decode"),
+    passes=lambda case: PASSES,
+    small_case=small_case,
+    empty_inputs=empty_inputs,
+    trial=trial,
+    call=call,
+    oracle=oracle,
+    fused_oracle=fused_oracle,
+    checks_rows=True,
+    doubled=doubled,
+)

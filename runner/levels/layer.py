@@ -1,29 +1,28 @@
 """Level layer: projections around an attention, with the gradients of its input and of every weight.
 
-All implementations of a case work with the same weights, filled from the seed: normal, divided by the square root of
-the features that a weight sums over, so that queries, keys and values are about standard normal, as at level op. A bias
-is normal. The gradient that arrives is given, and none is added to `.grad`: that would be part of no pass.
+All implementations of a case use the same weights: normal numbers from the seed, divided by the square root of their
+fan-in, so that queries, keys and values are about standard normal, as at level op. Biases are normal. The gradient of
+out is an input, and gradients are returned instead of accumulated in `.grad`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from kernels import layers
+from kernels import layers, registry
 from kernels.attention import torch_naive
 from kernels.layer_reference import LayerReference
 from kernels.registry import Attention, UnsupportedCase
 from results.records import Case, layer_case
-from runner.levels import Call, Pass, Trial, fill_normal, generator_of, timed, trial_of
+from runner.levels import Call, DifferentiableCalls, MeasuredLevel, Pass, fill_normal, generator_of
 
 _SMALL_SEQLEN = 64
 
 
 def passes(case: Case) -> tuple[Pass, ...]:
-    """Return forward and backward; what the backward returns depends on the weights that the layer has."""
+    """Return forward and backward; the tensors of the backward depend on the layer's weights."""
     weights = empty_inputs(case, "meta").weights
     return (
         Pass("fwd", "forward", ("fwd", "bwd", "fwd_bwd"), ("out",)),
@@ -32,23 +31,23 @@ def passes(case: Case) -> tuple[Pass, ...]:
 
 
 def gradient_name(weight: str) -> str:
-    """Return what the gradient of a module's parameter is called: dw_qkv for qkv.weight, db_out for out.bias."""
+    """Return the name of the gradient of a module's parameter: dw_qkv for qkv.weight, db_out for out.bias."""
     module, _, kind = weight.partition(".")
     return f"d{kind[0]}_{module}"
 
 
 @dataclass(frozen=True)
 class LayerInputs:
-    """A layer's weights, what goes into it, and the gradient that arrives."""
+    """A layer with its weights, its input, and the gradient of its output."""
 
     case: Case
-    layer: layers.AttentionLayer  # around torch_naive; `around` gives it another attention
+    layer: layers.AttentionLayer  # around torch_naive; its method `around` replaces the attention
     x: torch.Tensor  # (batch, seqlen, hidden)
     dout: torch.Tensor  # (batch, seqlen, hidden)
 
     @property
     def device(self) -> torch.device:
-        """Return where the tensors are."""
+        """Return the device of the tensors."""
         return self.x.device
 
     @property
@@ -57,7 +56,7 @@ class LayerInputs:
         return dict(self.layer.named_parameters())
 
     def fill(self, seed: int) -> None:
-        """Write the data of a seed into the tensors; on one kind of device the same seed gives the same data."""
+        """Write the data of a seed into the tensors; a seed gives the same data on all devices of a type."""
         weights = self.weights.values()
         fill_normal((self.x, self.dout, *weights), generator_of(self.case, self.device, seed))
         with torch.no_grad():
@@ -66,7 +65,7 @@ class LayerInputs:
                     weight *= weight.shape[1] ** -0.5
 
     def bytes_of(self, mode: str) -> int:
-        """Return the bytes that the call of a mode is given: weights, x, and with a backward dout."""
+        """Return the bytes of the inputs of a call: weights, x and, with a backward, dout."""
         given = (self.x, *self.weights.values(), *([] if mode == "fwd" else [self.dout]))
         return sum(tensor.numel() * tensor.element_size() for tensor in given)
 
@@ -76,9 +75,9 @@ class LayerInputs:
 
 
 def empty_inputs(case: Case, device: str) -> LayerInputs:
-    """Return the tensors of a case, with whatever their memory held. Raises UnsupportedCase for a window."""
+    """Return the tensors of a case, uninitialized. Raises UnsupportedCase for a window."""
     if case.window_size or case.seqlen_q != case.seqlen_k or case.head_dim_v != case.head_dim:
-        raise UnsupportedCase("Layers are measured without a window, on one length and one head_dim.")
+        raise UnsupportedCase("Layers are measured without a window, with one length and one head_dim.")
     shape = layers.LayerShape(
         case.num_heads, case.num_kv_heads, case.head_dim, case.latent_dim or 0, causal=bool(case.causal)
     )
@@ -89,46 +88,32 @@ def empty_inputs(case: Case, device: str) -> LayerInputs:
 
 
 def forward(attention: Attention, inputs: LayerInputs) -> torch.Tensor:
-    """Return out, with whatever autograd keeps if gradients are on."""
+    """Return out, with its autograd graph if gradients are enabled."""
     return inputs.layer.around(attention)(inputs.x)
 
 
 def backward(inputs: LayerInputs, out: torch.Tensor, *, keep: bool = False) -> tuple[torch.Tensor, ...]:
-    """Return dx and the gradient of every weight; with `keep` the graph stays for another time."""
+    """Return dx and the gradient of every weight; `keep` retains the graph for another call."""
     return torch.autograd.grad(out, (inputs.x, *inputs.weights.values()), inputs.dout, retain_graph=keep)
 
 
-def trial(attention: Attention, inputs: LayerInputs, mode: str) -> Trial:
-    """Return the forward without gradients, or the backward of an out that is made, and checked, beside it."""
-    return trial_of(*_passes(attention, inputs), mode)
-
-
-def call(attention: Attention, inputs: LayerInputs, mode: str) -> Call:
-    """Return what is timed: fwd without gradients, bwd on one kept graph, or both as in training."""
-    return timed(*_passes(attention, inputs), mode)
-
-
-def _passes(attention: Attention, inputs: LayerInputs) -> tuple[Callable, Callable]:
-    return lambda: forward(attention, inputs), lambda out, keep: backward(inputs, out, keep=keep)
+_CALLS = DifferentiableCalls(forward, backward)
+call, trial, kept_for_backward = _CALLS.call, _CALLS.trial, _CALLS.kept_for_backward
 
 
 def inner_call(attention: Attention, inputs: LayerInputs, mode: str) -> Call:
-    """Return the attention inside alone, in a mode: on the very views of q, k and v that the projections give."""
+    """Return the attention inside alone in a mode, on the views of q, k and v that the projections return."""
     layer, causal = inputs.layer, bool(inputs.case.causal)
     with torch.no_grad():
         projected = layer.project(inputs.x)
         dheads = (inputs.dout @ layer.out.weight).unflatten(2, (-1, layer.shape.head_dim)).transpose(1, 2)
     q, k, v = (tensor.detach().requires_grad_() for tensor in projected)
 
-    def gradients(out: torch.Tensor, keep: bool) -> tuple[torch.Tensor, ...]:
+    def gradients(_: LayerInputs, out: torch.Tensor, *, keep: bool = False) -> tuple[torch.Tensor, ...]:
         return torch.autograd.grad(out, (q, k, v), dheads, retain_graph=keep)
 
-    return timed(lambda: attention(q, k, v, causal=causal), gradients, mode)
-
-
-def kept_for_backward(attention: Attention, inputs: LayerInputs, mode: str) -> Call | None:
-    """Return a forward whose out keeps what its backward needs; None for a mode that does not keep it."""
-    return (lambda: forward(attention, inputs)) if mode == "fwd_bwd" else None
+    alone = DifferentiableCalls(lambda attention, _: attention(q, k, v, causal=causal), gradients)
+    return alone.call(attention, inputs, mode)
 
 
 def oracle(inputs: LayerInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
@@ -144,3 +129,17 @@ def small_case(dtype: str, head_dim: int) -> Case:
     """Return a layer with one head on 64 tokens."""
     heads = {"num_heads": 1, "num_kv_heads": 1}
     return layer_case("mha_fused", batch=1, seqlen=_SMALL_SEQLEN, **heads, head_dim=head_dim, dtype=dtype, causal=False)
+
+
+LEVEL = MeasuredLevel(
+    implementations=lambda: registry.implementations("layer"),
+    around="op",
+    passes=passes,
+    small_case=small_case,
+    empty_inputs=empty_inputs,
+    trial=trial,
+    call=call,
+    inner_call=inner_call,
+    kept_for_backward=kept_for_backward,
+    oracle=oracle,
+)

@@ -1,8 +1,8 @@
 """Level model: a whole language model of transformers with random weights, in generation, prefill and training.
 
-Prefill and training take random tokens; a decoding step takes one token of each sequence and a cache that is full of
-random keys and values, so that no prefill is needed. What is checked is a twin of the model: its first layers, at the
-widths, the vocabulary and the kind of call of the case, against the same twin in float64.
+Prefill and training take random tokens. A decoding step takes one token of each sequence and a cache filled with random
+keys and values, so that no prefill is needed. The check uses a twin of the model, which has its first layers, widths,
+vocabulary and kind of call, and compares it with the twin in float64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernels.models import AttentionInside, CausalModel, KeyValueCache, loss_of
 from kernels.registry import UnsupportedCase
 from results.levels.model_table import model as sizes_of
 from results.records import Case
-from runner.levels import Call, Pass, Trial, generator_of
+from runner.levels import Call, MeasuredLevel, Pass, Trial, generator_of
 from runner.measure.optimizers import StepOptimizer, make_optimizer, states_of
 from runner.sweeps.model import model_case
 
@@ -32,14 +32,12 @@ PASSES = (
     Pass("bwd", "training backward", ("bwd", "train"), ("grads",)),
 )
 TRAINING = ("fwd", "bwd", "step", "train")
-CHECKED_LAYERS, CHECKED_BATCH, CHECKED_SEQLEN = 2, 2, 4096  # at most, of the twin
-_CHECKED_LOGITS = 1024  # of each sequence, its last
-# Of throttled cells. A model draws the power limit for as long as it runs: Llama-2 7B trains at 1515 MHz on an H200, in
-# every attempt (2026-11).
-RETRIES = 0
+CHECKED_LAYERS, CHECKED_BATCH, CHECKED_SEQLEN = 2, 2, 4096  # upper limits of the twin
+_CHECKED_LOGITS = 1024  # at most, from the end of each sequence
 _WEIGHTS_SEED = 0
 _SMALL_SEQLEN = 16
-_WARM_UPS = 2  # of a call that is captured: what a first call sets up, compiles or allocates must not be
+_WARM_UPS = 2  # calls before a capture, which must not record the setup, compilation and allocation of a first call
+_PEAK_SHARE = 0.4  # a model consists mostly of large matrix products, so estimates assume this share of the peak
 
 
 def is_decoding(case: Case) -> bool:
@@ -53,18 +51,17 @@ def is_training(case: Case) -> bool:
 
 
 def passes(case: Case) -> tuple[Pass, ...]:
-    """Return the passes that a case can have."""
+    """Return the passes of a case."""
     if is_training(case):
         return PASSES[2:]
     return PASSES[:1] if is_decoding(case) else PASSES[1:2]
 
 
 class CapturedCall:
-    """A call as a CUDA graph: its launches are replayed, and its result lies where the capture left it.
+    """A call as a CUDA graph, which replays its launches without host overhead.
 
-    What remains is the device's work, however many launches the host would need. The tensors that the call reads must
-    stay where they are. All captures of a pool may reuse each other's memory, so that only the result of the latest
-    replay counts.
+    The tensors that the call reads must keep their addresses. Captures of one pool may reuse each other's memory, so
+    only the result of the latest replay is valid.
     """
 
     def __init__(self, call: Callable[[], Any], pool: Any = None) -> None:
@@ -86,21 +83,21 @@ class CapturedCall:
 
 @dataclass
 class ModelAtWork:
-    """A model with what its calls need, at the depth of a case."""
+    """A model at the depth of a case, with the tensors that its calls need."""
 
     model: CausalModel
     tokens: torch.Tensor  # (batch, query tokens)
     targets: torch.Tensor
     cache: KeyValueCache | None = None
     optimizer: StepOptimizer | None = None
-    state_bytes: int = 0  # of the optimizer
+    state_bytes: int = 0  # optimizer states
 
     def logits(self, keep: int = 1) -> torch.Tensor:
-        """Return the last `keep` logits of each sequence, with the cache where there is one."""
+        """Return the last `keep` logits of each sequence, using the cache if there is one."""
         return self.model.logits(self.tokens, cache=self.cache, keep=keep)
 
     def loss(self) -> torch.Tensor:
-        """Return the loss of all tokens, with what its backward needs if gradients are on."""
+        """Return the loss of all tokens, with its autograd graph if gradients are enabled."""
         return loss_of(self.model.logits(self.tokens), self.targets)
 
     def train(self) -> torch.Tensor:
@@ -114,17 +111,17 @@ class ModelAtWork:
 
 @dataclass
 class ModelInputs:
-    """Random tokens, and the models that take them: each is built when it is first asked for, one at a time."""
+    """Random tokens, and the models for them, which are built at first use, one at a time."""
 
     case: Case
     device: torch.device
     tokens: torch.Tensor  # (batch, query tokens)
-    targets: torch.Tensor  # likewise, the tokens that should follow
+    targets: torch.Tensor  # (batch, query tokens), the tokens that should follow
     seed: int = 0
     _twin: ModelAtWork | None = field(default=None, repr=False)
     _whole: ModelAtWork | None = field(default=None, repr=False)
     _captured: dict[tuple[int, str], CapturedCall] = field(default_factory=dict, repr=False)
-    _pool: tuple[int, int] | None = None  # of memory that all captured calls share
+    _pool: tuple[int, int] | None = None  # memory pool shared by all captured calls
 
     def fill(self, seed: int) -> None:
         """Write the tokens of a seed, and new keys and values into the caches."""
@@ -146,13 +143,13 @@ class ModelInputs:
         return [torch.Size((len(self.tokens), sizes_of(str(self.case.subject)).vocab))]
 
     def twin(self) -> ModelAtWork:
-        """Return the model that is checked, compiled and checkpointed as the case asks."""
+        """Return the model that is checked, compiled and checkpointed as the case states."""
         if self._twin is None:
             self._twin = self._made(checked_case(self.case))
         return self._twin
 
     def exact(self) -> ModelAtWork:
-        """Return the model that is checked in float64."""
+        """Return the twin in float64."""
         case = dataclasses.replace(checked_case(self.case), compiled=False, checkpointing=False)
         whole = self._made(case)
         whole.model = whole.model.double()
@@ -161,7 +158,7 @@ class ModelInputs:
         return whole
 
     def whole(self) -> ModelAtWork:
-        """Return the model of the case; the one that was checked is gone from here on."""
+        """Return the model of the case; this frees the twin."""
         if self._whole is None:
             self._twin = None
             self._whole = self._made(self.case)
@@ -177,7 +174,7 @@ class ModelInputs:
         return self._captured[key]
 
     def _made(self, case: Case) -> ModelAtWork:
-        """Build the model of a case, on the first of the tokens that are as many as the case has."""
+        """Build the model of a case, with as many of the tokens as the case has."""
         made = _model_of(case, self.device)
         whole = ModelAtWork(made, *(ids[: case.batch, : case.seqlen_q] for ids in (self.tokens, self.targets)))
         if not is_training(case):
@@ -189,7 +186,7 @@ class ModelInputs:
 
 
 def checked_case(case: Case) -> Case:
-    """Return the case of the twin that is checked in place of the whole model."""
+    """Return the case of the twin, which is checked instead of the whole model."""
     batch, layers = min(case.batch, CHECKED_BATCH), min(case.num_layers, CHECKED_LAYERS)
     shorter = dataclasses.replace(case, batch=batch, num_layers=layers)
     if is_decoding(case):
@@ -199,7 +196,7 @@ def checked_case(case: Case) -> Case:
 
 
 def empty_inputs(case: Case, device: str) -> ModelInputs:
-    """Return the tokens of a case, with whatever their memory held; models follow when they are asked for.
+    """Return the tokens of a case, uninitialized; models are built at first use.
 
     Raises UnsupportedCase without transformers.
     """
@@ -211,7 +208,7 @@ def empty_inputs(case: Case, device: str) -> ModelInputs:
 
 
 def trial(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Trial:
-    """Return the pass of the twin; on a GPU a decoding step is checked as the graph that is timed."""
+    """Return the pass of the twin; on a GPU a decoding step is checked as a CUDA graph, as it is timed."""
     whole = inputs.twin()
 
     def run() -> Any:
@@ -223,7 +220,7 @@ def trial(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Trial:
     captured: list[CapturedCall] = []
 
     def replay() -> Any:
-        if not captured:  # in the first run, whose time is that of compiling
+        if not captured:  # the time of the first run counts as compiling
             captured.append(CapturedCall(run))
         return captured[0]()
 
@@ -231,7 +228,7 @@ def trial(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Trial:
 
 
 def call(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Call:
-    """Return a plain call of the whole model: what a program waits for that uses transformers so."""
+    """Return a plain call of the whole model, as a program that uses transformers makes it."""
     whole = inputs.whole()
     whole.model.use(attention)
     if whole.optimizer:
@@ -239,15 +236,24 @@ def call(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Call:
     return _used(whole, attention, _CALLS[mode](whole))
 
 
-def device_call(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Call | None:
-    """Return what is timed as `kernel`: the call as a CUDA graph. None in training, whose steps are plain calls."""
-    if mode in TRAINING:
-        return None
-    return inputs.captured((id(attention), mode), call(attention, inputs, mode))
+def device_call(attention: AttentionInside, inputs: ModelInputs, mode: str, call: Call) -> Call | None:
+    """Return the call as a CUDA graph, timed as `kernel`; None in training, whose steps are plain calls."""
+    return None if mode in TRAINING else inputs.captured((id(attention), mode), call)
+
+
+def reason_against(case: Case, implementation: registry.Implementation) -> str | None:
+    """Return why a model does not take a case or an implementation; None if it does."""
+    sizes, taken = sizes_of(str(case.subject)), implementation.model_families
+    if sizes.architecture.positions == "learned" and case.seqlen_k > sizes.max_context:
+        return f"{sizes.title} has {sizes.max_context} positions, the case has {case.seqlen_k} tokens."
+    if taken and sizes.architecture.family not in taken:
+        family = sizes.architecture.family
+        return f"{implementation.name} takes models of {' and '.join(taken)}, {sizes.title} is {family}."
+    return None
 
 
 def kept_for_backward(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Call | None:
-    """Return a forward whose loss keeps what the backward of a training step needs; None for other modes."""
+    """Return a forward whose loss keeps the tensors for the backward of a training step; None for other modes."""
     if mode != "train":
         return None
     whole = inputs.whole()
@@ -255,7 +261,7 @@ def kept_for_backward(attention: AttentionInside, inputs: ModelInputs, mode: str
 
 
 def oracle(inputs: ModelInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
-    """Return the results of the passes by the twin in float64; norms and rotary angles are in float32 there too."""
+    """Return the results of the passes by the twin in float64; its norms and rotary angles are also in float32."""
     if fp8:
         raise UnsupportedCase("A model has no oracle for inputs rounded to FP8.")
     whole = inputs.exact()
@@ -269,10 +275,10 @@ def oracle(inputs: ModelInputs, modes: tuple[str, ...], *, fp8: bool = False) ->
 
 
 def inner_call(attention: AttentionInside, inputs: ModelInputs, mode: str) -> Call | None:
-    """Return the attention of all layers by itself, in the shapes of a call; None for the parts of training.
+    """Return the attention of all layers alone, in the shapes of a call; None for the parts of training.
 
-    None in decoding with latent attention too: transformers expands the latents anew for every step, so that what is
-    attended to is no cache.
+    None also for decoding with latent attention, because transformers expands the latents again in every step, so that
+    the attention does not read a cache.
     """
     if mode == "decode":
         latent = sizes_of(str(inputs.case.subject)).latent
@@ -285,12 +291,12 @@ def small_case(dtype: str, head_dim: int) -> Case:
     return model_case("gpt2-tiny", num_layers=1, batch=1, seqlen=_SMALL_SEQLEN, dtype=dtype)
 
 
-_LAST: dict[tuple[object, ...], CausalModel] = {}  # the model that was built last, if it is small beside the device
+_LAST: dict[tuple[object, ...], CausalModel] = {}  # the latest model, if it fits into the device _KEPT_SHARE times
 _KEPT_SHARE = 4
 
 
 def _model_of(case: Case, device: torch.device) -> CausalModel:
-    """Return the model of a case at its depth: the one of the case before where that is the same, but in training."""
+    """Return the model of a case at its depth. Except in training, the model of the previous case is used if equal."""
     one_token = is_decoding(case) and case.batch == 1
     settings = (bool(case.compiled), one_token, bool(case.checkpointing))
     sizes = sizes_of(str(case.subject))
@@ -314,7 +320,7 @@ def _model_of(case: Case, device: torch.device) -> CausalModel:
 
 
 def _free_last() -> None:
-    """Free the model that was built last; a case freezes what it finds in memory, and this is a cycle in it."""
+    """Free the latest model, a reference cycle among the objects that were frozen at the start of a case."""
     if _LAST:
         _LAST.clear()
         gc.unfreeze()
@@ -374,7 +380,7 @@ _CALLS: dict[str, Callable[[ModelAtWork], Call]] = {
 
 
 def _allocate_states(whole: ModelAtWork, name: str) -> None:
-    """Give a model its optimizer, with the states that it would allocate in its first step."""
+    """Give a model its optimizer, with all states allocated as by a first step."""
     whole.optimizer = make_optimizer(name, whole.model.parameters)
     for weight in whole.model.parameters:
         weight.grad = torch.zeros_like(weight)
@@ -398,7 +404,7 @@ def _attention_to_caches(attention: AttentionInside, inputs: ModelInputs) -> Cal
 
 
 def _attention_of_layers(attention: AttentionInside, inputs: ModelInputs, *, training: bool) -> Call:
-    """Return every layer's attention, all on tensors that lie as projections give them, with backward in training."""
+    """Return the attention of every layer on tensors laid out like projections, with its backward in training."""
     case, dtype = inputs.case, getattr(torch, str(inputs.case.dtype))
     widths = ((case.num_heads, case.head_dim), (case.num_kv_heads, case.head_dim), (case.num_kv_heads, case.head_dim_v))
     shapes = [
@@ -421,7 +427,7 @@ def _attention_of_layers(attention: AttentionInside, inputs: ModelInputs, *, tra
 
 
 class _ExactAttention(torch.autograd.Function):
-    """Attention and its gradients by the float64 reference, in memory that grows with seqlen."""
+    """Attention and its gradients by the float64 reference, whose memory is linear in seqlen."""
 
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: dict[str, Any]) -> torch.Tensor:
@@ -445,3 +451,23 @@ def _exact_step(step: DecodeStep) -> Callable[[], torch.Tensor]:
 
 
 _EXACT = AttentionInside(_exact_attention, _exact_step)
+
+LEVEL = MeasuredLevel(
+    implementations=lambda: registry.implementations("model"),
+    around="op",
+    reason_against=reason_against,
+    fits_by_prediction=True,
+    peak_share=_PEAK_SHARE,
+    # A model runs at the power limit all the time: Llama-2 7B trains at 1515 MHz on an H200 in every attempt (2026-11).
+    retries=0,
+    passes=passes,
+    small_case=small_case,
+    empty_inputs=empty_inputs,
+    trial=trial,
+    call=call,
+    device_call=device_call,
+    inner_call=inner_call,
+    records_share=True,
+    kept_for_backward=kept_for_backward,
+    oracle=oracle,
+)

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from kernels import reference
+from kernels import reference, registry
 from kernels.registry import Attention
 from results.records import Case, attention_case
-from runner.levels import Call, Pass, Trial, fill_normal, generator_of, timed, trial_of
+from runner.levels import DifferentiableCalls, MeasuredLevel, Pass, fill_normal, generator_of
 
 PASSES = (
     Pass("fwd", "forward", ("fwd", "bwd", "fwd_bwd"), ("out",)),
     Pass("bwd", "backward", ("bwd", "fwd_bwd"), ("dq", "dk", "dv")),
 )
-_OUTLIERS, _OUTLIER_SIZE = 3, 30.0  # channels, and how much larger they are
+_OUTLIERS, _OUTLIER_SIZE = 3, 30.0  # number of outlier channels, and their factor
 _LARGE = 8.0
 _SMALLEST_DIVISOR = {torch.bfloat16: 1e-3, torch.float16: 1e-2, torch.float32: 1e-3}
-_FP8_ROWS, _FP8_LARGEST = 128, 448.0  # that share a scale; the largest number of e4m3
+_FP8_ROWS, _FP8_LARGEST = 128, 448.0  # rows per scale, largest number of e4m3
 _SMALL_SEQLEN = 64
 
 
 @dataclass(frozen=True)
 class OpInputs:
-    """q, k, v and the gradient that arrives at out.
+    """q, k, v and the gradient of out.
 
-    `normal`: all of them standard normal. `outliers`: as in trained models, a few channels of k, the same for all
-    tokens, are 30 times as large as the others (KIVI, arXiv 2402.02750, section 3.2, figure 2). `large`: q, k and v are
-    8 times as large, so that every softmax has one winner. `heavy_tails`: q, k and v are normal numbers over uniform
-    ones of at least a thousandth, so that scores reach 10^5; in float16, which ends at 65504, of a hundredth.
+    `normal`: all are standard normal. `outliers`: in a few channels of k the values of all tokens are 30 times larger,
+    as in trained models (KIVI, arXiv 2402.02750, section 3.2, figure 2). `large`: q, k and v are 8 times larger, so
+    that one key dominates every softmax. `heavy_tails`: q, k and v are normal numbers divided by uniform ones of at
+    least 0.001, so that scores reach 10^5; at least 0.01 in float16, whose largest number is 65504.
     """
 
     case: Case
@@ -43,11 +43,11 @@ class OpInputs:
 
     @property
     def device(self) -> torch.device:
-        """Return where the tensors are."""
+        """Return the device of the tensors."""
         return self.q.device
 
     def fill(self, seed: int) -> None:
-        """Write the data of a seed into the tensors; on one kind of device the same seed gives the same data."""
+        """Write the data of a seed into the tensors; a seed gives the same data on all devices of a type."""
         generator = generator_of(self.case, self.device, seed)
         fill_normal((self.q, self.k, self.v, self.dout), generator)
         with torch.no_grad():
@@ -62,17 +62,17 @@ class OpInputs:
                     tensor /= uniform.clamp_(min=_SMALLEST_DIVISOR[tensor.dtype])
 
     def bytes_of(self, mode: str) -> int:
-        """Return the bytes that the call of a mode is given."""
+        """Return the bytes of the inputs of a call in a mode."""
         given = (self.q, self.k, self.v) if mode == "fwd" else (self.q, self.k, self.v, self.dout)
         return sum(tensor.numel() * tensor.element_size() for tensor in given)
 
     def result_shapes(self) -> list[torch.Size]:
-        """Return the shapes of out and of the gradients, each twice."""
+        """Return the shapes of the gradients and of out, each twice."""
         return [tensor.shape for tensor in (self.q, self.k, self.v, self.dout)] * 2
 
 
 def empty_inputs(case: Case, device: str) -> OpInputs:
-    """Return the tensors of a case, with whatever their memory held."""
+    """Return the tensors of a case, uninitialized."""
     dtype = getattr(torch, case.dtype)
     queries, keys = (case.batch, case.num_heads, case.seqlen_q), (case.batch, case.num_kv_heads, case.seqlen_k)
     width = case.head_dim_v or case.head_dim
@@ -82,33 +82,18 @@ def empty_inputs(case: Case, device: str) -> OpInputs:
 
 
 def forward(attention: Attention, inputs: OpInputs) -> torch.Tensor:
-    """Return out, with whatever autograd keeps if gradients are on."""
+    """Return out, with its autograd graph if gradients are enabled."""
     case = inputs.case
     return attention(inputs.q, inputs.k, inputs.v, causal=bool(case.causal), window_size=case.window_size or 0)
 
 
 def backward(inputs: OpInputs, out: torch.Tensor, *, keep: bool = False) -> tuple[torch.Tensor, ...]:
-    """Return dq, dk and dv of an out; with `keep` the graph stays for another time."""
+    """Return dq, dk and dv of an out; `keep` retains the graph for another call."""
     return torch.autograd.grad(out, (inputs.q, inputs.k, inputs.v), inputs.dout, retain_graph=keep)
 
 
-def trial(attention: Attention, inputs: OpInputs, mode: str) -> Trial:
-    """Return the forward without gradients, or the backward of an out that is made, and checked, beside it."""
-    return trial_of(*_passes(attention, inputs), mode)
-
-
-def call(attention: Attention, inputs: OpInputs, mode: str) -> Call:
-    """Return what is timed: fwd without gradients, bwd on one kept graph, or both as in training."""
-    return timed(*_passes(attention, inputs), mode)
-
-
-def _passes(attention: Attention, inputs: OpInputs) -> tuple[Callable, Callable]:
-    return lambda: forward(attention, inputs), lambda out, keep: backward(inputs, out, keep=keep)
-
-
-def kept_for_backward(attention: Attention, inputs: OpInputs, mode: str) -> Call | None:
-    """Return a forward whose out keeps what its backward needs; None for a mode that does not keep it."""
-    return (lambda: forward(attention, inputs)) if mode == "fwd_bwd" else None
+_CALLS = DifferentiableCalls(forward, backward)
+call, trial, kept_for_backward = _CALLS.call, _CALLS.trial, _CALLS.kept_for_backward
 
 
 def oracle(inputs: OpInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
@@ -118,7 +103,7 @@ def oracle(inputs: OpInputs, modes: tuple[str, ...], *, fp8: bool = False) -> di
 
 
 def fused_oracle(inputs: OpInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """Return the results of a kernel that rounds its factors and its results to the dtype and nothing else."""
+    """Return the results of a kernel that rounds only its factors and its results to the dtype."""
     q, k, v = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
     return _results(inputs, modes, q, k, v, stored_as=inputs.q.dtype)
 
@@ -133,9 +118,9 @@ def _results(inputs: OpInputs, modes: tuple[str, ...], *qkv: torch.Tensor, **opt
 
 @contextlib.contextmanager
 def doubled(inputs: OpInputs, mode: str) -> Iterator[dict[str, float]]:
-    """Double v, dout or both for a while, and tell by what the results grow. PyTorch does not count the writing.
+    """Double v, dout or both within the block and yield the growth of the results; tensor versions do not change.
 
-    A result that an implementation remembers, by the address and version of its inputs, does not grow.
+    A result that an implementation cached by the address and version of its inputs does not grow.
     """
     factors = {
         "fwd": ((inputs.v,), {"out": 2.0}),
@@ -144,7 +129,7 @@ def doubled(inputs: OpInputs, mode: str) -> Iterator[dict[str, float]]:
     }
     tensors, growth = factors[mode]
     for tensor in tensors:
-        tensor.data.mul_(2.0)  # `.data` has a version of its own
+        tensor.data.mul_(2.0)  # `.data` has a separate version counter
     try:
         yield growth
     finally:
@@ -153,7 +138,7 @@ def doubled(inputs: OpInputs, mode: str) -> Iterator[dict[str, float]]:
 
 
 def rounded_to_fp8(x: torch.Tensor) -> torch.Tensor:
-    """Return x: (batch, heads, rows, columns) as e4m3 holds it when 128 rows share the least power of two as scale."""
+    """Return x: (batch, heads, rows, columns) rounded to e4m3, with one power of two as scale for each 128 rows."""
     blocks = [block.double() for block in x.split(_FP8_ROWS, dim=2)]
     scales = [(block.abs().amax((2, 3), keepdim=True) / _FP8_LARGEST).log2().ceil().exp2() for block in blocks]
     scales = [torch.where(scale > 0, scale, 1.0) for scale in scales]
@@ -164,3 +149,18 @@ def rounded_to_fp8(x: torch.Tensor) -> torch.Tensor:
 def small_case(dtype: str, head_dim: int) -> Case:
     """Return one causal head of 64 tokens."""
     return attention_case(batch=1, num_heads=1, seqlen=_SMALL_SEQLEN, head_dim=head_dim, dtype=dtype, causal=True)
+
+
+LEVEL = MeasuredLevel(
+    implementations=lambda: registry.implementations("op"),
+    passes=lambda case: PASSES,
+    small_case=small_case,
+    empty_inputs=empty_inputs,
+    trial=trial,
+    call=call,
+    kept_for_backward=kept_for_backward,
+    oracle=oracle,
+    fused_oracle=fused_oracle,
+    checks_rows=True,
+    doubled=doubled,
+)

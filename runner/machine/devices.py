@@ -1,4 +1,4 @@
-"""The devices torch sees here, by the names a user types."""
+"""The devices that torch finds on this machine."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import torch
 
 
 class UnknownDevice(ValueError):
-    """A device that is not here; the message says which are."""
+    """A device that this machine does not have; the message lists those that it has."""
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device as lists and locks know it."""
+    """A device with the names used in lists and locks."""
 
     id: str  # "cpu" or "cuda:0"
     type: str
     name: str
-    lock: str  # the name of its lock: "cpu" or "gpu-<hash of the UUID>"
-    uuid: str | None = None  # as torch prints it; never stored
+    lock: str  # name of its lock: "cpu" or "gpu-<hash of the UUID>"
+    uuid: str | None = None  # UUID in torch's format; never stored
 
 
 def available() -> list[DeviceInfo]:
-    """Return every device here, GPUs first."""
+    """Return every device of this machine, GPUs first."""
     gpus = [_gpu(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     return [*gpus, DeviceInfo("cpu", "cpu", cpu_name(), "cpu")]
 
@@ -36,7 +36,7 @@ def available() -> list[DeviceInfo]:
 def resolve(wanted: str | None) -> DeviceInfo:
     """Return the device of that name; None or "cuda" means the first GPU, and None the CPU if there is no GPU.
 
-    Raises UnknownDevice naming what is here.
+    Raises UnknownDevice with the devices of this machine.
     """
     found = available()
     if wanted is None:
@@ -49,12 +49,12 @@ def resolve(wanted: str | None) -> DeviceInfo:
 
 
 def current(device: DeviceInfo) -> AbstractContextManager[object]:
-    """Make this device "the" GPU within the block, so that nothing lands where another sweep may be timing."""
+    """Make this device the current GPU within the block, so that no work goes to a GPU of another sweep."""
     return torch.cuda.device(device.id) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def hashed(text: str) -> str:
-    """Return a short, stable stand-in for an identifier that should not be published."""
+    """Return a short, stable hash of an identifier that should not be published."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -1,4 +1,4 @@
-"""The facts of a Run that this machine knows: GPU, versions, commit. Whatever cannot be found out is None."""
+"""The fields of a Run that describe this machine: GPU, versions, commit. Unknown values are None."""
 
 from __future__ import annotations
 

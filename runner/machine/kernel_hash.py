@@ -1,8 +1,8 @@
-"""A hash of what decides the kernels' code, so that two runs of unchanged kernels are known as such.
+"""A hash of the kernels' code, which shows whether two runs have the same kernels.
 
-It covers the modules of implementations and whatever they import from `kernels`, as syntax trees: comments, docstrings,
-layout, developer tools and what implementations declare of themselves (the registry, IMPLEMENTATIONS) do not count.
-Runs from before this hashed the bytes of every file; their hashes equal none of these, as if the kernels had changed.
+It covers the modules of implementations and their imports from `kernels`, as syntax trees. Comments, docstrings,
+formatting, developer tools and declarations (the registry, IMPLEMENTATIONS) do not count. The first runs hashed the
+bytes of every file, so their hashes differ from all others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionD
 
 
 def kernel_hash(folder: Path = KERNELS) -> str:
-    """Return 16 hexadecimal digits that change with the code of any kernel under `folder`, a package."""
+    """Return 16 hexadecimal digits that change with the code of any kernel in the package `folder`."""
     digest = hashlib.sha256()
     for path, code in sorted(modules(folder).items()):
         digest.update(f"{path.relative_to(folder).as_posix()}\0".encode() + code)
@@ -32,7 +32,7 @@ def kernel_hash(folder: Path = KERNELS) -> str:
 
 
 def modules(folder: Path = KERNELS) -> dict[Path, bytes]:
-    """Return the implementations' files and, transitively, what they import from the package, with what counts."""
+    """Return the files of implementations and of their transitive imports from the package, with their hashed parts."""
     found: dict[Path, bytes] = {}
     left = [path for root in _ROOTS for path in (*(folder / root).glob("*.py"), *(folder / root).glob("*/__init__.py"))]
     while left:
@@ -46,7 +46,7 @@ def modules(folder: Path = KERNELS) -> dict[Path, bytes]:
 
 @cache
 def _read(source: bytes, package: str) -> tuple[bytes, frozenset[str]]:
-    """Return the hashed parts of a module of a package and the names it imports; cached: drivers ask for every card."""
+    """Return the hashed parts of a module of a package and its imports. Cached, because a driver hashes repeatedly."""
     tree, parts = ast.parse(source), []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -57,7 +57,7 @@ def _read(source: bytes, package: str) -> tuple[bytes, frozenset[str]]:
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    """Yield dotted names that a module imports, within functions and by a name in a string too."""
+    """Yield dotted names that a module imports, including imports in functions and names in strings."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -69,7 +69,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    """Return the file of a module of the package by its dotted name; None for anything else and for declarations."""
+    """Return the file of a module by its dotted name; None for the registry and for names outside the package."""
     first, *rest = name.split(".")
     if first != folder.name or not rest or rest == [_DECLARATIONS] or not all(part.isidentifier() for part in rest):
         return None
@@ -78,7 +78,7 @@ def _file(folder: Path, name: str) -> Path | None:
 
 
 def _without_words(tree: ast.Module) -> ast.Module:
-    """Take docstrings, and what the module declares of its implementations, out of a syntax tree."""
+    """Remove docstrings and IMPLEMENTATIONS from a syntax tree."""
     tree.body = [node for node in tree.body if not _declares(node)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
@@ -98,7 +98,7 @@ def _declares(node: ast.stmt) -> bool:
 
 
 def _add_parts(node: ast.AST, parts: list[str]) -> None:
-    """Add a syntax tree in order, fields that are empty left out: `ast.dump` differs between versions of Python."""
+    """Append a syntax tree in order, without empty fields; `ast.dump` differs between versions of Python."""
     parts.append(type(node).__name__)
     for name, value in ast.iter_fields(node):
         for each in value if isinstance(value, list) else [] if value is None else [value]:

@@ -1,4 +1,4 @@
-"""What the NVIDIA driver's management library says of a GPU; everything is None where it is missing or refuses."""
+"""Readings of a GPU from NVML, the NVIDIA management library. Values that it does not provide are None."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 try:
     import pynvml
-except ImportError:  # nvidia-ml-py is not needed to measure
+except ImportError:  # nvidia-ml-py is optional
     pynvml = None
 
 POWER_LIMIT = 0x04
-# nvmlClocksEventReasons of NVML's API reference; idle and application settings are no throttling.
+# nvmlClocksEventReasons in NVML's API reference; idle and application settings do not count as throttling.
 THROTTLE_REASONS = {
     POWER_LIMIT: "power limit",
     0x08: "hardware slowdown",
@@ -26,7 +26,7 @@ THROTTLE_REASONS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """The GPU at one moment."""
+    """The state of a GPU at one time."""
 
     sm_clock_mhz: int | None
     power_w: float | None
@@ -35,18 +35,18 @@ class Reading:
     max_sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     energy_j: float | None = None  # since the driver was loaded
-    others: int | None = None  # processes on the GPU beside this one; None if the driver does not tell
+    others: int | None = None  # number of other processes on the GPU; None if the driver does not report it
 
 
 class Gpu:
-    """One GPU as NVML knows it, found by its UUID."""
+    """One GPU in NVML."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
         self._max_sm_clock_mhz = _ask(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM)
 
     def reading(self) -> Reading:
-        """Return clock, power, temperature, throttling and company, now."""
+        """Return the current clock, power, temperature, throttling and other processes."""
         power = _ask(pynvml.nvmlDeviceGetPowerUsage, self._handle)
         return Reading(
             sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM),
@@ -60,7 +60,7 @@ class Gpu:
         )
 
     def clock_reading(self) -> Reading:
-        """Return clock and throttling alone, which takes a third of the time of everything."""
+        """Return clock and throttling only, which takes a third of the time of a full reading."""
         return Reading(
             sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM),
             power_w=None,
@@ -70,7 +70,7 @@ class Gpu:
         )
 
     def energy_j(self) -> float | None:
-        """Return what the GPU has used since the driver was loaded; a counter that moves in steps."""
+        """Return the GPU's energy since the driver was loaded, from a counter that moves in steps."""
         millijoules = _ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, self._handle)
         return None if millijoules is None else millijoules / 1000
 
@@ -85,14 +85,14 @@ class Gpu:
 
     def _others(self) -> int | None:
         processes = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
-        if not processes:  # a container may hide them all, this one too
+        if not processes:  # a container may hide all processes, including this one
             return None
         ours = any(process.pid == os.getpid() for process in processes)
-        return len(processes) - 1 if ours or len(processes) > 1 else 0  # alone with a foreign id: a container's view
+        return len(processes) - 1 if ours or len(processes) > 1 else 0  # a container shows this process by another id
 
 
 def find(uuid: str) -> Gpu | None:
-    """Return the GPU of that UUID (as torch prints it), or None without NVML."""
+    """Return the GPU of that UUID in torch's format; None without NVML."""
     if pynvml is None:
         return None
     try:
@@ -103,7 +103,7 @@ def find(uuid: str) -> Gpu | None:
 
 
 def what_is_missing(uuid: str) -> str | None:
-    """Return what cannot be watched on the GPU of that UUID and why, in a sentence; None if everything can."""
+    """Return a sentence on the values that cannot be read on the GPU of that UUID; None if all can."""
     if pynvml is None:
         return "NVML is missing (pip install nvidia-ml-py), so clocks, power, throttling and energy were not watched."
     gpu = find(uuid)

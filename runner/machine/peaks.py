@@ -1,4 +1,4 @@
-"""What this GPU really reaches, taken at the start of a run: the rate of a large matrix product and of a copy."""
+"""Measured peaks of this GPU at the start of a run: the rates of a large matrix product and of a copy."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import torch
 
 from runner.measure import tf32
 
-_SIZE = 8192  # of the square matrices: large enough that a product fills every multiprocessor for many waves
-_COPY_BYTES = 1 << 30  # beyond any L2
-_BUDGET_MS = 120.0  # of one kind, warm-up apart
+_SIZE = 8192  # rows and columns of the matrices, enough for many waves on every multiprocessor
+_COPY_BYTES = 1 << 30  # larger than any L2
+_BUDGET_MS = 120.0  # time for one kind, without warm-up
 _MOST = 30
 _KINDS = {"bfloat16": torch.bfloat16, "float16": torch.float16, "tf32": torch.float32, "float32": torch.float32}
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """Rates of this machine; empty where it has too little memory to tell."""
+    """Rates of this machine; empty if it has too little memory to measure them."""
 
     tflops: dict[str, float] = field(default_factory=dict)  # by dtype, and "tf32"
-    gbs: float | None = None  # 10^9 bytes a second, read and written
+    gbs: float | None = None  # 10^9 bytes per second, reads and writes
 
 
 def measure(device: str, settle: Callable[[], object] = lambda: None) -> Peaks:
-    """Return medians of products of 8192 x 8192 normal matrices and of copies of 1 GiB; about a second in all.
+    """Return medians of products of 8192 x 8192 normal matrices and of copies of 1 GiB, in about a second.
 
-    `settle` is called before each: a product would otherwise run at the clock that the one before it left behind.
+    `settle` is called before each kind, because a product lowers the clock for the next one.
     """
 
     def tflops(kind: str) -> float:
@@ -57,7 +57,7 @@ def _copy_gbs(device: str) -> float:
 
 
 def _median_ms(call: Callable[[], object]) -> float:
-    """Return the median after two calls to warm up, of calls queued back to back, each between two events."""
+    """Return the median time of back-to-back calls, each between two events, after two calls to warm up."""
     first = _times(call, 2)[-1]
     return statistics.median(_times(call, max(3, min(_MOST, int(_BUDGET_MS / first)))))
 

@@ -1,9 +1,9 @@
-"""How long this process waited for a core: on a busy host a call's threads wait for each other to get one.
+"""The time that this process waits for a CPU core on a busy host.
 
-Two threads that share their cores with others meet at the end of every parallel loop, and the scheduler lets the one
-that lost its core wait for milliseconds: a call of 0.13 ms then takes 16 or 70 ms, in all three rounds or in none
-(two cores, 2026-11). Linux counts that time for each thread. What it does not count, a host that is slow for other
-reasons, is left to the comparison of runs (results.compare.between_runs).
+Threads wait for each other at the end of every parallel loop. If other processes share the cores, the scheduler can
+delay one thread by milliseconds: a call of 0.13 ms then takes 16 or 70 ms, in all three rounds or in none (two cores,
+2026-11). Linux counts that time for each thread. Other reasons for a slow host are left to the comparison of runs
+(results.compare.between_runs).
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from pathlib import Path
 
 BUSY = "busy host"
 _THREADS = Path("/proc/self/task")
-_LEAST = 0.01  # of a latency, below which there is nothing to say
-_WAKING_MS = 0.1  # that threads may wait in a sample on a quiet host too: some microseconds each time they are woken
+_LEAST = 0.01  # smallest share of a latency that is reported
+_WAKING_MS = 0.1  # waiting time per sample that also occurs on an idle host, when threads wake up
 _NS_PER_MS = 1e6
 
 
 @contextlib.contextmanager
 def watch() -> Iterator[CoreWait]:
-    """Watch the time that the threads which exist now wait for a core while the block runs."""
+    """Measure the time that the threads which exist now wait for a core within the block."""
     with contextlib.ExitStack() as files:
         found = []
         for thread in _threads():
-            with contextlib.suppress(OSError):  # it ended, or the kernel does not count
+            with contextlib.suppress(OSError):  # the thread has ended, or Linux does not count its time
                 found.append(os.open(thread / "schedstat", os.O_RDONLY))
                 files.callback(os.close, found[-1])
         yield CoreWait(found)
 
 
 class CoreWait:
-    """What Linux says of some threads; see Documentation/scheduler/sched-stats.rst of its sources."""
+    """Waiting times of some threads; see Documentation/scheduler/sched-stats.rst of Linux."""
 
     def __init__(self, files: Sequence[int]) -> None:
         self._files = files
         self._before = self._waited_ms()
 
     def lap_ms(self) -> float:
-        """Return how many milliseconds they waited since the last look, all of them together."""
+        """Return the milliseconds that all threads together waited since the previous call."""
         now = self._waited_ms()
         waited, self._before = now - self._before, now
         return max(0.0, waited)
@@ -55,7 +55,7 @@ class CoreWait:
 
 
 def waiting_share(samples: Sequence[float], waits: Sequence[float]) -> float | None:
-    """Return how much of the median of the samples may be waiting; None if it is next to nothing or was not watched."""
+    """Return the share of the samples' median that may be waiting; None if it is negligible or not measured."""
     if not waits or len(waits) != len(samples):
         return None
     alone = statistics.median(max(0.0, s - w * (w > _WAKING_MS)) for s, w in zip(samples, waits, strict=True))
@@ -64,7 +64,7 @@ def waiting_share(samples: Sequence[float], waits: Sequence[float]) -> float | N
 
 
 def sentence(share: float) -> str:
-    """Return what is noted with a latency, as results.compare.verdicts reads it."""
+    """Return the note of a latency, which results.compare.verdicts reads."""
     return f"Up to {100 * share:.1f} % of it is waiting for a core of a busy host."
 
 

@@ -1,4 +1,4 @@
-"""Watches the GPU while it is measured, so that a number taken under throttling or in company says so."""
+"""Reads the GPU during measurements and flags numbers taken under throttling or next to other processes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from runner.machine import nvml
 from runner.measure import stopwatch
 
 THROTTLED = "throttled"
-# of a cell that no regular reading fell into
+# Notes of cells without a regular reading.
 TOO_SHORT = "Its {:.0f} ms of timing are too short for regular readings; the clock was read once at the end of a round."
 NOT_WATCHED = "No reading of the clock fell into its {:.0f} ms of timing, so nothing says whether it was throttled."
 _PERIOD_S = 0.05
-_FULL_CLOCK = 0.95  # of the highest SM clock; above it the power limit has cost nothing
-_HELD_CLOCK = 0.90  # of the highest SM clock; below it something held the clock back, whether NVML names it or not
-_KEPT = 20_000  # readings: about a quarter of an hour, more than a case takes
-_DISORDER_S = 1.0  # by which readings may be out of order: two threads take them, and one takes longer
-_STEADY_S, _STEADY_READINGS = 0.3, 3  # of a full clock, after which there is nothing to wait for
+_FULL_CLOCK = 0.95  # share of the highest SM clock above which the power limit does not count
+_HELD_CLOCK = 0.90  # share of the highest SM clock below which a cell is throttled, even if NVML names no reason
+_KEPT = 20_000  # readings: about a quarter of an hour, longer than a case takes
+_DISORDER_S = 1.0  # readings of the two threads may be out of order by this time
+_STEADY_S, _STEADY_READINGS = 0.3, 3  # time and readings at full clock after which the clock is steady
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What there is to say about some stretches of time; nothing if nothing was wrong or nobody watched."""
+    """Flags and notes about some periods of time; empty if nothing was wrong or there are no readings."""
 
     flags: tuple[str, ...] = ()
     note: str | None = None
@@ -35,16 +35,16 @@ class Findings:
 
     @property
     def throttled(self) -> bool:
-        """Return whether something held the GPU back."""
+        """Return whether the GPU was throttled."""
         return THROTTLED in self.flags
 
 
 class Telemetry:
-    """A thread that reads the GPU twenty times a second; without NVML it is silent."""
+    """A thread that reads the GPU twenty times per second; it does nothing without NVML."""
 
     def __init__(self, uuid: str | None, *, companions: int = 0) -> None:
         self._gpu = nvml.find(uuid) if uuid else None
-        self._companions = companions  # processes of the same sweep that share the GPU, one at work at a time
+        self._companions = companions  # other processes of the same sweep on the GPU, which take turns with this one
         self._readings: deque[tuple[float, nvml.Reading]] = deque(maxlen=_KEPT)
         self._end = threading.Event()
         self._asking = threading.Lock()
@@ -53,30 +53,28 @@ class Telemetry:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching."""
+        """Stop the readings."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def paused(self) -> AbstractContextManager[object]:
-        """Watch nothing within this block, for who asks NVML in quick succession: two at a time wait for each other."""
+        """Pause the readings within the block, since concurrent NVML queries delay each other."""
         return self._asking
 
     @property
     def gpu(self) -> nvml.Gpu | None:
-        """Return the GPU that is watched; None without NVML."""
+        """Return the GPU; None without NVML."""
         return self._gpu
 
     def look(self, since: float) -> None:
-        """Take the clock unless it was taken since then: a window of timing may be shorter than the time between
-        readings."""
+        """Read the clock unless there is a reading since then, for timing shorter than the interval of readings."""
         now = time.monotonic()
         if self._gpu and not self.between(since, now):
             self._readings.append((now, self._gpu.clock_reading()))
 
     def settle(self, device: str) -> None:
-        """Wait for the GPU's full clock, half a second at most; hardly, if it has had it for a while; without NVML for
-        a moment only."""
+        """Wait up to half a second for the GPU's full clock, or only briefly if the clock is steady or not known."""
         now = self._gpu.clock_reading() if self._gpu else None
         stopwatch.settle(
             device,
@@ -86,11 +84,11 @@ class Telemetry:
         )
 
     def between(self, start: float, end: float) -> list[tuple[float, nvml.Reading]]:
-        """Return the readings of a stretch of time.monotonic(), with their times."""
+        """Return the readings of a period of time.monotonic(), with their times."""
         return [(at, reading) for at, reading in self._since(start) if start <= at <= end]
 
     def findings(self, windows: Iterable[tuple[float, float]]) -> Findings:
-        """Return what was seen within those stretches of time.monotonic(), and not before or after them."""
+        """Return the findings about the readings within these periods of time.monotonic()."""
         spans = list(windows)
         known = self._since(min(low for low, _ in spans)) if spans else []
         within = [reading for at, reading in known if any(low <= at <= high for low, high in spans)]
@@ -102,7 +100,7 @@ class Telemetry:
         return replace(found, note=" ".join(filter(None, [found.note, missing])))
 
     def _since(self, start: float) -> list[tuple[float, nvml.Reading]]:
-        """Return the readings from then on and a few before; not all of them, of which a sweep has thousands."""
+        """Return the readings since shortly before a time."""
         every = list(self._readings)
         first = bisect_left(every, start - _DISORDER_S, key=lambda reading: reading[0])
         return every[first:]
@@ -121,7 +119,7 @@ class Telemetry:
 
 
 def judge(readings: list[nvml.Reading], companions: int = 0) -> Findings:
-    """Return what readings say: throttled, and by what; other processes on the GPU than so many companions."""
+    """Return the findings of readings: throttling with its reasons, and processes beyond the companions."""
     flags, notes = [], []
     bits, clock, top = _throttling(readings), _median_clock(readings), _top_clock(readings)
     if bits:
@@ -139,8 +137,10 @@ def judge(readings: list[nvml.Reading], companions: int = 0) -> Findings:
 
 
 def _throttling(readings: list[nvml.Reading]) -> int:
-    """Return the reasons that held the clock back. The power limit alone is none while the clock stays up: an H200
-    shows it at its full 1980 MHz when heavy and light kernels alternate (2026-11)."""
+    """Return the throttle reasons as bits. The power limit alone does not count at full clock.
+
+    An H200 reports it at its full 1980 MHz when heavy and light kernels alternate (2026-11).
+    """
     bits = 0
     for reading in readings:
         bits |= reading.throttle

@@ -1,6 +1,6 @@
-"""The cells of one case under measurement, and what every step of it needs: inputs, attempts, rows.
+"""The cells of one case being measured, with the inputs, attempts and rows that every step needs.
 
-The one place where an exception of a kernel becomes a status.
+This is the only place that turns an exception of a kernel into a status.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from kernels import registry
 from results.records import Case, Measurement, Status, case_to_json
-from runner.cells import MODES_WITH_MEMORY, Cell, utc_now, without_number
+from runner.cells import Cell, utc_now, without_number
 from runner.levels import Call, CaseInputs, MeasuredLevel, level_of, make_inputs
 from runner.machine.telemetry import Telemetry
 from runner.measure import errors
@@ -27,31 +27,31 @@ from runner.protocol import Protocol
 
 
 class ContextBroken(RuntimeError):
-    """A fault has poisoned this process's CUDA context; its cell has its status, a new process must do the rest."""
+    """A fault made this process's CUDA context unusable; the cell has its status, and a new process must go on."""
 
 
 @dataclass
 class Bench:
-    """What a worker keeps from case to case."""
+    """The state of a worker that all cases share."""
 
     run_id: str
     device: str
     protocol: Protocol
-    timings: tuple[str, ...]  # none: only the errors are wanted
+    timings: tuple[str, ...]  # empty: only errors are recorded
     seed: int
     emit: Callable[[Measurement], None]
-    begin: Callable[[Cell | None, str], None]  # announces a step before it starts, with the cell that it may cost
+    begin: Callable[[Cell | None, str], None]  # announces a step and the cell that is charged if the step fails
     telemetry: Telemetry
     stopwatches: dict[str, Stopwatch]
     energy: EnergyMeter | None = None  # None without a counter
-    # waits until another version's worker has had its turn, given the round and a rank within it; None: nobody else
+    # Waits for this worker's turn, given a round and a rank within the round; None: there is no other worker.
     turn: Callable[[tuple[int, float]], None] | None = None
-    files: tuple[str, ...] = ()  # kinds of files that are recorded of every cell, in
-    run_folder: Path = Path()
+    files: tuple[str, ...] = ()  # kinds of files recorded for every cell
+    run_folder: Path = Path()  # where these files are written
     costs: Costs = field(default_factory=Costs)
-    depths: tuple[int, ...] = ()  # from which models are extrapolated
+    depths: tuple[int, ...] = ()  # numbers of layers for extrapolating models
     extrapolation_errors: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # by implementation and mode
-    configs: dict[tuple[Any, ...], str] = field(default_factory=dict)  # what implementations chose, by shape and pass
+    configs: dict[tuple[Any, ...], str] = field(default_factory=dict)  # configurations by shape and pass
 
     @property
     def device_type(self) -> str:
@@ -60,18 +60,18 @@ class Bench:
 
 
 class CaseRun:
-    """The cells of one case on their way; those in `live` have no status yet."""
+    """The cells of one case being measured; cells in `live` have no status yet."""
 
     def __init__(self, bench: Bench, case: Case, cells: list[Cell]) -> None:
         self.bench, self.case = bench, case
         self.live = cells
         self.latencies: dict[tuple[Cell, str], float] = {}  # medians in ms, by cell and timing
-        self.oracle: Oracle | None = None  # made for the checks, asked again after timing
+        self.oracle: Oracle | None = None  # made for the checks, and used again after timing
         self._inputs: CaseInputs | None = None
 
     @property
     def level(self) -> MeasuredLevel:
-        """Return how cases of this level are measured."""
+        """Return the level of the case."""
         return level_of(self.case)
 
     @property
@@ -82,7 +82,7 @@ class CaseRun:
         return self._inputs
 
     def forget_inputs(self) -> None:
-        """Free the tensors of the case; the next use makes them anew."""
+        """Free the tensors of the case; the next use makes them again."""
         self._inputs = None
         gc.collect()
         if self.bench.device_type == "cuda":
@@ -90,36 +90,33 @@ class CaseRun:
 
     def implementation(self, name: str) -> registry.Implementation:
         """Return the implementation of that name at the case's level."""
-        return registry.get(name, str(self.case.level))
+        return self.level.implementations()[name]
 
     def call(self, cell: Cell) -> Call:
-        """Return what is timed of a cell."""
+        """Return the call of a cell that is timed."""
         return self.level.call(self.implementation(cell.implementation).attention, self.inputs, cell.mode)
 
     def inner_call(self, cell: Cell) -> Call | None:
-        """Return the attention inside of a cell alone, where its level has something around it."""
-        make = getattr(self.level, "inner_call", None)
-        return make and make(self.implementation(cell.implementation).attention, self.inputs, cell.mode)
+        """Return the attention inside the call of a cell; None if its level has no separate one."""
+        return self.level.inner_call(self.implementation(cell.implementation).attention, self.inputs, cell.mode)
 
     def device_call(self, cell: Cell, call: Call) -> Call | None:
-        """Return what is timed of a cell as `kernel`, which is its call but where the level says otherwise."""
-        if not hasattr(self.level, "device_call"):
-            return call
-        return self.level.device_call(self.implementation(cell.implementation).attention, self.inputs, cell.mode)
+        """Return the form of a cell's call that is timed as `kernel`; None if its mode has no such time."""
+        return self.level.device_call(self.implementation(cell.implementation).attention, self.inputs, cell.mode, call)
 
     def attempt(
         self, cell: Cell | None, charged: Iterable[Cell], step: str, action: Callable[[], Any]
     ) -> tuple[Status, str] | None:
-        """Do a step; if it raises, the charged cells get the status and leave the case, and it is the answer.
+        """Do a step. If it raises, give the charged cells the status, remove them from the case and return the status.
 
-        Raises ContextBroken if nothing more can be done in this process.
+        Raises ContextBroken if this process cannot go on.
         """
         charged = list(charged)
         self.bench.begin(cell, step)
         try:
             action()
             return None
-        except Exception as error:  # noqa: BLE001 - whatever a kernel raises is a result: a status with its reason
+        except Exception as error:  # noqa: BLE001 - every exception of a kernel is a result
             status, note = errors.describe(error)
         gc.collect()
         note = f"{note} (in its {step})" if status is Status.ERROR else note
@@ -131,20 +128,20 @@ class CaseRun:
         return status, note
 
     def fail(self, cells: Iterable[Cell], status: Status, note: str) -> None:
-        """Give cells a status without numbers; they leave the case."""
+        """Give cells a status without numbers and remove them from the case."""
         for cell in cells:
             for row in without_number(self.bench.run_id, cell, self.bench.timings, status, note):
                 self.bench.emit(row)
-            if status is Status.OOM and cell.mode in MODES_WITH_MEMORY:
+            if status is Status.OOM and cell.about_mode.measures_memory:
                 self.emit(cell, "peak_memory_mb", status=status, note=note)
             self.live.remove(cell)
 
     def emit(self, cell: Cell, metric: str, **fields: Any) -> None:
-        """Emit a row of a cell, with the configuration that its implementation chose."""
+        """Emit a row of a cell."""
         self.emit_pass(cell.implementation, cell.mode, metric, **fields)
 
     def emit_pass(self, name: str, mode: str, metric: str, *, status: Status = Status.OK, **fields: Any) -> None:
-        """Emit a row of an implementation's pass, which needs no cell of its own in the plan."""
+        """Emit a row of an implementation's pass, with its configuration; the plan needs no cell of that mode."""
         self.bench.emit(
             Measurement(
                 run_id=self.bench.run_id,
@@ -160,10 +157,10 @@ class CaseRun:
         )
 
     def note_config(self, name: str, mode: str, config: str) -> None:
-        """Remember what an implementation chose for cases of this shape in a pass."""
+        """Remember the configuration that an implementation uses for cases of this shape in a pass."""
         self.bench.configs[self._plan_key(name, mode)] = config
 
     def _plan_key(self, name: str, mode: str) -> tuple[Any, ...]:
-        """Return what an implementation chooses by: all but the data; a backward also runs a forward of its own."""
+        """Return the key of a configuration: implementation, whether it is a plain forward, and the shape."""
         shape = (value for field_name, value in case_to_json(self.case).items() if field_name != "inputs")
         return name, mode == "fwd", *shape

@@ -1,14 +1,13 @@
-"""Nothing is timed before it is right: every tensor of every pass against the float64 oracle of the case's level.
+"""Correctness checks before timing: every tensor of every pass against the float64 oracle of the case's level.
 
-An error may be at most twice that of torch_naive in the same dtype plus a rounding floor: what counts is not how large
-an error is but whether a plain implementation makes it too. TF32 implementations are held to torch_naive under TF32;
-those that round 16-bit inputs to FP8, to the float64 result of rounded inputs. Such a `precision` is "tf32" or "fp8",
-or None: that of the dtype.
+The budget of an error is twice the error of torch_naive in the same dtype plus a rounding floor. TF32 implementations
+are compared with torch_naive under TF32, and implementations that round 16-bit inputs to FP8 with the float64 result of
+rounded inputs. `precision` is "tf32", "fp8", or None for the precision of the dtype.
 
-torch_naive keeps its scores in 16 bits, which a fused kernel does not. A fused one is held to the tighter of that
-budget and of twice what an exact computation loses that rounds its factors and its results (kernels.reference,
-`stored_as`). Each row is held to the rows around it besides, because a wrong row among thousands moves neither the mean
-nor the largest error.
+torch_naive rounds its scores to 16 bits, which a fused kernel does not. The budget of a fused kernel is therefore at
+most twice the error of an exact computation that rounds only its factors and its results (kernels.reference,
+`stored_as`). Each row is also compared with the error of the rows around it, because a wrong row among thousands hardly
+changes the mean or the largest error.
 """
 
 from __future__ import annotations
@@ -20,19 +19,17 @@ from dataclasses import dataclass, field
 
 import torch
 
-from kernels import registry
-from runner.levels import CaseInputs, Pass, Trial, level_of, passes_of
+from runner.levels import CaseInputs, Pass, Trial, level_of
 from runner.measure import tf32
 from runner.measure.errors import is_out_of_memory
 
-ALLOWED = 2.0  # times torch_naive's error
-_ALLOWED_IN_FP8 = 1.0, "what rounding the inputs to FP8 costs plus a floor"
+ALLOWED = 2.0  # allowed error over torch_naive's error
+_ALLOWED_IN_FP8 = 1.0, "the error of rounding the inputs to FP8 plus a floor"
 
-# Half a unit in the last place of the 16-bit types: rounding the exact result alone costs about a third of it.
-# TF32 gets two whole units: tensor cores cut the factors' low bits off rather than round them (PTX ISA, mma .tf32), in
-# two products after each other, while torch_naive's library rounds. float32 gets a wider one, because exp2 on a GPU is
-# approximate (PTX ISA, ex2.approx.f32: 2^-22) and sums are long.
-# FP8 has half a unit of e4m3's 4 bits, for the weights.
+# 16-bit dtypes have half a unit in the last place; rounding the exact result costs about a third of it. TF32 has two
+# units, because tensor cores truncate the factors instead of rounding them (PTX ISA, mma .tf32), in two successive
+# products. float32 has more, because exp2 on a GPU is approximate (PTX ISA, ex2.approx.f32: 2^-22) and sums are long.
+# FP8 has half a unit of e4m3's 4 bits, for the attention weights.
 FLOORS = {
     "bfloat16": 2.0**-8,
     "float16": 2.0**-11,
@@ -41,57 +38,59 @@ FLOORS = {
     "float64": 2.0**-40,
     "fp8": 2.0**-4,
 }
-# A row may err so many times what the yardstick errs in it, or in the rows around it, and always by this share of
-# itself: few roundings scatter widely, most of all where two scores are nearly the same.
+# Allowed error of a row: a multiple of the yardstick's error in it or in the rows around it, and at least a share of
+# the row itself, because a few roundings scatter widely, most of all if two scores are nearly equal.
 _ALLOWED_IN_ROW, _SHARE_OF_ROW = 8.0, 1 / 64
 _ROWS_AROUND = 33
-_ROW_FLOOR = 2.0**-5  # of a 16-bit dtype's floor, relative to the whole tensor: sums are never quite 0
-# Where torch_naive itself does not fit: a multiple of the floor that covers twice its error wherever it does fit.
+_ROW_FLOOR = 2.0**-5  # factor on a 16-bit dtype's floor, relative to the whole tensor, because sums are never exactly 0
+# If torch_naive does not fit in memory: a multiple of the floor that covers twice its error in all cases that fit.
 ALONE = 4.0
 _HALF = ("bfloat16", "float16")
-_CYCLES_PER_MS = 2_000_000  # of a GPU's clock, about
+_CYCLES_PER_MS = 2_000_000  # approximate GPU clock
 _LONGEST_HOLD_MS = 20.0
-_FILLING_MS = 1.2  # of the host: new data, poison, and the forward that a backward needs
+_FILLING_MS = 1.2  # host time for new data, poison, and the forward that a backward needs
 
 
 @dataclass(frozen=True)
 class TensorError:
-    """How far a tensor is from the reference; NaN if it holds one."""
+    """The difference of a tensor from the reference; NaN if the tensor has NaN."""
 
-    relative: float  # root mean square of the difference over that of the reference
-    largest: float  # absolute difference
-    rows: torch.Tensor | None = field(default=None, compare=False, repr=False)  # root mean square of each row's
+    relative: float  # root mean square of the difference over root mean square of the reference
+    largest: float  # largest absolute difference
+    rows: torch.Tensor | None = field(default=None, compare=False, repr=False)  # root mean square difference by row
 
 
 @dataclass(frozen=True)
 class CheckedPass:
-    """What the check of a pass found."""
+    """The result of the check of a pass."""
 
     errors: dict[str, TensorError]
-    reason: str | None  # why it is incorrect
-    first_ms: float | None = None  # of the first call, compiling included
-    warm_ms: float | None = None  # of the call after it
+    reason: str | None  # why the pass is incorrect; None if it is correct
+    first_ms: float | None = None  # time of the first call, compiling included
+    warm_ms: float | None = None  # time of the second call
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """The float64 results of a case and the errors they allow; made once, shared by all implementations and modes."""
+    """The float64 results of a case and the allowed errors, shared by all implementations and modes."""
 
     inputs: CaseInputs
     seed: int
     exact: Mapping[str, torch.Tensor]
-    reach: Mapping[str, float]  # what largest errors are relative to
-    naive: Mapping[str | None, Mapping[str, TensorError] | None]  # torch_naive's, by precision; None: it does not fit
-    fused: Mapping[str, TensorError] = field(default_factory=dict)  # of the best fused kernel, where that is known
+    reach: Mapping[str, float]  # scale of the largest errors, by tensor
+    naive: Mapping[str | None, Mapping[str, TensorError] | None]  # torch_naive's errors by precision; None: no memory
+    fused: Mapping[str, TensorError] = field(default_factory=dict)  # errors of the most accurate fused kernel, if known
 
     @property
     def by_row(self) -> bool:
-        """Return whether rows are judged: those of attention on plain data. Elsewhere what a row loses scatters by more
-        than a wrong one would, as where two scores of a winner are nearly the same."""
-        return hasattr(level_of(self.inputs.case), "fused_oracle") and self.inputs.case.inputs in (None, "normal")
+        """Return whether rows are checked, which is possible for attention on normal data.
+
+        With other data, errors of correct rows scatter by more than a wrong row adds.
+        """
+        return level_of(self.inputs.case).checks_rows and self.inputs.case.inputs in (None, "normal")
 
     def budget(self, name: str, precision: str | None = None, *, fused: bool = False) -> tuple[TensorError, str]:
-        """Return the largest errors that pass, for a fused implementation or any other, and where they come from."""
+        """Return the allowed errors of an implementation, and in words where they come from."""
         plain, words = self._plain_budget(name, precision)
         best = self.fused.get(name) if fused and precision is None else None
         if best is None:
@@ -100,7 +99,7 @@ class Oracle:
         tight = TensorError(ALLOWED * best.relative, largest, self._rows(name, best))
         if tight.relative > plain.relative:
             return plain, words
-        return tight, "twice what a fused kernel must lose"
+        return tight, "twice the error of an exact fused kernel"
 
     def _rows(self, name: str, yardstick: TensorError) -> torch.Tensor | None:
         if yardstick.rows is None or not self.by_row:
@@ -116,7 +115,9 @@ class Oracle:
         floor = FLOORS[precision or str(self.inputs.case.dtype)]
         reach = self.reach[name]
         if naive is None:
-            return TensorError(ALONE * floor, ALONE * floor * reach), "the floor of the dtype, torch_naive does not fit"
+            return TensorError(
+                ALONE * floor, ALONE * floor * reach
+            ), "the floor of the dtype, because torch_naive does not fit"
         times, words = _ALLOWED_IN_FP8 if precision == "fp8" else (ALLOWED, "twice torch_naive plus a floor")
         relative = times * naive[name].relative + floor
         rows = self._rows(name, naive[name]) if precision is None else None
@@ -131,13 +132,13 @@ def make_oracle(
     modes: Collection[str] | None = None,
     fused: bool = True,
 ) -> Oracle:
-    """Return the float64 results of the inputs as they are, with the errors allowed in each of the precisions.
+    """Return the float64 results of the current inputs, with the errors allowed in each of the precisions.
 
-    `modes` are those that will be measured, all of the level's by default; what none of them needs is left out.
-    `fused` says that fused implementations will be checked.
+    `modes` are the modes to be measured, by default all modes of the level; other passes are left out. `fused` tells
+    whether fused implementations will be checked.
     """
     level = level_of(inputs.case)
-    passes = [p for p in passes_of(inputs.case) if modes is None or set(p.modes) & set(modes)]
+    passes = [p for p in level.passes(inputs.case) if modes is None or set(p.modes) & set(modes)]
     exact = level.oracle(inputs, tuple(p.mode for p in passes))
     reach = {name: _size(float(tensor.abs().amax()), tensor) for name, tensor in exact.items()}
     naive = {each: _naive_errors(inputs, passes, exact, in_tf32=each == "tf32") for each in precisions if each != "fp8"}
@@ -158,12 +159,12 @@ def check(
     compiles: bool = True,
     fused: bool = False,
 ) -> CheckedPass:
-    """Compare what an implementation returns in a pass with the oracle, and what it made on the way.
+    """Compare the results of an implementation's pass, and of its preparation, with the oracle.
 
-    With `warm` a run on other data in the same tensors comes first, so that no output remembered from an earlier call
-    passes for a result; two, if it `compiles`, which tell what that takes. On a GPU the data arrives and the result is
-    taken in the order of the current stream, while that is held up: what runs on another stream without waiting sees
-    the other data, and what is not waited for is not there.
+    `warm` first runs the pass on other data in the same tensors, so that cached outputs are wrong; with `compiles` it
+    runs twice, which gives the compile time. On a GPU the final data is written and the result is copied in the order
+    of the current stream while the stream is held. Work on another stream that does not wait reads the other data, and
+    results that are not waited for are not there yet.
     """
     inputs, first_ms, warm_ms = oracle.inputs, None, None
     trial = level_of(inputs.case).trial(attention, inputs, checked.mode)
@@ -178,15 +179,15 @@ def check(
     _synchronize(inputs)
     returned = dict(zip(checked.tensors, tensors, strict=True))
     errors = {name: error_of(tensor, oracle.exact[name]) for name, tensor in returned.items()}
-    beside = {name: error_of(tensor, oracle.exact[name]) for name, tensor in trial.prepared().items()}
-    reason = _reason(errors, oracle, precision, fused=fused) or _reason(beside, oracle, precision, fused=fused)
-    also = [(name, other) for name, other in checked.beside if other in oracle.exact]
+    prepared = {name: error_of(tensor, oracle.exact[name]) for name, tensor in trial.prepared().items()}
+    reason = _reason(errors, oracle, precision, fused=fused) or _reason(prepared, oracle, precision, fused=fused)
+    also = [(name, other) for name, other in checked.also_recorded if other in oracle.exact]
     errors |= {other: error_of(returned[name], oracle.exact[other]) for name, other in also}
     return CheckedPass(errors, reason, first_ms if compiles else None, warm_ms)
 
 
 def _run_on_other_data(trial: Trial, oracle: Oracle, *, compiles: bool) -> tuple[float, float]:
-    """Run on other data in the same tensors, twice if it compiles; return the first and the last run's milliseconds."""
+    """Run on other data in the same tensors, twice if it compiles, and return the times of the first and last run."""
     oracle.inputs.fill(oracle.seed + 1)
     trial.prepare()
     first_ms = warm_ms = _timed_ms(trial.run, oracle.inputs)
@@ -205,10 +206,9 @@ def check_timed(
     *,
     fused: bool = False,
 ) -> str | None:
-    """Return why what a timed call returns is wrong, None if it is right; twice, as a result can change from call to
-    call.
+    """Return why the result of a timed call is wrong in one of two calls; None if it is correct.
 
-    `growth` says by what the results of the inputs as they are now exceed the oracle's.
+    `growth` has the factor between each current result and the oracle's result.
     """
     for _ in range(2):
         poison(oracle.inputs)
@@ -222,7 +222,7 @@ def check_timed(
 
 
 def error_of(tensor: torch.Tensor, exact: torch.Tensor, growth: float = 1.0) -> TensorError:
-    """Return the error of a tensor over its growth against the float64 one; infinite if the shape is another."""
+    """Return the error of a tensor, divided by its growth, against the float64 one; infinite if the shapes differ."""
     if tensor.shape != exact.shape:
         return TensorError(math.inf, math.inf)
     difference = tensor.double() / growth - exact
@@ -238,14 +238,14 @@ def _rows_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _around(rows: torch.Tensor) -> torch.Tensor:
-    """Return the root mean square of each row's error and of those around it."""
+    """Return the root mean square of the errors in a window around each row."""
     width = min(_ROWS_AROUND, 2 * ((len(rows) - 1) // 2) + 1)
     pool = torch.nn.functional.avg_pool1d
     return pool(rows.square()[None], width, stride=1, padding=width // 2, count_include_pad=False)[0].sqrt()
 
 
 def _size(size: float, exact: torch.Tensor) -> float:
-    """Return what errors are relative to; where the result is zero (dq of a single key), the terms that cancel."""
+    """Return the scale of errors. If the result is zero (dq with a single key), it is that of the canceling terms."""
     return size if size > 1e-6 else math.sqrt(exact.shape[-1])
 
 
@@ -265,7 +265,7 @@ def _reason(
             return (
                 f"{name} is wrong in {int(beyond.sum())} of {len(beyond)} rows, first in "
                 f"{tuple(int(each) for each in where)}: error {float(error.rows[row]):.3g} "
-                f"(allowed {float(allowed.rows[row]):.3g}, {_ALLOWED_IN_ROW:.0f} times what rows around it lose)."
+                f"(allowed {float(allowed.rows[row]):.3g}, {_ALLOWED_IN_ROW:.0f} times that of the rows around it)."
             )
     return None
 
@@ -273,23 +273,22 @@ def _reason(
 def _fused_errors(
     inputs: CaseInputs, passes: Collection[Pass], exact: Mapping[str, torch.Tensor]
 ) -> dict[str, TensorError]:
-    """Return what the best fused kernel of a 16-bit dtype loses; nothing where the level does not know."""
-    fused_oracle = getattr(level_of(inputs.case), "fused_oracle", None)
-    if fused_oracle is None or inputs.case.dtype not in _HALF:
+    """Return the errors of the most accurate fused kernel of a 16-bit dtype; empty if the level has no such oracle."""
+    if inputs.case.dtype not in _HALF:
         return {}
-    found = fused_oracle(inputs, tuple(p.mode for p in passes))
+    found = level_of(inputs.case).fused_oracle(inputs, tuple(p.mode for p in passes))
     return {name: error_of(tensor, exact[name]) for name, tensor in found.items()}
 
 
 def poison(inputs: CaseInputs) -> None:
-    """Leave NaN in the memory that the next outputs will probably get, so that an element never written shows."""
+    """Fill the memory that the next outputs will probably get with NaN, which exposes elements that are not written."""
     dtype = getattr(torch, str(inputs.case.dtype))
     blocks = [torch.full(shape, math.nan, dtype=dtype, device=inputs.device) for shape in inputs.result_shapes()]
     del blocks
 
 
 def _hold(inputs: CaseInputs, call_ms: float) -> None:
-    """Let the current stream wait, longer than the host needs to queue new data and a call of that length."""
+    """Hold the current stream for longer than the host needs to queue new data and a call of that length."""
     if inputs.device.type == "cuda":
         torch.cuda._sleep(int(_CYCLES_PER_MS * min(call_ms + _FILLING_MS, _LONGEST_HOLD_MS)))
 
@@ -310,9 +309,9 @@ def _synchronize(inputs: CaseInputs) -> None:
 def _naive_errors(
     inputs: CaseInputs, passes: Collection[Pass], exact: Mapping[str, torch.Tensor], *, in_tf32: bool
 ) -> dict[str, TensorError] | None:
-    """Return torch_naive's errors in the passes, those it makes with gradients first; None if it does not fit."""
+    """Return torch_naive's errors in the passes, starting with gradients; None if it does not fit in memory."""
     level = level_of(inputs.case)
-    attention = registry.get("torch_naive", str(inputs.case.level)).attention
+    attention = level.implementations()["torch_naive"].attention
     found: dict[str, torch.Tensor] = {}
     try:
         with tf32.products(allowed=in_tf32):

@@ -1,4 +1,4 @@
-"""Joules of a call, from the GPU's own energy counter while nothing but that call runs."""
+"""Energy of a call, from the GPU's energy counter while only that call runs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from dataclasses import dataclass
 
 import torch
 
-LEAST_MS = 0.1  # shorter calls leave the GPU waiting for the host, whose energy it would be
-_BATCH_MS = 5.0  # of calls between two looks at the counter
-_LONGEST_WAIT_S = 0.3  # for the counter to move
-_FRESH_S = 0.005  # how old a step of the counter may be to count as the beginning of the next call's stretch
+LEAST_MS = 0.1  # with shorter calls the GPU waits for the host, and most of the energy is not the call's
+_BATCH_MS = 5.0  # length of the calls between two readings of the counter
+_LONGEST_WAIT_S = 0.3  # time limit for a step of the counter
+_FRESH_S = 0.005  # maximum age of a counter step that the next measurement may start from
 
 
 @dataclass(frozen=True)
 class Energy:
-    """Of one call; the power that the GPU draws anyway is in it."""
+    """Energy of one call, idle power included."""
 
     joules: float
-    calls: int  # that it is the mean of
+    calls: int  # number of calls in the mean
 
 
 class EnergyMeter:
-    """Times the steps of a counter in joules: on an H200 it moves every 100 ms, and only between two steps is it known
-    what was used when. Calls measured right after each other share a step, which saves the wait for one.
+    """Measures power between two steps of a counter in joules, which moves every 100 ms on an H200.
 
-    `mark` marks the end of what is queued on the device and answers with a way to wait for that. A look at the counter
-    takes a millisecond, so one batch of calls is always queued behind the one that is waited for; nobody else may ask
-    NVML meanwhile, or looks take longer than a batch and the device waits.
+    Successive measurements share a step, which saves one wait. `mark` records the end of the queued work and returns a
+    function that waits for it. A reading of the counter takes a millisecond, so one batch of calls is always queued
+    behind the current one. Other NVML queries must not run meanwhile, because they delay the readings.
     """
 
     def __init__(
@@ -38,19 +37,19 @@ class EnergyMeter:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._counter_j, self._mark, self._clock = counter_j, mark, clock
-        self._step: tuple[float, float] | None = None  # when the counter moved, and to how many joules
+        self._step: tuple[float, float] | None = None  # time of the latest step of the counter, and its joules
 
     def measure(self, call: Callable[[], object], call_ms: float, least_s: float) -> Energy | None:
-        """Return mean power between two steps at least `least_s` apart, times the time of a call.
+        """Return the mean power between two steps at least `least_s` apart, times the time of a call.
 
-        None if there is no counter, or if it does not move within a third of a second beyond `least_s`.
+        None without a counter, or if it does not move within _LONGEST_WAIT_S beyond `least_s`.
         """
         batch = max(1, int(_BATCH_MS / max(call_ms, 1e-2)))
         start = self._clock()
         step = self._step if self._step and start - self._step[0] < _FRESH_S else None
         known, self._step = step[1] if step else self._counter_j(), None
         queued = self._queue(call, batch)
-        ended: list[float] = []  # when each batch was done
+        ended: list[float] = []  # end time of each batch
         while known is not None and self._clock() - start < least_s + _LONGEST_WAIT_S:
             before, queued = queued, self._queue(call, batch)
             before()
@@ -76,7 +75,7 @@ class EnergyMeter:
 
 
 def mark_on_gpu() -> Callable[[], object]:
-    """Return an event behind what is queued on the current stream."""
+    """Record an event on the current stream and return a function that waits for it."""
     event = torch.cuda.Event()
     event.record()
     return event.synchronize

@@ -1,4 +1,4 @@
-"""From an exception to a status and a sentence: which resource ran out, how much was needed, how much there was."""
+"""Maps an exception to a status and a note, such as the exhausted resource with the required and available amount."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _CPU_OOM = re.compile(r"(?:can't allocate memory|not enough memory).*?(?:allocat
 
 
 def describe(error: BaseException) -> tuple[Status, str]:
-    """Return the status of a cell that raised, and its note."""
+    """Return the status and the note of a cell that raised an exception."""
     if is_out_of_memory(error):
         return Status.OOM, _memory_note(str(error))
-    if type(error).__name__ == "OutOfResources":  # of Triton, which need not be installed to run torch's kernels
+    if (
+        type(error).__name__ == "OutOfResources"
+    ):  # Triton's class, which is not imported because Triton is optional here
         name, required, limit = (getattr(error, field, "?") for field in ("name", "required", "limit"))
         return Status.OUT_OF_RESOURCES, f"Out of {name}: required {required}, limit {limit}."
     if isinstance(error, NotImplementedError) or type(error).__name__ == "UnsupportedCase":
@@ -27,12 +29,12 @@ def describe(error: BaseException) -> tuple[Status, str]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory of the device or the host ran out."""
+    """Return whether the device or the host ran out of memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or bool(_CPU_OOM.search(str(error)))
 
 
 def context_is_broken() -> bool:
-    """Return whether an earlier fault has poisoned this process's CUDA context: only a new process can go on."""
+    """Return whether an earlier fault made this process's CUDA context unusable."""
     if not torch.cuda.is_initialized():
         return False
     try:
@@ -44,9 +46,9 @@ def context_is_broken() -> bool:
 
 def _memory_note(text: str) -> str:
     if match := _CUDA_OOM.search(text):
-        return "Out of device memory: needed {needed} more, free were {free} of {total}.".format(**match.groupdict())
+        return "Out of device memory: needed {needed} more, {free} of {total} were free.".format(**match.groupdict())
     if match := _CPU_OOM.search(text):
-        return f"Out of memory: needed {int(match['bytes']) / 2**30:.2f} GiB more than the machine gives."
+        return f"Out of memory: needed {int(match['bytes']) / 2**30:.2f} GiB more than is available."
     return f"Out of memory: {text.splitlines()[0] if text else 'no details'}"
 
 

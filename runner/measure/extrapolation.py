@@ -1,8 +1,7 @@
-"""The latency of a whole model from two of its depths, where the whole does not fit the device.
+"""Extrapolates the latency of a model that does not fit the device from two smaller numbers of layers.
 
-Both depths are measured in turns in one run, and the time of a layer is the slope between them. The method is trusted
-where it was right about a model that was measured whole: a run that holds no such model, or one about which it was
-further off than MOST_ERROR, extrapolates nothing.
+Both depths are measured alternately in one run, and the slope between them is the time of a layer. The method is used
+only after it predicted a model that was measured whole in the same run with an error of at most MOST_ERROR.
 """
 
 from __future__ import annotations
@@ -21,21 +20,22 @@ from runner.measure.stopwatch import Stopwatch
 
 METRIC = "latency_extrapolated_ms"
 MOST_ERROR = 0.03
-_ROUNDS = 6  # the fewest that have a 95 % interval
-_SAMPLES, _PATIENCE_MS = 4, 200.0  # of a depth in a round; a single one where so many take longer
-# Training of Llama-2 7B from 4 and 8 layers on an H200 was 2.1 % off without: the first rounds ran at a higher clock.
+_ROUNDS = 6  # smallest number with a 95 % interval
+_SAMPLES, _PATIENCE_MS = 4, 200.0  # samples of a depth per round, and the time above which there is only one
+# Without a warm-up the first rounds ran at a higher clock, and training of Llama-2 7B from 4 and 8 layers on an H200
+# was 2.1 % off.
 _WARM_UP_S = 0.7
 _MODES = ("decode", "prefill", "train")
 
 
 def extrapolated(shallow: float, deep: float, depths: Sequence[int], num_layers: int) -> float:
-    """Return the milliseconds of a depth on the line through those of two others."""
+    """Return the milliseconds at a depth on the line through two other depths."""
     slope = (deep - shallow) / (depths[1] - depths[0])
     return shallow + slope * (num_layers - depths[0])
 
 
 def extrapolate(run: CaseRun, cells: Sequence[Cell], measured: Sequence[Cell]) -> None:
-    """Emit the extrapolated latency of each cell; of those that were `measured` it tells how good the method is."""
+    """Emit the extrapolated latency of each cell; for `measured` cells this gives the error of the method."""
     depths = run.bench.depths
     if not depths or run.case.num_layers is None or run.case.num_layers <= depths[-1]:
         return
@@ -52,13 +52,13 @@ def extrapolate(run: CaseRun, cells: Sequence[Cell], measured: Sequence[Cell]) -
 
 
 def _reason_against(run: CaseRun, cell: Cell) -> str | None:
-    """Return why what the method says of a cell cannot be trusted, None if it can."""
+    """Return why the extrapolation of a cell cannot be trusted; None if it can."""
     errors = run.bench.extrapolation_errors.get((cell.implementation, cell.mode))
     if not errors:
-        return "Not extrapolated: no model that fits was measured before it in this run, in this mode."
+        return "Not extrapolated: this run measured no model that fits in this mode before."
     if max(errors) > MOST_ERROR:
         return (
-            f"Not extrapolated: about a model that fits, the method was off by {max(errors):.1%} in this run "
+            f"Not extrapolated: for a model that fits, the method was off by {max(errors):.1%} in this run "
             f"(allowed {MOST_ERROR:.0%})."
         )
     return None
@@ -94,7 +94,7 @@ def _extrapolate(run: CaseRun, cell: Cell) -> None:
 
 
 def _warm_up(stopwatch: Stopwatch, calls: Sequence[Call]) -> None:
-    """Call both depths in turns until the clock is that of sustained work, under which the whole model was timed."""
+    """Call both depths alternately until the clock has settled to that of sustained work, as for the whole model."""
     end = time.perf_counter() + _WARM_UP_S
     while time.perf_counter() < end:
         for call in calls:
@@ -104,7 +104,8 @@ def _warm_up(stopwatch: Stopwatch, calls: Sequence[Call]) -> None:
 def _call_at(run: CaseRun, cell: Cell, depth: int, timing: str) -> Call:
     attention = run.implementation(cell.implementation).attention
     inputs = make_inputs(replace(run.case, num_layers=depth), run.bench.device, run.bench.seed)
-    make = run.level.device_call if timing == "kernel" else run.level.call
-    call = make(attention, inputs, cell.mode)
+    call = run.level.call(attention, inputs, cell.mode)
+    if timing == "kernel":
+        call = run.level.device_call(attention, inputs, cell.mode, call)
     call()
     return call

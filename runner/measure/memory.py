@@ -1,4 +1,4 @@
-"""Memory of a call, in a pass of its own: what it is given, what it adds at its peak, what it keeps for a backward."""
+"""Memory of a call in a separate pass: its inputs, its additional peak, and the tensors kept for the backward."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ NO_MEMORY_ON_CPU = "torch counts allocations on GPUs only, so memory is not meas
 
 @dataclass(frozen=True)
 class CallMemory:
-    """In MiB, as torch's allocator counts: its blocks are multiples of 512 bytes."""
+    """Memory in MiB as counted by torch's allocator, whose blocks are multiples of 512 bytes."""
 
-    inputs: float  # what the call is given
-    peak: float  # the inputs and what the call adds; not what the runner itself holds
-    extra: float  # what the call adds
-    reserved: float  # the inputs and what the allocator took from the device beyond what was in use before
-    saved: float | None  # what lies between forward and backward, out included; None without a backward
+    inputs: float  # tensors passed to the call
+    peak: float  # inputs and additional memory of the call, without other tensors of the runner
+    extra: float  # additional memory of the call
+    reserved: float  # inputs and memory that the allocator reserved beyond the memory in use before
+    saved: float | None  # memory kept between forward and backward, out included; None without a backward
 
 
 def memory_of_call(call: Call, given: int, kept_for_backward: Call | None = None) -> CallMemory:
-    """Return the largest allocation during a warm call on a GPU; workspaces that libraries keep are there before it.
+    """Return the memory of a warm call on a GPU; persistent workspaces of libraries exist before it.
 
-    `given` are the bytes of its inputs; `kept_for_backward` is a forward that keeps what a backward needs.
+    `given` are the bytes of its inputs; `kept_for_backward` is a forward that keeps the tensors for a backward.
     """
     gc.collect()
     torch.cuda.synchronize()

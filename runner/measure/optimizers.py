@@ -7,11 +7,11 @@ from typing import Protocol
 
 import torch
 
-_LEARNING_RATE = 1e-6  # so small that random data moves no weight out of its range, however many steps are timed
+_LEARNING_RATE = 1e-6  # small enough to keep weights in range over any number of timed steps
 
 
 class StepOptimizer(Protocol):
-    """What a training step asks of an optimizer."""
+    """The methods of an optimizer that a training step uses."""
 
     def step(self) -> object:
         """Change the parameters by their gradients."""
@@ -23,21 +23,21 @@ class StepOptimizer(Protocol):
 
 
 def make_optimizer(name: str, parameters: Iterable[torch.nn.Parameter]) -> StepOptimizer:
-    """Return the optimizer of that name; it allocates its states in its first step. Raises KeyError for another."""
+    """Return the optimizer of that name, which allocates its states in its first step. Raises KeyError."""
     return _KINDS[name](list(parameters))
 
 
 def states_of(optimizer: StepOptimizer) -> list[torch.Tensor]:
-    """Return the tensors that an optimizer keeps from step to step, beside parameters and gradients."""
+    """Return the tensors that an optimizer keeps between steps, without parameters and gradients."""
     if isinstance(optimizer, MasterAdamW):
         return optimizer.states
     return [x for kept in optimizer.state.values() for x in kept.values() if torch.is_tensor(x)]
 
 
 class MasterAdamW:
-    """AdamW on float32 copies of 16-bit parameters: 12 bytes a parameter beside the weight and its gradient.
+    """AdamW on float32 copies of 16-bit parameters: 12 bytes per parameter in addition to weight and gradient.
 
-    One parameter after the other, so that a single gradient is in float32 at a time.
+    It updates one parameter at a time, so that only one gradient is in float32 at a time.
     """
 
     def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
@@ -52,7 +52,7 @@ class MasterAdamW:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Change the copies by the gradients, and the parameters with them."""
+        """Update the copies by the gradients, and copy them to the parameters."""
         for parameter, master, optimizer in zip(self._parameters, self._masters, self._each, strict=True):
             master.grad = parameter.grad.float()
             optimizer.step()

@@ -11,44 +11,44 @@ from typing import Any
 
 from kernels import registry
 from results.records import Case, Status
-from runner.cells import MODES_WITH_MEMORY, Cell
-from runner.levels import Pass, passes_of
+from runner.cells import Cell
+from runner.levels import Pass, no_doubling
 from runner.measure import memory, recording, triton_hooks
 from runner.measure.case import Bench, CaseRun
 from runner.measure.check import CheckedPass, check, make_oracle
 from runner.measure.extrapolation import extrapolate
 from runner.measure.timing import Rounds
 from runner.overhead import COMPILING
-from runner.plan import NOT_TIMED, interpreter_reason, is_interpreted, model_too_large, too_long_for_cpu
+from runner.plan import NOT_TIMED, interpreter_reason, is_interpreted, predicted_too_large, too_long_for_cpu
 
-CACHED = "cached"  # of a compile time: the kernels were on disk already
-FAILS_THE_CHECK = "incorrect"  # of the errors of a pass that is too far off to be timed; the note says which tensor
+CACHED = "cached"  # flag of a compile time whose kernels were on disk already
+FAILS_THE_CHECK = "incorrect"  # flag of errors that fail the check; the note names the tensor
 
 
 def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
-    """Measure the given cells of a case and emit every number and status. Raises ContextBroken."""
+    """Measure cells of a case and emit every number and status. Raises ContextBroken."""
     cells = list(cells)
     run = CaseRun(bench, case, list(cells))
     if bench.device_type == "cuda":
-        with bench.costs.of("memory"):  # whose passes would otherwise look for garbage in all that is loaded by now
-            gc.collect()
+        with bench.costs.of("memory"):
+            gc.collect()  # so that the collections of the memory passes skip all objects that exist now
             gc.freeze()
     _skip_what_takes_too_long(run)
     too_large = _skip_what_does_not_fit(run)
     _Checks(run).take()
-    if not hasattr(run.level, "doubled"):
-        run.oracle = None  # nothing is asked again, and it can be as large as a model
+    if run.level.doubled is no_doubling:
+        run.oracle = None  # it is not needed again, and it can be as large as a model
     if not bench.timings:
-        run.live.clear()  # their errors are what was wanted
+        run.live.clear()  # only the errors are recorded
     with bench.costs.of("memory"):
         for cell in list(run.live):
-            if cell.mode in MODES_WITH_MEMORY:
+            if cell.about_mode.measures_memory:
                 run.attempt(cell, [cell], "memory", lambda cell=cell: _measure_memory(run, cell))
     for cell in list(run.live):
-        for kind in bench.files:  # whose failure costs the cell nothing
+        for kind in bench.files:
             failed = run.attempt(cell, [], kind, lambda cell=cell, kind=kind: _record(run, cell, kind))
             if failed:
-                print(f"No {kind} of {cell.words}: {failed[1]}", file=sys.stderr)  # into the run's log
+                print(f"No {kind} of {cell.words}: {failed[1]}", file=sys.stderr)  # goes into the run's log
     if run.live:
         with bench.costs.of("timing"):
             Rounds(run).take()
@@ -75,9 +75,9 @@ def _skip_what_takes_too_long(run: CaseRun) -> None:
 
 
 def _skip_what_does_not_fit(run: CaseRun) -> list[Cell]:
-    """Skip the cells of models that need more memory than the device has, and return them."""
+    """Skip the cells that are predicted to need more memory than the device has, and return them."""
     memory = registry.describe_device(run.bench.device).memory_bytes
-    found = [(cell, reason) for cell in run.live if (reason := model_too_large(cell, memory))]
+    found = [(cell, reason) for cell in run.live if (reason := predicted_too_large(cell, memory))]
     for cell, reason in found:
         run.fail([cell], Status.SKIPPED, reason)
     return [cell for cell, _ in found]
@@ -90,7 +90,7 @@ class _Checks:
         self._run, self._bench = run, run.bench
 
     def take(self) -> None:
-        """Check every implementation; cells that contain a wrong pass leave the case."""
+        """Check every implementation; cells that contain a wrong pass are removed from the case."""
         run, costs = self._run, self._bench.costs
         if run.live:
             with costs.of("reference"):
@@ -108,7 +108,7 @@ class _Checks:
 
     def _check(self, name: str) -> None:
         run = self._run
-        for each in passes_of(run.case):
+        for each in run.level.passes(run.case):
             cells = [cell for cell in run.live if cell.implementation == name and cell.mode in each.modes]
             if not cells:
                 continue

@@ -1,9 +1,9 @@
-"""Compiles what a sweep will launch, side by side and before anything is measured, in a child of the worker.
+"""Compiles the kernels of a sweep in parallel before anything is measured, in a child process of the worker.
 
-Every call that the sweep will make of our kernels is made once with its launches taken out: what it asks Triton for is
-what it will need, argument for argument, and no kernel runs. The compiling is done by processes that never touch the
-GPU; they leave the kernels in Triton's cache on disk, where the worker's first call finds them. Whatever goes wrong
-here costs time and nothing else. Sweeps that are spread over GPUs of one host share the work out by claims.
+The child makes every call of our kernels in the sweep once with launches disabled, so that Triton receives the same
+requests as later and no kernel runs. Processes that do not use the GPU compile these kernels into Triton's cache on
+disk, where the worker finds them. Failures here cost time only. Sweeps spread over GPUs of one host divide the work by
+claims.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from runner.measure.triton_hooks import Kernel
 
 _NICENESS = 10  # another sweep may be timing on another GPU
-_SPARED_CORES = 2  # for this process and the worker
-_PROCESS_BYTES = 1 << 30  # about what a process that compiles needs
-_OTHERS_S = 30.0  # the longest that the processes of other GPUs are waited for
-_LOOK_S = 0.05  # between two looks at them
-_AT_WORK = "at-work-"  # begins the name of the file that a process has while it compiles
-# What a call may raise here: it does not fit, is not supported, or does with a kernel what a stand-in cannot answer.
+_SPARED_CORES = 2  # left for this process and the worker
+_PROCESS_BYTES = 1 << 30  # approximate memory of a compiling process
+_OTHERS_S = 30.0  # longest wait for the processes of other GPUs
+_LOOK_S = 0.05  # seconds between two looks at them
+_AT_WORK = "at-work-"  # prefix of the file that exists while a process compiles
+# Exceptions that a call may raise here: out of memory, not supported, or a use of the kernel that the stand-in lacks.
 _FAULTS = (RuntimeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Claims:
-    """Shares out what the GPUs of one host have to compile for a sweep: who is first takes it. Files in a folder.
+    """Divides the compiling of a sweep among the GPUs of one host by files in a folder; the first claim wins.
 
-    Without a folder, or when it is gone, everything is this process's own.
+    Without the folder, this process compiles everything.
     """
 
     def __init__(self, folder: str | None) -> None:
         self._folder = Path(folder) if folder else None
 
     def take(self, what: object) -> bool:
-        """Take on what `repr` names; tell whether nobody else has."""
+        """Claim an object by its `repr`, and return whether no other process has claimed it."""
         if self._folder is None:
             return True
         try:
-            words = re.sub(r" at 0x[0-9a-f]+", "", repr(what))  # an address is another one in each process
+            words = re.sub(r" at 0x[0-9a-f]+", "", repr(what))  # addresses differ between processes
             (self._folder / hashlib.sha256(words.encode()).hexdigest()).touch(exist_ok=False)
         except FileExistsError:
             return False
@@ -62,7 +62,7 @@ class Claims:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Let the others see that this process compiles."""
+        """Show the other processes that this process compiles."""
         mark = self._folder / f"{_AT_WORK}{os.getpid()}" if self._folder else None
         with contextlib.suppress(OSError):
             mark and mark.touch()
@@ -73,7 +73,7 @@ class Claims:
                 mark and mark.unlink(missing_ok=True)
 
     def wait_for_others(self, limit_s: float = _OTHERS_S) -> None:
-        """Wait until no living process compiles for the same sweep, at most so many seconds."""
+        """Wait until no other process compiles for the same sweep, up to the limit."""
         deadline = time.monotonic() + limit_s
         while self._folder and time.monotonic() < deadline:
             pids = [path.name.removeprefix(_AT_WORK) for path in self._folder.glob(f"{_AT_WORK}*")]
@@ -83,7 +83,7 @@ class Claims:
 
 
 class Helper:
-    """A child of this process that compiles; to be made before CUDA is set up here, which no fork survives."""
+    """A child process that compiles. Create it before CUDA is initialized, which does not survive a fork."""
 
     def __init__(self, channel_of_parent: Channel) -> None:
         here, there = os.pipe(), os.pipe()
@@ -99,28 +99,28 @@ class Helper:
         channel_of_parent.close()
         try:
             _main(Channel(there[0], here[1]), parent)
-        finally:  # whatever happened, this is not the worker
+        finally:  # the child must not return into the worker's code
             if sys.exc_info()[0]:
                 sys.excepthook(*sys.exc_info())
             os._exit(0)
 
     def begin(self, device: str, cells: Sequence[dict[str, Any]], claims: str | None = None) -> None:
-        """Let it compile what cells (as JSON) will launch, but for what others have claimed in the folder `claims`."""
+        """Start compiling the kernels of cells (as JSON), except those claimed by others in the folder `claims`."""
         with contextlib.suppress(BrokenPipeError):
             self._channel.send({"device": device, "cells": cells, "claims": claims})
 
     def messages(self, meanwhile: Iterator[object]) -> Iterator[dict[str, Any]]:
-        """Yield what it says, until it is gone; a step of `meanwhile` is taken whenever it says nothing."""
+        """Yield its messages until it ends, and advance `meanwhile` while there is no message."""
         with contextlib.suppress(EOFError):
             while True:
                 message = self._channel.receive(0.0)
-                if message is None and next(meanwhile, self) is self:  # there are no more steps
+                if message is None and next(meanwhile, self) is self:  # `meanwhile` is exhausted
                     message = self._channel.receive()
                 if message:
                     yield message
 
     def end(self) -> None:
-        """End it, with the processes that it started."""
+        """Stop it with the processes that it started."""
         if not self._pid:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -131,11 +131,10 @@ class Helper:
 
 
 def rehearse(cells: Iterable[Cell], device: str, takes: Callable[[object], bool] = lambda case: True) -> None:
-    """Make the calls of all cells once whose case `takes` accepts, those first whose kernels take longest to compile.
+    """Make the calls of all cells once whose case `takes` accepts, starting with the slowest kernels to compile.
 
-    Of a call that fails, the rest is left out.
+    If a call fails, the remaining calls of its implementation and case are skipped.
     """
-    from kernels import registry
     from runner.levels import level_of
 
     ordered = sorted(cells, key=lambda cell: (-(cell.case.head_dim or 0), cell.case.dtype != "float32"))
@@ -149,37 +148,38 @@ def rehearse(cells: Iterable[Cell], device: str, takes: Callable[[object], bool]
             inputs = level_of(case).empty_inputs(case, device)
             for name, modes in wanted.items():
                 with contextlib.suppress(*_FAULTS):
-                    _call(registry.get(name, str(case.level)).attention, inputs, modes)
-        inputs = None  # a cache can fill half the device: the next one comes when it is gone
+                    _call(level_of(case).implementations()[name].attention, inputs, modes)
+        inputs = None  # free it before the next one, because a cache can fill half the device
 
 
 def small_cells(cells: Iterable[Cell]) -> list[Cell]:
-    """Return a small problem for each of PyTorch's compiled implementations, dtypes and head dims among the cells: what
-    the first call of a library waits for is done once it has solved that."""
-    from kernels import registry
-    from runner.levels import level_of, passes_of
+    """Return a small case for each of PyTorch's implementations, dtypes and head dims among the cells.
+
+    Calling it does the initialization that the first call of a library would wait for.
+    """
+    from runner.levels import level_of
 
     found: dict[Cell, None] = {}
     for cell in cells:
-        known = registry.implementations(str(cell.case.level)).get(cell.implementation)
+        level = level_of(cell.case)
+        known = level.implementations().get(cell.implementation)
         if known and known.family == "pytorch" and not known.compiled and not cell.reason:
-            level = level_of(cell.case)
             case = level.small_case(str(cell.case.dtype), cell.case.head_dim)
-            found |= {Cell(case, cell.implementation, mode): None for mode in passes_of(case)[-1].modes[-1:]}
+            found |= {Cell(case, cell.implementation, mode): None for mode in level.passes(case)[-1].modes[-1:]}
     return list(found)
 
 
 def processes(cores: int, gpus: int, free_bytes: int) -> int:
-    """Return how many compile at a time: the cores are shared out among the GPUs, as each may have a sweep."""
+    """Return the number of compiling processes; the cores are divided by the GPUs, since each may have a sweep."""
     return max(1, min(cores // max(1, gpus) - _SPARED_CORES, free_bytes // _PROCESS_BYTES))
 
 
 def _call(attention: Any, inputs: Any, modes: set[str]) -> None:
-    """Make each call once that the checks and timings of these modes will make."""
-    from runner.levels import level_of, passes_of
+    """Make each call of the checks and timings of these modes once."""
+    from runner.levels import level_of
 
     level = level_of(inputs.case)
-    for each in passes_of(inputs.case):
+    for each in level.passes(inputs.case):
         if modes & set(each.modes):
             trial = level.trial(attention, inputs, each.mode)
             trial.prepare()
@@ -187,7 +187,7 @@ def _call(attention: Any, inputs: Any, modes: set[str]) -> None:
 
 
 def _serve(channel: Channel, pool: ProcessPoolExecutor) -> None:
-    """Answer one message: find the kernels, let them be compiled, tell how it goes."""
+    """Answer one message: find the kernels, compile them in the pool, and report progress."""
     import torch
 
     from runner.measure import triton_hooks
@@ -226,15 +226,15 @@ def _free_bytes() -> int:
 def _main(channel: Channel, parent: int) -> None:
     die_with(parent)
     os.nice(_NICENESS)
-    from kernels import registry
+    from runner.levels import with_own_implementations
     from runner.measure import triton_hooks
 
-    for level in registry.FOLDERS:
-        registry.implementations(level)
+    for level in with_own_implementations().values():
+        level.implementations()
     triton_hooks.prepare()
     gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     count = processes(len(os.sched_getaffinity(0)), gpus, _free_bytes())
-    # Forked before CUDA is set up here too: they have everything imported, and none of them sees the GPU.
+    # The pool is forked before CUDA is initialized here too, so that its processes share all imports and use no GPU.
     pool = ProcessPoolExecutor(count, get_context("fork"), initializer=die_with, initargs=(os.getpid(),))
     pool.submit(int).result()
     with contextlib.suppress(EOFError, BrokenPipeError):

@@ -1,4 +1,4 @@
-"""Files of a call to open elsewhere, recorded in steps of their own: a profiler's trace, the history of memory."""
+"""Files for other viewers, recorded in separate steps: a profiler trace and the history of GPU memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from results.records import case_to_json
 from runner.cells import Cell
 from runner.levels import Call
 
-_MOST_ENTRIES = 100_000  # of the history of memory
+_MOST_ENTRIES = 100_000  # size limit of the memory history
 
 
 def record(kind: str, call: Call, run_folder: Path, cell: Cell) -> None:

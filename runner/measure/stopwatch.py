@@ -1,4 +1,4 @@
-"""The stopwatches: device time with launches hidden and a cold L2, and the wall time of a plain call."""
+"""Stopwatches for device time (launches hidden, L2 cold) and for the wall time of a plain call."""
 
 from __future__ import annotations
 
@@ -15,39 +15,38 @@ from runner.levels import Call
 from runner.machine import schedstat
 from runner.protocol import Protocol
 
-_BATCH = 10  # samples queued behind one spin; CUDA holds about a thousand launches before it makes the host wait
+_BATCH = 10  # samples queued behind one spin; CUDA queues about a thousand launches before the host must wait
 _LONGEST_SPIN_MS = 400.0
 _CALIBRATION_CYCLES = 4_000_000
 _EMPTY_SAMPLES = 50
 _SETTLING_CYCLES = 20_000_000  # 10 ms at 2 GHz
 _SETTLING_S, _LONGEST_SETTLING_S = 0.05, 0.5
-SETTLED = 0.97  # of the highest clock
+SETTLED = 0.97  # share of the highest clock from which the clock counts as settled
 
 
 def _nothing() -> None:
-    """Stand in for the wait for a device where there is none."""
+    """Do nothing, in place of synchronizing a device."""
 
 
 class Stopwatch(Interface):
-    """Takes samples of one call."""
+    """Takes samples of the time of a call."""
 
     def sample(self, call: Call, count: int) -> list[float]:
-        """Return so many times of the call, in milliseconds."""
+        """Return `count` times of the call in milliseconds."""
         ...
 
     @property
     def flag(self) -> str | None:
-        """Return what to know of the samples just taken, or None."""
+        """Return a flag for the samples just taken, or None."""
         ...
 
     def take_waits(self) -> list[float]:
-        """Return the milliseconds that each sample since the last call of this may have waited for a core; none if
-        nobody watched."""
+        """Return the milliseconds that each sample since the previous call waited for a core; empty if not watched."""
         ...
 
 
 class EagerStopwatch:
-    """Wall time from the call to its end on the device, host overhead included, caches as they are."""
+    """Wall time from the call to its end on the device, with host overhead and without flushing caches."""
 
     flag = None
 
@@ -56,7 +55,7 @@ class EagerStopwatch:
         self._waits: list[float] = []
 
     def sample(self, call: Call, count: int) -> list[float]:
-        """Return so many times of the call, in milliseconds."""
+        """Return `count` times of the call in milliseconds."""
         times = []
         with schedstat.watch() if self._watched else contextlib.nullcontext() as cores:
             for _ in range(count):
@@ -70,14 +69,17 @@ class EagerStopwatch:
         return times
 
     def take_waits(self) -> list[float]:
-        """Return the milliseconds that the threads waited for a core in each sample since the last call of this."""
+        """Return the milliseconds that the threads waited for a core in each sample since the previous call."""
         taken, self._waits = self._waits, []
         return taken
 
 
 class KernelStopwatch:
-    """Device time between two CUDA events around a call. Launches cost nothing, because a spinning kernel holds the
-    stream until all of them are queued; L2 is cold, because twice its size is written before each call."""
+    """Device time between two CUDA events around a call.
+
+    Launch overhead is hidden, because a spinning kernel holds the stream until all launches are queued. L2 is cold,
+    because twice its size is written before each call.
+    """
 
     def __init__(self, device: str) -> None:
         properties = torch.cuda.get_device_properties(device)
@@ -86,7 +88,7 @@ class KernelStopwatch:
         self.flag: str | None = None
 
     def sample(self, call: Call, count: int) -> list[float]:
-        """Return so many times of the call, in milliseconds. Sets `flag` if the launches could not be hidden."""
+        """Return `count` times of the call in milliseconds. Sets `flag` if the launches could not be hidden."""
         times: list[float] = []
         self.flag = None
         host_ms = self._queue(call, 1, 0.0)[1]
@@ -94,7 +96,7 @@ class KernelStopwatch:
             batch = min(_BATCH, count - len(times))
             spin_ms = min(2.0 * host_ms * batch + 0.2, _LONGEST_SPIN_MS)
             taken, host_ms, hidden = self._queue(call, batch, spin_ms)
-            if not hidden:  # the host was slower than expected: once more, behind a longer spin
+            if not hidden:  # the host was slower than expected: repeat with a longer spin
                 taken, host_ms, hidden = self._queue(call, batch, min(4.0 * host_ms * batch + 1.0, _LONGEST_SPIN_MS))
             if not hidden:
                 self.flag = "launches not hidden"
@@ -102,15 +104,15 @@ class KernelStopwatch:
         return times
 
     def empty_launch_ms(self) -> float:
-        """Return the median time of a kernel that does nothing: what is in every time besides the work."""
+        """Return the median time of an empty kernel, which is a part of every measured time."""
         return statistics.median(self.sample(lambda: torch.cuda._sleep(0), _EMPTY_SAMPLES))
 
     def take_waits(self) -> list[float]:
-        """Return nothing: a device does not wait for a core."""
+        """Return nothing, because device time does not depend on the host's cores."""
         return []
 
     def _queue(self, call: Call, count: int, spin_ms: float) -> tuple[list[float], float, bool]:
-        """Return the times, the host's time for each call, and whether the spin outlasted the queueing."""
+        """Return the times, the host's time per call, and whether the spin lasted longer than the queueing."""
         events = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(count)]
         gate = torch.cuda.Event()
         torch.cuda._sleep(int(spin_ms * self._cycles_per_ms))
@@ -137,8 +139,11 @@ class KernelStopwatch:
 
 
 def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protocol: Protocol) -> list[float]:
-    """Return one round's samples of a call: the least every round takes, then more until all samples together are
-    precise or the round's share of the cap is used up. A plain call tells by its first sample how many those are."""
+    """Return one round's samples of a call.
+
+    A round takes a least number of samples, which depends on the length of a plain call, and then more until all
+    samples are precise enough or the round's share of the time limit is used up.
+    """
     eager = isinstance(stopwatch, EagerStopwatch)
     plain = stopwatch if eager else EagerStopwatch(torch.cuda.synchronize if torch.cuda.is_initialized() else _nothing)
     first = plain.sample(call, 1)
@@ -155,12 +160,11 @@ def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protoco
 def settle(
     device: str, sm_clock: Callable[[], float | None], full_clock: float | None, *, steady: bool = False
 ) -> None:
-    """Let a GPU come to its full clock before anything is timed, whether it was idle or was held back by its power;
-    one that is `steady` has been there for a while, and one more look is enough.
+    """Wait until a GPU has reached its full clock; if it is `steady`, one more reading is enough.
 
-    A spinning kernel keeps it awake and draws little. Heavy work would not do: an H200 that has multiplied matrices for
-    half a second runs at 1485 MHz and takes a tenth of a second to get back to 1980, in which a first round would be
-    up to a fifth slower than the next (2026-11).
+    A spinning kernel keeps the GPU active at low power. Heavy work would lower the clock: an H200 that multiplied
+    matrices for half a second runs at 1485 MHz and needs a tenth of a second to return to 1980 MHz, during which a
+    round would be up to a fifth slower (2026-11).
     """
     if not device.startswith("cuda"):
         return

@@ -1,17 +1,17 @@
-"""What a cell does when it runs on and on: TFLOP/s, SM clock, power and temperature over half a minute.
+"""Sustained load: TFLOP/s, SM clock, power and temperature of a cell over half a minute.
 
-A benchmark of a few hundred milliseconds meets a cool GPU at its highest clock; training does not. The calls follow
-each other without a pause and without a cold L2, in slices of about a quarter of a second (`SLICE_S`). On a CPU they
-are timed by the wall, and nothing but TFLOP/s is watched.
+A benchmark of a few hundred milliseconds runs on a cool GPU at its highest clock; training does not. The calls run
+back to back, without flushing L2, in slices of about a quarter of a second (`SLICE_S`). On a CPU the slices are timed
+by wall time, and only TFLOP/s is recorded.
 
-The record of a cell, all with its case, implementation and mode, no timing and the same note:
-- `sustained_tflops`, `sustained_clock_mhz`, `sustained_power_w`, `sustained_temperature_c`: `samples` are the slices in
-  their order, as many in each as `n` says, so that sample i of one belongs to sample i of the others; `value` is the
-  median of the last third of them. A quantity that the driver does not tell has no row. What NVML calls power is the
-  mean of about the last second (nvmlDeviceGetPowerUsage), so the first four slices still show the time before.
+Rows of a cell, all without timing and with the same note:
+- `sustained_tflops`, `sustained_clock_mhz`, `sustained_power_w`, `sustained_temperature_c`: `samples` has one number
+  per slice, in order, so that sample i of all metrics is from the same slice. `value` is the median of the last third.
+  A quantity that the driver does not report has no row. NVML's power is a mean over about one second
+  (nvmlDeviceGetPowerUsage), so the first four slices include the time before.
 - `burst_tflops`: the median of the first second, without samples.
-Sustained joules a call are sustained_power_w over sustained_tflops times the operations of a call; `energy_j`, taken
-over half a second by the GPU's counter, stands beside them as in any run.
+Sustained joules per call are sustained_power_w over sustained_tflops times the operations of a call. `energy_j`,
+measured by the GPU's counter over half a second, is recorded as in any run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from runner.overhead import SAMPLING
 SLICE_S = 0.25
 BURST_S = 1.0
 _TOLD_EVERY_S = 3.0
-_MOST_CALLS = 400  # queued at a time, so that the host waits for the device and not the device's queue for room
+_MOST_CALLS = 400  # limit of queued calls, so that the launch queue does not fill up
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Slice:
 
 
 def record_trace(run: CaseRun, cell: Cell) -> None:
-    """Run a cell for the protocol's time and emit burst, sustained and what the GPU did meanwhile."""
+    """Run a cell for the protocol's time and emit burst and sustained figures with the GPU's readings."""
     flops = levels.flops(cell.case, cell.mode)
     bench = run.bench
     if not flops:
@@ -77,8 +77,10 @@ def trace(
     clock: Callable[[], float] = time.monotonic,
     tell: Callable[[float], None] = lambda so_far: None,
 ) -> list[Slice]:
-    """Make calls for so many seconds; `timer` does some of them and says how many milliseconds they took on the device,
-    `tell` hears every few seconds how many have passed."""
+    """Make calls for some seconds and return the slices.
+
+    `timer` makes a number of calls and returns their milliseconds. `tell` gets the elapsed seconds every few seconds.
+    """
     call_ms = timer(call, 1)
     slices: list[Slice] = []
     begun = told = clock()
@@ -96,7 +98,7 @@ def trace(
 
 
 def wall_ms(call: Callable[[], object], count: int) -> float:
-    """Return the milliseconds of so many calls, one after the other, on a CPU."""
+    """Return the milliseconds of successive calls on a CPU."""
     begun = time.perf_counter()
     for _ in range(count):
         call()
@@ -104,7 +106,7 @@ def wall_ms(call: Callable[[], object], count: int) -> float:
 
 
 def device_ms(call: Callable[[], object], count: int) -> float:
-    """Return the milliseconds of so many calls, one after the other, between two events."""
+    """Return the milliseconds of successive calls on a GPU, between two events."""
     before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     before.record()
     for _ in range(count):
@@ -124,7 +126,7 @@ _QUANTITIES: dict[str, Callable[[Reading], float | None]] = {
 def _series(
     readings: Sequence[Sequence[tuple[float, Reading]]], quantity: Callable[[Reading], float | None]
 ) -> list[float]:
-    """Return one number for each slice, the last known where a slice had no reading; empty if there is none at all."""
+    """Return one number per slice, the previous one if a slice has no reading; empty if the first has none."""
     series: list[float] = []
     known: float | None = None
     for of_slice in readings:
@@ -136,7 +138,7 @@ def _series(
 
 
 def _steady(series: Sequence[float]) -> dict[str, object]:
-    """Return the median of the last third as the value, all of it as samples."""
+    """Return the fields of a row: the median of the last third as value, and the whole series as samples."""
     last = series[-max(1, len(series) // 3) :]
     samples = tuple(float(f"{value:.6g}") for value in series)
     return {"value": statistics.median(last), "statistic": "median", "n": len(samples), "samples": samples}

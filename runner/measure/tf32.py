@@ -1,4 +1,4 @@
-"""TF32 in matrix products on tensor cores, allowed or not for a while."""
+"""A context that allows or forbids TF32 in matrix products."""
 
 from __future__ import annotations
 

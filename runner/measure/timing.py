@@ -1,4 +1,4 @@
-"""The timing of a case: interleaved rounds over its cells, again for those that were throttled, then their rows."""
+"""The timing of a case: interleaved rounds over its cells, repetitions of throttled cells, and their rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 from results.records import Status
 from results.spread import spread
-from runner.cells import MODES_WITH_MEMORY, Cell
-from runner.levels import passes_of
+from runner.cells import Cell
 from runner.machine import schedstat
 from runner.machine.telemetry import Findings
 from runner.measure import energy
@@ -25,23 +24,21 @@ from runner.overhead import ENERGY, SAMPLING
 NO_KERNEL_TIME = "A CPU has no device time apart from the call's own; see the eager timing."
 ONLY_A_PLAIN_CALL = "A call of this mode is timed as a program makes it, launches included; see the eager timing."
 RETRIED = "retried"
-THROTTLED_LATENCY = "throttled_latency_ms"  # of an attempt that was taken again
-MODES_WITH_ENERGY = MODES_WITH_MEMORY  # those in which an implementation is used
+THROTTLED_LATENCY = "throttled_latency_ms"  # metric of an attempt that was repeated
 TIMED_ALONE = "The attention of all layers, timed by itself in this run."
-_RETRIES = 2  # of a throttled cell
 
 
 @dataclass
 class Timed:
-    """A cell on its way through the rounds."""
+    """A cell with its samples so far."""
 
     cell: Cell
     samples: dict[str, list[float]] = field(default_factory=dict)  # by timing
     round_sizes: dict[str, list[int]] = field(default_factory=dict)
-    waits: dict[str, list[float]] = field(default_factory=dict)  # beside the samples, where they are watched
+    waits: dict[str, list[float]] = field(default_factory=dict)  # time that the samples waited for a core, if watched
     flags: dict[str, set[str]] = field(default_factory=dict)
     windows: list[tuple[float, float]] = field(default_factory=list)
-    inner: dict[str, list[float]] = field(default_factory=dict)  # of the attention inside alone, by timing
+    inner: dict[str, list[float]] = field(default_factory=dict)  # samples of the attention inside, by timing
     retries: int = 0
 
     def forget(self) -> None:
@@ -58,14 +55,13 @@ class Rounds:
         self.timed = [Timed(cell) for cell in run.live]
 
     def take(self) -> None:
-        """Take all rounds and retries; every cell gets its rows, or the status of what went wrong.
+        """Take all rounds and retries; every cell gets its rows or the status of its failure.
 
-        Beside another version nothing is taken again: only rounds that both took together can be compared. Nor is a
-        level that says so (RETRIES).
+        With another version there are no retries, because only rounds that both versions took together are compared.
         """
         self.bench.telemetry.settle(self.bench.device)
         self._go_round(self.timed)
-        for _ in range(0 if self.bench.turn else getattr(self.run.level, "RETRIES", _RETRIES)):
+        for _ in range(0 if self.bench.turn else self.run.level.retries):
             throttled = [item for item in self._left() if self._keep_if_throttled(item)]
             for item in throttled:
                 item.forget()
@@ -101,7 +97,7 @@ class Rounds:
                 self._attempt(item, step, lambda item=item: self._sample(item))
 
     def _rank(self, item: Timed, number: int) -> float:
-        """Return where in a round a cell comes: by chance, and the same beside another version that lacks cells."""
+        """Return a cell's random rank in a round, which is the same in the worker of another version."""
         cell = item.cell
         return random.Random(f"{self.bench.seed}/{cell.case}/{number}/{cell.implementation}/{cell.mode}").random()
 
@@ -131,7 +127,7 @@ class Rounds:
             self._sample_inner(item)
 
     def _sample_inner(self, item: Timed) -> None:
-        """Sample the attention inside alone, in one round and by one timing: it answers for a share, not for a race."""
+        """Sample the attention inside alone, in one round and one timing, which is enough for its share of the call."""
         call = self.run.inner_call(item.cell)
         timing = next((each for each in self.bench.timings if each in self.bench.stopwatches), None)
         if call is None or timing is None:
@@ -142,16 +138,17 @@ class Rounds:
         stopwatch.take_waits()
 
     def _check_again(self, item: Timed) -> None:
-        """Compare what the timed call returns, now that an input has changed behind PyTorch's back: what it remembered
-        while it was timed is wrong now."""
-        doubled = getattr(self.run.level, "doubled", None)
-        if doubled is None or self.run.oracle is None:
+        """Check the results of the timed call with a changed input, so that cached results are wrong.
+
+        PyTorch does not count the change as a new version of the tensor.
+        """
+        if self.run.oracle is None:
             return
-        cell, implementation = item.cell, self.run.implementation(item.cell.implementation)
-        names = next(p.tensors for p in reversed(passes_of(self.run.case)) if cell.mode in p.modes)
-        self.run.inputs.fill(self.bench.seed)  # somebody may have written into them
+        cell, level, implementation = item.cell, self.run.level, self.run.implementation(item.cell.implementation)
+        names = next(p.tensors for p in reversed(level.passes(self.run.case)) if cell.mode in p.modes)
+        self.run.inputs.fill(self.bench.seed)  # an implementation may have written into them
         self.run.call(cell)()
-        with doubled(self.run.inputs, cell.mode) as growth:
+        with level.doubled(self.run.inputs, cell.mode) as growth:
             options = {"precision": implementation.precision, "fused": implementation.fused}
             reason = check_timed(self.run.call(cell), names, growth, self.run.oracle, **options)
         if reason:
@@ -161,10 +158,10 @@ class Rounds:
         wanted = self.bench.energy is not None and self.bench.protocol.energy_s > 0
         samples = item.samples.get("kernel")
         long_enough = bool(samples) and statistics.median(samples) >= energy.LEAST_MS
-        return wanted and long_enough and item.cell.mode in MODES_WITH_ENERGY
+        return wanted and long_enough and item.cell.about_mode.measures_memory
 
     def _take_energy(self, item: Timed) -> None:
-        """Measure the energy of a cell that has its latency: whatever happens here costs it nothing."""
+        """Measure the energy of a cell; a failure does not affect its latency."""
         failed = self.run.attempt(item.cell, [], "energy", lambda: self._energy(item))
         if failed:
             self.run.emit(item.cell, "energy_j", status=failed[0], note=failed[1])
@@ -178,9 +175,9 @@ class Rounds:
             self.run.emit(item.cell, "energy_j", value=found.joules, statistic="mean", n=found.calls)
 
     def _emit_share(self, item: Timed, alone: list[float]) -> None:
-        """Emit the share of a model's attention, timed by itself in this run, in its call."""
+        """Emit the time of the attention inside as a share of the call."""
         of_call = item.samples.get("kernel") or item.samples.get("eager")
-        if self.run.case.level != "model" or not of_call:
+        if not self.run.level.records_share or not of_call:
             return
         share = 100 * statistics.median(alone) / statistics.median(of_call)
         self.run.emit(item.cell, "attention_share", value=share, statistic="median", n=len(alone), note=TIMED_ALONE)
@@ -204,7 +201,7 @@ class Rounds:
         self.run.live.remove(item.cell)
 
     def _keep_if_throttled(self, item: Timed) -> bool:
-        """Tell whether an attempt was throttled; its samples are then kept, under a metric of their own."""
+        """Return whether an attempt was throttled, and if so keep its samples under a separate metric."""
         findings = self._findings(item)
         for timing in item.samples if findings.throttled else ():
             origin = f"attempt {item.retries + 1}"
@@ -213,7 +210,7 @@ class Rounds:
 
 
 def _fields(item: Timed, timing: str, findings: Findings, more_flags: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return what the samples of a cell say, and what is to be known of them."""
+    """Return the fields of a latency row: value, spread, note and flags."""
     waited = schedstat.waiting_share(item.samples[timing], item.waits[timing])
     flags = (*sorted(item.flags.get(timing, ())), *findings.flags, *more_flags)
     return {

@@ -1,8 +1,7 @@
-"""What Triton compiles, loads and launches: watched, or held back to be compiled elsewhere.
+"""Hooks that observe what Triton compiles, loads and launches, or collect kernels to compile them elsewhere.
 
-Works for every implementation written in Triton or Gluon without its help: a kernel reaches the device only through
-`JITFunction.run`, which answers with the compiled kernel. What torch.compile makes is launched by other means and not
-seen. Without Triton there is nothing to see.
+They work for all implementations in Triton or Gluon, because every kernel is launched by `JITFunction.run`, which
+returns the compiled kernel. Kernels of torch.compile are launched differently and are not seen.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-_SHAPE = ("HEAD_DIM", "BLOCK_D", "SIZE", "COPIED")  # constants that say what is computed, not how
+_SHAPE = ("HEAD_DIM", "BLOCK_D", "SIZE", "COPIED")  # constants of the problem, which are no tuning choice
 
 
 @dataclass
 class Seen:
-    """What was watched."""
+    """Observed kernels."""
 
-    kernels: dict[str, str] = field(default_factory=dict)  # name -> tile, warps and stages, as last launched
+    kernels: dict[str, str] = field(default_factory=dict)  # by name the tile, warps and stages of the last launch
     compiled: int = 0
-    loaded: int = 0  # found in Triton's cache on disk
+    loaded: int = 0  # number of kernels found in Triton's cache on disk
 
     @property
     def config(self) -> str | None:
@@ -35,7 +34,7 @@ class Seen:
 
 @contextlib.contextmanager
 def watch() -> Iterator[Seen]:
-    """See what Triton does within the block; of kernels tried one after the other the last one counts."""
+    """Observe Triton within the block; if several configurations of a kernel are tried, the last one counts."""
     seen = Seen()
     try:
         from triton import knobs
@@ -68,7 +67,7 @@ def watch() -> Iterator[Seen]:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What Triton was asked to compile, in words that another process understands."""
+    """The arguments of a Triton compilation, in a form that can be sent to another process."""
 
     module: str
     name: str
@@ -80,7 +79,7 @@ class Kernel:
 
 
 class _Nothing:
-    """Stands in for a compiled kernel: has whatever it is asked for, and does nothing when it is called."""
+    """Stand-in for a compiled kernel, which has every attribute and does nothing when called."""
 
     def __getattr__(self, name: str) -> _Nothing:
         return self
@@ -91,9 +90,9 @@ class _Nothing:
 
 @contextlib.contextmanager
 def collect(found: Callable[[Kernel], object]) -> Iterator[None]:
-    """Keep Triton from compiling and launching within the block: every kernel that a call needs goes to `found`, once.
+    """Keep Triton from compiling and launching within the block, and pass every needed kernel to `found` once.
 
-    For a process that ends afterwards: who keeps compiled kernels now keeps their stand-ins.
+    The process must end afterwards, because caches of compiled kernels then hold stand-ins.
     """
     from triton.runtime.jit import JITFunction
 
@@ -123,7 +122,7 @@ def collect(found: Callable[[Kernel], object]) -> Iterator[None]:
 
 
 def compile_kernel(kernel: Kernel) -> float:
-    """Leave it in Triton's cache on disk, where a launch finds it; needs no GPU. Returns the seconds it took."""
+    """Compile a kernel into Triton's cache on disk, without a GPU, and return the seconds."""
     from triton.backends.nvidia import driver
     from triton.compiler import ASTSource
     from triton.compiler import compile as triton_compile
@@ -141,25 +140,27 @@ def compile_kernel(kernel: Kernel) -> float:
 
 
 def take_keys(function: Any) -> None:
-    """Let Triton take the cache key of a function after those of all that it calls.
+    """Compute the cache keys of all functions that a function calls, and then the function's key.
 
-    Triton's key of a function holds the constants of what it calls only if those have their keys already, so it depends
-    on what was compiled before, and one process would not find what another compiled (JITCallable.cache_key, 3.6).
+    Triton's key of a function includes the constants of its callees only if their keys exist already, so the key would
+    depend on earlier compilations, and processes would not find each other's kernels (JITCallable.cache_key, 3.6).
     """
     _take_keys(function, set())
 
 
 def _take_keys(function: Any, seen: set[int]) -> None:
-    if id(function) in seen or getattr(function, "hash", "") is not None:  # taken, or nothing that has one
+    if (
+        id(function) in seen or getattr(function, "hash", "") is not None
+    ):  # it has a key already, or it is not a Triton function
         return
     seen.add(id(function))
     for called in _called(function):
         _take_keys(called, seen)
-    function.cache_key  # noqa: B018 - which Triton keeps
+    function.cache_key  # noqa: B018 - Triton stores the key
 
 
 def _called(function: Any) -> Iterator[Any]:
-    """Yield what a function's code names: functions of its module and of modules that it names, methods of classes."""
+    """Yield the objects that a function's code names: globals, members of modules, and methods of aggregates."""
     names, globals_ = function.fn.__code__.co_names, function.fn.__globals__
     for value in (globals_[name] for name in names if name in globals_):
         if isinstance(value, ModuleType):
@@ -171,14 +172,14 @@ def _called(function: Any) -> Iterator[Any]:
 
 
 def prepare() -> None:
-    """Take the hash of Triton itself, with which every compiling begins, once for the processes forked after this."""
+    """Compute the hash of Triton itself once, so that forked processes do not repeat it."""
     from triton.runtime.cache import triton_key
 
     triton_key()
 
 
 def _fields(name: str | None, constant: Any) -> list[tuple[str | None, Any]]:
-    """Return a constant by its name, or the fields of one that wraps a dataclass, in capitals."""
+    """Return a constant with its name, or the fields of a wrapped dataclass with their names in capitals."""
     constant = getattr(constant, "config", constant)
     if dataclasses.is_dataclass(constant) and not isinstance(constant, type):
         return [(field.upper(), value) for field, value in vars(constant).items()]
@@ -186,7 +187,7 @@ def _fields(name: str | None, constant: Any) -> list[tuple[str | None, Any]]:
 
 
 def _configuration(function: Any, kernel: Any) -> str | None:
-    """Return its constants in numbers or words, warps and stages; None if this Triton keeps them elsewhere."""
+    """Return the constants, warps and stages of a kernel; None if this Triton stores them elsewhere."""
     constants, metadata = getattr(getattr(kernel, "src", None), "constants", None), getattr(kernel, "metadata", None)
     if constants is None or metadata is None:
         return None

@@ -1,4 +1,4 @@
-"""What a sweep is asked to do, and the ways it can end early. Standard library only."""
+"""A sweep to be measured, and the exceptions that end it early. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class Refused(ValueError):
-    """The sweep cannot be started as asked; the message says what is possible."""
+    """The sweep cannot be started with these options; the message says what is possible."""
 
 
 class Cancelled(Exception):
-    """Somebody asked the sweep to stop; the arguments are the runs that can be resumed."""
+    """The sweep was canceled; the arguments are the runs that can be resumed."""
 
 
 class SweepFailed(RuntimeError):
-    """The sweep cannot go on; what it has measured is kept."""
+    """The sweep cannot go on; its measurements are kept."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,15 @@ class Job:
     sweep: Sweep
     device: str | None = None  # None: the first GPU, or else the CPU
     implementations: tuple[str, ...] | None = None  # None: the sweep's own
-    capabilities: tuple[str, ...] = ()  # of these implementations only those that declare all are measured
+    capabilities: tuple[str, ...] = ()  # implementations that do not declare all of these are left out
     protocol: str = "standard"
     seed: int = 0
     run_id: str | None = None  # None: a new name
-    resume: str | None = None  # the run to go on with
-    step_limit_s: float | None = None  # None: by estimate
+    resume: str | None = None  # name of the run to resume
+    step_limit_s: float | None = None  # None: derived from the estimates
     peaks: bool = True  # whether the device's peaks are measured first
-    claims: str | None = None  # the folder in which supervisors of one host share out what they compile
-    against: OtherVersion | None = None  # what is measured beside it, round by round
-    files: tuple[str, ...] = ()  # kinds of files that are recorded of every cell: profile, snapshot
-    command: Callable[[str], str] = lambda device: ""  # what repeats the run on that device
-    order: Callable[[list[list[Cell]]], Iterable[list[Cell]]] = iter  # of the cases, each given by its cells
+    claims: str | None = None  # folder in which supervisors on one host divide the compiling
+    against: OtherVersion | None = None  # other version to measure in the same rounds
+    files: tuple[str, ...] = ()  # kinds of files recorded for every cell: profile, snapshot
+    command: Callable[[str], str] = lambda device: ""  # command line that repeats the run on a device
+    order: Callable[[list[list[Cell]]], Iterable[list[Cell]]] = iter  # puts the cases, each a list of cells, in order

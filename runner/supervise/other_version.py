@@ -1,7 +1,7 @@
-"""The other version of our kernels that a sweep measures beside this one: found, and laid out as a tree of its own.
+"""Finds another version of our kernels to compare with, and prepares a source tree for it.
 
-Its tree holds the kernels of a commit and the runner of this checkout, so that the same code measures both versions.
-Standard library and records only.
+The tree has the kernels of a commit and the runner of this checkout, so that the same code measures both versions.
+No torch.
 """
 
 from __future__ import annotations
@@ -24,50 +24,52 @@ from runner.supervise.job import Refused
 
 _GIT_LIMIT_S = 60
 _SHORT = 7  # digits of a commit or hash in names
-_MEASURES = ("runner", "results")  # what a worker needs besides kernels
+_MEASURES = ("runner", "results")  # packages that a worker needs in addition to kernels
 _LEFT_OUT = shutil.ignore_patterns("published", "runs", "__pycache__", "*.duckdb*")
 
 
 @dataclass(frozen=True)
 class OtherVersion:
-    """What to measure beside the kernels of this checkout: other kernels, another Python environment, or both."""
+    """The version to compare with: other kernels, another Python environment, or both."""
 
-    commit: str | None = None  # whole hash; None without other kernels, or where they come from a folder
-    folder: Path | None = None  # that holds `kernels`, where they come from no commit
-    python: str | None = None  # the interpreter; None: this one
-    run: str | None = None  # the run whose commit it is
-    kernel_hash: str | None = None  # as that run recorded it
+    commit: str | None = None  # full hash; None if the kernels are the same or come from a folder
+    folder: Path | None = None  # folder with `kernels`, if they do not come from a commit
+    python: str | None = None  # path of the interpreter; None: this one
+    run: str | None = None  # name of the run that has this commit
+    kernel_hash: str | None = None  # hash that the run recorded
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the options that ask for it again, whatever HEAD is by then."""
+        """Return the options that select this version again, independent of HEAD."""
         kernels = self.commit or self.folder
         options = ("--against", str(kernels)) if kernels else ()
         return options + (("--against-python", self.python) if self.python else ())
 
     def label(self, kernels: str, torch: str | None) -> str:
-        """Return what follows the @ in names of its implementations, from its kernel hash and its torch."""
+        """Return the label after the @ in names of its implementations, from its kernel hash and its torch."""
         parts = [self.commit[:_SHORT]] if self.commit else [kernels[:_SHORT]] if self.folder else []
         return "-".join(parts + ([f"torch{torch}" if torch else "python"] if self.python else []))
 
 
 def find(text: str | None, python: str | None) -> OtherVersion:
-    """Return the version that a run, a commit or a folder names, and the interpreter for it.
+    """Return the version of a run, a commit or a folder, with the interpreter for it.
 
-    Raises Refused, saying what is possible, for a run whose commit is not known or had changes that no commit holds.
+    Raises Refused for a run whose commit is not known, or whose checkout had uncommitted changes.
     """
     if python and not os.access(python, os.X_OK):
-        raise Refused(f"--against-python {python!r} is no program; give the path of a Python interpreter with torch.")
+        raise Refused(
+            f"--against-python {python!r} is not executable; give the path of a Python interpreter with torch."
+        )
     if text is None:
         return OtherVersion(python=python)
     if recorded := library.find(text):
         run = recorded.run()
         if not run.git_commit:
-            raise Refused(f"Run {text!r} does not say which commit its kernels are of; name a commit.")
+            raise Refused(f"Run {text!r} does not record the commit of its kernels; name a commit.")
         if run.git_dirty:
             raise Refused(
-                f"Run {text!r} was taken from a checkout with changes that no commit holds, so its kernels cannot be "
-                f"had again. The commit before those changes is {run.git_commit}."
+                f"Run {text!r} was measured in a checkout with uncommitted changes, so its kernels cannot be "
+                f"restored. The commit before those changes is {run.git_commit}."
             )
         return OtherVersion(_commit(run.git_commit), python=python, run=text, kernel_hash=run.kernel_hash)
     if text and (Path(text) / "kernels" / "__init__.py").is_file():
@@ -77,9 +79,9 @@ def find(text: str | None, python: str | None) -> OtherVersion:
 
 @contextlib.contextmanager
 def laid_out(other: OtherVersion) -> Iterator[Path]:
-    """Lay the other version out in a temporary folder; this checkout itself where only Python is another.
+    """Prepare the other version in a temporary folder, or yield this checkout if only Python differs.
 
-    Raises Refused if the kernels of a run's commit are not those that the run recorded.
+    Raises Refused if the kernels of a run's commit differ from those that the run recorded.
     """
     if not other.commit and not other.folder:
         yield REPOSITORY
@@ -96,8 +98,8 @@ def laid_out(other: OtherVersion) -> Iterator[Path]:
         if other.kernel_hash and found != other.kernel_hash:
             raise Refused(
                 f"Run {other.run!r} recorded the kernel hash {other.kernel_hash}; commit {other.commit} has {found}. "
-                f"Its kernels changed without a commit, or an earlier version made the hash. --against {other.commit} "
-                "measures the commit as it is."
+                "Its kernels had uncommitted changes, or an earlier version computed the hash. "
+                f"--against {other.commit} measures the commit as it is."
             )
         yield tree
 
@@ -106,7 +108,7 @@ def _commit(text: str) -> str:
     answer = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
     if answer is None:
         raise Refused(
-            f"--against {text!r} is no run, no folder with kernels, and no commit that git knows in {REPOSITORY}."
+            f"--against {text!r} is not a run, a folder with kernels, or a commit that git knows in {REPOSITORY}."
         )
     return answer.decode().strip()
 
@@ -114,13 +116,13 @@ def _commit(text: str) -> str:
 def _extract(commit: str, tree: Path) -> None:
     archive = _git("archive", "--format=tar", commit, "kernels")
     if archive is None:
-        raise Refused(f"Commit {commit} holds no folder `kernels`.")
+        raise Refused(f"Commit {commit} has no folder `kernels`.")
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(tree, filter="data")
 
 
 def _git(*arguments: str) -> bytes | None:
-    """Return what git prints, None if it fails or is not installed."""
+    """Return the output of git; None if it fails or is not installed."""
     command = ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), *arguments]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_GIT_LIMIT_S, stdin=subprocess.DEVNULL)

@@ -1,15 +1,14 @@
-"""Two workers that measure two versions of the kernels in one sweep, spoken to as if they were one. No torch.
+"""Two workers that measure two versions of the kernels in one sweep, with the interface of one worker. No torch.
 
-Both live on the same device for the whole sweep. Only one works at a time: before each round of each cell a worker
-waits for its turn, and the turns go A B in one round and B A in the next. What the machine does to the one it does to
-the other, moments later. Implementations of the other version carry its label behind an @.
+Both run on the same device for the whole sweep, and only one works at a time. Before each round of each cell a worker
+waits for its turn; the turns go A B in one round and B A in the next, so that the state of the machine affects both in
+the same way. Names of the other version's implementations end in @ and its label.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,41 +17,42 @@ from results.implementations import version_name
 from results.records import CASE_FIELDS
 from runner.cells import Cell
 from runner.supervise.job import Job, Refused
-from runner.supervise.worker_handle import Log, WorkerHandle
+from runner.supervise.worker_handle import Log, Waiting, WorkerHandle
 
-OWN = "own"  # the family of the implementations that differ between two versions
+OWN = "own"  # family of the implementations that differ between two versions
 CUT_OFF = "The run was cut off between the two versions of this cell, and only the same rounds can be compared."
 _DONE = "case_done"
 _TAKEN_FROM_OURS = ("device", "environment", "ahead", "compiled_ahead")
-_RECORDED = ("kernel_hash", "torch", "triton", "cuda", "cudnn", "python")  # of the other version's environment
+_RECORDED = ("kernel_hash", "torch", "triton", "cuda", "cudnn", "python")  # recorded about the other version
 
 
 @dataclass
 class _Side:
-    """One of the two, and where it stands in the case."""
+    """One of the two workers, with its position in the case."""
 
     handle: WorkerHandle
-    label: str = ""  # none: the kernels of this checkout
-    at: list[float] | None = None  # its next turn, as number of the round and rank in it; None: it is done
+    label: str = ""  # empty for the kernels of this checkout
+    at: list[float] | None = None  # round and rank of its next turn; None: it has finished the case
+    numbers: dict[int, int] = field(default_factory=dict)  # by number of a cell in the run its number in this worker
 
     def name(self, implementation: str) -> str:
-        """Return an implementation's name as the run has it."""
+        """Return the name of an implementation in the run."""
         return version_name(implementation, self.label)
 
-    def owns(self, implementation: str) -> bool:
-        """Return whether a name of the run belongs to this side."""
-        return ("@" in implementation) == bool(self.label)
+    def number_in_run(self, number: int) -> int:
+        """Return the number in the run of a cell of this worker."""
+        return next(in_run for in_run, own in self.numbers.items() if own == number)
 
 
 @dataclass
 class _CaseRows:
-    """What a case has brought so far; it is let go in pairs, once both sides are done."""
+    """The rows of a case so far, which are released in pairs when both sides have finished."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     costs: Counter[str] = field(default_factory=Counter)
 
     def in_pairs(self) -> list[dict[str, Any]]:
-        """Return the rows such that those of both versions follow each other."""
+        """Return the rows in an order in which those of both versions follow each other."""
         return sorted(
             self.rows, key=lambda m: [str(m["record"][name]) for name in ("implementation", "mode", "metric")]
         )
@@ -62,52 +62,32 @@ class PairedWorkers:
     """Both workers behind the interface of a WorkerHandle."""
 
     def __init__(
-        self, job: Job, commands: tuple[tuple[str, ...], tuple[str, ...]], stop: Callable[[], bool], tree: Path
+        self, job: Job, commands: tuple[tuple[str, ...], tuple[str, ...]], waiting: Waiting, tree: Path
     ) -> None:
-        self.log = Log()
+        self.log, self.waiting = Log(), waiting
         self._job = job
-        self._ours = _Side(WorkerHandle(job, commands[0], stop, log=self.log))
+        self._ours = _Side(WorkerHandle(job, commands[0], waiting, log=self.log))
         whole = replace(job.sweep, implementations=job.implementations or job.sweep.implementations)
-        names_left = {"implementations": None, "capabilities": ()}  # what it does not know are cells with a reason
-        theirs = replace(job, sweep=whole, **names_left)
-        self._other = _Side(WorkerHandle(theirs, commands[1], stop, log=self.log, place=tree))
+        # Implementations that the other version lacks become cells with a reason there, and are not refused by name.
+        theirs = replace(job, sweep=whole, implementations=None, capabilities=())
+        self._other = _Side(WorkerHandle(theirs, commands[1], waiting, log=self.log, place=tree))
         self._sides = (self._ours, self._other)
         self._speaking = self._ours
         self._script: Iterator[dict[str, Any]] = iter(())
         self._deadline = 0.0
 
     @property
-    def stop(self) -> Callable[[], bool]:
-        """Return what says that the sweep is to stop."""
-        return self._ours.handle.stop
-
-    @stop.setter
-    def stop(self, asks: Callable[[], bool]) -> None:
-        for side in self._sides:
-            side.handle.stop = asks
-
-    @property
-    def on_wait(self) -> Callable[[], None]:
-        """Return what is called now and then while no message comes."""
-        return self._ours.handle.on_wait
-
-    @on_wait.setter
-    def on_wait(self, does: Callable[[], None]) -> None:
-        for side in self._sides:
-            side.handle.on_wait = does
-
-    @property
     def present(self) -> bool:
-        """Return whether both are there."""
+        """Return whether both workers exist."""
         return all(side.handle.present for side in self._sides)
 
-    def open(self, *, plan: bool, ahead: bool = False) -> dict[str, Any]:
-        """Start both and let them find the device; the answer holds the cells of both.
+    def open(self, *, ahead: bool = False) -> dict[str, Any]:
+        """Start both workers and return an answer with the cells of both.
 
-        Raises Refused, EOFError, TimeoutError or Cancelled as WorkerHandle.open does.
+        Raises Refused, EOFError, TimeoutError or Cancelled.
         """
         for side in self._sides:
-            side.handle.begin(plan=plan, ahead=ahead, turns=True)
+            side.handle.begin(ahead=ahead, turns=True)
         answers = [self._opened(side) for side in self._sides]
         ours, theirs = answers
         self._other.label = self._job.against.label(
@@ -116,34 +96,34 @@ class PairedWorkers:
         return {name: ours[name] for name in _TAKEN_FROM_OURS} | self._merged(ours, theirs)
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message to whom it concerns; the answers come by `receive`."""
+        """Send a message to the workers that it concerns; `receive` returns the answers."""
         scripts = {"compile": self._compile, "start": self._start, "case": self._case}
         self._script = scripts[message["do"]](message)
 
     def receive(self, deadline: float) -> dict[str, Any]:
-        """Return the next message of either. Raises EOFError, TimeoutError or Cancelled, as WorkerHandle.receive."""
+        """Return the next message of either worker. Raises EOFError, TimeoutError or Cancelled."""
         self._deadline = deadline
         return next(self._script)
 
     def describe_loss(self) -> str:
-        """Return how the worker that was lost ended; both are gone after this."""
+        """Return a sentence on how the lost worker ended, and stop both."""
         which = "The other version's worker" if self._speaking is self._other else "This version's worker"
         how = self._speaking.handle.describe_loss()
         self.kill()
         return how.replace("The worker", which, 1)
 
     def kill(self) -> None:
-        """End both at once."""
+        """Stop both immediately."""
         for side in self._sides:
             side.handle.kill()
 
     def close(self) -> None:
-        """Let both end by themselves."""
+        """Ask both to end."""
         for side in self._sides:
             side.handle.close()
 
     def dismiss(self) -> None:
-        """End both, whatever they are at."""
+        """Stop both by SIGTERM, and by SIGKILL if they do not end."""
         for side in self._sides:
             side.handle.dismiss()
 
@@ -156,8 +136,11 @@ class PairedWorkers:
             raise Refused(f"{whose}{refusal}") from None
 
     def _merged(self, ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-        """Return what the answers say together: only implementations that the versions can differ in are measured,
-        unless they were named or the environments differ."""
+        """Return the combined answer.
+
+        Only implementations that the versions can differ in are measured, unless implementations were named or the
+        environments differ.
+        """
         every = bool(self._job.implementations) or bool(self._job.against.python)
         facts = theirs["implementations"] | ours["implementations"]
         names = [n for n in ours["sweep"]["implementations"] if every or facts.get(n, {}).get("family") == OWN]
@@ -176,7 +159,7 @@ class PairedWorkers:
             "sweep": ours["sweep"] | {"implementations": names},
             "implementations": {name: ours["implementations"][name] for name in names} | labelled,
             "against": against | {"label": self._other.label, "git_commit": self._job.against.commit},
-            "cells": _interleaved(ours["cells"], theirs["cells"], names, self._other.name),
+            "cells": self._interleaved(ours["cells"], theirs["cells"], names),
         }
 
     def _compile(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -186,7 +169,7 @@ class PairedWorkers:
         yield from self._one_after_the_other({**message, "companions": 1}, "started")
 
     def _one_after_the_other(self, message: dict[str, Any], last: str) -> Iterator[dict[str, Any]]:
-        """Let ours do something, then the other; the answer of ours comes last."""
+        """Send a message to our worker, then to the other one; our final answer comes last."""
         answers = []
         for side in self._sides:
             only_once = {"peaks": False} if answers and "peaks" in message else {}
@@ -197,7 +180,7 @@ class PairedWorkers:
         yield answers[0]
 
     def _case(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Let both check the case, then take turns at its rounds; numbers come when both have all of theirs."""
+        """Let both check the case and then take turns in its rounds; release their numbers at the end."""
         found = _CaseRows()
         for side in self._sides:
             side.at = None
@@ -221,18 +204,34 @@ class PairedWorkers:
                 answer["record"].pop("measurement_id", None)
                 found.rows.append(answer)
                 continue
-            if answer.get("cell"):
-                answer["cell"][0] = side.name(answer["cell"][0])
+            if answer.get("cell") is not None:
+                answer["cell"] = side.number_in_run(answer["cell"])
             yield answer
         side.at = answer.get("at")
         found.costs.update(answer.get("costs", {}))
 
     def _for(self, side: _Side, message: dict[str, Any]) -> dict[str, Any]:
-        """Return a message with the cells of that side alone, by the names it knows."""
+        """Return a message with the cells of that side only, by the side's numbers."""
         if "cells" not in message:
             return message
-        mine = [cell for cell in message["cells"] if side.owns(cell["implementation"])]
-        return message | {"cells": [cell | {"implementation": cell["implementation"].split("@")[0]} for cell in mine]}
+        return message | {"cells": [side.numbers[cell] for cell in message["cells"] if cell in side.numbers]}
+
+    def _interleaved(
+        self, ours: list[dict[str, Any]], theirs: list[dict[str, Any]], names: list[str]
+    ) -> list[dict[str, Any]]:
+        """Return the cells of both, each of ours followed by the other version's, and note their numbers."""
+        others = {_key(cell): number for number, cell in enumerate(theirs)}
+        cells = []
+        for number, cell in enumerate(ours):
+            if cell["implementation"] not in names:
+                continue
+            self._ours.numbers[len(cells)] = number
+            cells.append(cell)
+            other = others.get(_key(cell))
+            if other is not None:
+                self._other.numbers[len(cells)] = other
+                cells.append(theirs[other] | {"implementation": self._other.name(cell["implementation"])})
+        return cells
 
     def _tell(self, side: _Side, message: dict[str, Any]) -> None:
         self._speaking = side
@@ -244,7 +243,7 @@ class PairedWorkers:
 
 
 def cut_in_half(cells: list[Cell], left: Mapping[Cell, object]) -> list[Cell]:
-    """Return the cells of a resumed run that lack a status that their other version has: it is too late to pair."""
+    """Return the cells of a resumed run without a status whose other version has one, so that they cannot be paired."""
     done = {(cell.case, cell.implementation, cell.mode) for cell in cells if cell not in left and not cell.reason}
     labels = {cell.implementation.partition("@")[2] for cell in cells} - {""}
 
@@ -255,20 +254,6 @@ def cut_in_half(cells: list[Cell], left: Mapping[Cell, object]) -> list[Cell]:
     return [cell for cell in left if labels and (cell.case, partner(cell), cell.mode) in done]
 
 
-def _interleaved(
-    ours: list[dict[str, Any]], theirs: list[dict[str, Any]], names: list[str], named: Callable[[str], str]
-) -> list[dict[str, Any]]:
-    """Return the cells of both, each of ours followed by the other version's."""
-
-    def key(cell: dict[str, Any]) -> tuple[Any, ...]:
-        return *(cell[name] for name in CASE_FIELDS), cell["implementation"], cell["mode"]
-
-    others = {key(cell): cell for cell in theirs}
-    cells = []
-    for cell in ours:
-        if cell["implementation"] in names:
-            cells.append(cell)
-            with contextlib.suppress(KeyError):
-                other = others[key(cell)]
-                cells.append(other | {"implementation": named(other["implementation"])})
-    return cells
+def _key(cell: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what the cells of both versions have in common."""
+    return *(cell[name] for name in CASE_FIELDS), cell["implementation"], cell["mode"]

@@ -1,7 +1,7 @@
-"""How long the rest of a sweep takes, learned from what is measured: compiling, fixed work, sampling. No torch.
+"""Estimates of the remaining time of a sweep, learned from its measurements: compiling, fixed work, sampling. No torch.
 
-A plan's estimates assume one slow rate for every implementation. What a sweep then takes differs by implementation and
-with the size of the shape, so a ratio of elapsed to estimated time rises and falls several times over.
+The estimates of a plan assume one low rate for all implementations. The real rate depends on the implementation and the
+shape, so a plain ratio of elapsed to estimated time would vary severalfold during a sweep.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from results.records import Measurement
 from runner.cells import Cell
 from runner.protocol import Protocol
 
-_Kind = tuple[str, str, str | None, int | None]  # what is compiled once: implementation, mode, dtype, head_dim
-_MOST_EXCESS = 2.0  # of a finished case over the fit; what is beyond happened once
-_MOST_SAMPLING = 2.0  # times its estimate: how many samples are taken, and of which length, is known
+_Kind = tuple[str, str, str | None, int | None]  # implementation, mode, dtype, head_dim: compiled once for each
+_MOST_EXCESS = 2.0  # limit of a finished case over the fit; a larger excess counts as a single event
+_MOST_SAMPLING = 2.0  # limit of the factor on sampling, whose number and length of samples are known
 _FITS = 4
 _BISECTIONS = 50
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a sweep may still take as a case begins."""
+    """Estimate of the remaining time of a sweep at the start of a case."""
 
     case_s: float = 0.0
-    after_s: float = 0.0  # of the cases that follow
-    bound: bool = False  # whether it takes at least that long, because something was never measured
+    after_s: float = 0.0  # all cases after this one
+    bound: bool = False  # whether this is a lower bound, because an implementation was not measured yet
 
     def left(self, spent_s: float) -> tuple[float | None, bool]:
-        """Return the seconds left once so many went into the case, and whether they are a lower bound.
+        """Return the seconds left after `spent_s` in the case, and whether they are a lower bound.
 
-        Of a case that takes longer than expected nothing is known; None if no other follows it.
+        The rest of a case that takes longer than expected is not known; None if it is the last case.
         """
         if spent_s < self.case_s:
             return self.case_s - spent_s + self.after_s, self.bound
@@ -40,23 +40,23 @@ class Expected:
 
 
 class Remaining:
-    """Estimates of the cells that are left."""
+    """Estimates for the unfinished cells."""
 
     def __init__(self, cells: Iterable[Cell], protocol: Protocol, timings: int) -> None:
         self._protocol, self._timings = protocol, timings
         planned = [cell for cell in cells if not cell.reason]
-        # of a cell whose call takes no time; cells of the interpreter, which are not timed, are estimated apart
+        # Fixed time of a cell. Cells of the interpreter, which are not timed, have no estimate and are skipped.
         self._floor_s = min((cell.seconds for cell in planned if cell.seconds), default=0.0)
         self._call_s = {cell: self._call_of(max(0.0, cell.seconds - self._floor_s)) for cell in planned}
-        self._measured_s: dict[Cell, float] = {}  # one call
-        # estimated and measured call of the latest two sizes, by implementation, mode and dtype
+        self._measured_s: dict[Cell, float] = {}  # seconds of one call
+        # Estimated and measured seconds of a call for the latest two sizes, by implementation, mode and dtype.
         self._points: dict[tuple[str, str, str | None], list[tuple[float, float]]] = {}
-        self._finished: list[tuple[float, float, float]] = []  # of a case: seconds without compiling, fixed, sampling
+        self._finished: list[tuple[float, float, float]] = []  # by case: seconds without compiling, fixed, sampling
         self._compiled: dict[_Kind, None] = {}
         self._compiling_s = 0.0
 
     def measured(self, cell: Cell, measurement: Measurement) -> None:
-        """Learn from a latency how an implementation's calls grow; the latest two sizes, the largest, count."""
+        """Update the growth of an implementation's calls from a latency; the two largest sizes count."""
         planned = self._call_s.get(cell)
         if measurement.metric != "latency_ms" or not measurement.value or not planned:
             return
@@ -65,43 +65,43 @@ class Remaining:
         self._points[_series(cell)] = sorted([*points, (planned, self._measured_s[cell])])[-2:]
 
     def finished(self, cells: Sequence[Cell], seconds: float, compiling_s: float) -> None:
-        """Learn what a case took, all its cells together, and how much of that was compiling."""
+        """Update the fit with the time of a finished case and the part of it spent compiling."""
         estimated = len(cells) * self._floor_s, sum(map(self._sampling_s, cells))
         self._finished.append((max(0.0, seconds - compiling_s), *estimated))
         self._compiled |= dict.fromkeys(map(_kind, cells))
         self._compiling_s += compiling_s
 
     def knows(self, left: Iterable[Cell]) -> bool:
-        """Tell whether every implementation that is left was measured, so that the estimate is more than a bound."""
+        """Return whether all implementations of these cells were measured, so that the estimate is not just a bound."""
         measured = {cell.implementation for cell in self._measured_s}
         return bool(self._finished) and all(cell.implementation in measured for cell in left)
 
     def seconds(self, left: Sequence[Cell]) -> float:
-        """Return about how long these cells take."""
+        """Return the estimated time of these cells."""
         fixed, sampling = self._fit()
         new = len(set(map(_kind, left)) - set(self._compiled))
         compiling = new * self._compiling_s / len(self._compiled) if self._compiled else 0.0
         return compiling + sum(fixed * self._floor_s + sampling * self._sampling_s(cell) for cell in left)
 
     def _sampling_s(self, cell: Cell) -> float:
-        """Return about what a cell's check and samples take, by its own time or by what is known of its series."""
+        """Return the estimated time of a cell's check and samples, from its own latency or its series."""
         if cell in self._measured_s:
             return self._sampled(self._measured_s[cell])
         planned, points = self._call_s.get(cell, 0.0), self._points.get(_series(cell))
         return self._sampled(_grown(points, planned) if points else planned * self._usual())
 
     def _usual(self) -> float:
-        """Return how measured calls usually compare with estimated ones; at most 1, for slow ones are slow to start."""
+        """Return the median ratio of measured to estimated calls, at most 1 because slow calls are mostly overhead."""
         return min(1.0, statistics.median(y / x for (*_, (x, y)) in self._points.values())) if self._points else 1.0
 
     def _sampled(self, call_s: float) -> float:
-        """Return what a check of four calls and the protocol's samples take; `runner.cells` estimates by the same."""
+        """Return the time of a check of four calls and the protocol's samples, as in `runner.cells`."""
         least = self._protocol.least_of_round(call_s * 1e3) * self._protocol.rounds
         calls = max(least, min(self._protocol.most, self._protocol.cap_ms / 1e3 / max(call_s, 1e-5)))
         return call_s * (4 + calls * self._timings) + (self._protocol.trace_s if self._timings else 0.0)
 
     def _call_of(self, seconds: float) -> float:
-        """Return the call whose check and samples take that long: the inverse of `_sampled`, which grows with it."""
+        """Return the length of a call whose check and samples take that long: the inverse of `_sampled`."""
         low, high = 0.0, max(seconds, 1e-9)
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
@@ -109,9 +109,9 @@ class Remaining:
         return high
 
     def _fit(self) -> tuple[float, float]:
-        """Return what fixed work and sampling took over their estimates; about 1 while little is known.
+        """Return the ratios of measured to estimated time for fixed work and sampling, which start at about 1.
 
-        A case that took far longer than the fit says counts as that many times the fit.
+        The time of a case counts at most _MOST_EXCESS times the fit.
         """
         rows = self._finished
         found = _least_squares(rows)
@@ -122,10 +122,10 @@ class Remaining:
 
 
 def _grown(points: Sequence[tuple[float, float]], planned: float) -> float:
-    """Return the call that follows from one or two smaller ones, each estimated and measured.
+    """Return the length of a call, extrapolated from one or two smaller ones, each estimated and measured.
 
-    Of a single one that was slower than planned the excess is taken as fixed; two give the growth. It is never more
-    than in proportion to the last.
+    With one point, an excess over the plan counts as fixed; two points give the slope. The growth is at most
+    proportional to the last point.
     """
     x, y = points[-1]
     in_proportion = y / x
@@ -142,7 +142,7 @@ def _series(cell: Cell) -> tuple[str, str, str | None]:
 
 def _least_squares(rows: Iterable[tuple[float, float, float]]) -> tuple[float, float]:
     """Return x and y, not negative, of seconds = x fixed + y sampling, each row weighted by its size."""
-    xx = yy = x_seen = y_seen = 1.0  # as if one second of each had taken one second
+    xx = yy = x_seen = y_seen = 1.0  # a prior of one second each, measured as one second
     xy = 0.0
     for seconds, fixed, sampling in rows:
         weight = 1.0 / max(fixed + sampling, 1e-9)

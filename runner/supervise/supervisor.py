@@ -1,7 +1,7 @@
-"""Runs a sweep through workers and writes every number down. No torch, so that no fault of a kernel reaches it.
+"""Runs a sweep through workers and records every number. No torch, so that a kernel's fault cannot affect it.
 
-A worker announces each step with the cell that it may cost. If it then crashes, hangs or is killed, that cell gets its
-status here, a new worker starts, and the sweep goes on with the cells that have none.
+A worker announces each step with the cell that is charged for a failure. If the worker crashes, hangs or is killed,
+that cell gets its status here, a new worker starts, and the sweep goes on with the cells that have no status.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 from results import levels
 from results.files.journal import JournalError, RunFolder, State, new_run_id
 from results.records import Measurement, Run, Status, measurement_from_json
-from runner.cells import Cell, cell_from_json, cell_to_json, utc_now, without_number
+from runner.cells import Cell, cell_from_json, utc_now, without_number
 from runner.locks import device_lock
 from runner.overhead import COMPILING, STARTS, TOTAL
 from runner.progress import Progress
@@ -29,21 +29,21 @@ from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.pair import CUT_OFF, PairedWorkers, cut_in_half
 from runner.supervise.precompile import compile_ahead
 from runner.supervise.remaining import Expected, Remaining
-from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, WorkerHandle
+from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, Waiting, WorkerHandle
 
-_STEP_LIMIT_S = 120.0  # compiling included; the estimate of the cell comes on top
+_STEP_LIMIT_S = 120.0  # includes compiling; the cell's estimate is added
 _STEP_LIMIT_ESTIMATES = 20.0
-_LOSSES_OF_CASE = 3  # workers lost in one case while no cell was announced, and no cell got a status
-_LOSSES_OF_ONE = 6  # workers one implementation may cost before the rest of it is skipped
+_LOSSES_OF_CASE = 3  # lost workers in one case without a new status before the case is given up
+_LOSSES_OF_ONE = 6  # lost workers due to one implementation before its other cells are skipped
 _STATE_EVERY_S = 0.5
-MOST_TRACES = 6  # cells of a sustained run
-_LOCK_WAIT_RESUMED_S = 5.0  # the worker of a killed supervisor may need a moment to die
-# What must be the same when a run is resumed, or its numbers would not be comparable.
+MOST_TRACES = 6  # most cells of a sustained run
+_LOCK_WAIT_RESUMED_S = 5.0  # the worker of a killed supervisor may need a moment to end
+# Fields that a resumed run must have in common with its first part, so that its numbers are comparable.
 _SAME = ("gpu_uuid", "gpu_name", "torch", "triton", "kernel_hash", "protocol", "against")
 
 
 class Sweeping:
-    """A sweep under way: cases go to the worker, answers are written down, losses get their status."""
+    """A running sweep: sends cases to the worker, records its answers, and gives lost cells a status."""
 
     def __init__(
         self,
@@ -56,10 +56,11 @@ class Sweeping:
         begun: float,  # time.monotonic() when the first worker was started
     ) -> None:
         self._job, self._folder, self._cells, self._timings = job, folder, cells, timings
+        self._numbers = {cell: number for number, cell in enumerate(cells)}
         self._handle, self._progress = handle, progress
         self._ids: set[str] = set()
-        self._left: dict[Cell, set[str]] = {}  # latency rows that cells still lack
-        self._owner: dict[str, Cell] = {}  # of such a row
+        self._left: dict[Cell, set[str]] = {}  # ids of the rows that each unfinished cell still needs
+        self._owner: dict[str, Cell] = {}  # the cell that needs the row of an id
         self._remaining = Remaining(cells, protocol_of(job.protocol), len(timings))
         self._expected, self._case_begun = Expected(), time.monotonic()
         self._losses: Counter[str] = Counter()
@@ -76,9 +77,9 @@ class Sweeping:
         self._current: str | None = None
 
     def run(self, *, compiled_ahead: Collection[str]) -> None:
-        """Go through all cases; kernels of the implementations `compiled_ahead` are compiled before.
+        """Measure all cases, after compiling the kernels of the implementations `compiled_ahead`.
 
-        Raises Cancelled, SweepFailed or JournalError, with the state written.
+        Raises Cancelled, SweepFailed or JournalError after writing the state.
         """
         try:
             self._recall()
@@ -115,14 +116,15 @@ class Sweeping:
     def _watch_for_cancel(self) -> None:
         if self._job.resume:
             self._folder.clear_cancel()
-        signalled = self._handle.stop
-        self._handle.stop = lambda: signalled() or self._folder.cancel_requested()
-        self._handle.on_wait = lambda: self._write_state("running")  # a step that hangs must show as the current one
+        waiting = self._handle.waiting
+        signalled = waiting.stop
+        waiting.stop = lambda: signalled() or self._folder.cancel_requested()
+        waiting.call = lambda: self._write_state("running")  # so that a hanging step is shown
 
     def _compile_ahead(self, names: Collection[str]) -> None:
-        """Let the worker compile what the implementations of these names will launch, before anything is measured."""
+        """Let the worker compile the kernels of the named implementations before anything is measured."""
         begun = time.monotonic()
-        ours = [c for c in self._cells if c in self._left and c.implementation in names]
+        ours = [n for n, c in enumerate(self._cells) if c in self._left and c.implementation in names]
 
         def tell(done: int, found: int) -> None:
             self._current = f"compiling ahead, {done} of {found} kernels"
@@ -153,11 +155,11 @@ class Sweeping:
         return [cell for cell in todo if cell not in hopeless]
 
     def _work(self, todo: list[Cell]) -> None:
-        """Let a worker measure these cells of a case; the cell at which it is lost gets its status."""
+        """Let a worker measure these cells of a case; if the worker is lost, its current cell gets a status."""
         self._at, self._step, self._deadline_s = None, "start", OPEN_LIMIT_S
         try:
             self._ensure_worker()
-            self._handle.send({"do": "case", "cells": [cell_to_json(cell) for cell in todo]})
+            self._handle.send({"do": "case", "cells": [self._numbers[cell] for cell in todo]})
             self._deadline_s = self._limit(todo)
             self._listen(todo)
             unanswered = [cell for cell in todo if cell in self._left]
@@ -180,14 +182,14 @@ class Sweeping:
                 self._remaining.finished(todo, time.monotonic() - begun, costs.get(COMPILING, 0.0))
                 return
             if message["event"] == "begin":
-                self._at = next((c for c in todo if [c.implementation, c.mode] == message["cell"]), None)
+                self._at = None if message["cell"] is None else self._cells[message["cell"]]
                 self._step, self._deadline_s = message["step"], self._limit([self._at] if self._at else todo)
                 self._tell(self._at or todo[0], self._step)
             else:
                 self._record(measurement_from_json(message["record"]))
 
     def _blame(self, status: Status) -> None:
-        """Give the cell at which the worker was lost its status; count a worker that was lost before it began."""
+        """Give the cell at which the worker was lost a status, and count workers that were lost before they began."""
         self._handle.log.note(f"{utc_now()} {self._at.words if self._at else 'No cell announced'}: {self._why}")
         if not self._ready:
             self._failed_starts += 1
@@ -201,7 +203,7 @@ class Sweeping:
     def _ensure_worker(self) -> None:
         begun = time.monotonic()
         if not self._handle.present:
-            self._handle.open(plan=False)
+            self._handle.open()
         if not self._ready:
             run = self._folder.run()
             wanted = self._job.peaks and run.measured_tflops is None and bool(self._timings)
@@ -218,11 +220,9 @@ class Sweeping:
         longest = max(cell.seconds for cell in cells)
         return self._job.step_limit_s or _STEP_LIMIT_S + _STEP_LIMIT_ESTIMATES * longest
 
-    # what is written down
-
     def _record(self, measurement: Measurement) -> None:
         identity = measurement.measurement_id
-        if identity in self._ids:  # a resumed run or a second worker repeats what is known
+        if identity in self._ids:  # a resumed run or a second worker repeats known rows
             return
         self._folder.append(measurement)
         self._ids.add(identity)
@@ -247,12 +247,12 @@ class Sweeping:
         self._write_state("running")
 
     def _counts(self) -> tuple[int, int]:
-        """Return how many cells are done of those that are measured; those that the plan skips are no progress."""
+        """Return the number of finished cells and of all cells, without those that the plan skips."""
         total = sum(not cell.reason for cell in self._cells)
         return total - sum(not cell.reason for cell in self._left), total
 
     def _expect(self, case: list[Cell]) -> None:
-        """Estimate the case that begins and all that is left after it."""
+        """Estimate the case that begins and the cases after it."""
         left = [cell for cell in self._left if not cell.reason]
         of_case = [cell for cell in case if cell in self._left and not cell.reason]
         whole = self._remaining.seconds(left)
@@ -261,7 +261,7 @@ class Sweeping:
         self._case_begun = time.monotonic()
 
     def _eta(self) -> tuple[float | None, bool]:
-        """Return the seconds that it may still take, by what the cases until now took, and if it is a lower bound."""
+        """Return the estimated remaining seconds, and whether they are a lower bound."""
         return self._expected.left(time.monotonic() - self._case_begun)
 
     def _write_state(self, state: str, *, force: bool = False, message: str | None = None) -> None:
@@ -292,7 +292,9 @@ class Sweeping:
         return {kind: round(seconds, 3) for kind, seconds in (*self._costs.items(), (TOTAL, total))}
 
     def _end(self, state: str, message: str) -> None:
-        with contextlib.suppress(JournalError):  # on a full disk the state stays as it was; the exit says why
+        with contextlib.suppress(
+            JournalError
+        ):  # on a full disk the state cannot be written; the exit code and message explain
             self._write_state(state, force=True, message=message)
 
 
@@ -304,11 +306,11 @@ def supervise(
     stop: Callable[[], bool],
     worker_command: tuple[str, ...] = COMMAND,
     locks: Path | None = None,
-    other_command: tuple[str, ...] | None = None,  # of the worker of another version; None: as the first
+    other_command: tuple[str, ...] | None = None,  # starts the other version's worker; None: worker_command
 ) -> RunFolder:
-    """Measure everything that has no status yet; returns the run's folder once every cell has one.
+    """Measure every cell without a status and return the run's folder.
 
-    The device is locked in the home `locks`, `home` if not given. Raises Refused, DeviceBusy, Cancelled, SweepFailed or
+    The device is locked in the home `locks`, by default `home`. Raises Refused, DeviceBusy, Cancelled, SweepFailed or
     JournalError.
     """
     begun = time.monotonic()
@@ -323,18 +325,18 @@ def supervise(
             try:
                 return _sweep(job, home, run_id, opened, handle, progress, begun)
             finally:
-                handle.dismiss()  # before the device is given free
+                handle.dismiss()  # before the device lock is released
 
 
 def _workers(
     job: Job, commands: tuple[tuple[str, ...], tuple[str, ...]], stop: Callable[[], bool], left: contextlib.ExitStack
 ) -> WorkerHandle | PairedWorkers:
-    """Return who measures; the tree of another version is gone when `left` is. Raises Refused if there is none."""
+    """Return the worker or pair of workers; `left` removes the tree of another version. Raises Refused."""
     command, other = commands
     if job.against is None:
-        return WorkerHandle(job, command, stop)
+        return WorkerHandle(job, command, Waiting(stop))
     other = (job.against.python, *other[1:]) if job.against.python else other
-    return PairedWorkers(job, (command, other), stop, left.enter_context(other_version.laid_out(job.against)))
+    return PairedWorkers(job, (command, other), Waiting(stop), left.enter_context(other_version.laid_out(job.against)))
 
 
 def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:
@@ -367,7 +369,7 @@ def _sweep(
 
 def _open(handle: WorkerHandle | PairedWorkers, job: Job) -> dict[str, Any]:
     try:
-        return handle.open(plan=True, ahead=precompile.is_possible(job.device))
+        return handle.open(ahead=precompile.is_possible(job.device))
     except EOFError:
         raise SweepFailed(f"The worker does not start. {handle.describe_loss()}") from None
     except TimeoutError:
@@ -391,11 +393,15 @@ def _folder(job: Job, home: Path, run_id: str, opened: dict[str, Any]) -> RunFol
     if not job.resume:
         return RunFolder.create(home, run)
     folder = RunFolder.open(home, job.resume)
-    before = folder.run()
-    for name in _SAME:
-        if getattr(before, name) != getattr(run, name):
-            raise Refused(
-                f"Run {run_id!r} was taken with {name} {getattr(before, name)!r}, this would be "
-                f"{getattr(run, name)!r}: the numbers could not be compared. Start a new run."
-            )
+    refuse_differences(folder.run(), run, _SAME)
     return folder
+
+
+def refuse_differences(before: Run, now: Run, fields: Iterable[str]) -> None:
+    """Raise Refused if a resumed run would differ from its first part in one of the fields."""
+    for name in fields:
+        if getattr(before, name) != getattr(now, name):
+            raise Refused(
+                f"Run {before.run_id!r} was measured with {name} {getattr(before, name)!r}, now it is "
+                f"{getattr(now, name)!r}, so the numbers cannot be compared. Start a new run."
+            )

@@ -1,4 +1,4 @@
-"""A worker as the supervisor holds it: started, spoken to, its output kept, ended, followed by the next. No torch."""
+"""The supervisor's side of a worker: start, messages, output, end and replacement. No torch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ from runner.supervise.job import Cancelled, Job, Refused
 
 COMMAND = (sys.executable, "-m", "runner.worker")
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
-OPEN_LIMIT_S = 300.0  # importing torch from a cold network disk takes long
+OPEN_LIMIT_S = 300.0  # importing torch from a cold network disk can take minutes
 _POLL_S = 0.2
 
 
 class Log:
-    """Collects what workers print; the last lines explain a crash. Kept in memory until the run has a folder."""
+    """Collects the output of workers, in memory until the run has a folder. The last lines explain a crash."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
@@ -35,7 +36,7 @@ class Log:
         self._guard = threading.Lock()
 
     def write_to(self, path: Path) -> None:
-        """Append to this file from now on, beginning with what was printed before."""
+        """Append to this file from now on, beginning with the lines collected so far."""
         with self._guard:
             self._path = path
             early, self._early = self._early, []
@@ -52,16 +53,16 @@ class Log:
         self._append(line)
 
     def note(self, line: str) -> None:
-        """Write a line of the supervisor's own."""
+        """Write a line of the supervisor."""
         self._append(f"{line}\n".encode())
 
     def last_words(self) -> str | None:
-        """Return the last line with a message in it."""
+        """Return the last line that is not empty."""
         with self._guard:
             return next((line[:300] for line in reversed(self._last) if line), None)
 
     def forget(self) -> None:
-        """Keep no last words of an earlier worker."""
+        """Drop the last lines of an earlier worker."""
         with self._guard:
             self._last.clear()
 
@@ -71,7 +72,7 @@ class Log:
 
 
 class WorkerProcess:
-    """A running worker. Its process group is its own, so that a Ctrl-C in a terminal reaches the supervisor alone."""
+    """A running worker in a separate process group, so that Ctrl-C in a terminal reaches the supervisor only."""
 
     def __init__(self, command: tuple[str, ...], log: Log, place: Path = REPOSITORY) -> None:
         here_read, there_write = os.pipe()
@@ -96,18 +97,18 @@ class WorkerProcess:
         self._reader.start()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the worker. Raises EOFError if the worker is gone."""
+        """Send a message to the worker. Raises EOFError if it has ended."""
         try:
             self._channel.send(message)
         except BrokenPipeError as error:
             raise EOFError(str(error)) from error
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the next message, None if none came in that time. Raises EOFError if the worker is gone."""
+        """Return the next message, or None after the timeout. Raises EOFError if the worker has ended."""
         return self._channel.receive(timeout_s)
 
     def end(self, *, grace_s: float = 0.0) -> int:
-        """Stop it, first by SIGTERM if there is a grace, then by SIGKILL; returns its exit code as Popen gives it."""
+        """Stop it by SIGTERM if there is a grace period, then by SIGKILL, and return its exit code as Popen does."""
         if grace_s and self._process.poll() is None:
             self._signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -115,14 +116,14 @@ class WorkerProcess:
         if self._process.poll() is None:
             self._signal(signal.SIGKILL)
         code = self._process.wait()
-        self._signal(signal.SIGKILL)  # whatever it left in its group
+        self._signal(signal.SIGKILL)  # ends the rest of its process group
         self._reader.join(timeout=2.0)
         self._process.stdout.close()
         self._channel.close()
         return code
 
     def close(self) -> None:
-        """Let it finish by itself, then make sure."""
+        """Ask it to end, wait, and then stop it."""
         with contextlib.suppress(EOFError):
             self.send({"do": "close"})
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -130,7 +131,7 @@ class WorkerProcess:
         self.end()
 
     def exit_code(self, timeout_s: float = 5.0) -> int | None:
-        """Return how a worker whose channel ended came to its end; None if it still runs."""
+        """Return the exit code of a worker whose channel is closed; None if it still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(timeout_s)
         return None
@@ -145,7 +146,7 @@ class WorkerProcess:
 
 
 def describe_exit(code: int | None, last_words: str | None) -> str:
-    """Return how a worker ended, in a sentence."""
+    """Return a sentence on how a worker ended."""
     if code is not None and code < 0:
         name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else "unknown"
         how = f"The worker was killed by signal {-code} ({name})"
@@ -154,34 +155,41 @@ def describe_exit(code: int | None, last_words: str | None) -> str:
     return f"{how}; its last words: {last_words}" if last_words else f"{how}."
 
 
+@dataclass
+class Waiting:
+    """What happens while a worker's message is awaited."""
+
+    stop: Callable[[], bool]  # tells whether the sweep is to stop
+    call: Callable[[], None] = lambda: None  # called repeatedly
+
+
 class WorkerHandle:
-    """The worker of the moment, and how to get the next."""
+    """The current worker, and the means to start another one."""
 
     def __init__(
         self,
         job: Job,
         command: tuple[str, ...],
-        stop: Callable[[], bool],
+        waiting: Waiting,
         *,
         log: Log | None = None,
-        place: Path = REPOSITORY,  # the tree whose code it runs
+        place: Path = REPOSITORY,  # root of the source tree that it runs
     ) -> None:
         self.log = log or Log()
-        self._job, self._command, self._place, self.stop = job, command, place, stop
-        self.on_wait: Callable[[], None] = lambda: None  # called now and then while no message comes
+        self._job, self._command, self._place, self.waiting = job, command, place, waiting
         self._worker: WorkerProcess | None = None
 
-    def open(self, *, plan: bool, ahead: bool = False) -> dict[str, Any]:
-        """Start a worker and let it find the device; with `plan` its answer holds the cells, with `ahead` it gets a
-        helper to compile before it measures.
+    def open(self, *, ahead: bool = False) -> dict[str, Any]:
+        """Start a worker and return its answer, which has the device and the cells of the plan.
 
-        Raises Refused if it cannot do what is asked, and whatever `receive` raises.
+        `ahead` gives the worker a helper that compiles before measuring. Raises Refused, EOFError, TimeoutError or
+        Cancelled.
         """
-        self.begin(plan=plan, ahead=ahead)
+        self.begin(ahead=ahead)
         return self.opened()
 
-    def begin(self, *, plan: bool, ahead: bool = False, turns: bool = False) -> None:
-        """Start a worker and tell it what to open; with `turns` it waits before each round until it is told to go."""
+    def begin(self, *, ahead: bool = False, turns: bool = False) -> None:
+        """Start a worker and send it the sweep; with `turns` it waits for a message before each round."""
         self._worker = WorkerProcess(self._command, self.log, self._place)
         job = self._job
         self._worker.send(
@@ -193,56 +201,54 @@ class WorkerHandle:
                 "capabilities": job.capabilities,
                 "protocol": job.protocol,
                 "seed": job.seed,
-                "plan": plan,
                 "ahead": ahead,
                 "turns": turns,
             }
         )
 
     def opened(self) -> dict[str, Any]:
-        """Return the answer to what `begin` told it. Raises as `open` does."""
+        """Return the answer to `begin`. Raises Refused, EOFError, TimeoutError or Cancelled."""
         answer = self.receive(time.monotonic() + OPEN_LIMIT_S)
         if answer["event"] == "refused":
             raise Refused(answer["message"])
         return answer
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the worker. Raises EOFError if the worker is gone."""
+        """Send a message to the worker. Raises EOFError if it has ended."""
         self._worker.send(message)
 
     def receive(self, deadline: float) -> dict[str, Any]:
-        """Return the next message. Raises EOFError if the worker is gone, TimeoutError after the deadline, or
-        Cancelled."""
+        """Return the next message. Raises EOFError if the worker has ended, TimeoutError or Cancelled."""
         while True:
-            if self.stop():
+            if self.waiting.stop():
                 raise Cancelled
             message = self._worker.receive(_POLL_S)
             if message is not None:
                 return message
-            self.on_wait()
+            self.waiting.call()
             if time.monotonic() > deadline:
                 raise TimeoutError
 
     def describe_loss(self) -> str:
-        """Return how the worker ended; it is gone after this."""
+        """Return a sentence on how the worker ended, and forget the worker."""
         code = self._worker.exit_code()
         self.kill()
         return describe_exit(code, self.log.last_words())
 
     def kill(self) -> None:
-        """End the worker at once."""
+        """Stop the worker immediately."""
         if self._worker:
             self._worker.end()
         self._worker = None
 
     def close(self) -> None:
-        """Let a worker that waits for a message end by itself."""
+        """Ask a worker that waits for a message to end."""
         if self._worker:
             self._worker.close()
         self._worker = None
 
     def dismiss(self) -> None:
-        """End the worker, whatever it is at: by SIGTERM, and if it does not listen by SIGKILL."""
+        """Stop the worker by SIGTERM, and by SIGKILL if it does not end."""
         if self._worker:
             self._worker.end(grace_s=GRACE_S)
         self._worker = None

@@ -1,6 +1,6 @@
-"""Sweeps as data, one module a level. A new sweep is one entry of the level's SWEEPS; a level of its own one module.
+"""Sweeps as data, one module per level. A new sweep is one entry in SWEEPS of its level's module.
 
-Cases that are no grid have modules of their own: those of models in use, and those of somebody's table.
+Sweeps that are not grids are in `real_models` (shapes of existing models) and `given` (the cases of a table).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from runner.sweeps.given import GivenSweep
 from runner.sweeps.grid import GridAxis, Sweep, SweepError
 from runner.sweeps.real_models import REAL_MODELS, RealModelsSweep
 
-__all__ = [
-    *("SWEEPS", "GridAxis", "Sweep", "SweepError", "axes_of", "changes_of", "from_json", "get", "override", "to_json"),
-]
+__all__ = (
+    "SWEEPS", "GridAxis", "Sweep", "SweepError", "axes_of", "changes_of", "from_json", "get", "override", "to_json",
+)  # fmt: skip
 
 
 def _classes() -> dict[str, type[Sweep]]:
@@ -28,26 +28,26 @@ def _classes() -> dict[str, type[Sweep]]:
 
 
 _CLASSES = _classes()
-_NO_GRIDS: dict[str, type[Sweep]] = {"given": GivenSweep, "domain": RealModelsSweep}  # by a field of theirs alone
+_NO_GRIDS: dict[str, type[Sweep]] = {"given": GivenSweep, "domain": RealModelsSweep}  # by a field that only they have
 SWEEPS: dict[str, Sweep] = {
     sweep.name: sweep for level in _CLASSES for sweep in importlib.import_module(f"{__name__}.{level}").SWEEPS
 } | {REAL_MODELS.name: REAL_MODELS}
 
 
 def get(name: str) -> Sweep:
-    """Return the sweep of that name. Raises SweepError naming those that exist."""
+    """Return the sweep of that name. Raises SweepError with the names that exist."""
     if name not in SWEEPS:
         raise SweepError(f"Unknown sweep {name!r}. Available: {', '.join(sorted(SWEEPS))}.")
     return SWEEPS[name]
 
 
 def axes_of(sweep: Sweep) -> dict[str, GridAxis]:
-    """Return the axes that the sweep can be given, by name."""
+    """Return the axes of a sweep by name."""
     return {axis.name: axis for axis in sweep.AXES}
 
 
 def changes_of(texts: Sequence[str]) -> dict[str, str]:
-    """Return what `override` takes, from words such as "seqlen=1024,2048". Raises SweepError for any other."""
+    """Return the changes for `override` from texts such as "seqlen=1024,2048". Raises SweepError for other texts."""
     found: dict[str, str] = {}
     for text in texts:
         axis, equals, values = text.partition("=")
@@ -63,7 +63,7 @@ def changes_of(texts: Sequence[str]) -> dict[str, str]:
 
 
 def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:
-    """Return the sweep with axes replaced, each a comma-separated list as typed: {"seqlen": "1024,2048"}.
+    """Return the sweep with axes replaced by comma-separated lists as typed: {"seqlen": "1024,2048"}.
 
     Raises SweepError for an unknown axis or value.
     """
@@ -85,10 +85,10 @@ def to_json(sweep: Sweep) -> dict[str, Any]:
 
 
 def from_json(record: dict[str, Any]) -> Sweep:
-    """Return the sweep of a run's record; fields that came later have their defaults.
+    """Return the sweep of a run's record; fields that the record lacks have their defaults.
 
-    Records of the first runs hold the fields of every level; those of other levels are left out. Raises TypeError if
-    the name or another field without a default is missing, KeyError for a level without sweeps.
+    Records of the first runs have the fields of all levels; those of other levels are ignored. Raises TypeError if a
+    field without a default is missing, and KeyError for a level without sweeps.
     """
     apart = (kind for name, kind in _NO_GRIDS.items() if name in record)
     kind = next(apart, None) or _CLASSES[record.get("level", "op")]

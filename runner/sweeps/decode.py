@@ -1,9 +1,9 @@
-"""Sweeps of level decode: context by batch, and what a cache can be: paged, ragged, quantised, latent."""
+"""Sweeps of level decode: context by batch, for paged, ragged, quantized and latent caches."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -16,12 +16,11 @@ FUSED = ("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_effi
 PEERS = ("cudnn_frontend", "flashinfer", "flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")
 OVER_PAGES = ("flex_paged",)
 OVER_LATENTS = ("flashinfer", "flash_attn_3", "flash_mla")
-SAME = "same"  # of a cache in the dtype of q
-ROPE_DIM = 64  # of a latent record, beside its latent
+SAME = "same"  # cache_dtype of a cache in the dtype of q
+ROPE_DIM = 64  # rotary dimensions of a latent record, in addition to its latent
 _FEATURES = (
-    *("heads", "head_dim", "dtype", "query_tokens", "window_size"),
-    *("page_size", "lengths", "cache_dtype", "latent_dim"),
-)
+    "heads", "head_dim", "dtype", "query_tokens", "window_size", "page_size", "lengths", "cache_dtype", "latent_dim",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +36,16 @@ class DecodeSweep(Sweep):
         DTYPE,
         GridAxis("query_tokens", about="New tokens of each sequence, up to 16.", of_a_cell="any"),
         GridAxis("window_size", about="Keys that a query sees to its left; 0: all of them.", of_a_cell="any"),
-        GridAxis("page_size", about="Tokens of a page of the cache; 0: contiguous.", of_a_cell="any"),
-        GridAxis("lengths", "text", LENGTHS, about="ragged: normal, deviation half the context.", of_a_cell="any"),
-        GridAxis("cache_dtype", "text", (SAME, *DTYPES), about="float8_e4m3fn: a scale a head.", of_a_cell="any"),
+        GridAxis("page_size", about="Tokens per page of the cache; 0: contiguous.", of_a_cell="any"),
+        GridAxis(
+            "lengths", "text", LENGTHS, about="ragged: normal, standard deviation half the context.", of_a_cell="any"
+        ),
+        GridAxis(
+            "cache_dtype", "text", (SAME, *DTYPES), about="float8_e4m3fn has a scale for each head.", of_a_cell="any"
+        ),
         GridAxis(
             "latent_dim",
-            about=f"Latent of a record, beside {ROPE_DIM} rotary dimensions (MLA, absorbed); 0: keys and values.",
+            about=f"Width of the latent, without its {ROPE_DIM} rotary dimensions (MLA, absorbed); 0: keys and values.",
             of_a_cell="any",
         ),
         TIMING,
@@ -52,18 +55,23 @@ class DecodeSweep(Sweep):
 
     context: tuple[int, ...]  # tokens in each sequence's cache
     batch: tuple[int, ...]
-    heads: tuple[str, ...]  # num_heads/num_kv_heads; of latents, which all heads share, the first counts
-    head_dim: tuple[int, ...] = (128,)  # of latents the record's width counts
+    heads: tuple[str, ...]  # num_heads/num_kv_heads; latents, which all heads share, use num_heads only
+    head_dim: tuple[int, ...] = (128,)  # not used by latents, whose head_dim is the width of a record
     query_tokens: tuple[int, ...] = (1,)
     window_size: tuple[int, ...] = (0,)
     page_size: tuple[int, ...] = (0,)
     lengths: tuple[str, ...] = ("uniform",)
     cache_dtype: tuple[str, ...] = (SAME,)
     latent_dim: tuple[int, ...] = (0,)
-    features_apart: bool = False  # whether each feature departs from the first values by itself, not in a product
+    features_apart: bool = False  # whether features vary one at a time from their first values, not in a product
     dtype: tuple[str, ...] = ("bfloat16",)
     modes: tuple[str, ...] = ("decode",)
     implementations: tuple[str, ...] = FUSED + OURS + PEERS
+
+    @classmethod
+    def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
+        """Return a case of a table with unstated fields filled in."""
+        return decode_case(context=case.seqlen_k, query_tokens=case.seqlen_q, page_size=case.page_size or 0, **sizes)
 
     def _cases(self) -> Iterator[Case]:
         for context, batch in product(self.context, self.batch):
@@ -71,7 +79,7 @@ class DecodeSweep(Sweep):
                 yield _case(context=context, batch=batch, **values)
 
     def _features(self) -> Iterator[dict[str, Any]]:
-        """Yield the combinations of all that a case is beside its context and batch."""
+        """Yield the fields of a case other than its context and batch."""
         axes = {name: getattr(self, name) for name in _FEATURES}
         if not self.features_apart:
             yield from (dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
@@ -82,39 +90,20 @@ class DecodeSweep(Sweep):
             yield from (first | {name: value} for value in values[1:])
 
 
-def _case(
-    *,
-    context: int,
-    batch: int,
-    heads: str,
-    head_dim: int,
-    dtype: str,
-    query_tokens: int,
-    window_size: int,
-    page_size: int,
-    lengths: str,
-    cache_dtype: str,
-    latent_dim: int,
-) -> Case:
+def _case(*, heads: str, head_dim: int, cache_dtype: str, latent_dim: int, **fields: Any) -> Case:
     num_heads, num_kv_heads = split_heads(heads)
     return decode_case(
-        batch=batch,
         num_heads=num_heads,
         num_kv_heads=1 if latent_dim else num_kv_heads,
-        context=context,
         head_dim=latent_dim + ROPE_DIM if latent_dim else head_dim,
-        dtype=dtype,
-        query_tokens=query_tokens,
-        window_size=window_size,
-        page_size=page_size,
-        lengths=lengths,
         cache_dtype=None if cache_dtype == SAME else cache_dtype,
         latent_dim=latent_dim,
+        **fields,
     )
 
 
 SWEEP = DecodeSweep
-_LLAMA_70B = DecodeSweep(  # whose heads most of the sweeps below share
+_LLAMA_70B = DecodeSweep(  # most of the sweeps below use its heads
     name="decode", description="", context=(2048, 8192, 32768), batch=(1, 8, 32, 128), heads=("64/8",)
 )
 SWEEPS = (
@@ -127,7 +116,7 @@ SWEEPS = (
     dataclasses.replace(
         _LLAMA_70B,
         name="paged_decode",
-        description="Pages of 1, 16, 64 and 256 tokens beside a contiguous cache, lengths uniform and ragged",
+        description="Pages of 1, 16, 64 and 256 tokens and a contiguous cache, lengths uniform and ragged",
         context=(2048, 8192),
         page_size=(0, 1, 16, 64, 256),
         lengths=("uniform", "ragged"),
@@ -156,7 +145,7 @@ SWEEPS = (
     dataclasses.replace(
         _LLAMA_70B,
         name="fp8_cache_decode",
-        description="A cache in e4m3 with a scale a head beside one in bfloat16: time and error",
+        description="A cache in e4m3 with a scale per head, and one in bfloat16: time and error",
         cache_dtype=(SAME, "float8_e4m3fn"),
         implementations=("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", *OURS, "cudnn_frontend", "flashinfer"),
     ),

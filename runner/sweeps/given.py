@@ -1,4 +1,4 @@
-"""A sweep over cases given one by one, such as those of somebody else's table."""
+"""A sweep over individual cases, such as those of an uploaded table."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from results.records import Case, Measurement, attention_case, decode_case
+from results.records import Case, Measurement
 from runner.sweeps import decode, op
 from runner.sweeps.grid import GridAxis, Sweep, SweepError
 
 MAX_CASES = 2000
-_USUAL: dict[str, tuple[type[Sweep], tuple[str, ...]]] = {  # by level: whose implementations and modes, and peers
-    "op": (op.OpSweep, op.PEERS),
-    "decode": (decode.DecodeSweep, ()),
-}
+# By level the sweeps that supply implementations and modes, and complete a case.
+KINDS: dict[str, type[Sweep]] = {kind.LEVEL: kind for kind in (op.OpSweep, decode.DecodeSweep)}
 _NEEDED = ("batch", "num_heads", "seqlen_q", "seqlen_k", "head_dim", "dtype", "causal")
 _LARGEST = {"batch": 65_536, "num_heads": 1024, "seqlen_q": 1_048_576, "seqlen_k": 1_048_576, "head_dim": 1024}
 
 
 @dataclass(frozen=True, kw_only=True)
 class GivenSweep(Sweep):
-    """Cases of one level, one by one. It has no axes to change."""
+    """Individual cases of one level, without axes."""
 
-    LEVEL: ClassVar[str] = ""  # each has its own
+    LEVEL: ClassVar[str] = ""  # `of_level` holds the level
     AXES: ClassVar[tuple[GridAxis, ...]] = ()
     FOLDED: ClassVar[str] = ""
     FOLDED_OF_A_CELL: ClassVar[str] = ""
@@ -34,7 +32,8 @@ class GivenSweep(Sweep):
     given: tuple[Case, ...]
 
     def __post_init__(self) -> None:
-        cases = tuple(Case(**case) if isinstance(case, dict) else case for case in self.given)  # of a run's record
+        # The record of a run holds the cases as dicts.
+        cases = tuple(Case(**case) if isinstance(case, dict) else case for case in self.given)
         object.__setattr__(self, "given", cases)
 
     @property
@@ -47,9 +46,9 @@ class GivenSweep(Sweep):
 
 
 def sweep_of(run_id: str, measurements: Iterable[Measurement]) -> tuple[GivenSweep, list[str]]:
-    """Return the sweep that measures the cases of a run, and what of it cannot be measured, in sentences.
+    """Return the sweep that measures the cases of a run, and sentences on the cases that cannot be measured.
 
-    Of several levels the one with most cases is taken. Raises SweepError if no case can be measured.
+    If there are several levels, the one with most cases is used. Raises SweepError if no case can be measured.
     """
     cases: dict[str, dict[Case, None]] = {}
     modes: dict[str, dict[str, None]] = {}
@@ -67,8 +66,7 @@ def sweep_of(run_id: str, measurements: Iterable[Measurement]) -> tuple[GivenSwe
     left.update(
         {f"cases of level {name}, which are another sweep": len(cases[name]) for name in cases if name != level}
     )
-    kind, peers = _USUAL[level]
-    usual = {field.name: field.default for field in dataclasses.fields(kind)}
+    usual = {field.name: field.default for field in dataclasses.fields(KINDS[level])}
     given = list(cases[level])
     if len(given) > MAX_CASES:
         left[f"cases beyond the first {MAX_CASES:,}"] = len(given) - MAX_CASES
@@ -78,15 +76,15 @@ def sweep_of(run_id: str, measurements: Iterable[Measurement]) -> tuple[GivenSwe
         of_level=level,
         given=tuple(sorted(given[:MAX_CASES], key=_size)),
         dtype=tuple(dict.fromkeys(case.dtype for case in given if case.dtype)),
-        implementations=(*usual["implementations"], *(p for p in peers if p not in usual["implementations"])),
+        implementations=tuple(dict.fromkeys((*usual["implementations"], *KINDS[level].PEERS))),
         modes=tuple(mode for mode in usual["modes"] if mode in modes[level]) or usual["modes"][:1],
     )
     return sweep, _sentences(left)
 
 
 def completed(case: Case) -> Case | str:
-    """Return the case with what is absent said, or why it cannot be measured. Key heads are as many as query heads."""
-    if case.level not in _USUAL or case.subject != "attention" or case.latent_dim:
+    """Return the case with unstated fields filled in, or why it cannot be measured."""
+    if case.level not in KINDS or case.subject != "attention" or case.latent_dim:
         return f"cases of {case.subject or 'nothing said'}, level {case.level or 'not stated'}"
     if missing := unstated(case):
         return f"cases that do not state {', '.join(missing)}"
@@ -96,14 +94,11 @@ def completed(case: Case) -> Case | str:
         "num_kv_heads": case.num_kv_heads or case.num_heads,
         "window_size": case.window_size or 0,
     }
-    if case.level == "decode":
-        return decode_case(context=case.seqlen_k, query_tokens=case.seqlen_q, page_size=case.page_size or 0, **sizes)
-    whole = attention_case(seqlen=case.seqlen_q, seqlen_k=case.seqlen_k, causal=case.causal, **sizes)
-    return dataclasses.replace(whole, head_dim_v=case.head_dim_v or case.head_dim)
+    return KINDS[case.level].completed(case, sizes)
 
 
 def unstated(case: Case) -> list[str]:
-    """Return the fields that a case must state to be measured, and does not."""
+    """Return the fields that a case does not state although measuring needs them."""
     return [name for name in _NEEDED if getattr(case, name) is None]
 
 

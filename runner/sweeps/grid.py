@@ -1,4 +1,4 @@
-"""What a sweep is: a grid of cases of one level and what to measure of them; and the axes that it can be given."""
+"""The base class of sweeps, which are grids of cases of one level, and the axes of these grids."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ TORCH = (
     "torch_sdpa_efficient",
     "torch_sdpa_math",
 )
-_LARGEST = 999_999_999  # that the database takes
+_LARGEST = 999_999_999  # largest whole number in the database
 _MOST_HEADS = 1024
 _BOOLEANS = {"true": True, "false": False}
 
 
 class SweepError(ValueError):
-    """A sweep or override that does not exist or makes no case; the message says what is possible."""
+    """A sweep or override that does not exist or has no case; the message says what is possible."""
 
 
 @dataclass(frozen=True)
 class GridAxis:
-    """One axis of a level's sweeps: which values it takes, and where the form of a sweep asks for it."""
+    """One axis of a level's sweeps: its possible values and its place in the form of a sweep."""
 
-    name: str  # the field of the sweep
+    name: str  # field of the sweep
     kind: str = "whole"  # whole, boolean, text (one of `choices`) or heads (64/8)
-    choices: tuple[str, ...] = ()  # of a text
-    about: str | None = None  # for people
-    first: bool = False  # shown by the form at once; the others are folded away
-    of_a_cell: str = ""  # "one": a sweep of one cell is asked for one value; "any": it has any, folded; "": none
+    choices: tuple[str, ...] = ()  # possible texts
+    about: str | None = None  # explanation for users
+    first: bool = False  # whether the form always shows it; the other axes are folded
+    of_a_cell: str = ""  # in the form of a single cell: "one": required value; "any": folded; "": not shown
     optional: bool = False  # whether it may have no value
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return what can be chosen; nothing of a value that is typed."""
+        """Return the values to select from; none if the value is typed."""
         return tuple(_BOOLEANS) if self.kind == "boolean" else self.choices
 
     def parse(self, text: str) -> Any:
-        """Return one value from its text. Raises SweepError saying what is possible."""
+        """Return one value from its text. Raises SweepError with the possible values."""
         if self.kind == "heads":
             split_heads(text)
             return text
@@ -75,19 +75,20 @@ TIMING = GridAxis(
     "timings",
     "text",
     TIMINGS,
-    about="kernel: on the device alone; eager: a plain call. None: only errors are taken.",
+    about="kernel: device time only; eager: a plain call. If empty, only errors are recorded.",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(ABC):
-    """A grid of cases of one level. A level's class adds the fields of its axes."""
+    """A grid of cases of one level. The class of a level adds the fields of its axes."""
 
     LEVEL: ClassVar[str]
     AXES: ClassVar[tuple[GridAxis, ...]]  # in the order of the form
-    FOLDED: ClassVar[str]  # heads the axes that the form folds away
-    FOLDED_OF_A_CELL: ClassVar[str]  # heads those of a sweep of one cell
-    RULES: ClassVar[Mapping[str, str]] = MappingProxyType({})  # by axis the field that gives its values if it is set
+    FOLDED: ClassVar[str]  # heading of the folded axes in the form
+    FOLDED_OF_A_CELL: ClassVar[str]  # heading of the folded axes in the form of a single cell
+    RULES: ClassVar[Mapping[str, str]] = MappingProxyType({})  # by axis the field that, if set, derives its values
+    PEERS: ClassVar[tuple[str, ...]] = ()  # implementations to add when the cases come from a table
 
     name: str
     description: str
@@ -95,13 +96,21 @@ class Sweep(ABC):
     implementations: tuple[str, ...]
     baseline: str = "torch_naive"
     modes: tuple[str, ...]
-    timings: tuple[str, ...] = TIMINGS  # none: only the errors against float64 are taken
-    energy: bool = False  # whether standard measures joules too: a tenth of a second for each forward and fwd_bwd
-    protocol: str = "standard"  # the sampling preset when none is chosen
+    timings: tuple[str, ...] = TIMINGS  # empty: only the errors against float64 are recorded
+    energy: bool = False  # whether --standard measures energy too, 0.1 s for each forward and fwd_bwd
+    protocol: str = "standard"  # default sampling preset
+
+    @classmethod
+    def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
+        """Return a case of a table with unstated fields filled in; `sizes` has those that all levels share.
+
+        Only the levels in `runner.sweeps.given.KINDS` need it.
+        """
+        raise NotImplementedError(f"Level {cls.LEVEL} takes no cases of tables.")
 
     @property
     def extrapolates(self) -> bool:
-        """Return whether what does not fit a device is extrapolated from smaller models."""
+        """Return whether models that do not fit the device are extrapolated from fewer layers."""
         return False
 
     @property
@@ -110,7 +119,7 @@ class Sweep(ABC):
         return self.LEVEL
 
     def cases(self) -> tuple[Case, ...]:
-        """Return every case of the grid, short sequences first. Raises SweepError if a combination is impossible."""
+        """Return every case of the grid, in its order. Raises SweepError for an impossible combination."""
         try:
             return tuple(self._cases())
         except SweepError:
@@ -119,23 +128,23 @@ class Sweep(ABC):
             raise SweepError(f"Sweep {self.name!r}: {error}") from error
 
     def with_axes(self, values: dict[str, tuple[Any, ...]]) -> Sweep:
-        """Return the sweep with axes replaced, which ends the rules that gave their values."""
+        """Return the sweep with axes replaced; rules that derived their values no longer apply."""
         ended = {rule: None for axis, rule in self.RULES.items() if axis in values}
         return dataclasses.replace(self, **values, **ended)
 
     def takes_part(self, case: Case, implementation: str, mode: str) -> bool:
-        """Tell whether a combination is planned at all; all are, unless the level knows modes apart by their case."""
+        """Return whether a combination is planned; by default all are."""
         return True
 
     @abstractmethod
     def _cases(self) -> Iterator[Case]:
-        """Yield the cases of the grid; ValueError names a combination that makes no case."""
+        """Yield the cases of the grid. Raises ValueError for an impossible combination."""
 
 
 def split_heads(text: str) -> tuple[int, int]:
-    """Return query heads and key heads of "64/8", or of "32" for as many. Raises SweepError for any other text."""
+    """Return query heads and key heads of "64/8" or "32", which means 32/32. Raises SweepError for other texts."""
     first, slash, second = text.partition("/")
     counts = [part.strip() for part in ((first, second) if slash else (first, first))]
     if not all(part.isdecimal() and 0 < int(part) <= _MOST_HEADS for part in counts):
-        raise SweepError(f"heads {text!r} is not query heads over key heads of at most {_MOST_HEADS}, such as 64/8.")
+        raise SweepError(f"heads {text!r} is not query heads over key heads, each at most {_MOST_HEADS}, such as 64/8.")
     return int(counts[0]), int(counts[1])

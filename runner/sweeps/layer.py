@@ -1,4 +1,4 @@
-"""Sweeps of level layer: kinds of layers by shape, around several implementations of the attention."""
+"""Sweeps of level layer: kinds of layers by shape, with several implementations of the attention inside."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SIZES = ("batch", "seqlen", "heads", "head_dim", "latent_dim")
 _SHAPE = re.compile(
     r"(?P<subject>\w+) B(?P<batch>\d+) S(?P<seqlen>\d+) H(?P<heads>[\d/]+) D(?P<head_dim>\d+)( L(?P<latent_dim>\d+))?"
 )
-_AS_SHAPES = "Empty: as the sweep's layers have it."
+_AS_SHAPES = "Empty: the value of each of the sweep's layers."
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSweep(Sweep):
-    """Layers in given shapes; every size that is set takes the place of theirs.
+    """Layers in given shapes; every size that is set replaces the sizes of the shapes.
 
-    A shape is written as "gqa B2 S2048 H32/8 D64", with L512 at its end for the latent of MLA. Only GQA has the key
-    heads that stand behind the slash: MQA has one, and the others as many as query heads.
+    A shape is written as "gqa B2 S2048 H32/8 D64", with L512 at its end for the latent of MLA. The number of key heads
+    after the slash applies to GQA only: MQA has one, and the other layers have as many as query heads.
     """
 
     LEVEL = "layer"
@@ -46,7 +46,7 @@ class LayerSweep(Sweep):
 
     shapes: tuple[str, ...]
     subject: tuple[str, ...] = ("mha_fused", "mha", "gqa", "mqa", "mla")
-    batch: tuple[int, ...] = ()  # empty, as the sizes below: as the shapes have it
+    batch: tuple[int, ...] = ()  # empty, also for the sizes below: the values of the shapes
     seqlen: tuple[int, ...] = ()
     heads: tuple[str, ...] = ()  # num_heads/num_kv_heads
     head_dim: tuple[int, ...] = ()
@@ -58,11 +58,11 @@ class LayerSweep(Sweep):
     left_out: tuple[str, ...] = ()  # subject/implementation
 
     def takes_part(self, case: Case, implementation: str, mode: str) -> bool:
-        """Tell whether a cell is planned: all are that are not left out."""
+        """Return whether a combination is planned, which `left_out` decides."""
         return f"{case.subject}/{implementation}" not in self.left_out
 
     def _cases(self) -> Iterator[Case]:
-        found: dict[Case, None] = {}  # shapes that differ in what is set are one case
+        found: dict[Case, None] = {}  # different shapes can give the same case
         for shape in (shape for shape in map(_fields_of, self.shapes) if shape["subject"] in self.subject):
             sizes = product(*(getattr(self, name) or (shape[name],) for name in _SIZES))
             for values, dtype, causal in product(sizes, self.dtype, self.causal):
@@ -72,10 +72,10 @@ class LayerSweep(Sweep):
 
 
 def _fields_of(text: str) -> dict:
-    """Return the fields of a shape's text. Raises SweepError for any other text."""
+    """Return the fields of a shape from its text. Raises SweepError for other texts."""
     match = _SHAPE.fullmatch(text)
     if not match or match["subject"] not in SUBJECTS:
-        raise SweepError(f"Shape {text!r} is not one such as 'gqa B2 S2048 H32/8 D64'; layers: {', '.join(SUBJECTS)}.")
+        raise SweepError(f"Shape {text!r} is not written like 'gqa B2 S2048 H32/8 D64'; layers: {', '.join(SUBJECTS)}.")
     sizes = {name: int(match[name] or 0) for name in _SIZES if name != "heads"}
     return {"subject": match["subject"], "heads": match["heads"], **sizes}
 
@@ -124,7 +124,7 @@ SWEEPS = (
         modes=("fwd",),
         timings=("eager",),
         implementations=("torch_naive", "tiled_v1", "tiled_v2", "triton_fa2", "torch_sdpa_auto"),
-        left_out=("gqa_bias/tiled_v1",),  # the report has grouped heads of one version
+        left_out=("gqa_bias/tiled_v1",),  # the report has grouped heads for one version only
         protocol="quick",
     ),
 )

@@ -11,8 +11,8 @@ from results.records import OPTIMIZERS, Case
 from runner.sweeps.grid import DTYPE, TIMING, GridAxis, Sweep, SweepError
 
 INFERENCE, TRAINING = ("prefill", "decode"), ("fwd", "bwd", "step", "train")
-_FULL = ("triton_fa2", "gluon_hopper")  # ours, over whole sequences
-_CACHED = ("triton_split_kv", "triton_step")  # ours, against a cache
+_FULL = ("triton_fa2", "gluon_hopper")  # our kernels for whole sequences
+_CACHED = ("triton_split_kv", "triton_step")  # our kernels for a cache
 _TORCH = ("torch_naive", "torch_sdpa_auto")
 _STATES = tuple(name for name in OPTIMIZERS if name != "none")
 _MODES = (*INFERENCE, *TRAINING)
@@ -32,9 +32,8 @@ def model_case(
 ) -> Case:
     """Return a fully specified case of a model: a prefill, a training step if it has an optimizer, or decoding.
 
-    In decoding `query_tokens` are the last of `seqlen`. `num_layers` is the model's own where not said. A cache of
-    latent attention holds latents, as transformers' own does. Raises UnknownModel for a name that the table does not
-    hold.
+    In decoding `query_tokens` are the last of `seqlen`. `num_layers` defaults to all layers of the model. A cache of
+    latent attention holds latents, as in transformers. Raises UnknownModel for a name that is not in the table.
     """
     sizes = model(subject)
     latents = sizes.latent if optimizer == "none" else None
@@ -62,7 +61,7 @@ def model_case(
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSweep(Sweep):
-    """Two grids of cases of each model: inference by context and batch, training by seqlen and train_batch."""
+    """Two grids of cases for each model: inference by context and batch, training by seqlen and train_batch."""
 
     LEVEL = "model"
     AXES = (
@@ -70,17 +69,19 @@ class ModelSweep(Sweep):
             "subject",
             "text",
             tuple(models()),
-            about="The model, by its name in the table.",
+            about="Name of the model in the table.",
             first=True,
             of_a_cell="one",
         ),
-        GridAxis("context", about="Tokens of a prompt, or in each sequence's cache.", first=True, of_a_cell="any"),
+        GridAxis("context", about="Tokens of a prompt, or in the cache of each sequence.", first=True, of_a_cell="any"),
         GridAxis("batch", about="Sequences of a prompt or of a generation.", first=True, of_a_cell="any"),
         GridAxis("seqlen", about="Tokens of each sequence in training.", first=True, of_a_cell="any"),
         GridAxis("train_batch", about="Sequences of a training step.", first=True, of_a_cell="any"),
         DTYPE,
-        GridAxis("optimizer", "text", _STATES, about="What a training step keeps for each parameter.", of_a_cell="any"),
-        GridAxis("checkpointing", "boolean", about="Whether the backward computes activations anew.", of_a_cell="any"),
+        GridAxis(
+            "optimizer", "text", _STATES, about="State that a training step keeps for each parameter.", of_a_cell="any"
+        ),
+        GridAxis("checkpointing", "boolean", about="Whether the backward recomputes activations.", of_a_cell="any"),
         GridAxis(
             "compiled",
             "boolean",
@@ -89,7 +90,7 @@ class ModelSweep(Sweep):
         ),
         GridAxis(
             "depths",
-            about="Two numbers of layers, such as 4,8, from which larger models are extrapolated. Empty: none are.",
+            about="Two numbers of layers, such as 4,8, to extrapolate larger models from. Empty: no extrapolation.",
             optional=True,
         ),
         GridAxis("modes", "text", _MODES, of_a_cell="one"),
@@ -107,17 +108,17 @@ class ModelSweep(Sweep):
     optimizer: tuple[str, ...] = ("adamw_bf16",)
     checkpointing: tuple[bool, ...] = (False,)
     compiled: tuple[bool, ...] = (False,)
-    depths: tuple[int, ...] = ()  # two, from which whole models are extrapolated; none: nothing is
+    depths: tuple[int, ...] = ()  # two numbers of layers for extrapolation; empty: no extrapolation
     modes: tuple[str, ...] = _MODES
     implementations: tuple[str, ...] = _TORCH + _FULL + _CACHED
 
     @property
     def extrapolates(self) -> bool:
-        """Return whether two depths are named."""
+        """Return whether `depths` are given."""
         return bool(self.depths)
 
     def takes_part(self, case: Case, implementation: str, mode: str) -> bool:
-        """Tell whether a cell is planned: the mode is one of the case's, and ours attends to what it is made for."""
+        """Return whether the mode fits the case, and our kernels are used for their purpose (a cache or sequences)."""
         decoding = case.seqlen_q < case.seqlen_k
         if mode in TRAINING or case.optimizer != "none":
             return mode in TRAINING and case.optimizer != "none" and implementation not in _CACHED

@@ -3,41 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
+from typing import Any
 
 from results.records import INPUTS, Case, attention_case
 from runner.sweeps.grid import DTYPE, TIMING, TORCH, GridAxis, Sweep, SweepError
 
 OURS = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper")
 FP8 = ("gluon_fp8",)
-PEERS = ("flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")  # take part where they are installed
+PEERS = ("flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")  # measured if installed
 _MODES = ("fwd", "bwd", "fwd_bwd")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpSweep(Sweep):
-    """A grid of attention cases. `tokens` makes the batch tokens / seqlen, `hidden` the heads hidden / head_dim."""
+    """A grid of attention cases. `tokens` derives the batch, tokens / seqlen; `hidden` the heads, hidden / head_dim."""
 
     LEVEL = "op"
+    PEERS = PEERS
     AXES = (
         GridAxis("seqlen", first=True, of_a_cell="one"),
         GridAxis("head_dim", first=True, of_a_cell="one"),
         GridAxis(
             "batch",
-            about="Empty: as many as the sweep's number of tokens allows at that seqlen.",
+            about="Empty: the sweep's number of tokens divided by seqlen.",
             of_a_cell="any",
         ),
-        GridAxis("num_heads", about="Empty: what the sweep's hidden size gives at that head_dim.", of_a_cell="any"),
+        GridAxis("num_heads", about="Empty: the sweep's hidden size divided by head_dim.", of_a_cell="any"),
         GridAxis("num_kv_heads", about="Empty: as many as num_heads.", of_a_cell="any"),
         GridAxis("window_size", about="Keys that a query sees to its left; 0: all of them.", of_a_cell="any"),
         dataclasses.replace(DTYPE, first=True),
         GridAxis("causal", "boolean", about="true: a query sees no later key.", of_a_cell="one"),
         GridAxis("modes", "text", _MODES, of_a_cell="one"),
         TIMING,
-        GridAxis("inputs", "text", INPUTS, about="What the tensors hold; other than normal for errors, not for speed."),
+        GridAxis(
+            "inputs", "text", INPUTS, about="Kind of data; kinds other than normal are for errors, not for speed."
+        ),
     )
     FOLDED = "Mask, heads, modes, timings and inputs"
     FOLDED_OF_A_CELL = "Batch, heads and window"
@@ -55,6 +59,12 @@ class OpSweep(Sweep):
     hidden: int | None = None
     modes: tuple[str, ...] = _MODES
     implementations: tuple[str, ...] = TORCH + OURS
+
+    @classmethod
+    def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
+        """Return a case of a table with unstated fields filled in."""
+        whole = attention_case(seqlen=case.seqlen_q, seqlen_k=case.seqlen_k, causal=case.causal, **sizes)
+        return dataclasses.replace(whole, head_dim_v=case.head_dim_v or case.head_dim)
 
     def _cases(self) -> Iterator[Case]:
         for seqlen, head_dim in product(self.seqlen, self.head_dim):
@@ -107,7 +117,7 @@ SWEEPS = (
         seqlen=(512, 1024, 2048, 4096, 8192, 16384, 32768),
         head_dim=(64,),
         dtype=("float16",),
-        causal=(False,),  # the report does not say
+        causal=(False,),  # not stated in the report
         batch=(1, 4, 8),
         num_heads=(32,),
         modes=("fwd",),
@@ -116,7 +126,7 @@ SWEEPS = (
     ),
     OpSweep(
         name="long_context",
-        description="The single-head shapes on to 65536 tokens",
+        description="The single-head shapes up to 65536 tokens",
         seqlen=(16384, 32768, 65536),
         head_dim=(16, 32, 64, 128),
     ),
@@ -147,7 +157,7 @@ SWEEPS = (
     ),
     OpSweep(
         name="window_gqa",
-        description="A sliding window of 1024 keys over 32 query heads on 8 key heads, beside FlexAttention",
+        description="A sliding window of 1024 keys over 32 query heads on 8 key heads, with FlexAttention",
         seqlen=(4096, 16384),
         head_dim=(128,),
         dtype=("bfloat16",),
@@ -159,7 +169,7 @@ SWEEPS = (
     ),
     OpSweep(
         name="flash_references",
-        description="FlashAttention's loops in readable PyTorch beside a plain implementation, on any device",
+        description="FlashAttention's loops in readable PyTorch and a plain implementation, on any device",
         seqlen=(256, 512, 1024, 2048),
         dtype=("float32",),
         num_heads=(4,),

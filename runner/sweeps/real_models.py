@@ -1,4 +1,4 @@
-"""The sweep over shapes of attention in models people use, by domain or one by one."""
+"""The sweep over attention shapes of existing models, by domain or individually."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NAMES = tuple(shape.name for shape in SHAPES)
 
 @dataclass(frozen=True, kw_only=True)
 class RealModelsSweep(Sweep):
-    """Shapes of `results.levels.real_shapes`: of the domains, and of these those named."""
+    """Shapes of `results.levels.real_shapes` in the given domains, optionally only the named ones."""
 
     LEVEL = "op"
     AXES = (
         GridAxis("domain", "text", DOMAINS, first=True),
         dataclasses.replace(DTYPE, first=True),
-        GridAxis("shape", "text", NAMES, about="Empty: all of the domains.", of_a_cell="one"),
+        GridAxis("shape", "text", NAMES, about="Empty: all shapes of the domains.", of_a_cell="one"),
         next(axis for axis in OpSweep.AXES if axis.name == "modes"),
         TIMING,
     )
@@ -30,7 +30,7 @@ class RealModelsSweep(Sweep):
     FOLDED_OF_A_CELL = ""
 
     domain: tuple[str, ...] = DOMAINS
-    shape: tuple[str, ...] = ()  # names; empty: all of the domains
+    shape: tuple[str, ...] = ()  # names; empty: all shapes of the domains
     dtype: tuple[str, ...] = ("bfloat16",)
     modes: tuple[str, ...] = ("fwd", "bwd", "fwd_bwd")
     baseline: str = "torch_sdpa_auto"
@@ -45,7 +45,12 @@ REAL_MODELS = RealModelsSweep(
     name="real_models",
     description=f"{len(SHAPES)} shapes of attention in language, vision, image, video, speech and protein models",
     implementations=(
-        *("torch_sdpa_auto", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_efficient"),
-        *("triton_fa2", "gluon_hopper", *PEERS),
+        "torch_sdpa_auto",
+        "torch_sdpa_flash",
+        "torch_sdpa_cudnn",
+        "torch_sdpa_efficient",
+        "triton_fa2",
+        "gluon_hopper",
+        *PEERS,
     ),
 )

@@ -1,11 +1,13 @@
-"""Can the verdicts be believed? `python -m runner.validate EXPERIMENT` tries it here.
+"""Experiments on the reliability of verdicts and checks: `python -m runner.validate EXPERIMENT`.
 
-`false-verdicts` measures the same code twice: every FASTER or SLOWER between the two runs is a false one. `slowdown`
-measures again with every forward made 5 % longer by a spinning kernel: every call of at least 50 microseconds that is
-not found SLOWER is a miss; `both` does both. `against` measures two versions in one sweep, as `runner run --against`
-does: the same code first, then with every forward and backward of the other version 5 % and 2 % longer. Each prints its
-share beside the goal, and the runs stay in the home as any others. `planted` measures planted bugs, and prints how many
-the gate catches.
+- `false-verdicts` measures the same code twice; every FASTER or SLOWER between the two runs is false.
+- `slowdown` measures again with a spinning kernel that makes every forward 5 % longer; every call of at least 50
+  microseconds that is not SLOWER is a miss. `both` runs both experiments.
+- `against` compares two versions in one sweep, as `runner run --against` does: first the same code, then with every
+  forward and backward of the other version 5 % and 2 % longer.
+- `planted` measures planted bugs and prints how many of them the correctness check catches.
+
+Each experiment prints its share and the goal. The runs stay in the home like all others.
 """
 
 from __future__ import annotations
@@ -46,14 +48,14 @@ from runner.validate.slow_worker import VARIABLE, key_of
 
 MOST_FALSE, LEAST_FOUND = 0.01, 0.95
 SLOWDOWN = 0.05
-LEAST_MS = 0.05  # shorter calls are not asked to show 5 %
-LEAST_AGAINST_MS = 0.02  # likewise, of two versions in one sweep
+LEAST_MS = 0.05  # shorter calls do not count, because 5 % of them cannot be detected
+LEAST_AGAINST_MS = 0.02  # the same limit for two versions in one sweep
 AGAINST_SLOWDOWNS = (0.05, 0.02)
 _SLOWED = (sys.executable, "-m", "runner.validate.slow_worker")
 
 ON_GPU = OpSweep(
     name="experiment",
-    description="280 forwards of 30 microseconds to some milliseconds",
+    description="280 forwards of 30 microseconds to several milliseconds",
     seqlen=(1024, 1536, 2048, 3072, 4096),
     head_dim=(64, 128),
     dtype=("bfloat16", "float16"),
@@ -100,22 +102,22 @@ class MeasuredShare:
 
 
 def false_verdicts(first: Side, second: Side) -> MeasuredShare:
-    """Return how often two runs of the same code are called different."""
+    """Return the share of cells that differ between two runs of the same code."""
     cells = [cell for cell in compare(first, second).cells if cell.judgement]
     outcomes = Counter(cell.outcome for cell in cells)
     false = outcomes["FASTER"] + outcomes["SLOWER"]
     share = false / len(cells) if cells else 1.0
     words = (
-        f"Same code twice: {false} of {len(cells)} cells are called FASTER or SLOWER: {share:.1%} "
+        f"Same code twice: {false} of {len(cells)} cells are FASTER or SLOWER: {share:.1%} "
         f"(goal: at most {MOST_FALSE:.0%} of at least 200). {_counted(outcomes)}."
     )
     return MeasuredShare(words, share <= MOST_FALSE and len(cells) >= 200)
 
 
 def found_slowdowns(first: Side, second: Side) -> MeasuredShare:
-    """Return how often calls that take 5 % longer are found SLOWER, of those long enough.
+    """Return the share of slowed calls, if long enough, that are found SLOWER.
 
-    PyTorch's own calls are not slowed: what all of them share, a verdict takes for the machine's.
+    PyTorch's implementations are not slowed, because a verdict attributes their common change to the machine.
     """
     cells = [c for c in compare(first, second).cells if c.judgement and (c.first.value or 0.0) >= LEAST_MS]
     cells = [c for c in cells if not is_control(c.implementation)]
@@ -124,28 +126,28 @@ def found_slowdowns(first: Side, second: Side) -> MeasuredShare:
     real = statistics.median(_ratio(cell) for cell in cells) - 1 if cells else 0.0
     words = (
         f"Every call {SLOWDOWN:.0%} longer ({real:.1%} as measured): {outcomes['SLOWER']} of {len(cells)} cells of at "
-        f"least {LEAST_MS * 1e3:.0f} us are called SLOWER: {share:.1%} (goal: at least {LEAST_FOUND:.0%}). "
+        f"least {LEAST_MS * 1e3:.0f} us are SLOWER: {share:.1%} (goal: at least {LEAST_FOUND:.0%}). "
         f"{_counted(outcomes)}."
     )
     return MeasuredShare(words, share >= LEAST_FOUND)
 
 
 def false_against(found: Comparison) -> MeasuredShare:
-    """Return how often the same code on both sides of one sweep is called different."""
+    """Return the share of cells that differ between two workers of one sweep with the same code."""
     cells = [cell for cell in found.cells if cell.judgement]
     outcomes = Counter(cell.outcome for cell in cells)
     false = outcomes["FASTER"] + outcomes["SLOWER"]
     share = false / len(cells) if cells else 1.0
     scatter = statistics.pstdev([math.log(cell.judgement.speedup) for cell in cells]) if cells else 0.0
     words = (
-        f"Same code in one sweep: {false} of {len(cells)} cells are called FASTER or SLOWER: {share:.1%} "
+        f"Same code in one sweep: {false} of {len(cells)} cells are FASTER or SLOWER: {share:.1%} "
         f"(goal: at most {MOST_FALSE:.0%}). {_counted(outcomes)}. Speedups scatter by {scatter:.2%}."
     )
     return MeasuredShare(words, share <= MOST_FALSE and bool(cells))
 
 
 def found_against(found: Comparison, slowdown: float) -> MeasuredShare:
-    """Return how often a slower other version is found, so that this one is FASTER, of calls long enough."""
+    """Return the share of calls, if long enough, that are found FASTER than a slowed other version."""
     cells = [c for c in found.cells if c.judgement and (c.second.value or 0.0) >= LEAST_AGAINST_MS]
     outcomes = Counter(cell.outcome for cell in cells)
     share = outcomes["FASTER"] / len(cells) if cells else 0.0
@@ -153,13 +155,13 @@ def found_against(found: Comparison, slowdown: float) -> MeasuredShare:
     goal = f" (goal: at least {LEAST_FOUND:.0%})" if slowdown >= SLOWDOWN else ""
     words = (
         f"The other version {slowdown:.0%} longer ({real:.1%} as measured): {outcomes['FASTER']} of {len(cells)} cells "
-        f"of at least {LEAST_AGAINST_MS * 1e3:.0f} us are called FASTER: {share:.1%}{goal}. {_counted(outcomes)}."
+        f"of at least {LEAST_AGAINST_MS * 1e3:.0f} us are FASTER: {share:.1%}{goal}. {_counted(outcomes)}."
     )
     return MeasuredShare(words, share >= LEAST_FOUND or slowdown < SLOWDOWN)
 
 
 def delays_ms(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -> dict[str, float]:
-    """Return what each forward and backward of ours is to take longer, by runner.validate.slow_worker.key_of."""
+    """Return the delay of each forward and backward of ours, by runner.validate.slow_worker.key_of."""
     found = {}
     for m in measurements:
         slowed = m.metric == "latency_ms" and m.mode in ("fwd", "bwd") and not is_control(m.implementation)
@@ -172,7 +174,7 @@ def delays_ms(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do the runs, print what they showed; 0 if every goal is reached."""
+    """Measure, print the shares, and return 0 if every goal is reached."""
     options = _parser().parse_args(arguments)
     if options.experiment == "planted":
         return 0 if planted.main(options.device) else 1
@@ -199,19 +201,21 @@ def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m runner.validate", description="Can the verdicts be believed?")
+    parser = argparse.ArgumentParser(
+        prog="python -m runner.validate", description="Experiments on verdicts and checks."
+    )
     parser.add_argument("experiment", choices=("false-verdicts", "slowdown", "both", "against", "planted"))
     parser.add_argument("--device", default="cuda:0", help="cuda:0, cuda:1, ... or cpu; default cuda:0")
     parser.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024")
     parser.add_argument("--protocol", choices=("quick", "standard"), default="standard")
-    parser.add_argument("--first", metavar="RUN", help="an existing run in place of the first")
-    parser.add_argument("--second", metavar="RUN", help="an existing run of the same code in place of the second")
-    parser.add_argument("--slowed", metavar="RUN", help="an existing run of the slowed code, made against the first")
+    parser.add_argument("--first", metavar="RUN", help="use an existing run as the first")
+    parser.add_argument("--second", metavar="RUN", help="use an existing run of the same code as the second")
+    parser.add_argument("--slowed", metavar="RUN", help="use an existing run of the slowed code, made for the first")
     return parser
 
 
 def _against(options: argparse.Namespace) -> Iterator[MeasuredShare]:
-    """Measure two versions in one sweep: the same code, then the other one slower by each share."""
+    """Compare two versions in one sweep: first the same code, then slowed by each share."""
     same = _side(options.first) if options.first else _measured_against(options, COMMAND)
     yield false_against(compare_versions(same.run, same.measurements))
     for slowdown in AGAINST_SLOWDOWNS:
@@ -250,7 +254,7 @@ def _side(run_id: str) -> Side:
 
 @contextlib.contextmanager
 def _delays(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -> Iterator[None]:
-    """Write the file that runner.validate.slow_worker reads, for as long as it is needed."""
+    """Provide the file that runner.validate.slow_worker reads within the block."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "delays.json"
         path.write_text(json.dumps(delays_ms(measurements, slowdown)))

@@ -1,7 +1,7 @@
-"""Write down which declared features were checked on a GPU: `python -m runner.validate.features --record FILE`.
+"""Record which declared features passed their check on a GPU: `python -m runner.validate.features --record FILE`.
 
-The file has an entry a GPU, {"environment", "implementations"}: versions, commit and the kernels' hash, then what
-`kernels.tools.check features` reports. A GPU that is checked again replaces its entry. `results.capabilities` reads it.
+The file has one entry per GPU, {"environment", "implementations"}: versions, commit and the kernels' hash, and the
+report of `kernels.tools.check features`. Checking a GPU again replaces its entry. `results.capabilities` reads it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from kernels.tools import check_features
 from runner.machine import devices, environment
 
 _RECORDED = (
-    *("compute_capability", "driver", "cuda", "torch", "triton", "python"),
-    *("git_commit", "git_dirty", "kernel_hash"),
-)
+    "compute_capability", "driver", "cuda", "torch", "triton", "python", "git_commit", "git_dirty", "kernel_hash",
+)  # fmt: skip
 
 
 def entry(found: dict[str, dict[str, Any]], device: devices.DeviceInfo, head_dim: int) -> dict[str, Any]:
-    """Return what the file says of a device, ready for JSON."""
+    """Return the file's entry for a device."""
     said = environment.describe(device)
     facts = {name: said.get(name) for name in _RECORDED}
     created = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -32,7 +31,7 @@ def entry(found: dict[str, dict[str, Any]], device: devices.DeviceInfo, head_dim
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check features on a device and add its entry to a file; 1 if anything is wrong."""
+    """Check features on a device and add its entry to a file; return 1 if any feature is wrong."""
     parser = argparse.ArgumentParser(prog="python -m runner.validate.features", description=__doc__.splitlines()[0])
     check_features.add_choices(parser)
     parser.add_argument("--record", type=Path, required=True, metavar="FILE", help="results/published/features.json")

@@ -1,7 +1,7 @@
-"""Bugs that the gate must catch: a fused attention of plain PyTorch, and 40 ways to get it wrong.
+"""Planted bugs that the correctness check must catch: a fused attention in PyTorch and 40 wrong variants.
 
-The sound version computes in float32 and rounds what a fused kernel rounds. A bug changes one of its stages, or stands
-around it as a cheat does. `caught` measures all of them as any sweep would, and tells which got a speed.
+The sound version computes in float32 and rounds the same tensors as a fused kernel. A bug changes one of its stages or
+wraps the whole call as a cheat would. `caught` measures all of them like a sweep and returns those that were timed.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ BACKWARD = ("bwd", "fwd_bwd")
 DTYPES = ("bfloat16", "float16", "float32")
 HALF = ("bfloat16", "float16")
 _BRIEF = Protocol("planted", rounds=1, cap_ms=0.0)
-# Not a multiple of a tile, two query heads to a key head; with a window and without.
+# A seqlen that is no multiple of a tile, and two query heads per key head.
 PLAIN = attention_case(batch=2, num_heads=4, num_kv_heads=2, seqlen=200, head_dim=32, dtype="bfloat16", causal=True)
 WINDOW = replace(PLAIN, window_size=50)
-LARGE = replace(PLAIN, inputs="large")  # on plain data the scores are small, and their rounding is lost in p's
+LARGE = replace(PLAIN, inputs="large")  # shows rounding of scores, which on normal data is smaller than that of p
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class PlantedBug:
-    """A bug by its name, where it sits, and where it shows."""
+    """A bug: its name, the change, and the modes and dtypes in which it can be detected."""
 
     name: str
-    changes: Mapping[str, Change] = field(default_factory=dict)  # of a stage, see `_Fused`
-    around: Callable[[registry.Attention], registry.Attention] | None = None  # of the whole call
-    modes: tuple[str, ...] = EVERY  # that must not get a speed
-    dtypes: tuple[str, ...] = DTYPES  # that it can show in
+    changes: Mapping[str, Change] = field(default_factory=dict)  # changed stages of `_Fused`
+    around: Callable[[registry.Attention], registry.Attention] | None = None  # wrapper of the whole call
+    modes: tuple[str, ...] = EVERY  # modes that must not be timed
+    dtypes: tuple[str, ...] = DTYPES  # dtypes in which it can be detected
     case: Case = PLAIN
 
 
@@ -118,23 +118,23 @@ def _zero(x: torch.Tensor) -> torch.Tensor:
 
 
 def _shifted(offset: int) -> Change:
-    """Return a mask moved along the keys: above 0 a query sees more of them."""
+    """Return a change that shifts the mask along the keys; with a positive offset a query sees more keys."""
     return lambda hidden: _with((..., slice(offset)), False)(hidden.roll(offset, 1))
 
 
 def _too_few(hidden: torch.Tensor) -> torch.Tensor:
     own = torch.eye(*hidden.shape, dtype=torch.bool, device=hidden.device)
-    own[0] = False  # which would see nothing
+    own[0] = False  # otherwise it would see no key
     return hidden | own
 
 
 def _without_block(first: int, last: int | None) -> Change:
-    """Return scores in which later queries do not see a block of keys."""
+    """Return a change that hides a block of keys from later queries."""
     return _with((..., slice(last or first, None), slice(first, last)), -1e9)
 
 
 def _not_rescaled(x: torch.Tensor) -> torch.Tensor:
-    """Return what is left of the accumulators when the second half's maximum does not rescale the first."""
+    """Return the probabilities when the maximum of the second half does not rescale the first half."""
     return _with((..., slice(128, None), slice(0, 8)), _times(1.3))(x)
 
 
@@ -147,7 +147,7 @@ def _summed_in_half(p: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _wrong_heads(x: torch.Tensor) -> torch.Tensor:
-    """Return key heads in turn in place of in groups."""
+    """Return key heads in alternating order instead of in groups."""
     return x[:, [0, 2, 1, 3]]
 
 
@@ -156,7 +156,7 @@ def _first_of_group(x: torch.Tensor) -> torch.Tensor:
 
 
 def _stale(sound: registry.Attention) -> registry.Attention:
-    """Return the result of the call before."""
+    """Return an attention that returns the result of the previous call."""
     last: dict[Any, torch.Tensor] = {}
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -168,7 +168,7 @@ def _stale(sound: registry.Attention) -> registry.Attention:
 
 
 def _cached(key: Callable[[torch.Tensor], Any]) -> Callable[[registry.Attention], registry.Attention]:
-    """Return the result of the first call with inputs of the same key."""
+    """Return a wrapper that returns the result of the first call with inputs of the same key."""
 
     def around(sound: registry.Attention) -> registry.Attention:
         known: dict[Any, torch.Tensor] = {}
@@ -199,7 +199,7 @@ def _every_second_call(change: Change) -> Callable[[registry.Attention], registr
 
 
 def _without_gradients_only(sound: registry.Attention) -> registry.Attention:
-    """Return out right for inference and wrong for training."""
+    """Return an attention that is correct for inference and wrong for training."""
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
         out = sound(q, k, v, **options)
@@ -209,7 +209,7 @@ def _without_gradients_only(sound: registry.Attention) -> registry.Attention:
 
 
 def _changes_its_input(sound: registry.Attention) -> registry.Attention:
-    """Scale q where it lies."""
+    """Return an attention that scales q in place."""
 
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
         out = sound(q, k, v, **options)
@@ -220,7 +220,7 @@ def _changes_its_input(sound: registry.Attention) -> registry.Attention:
 
 
 def _unwritten(x: torch.Tensor) -> torch.Tensor:
-    """Return the last rows as the memory was."""
+    """Return x with its last rows not written, as NaN."""
     return torch.cat([x[..., :192, :], torch.empty_like(x[..., 192:, :]).fill_(math.nan)], -2)
 
 
@@ -275,17 +275,17 @@ PLANTED: tuple[PlantedBug, ...] = (
 
 @dataclass(frozen=True)
 class BugFinding:
-    """What became of a bug in a dtype."""
+    """The result for a bug in a dtype."""
 
     name: str
     dtype: str
-    missed: tuple[str, ...]  # modes that got a speed and must not
+    missed: tuple[str, ...]  # modes that were timed although they are wrong
 
 
 def caught(device: str, dtypes: tuple[str, ...]) -> list[BugFinding]:
-    """Measure every bug, and the sound version, in every dtype that it can show in.
+    """Measure every bug and the sound version in every dtype in which it can be detected.
 
-    A sound version that gets no speed is a missed one: the gate must let it through.
+    A sound version that is not timed counts as missed.
     """
     findings = []
     for dtype in dtypes:
@@ -302,7 +302,7 @@ def caught(device: str, dtypes: tuple[str, ...]) -> list[BugFinding]:
 
 
 def _statuses(case: Case, bugs: list[PlantedBug], device: str) -> dict[tuple[str, str], Status]:
-    """Return the status of each implementation and mode when the case is measured as in a sweep."""
+    """Return the status of each implementation and mode of a case that is measured as in a sweep."""
     rows: list[Measurement] = []
     clocks: dict[str, Stopwatch] = {"eager": EagerStopwatch()}
     if device != "cpu":
@@ -316,7 +316,7 @@ def _statuses(case: Case, bugs: list[PlantedBug], device: str) -> dict[tuple[str
 
 @contextmanager
 def _registered(bugs: list[PlantedBug]) -> Iterator[list[str]]:
-    """Have the bugs and the sound version among the implementations for a while; yield their names."""
+    """Register the bugs and the sound version as implementations within the block; yield their names."""
     known = registry.implementations()
     plain = replace(registry.get("torch_naive"), memory={"growth": "linear"})
     sound = fused({})
@@ -330,7 +330,7 @@ def _registered(bugs: list[PlantedBug]) -> Iterator[list[str]]:
 
 
 def main(device: str) -> bool:
-    """Print a line for each bug and dtype that is missed, and how many were caught; tell whether all were."""
+    """Print a line for each missed bug and dtype and the number of caught bugs; return whether all were caught."""
     findings = caught(device, DTYPES)
     for finding in findings:
         if finding.missed:

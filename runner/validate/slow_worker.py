@@ -1,9 +1,7 @@
-"""A worker whose implementations take longer by a known time: `python -m runner.validate.slow_worker`, for
-runner.validate only.
+"""A worker with slowed implementations, for runner.validate only: `python -m runner.validate.slow_worker`.
 
-What each forward and backward is to take longer stands in the JSON file that ATTNBENCH_SLOWED names: keys as `key_of`
-makes them, and milliseconds. On a GPU a spinning kernel follows the forward or comes before the backward, on a CPU a
-loop.
+The JSON file in ATTNBENCH_SLOWED has the additional milliseconds of each forward and backward, by the keys of `key_of`.
+The delay is a spinning kernel on a GPU and a loop on a CPU, after the forward or before the backward.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ VARIABLE = "ATTNBENCH_SLOWED"
 
 
 def key_of(name: str, mode: str, q: tuple[int, ...], k: tuple[int, ...], dtype: str, causal: bool) -> str:
-    """Return what a delay is looked up by: the implementation, the pass and the shape."""
+    """Return the key of a delay, made of implementation, pass and shape."""
     return json.dumps([name, mode, list(q), list(k), dtype, bool(causal)])
 
 
 def slowed(name: str, attention: Attention, delays_ms: dict[str, float], delay: Callable[[float], object]) -> Attention:
-    """Return an attention that spins for the delay of its shape, after its forward and before its backward."""
+    """Return an attention with the delay of its shape after its forward and before its backward."""
 
     def longer(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
         out = attention(q, k, v, **options)
@@ -50,7 +48,7 @@ def slowed(name: str, attention: Attention, delays_ms: dict[str, float], delay: 
 
 
 def delay(milliseconds: float) -> None:
-    """Keep the device busy for that long, the launch of the delay included. Returns nothing, so that a hook may."""
+    """Keep the device busy for that time, including the launch of the delay."""
     if torch.cuda.is_available():
         cycles_per_ms, launch_ms = _spin()
         torch.cuda._sleep(max(1, int((milliseconds - launch_ms) * cycles_per_ms)))
@@ -62,7 +60,7 @@ def delay(milliseconds: float) -> None:
 
 @cache
 def _spin() -> tuple[float, float]:
-    """Return clock cycles a millisecond of the spinning kernel, and how long it takes when it does not spin."""
+    """Return the clock cycles per millisecond of the spinning kernel, and its time without spinning."""
     stopwatch, few, many = KernelStopwatch("cuda"), 1, 200_000
 
     def milliseconds(cycles: int) -> float:
@@ -74,12 +72,12 @@ def _spin() -> tuple[float, float]:
 
 
 def main() -> None:
-    """Slow every implementation, then work as any worker does."""
+    """Slow every implementation and run the worker."""
     worker.set_interpreter("cuda" if torch.cuda.is_available() else "cpu")
     from kernels import registry
 
     delays_ms = json.loads(Path(os.environ[VARIABLE]).read_text())
-    found = registry.implementations()  # cached, so that whoever asks later gets the slowed ones
+    found = registry.implementations()  # the cached dict, which all later calls return
     for name, implementation in list(found.items()):
         found[name] = replace(implementation, attention=slowed(name, implementation.attention, delays_ms, delay))
     worker.main()

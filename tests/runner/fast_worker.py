@@ -16,7 +16,7 @@ from pathlib import Path
 
 from results.records import Measurement, Status, measurement_to_json
 from runner import sweeps
-from runner.cells import cell_from_json, cell_to_json, ordered_cells
+from runner.cells import cell_to_json, ordered_cells
 from runner.ipc import Channel, die_with
 
 SETTINGS_VARIABLE = "ATTNBENCH_TEST_WORKER"
@@ -48,12 +48,13 @@ def main() -> None:
     print("the fast worker is here")
     if SETTINGS.get("dies_on_start"):
         sys.exit(5)
-    timings, run_id, turns = (), "", False
+    timings, run_id, turns, plan = (), "", False, []
     while True:
         message = channel.receive()
         if message["do"] == "open":
             timings, turns = message["sweep"]["timings"], message["turns"]
-            channel.send(opened(message))
+            plan = planned(message)
+            channel.send(opened(message, plan))
         elif message["do"] == "compile":
             channel.send({"event": "compiled", "done": 1, "found": len(message["cells"])})
             if SETTINGS["compiles"] == "dies":
@@ -64,20 +65,26 @@ def main() -> None:
             run_id = message["run_id"]
             channel.send({"event": "started", "tflops": SETTINGS.get("peaks", {}), "gbs": SETTINGS.get("gbs")})
         elif message["do"] == "case":
-            cells = [cell_from_json(record) for record in message["cells"]]
             if turns:
-                take_turns(channel, cells)
-            for cell in cells:
-                measure(channel, run_id, cell, timings)
+                take_turns(channel, [plan[number] for number in message["cells"]])
+            for number in message["cells"]:
+                measure(channel, run_id, number, plan[number], timings)
             channel.send({"event": "case_done", "costs": SETTINGS.get("costs", {})})
         else:
             return
 
 
-def opened(message):
+def planned(message):
     sweep = sweeps.from_json(message["sweep"])
-    names = tuple(message["implementations"] or sweep.implementations)
-    cells = ordered_cells(sweep.cases(), names, sweep.modes, message["seed"])
+    return ordered_cells(sweep.cases(), names_of(message), sweep.modes, message["seed"])
+
+
+def names_of(message):
+    return tuple(message["implementations"] or message["sweep"]["implementations"])
+
+
+def opened(message, cells):
+    sweep, names = sweeps.from_json(message["sweep"]), names_of(message)
     return {
         "event": "opened",
         "device": {"id": "cuda:0", "lock": "gpu-test", "type": "cuda"},
@@ -85,7 +92,7 @@ def opened(message):
         "implementations": {name: {"level": sweep.level} for name in names},
         "compiled_ahead": [name for name in names if name.startswith("triton")],
         "environment": {"gpu_name": "Test GPU", "gpu_uuid": "test", "device_type": "cuda", "kernel_hash": "kernels"},
-        "cells": [cell_to_json(cell) for cell in cells] if message["plan"] else [],
+        "cells": [cell_to_json(cell) for cell in cells],
         "ahead": "compiles" in SETTINGS,
     }
 
@@ -103,9 +110,9 @@ def take_turns(channel, cells):
     assert channel.receive() == {"do": "go"}
 
 
-def measure(channel, run_id, cell, timings):
+def measure(channel, run_id, number, cell, timings):
     where = [cell.implementation, cell.mode, cell.case.seqlen_q]
-    channel.send({"event": "begin", "cell": where[:2], "step": "timing"})
+    channel.send({"event": "begin", "cell": number, "step": "timing"})
     if where == SETTINGS.get("stuck_at"):
         threading.Event().wait()
     if where == SETTINGS.get("dies_at"):

@@ -57,6 +57,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path / "checkout")
 
 
+@pytest.mark.slow
 def test_a_slower_commit_is_found_and_an_unchanged_implementation_is_not(checkout: Checkout) -> None:
     naive = checkout.place / "kernels" / "attention" / "torch_naive.py"
     text = naive.read_text()
@@ -77,6 +78,7 @@ def test_a_slower_commit_is_found_and_an_unchanged_implementation_is_not(checkou
     assert f"Against {run.run_id}@{slow[:7]}, eager time: " in done.stdout
 
 
+@pytest.mark.slow
 def test_an_implementation_that_the_commit_lacks_is_gained_with_its_reason(checkout: Checkout) -> None:
     module = checkout.place / "kernels" / "attention" / "torch_sdpa.py"
     text = module.read_text()
@@ -97,9 +99,9 @@ def test_an_implementation_that_the_commit_lacks_is_gained_with_its_reason(check
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--against", "no-such-thing"), "is no run, no folder with kernels, and no commit"),
-        (("--against-python", "/no/such/python"), "is no program"),
-        (("--against", "HEAD", "--sustained"), "--against compares rounds, and --sustained takes one"),
+        (("--against", "no-such-thing"), "is not a run, a folder with kernels, or a commit"),
+        (("--against-python", "/no/such/python"), "is not executable"),
+        (("--against", "HEAD", "--sustained"), "--against compares rounds, and --sustained takes only one"),
     ],
 )
 def test_what_cannot_be_measured_beside_is_refused_before_anything_runs(runner, words, reason: str) -> None:

@@ -74,6 +74,7 @@ def test_a_trace_of_one_cell_is_possible_where_something_is_timed() -> None:
     checked(replace(untimed, changes={**untimed.changes, "timings": "kernel"}))
 
 
+@pytest.mark.slow
 def test_the_plan_of_a_trace_says_what_it_takes_and_leaves_out_what_is_not_timed(runner, monkeypatch) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
     request = SweepRequest("quick", implementations=("torch_naive",), changes=ONE, protocol="sustained")
@@ -88,6 +89,7 @@ def test_the_largest_values_are_possible() -> None:
     assert checked(request).seqlen == (1048576,)
 
 
+@pytest.mark.slow
 def test_a_started_sweep_is_under_way_and_ends_without_its_starter(home, wait_for) -> None:
     code = "import sys; from runner import launch; print(launch.start(launch.SweepRequest(**eval(sys.argv[1]))))"
     request = repr({"sweep": SMALL.sweep, "implementations": SMALL.implementations, "changes": SMALL.changes})
@@ -110,6 +112,7 @@ def test_a_second_sweep_on_a_device_is_refused_with_the_name_of_the_first(home, 
     assert [log.stem for log in (home / "logs").iterdir()] == [run_id]
 
 
+@pytest.mark.slow
 def test_a_cancelled_sweep_can_be_resumed_to_its_end(home, wait_for) -> None:
     run_id = launch.start(replace(SMALL, changes={"seqlen": "128,256,512,768", "head_dim": "16"}))
     wait_for(lambda: launch.status(run_id).done, "the first cell")
@@ -162,6 +165,7 @@ def test_an_unknown_run_has_no_status(home) -> None:
             action("nothing")
 
 
+@pytest.mark.slow
 def test_a_plan_and_the_devices_come_from_the_machine(runner, monkeypatch) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
     found = launch.plan(

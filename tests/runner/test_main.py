@@ -57,13 +57,13 @@ def say(tmp_path, monkeypatch, capsys):
         (("run", "quick", "--set", "seqlen"), "--set 'seqlen' is not AXIS=VALUES, such as seqlen=1024,2048."),
         (("run", "quick", "--set", "heads=3"), "Unknown axis 'heads'. Possible: seqlen, head_dim"),
         (("run", "quick", "--set", "dtype=bf16"), "dtype 'bf16' is not one of bfloat16, float16"),
-        (("run", "quick", "--implementations", ","), "--implementations names none; give a comma-separated list"),
+        (("run", "quick", "--implementations", ","), "--implementations is empty; give a comma-separated list"),
         (("run", "quick", "--set", "seqlen=64", "--set", "seqlen=96"), "--set seqlen is given twice; give all"),
         (("run", "quick", "--step-limit", "0"), "--step-limit 0 is not a number of seconds above 0."),
         (("run", "quick", "--step-limit", "nan"), "--step-limit nan is not a number of seconds above 0."),
         (("run", "--resume", "no-such-run"), "There is no run 'no-such-run' in "),
-        (("run", "quick", "--resume", "x"), "--resume goes on with the run as it was planned; give it no sweep"),
-        (("run", "--resume", "x", "--quick"), "--resume goes on with the run as it was planned; give it no sweep"),
+        (("run", "quick", "--resume", "x"), "--resume continues the run as it was planned; omit the sweep"),
+        (("run", "--resume", "x", "--quick"), "--resume continues the run as it was planned; omit the sweep"),
         (("list", "--device", "tpu"), "Unknown device 'tpu'. Available: "),
         (("plan", "quick", "--implementations", "torch_naive,fa2"), "Unknown implementation 'fa2'. Available: "),
     ],
@@ -92,12 +92,12 @@ def test_what_only_the_worker_knows_is_checked_too(runner, words: tuple[str, ...
     ("change", "sentence"),
     [
         ({"source": "upload"}, "Run 'x' was not measured here (source upload); start a new run."),
-        ({"command": None}, "Run 'x' does not say how it was started; start a new run."),
-        ({"command": "python -m runner run 'quick"}, "Run 'x' does not say how it was started; start a new run."),
-        ({"command": "python -m runner.validate slowdown --device cpu"}, "Run 'x' does not say how it was started"),
-        ({"protocol": None}, "Run 'x' does not say how it was started; start a new run."),
-        ({"sweep": None}, "Run 'x' does not say how it was started; start a new run."),
-        ({"sweep": {"name": "q", "description": "", "seqlen": [0], "head_dim": [64]}}, "Run 'x' does not say how"),
+        ({"command": None}, "Run 'x' does not record how it was started; start a new run."),
+        ({"command": "python -m runner run 'quick"}, "Run 'x' does not record how it was started; start a new run."),
+        ({"command": "python -m runner.validate slowdown --device cpu"}, "Run 'x' does not record how it was started"),
+        ({"protocol": None}, "Run 'x' does not record how it was started; start a new run."),
+        ({"sweep": None}, "Run 'x' does not record how it was started; start a new run."),
+        ({"sweep": {"name": "q", "description": "", "seqlen": [0], "head_dim": [64]}}, "Run 'x' does not record how"),
     ],
 )
 def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(tmp_path, monkeypatch, capsys, change, sentence) -> None:
@@ -112,6 +112,7 @@ def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(tmp_path, monkeypatc
     assert captured.err.startswith(sentence)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_cells_of_what_is_not_installed(runner) -> None:
     words = (*TINY, "--set", "modes=fwd", "--implementations", "flash_attn_3,torch_naive")
     assert runner("run", *words).returncode == 0
@@ -166,6 +167,7 @@ def test_the_plan_says_what_the_interpreter_leaves_out(say) -> None:
     assert long.startswith("Triton runs in the interpreter on a CPU, where the check of this case would take about ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("plan", "fa2_speedup", "--device", "cpu"), ("list", "--json")])
 def test_a_reader_that_has_seen_enough_ends_a_command_in_peace(runner, words: tuple[str, ...]) -> None:
     nobody, end = os.pipe()
@@ -227,6 +229,7 @@ def test_durations_are_said_in_the_unit_that_fits(seconds: float, words: str) ->
     assert duration(seconds) == words
 
 
+@pytest.mark.slow
 def test_the_quick_sweep_is_sampled_quickly_unless_told_otherwise(runner) -> None:
     runner.use("fast_worker")
     for words in ((), ("--standard",)):

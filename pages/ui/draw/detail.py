@@ -116,7 +116,7 @@ def _bar(row: dict, palette: dict[str, str]) -> Bar | str:
 def _numbers(rows: pd.DataFrame, level: Level) -> None:
     """Draw every number of the cell, with rates and their share of the peak."""
     table, shown = _with_rates(rows, level), [*COLUMNS]
-    if level.name == "decode":  # bound by the memory bandwidth
+    if level.memory_bound:
         found = [bandwidth.of_call(row) for row in rows.to_dict("records")]
         table = table.assign(**pd.DataFrame(found, index=table.index))
         shown[-1:-1] = ["tb_per_s", "percent_of_copy"]

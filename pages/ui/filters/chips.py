@@ -23,8 +23,6 @@ from results.levels import Level, level_of
 from results.slice import NOT_STATED, ORDER, Filters
 
 MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
-_BY_WORKLOAD = ("decode", "layer")  # levels whose chip is the workload; the mask is among the other filters
-_OPEN = {"layer": ("workload", "mode")}  # filters of one value whose default is all, by level
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
 MULTIPLE = ("dtype", *SIZES, "feature", "implementation", "source", "run")
 LABELS = {
@@ -83,7 +81,7 @@ def current() -> Filters:
     if features := chosen.pop("feature"):
         chosen["implementation"] = _declaring(features, chosen["implementation"], chosen["baseline"], level)
     if len(level.modes) == 1:
-        chosen["mode"] = level.modes[0]
+        (chosen["mode"],) = level.modes
     return Filters(**chosen, level=None if _draws_as_op(level) else level.name)
 
 
@@ -100,7 +98,7 @@ def _draw(level_name: str, unused: Sequence[str]) -> None:
     above = st.container(key="presets")
     with st.container(horizontal=True, key="chips", gap="small"):
         _gpu_chip(devices, level)
-        _one("workload" if level_name in _BY_WORKLOAD else "mask", found, level)
+        _one(level.first_filter, found, level)
         _chip_of_several("dtype", found, level)
         if len(level.modes) > 1:
             _one("mode", found, level, drawn="mode" not in unused)
@@ -127,7 +125,7 @@ def _scope(devices: offers.Devices, level_name: str) -> Scope:
 
 def _with_all(name: str, choices: list[str], level_name: str) -> list[str]:
     """Return the choices of a filter of one value, with `all` first if its level allows that."""
-    return [ALL, *choices] if choices and name in _OPEN.get(level_name, ()) else choices
+    return [ALL, *choices] if choices and name in level_of(level_name).open_filters else choices
 
 
 def _settle(name: str, choices: Sequence[str], default: str | None = None) -> str | None:
@@ -252,9 +250,9 @@ def _more(found: Choices, level: Level, unused: Sequence[str]) -> None:
         for name in axes:
             _pills(name, level)
         for name, choices in (("timing", timings), ("workload", st.session_state[_OFFERED].get("workload", []))):
-            if choices and name not in unused and not (name == "workload" and level.name in _BY_WORKLOAD):
+            if choices and name not in (*unused, level.first_filter):
                 _radio(name, choices, _settle(name, choices), level)
-        if level.name in _BY_WORKLOAD:
+        if level.first_filter == "workload":
             masks = st.session_state[_OFFERED]["mask"]
             _radio("mask", masks, _settle("mask", masks), level)
         for name in lists:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from results.levels import level_of
+
 Settings = dict[str, str | list[str]]  # the value of each filter
 Choices = Mapping[str, Sequence[tuple[str, int]]]  # the choices of each filter with their numbers of rows
 
@@ -60,7 +62,7 @@ def offered(level: str, masks: Sequence[str], choices_of: Callable[[str], Choice
 def _settings(preset: Preset, choices: Choices) -> Settings | None:
     there = {name: [choice for choice, numbers in found if numbers] for name, found in choices.items()}
     sizes = {"seqlen": _within(preset.seqlens, there.get("seqlen", ()))}
-    if preset.level == "decode":
+    if level_of(preset.level).rows.field == "batch":
         sizes["batch"] = _within(preset.batches, there.get("batch", ()))
     wanted = {"mode": preset.mode, "dtype": preset.dtype} | ({"timing": preset.timing} if preset.timing else {})
     if preset.shape:

@@ -12,7 +12,7 @@ from pages.ui.run import plan_axes
 from results.records import CASE_FIELDS, Case, RecordError
 from runner import sweeps
 from runner.sweeps import Sweep, SweepError
-from runner.sweeps.given import completed, unstated
+from runner.sweeps.given import KINDS, completed, unstated
 
 _Axes = dict[str, Callable[[Case], object]]
 
@@ -97,7 +97,7 @@ def _whole(case: Case) -> Case | str:
     """Return the case with absent fields completed, or the reason why it cannot be measured."""
     if case.level not in _SWEEPS:
         return f"Level {case.level or 'not stated'} has its own sweeps."
-    if case.latent_dim or case.level == "layer":
+    if case.latent_dim or case.level not in KINDS:
         return case
     if missing := unstated(case):
         return f"It does not state {', '.join(missing)}."

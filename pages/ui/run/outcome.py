@@ -91,7 +91,7 @@ def link_to_results(run_id: str) -> None:
 
 def results_of(run_id: str, level: str, gpu: str | None, subject: str | None) -> tuple[str, dict[str, str]]:
     """Return the page of a level, and its parameters for a run; for a model, its name and device."""
-    model = level == "model"
+    model = level_of(level).whole_model
     chosen = {"model": subject if model else None, "model_gpu" if model else "gpu": gpu, "run": run_id}
     said = {name: value for name, value in chosen.items() if value is not None}
     return f"pages/{_PAGES.get(level, 'overview')}.py", said

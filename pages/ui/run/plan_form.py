@@ -16,7 +16,7 @@ from pages.ui.run import background, cluster_form, plan_axes, plan_map, under_wa
 from results.capabilities import CAPABILITIES, declares
 from results.files import journal
 from results.levels import level_of
-from runner import imported, launch, sweeps
+from runner import launch, sweeps
 from runner.launch import LaunchError, SweepRequest
 from runner.sweeps import SweepError
 
@@ -282,7 +282,7 @@ def ask_for_given(found: dict | None, run_id: str) -> SweepRequest | None:
         st.caption("Looking for devices and implementations.")
         return None
     try:
-        sweep, left = imported.cases_of(run_id, journal.home())
+        sweep, left = launch.cases_of(run_id, journal.home())
     except SweepError as error:
         st.error(text.plain(str(error)), icon=":material/error:")
         return None

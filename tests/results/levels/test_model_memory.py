@@ -95,6 +95,7 @@ def cut(name: str, **changes) -> Case:
     return replace(LLAMA, subject=name, seqlen_q=seqlen, seqlen_k=seqlen, **sizes, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("name", CUT)

@@ -32,7 +32,7 @@ from runner.supervise.job import Cancelled, Job, Refused
 from tests.runner.conftest import HERE, Runner
 from tests.runner.fast_worker import SETTINGS_VARIABLE, number_of
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 NAMES = ("torch_naive", "triton_fa2")
 SWEEP = sweeps.override(sweeps.get("fa2_speedup"), {"seqlen": "128,256", "head_dim": "16,32"})  # 8 cases
 WORKER = (sys.executable, str(HERE / "fast_worker.py"))
@@ -118,7 +118,7 @@ def test_the_whole_sweep_once_on_every_card(cluster, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choices", "sentence"),
     [
-        ({"gpus": "5"}, "5 cards are asked for; the cluster has 4 x of no named kind"),
+        ({"gpus": "5"}, "5 cards were requested; the cluster has 4 x of no named kind"),
         ({"gpus": "H200"}, "No card of kind H200; the cluster has 4 x of no named kind"),
     ],
 )
@@ -232,7 +232,7 @@ def test_without_ray_the_command_says_what_to_install(monkeypatch, capsys, tmp_p
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     assert command_line.main(["run", "quick", "--on", "ray"]) == command_line.EXIT_ARGUMENTS
-    assert "`pip install ray` brings it" in capsys.readouterr().err
+    assert "install it with `pip install ray`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("stop", "raised"), [(False, Refused), (True, Cancelled)])

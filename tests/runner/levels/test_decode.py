@@ -200,7 +200,7 @@ def test_who_looks_up_an_entry_of_the_table_that_is_out_of_use_fails() -> None:
 
 @pytest.mark.parametrize("case", [replace(CASE, cache_dtype="float16"), replace(LATENT, **E4M3)])
 def test_other_caches_are_not_measured(case: Case) -> None:
-    with pytest.raises(UnsupportedCase, match="e4m3 is, of keys and values"):
+    with pytest.raises(UnsupportedCase, match="e4m3 caches of keys and values are"):
         decode.empty_inputs(case, "cpu")
 
 

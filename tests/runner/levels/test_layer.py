@@ -9,7 +9,7 @@ from torch import nn
 from kernels import layers, plans, registry
 from kernels.attention import torch_naive
 from results.records import Case, layer_case
-from runner.levels import layer, make_inputs, passes_of
+from runner.levels import layer, make_inputs
 from runner.measure.check import CheckedPass, check, make_oracle
 
 CASE = layer_case("gqa", batch=2, num_heads=4, num_kv_heads=2, seqlen=33, head_dim=16, dtype="float32", causal=False)
@@ -28,7 +28,7 @@ def checked(inputs: layer.LayerInputs, attention=torch_naive.attention) -> list[
     """Return what the check finds of forward and backward, the oracle made of the inputs as they came."""
     honest = make_inputs(inputs.case, "cpu", seed=3)
     oracle = replace(make_oracle(honest, seed=3), inputs=inputs)
-    return [check(attention, each, oracle) for each in passes_of(inputs.case)]
+    return [check(attention, each, oracle) for each in layer.passes(inputs.case)]
 
 
 def reasons(case: Case, attention) -> list[str | None]:
@@ -44,7 +44,7 @@ def test_layers_are_right_around_implementations(subject: str, name: str, causal
 
 
 def test_the_backward_is_checked_for_dx_and_the_gradient_of_every_weight() -> None:
-    tensors = {subject: passes_of(case)[1].tensors for subject, case in CASES.items()}
+    tensors = {subject: layer.passes(case)[1].tensors for subject, case in CASES.items()}
     assert tensors["mha_fused"] == ("dx", "dw_out", "dw_qkv")
     assert tensors["gqa"] == ("dx", "dw_out", "dw_q", "dw_k", "dw_v")
     assert tensors["mla"] == ("dx", "dw_out", "dw_q", "dw_down", "dw_up")
@@ -192,7 +192,7 @@ def test_a_dropped_gradient_is_caught_in_the_weight_that_it_belongs_to(fault, te
     forward, backward = checked(make_inputs(CASES[subject], "cpu", seed=3), fault)
     assert forward.reason is None
     assert backward.reason
-    allowed = check(torch_naive.attention, passes_of(CASES[subject])[1], _oracle(CASES[subject])).errors[tensor]
+    allowed = check(torch_naive.attention, layer.passes(CASES[subject])[1], _oracle(CASES[subject])).errors[tensor]
     assert backward.errors[tensor].relative > 1e3 * allowed.relative
 
 

@@ -11,7 +11,7 @@ import torch
 from kernels import registry
 from kernels.models import AttentionInside, CausalModel
 from results.records import Case
-from runner.levels import make_inputs, model, passes_of
+from runner.levels import make_inputs, model
 from runner.measure.check import CheckedPass, check, make_oracle
 from runner.sweeps.model import model_case
 from tests.kernels.tiny_models import FAMILIES, VOCAB, tiny
@@ -49,9 +49,10 @@ def case_of(mode: str, name: str = "llama2-70b", **changes: object) -> Case:
 
 def found(attention: AttentionInside, case: Case) -> dict[str, CheckedPass]:
     oracle = make_oracle(make_inputs(case, "cpu", seed=3), seed=3)
-    return {each.mode: check(attention, each, oracle) for each in passes_of(case)}
+    return {each.mode: check(attention, each, oracle) for each in model.passes(case)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["prefill", "decode", "train"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_is_right_in_every_mode_or_says_why_not(name: str, mode: str) -> None:
@@ -180,6 +181,7 @@ def test_the_bytes_given_are_weights_cache_and_states() -> None:
 _OF_DYNAMO = pytest.mark.filterwarnings("ignore:The .grad attribute")  # of tensors that it looks at itself
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=_OF_DYNAMO)])
 def test_every_part_of_training_can_be_timed_beside_the_others(compiled: bool) -> None:
@@ -204,7 +206,7 @@ def test_a_step_takes_the_gradients_that_it_is_given() -> None:
 
 def test_training_has_no_device_time_of_its_own() -> None:
     inputs = make_inputs(case_of("train"), "cpu", seed=1)
-    assert {model.device_call(NAIVE, inputs, mode) for mode in model.TRAINING} == {None}
+    assert {model.device_call(NAIVE, inputs, mode, lambda: None) for mode in model.TRAINING} == {None}
 
 
 @pytest.mark.parametrize(("mode", "calls"), [("prefill", 3), ("decode", 3), ("train", 3)])

@@ -29,9 +29,9 @@ CPU_TEXT = (
         (
             torch.OutOfMemoryError(CUDA_TEXT),
             Status.OOM,
-            "Out of device memory: needed 256.00 GiB more, free were 138.00 GiB of 139.80 GiB.",
+            "Out of device memory: needed 256.00 GiB more, 138.00 GiB of 139.80 GiB were free.",
         ),
-        (RuntimeError(CPU_TEXT), Status.OOM, "Out of memory: needed 8192.00 GiB more than the machine gives."),
+        (RuntimeError(CPU_TEXT), Status.OOM, "Out of memory: needed 8192.00 GiB more than is available."),
         (OutOfResources(), Status.OUT_OF_RESOURCES, "Out of shared memory: required 294912, limit 232448."),
         (UnsupportedCase("no such head_dim"), Status.UNSUPPORTED, "no such head_dim"),
         (NotImplementedError("not on this device"), Status.UNSUPPORTED, "not on this device"),

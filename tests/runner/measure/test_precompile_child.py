@@ -39,7 +39,7 @@ def cells(*wanted: tuple[str, str]) -> list[Cell]:
 def test_each_pass_that_is_wanted_is_called_once_a_case_and_a_fault_stops_nothing_else(monkeypatch) -> None:
     calls = []
 
-    def attention(name: str, level: str):
+    def implementation(name: str):
         def call(q, k, v, **mask):
             calls.append((name, q.shape[2], torch.is_grad_enabled()))
             if name == "broken":
@@ -51,7 +51,8 @@ def test_each_pass_that_is_wanted_is_called_once_a_case_and_a_fault_stops_nothin
 
         return SimpleNamespace(attention=call)
 
-    monkeypatch.setattr(registry, "get", attention)
+    known = {name: implementation(name) for name in ("broken", "plain")}
+    monkeypatch.setattr(registry, "implementations", lambda level: known)
     rehearse(
         cells(("broken", "fwd"), ("broken", "bwd"), ("plain", "fwd"), ("plain", "bwd"), ("plain", "fwd_bwd")), "cpu"
     )
@@ -193,6 +194,7 @@ def attention(q, k, v, **mask):
     return Attention.apply(q, k, v)
 
 driver.set_active(Chip())
+from collections import defaultdict
 from double import double
 from kernels import registry
 from runner import cells
@@ -200,7 +202,7 @@ from runner.measure import precompile_child
 from runner.ipc import Channel
 from results.records import attention_case
 
-registry.get = lambda name, level: SimpleNamespace(attention=attention)
+registry.implementations = lambda level: defaultdict(lambda: SimpleNamespace(attention=attention))
 torch.cuda.set_device = lambda device: None
 one = dict(batch=1, num_heads=1, seqlen=48, dtype="float32", causal=True)
 planned = [
@@ -225,6 +227,7 @@ print([message["event"] for message in said], said[-1]["kernels"], said[-1]["fai
 """
 
 
+@pytest.mark.slow
 def test_the_helper_finds_and_compiles_what_a_sweep_will_launch(tmp_path) -> None:
     pytest.importorskip("triton")
     if torch.cuda.is_available():
@@ -268,6 +271,7 @@ print(events, os.getpid() in pids, *pids)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "events"), [("works", ["compiled", "rehearsed"]), ("fails", ["compiled"])])
 def test_the_helper_is_a_child_that_leaves_nothing_behind(tmp_path, wait_for, how, events) -> None:
     (tmp_path / "script.py").write_text(HELPER)

@@ -190,7 +190,7 @@ def test_long_rows_wait_for_a_gpu_where_only_errors_are_wanted() -> None:
     found = measured([Cell(long, "torch_naive", mode) for mode in ("fwd", "bwd")], Watch(FREE), timings=())
     assert [m.metric for m in found] == ["error_out", "error_dq", "error_dk", "error_dv"]
     assert {m.status for m in found} == {Status.SKIPPED}
-    assert "a GPU does this case" in found[0].note
+    assert "run this case on a GPU" in found[0].note
 
 
 def test_a_trace_without_a_gpu_is_of_wall_time_and_of_nothing_but_the_rate() -> None:

@@ -75,9 +75,9 @@ def test_a_run_stands_for_its_commit_if_nothing_was_changed(checkout: Path, tmp_
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        ({"git_commit": None}, "does not say which commit its kernels are of"),
-        ({"git_commit": "HEAD", "git_dirty": True}, "changes that no commit holds"),
-        ({"git_commit": "f" * 40}, "is no run, no folder with kernels, and no commit that git knows"),
+        ({"git_commit": None}, "does not record the commit of its kernels"),
+        ({"git_commit": "HEAD", "git_dirty": True}, "uncommitted changes"),
+        ({"git_commit": "f" * 40}, "is not a run, a folder with kernels, or a commit that git knows"),
     ],
 )
 def test_a_run_whose_kernels_cannot_be_had_is_refused(checkout: Path, tmp_path: Path, record, words: str) -> None:
@@ -94,14 +94,14 @@ def test_a_run_whose_kernel_hash_is_not_that_of_its_commit_is_refused(checkout: 
 
 @pytest.mark.parametrize("text", ["no-such-run", "--help", "HEAD~1", ""])
 def test_what_is_no_commit_is_refused(checkout: Path, text: str) -> None:
-    with pytest.raises(Refused, match="is no run, no folder with kernels, and no commit"):
+    with pytest.raises(Refused, match="is not a run, a folder with kernels, or a commit"):
         find(text, None)
 
 
 def test_a_commit_without_kernels_is_refused(checkout: Path) -> None:
     git(checkout, "rm", "-rqf", "kernels")
     bare = commit(checkout, "none")
-    with pytest.raises(Refused, match=f"Commit {bare} holds no folder `kernels`"), laid_out(find("HEAD", None)):
+    with pytest.raises(Refused, match=f"Commit {bare} has no folder `kernels`"), laid_out(find("HEAD", None)):
         pass
 
 
@@ -125,5 +125,5 @@ def test_another_python_alone_measures_the_kernels_of_this_checkout(checkout: Pa
 
 
 def test_a_python_that_is_no_program_is_refused() -> None:
-    with pytest.raises(Refused, match="is no program"):
+    with pytest.raises(Refused, match="is not executable"):
         find(None, "/no/such/python")

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from results.records import Status, attention_case
-from runner.cells import Cell
+from results.records import Status
 from runner.supervise import precompile
 from runner.supervise.job import Cancelled
 
-CASE = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="bfloat16", causal=True)
-CELLS = [Cell(CASE, "triton_fa2", "fwd")]
+CELLS = [0, 2]
 COMPILED = {"event": "compiled", "done": 1, "found": 3}
 DONE = {"event": "rehearsed", "kernels": 3, "seconds": 7.25, "failed": 0, "fault": None}
 
@@ -42,18 +40,17 @@ class ScriptedHandle:
 def test_it_says_what_it_did_and_tells_on_the_way() -> None:
     handle, told = ScriptedHandle(COMPILED, DONE), []
     said = precompile.compile_ahead(handle, CELLS, lambda *numbers: told.append(numbers))
-    assert handle.heard[0]["do"] == "compile"
-    assert handle.heard[0]["cells"][0]["implementation"] == "triton_fa2"
+    assert handle.heard == [{"do": "compile", "cells": CELLS, "claims": None}]
     assert said.startswith("Compiled 3 kernels ahead in ")
-    assert said.endswith(" s, 7.2 s of work side by side.")
+    assert said.endswith(" s, 7.2 s of work in parallel.")
     assert told == [(1, 3)]
 
 
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (DONE | {"failed": 2, "fault": "ValueError: bad tile"}, "2 could not be: ValueError: bad tile"),
-        (DONE | {"kernels": None}, "the process for it came to an end"),
+        (DONE | {"failed": 2, "fault": "ValueError: bad tile"}, "2 failed: ValueError: bad tile"),
+        (DONE | {"kernels": None}, "because the process for it ended"),
         (EOFError(), "Nothing was compiled ahead. The worker ended with exit code 9."),
         (TimeoutError(), "Compiling ahead was given up after 60 s without progress."),
     ],

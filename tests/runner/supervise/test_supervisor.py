@@ -33,6 +33,7 @@ def test_every_cell_gets_its_number_and_the_run_says_how_to_repeat_it(runner) ->
     assert "the fast worker is here" in folder.log_path.read_text()
 
 
+@pytest.mark.slow
 def test_a_finished_sweep_is_in_the_database_where_there_is_one(runner, request) -> None:
     duckdb = pytest.importorskip("duckdb", reason="no database is installed")
     shipped = request.getfixturevalue("shipped")
@@ -45,6 +46,7 @@ def test_a_finished_sweep_is_in_the_database_where_there_is_one(runner, request)
     assert found == (24,)
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_supervisor_at_many_moments_loses_and_doubles_nothing(runner, wait_for) -> None:
     runner.use("fast_worker", delay_s=0.004, pids=str(runner.home.parent / "pids"))
     kills, acknowledged, words = 0, [], ("run", *FAST)
@@ -92,6 +94,7 @@ def test_a_torn_last_line_is_measured_again(runner) -> None:
     assert len(latencies(folder)) == FAST_ROWS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", [0, 5])
 def test_kill_9_of_the_supervisor_of_a_real_worker_loses_and_doubles_nothing(runner, wait_for, moment) -> None:
     runner.use("faulty_worker")
@@ -108,6 +111,7 @@ def test_kill_9_of_the_supervisor_of_a_real_worker_loses_and_doubles_nothing(run
     assert len(latencies(runner.folder())) == 12
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_worker_costs_the_cell_it_was_at(runner, wait_for) -> None:
     pids = runner.home.parent / "pids"
     runner.use("fast_worker", stuck_at=["triton_fa2", "bwd", 256], pids=str(pids))
@@ -139,6 +143,7 @@ def test_a_hang_costs_the_cell_it_was_at(runner) -> None:
     assert all(row.note.startswith("No answer within") for row in bad.values())
 
 
+@pytest.mark.slow
 def test_an_implementation_that_keeps_crashing_is_given_up(runner) -> None:
     runner.use("fast_worker", dies_at=["torch_naive", "fwd", 128])
     done = runner("run", "fa2_speedup", "--set", "seqlen=128", "--set", "modes=fwd", "--implementations", "torch_naive")
@@ -157,6 +162,7 @@ def test_a_worker_that_never_starts_ends_the_sweep_with_its_last_words(runner) -
     assert run_folders(runner.home) == []
 
 
+@pytest.mark.slow
 def test_faults_of_real_kernels_cost_their_cells_alone(runner) -> None:
     runner.use("faulty_worker")
     names = "zeros,kills_itself,out_of_memory,out_of_resources,raises,broken_backward,torch_naive"
@@ -175,13 +181,14 @@ def test_faults_of_real_kernels_cost_their_cells_alone(runner) -> None:
         assert {mode: found[name, mode] for mode in expected} == dict.fromkeys(expected, status), name
     assert [found["broken_backward", mode] for mode in expected] == [Status.OK, Status.INCORRECT, Status.INCORRECT]
     notes = {m.implementation: m.note for m in runner.folder().read()[0] if m.metric == "latency_ms"}
-    assert notes["out_of_memory"] == "Out of device memory: needed 16.00 GiB more, free were 3.20 GiB of 8.00 GiB."
+    assert notes["out_of_memory"] == "Out of device memory: needed 16.00 GiB more, 3.20 GiB of 8.00 GiB were free."
     assert notes["out_of_resources"] == "Out of shared memory: required 300000, limit 232448."
     assert notes["raises"] == "RuntimeError: a fault of its own (in its check of the forward)"
     assert notes["kills_itself"].startswith("The worker was killed by signal 9 (SIGKILL)")
     assert notes["zeros"].startswith("out is wrong: relative error 1 (allowed ")
 
 
+@pytest.mark.slow
 def test_a_real_kernel_that_hangs_is_ended(runner) -> None:
     runner.use("faulty_worker")
     words = ("--implementations", "hangs,torch_naive", "--set", "modes=fwd", "--step-limit", "8")
@@ -206,7 +213,7 @@ def test_a_fault_of_a_gpu_costs_a_worker_and_its_own_cells(runner) -> None:
             "torch_sdpa_flash": Status.OK,
         }
     notes = {m.implementation: m.note for m in runner.folder().read()[0] if m.metric == "latency_ms"}
-    assert notes["too_large"].startswith("Out of device memory: needed 32768.00 GiB more, free were ")
+    assert notes["too_large"].startswith("Out of device memory: needed 32768.00 GiB more, ")
     assert "device-side assert" in notes["device_fault"]
 
 
@@ -232,7 +239,7 @@ def test_a_cancelled_sweep_keeps_what_it_has_and_can_be_resumed(runner, wait_for
     assert process.wait(timeout=60) == 130
     said = process.communicate()[1].splitlines()[-1]
     again = f"python -m runner run --resume {folder.run_id}"
-    assert said == f"Cancelled; what was measured is kept. To go on: {again}"
+    assert said == f"Cancelled; the measurements are kept. To resume: {again}"
     assert (folder.condition(), folder.is_alive()) == ("cancelled", False)
     assert 3 <= len(latencies(folder)) < FAST_ROWS
     runner.use("fast_worker")
@@ -256,7 +263,7 @@ def test_a_run_of_other_kernels_is_not_resumed(runner) -> None:
     folder.run_path.write_text(json.dumps(record))
     done = runner("run", "--resume", folder.run_id)
     assert done.returncode == 2
-    assert "was taken with kernel_hash 'other', this would be 'kernels'" in done.stderr
+    assert "was measured with kernel_hash 'other', now it is 'kernels'" in done.stderr
 
 
 def test_the_supervisor_and_the_command_line_never_import_torch() -> None:

@@ -2,9 +2,12 @@
 
 import resource
 
+import pytest
+
 from tests.runner.small_sweeps import FAST, FAST_ROWS, latencies
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_sweep_with_a_sentence_and_loses_nothing(runner, small_disk) -> None:
     runner.home = small_disk("size=64k")
     runner.environment["ATTNBENCH_HOME"] = str(runner.home)
@@ -20,6 +23,7 @@ def test_a_full_disk_ends_the_sweep_with_a_sentence_and_loses_nothing(runner, sm
     assert len(latencies(runner.folder())) == FAST_ROWS
 
 
+@pytest.mark.slow
 def test_a_file_size_limit_ends_the_sweep_with_a_sentence_and_loses_nothing(runner) -> None:
     runner.use("fast_worker")
     limit = 30_000

@@ -8,7 +8,7 @@ import pytest
 from results.files.journal import RunFolder
 from results.formats import import_understanding
 from results.records import Case, Measurement, Run, Status, attention_case, decode_case
-from runner import imported, launch, sweeps
+from runner import launch, sweeps
 from runner.__main__ import main
 from runner.launch import LaunchError, SweepRequest
 from runner.sweeps import SweepError
@@ -62,7 +62,7 @@ def test_the_sweep_of_a_table_survives_its_record_and_says_what_is_left_out() ->
 def test_an_upload_is_planned_and_asked_for_by_its_run(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     (run_id,) = import_understanding(tmp_path, understood("cudnn_training_c_a100.csv"))
-    sweep, _ = imported.cases_of(run_id, tmp_path)
+    sweep, _ = launch.cases_of(run_id, tmp_path)
     assert sweep.cases() and {case.dtype for case in sweep.cases()} == {"bfloat16"}
     request = SweepRequest(sweep="given", cases_of=run_id, implementations=("torch_naive",))
     assert launch.checked(request) == sweep
@@ -75,6 +75,7 @@ def test_an_upload_is_planned_and_asked_for_by_its_run(tmp_path, monkeypatch, ca
     assert main(["plan", "quick", "--cases-of", run_id]) == 2
 
 
+@pytest.mark.slow
 def test_the_cases_of_an_upload_are_measured_as_they_are(tmp_path, shipped, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     shutil.copyfile(shipped, tmp_path / shipped.name)

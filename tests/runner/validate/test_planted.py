@@ -12,6 +12,7 @@ def test_there_are_more_kinds_than_asked_for_and_each_has_its_own_name() -> None
     assert all(bug.changes or bug.around for bug in PLANTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_planted_bug_is_caught_and_the_sound_version_is_not(dtype: str) -> None:
     findings = caught("cpu", (dtype,))
@@ -21,6 +22,7 @@ def test_every_planted_bug_is_caught_and_the_sound_version_is_not(dtype: str) ->
     assert not {SOUND, *there} & set(registry.implementations())
 
 
+@pytest.mark.slow
 def test_a_bug_that_is_none_is_told_as_missed(monkeypatch, capsys) -> None:
     monkeypatch.setattr(planted, "PLANTED", (PlantedBug("nothing at all"), PLANTED[0]))
     monkeypatch.setattr(planted, "DTYPES", ("float32",))
