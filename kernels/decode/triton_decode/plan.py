@@ -13,11 +13,11 @@ import torch
 
 from ...constants import Constants
 from ...plans import device_guard
-from .combine import combine_kernel
+from .combine import CombineConfig, combine_kernel
 from .launch import INTERPRETED, DecodeLaunch
 from .request import Request
 from .shares import divide, power_of_2_from
-from .split import SplitConfig, split_kernel
+from .split import CacheStrides, SplitConfig, split_kernel
 from .tuning import DecodeTile, chip_class, tile
 from .workspace import workspace
 
@@ -173,7 +173,7 @@ class Plan:
         floats = (_FLOATS if registers >= 255 else _FLOATS_FEW) * threads // (shares.rows * shares.block_dv)
         short = shares.block_m == 16 and shares.expected <= _SHORT
         config = SplitConfig(
-            **{name.lower(): value for name, value in self._constants(store_lse).items()},
+            **_fields(self._constants(store_lse)),
             head_dim=r.head_dim,
             block_d=_padded(r.head_dim),
             rope_dim=r.rope_dim,
@@ -190,12 +190,12 @@ class Plan:
         of_v = r.strides[7:11]
         if self._form == "pairs":
             of_v = (*(stride // 2 for stride in of_v[:3]), of_v[3])
-        strides = (r.strides[:3], r.strides[3:7], of_v, r.strides[11], r.strides[12:])
+        strides = CacheStrides(r.strides[:3], r.strides[3:7], of_v, r.strides[12:])
         options = {"num_warps": t.num_warps, "num_stages": t.num_stages, "launch_pdl": self.capability >= 90}
         if registers < 255:
             options["maxnreg"] = registers
         grid = (shares.slots * shares.row_tiles, 1, 1)
-        scalars = (*strides, *self._scalars(), r.softmax_scale)
+        scalars = (strides, r.strides[11], *self._scalars(), r.softmax_scale)
         return split_kernel, grid, scalars, {"CONFIG": _as_constants(config)}, options
 
     def _combine(self, store_lse: bool) -> LaunchOf:
@@ -205,10 +205,10 @@ class Plan:
         num_warps = 4 if values >= _MANY else 1
         rows = min(shares.rows, num_warps * _COMBINED // dims)
         at_once = _COMBINED_AT_ONCE if shares.splits > _FEW_PARTS else _FEW_PARTS
-        constants = {**self._constants(store_lse), "AT_ONCE": at_once, "ROWS": rows, "DIMS": dims}
+        config = CombineConfig(**_fields(self._constants(store_lse)), at_once=at_once, rows=rows, dims=dims)
         options = {"num_warps": num_warps, "num_stages": 1, "launch_pdl": self.capability >= 90}
         grid = (shares.tiles * shares.row_tiles, -(-shares.rows // rows), -(-shares.block_dv // dims))
-        return combine_kernel, grid, self._scalars(), constants, options
+        return combine_kernel, grid, self._scalars(), {"CONFIG": _as_constants(config)}, options
 
     def _constants(self, store_lse: bool) -> dict[str, Any]:
         """Return those of both kernels."""
@@ -274,6 +274,10 @@ def _spread(r: Request, rows: int, multiprocessors: int) -> str:
 def _of_combine(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return out, lse, parts and lengths of a launch's tensors or addresses."""
     return arguments[3], arguments[4], arguments[5], arguments[7]
+
+
+def _fields(constants: dict[str, Any]) -> dict[str, Any]:
+    return {name.lower(): value for name, value in constants.items()}
 
 
 def _padded(number: int) -> int:

@@ -16,8 +16,8 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .cache import load_block, widened, widened_values
-from .combine import combined, store_rows
-from .schedule import block_ends, sequence_at, share_of, visible_blocks
+from .combine import PartsConfig, combined, store_rows
+from .schedule import block_ends, length_of, sequence_at, share_of, visible_blocks
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -34,29 +34,28 @@ def in_float16(q):
 
 
 @dataclass(frozen=True)
-class SplitConfig:
-    """What split_kernel is compiled for; `plan.Plan` fills it in."""
+class SplitConfig(PartsConfig):
+    """Constants of split_kernel."""
 
-    block_m: int  # rows of a tile
-    block_n: int  # keys of a step
     head_dim: int
-    block_d: int  # padded
-    head_dim_v: int
-    block_dv: int
-    rope_dim: int  # of a latent cache, whose keys have as much beyond head_dim, else 0
-    batch: int  # padded, 0 where every length is the capacity
+    block_d: int  # head_dim, padded
+    rope_dim: int  # dimensions of a latent key beyond head_dim, else 0
     page: int  # keys of a page, 0 for a contiguous cache
-    cache: str  # "plain", or how e4m3 is read (cache.py; for "pairs" v is given as pairs of columns)
+    cache: str  # "plain", or the way that e4m3 is read (cache.py); for "pairs" v is a tensor of pairs of columns
     k_scaled: bool
     v_scaled: bool
     causal: bool
-    has_left: bool
-    store_lse: bool
-    q_in_loop: bool
-    chained: bool  # by programmatic dependent launch
-    at_once: int  # parts asked for at once
-    rows: int  # of a part
-    tickets: bool  # whether the program with a tile's last ticket combines its parts
+    q_in_loop: bool  # whether queries are loaded in the first step rather than before it
+    tickets: bool  # whether the program with the last ticket of a tile combines the parts of the tile
+
+
+class CacheStrides(NamedTuple):
+    """Strides of the tensors of a launch, from the host."""
+
+    q: Any  # batch, head, token
+    k: Any  # page or sequence, head, key, dim
+    v: Any  # page or sequence, head, key, dim
+    scales: Any  # sequence and head of the factors of keys, then of values
 
 
 class QueryRows(NamedTuple):
@@ -99,64 +98,59 @@ class CacheAt(NamedTuple):
 )
 def split_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, parts_ptr, tickets_ptr, lengths_ptr, table_ptr, k_scale_ptr, v_scale_ptr,
-    q_strides, k_strides, v_strides, table_b, scale_strides,
+    strides, table_b,
     batch, num_kv_heads, group, seqlen_q, capacity, left, slots, least, row_tiles, stats_offset, softmax_scale,
     CONFIG: tl.constexpr,
 ):  # fmt: skip
-    """Attend to the share of program_id(0) // row_tiles, for the BLOCK_M rows of program_id(0) % row_tiles.
+    """Attend to the share of program_id(0) // row_tiles, for the rows of tile program_id(0) % row_tiles.
 
-    capacity: the keys that the cache, or the page table, has room for, and the length unless lengths are read.
-    least: blocks of a share, the least of them if lengths are read. Strides: of q batch, head and token, of k and v
-    sequence or page, head, key and dim, of the factors sequence and head, of keys and then of values.
+    strides: a CacheStrides. table_b: stride between rows of the page table. capacity: keys that fit into the cache or
+    the page table, and the length of every sequence if no lengths are given. least: blocks of a share; with lengths,
+    the minimum. Triton specializes every member of a tuple, so sizes that change from call to call are not in one.
     """
-    BLOCK_N: tl.constexpr = CONFIG.block_n
-    BATCH: tl.constexpr = CONFIG.batch
-    HAS_LEFT: tl.constexpr = CONFIG.has_left
     row_tile = tl.program_id(0) % row_tiles
     slot = tl.program_id(0) // row_tiles
     in_tile = tl.arange(0, CONFIG.block_m)
     number = row_tile * CONFIG.block_m + in_tile
     rows = QueryRows(number, number % seqlen_q, in_tile, row_tile, row_tiles, group, seqlen_q)
     if CONFIG.chained:
-        gdc_launch_dependents()  # the next kernel starts beside this one, and waits for it before it reads anything
+        gdc_launch_dependents()  # the next kernel may start now; it waits for this one before it reads anything
         gdc_wait()
-    if BATCH > 0:
-        ends, total, even = block_ends(
-            lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, BATCH, BLOCK_N, HAS_LEFT
-        )
+    if CONFIG.batch > 0:
+        ends, total, even = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFIG)
         chunk = share_of(total, even, batch * num_kv_heads, slots, least)
     else:
         length = capacity
-        first_block, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
+        first_block, blocks = visible_blocks(length, seqlen_q, left, CONFIG)
         total = blocks * batch * num_kv_heads
         chunk = least
     unit = slot * chunk
     end = tl.minimum(unit + chunk, total)
     while unit < end:
-        if BATCH > 0:
+        if CONFIG.batch > 0:
             seq, begin = sequence_at(unit, ends, even, num_kv_heads)
-            length = tl.minimum(tl.maximum(tl.load(lengths_ptr + seq), 0), capacity)
-            first_block, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
+            length = length_of(lengths_ptr, seq, capacity)
+            first_block, blocks = visible_blocks(length, seqlen_q, left, CONFIG)
         else:
             seq = unit // (blocks * num_kv_heads)
             begin = seq * blocks * num_kv_heads
         head = (unit - begin) // blocks
         block = unit - begin - head * blocks
         count = tl.minimum(blocks - block, end - unit)
-        piece = KeyPiece(seq, head, length, (first_block + block) * BLOCK_N, count, block, blocks)
+        piece = KeyPiece(seq, head, length, (first_block + block) * CONFIG.block_n, count, block, blocks)
         queries = _queries(
-            q_ptr, q_strides, softmax_scale, k_scale_ptr, v_scale_ptr, scale_strides, piece, rows, CONFIG
+            q_ptr, strides.q, softmax_scale, k_scale_ptr, v_scale_ptr, strides.scales, piece, rows, CONFIG
         )
-        k, v = _addresses(piece, k_ptr, v_ptr, k_strides, v_strides, CONFIG)
+        k, v = _addresses(piece, k_ptr, v_ptr, strides.k, strides.v, CONFIG)
         table = table_ptr
         if CONFIG.page > 0:
             table += tl.cast(seq, tl.int64) * table_b
-        cache = CacheAt(k, v, table, k_strides, v_strides)
+        cache = CacheAt(k, v, table, strides.k, strides.v)
         out, lse = _attended(queries, cache, piece, rows, left, CONFIG)
         if count == blocks:
             store_rows(
                 out_ptr, lse_ptr, out, lse, seq, head, num_kv_heads * group, group, seqlen_q, number,
-                tl.arange(0, CONFIG.block_dv), CONFIG.head_dim_v, CONFIG.store_lse,
+                tl.arange(0, CONFIG.block_dv), CONFIG,
             )  # fmt: skip
         else:
             _leave_part(parts_ptr, stats_offset, out, lse, slot, piece, rows, CONFIG)
@@ -328,9 +322,9 @@ def _combine_tile(
     dims = tl.arange(0, CONFIG.block_dv)
     out, lse = combined(
         parts_ptr, stats_offset, first, last, rows.tile, rows.tiles, number < rows.group * rows.seqlen_q, few, dims,
-        CONFIG.block_m, CONFIG.block_dv, CONFIG.at_once, CONFIG.rows, CONFIG.block_dv,
+        CONFIG.block_dv, CONFIG,
     )  # fmt: skip
     store_rows(
         out_ptr, lse_ptr, out, lse, piece.seq, piece.head, num_kv_heads * rows.group, rows.group, rows.seqlen_q,
-        number, dims, CONFIG.head_dim_v, CONFIG.store_lse,
+        number, dims, CONFIG,
     )  # fmt: skip
