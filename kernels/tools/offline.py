@@ -19,9 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
-from ..attention.flash_attn_1.kernels import backward_kernel as fa1_backward_kernel
-from ..attention.flash_attn_1.kernels import forward_kernel as fa1_forward_kernel
-from ..attention.flash_attn_1.launch import tile_of as fa1_tile_of
+from ..attention.flash_attn_1 import kernels as fa1
+from ..attention.flash_attn_1.launch import options_of as fa1_options_of
 from ..attention.gluon_fp8 import tuning as fp8_tuning
 from ..attention.gluon_fp8.forward import forward_kernel as fp8_forward_kernel
 from ..attention.gluon_fp8.forward_three import forward_three_kernel
@@ -328,8 +327,7 @@ def _call_gluon_fp8(variant: KernelVariant) -> Call:
     return kernel, [*tensors, Fp8Shape(*[9] * 8), *n_long, 0.125, Constants(config)], {"num_warps": 4}
 
 
-_FLASH_ATTN_1 = {"forward": fa1_forward_kernel, "backward": fa1_backward_kernel}
-_FLASH_ATTN_1_SUMS = ("total_ptr", "highest_ptr", "dq_ptr")
+_FLASH_ATTN_1 = {"forward": fa1.forward_kernel, "backward": fa1.backward_kernel}
 
 
 def _flash_attn_1() -> Iterator[KernelVariant]:
@@ -339,24 +337,14 @@ def _flash_attn_1() -> Iterator[KernelVariant]:
 
 
 def _call_flash_attn_1(variant: KernelVariant) -> Call:
-    kernel, half = _FLASH_ATTN_1[variant.kernel], variant.precision == "half"
-    sums = (*_FLASH_ATTN_1_SUMS, *(("out_ptr",) if variant.kernel == "forward" else ()))
-    tile = fa1_tile_of(variant.kernel, 2 if half else 4, variant.head_dim)
-    known = {
-        "BLOCK_M": tile.block_m,
-        "BLOCK_N": tile.block_n,
-        "BLOCK_D": variant.head_dim,
-        "HEAD_DIM": variant.head_dim,
-    }
-    known |= {"CAUSAL": variant.mask == "causal", "scale": 0.125}
-
-    def argument(name: str) -> Any:
-        if name.endswith("_ptr"):
-            return Pointer("bf16" if half and name not in sums else "fp32")
-        return known.get(name, 4096)
-
-    options = {"num_warps": tile.num_warps, "num_stages": 1}
-    return kernel, {name: argument(name) for name in kernel.arg_names}, options
+    half = variant.precision == "half"
+    own, sums = (fa1.Heads(Pointer(dtype), 4096, 4096, 4096) for dtype in ("bf16" if half else "fp32", "fp32"))
+    tensors = (own, own, own, sums) if variant.kernel == "forward" else (*[own] * 5, sums, own, own)
+    sizes = fa1.Fa1Sizes(4096, 4096, 4096, 4096, 0.125)
+    causal = variant.mask == "causal"
+    options = fa1_options_of(variant.kernel, 2 if half else 4, variant.head_dim, causal).copy()
+    arguments = [*tensors, Pointer("fp32"), Pointer("fp32"), sizes, options.pop("CONFIG")]
+    return _FLASH_ATTN_1[variant.kernel], arguments, options
 
 
 # package -> its variants, and from one of them to a kernel with arguments and options

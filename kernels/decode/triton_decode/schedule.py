@@ -53,7 +53,7 @@ def block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFI
 
 @triton.jit
 def sequence_at(unit, ends, even, num_kv_heads):
-    """Return the sequence of a block of the row, and the first block of that sequence (`block_ends` has the arguments)."""
+    """Return the sequence of a block of the row, and the first block of it (`block_ends` has the arguments)."""
     if even > 0:
         seq = unit // (even * num_kv_heads)
         begin = seq * even * num_kv_heads
