@@ -34,19 +34,19 @@ class StepVariant(Compilable):
 
     def call(self) -> Call:
         """Return the kernel with arguments and options that make Triton compile this variant."""
-        form = form_of(TILES[self.use], *_SIZES[self.use], chained=self.chip >= 90)
+        _, form = form_of(TILES[self.use], *_SIZES[self.use], chained=self.chip >= 90)
         kernel, given = self._kernel()
-        given |= {"epsilon": 1e-5, **form}
+        options = {name: form[name] for name in _OPTIONS if name in form}
+        given |= {"epsilon": 1e-5, "FORM": form["FORM"], "lengths_ptr": Pointer("i32")}
         pointers = {name: Pointer("bf16") for name in kernel.arg_names if name.endswith("_ptr")}
-        pointers |= {name: Pointer("fp32") for name in ("cos_ptr", "sin_ptr")} | {"lengths_ptr": Pointer("i32")}
-        options = {name: given[name] for name in _OPTIONS if name in given}
         return kernel, {name: {**pointers, **given}[name] for name in kernel.arg_names}, options
 
     def _kernel(self) -> tuple[Any, dict[str, Any]]:
         """Return the kernel and the arguments that only this use has."""
         if self.use == "heads":
             sizes = {"HEADS": 32, "KEY_HEADS": 32, "HALF": 64}
-            return heads_kernel, {"key_stride_h": 4096, "value_stride_h": 4096, **sizes}
+            tuples = {"weights": (Pointer("bf16"),) * 3, "angles": (Pointer("fp32"),) * 2}
+            return heads_kernel, {"key_stride_h": 4096, "value_stride_h": 4096, **tuples, **sizes}
         if self.use == "gated":
             return gated_kernel, {}
         return product_kernel, {"NORMED": self.use == "logits", "ADDED": self.use != "logits"}
