@@ -26,10 +26,9 @@ from triton.compiler import CompilationError
 from .. import attention
 from ..decode.triton_decode import decode
 from ..decode.triton_decode.calls import plan_of
-from ..decode.triton_decode.request import Caches, Options, latent_request_of, request_of
+from ..decode.triton_decode.request import Caches, Options, request_of
 from ..decode.triton_decode.tuning import DecodeTile
 from ..decode.triton_mla import mla_decode
-from ..decode.triton_mla.calls import plan_of as plan_of_latents
 from .host_time import times_us
 
 Row = tuple[str, float]  # name, microseconds
@@ -320,14 +319,12 @@ def compile_one(job: tuple[Shape, DecodeTile | None]) -> str | None:
     x = Inputs(shape, "meta")
     try:
         caches = Caches(x.k, x.v, x.lengths, x.table)
+        options = Options(shape.layout)
         if shape.latent:
-            options = Options(softmax_scale=192**-0.5)
-            request = latent_request_of(x.q, caches, 512, options, check_device=False)
-        else:
-            request = request_of(x.q, caches, Options(shape.layout), check_device=False)
+            options = Options(softmax_scale=192**-0.5, latent_dim=512)
+        request = request_of(x.q, caches, options, check_device=False)
         request = replace(request, device=torch.device("cuda", 0))
-        plan = plan_of_latents(request, tile) if shape.latent else plan_of(request, tile)
-        plan.compile(x.q, x.k, x.v)
+        plan_of(request, tile).compile(x.q, x.k, x.v)
     except (RuntimeError, CompilationError) as error:
         return f"{shape.name} {tile}: {type(error).__name__} {str(error)[:200]}"
     return None

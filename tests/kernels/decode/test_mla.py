@@ -5,10 +5,10 @@ import torch
 
 from kernels.decode.gluon_mla import plan as hopper_plan
 from kernels.decode.triton_decode import tuning
-from kernels.decode.triton_decode.request import Caches, Options, latent_request_of
+from kernels.decode.triton_decode.calls import plan_of
+from kernels.decode.triton_decode.request import Caches, Options, request_of
 from kernels.decode.triton_decode.tuning import DecodeTile
 from kernels.decode.triton_mla import mla_decode
-from kernels.decode.triton_mla.calls import plan_of
 from kernels.registry import UnsupportedCase
 from tests.kernels.decode.conftest import Problem, paged
 
@@ -84,7 +84,7 @@ def test_few_heads_go_to_the_hopper_kernel_over_many_sequences_of_given_lengths(
     monkeypatch.setattr(hopper_plan, "INTERPRETED", False)
     q, kv = (torch.empty(batch, n, 576, dtype=torch.bfloat16, device="meta") for n in (heads, 4096))
     caches = Caches(kv, kv, torch.empty(batch, dtype=torch.int32, device="meta") if lengths else None)
-    request = latent_request_of(q[:, :, None], caches, 512, Options(softmax_scale=0.1), check_device=False)
+    request = request_of(q[:, :, None], caches, Options(softmax_scale=0.1, latent_dim=512), check_device=False)
     assert hopper_plan.suits(request, ("sm_90", 132, 90)) == hopper
     assert not hopper_plan.suits(request, ("sm_80", 108, 80))
 
@@ -93,7 +93,7 @@ def test_few_heads_go_to_the_hopper_kernel_over_many_sequences_of_given_lengths(
 def test_an_address_that_is_not_aligned_goes_to_the_portable_kernel(aligned, monkeypatch):
     monkeypatch.setattr(hopper_plan, "suits", lambda request: True)
     q, kv = torch.empty(2, 32, 1, 576, dtype=torch.float16), torch.empty(2, 128, 576, dtype=torch.float16)
-    request = latent_request_of(q, Caches(kv, kv), 512, Options(softmax_scale=0.1), check_device=False)
+    request = request_of(q, Caches(kv, kv), Options(softmax_scale=0.1, latent_dim=512), check_device=False)
     assert isinstance(plan_of(request, None, aligned=aligned), hopper_plan.HopperPlan) == aligned
 
 
