@@ -1,11 +1,11 @@
-"""The split-KV kernel: each program attends to its share of key blocks (schedule.py) and parts are then combined.
+"""The split-KV kernel: each program attends to its share of key blocks (schedule.py), and parts are then combined.
 
-The query heads that share a key head, and the query tokens, are packed into the rows of one tile, so that each key is
-read once for all of them. A tile that one program has alone is stored at once. Of the programs that share a tile, each
-leaves a part in memory; a second kernel combines them, or the program that draws the tile's last ticket.
+The query heads that share a key head, and the query tokens, are packed into the rows of one tile, so each key is read
+once for all of them. A tile of one program is stored directly. If several programs share a tile, each stores a part;
+the parts are combined by a second kernel, or by the program that draws the last ticket of the tile.
 
-With a latent cache (multi-head latent attention, absorbed: DeepSeek-V2, arXiv:2405.04434, section 2.1) the values are
-the first dimensions of the keys, read once for both, and the rest of a key is its rotary part.
+In a latent cache (multi-head latent attention, absorbed: DeepSeek-V2, arXiv:2405.04434, section 2.1) the values are the
+first dimensions of the keys and are read once for both; the other dimensions of a key are its rotary part.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def in_float16(q):
-    """Return rows of q as float16, and the factors that undo it: powers of two, so that no value overflows."""
+    """Return rows of q as float16, and the factors that restore them: powers of two, so that no value overflows."""
     top = tl.max(tl.abs(q), 1)
     exponent = ((top.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 127
     exponent = tl.minimum(tl.maximum(exponent, -126), 126)
@@ -59,7 +59,7 @@ class CacheStrides(NamedTuple):
 
 
 class QueryRows(NamedTuple):
-    """The query rows of a program: row r is query token r % seqlen_q of the group's head r // seqlen_q."""
+    """Query rows of a program: row r is query token r % seqlen_q of head r // seqlen_q of the group."""
 
     number: Any  # (BLOCK_M,)
     token: Any
@@ -71,24 +71,24 @@ class QueryRows(NamedTuple):
 
 
 class KeyPiece(NamedTuple):
-    """The key blocks of one sequence and key head that a program attends to at a time."""
+    """Key blocks of one sequence and key head, which a program processes together."""
 
     seq: Any
     head: Any
-    length: Any  # of the sequence
-    start: Any  # the first key
-    steps: Any  # blocks
-    block: Any  # the first block, from the first that any query sees
-    blocks: Any  # that any query sees
+    length: Any  # keys of the sequence
+    start: Any  # first key
+    steps: Any  # number of blocks
+    block: Any  # first block, counted from the first block that any query sees
+    blocks: Any  # number of blocks of the sequence that any query sees
 
 
 class CacheAt(NamedTuple):
-    """Where keys and values of a sequence and key head lie."""
+    """Addresses of the keys and values of a sequence and key head."""
 
-    k: Any  # address, of page 0 if paged
-    v: Any  # of a latent cache the rotary part of its keys
+    k: Any  # keys of the sequence, or of page 0
+    v: Any  # values, or the rotary part of the keys of a latent cache
     table: Any
-    k_strides: Any  # of page or sequence, head, key and dim
+    k_strides: Any  # page or sequence, head, key, dim
     v_strides: Any
 
 
@@ -169,10 +169,10 @@ def split_kernel(
 def _queries(
     q_ptr, q_strides, softmax_scale, k_scale_ptr, v_scale_ptr, scale_strides, piece, rows, CONFIG: tl.constexpr
 ):
-    """Load the queries of a piece as the products take them.
+    """Load the queries of a piece in the form that the products need.
 
-    Returns q, the rotary part of latent queries, the addresses and mask that q is read by, the factors of each row's
-    scores, in base 2, and that of the output.
+    Returns q, the rotary part of latent queries, the addresses and the mask of q, the factors of the scores of each
+    row, in base 2, and the factor of the output.
     """
     q_b, q_h, q_m = q_strides
     k_scale_b, k_scale_h, v_scale_b, v_scale_h = scale_strides
@@ -205,7 +205,7 @@ def _queries(
 
 @triton.jit
 def _addresses(piece, k_ptr, v_ptr, k_strides, v_strides, CONFIG: tl.constexpr):
-    """Return where a piece's keys and values begin."""
+    """Return the addresses of the keys and values of a piece."""
     seq = tl.cast(piece.seq, tl.int64)
     of_page = seq if CONFIG.page == 0 else tl.zeros_like(seq)
     k = k_ptr + of_page * k_strides[0] + tl.cast(piece.head, tl.int64) * k_strides[1]
@@ -218,7 +218,7 @@ def _addresses(piece, k_ptr, v_ptr, k_strides, v_strides, CONFIG: tl.constexpr):
 
 @triton.jit
 def _attended(queries, cache, piece, rows, left, CONFIG: tl.constexpr):
-    """Return out (BLOCK_M, BLOCK_DV) and base-2 lse (BLOCK_M,) of a piece's keys."""
+    """Return out (BLOCK_M, BLOCK_DV) and base-2 lse (BLOCK_M,) for the keys of a piece."""
     given_q, q_rope, q_pointers, q_mask, scale, v_scale = queries
     BLOCK_N: tl.constexpr = CONFIG.block_n
     PAIRS: tl.constexpr = CONFIG.cache == "pairs"
@@ -236,7 +236,7 @@ def _attended(queries, cache, piece, rows, left, CONFIG: tl.constexpr):
     for start in tl.range(piece.start, piece.start + piece.steps * BLOCK_N, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         q = given_q
-        if CONFIG.q_in_loop:  # read before, it is waited for before any key is asked for; the minimum is 0
+        if CONFIG.q_in_loop:  # a load before the loop would delay the first keys; the minimum is 0
             q = tl.load(q_pointers + tl.minimum(start, 0), mask=q_mask, other=0.0)
         k = load_block(
             cache.k, cache.table, start, first_key, piece.length, cache.k_strides,
@@ -284,7 +284,7 @@ def _attended(queries, cache, piece, rows, left, CONFIG: tl.constexpr):
 
 @triton.jit
 def _weighed(scores, row_max, row_sum):
-    """Return exp2 of a block's scores, the factor of what was summed before, new maxima and sums of the rows."""
+    """Return exp2 of the scores of a block, the factor of the previous sums, and the new maxima and sums of rows."""
     new_max = tl.maximum(row_max, tl.max(scores, 1))
     base = tl.where(new_max == float("-inf"), 0.0, new_max)
     p = tl.exp2(scores - base[:, None])
@@ -294,7 +294,7 @@ def _weighed(scores, row_max, row_sum):
 
 @triton.jit
 def _leave_part(parts_ptr, stats_offset, out, lse, slot, piece, rows, CONFIG: tl.constexpr):
-    """Store a program's part of a tile that others share (`combine.combined` reads it)."""
+    """Store the part of a tile that a program computed (`combine.combined` reads it)."""
     index = tl.cast(slot * 2 + (piece.block == 0).to(tl.int32), tl.int64) * rows.tiles + rows.tile
     at = index * CONFIG.block_m + rows.in_tile
     real = rows.number < rows.group * rows.seqlen_q
@@ -304,8 +304,8 @@ def _leave_part(parts_ptr, stats_offset, out, lse, slot, piece, rows, CONFIG: tl
 
 @triton.jit
 def _is_last(ticket_ptr, others):
-    """Draw a ticket of a tile; return whether it is the last of `others` + 1, and set them back to 0 if it is."""
-    tl.debug_barrier()  # every thread's part is stored before the ticket says so
+    """Draw a ticket of a tile, and return whether it is the last of `others` + 1; the last one resets the counter."""
+    tl.debug_barrier()  # the parts of all threads are stored before the ticket is drawn
     is_last = tl.atomic_add(ticket_ptr, 1, sem="acq_rel") == others
     if is_last:
         tl.store(ticket_ptr, 0)
@@ -316,7 +316,7 @@ def _is_last(ticket_ptr, others):
 def _combine_tile(
     out_ptr, lse_ptr, parts_ptr, stats_offset, first, last, piece, rows, num_kv_heads, CONFIG: tl.constexpr
 ):
-    """Store the rows of a piece's tile from the parts of programs first to last."""
+    """Store the rows of a tile, combined from the parts of programs first to last."""
     few = tl.arange(0, CONFIG.rows)
     number = rows.tile * CONFIG.block_m + few
     dims = tl.arange(0, CONFIG.block_dv)
