@@ -87,7 +87,7 @@ def step_of(function: Callable[..., Any], *arguments: Any, **options: Any) -> St
 
 
 def masked(causal: bool, window_size: int, every: int | None = -1) -> dict[str, Any]:
-    """Return causal and window_size as the FlashAttention packages take them; `every` stands for an unlimited side.
+    """Return causal and window_size as the FlashAttention packages take them; `every` means an unlimited side.
 
     With a window causal is False, and the window ends at the position of the query.
     """

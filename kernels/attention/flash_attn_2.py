@@ -1,6 +1,6 @@
 """FlashAttention-2 (the package flash-attn, BSD licence, Dao-AILab/flash-attention), where it is installed.
 
-Written for the signatures of version 2.8 and tested with stand-ins that have them, never with the package itself.
+Written for the signatures of version 2.8 and tested with mocks that have them, never with the package itself.
 """
 
 from __future__ import annotations

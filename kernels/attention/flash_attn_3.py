@@ -1,7 +1,7 @@
 """FlashAttention-3 (the folder hopper of Dao-AILab/flash-attention, BSD licence), where it is installed.
 
 Written for the signatures of release 3.0.0b1, which may return the logsumexp after the output, and tested with
-stand-ins that have them, never with the package itself.
+mocks that have them, never with the package itself.
 """
 
 from __future__ import annotations

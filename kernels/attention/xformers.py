@@ -2,7 +2,7 @@
 
 It takes the mask as an object and chooses a kernel: FlashAttention for 16 bits, CUTLASS for float32. Grouped heads are
 a fifth dimension, which its backward does not support: with gradients, the heads of keys and values are repeated as
-part of the call. Written for the signatures of version 0.0.35 and tested with stand-ins that have them. Only its masks
+part of the call. Written for the signatures of version 0.0.35 and tested with mocks that have them. Only its masks
 were run: its wheel is built for PyTorch 2.10, and has no kernels for PyTorch 2.11 on an H200.
 """
 

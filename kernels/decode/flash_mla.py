@@ -1,7 +1,7 @@
 """FlashMLA's dense decoding over latents (deepseek-ai/FlashMLA, MIT licence), where it is installed.
 
 Its schedule is made at the first call of a step and kept. Written for the signatures of flash_mla_interface.py (April
-2026) and tested with stand-ins that have them, never with the package itself.
+2026) and tested with mocks that have them, never with the package itself.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from .checks import require
 class Request:
     """A decoding problem without its tensors."""
 
-    dtype: torch.dtype  # of the query and the output
+    dtype: torch.dtype  # dtype of the query and the output
     cache_dtype: torch.dtype
     batch: int
     num_heads: int
@@ -29,7 +29,7 @@ class Request:
     causal: bool
     window_size: int
     softmax_scale: float
-    strides: tuple[int, ...]  # q batch, head, token; k sequence or page, head, key, dim; v likewise; table; scales
+    strides: tuple[int, ...]  # q batch, head, token; k and v sequence or page, head, key, dim; table; scales
     scaled: tuple[bool, bool]  # whether keys and values have factors
     rope_dim: int  # rotary dimensions of a latent cache, else 0
     pairs: bool  # whether e4m3 values can be read two columns at a time
@@ -63,7 +63,7 @@ class _Room(NamedTuple):
     num_kv_heads: int
     capacity: int
     page: int
-    strides: list[tuple[int, ...]]  # of keys and of values: sequence or page, head, key, dim
+    strides: list[tuple[int, ...]]  # keys and values: sequence or page, head, key, dim
 
 
 def request_of(q: torch.Tensor, caches: Caches, options: Options, *, check_device: bool = True) -> Request:
