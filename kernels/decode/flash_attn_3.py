@@ -1,7 +1,4 @@
-"""FlashAttention-3's flash_attn_with_kvcache: pages of any size, and latents as `qv`.
-
-The rotary part of a query goes to the keys, the latent part, `qv`, to the values.
-"""
+"""FlashAttention-3's flash_attn_with_kvcache: pages of any size; the latent part of an absorbed query is `qv`."""
 
 from __future__ import annotations
 

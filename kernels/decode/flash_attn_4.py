@@ -1,8 +1,7 @@
 """FlashAttention-4 over a cache.
 
-On compute capability 9.0 it has no split over keys and no latents (`qv`), so one sequence uses few multiprocessors. It
-multiplies hidden keys of a page by zero, so rows beyond a length must be finite. Here they are not, and the check
-reports it.
+On compute capability 9.0 it has no split over keys and no latents, so one sequence uses few multiprocessors. It
+multiplies hidden keys of a page by zero; rows beyond a length are not finite here, so the check reports NaN.
 """
 
 from __future__ import annotations

@@ -53,17 +53,8 @@ def test_the_full_size_by_the_table_of_tiles(make):
 @pytest.mark.parametrize("page", [1, 16])
 def test_pages(make, page):
     problem = latent(make, 4, [70, 0, 33], 70)
-    width = -(-70 // page)
-    order = torch.randperm(3 * width + 2, generator=torch.Generator().manual_seed(0))[: 3 * width].view(3, width)
-    order = order.to(problem.device)
-    pages = problem.k.new_full((3 * width + 2, page, LATENT + ROPE), float("nan"))
-    room = problem.k.new_full((3, width * page, LATENT + ROPE), float("nan"))
-    room[:, :70] = problem.k[:, 0]
-    pages[order] = room.view(3, width, page, -1)
-    table = order.to(torch.int32)
-    for sequence, length in enumerate(problem.lengths):
-        table[sequence, -(-length // page) :] = 2_147_480_000
-    problem.check(run(problem, pages, page_table=table))
+    pages, _, table = paged(problem, page, "NHD")
+    problem.check(run(problem, pages[:, :, 0], page_table=table))
 
 
 def test_what_is_not_possible_is_said(make):
