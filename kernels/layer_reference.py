@@ -1,7 +1,7 @@
 """The oracle of layers: a layer and the gradients of its input and of every weight in float64, from the definition.
 
-Written out without autograd and without kernels/layers.py, so that a fault there is not a fault here. Weights go by the
-names of the modules' parameters, each (out features, in features).
+It uses neither autograd nor kernels/layers.py, so it shares no fault with them. Weights have the names of the modules'
+parameters; each is (out features, in features).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Gradients = dict[str, torch.Tensor]
 
 
 class LayerReference:
-    """One layer on one input, computed once."""
+    """One layer applied to one input."""
 
     def __init__(self, weights: Weights, x: torch.Tensor, *, head_dim: int, causal: bool) -> None:
         self.weights = {name: weight.detach().double() for name, weight in weights.items()}
@@ -33,11 +33,11 @@ class LayerReference:
         self.q, self.k, self.v = map(self._to_heads, parts)
 
     def out(self) -> torch.Tensor:
-        """Return what the layer gives: (batch, seqlen, hidden)."""
+        """Return the output of the layer: (batch, seqlen, hidden)."""
         return self._out_of(reference.attention(self.q, self.k, self.v, causal=self.causal).out)
 
     def gradients(self, dout: torch.Tensor) -> Gradients:
-        """Return out, dx and the gradient of each weight, all of sum(out * dout): dw_qkv, db_out, and so on."""
+        """Return out, dx and the gradients of sum(out * dout) for each weight and bias: dw_qkv, db_out, and so on."""
         dy = dout.detach().double().flatten(0, 1)
         out_weight = self.weights["out.weight"]
         dheads = self._to_heads(dy @ out_weight)
@@ -61,7 +61,7 @@ class LayerReference:
         return y + self.weights[f"{name}.bias"] if f"{name}.bias" in self.weights else y
 
     def _weight_gradients(self, result: Gradients, name: str, x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
-        """Add those of one projection to `result` and return the gradient of its input."""
+        """Add the gradients of one projection to `result`, and return the gradient of its input."""
         result[f"dw_{name}"] = dy.T @ x
         if f"{name}.bias" in self.weights:
             result[f"db_{name}"] = dy.sum(0)

@@ -1,23 +1,21 @@
-"""Attention layers as models have them: projections around an attention, which any implementation can be.
+"""Attention layers as models have them: projections around an attention, which can be any implementation.
 
-Five kinds: multi-head attention with one projection for queries, keys and values (`FusedQkvLayer`), with one each, and
-grouped-query and multi-query attention, which have fewer key heads (`SeparateQkvLayer`); multi-head latent attention,
-whose keys and values come from a narrow latent (`LatentLayer`). hidden is num_heads x head_dim. No rotary embedding, no
-dropout, no normalisation; a bias only where it is asked for.
+KINDS declares them: multi-head attention with one projection for queries, keys and values, or with one projection each;
+grouped-query and multi-query attention, with fewer key heads; and multi-head latent attention (DeepSeek-V2, arXiv
+2405.04434, section 2.1), without rotary parts, whose keys and values come from a narrow latent. The hidden size is
+num_heads x head_dim. There is no rotary embedding, dropout or normalization.
 
-Projections give (batch, seqlen, heads, head_dim), and attention gets views of that with the heads before the tokens:
-nothing is copied, and key heads are never repeated. An implementation that returns out in the layout of q, as ours do,
-costs no copy before the last projection either. One whose dq, dk and dv lie side by side as q, k and v do, as those of
-ours do, costs no copy after its backward.
+Projections return (batch, seqlen, heads, head_dim), and attention gets views with the heads before the tokens: nothing
+is copied, and key heads are never repeated. An implementation that returns out in the layout of q, as ours do, needs no
+copy before the last projection. An implementation whose dq, dk and dv are adjacent in memory as q, k and v are, as ours
+do, needs no copy after its backward.
 """
 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -34,119 +32,83 @@ class LayerShape:
     num_kv_heads: int
     head_dim: int
     latent_dim: int = 0  # width of the latent that keys and values come from; 0: none
-    bias: bool = False  # of every projection
+    bias: bool = False  # whether every projection has a bias
     causal: bool = False
 
     @property
     def hidden(self) -> int:
-        """Return the width of what goes in and comes out."""
+        """Return the width of the input and the output."""
         return self.num_heads * self.head_dim
 
+    def widths(self, projection: str) -> tuple[int, int]:
+        """Return the widths of the input and the output of a projection."""
+        keys = self.num_kv_heads * self.head_dim
+        outputs = {"qkv": 3 * self.hidden, "k": keys, "v": keys, "down": self.latent_dim, "up": 2 * self.hidden}
+        return self.latent_dim if projection == "up" else self.hidden, outputs.get(projection, self.hidden)
 
-class AttentionLayer(nn.Module, ABC):
-    """A layer without its projections to queries, keys and values, which each kind has its own way of."""
 
-    def __init__(self, shape: LayerShape, attention: Attention, **like: torch.device | torch.dtype) -> None:
+# The projections of a layer besides the last, `out`. `qkv` makes queries, keys and values in this order, `up` the keys
+# and values of all heads from the latent that `down` makes.
+_FUSED, _SEPARATE, _LATENT = ("qkv",), ("q", "k", "v"), ("q", "down", "up")
+KINDS = {  # subject of level layer -> projections, whether they have a bias
+    "mha_fused": (_FUSED, False),
+    "mha": (_SEPARATE, False),
+    "gqa": (_SEPARATE, False),
+    "mqa": (_SEPARATE, False),
+    "mla": (_LATENT, False),
+    "mha_fused_bias": (_FUSED, True),  # FlashTile's layers
+    "gqa_bias": (_SEPARATE, True),
+}
+
+
+class AttentionLayer(nn.Module):
+    """Projections of an input to queries, keys and values, an attention, and the projection `out`."""
+
+    def __init__(
+        self, projections: Sequence[str], shape: LayerShape, attention: Attention, **like: torch.device | torch.dtype
+    ) -> None:
         super().__init__()
-        self.shape, self.attention = shape, attention
-        self.out = nn.Linear(shape.hidden, shape.hidden, bias=shape.bias, **like)
+        self.projections, self.shape, self.attention = projections, shape, attention
+        for name in ("out", *projections):
+            self.add_module(name, nn.Linear(*shape.widths(name), bias=shape.bias, **like))
 
     def around(self, attention: Attention) -> Self:
-        """Return a layer with the weights of this one, shared, around another attention."""
+        """Return a layer around another attention that shares the weights of this layer."""
         other = copy.copy(self)
         other.attention = attention
         return other
 
-    @abstractmethod
     def project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return q (batch, num_heads, seqlen, head_dim), k and v (batch, num_kv_heads, seqlen, head_dim)."""
+        head_dim = self.shape.head_dim
+        if self.projections == _FUSED:
+            return _heads(self.qkv(x), head_dim, 3)
+        q = _heads(self.q(x), head_dim)
+        if self.projections == _LATENT:
+            return *q, *_heads(self.up(self.down(x)), head_dim, 2)
+        return *q, *_heads(self.k(x), head_dim), *_heads(self.v(x), head_dim)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what x: (batch, seqlen, hidden) becomes, in its shape."""
+        """Return the output of the layer for x (batch, seqlen, hidden), in the shape of x."""
         out = self.attention(*self.project(x), causal=self.shape.causal)
         return self.out(out.transpose(1, 2).flatten(2))
-
-
-class FusedQkvLayer(AttentionLayer):
-    """Multi-head attention with one projection to queries, keys and values, in this order."""
-
-    def __init__(self, shape: LayerShape, attention: Attention, **like: torch.device | torch.dtype) -> None:
-        super().__init__(shape, attention, **like)
-        self.qkv = nn.Linear(shape.hidden, 3 * shape.hidden, bias=shape.bias, **like)
-
-    def project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return q, k and v, views of one tensor."""
-        return _heads(self.qkv(x), self.shape.head_dim, 3)
-
-
-class SeparateQkvLayer(AttentionLayer):
-    """Multi-head attention with a projection each; grouped-query or multi-query where key heads are fewer."""
-
-    def __init__(self, shape: LayerShape, attention: Attention, **like: torch.device | torch.dtype) -> None:
-        super().__init__(shape, attention, **like)
-        narrow = shape.num_kv_heads * shape.head_dim
-        self.q = nn.Linear(shape.hidden, shape.hidden, bias=shape.bias, **like)
-        self.k = nn.Linear(shape.hidden, narrow, bias=shape.bias, **like)
-        self.v = nn.Linear(shape.hidden, narrow, bias=shape.bias, **like)
-
-    def project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return q, k and v of a projection each."""
-        (q,), (k,), (v,) = (_heads(project(x), self.shape.head_dim) for project in (self.q, self.k, self.v))
-        return q, k, v
-
-
-class LatentLayer(AttentionLayer):
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1) without rotary parts.
-
-    `down` makes a latent of width latent_dim, `up` the keys and values of all heads from it, in this order.
-    """
-
-    def __init__(self, shape: LayerShape, attention: Attention, **like: torch.device | torch.dtype) -> None:
-        super().__init__(shape, attention, **like)
-        self.q = nn.Linear(shape.hidden, shape.hidden, bias=shape.bias, **like)
-        self.down = nn.Linear(shape.hidden, shape.latent_dim, bias=shape.bias, **like)
-        self.up = nn.Linear(shape.latent_dim, 2 * shape.hidden, bias=shape.bias, **like)
-
-    def project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return q, and k and v made from the latent."""
-        (q,) = _heads(self.q(x), self.shape.head_dim)
-        return q, *_heads(self.up(self.down(x)), self.shape.head_dim, 2)
-
-
-@dataclass(frozen=True)
-class LayerKind:
-    """How a subject of level layer is built."""
-
-    module: type[AttentionLayer]
-    bias: bool = False
-
-
-KINDS = {
-    "mha_fused": LayerKind(FusedQkvLayer),
-    "mha": LayerKind(SeparateQkvLayer),
-    "gqa": LayerKind(SeparateQkvLayer),
-    "mqa": LayerKind(SeparateQkvLayer),
-    "mla": LayerKind(LatentLayer),
-    "mha_fused_bias": LayerKind(FusedQkvLayer, bias=True),  # FlashTile's layers
-    "gqa_bias": LayerKind(SeparateQkvLayer, bias=True),
-}
 
 
 def build(
     kind: str, shape: LayerShape, attention: Attention, *, device: torch.device | str, dtype: torch.dtype
 ) -> AttentionLayer:
-    """Return a layer of a kind with random weights.
+    """Return a layer of a kind with the random weights that PyTorch initializes.
 
-    Raises KeyError naming the kinds there are. Weights are PyTorch's own until somebody fills them.
+    Raises KeyError with the available kinds.
     """
     if kind not in KINDS:
         raise KeyError(f"Unknown layer {kind!r}. Available: {', '.join(KINDS)}.")
-    make = partial(KINDS[kind].module, attention=attention, device=device, dtype=dtype)
-    return make(LayerShape(**{**vars(shape), "bias": KINDS[kind].bias}))
+    projections, bias = KINDS[kind]
+    return AttentionLayer(projections, replace(shape, bias=bias), attention, device=device, dtype=dtype)
 
 
 def _heads(x: torch.Tensor, head_dim: int, parts: int = 1) -> tuple[torch.Tensor, ...]:
-    """Cut (batch, seqlen, parts x heads x head_dim) into its parts, as views (batch, heads, seqlen, head_dim)."""
+    """Split (batch, seqlen, parts x heads x head_dim) into its parts, as views (batch, heads, seqlen, head_dim)."""
     return _views(x, head_dim, 1) if parts == 1 else _Parts.apply(x, head_dim, parts)
 
 
@@ -155,7 +117,7 @@ def _views(x: torch.Tensor, head_dim: int, parts: int) -> tuple[torch.Tensor, ..
 
 
 class _Parts(torch.autograd.Function):
-    """Views of the parts of a tensor; the backward copies their gradients only where they are no such views."""
+    """Views of the parts of a tensor; the backward copies their gradients unless they are such views of one tensor."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, head_dim: int, parts: int) -> tuple[torch.Tensor, ...]:
@@ -170,7 +132,7 @@ class _Parts(torch.autograd.Function):
 
 
 def _whole(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return the (batch, seqlen, parts, heads, head_dim) tensor whose parts these are; None if they are of none."""
+    """Return the tensor (batch, seqlen, parts, heads, head_dim) that has these parts, or None."""
     first = parts[0]
     batch, heads, seqlen, head_dim = first.shape
     row, width = len(parts) * heads * head_dim, heads * head_dim

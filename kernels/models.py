@@ -1,9 +1,9 @@
 """Whole language models of Hugging Face's transformers with random weights, around any attention of this package.
 
-`build` takes a configuration as a plain mapping and makes the model of that shape on the device, with nothing to
-download: the code is transformers' own, the weights are scaled normals. What attends inside can be exchanged between
-calls (`CausalModel.use`); it is registered with transformers' AttentionInterface, so that masks, grouped key heads,
-scale and cache are those that transformers passes.
+`build` takes a configuration as a plain mapping and makes a model of that shape on the device. Nothing is downloaded:
+the code is that of transformers, the weights are scaled normals. The attention can be exchanged between calls
+(`CausalModel.use`). It is registered with transformers' AttentionInterface, so transformers passes masks, grouped key
+heads, scale and cache.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from .decode.step import DecodeStep
 from .generation.step import FAMILIES, LlamaStep
 from .registry import Attention, AttentionCase, DecodeAttention, Device, Implementation, UnsupportedCase
 
-NAME = "attnbench_inside"  # under which our attention is registered with transformers
-_COMPILED = "attnbench_inside_compiled"  # likewise, where the layers around it are compiled
+NAME = "attnbench_inside"  # name of our attention in transformers' AttentionInterface
+_COMPILED = "attnbench_inside_compiled"  # its name if the layers around it are compiled
 NEEDS = "Whole models need transformers: pip install 'transformers>=5.17,<6'."
-# Weights of a matrix have variance 1 / fan_in, so that activations stay near 1 over any depth. Those of an attention
-# have a gain on top: scores are then far enough apart for a wrong key to show in the logits.
+# Weights of a matrix have variance 1 / fan_in, so activations stay near 1 over any depth. The weights of an attention
+# also have a gain: it spreads the scores, so that a wrong key shows in the logits.
 _ATTENTION_GAIN = 1.5
 _BIAS_STD = 0.02
 # A step of Llama-2 7B at 2048 tokens on an H200: 6.8 ms eager, 5.2 ms compiled, 4.6 ms with these (2026-11).
 _OF_ONE_TOKEN = {"coordinate_descent_tuning": True}
 _INSIDE_FUSED = "triton_split_kv"
-_MOST_COMPILED = 512  # codes of a layer in one process: one for each model, shape and gradient mode
+_MOST_COMPILED = 512  # compiled forms of a layer in one process: one for each model, shape and gradient mode
 
 Sizes = Mapping[str, Any]  # the fields of results.levels.model_table.ModelConfig, as plain data
 
 
 @dataclass(frozen=True)
 class AttentionInside:
-    """What attends inside a model; None where an implementation does not do that."""
+    """The attention inside a model; None for a call that an implementation does not support."""
 
-    full: Attention | None  # as many queries as keys
-    cached: DecodeAttention | None  # few queries against a cache
-    widened: bool = False  # whether `full` gets values as wide as keys, filled up with zeros
-    widened_cache: bool = False  # likewise `cached`
-    fused: bool = False  # whether a step of one token is that of kernels.generation, around `cached`
+    full: Attention | None  # for as many queries as keys
+    cached: DecodeAttention | None  # for few queries and a cache
+    widened: bool = False  # whether `full` gets values padded with zeros to the width of keys
+    widened_cache: bool = False  # whether `cached` gets padded values
+    fused: bool = False  # whether kernels.generation computes a step of one token, around `cached`
 
     def whole(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **mask: Any) -> torch.Tensor:
-        """Attend with `full`, `widened` as transformers does for FlashAttention."""
+        """Attend with `full`; values are padded if `widened`, as transformers does for FlashAttention."""
         return self.full(q, k, _as_wide_as(k, v) if self.widened else v, **mask)[..., : v.shape[3]]
 
     def step(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cache_seqlens: torch.Tensor, **mask: Any
     ) -> torch.Tensor:
-        """Attend with `cached` to all keys, likewise; the step is prepared anew, as q lies elsewhere each time."""
+        """Attend with `cached` to all keys. The step is prepared for each call, because q has a new address."""
         lengths = (k.shape[2],) * len(k)
         values = _as_wide_as(k, v) if self.widened_cache else v
         step = DecodeStep(q, k, values, lengths, cache_seqlens, **mask)
@@ -69,14 +69,14 @@ def _as_wide_as(k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 class _Slot:
-    """Where the attention modules of one model find what attends."""
+    """The attention of one model, shared by its modules."""
 
     def __init__(self) -> None:
         self.inside = AttentionInside(None, None)
         self._lengths: dict[tuple[Any, ...], torch.Tensor] = {}
 
     def lengths(self, batch: int, context: int, device: torch.device) -> torch.Tensor:
-        """Return the context as int32 (batch,) on the device; made once, as a captured graph must find it again."""
+        """Return the context as int32 (batch,) on the device; the tensor is kept, because captured graphs read it."""
         key = (batch, context, device)
         if key not in self._lengths:
             self._lengths[key] = torch.full((batch,), context, dtype=torch.int32, device=device)
@@ -84,12 +84,12 @@ class _Slot:
 
 
 class KeyValueCache:
-    """A cache of one length for every layer, whose last tokens each step writes anew; `CausalModel.cache` makes it.
+    """A cache of one length for every layer; each step overwrites its last tokens. `CausalModel.cache` makes it.
 
-    It serves as transformers' `past_key_values`. A layer's tensors are made at its first step, (batch, heads, held,
-    width) as that step's keys and values are, and filled with standard normal numbers. `held` is the context, or what
-    the last token of it sees through a window. Layers are told apart by the order of their calls: by their index,
-    torch.compile would compile each of them anew.
+    It is transformers' `past_key_values`. The tensors of a layer are made at its first step, (batch, heads, held,
+    width) like the keys and values of that step, and filled with standard normal numbers. `held` is the context, or the
+    window that its last token sees. A layer is identified by the order of the calls, because torch.compile would
+    compile each layer separately for its index.
     """
 
     is_compileable = False
@@ -105,7 +105,7 @@ class KeyValueCache:
         return [tensor for layer in self.layers if layer for tensor in layer]
 
     def fill(self, seed: int) -> None:
-        """Write the normal numbers of a seed into every layer; those of `CausalModel.cache` are of its seed."""
+        """Fill every layer with the normal numbers of a seed, as `CausalModel.cache` does with its seed."""
         self._generator.manual_seed(seed)
         for tensor in self.tensors:
             tensor.normal_(generator=self._generator)
@@ -117,19 +117,19 @@ class KeyValueCache:
         return copied
 
     def begin(self) -> None:
-        """Expect the first layer next, also after a step that failed on its way."""
+        """Expect the first layer next, also after a step that failed."""
         self._calls = 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Return the tokens of the context; whoever asks is given positions."""
+        """Return the tokens of the context; positions are passed separately."""
         return self.context
 
     def update(
         self, k: torch.Tensor, v: torch.Tensor, *rest: object, **options: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write a step's keys and values at the end of the next layer's, and return all that the step attends to.
+        """Write keys and values of a step to the end of the next layer's cache, and return all that the step sees.
 
-        Raises UnsupportedCase for several tokens, but fewer than the context, of a cache that holds a window.
+        Raises UnsupportedCase if the cache holds a window and the step has several tokens, but not all of the context.
         """
         at, self._calls = self._calls % len(self.layers), self._calls + 1
         if self.layers[at] is None:
@@ -159,43 +159,43 @@ class CausalModel:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Return all parameters; one that is tied stands once."""
+        """Return all parameters; tied parameters occur once."""
         return list(self.module.parameters())
 
     @property
     def attention_parameters(self) -> list[nn.Parameter]:
-        """Return those of the first layer's attention."""
+        """Return the parameters of the attention of the first layer."""
         return list(next(_attentions(self.module)).parameters())
 
     def use(self, inside: AttentionInside) -> None:
-        """Let that attend in every later call."""
+        """Use this attention in every later call."""
         self._slot.inside = inside
 
     def double(self) -> CausalModel:
-        """Return a copy in float64, but for norms and rotary angles, which transformers computes in float32.
+        """Return a copy in float64, except for norms and rotary angles, which transformers computes in float32.
 
-        Of a model that is neither compiled nor checkpointed.
+        The model must be neither compiled nor checkpointed.
         """
         module = copy.deepcopy(self.module).double()
         module.config._experts_implementation = "eager"  # grouped matrix products take no float64
         return CausalModel(module)
 
     def cache(self, context: int, seed: int) -> KeyValueCache:
-        """Return an empty cache of that many tokens for this model; with a window it holds no more than that."""
+        """Return an empty cache of that many tokens for this model, or of the model's window if that is shorter."""
         generator = torch.Generator(self.parameters[0].device).manual_seed(seed)
         kind = _not_traced()[1] if self._compiled else KeyValueCache
         window = getattr(self.module.config, "sliding_window", None) or context
         return kind(context, min(context, window), self.num_layers, generator)
 
     def compile_layers(self, *, one_token: bool = False, backend: str = "inductor") -> None:
-        """Let torch.compile compile each layer around its attention, at its first call; before `checkpoint`.
+        """Compile each layer around its attention with torch.compile, at its first call. Call it before `checkpoint`.
 
-        With `one_token` products of a matrix and a vector become reductions, whose tiles are searched for.
-        Raises torch._dynamo.exc.FailOnRecompileLimitHit in a call where it would go on uncompiled.
+        With `one_token`, matrix-vector products become reductions, whose tiles are autotuned. A call raises
+        torch._dynamo.exc.FailOnRecompileLimitHit where torch.compile would continue uncompiled.
         """
         torch._dynamo.config.recompile_limit = _MOST_COMPILED
         torch._dynamo.config.fail_on_recompile_limit_hit = True
-        torch._functorch.config.donated_buffer = False  # a backward may be called again on what its forward kept
+        torch._functorch.config.donated_buffer = False  # a backward may be called twice after one forward
         _plug(self.module, self._slot, _COMPILED, _not_traced()[0])
         for attention in _attentions(self.module):
             attention.layer_idx = 0
@@ -205,15 +205,15 @@ class CausalModel:
         self._compiled = True
 
     def checkpoint(self) -> None:
-        """Let the backward compute each layer's activations anew."""
+        """Recompute the activations of each layer in the backward."""
         again = partial(torch.utils.checkpoint.checkpoint, use_reentrant=False, preserve_rng_state=False)
         for layer in _layers(self.module):
             layer.forward = partial(again, layer.forward)
 
     def logits(self, tokens: torch.Tensor, *, cache: KeyValueCache | None = None, keep: int = 0) -> torch.Tensor:
-        """Return the logits (batch, keep, vocabulary) of the last `keep` of tokens (batch, seqlen); of all if 0.
+        """Return the logits (batch, keep, vocabulary) of the last `keep` of tokens (batch, seqlen); 0 keeps all.
 
-        With a cache the tokens are the last of its context.
+        With a cache, the tokens are the last tokens of its context.
         """
         if cache is None:
             return self.module(input_ids=tokens, use_cache=False, logits_to_keep=keep).logits
@@ -226,7 +226,7 @@ class CausalModel:
         return self.module(input_ids=tokens, logits_to_keep=keep, **placed).logits
 
     def _fused_logits(self, token: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
-        """Return the logits after a token (1, 1) by kernels.generation. The cache has taken a step before."""
+        """Return the logits after a token (1, 1) by kernels.generation. The tensors of the cache must exist."""
         if token.shape != (1, 1):
             raise UnsupportedCase(f"A fused step takes one token of one sequence, not {tuple(token.shape)}.")
         self._step = self._step or LlamaStep(self.module)
@@ -236,9 +236,9 @@ class CausalModel:
 
 
 def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross entropy of logits (batch, seqlen, vocabulary) in float32 or wider, targets (batch, seqlen).
+    """Return the mean cross entropy of logits (batch, seqlen, vocabulary) and targets (batch, seqlen).
 
-    As transformers' ForCausalLMLoss, but for targets that are shifted already.
+    It is transformers' ForCausalLMLoss for targets that are already shifted, in at least float32.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return nn.functional.cross_entropy(wide.flatten(0, 1), targets.flatten())
@@ -252,9 +252,9 @@ def unavailable() -> str | None:
 def build(
     sizes: Sizes, *, num_layers: int, context: int, dtype: torch.dtype, device: torch.device | str, seed: int
 ) -> CausalModel:
-    """Return a model of these sizes, cut or stretched to a depth, with random weights of that seed on the device.
+    """Return a model of these sizes with `num_layers` layers and random weights of a seed on the device.
 
-    Rotary angles reach up to `context`, if that is more than the model was made for; learned positions do not.
+    Rotary positions are extended to `context` if that exceeds the model's maximum; learned positions are not.
 
     Raises UnsupportedCase if transformers is missing or does not know the family.
     """
@@ -264,11 +264,9 @@ def build(
     from transformers.initialization import no_init_weights
 
     kind = sizes["architecture"]["family"]
-    if kind not in _FAMILIES:
-        raise UnsupportedCase(f"Unknown family {kind!r}. Possible: {', '.join(_FAMILIES)}.")
     sizes = {**sizes, "max_context": max(context, sizes["max_context"])} if kind != "gpt2" else sizes
     no_special_tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-    config = AutoConfig.for_model(kind, **_FAMILIES[kind](sizes, num_layers), **no_special_tokens)
+    config = AutoConfig.for_model(kind, **config_of(sizes, num_layers), **no_special_tokens)
     with torch.device(device), no_init_weights():
         module = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
     module.tie_weights()
@@ -277,9 +275,9 @@ def build(
 
 
 def implementations(ops: Mapping[str, Implementation], decodes: Mapping[str, Implementation]) -> list[Implementation]:
-    """Return an implementation of level model for each of level op, of level decode, or of both under one name.
+    """Return an implementation of level model for each name of level op, of level decode, or of both.
 
-    Those that round to FP8 are left out: the float64 model does not round.
+    Implementations that round to FP8 are left out: the float64 model does not round.
     """
     pairs = [(name, ops.get(name), decodes.get(name)) for name in dict.fromkeys((*ops, *decodes))]
     found = [_around(name, op, decode) for name, op, decode in pairs if not (op and op.precision == "fp8")]
@@ -310,9 +308,9 @@ def _around(name: str, op: Implementation | None, decode: Implementation | None)
 
 
 def _fused(around: Implementation) -> Implementation:
-    """Return a step whose layers are launches of our own around an attention to the cache."""
-    refuses = partial(_refuses_fused, around)
-    attention = around.attention  # whose second launch would leave the weights of the next product waiting
+    """Return the step of kernels.generation around an attention to the cache."""
+    attention = around.attention
+    # A second launch of the attention would delay the weights of the next product.
     inside = dataclasses.replace(attention, cached=partial(attention.cached, one_launch=True), fused=True)
     return dataclasses.replace(
         around,
@@ -321,7 +319,7 @@ def _fused(around: Implementation) -> Implementation:
         attention=inside,
         colour="#8c2d04",
         model_families=FAMILIES,
-        refuses=refuses,
+        refuses=partial(_refuses_fused, around),
     )
 
 
@@ -334,14 +332,14 @@ def _refuses_fused(around: Implementation, case: AttentionCase, device: Device) 
 def _refuses(
     name: str, op: Implementation | None, decode: Implementation | None, case: AttentionCase, device: Device
 ) -> str | None:
-    """Return what the attention inside says against the calls that the model will make of it."""
+    """Return why the attention cannot compute the calls of the model, or None."""
     in_cache = (case.seqlen_q or 1) < (case.seqlen_k or 1)
     inside = decode if in_cache else op
     if inside is None:
         return f"{name} attends to whole sequences only." if in_cache else f"{name} attends to a cache only."
     fields = {field: getattr(case, field) for field in AttentionCase.__annotations__}
-    fields |= {"level": inside.level, "latent_dim": 0}  # the latent is expanded before it is attended to
-    fields["window_size"] = 0 if in_cache else case.window_size  # a cache holds no more than a window
+    fields |= {"level": inside.level, "latent_dim": 0}  # a latent is expanded before the attention
+    fields["window_size"] = 0 if in_cache else case.window_size  # the cache holds only the window
     fields["head_dim_v"] = case.head_dim_v if _takes_narrow_values(inside) else case.head_dim
     return inside.reason_against(SimpleNamespace(**fields), device)
 
@@ -352,7 +350,7 @@ _WIDENED_THOUGH = ("triton_fa2", "triton_fa2_tf32")
 
 
 def _takes_narrow_values(inside: Implementation) -> bool:
-    """Return whether an implementation is given values narrower than keys as they are."""
+    """Return whether an implementation gets values that are narrower than keys without padding."""
     if inside.level == "decode":
         return inside.name in _NARROW_IN_CACHE
     return "head_dim_v" in inside.features and inside.name not in _WIDENED_THOUGH
@@ -368,7 +366,7 @@ def _attend(
     sliding_window: int | None = None,
     **options: object,
 ) -> tuple[torch.Tensor, None]:
-    """Attend as transformers asks it: q, k, v (batch, heads, tokens, width); out is (batch, tokens, heads, width).
+    """Attend for transformers: q, k, v are (batch, heads, tokens, width), out is (batch, tokens, heads, width).
 
     Raises UnsupportedCase for a mask tensor, such as padding: attention here is causal over whole sequences.
     """
@@ -376,7 +374,7 @@ def _attend(
         raise UnsupportedCase("Models attend causally over sequences of equal length; a mask tensor is not supported.")
     slot, context = module.attnbench_slot, key.shape[2]
     mask = {"causal": True, "softmax_scale": scaling}
-    if query.shape[2] < context:  # of a cache, which holds no more than a window
+    if query.shape[2] < context:  # keys are those of a cache, which holds at most the window
         lengths = slot.lengths(len(query), context, query.device)
         out = slot.inside.step(query, key, value, lengths, **mask)
     else:
@@ -385,13 +383,13 @@ def _attend(
 
 
 def _attend_in_gptj(attend: Callable[..., Any], *arguments: Any) -> tuple[torch.Tensor, None]:
-    """Attend as GPT-J's module asks it, which wants out like q."""
+    """Attend for the module of GPT-J, which expects out in the layout of q."""
     return attend(*arguments)[0].transpose(1, 2), None
 
 
 @cache
 def _not_traced() -> tuple[Callable[..., Any], type[KeyValueCache]]:
-    """Return `_attend` and a cache that torch.compile leaves alone: one of each, as it compiles anew for another."""
+    """Return `_attend` and a cache class that torch.compile does not trace; both are kept, since new ones recompile."""
 
     class UntracedCache(KeyValueCache):
         update = torch.compiler.disable(KeyValueCache.update)
@@ -400,14 +398,14 @@ def _not_traced() -> tuple[Callable[..., Any], type[KeyValueCache]]:
 
 
 def _plug(module: nn.Module, slot: _Slot, name: str, attend: Callable[..., Any]) -> None:
-    """Let the attention of a module of transformers go through `attend`, registered under a name."""
+    """Register `attend` with transformers under a name, and use it in the attention of a module."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(name, attend)
     module.config._attn_implementation = name
     for attention in _attentions(module):
         attention.attnbench_slot = slot
-        if hasattr(attention, "_attn"):  # GPT-J's, which asks no AttentionInterface
+        if hasattr(attention, "_attn"):  # GPT-J does not use AttentionInterface
             attention._attn = partial(_attend_in_gptj, attend, attention)
 
 
@@ -438,75 +436,66 @@ def _randomise(module: nn.Module, seed: int) -> None:
 
 
 def _fan_in(module: nn.Module, name: str, weight: torch.Tensor) -> int:
-    """Return how many numbers of the input each number of the output adds up; of GPT-2's Conv1D it is the first size"""
+    """Return the width of the input of a weight, which is the first size of GPT-2's Conv1D."""
     owner = module.get_submodule(name.rpartition(".")[0])
     return weight.shape[0] if type(owner).__name__ == "Conv1D" else weight.shape[-1]
 
 
-def _gpt2(sizes: Sizes, num_layers: int) -> dict[str, Any]:
-    return {
-        "n_embd": sizes["hidden"],
-        "n_layer": num_layers,
-        "n_head": sizes["heads"],
-        "n_inner": sizes["ffn"],
-        "vocab_size": sizes["vocab"],
-        "n_positions": sizes["max_context"],
-        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
-    }
-
-
-def _gptj(sizes: Sizes, num_layers: int) -> dict[str, Any]:
-    return _gpt2(sizes, num_layers) | {"rotary_dim": sizes["rotary_dim"], "tie_word_embeddings": sizes["tied"]}
-
-
-def _llama(sizes: Sizes, num_layers: int) -> dict[str, Any]:
-    return {
-        "hidden_size": sizes["hidden"],
-        "num_hidden_layers": num_layers,
-        "num_attention_heads": sizes["heads"],
-        "num_key_value_heads": sizes["kv_heads"],
-        "head_dim": sizes["head_dim"],
-        "intermediate_size": sizes["ffn"],
-        "vocab_size": sizes["vocab"],
-        "max_position_embeddings": sizes["max_context"],
-        "rope_parameters": {"rope_type": "default", "rope_theta": sizes["rope_theta"]},
-        "tie_word_embeddings": sizes["tied"],
-    }
-
-
-def _mistral(sizes: Sizes, num_layers: int) -> dict[str, Any]:
-    return _llama(sizes, num_layers) | {"sliding_window": sizes["window_size"] or None}
-
-
-def _neox(sizes: Sizes, num_layers: int) -> dict[str, Any]:
-    rotated = (sizes["rotary_dim"] or sizes["head_dim"]) / sizes["head_dim"]
-    found = _llama(sizes, num_layers)
-    del found["num_key_value_heads"], found["head_dim"]
-    return found | {"rope_parameters": {**found["rope_parameters"], "partial_rotary_factor": rotated}}
-
-
-def _deepseek_v2(sizes: Sizes, num_layers: int) -> dict[str, Any]:
-    found, latent, experts = _llama(sizes, num_layers), sizes["latent"], sizes["experts"]
-    del found["head_dim"]
-    return found | {
-        "q_lora_rank": None,
-        "kv_lora_rank": latent["rank"],
-        "qk_nope_head_dim": latent["nope_dim"],
-        "qk_rope_head_dim": latent["rope_dim"],
-        "v_head_dim": sizes["head_dim_v"] or sizes["head_dim"],
-        "n_routed_experts": experts["routed"],
-        "num_experts_per_tok": experts["active"],
-        "n_shared_experts": experts["shared"],
-        "moe_intermediate_size": experts["ffn"],
-        "first_k_dense_replace": experts["dense_layers"],
-    }
-
-
-_FAMILIES: dict[str, Callable[[Sizes, int], dict[str, Any]]] = {  # by Hugging Face's model_type
-    "gpt2": _gpt2,
-    "gptj": _gptj,
-    "gpt_neox": _neox,
-    "llama": _llama,
-    "mistral": _mistral,
-    "deepseek_v2": _deepseek_v2,
+# Fields of transformers' configurations, and the sizes that they have (`config_of` derives some of them).
+_GPT2 = {
+    "n_embd": "hidden",
+    "n_layer": "num_layers",
+    "n_head": "heads",
+    "n_inner": "ffn",
+    "vocab_size": "vocab",
+    "n_positions": "max_context",
+    **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), "no_dropout"),
 }
+_NEOX = {
+    "hidden_size": "hidden",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "heads",
+    "intermediate_size": "ffn",
+    "vocab_size": "vocab",
+    "max_position_embeddings": "max_context",
+    "rope_parameters": "rope",
+    "tie_word_embeddings": "tied",
+}
+_LLAMA = {**_NEOX, "num_key_value_heads": "kv_heads", "head_dim": "head_dim"}
+_DEEPSEEK_V2 = {
+    **_NEOX,
+    "num_key_value_heads": "kv_heads",
+    "q_lora_rank": "no_query_latent",
+    "kv_lora_rank": "latent.rank",
+    "qk_nope_head_dim": "latent.nope_dim",
+    "qk_rope_head_dim": "latent.rope_dim",
+    "v_head_dim": "head_dim_v",
+    "n_routed_experts": "experts.routed",
+    "num_experts_per_tok": "experts.active",
+    "n_shared_experts": "experts.shared",
+    "moe_intermediate_size": "experts.ffn",
+    "first_k_dense_replace": "experts.dense_layers",
+}
+_FIELDS: dict[str, dict[str, str]] = {  # by Hugging Face's model_type
+    "gpt2": _GPT2,
+    "gptj": {**_GPT2, "rotary_dim": "rotary_dim", "tie_word_embeddings": "tied"},
+    "gpt_neox": _NEOX,
+    "llama": _LLAMA,
+    "mistral": {**_LLAMA, "sliding_window": "window"},
+    "deepseek_v2": _DEEPSEEK_V2,
+}
+
+
+def config_of(sizes: Sizes, num_layers: int) -> dict[str, Any]:
+    """Return the fields of transformers' configuration of a model. Raises UnsupportedCase for an unknown family."""
+    family = sizes["architecture"]["family"]
+    if family not in _FIELDS:
+        raise UnsupportedCase(f"Unknown family {family!r}. Possible: {', '.join(_FIELDS)}.")
+    rope = {"rope_type": "default", "rope_theta": sizes["rope_theta"]}
+    if family == "gpt_neox":
+        rope["partial_rotary_factor"] = (sizes["rotary_dim"] or sizes["head_dim"]) / sizes["head_dim"]
+    known = {**sizes, "num_layers": num_layers, "rope": rope, "no_dropout": 0.0, "no_query_latent": None}
+    known |= {"window": sizes["window_size"] or None, "head_dim_v": sizes["head_dim_v"] or sizes["head_dim"]}
+    for part in ("latent", "experts"):
+        known |= {f"{part}.{name}": value for name, value in (sizes[part] or {}).items()}
+    return {field: known[name] for field, name in _FIELDS[family].items()}

@@ -6,19 +6,15 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import torch
-
-from .. import attention_packages
+from .. import packages
 from ..registry import AttentionCase, Device
 
+PACKAGE = packages.Package("FlashAttention-4", "pip install --pre flash-attn-4", "flash-attn-4")
 
-def call(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
-) -> torch.Tensor | tuple[Any, ...]:
-    """Call the package as a `kernels.attention_packages.Call`."""
-    limits = attention_packages.window(causal, window_size, every=None)
-    only_causal = causal and not window_size
-    return _function()(q, k, v, softmax_scale=softmax_scale, causal=only_causal, window_size=limits)
+
+def call(*tensors: Any, causal: bool, window_size: int, softmax_scale: float | None) -> Any:
+    """Call the package as a `kernels.packages.Call`."""
+    return _function()(*tensors, softmax_scale=softmax_scale, **packages.masked(causal, window_size, every=None))
 
 
 @cache
@@ -29,31 +25,24 @@ def _function() -> Callable[..., Any]:
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    if misaligned := attention_packages.misaligned("flash_attn_4", case):
-        return misaligned
-    head_dim = case.head_dim or 0
-    if head_dim > 128 and device.compute_capability not in (None, (9, 0)) and head_dim != 256:
-        return f"flash_attn_4 takes head_dim {head_dim} on compute capability 9.0 alone; others up to 128, or 256."
-    return None
+    only_hopper = 128 < (case.head_dim or 0) != 256 and device.compute_capability not in (None, (9, 0))
+    limit = f"takes head_dim {case.head_dim} only on compute capability 9.0; other devices take up to 128, or 256"
+    return packages.reason("flash_attn_4", packages.misaligned(case), (only_hopper, limit))
 
 
-IMPLEMENTATIONS = (
-    attention_packages.implementation(
-        "flash_attn_4",
-        "FlashAttention-4, in the CuTe DSL, where it is installed",
-        call,
-        attention_packages.missing(
-            "flash-attn-4", "FlashAttention-4 is not installed: pip install --pre flash-attn-4."
-        ),
-        features=("head_dim_v",),
-        min_compute_capability=(8, 0),
-        memory={
-            "growth": "linear",
-            "fwd": {"numbers": 1},
-            "fwd_bwd": {"numbers": 3, "queries_float32": 1, "grouped_float32": 1},
-        },
-        colour="#c51b8a",
-        compiled="first_call",
-        refuses=_refuses,
-    ),
+IMPLEMENTATIONS = packages.op(
+    PACKAGE,
+    "flash_attn_4",
+    "FlashAttention-4, in the CuTe DSL, where it is installed",
+    call,
+    features=("head_dim_v",),
+    min_compute_capability=(8, 0),
+    memory={
+        "growth": "linear",
+        "fwd": {"numbers": 1},
+        "fwd_bwd": {"numbers": 3, "queries_float32": 1, "grouped_float32": 1},
+    },
+    colour="#c51b8a",
+    compiled="first_call",
+    refuses=_refuses,
 )

@@ -28,7 +28,7 @@ _CAN_USE = {
     "cudnn": torch.backends.cuda.can_use_cudnn_attention,
     "efficient": torch.backends.cuda.can_use_efficient_attention,
 }
-MAX_HEADS = 65535  # of the second and third axis of a grid (CUDA C++ Programming Guide, technical specifications)
+MAX_HEADS = 65535  # the limit of the second and third axis of a grid (CUDA C++ Programming Guide)
 _TAKES_MASK = ("auto", "math", "efficient")
 
 

@@ -1,8 +1,8 @@
 """cuDNN's attention graph over a cache, through nvidia-cudnn-frontend (MIT licence), where it is installed.
 
-PyTorch's own cuDNN backend takes neither pages nor lengths; this graph does: padding by lengths on the device, and page
-tables (docs/operations/Attention.md of NVIDIA/cudnn-frontend). The graph is built and its plan chosen before a step is
-timed, and the table's entries out of use are set to page 0, as cuDNN may look them up.
+Unlike PyTorch's cuDNN backend, this graph takes lengths on the device and page tables (docs/operations/Attention.md of
+NVIDIA/cudnn-frontend). The graph is built and planned before a step is timed. Unused entries of the page table are set
+to page 0, because cuDNN may read them.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from typing import Any
 
 import torch
 
-from .. import attention_packages, decode_packages
+from .. import packages
 from ..registry import AttentionCase, Device, UnsupportedCase
 from .step import DecodeStep
 
+PACKAGE = packages.Package(
+    "nvidia-cudnn-frontend", "pip install nvidia-cudnn-frontend", distribution="nvidia-cudnn-frontend"
+)
+_DTYPES = {torch.bfloat16: "BFLOAT16", torch.float16: "HALF"}
 
-def prepare(step: DecodeStep) -> decode_packages.Step:
+
+def prepare(step: DecodeStep) -> packages.Step:
     """Return the step as an execution of a built graph. Raises UnsupportedCase where cuDNN has no plan for it."""
     import cudnn
 
-    handle = _handle(step.q.device)
-    graph = cudnn.pygraph(
-        handle=handle,
-        io_data_type=getattr(cudnn.data_type, {"bfloat16": "BFLOAT16", "float16": "HALF"}[_name(step.q.dtype)]),
-        intermediate_data_type=cudnn.data_type.FLOAT,
-        compute_data_type=cudnn.data_type.FLOAT,
-    )
-    given = _tensors(step)
-    known = {name: graph.tensor_like(tensor) for name, tensor in given.items()}
+    handle, wide = _handle(step.q.device), cudnn.data_type.FLOAT
+    types = {"intermediate_data_type": wide, "compute_data_type": wide}
+    graph = cudnn.pygraph(handle=handle, io_data_type=getattr(cudnn.data_type, _DTYPES[step.q.dtype]), **types)
+    tensors, options = _arguments(step, cudnn)
+    known = {name: graph.tensor_like(tensor) for name, tensor in tensors.items()}
     out_shape = (*step.q.shape[:3], step.v_cache.shape[3])
-    strides = torch.empty(out_shape, device="meta").stride()
-    out, _ = graph.sdpa(name="decode", is_inference=True, attn_scale=step.scale, **known, **_mask(step))
-    out.set_output(True).set_dim(list(out_shape)).set_stride(list(strides))
+    out, _ = graph.sdpa(name="decode", is_inference=True, attn_scale=step.scale, **known, **options)
+    out.set_output(True).set_dim(list(out_shape)).set_stride(list(torch.empty(out_shape, device="meta").stride()))
     try:
         graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
     except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
         raise UnsupportedCase(f"cuDNN has no plan for this case: {' '.join(str(error).split())[:200]}") from error
     workspace = torch.empty(max(1, graph.get_workspace_size()), dtype=torch.uint8, device=step.q.device)
-    pack = {known[name]: tensor for name, tensor in given.items()}
+    pack = {known[name]: tensor for name, tensor in tensors.items()}
 
     def attend() -> torch.Tensor:
         cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream(step.q.device).cuda_stream)
@@ -50,36 +50,25 @@ def prepare(step: DecodeStep) -> decode_packages.Step:
     return attend
 
 
-def _tensors(step: DecodeStep) -> dict[str, torch.Tensor]:
-    """Return the graph's tensors by the names of its arguments; caches as (batch or pages, heads, tokens, head_dim)."""
-    lengths = {
-        "seq_len_q": torch.full_like(step.cache_seqlens, step.query_tokens).view(-1, 1, 1, 1),
-        "seq_len_kv": step.cache_seqlens.view(-1, 1, 1, 1),
-    }
-    if step.page_table is None:
-        k, v = step.in_use()
-        return {"q": step.q, "k": k, "v": v, **({} if step.uniform else lengths)}
-    table = step.readable_table()[:, None, :, None]
-    k, v = (cache.transpose(1, 2) for cache in (step.k_cache, step.v_cache))
-    tables = {"paged_attention_k_table": table, "paged_attention_v_table": table.clone()}
-    return {"q": step.q, "k": k, "v": v, **lengths, **tables}
-
-
-def _mask(step: DecodeStep) -> dict[str, Any]:
-    """Return the options of masks: the last query stands at the last key."""
-    import cudnn
-
-    found: dict[str, Any] = {}
-    if step.page_table is not None or not step.uniform:
-        found["use_padding_mask"] = True
-    if step.page_table is not None:
-        found["paged_attention_max_seq_len_kv"] = step.page_table.shape[1] * step.page_size
-    if step.causal and (step.query_tokens > 1 or step.window_size):
-        found["diagonal_alignment"] = cudnn.diagonal_alignment.BOTTOM_RIGHT
-        found["diagonal_band_right_bound"] = 0
+def _arguments(step: DecodeStep, cudnn: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return the tensors and the options of `sdpa`; caches are (batch or pages, heads, tokens, head_dim)."""
+    paged = step.page_table is not None
+    k, v = (cache.transpose(1, 2) for cache in (step.k_cache, step.v_cache)) if paged else step.in_use()
+    tensors, options = {"q": step.q, "k": k, "v": v}, {}
+    if paged or not step.uniform:
+        tensors["seq_len_q"] = torch.full_like(step.cache_seqlens, step.query_tokens).view(-1, 1, 1, 1)
+        tensors["seq_len_kv"] = step.cache_seqlens.view(-1, 1, 1, 1)
+        options["use_padding_mask"] = True
+    if paged:
+        table = step.readable_table()[:, None, :, None]
+        tensors |= {"paged_attention_k_table": table, "paged_attention_v_table": table.clone()}
+        options["paged_attention_max_seq_len_kv"] = step.page_table.shape[1] * step.page_size
+    if step.causal and (step.query_tokens > 1 or step.window_size):  # the last query is aligned with the last key
+        options["diagonal_alignment"] = cudnn.diagonal_alignment.BOTTOM_RIGHT
+        options["diagonal_band_right_bound"] = 0
     if step.window_size:
-        found["diagonal_band_left_bound"] = step.window_size
-    return found
+        options["diagonal_band_left_bound"] = step.window_size
+    return tensors, options
 
 
 @cache
@@ -90,30 +79,21 @@ def _handle(device: torch.device) -> Any:
         return cudnn.create_handle()
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    if case.window_size and not case.causal:
-        return "cudnn_frontend takes a sliding window with a causal mask alone."
-    return attention_packages.misaligned("cudnn_frontend", case)
+    both_sides = case.window_size and not case.causal, "takes a sliding window only with a causal mask"
+    return packages.reason("cudnn_frontend", both_sides, packages.misaligned(case))
 
 
-IMPLEMENTATIONS = (
-    decode_packages.implementation(
-        "cudnn_frontend",
-        "cuDNN's attention graph with pages and lengths, through nvidia-cudnn-frontend, where it is installed",
-        prepare,
-        attention_packages.missing(
-            "nvidia-cudnn-frontend", "nvidia-cudnn-frontend is not installed: pip install nvidia-cudnn-frontend."
-        ),
-        max_head_dim=256,
-        paged=True,
-        ragged=True,
-        planned="the graph and its plan, and a page table without entries out of use",
-        min_compute_capability=(8, 0),
-        colour="#1b7837",
-        refuses=_refuses,
-    ),
+IMPLEMENTATIONS = packages.decode(
+    PACKAGE,
+    "cudnn_frontend",
+    "cuDNN's attention graph with pages and lengths, through nvidia-cudnn-frontend, where it is installed",
+    prepare,
+    max_head_dim=256,
+    paged=True,
+    ragged=True,
+    planned="the graph and its plan, and a page table without entries out of use",
+    min_compute_capability=(8, 0),
+    colour="#1b7837",
+    refuses=_refuses,
 )

@@ -1,7 +1,8 @@
 """FlexAttention over the pages of a cache: PyTorch's own paged attention, a mask of blocks that names physical pages.
 
-A block of the mask is a page. FlexAttention multiplies hidden values by zero, so that every row of a page in use must
-be finite: it takes lengths that fill their pages. The mask is made once a step, and compiling costs seconds a shape.
+A block of the mask is a page. FlexAttention multiplies hidden values by zero, so every row of a used page must be
+finite: it supports lengths that fill their pages. The mask is made once for each step, and compiling takes seconds for
+each shape.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an implementation of level decode is given: query tokens, a cache in one of its forms, its part in use."""
+"""The input of an implementation of level decode: query tokens, a cache, and the lengths in use."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import torch
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """One step of decoding, as the callable of an implementation gets it before anything is timed.
+    """One step of decoding, which the callable of an implementation prepares before anything is timed.
 
     A contiguous cache is (batch, num_kv_heads, capacity, head_dim), a paged one (pages, page_size, num_kv_heads,
-    head_dim). It holds the keys of the query tokens already; the last query stands at the last key. What lies beyond a
-    length is undefined and must not be used, not even multiplied by 0; entries of the page table beyond a sequence's
-    pages name no page. A latent cache holds a record a token of one head: v_cache is a view of the record's first
-    `latent_dim` numbers.
+    head_dim). It includes the keys of the query tokens; the last query is aligned with the last key. Rows beyond a
+    length are undefined and must not be used, not even multiplied by 0. Entries of the page table beyond the pages of a
+    sequence are invalid. A latent cache has one head with one record for each token: v_cache is a view of the first
+    `latent_dim` numbers of the records.
     """
 
     q: torch.Tensor  # (batch, num_heads, query tokens, head_dim)
     k_cache: torch.Tensor
     v_cache: torch.Tensor  # like k_cache, head_dim_v wide
-    lengths: tuple[int, ...]  # keys in use of each sequence, as the host knows them
+    lengths: tuple[int, ...]  # keys in use of each sequence, on the host
     cache_seqlens: torch.Tensor  # int32 (batch,), the lengths on the device
     page_table: torch.Tensor | None = None  # int32 (batch, pages of the longest sequence); None: contiguous
     latent_dim: int = 0  # 0: keys and values
@@ -71,14 +71,14 @@ class DecodeStep:
         return self.k_cache[:, :, : self.longest], self.v_cache[:, :, : self.longest]
 
     def tokens_first(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return views of q and the cache as other projects lay them out: (batch or pages, tokens, heads, head_dim)."""
+        """Return views of q and the cache in other projects' layout: (batch or pages, tokens, heads, head_dim)."""
         caches = (self.k_cache, self.v_cache)
         if self.page_table is None:
             caches = tuple(cache.transpose(1, 2) for cache in self.in_use())
         return self.q.transpose(1, 2), *caches
 
     def readable_table(self) -> torch.Tensor:
-        """Return the page table with page 0 where an entry is out of use, for libraries that may read it there."""
+        """Return the page table with page 0 in unused entries, for libraries that may read them."""
         used = torch.tensor(self.pages_of_sequences, device=self.page_table.device)
         entries = torch.arange(self.page_table.shape[1], device=self.page_table.device)
         return self.page_table.masked_fill(entries >= used[:, None], 0)

@@ -1,7 +1,7 @@
 """The baseline of decoding: eager PyTorch over any cache, with the softmax in float32.
 
-A contiguous cache of one length is read where it lies. Pages are gathered, and what lies beyond a length is replaced by
-zeros, at every call. Heads that share keys are rows of one matrix product, so that keys and values are not repeated.
+A contiguous cache of one length is read in place. At every call, pages are gathered and rows beyond a length are
+replaced by zeros. Heads that share keys are rows of one matrix product, so keys and values are not repeated.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def _unused(step: DecodeStep) -> torch.Tensor:
 
 
 def _hidden(step: DecodeStep) -> torch.Tensor | None:
-    """Return (batch, 1, query tokens, longest), true where a query does not look; None if every query sees every key.
+    """Return (batch, 1, query tokens, longest), true for hidden keys; None if every query sees every key.
 
-    The last query of a sequence stands at its last key.
+    The last query of a sequence is aligned with its last key.
     """
     if step.uniform and not step.window_size and (step.query_tokens == 1 or not step.causal):
         return None

@@ -1,4 +1,4 @@
-"""Split-KV decoding of this repository as an implementation of level decode: keys and values, or latents.
+"""Split-KV decoding of this repository as an implementation of level decode, for keys and values or for latents.
 
 Nothing is planned before a call: lengths and page tables are read on the device.
 """
@@ -20,9 +20,9 @@ from .triton_mla import mla_decode
 
 
 def decode(step: DecodeStep, *, one_launch: bool = False) -> Callable[[], torch.Tensor]:
-    """Return the step as a call (`one_launch` as `triton_decode.decode` has it; latents are not asked).
+    """Return the step as a call; `triton_decode.decode` describes `one_launch`, which latents do not have.
 
-    Where a contiguous cache is of one length, its used part is handed over, as PyTorch's backends are given it, and
+    If all lengths of a contiguous cache are equal, the used part of the cache is passed, as for PyTorch's backends, and
     no length is read from the device.
     """
     plain = step.page_table is None and step.uniform

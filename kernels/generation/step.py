@@ -1,14 +1,15 @@
-"""One token through a Llama of transformers: five or six launches a layer instead of transformers' modules.
+"""A decoding step of a Llama of transformers for one token, in five or six launches a layer.
 
-A layer is norm, projections, rotary angles and the write to the cache in one launch; split-KV attention, in one or two
-launches; the output projection with the residual; norm and both projections of the gated MLP; its last with the
-residual. Weights stay where transformers has them.
+The launches of a layer: norm, projections, rotary embedding and the write to the cache; split-KV attention, one or two
+launches; the output projection with the residual; norm and the first two projections of the gated MLP; the last
+projection with the residual. The weights are those of the module of transformers, not copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from math import gcd
 from typing import Any
 
@@ -23,14 +24,14 @@ _CHAINED_FROM = (9, 0)  # compute capability with programmatic dependent launch
 
 @dataclass(frozen=True)
 class ProductTile:
-    """How a kernel of projections divides its matrix."""
+    """The division of a matrix between the programs of a kernel."""
 
-    rows: int  # of each matrix in a program, at most
-    block: int  # columns at a time
+    rows: int  # rows of each matrix in a program, at most
+    block: int  # columns loaded at once
     num_warps: int
 
 
-# By what a matrix is for.
+# By the use of a matrix.
 TILES = {
     "heads": ProductTile(2, 4096, 8),
     "out": ProductTile(4, 4096, 8),
@@ -39,12 +40,13 @@ TILES = {
     "logits": ProductTile(4, 4096, 8),
 }
 
-# Attends to a layer's cache: q (1, num_heads, 1, head_dim), keys and values (1, num_kv_heads, context, head_dim).
+# Attention to the cache of a layer: q (1, num_heads, 1, head_dim), keys and values (1, num_kv_heads, context, head_dim)
+# and the length.
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class LlamaStep:
-    """The step of one model, of one sequence."""
+    """The decoding step of one model for one sequence."""
 
     def __init__(self, module: nn.Module, tiles: dict[str, ProductTile] | None = None) -> None:
         """Take a LlamaForCausalLM or MistralForCausalLM, whose weights may change but not move.
@@ -71,17 +73,17 @@ class LlamaStep:
         *,
         dropped: int = 0,
     ) -> torch.Tensor:
-        """Return the logits (1, 1, vocabulary) after a token (1, 1), whose keys and values go to row lengths - 1.
+        """Return the logits (1, 1, vocabulary) after a token (1, 1), and store its keys and values at row lengths - 1.
 
-        `caches` are keys and values of each layer, `lengths` int32 (1,) on the device. `dropped` is how many tokens
-        of the context stand before the first row of a cache, which then holds a window.
+        `caches` are the keys and values of each layer; `lengths` is int32 (1,) on the device. `dropped` is the number
+        of tokens before the first row of a cache that holds only a window.
         """
         body = self._module.model
         x = body.embed_tokens(token).view(-1)
-        cos, sin = (table[dropped:] for table in self._angles_up_to(dropped + caches[0][0].shape[2]))
+        angles = tuple(table[dropped:] for table in self._angles_up_to(dropped + caches[0][0].shape[2]))
         for layer, (keys, values) in zip(body.layers, caches, strict=True):
             inside, mlp = layer.self_attn, layer.mlp
-            q = self._heads(x, layer, (cos, sin), lengths, keys, values)
+            q = self._heads(x, layer, angles, lengths, keys, values)
             out = attend(q, keys, values, lengths)
             self._product("out", out.view(-1), inside.o_proj.weight, x, added=True)
             hidden = self._gated(x, layer.post_attention_layernorm, mlp)
@@ -108,18 +110,27 @@ class LlamaStep:
         keys: torch.Tensor,
         values: torch.Tensor,
     ) -> torch.Tensor:
-        """Write a layer's keys and values of the token into its cache, and return its queries."""
+        """Write the token's keys and values of a layer into the cache, and return its queries."""
         from .projections import heads_kernel
 
         inside, norm = layer.self_attn, layer.input_layernorm
         head_dim, key_heads = inside.head_dim, keys.shape[1]
         half, heads = head_dim // 2, inside.q_proj.weight.shape[0] // head_dim
-        form = self._form("heads", half, x.numel())
+        rows, form = self._form("heads", half, x.numel())
         q = torch.empty((1, heads, 1, head_dim), dtype=x.dtype, device=x.device)
-        weights = (each.weight for each in (norm, inside.q_proj, inside.k_proj, inside.v_proj))
-        heads_kernel[((heads + 2 * key_heads) * half // form["ROWS"],)](
-            *(x, *weights, *angles, lengths, q, keys, values),
-            *(keys.stride(1), values.stride(1), norm.variance_epsilon),
+        weights = (inside.q_proj.weight, inside.k_proj.weight, inside.v_proj.weight)
+        heads_kernel[((heads + 2 * key_heads) * half // rows,)](
+            x,
+            norm.weight,
+            weights,
+            angles,
+            lengths,
+            q,
+            keys,
+            values,
+            keys.stride(1),
+            values.stride(1),
+            norm.variance_epsilon,
             HEADS=heads,
             KEY_HEADS=key_heads,
             HALF=half,
@@ -128,14 +139,14 @@ class LlamaStep:
         return q
 
     def _gated(self, x: torch.Tensor, norm: nn.Module, mlp: nn.Module) -> torch.Tensor:
-        """Return what the last projection of an MLP is given."""
+        """Return the input of the last projection of an MLP."""
         from .projections import gated_kernel
 
         width = mlp.gate_proj.weight.shape[0]
-        form = self._form("gated", width, x.numel())
+        rows, form = self._form("gated", width, x.numel())
         out = torch.empty(width, dtype=x.dtype, device=x.device)
         weights = (norm.weight, mlp.gate_proj.weight, mlp.up_proj.weight)
-        gated_kernel[(width // form["ROWS"],)](x, *weights, out, norm.variance_epsilon, **form)
+        gated_kernel[(width // rows,)](x, *weights, out, norm.variance_epsilon, **form)
         return out
 
     def _product(
@@ -148,23 +159,25 @@ class LlamaStep:
         added: bool = False,
         norm: nn.Module | None = None,
     ) -> None:
-        """Write a matrix times x, after a norm if there is one, to out, or add it."""
+        """Write matrix @ x to out, or add it. With a norm, x is normalized first."""
         from .projections import product_kernel
 
-        rows, columns = matrix.shape
-        form = self._form(use, rows, columns)
+        rows, form = self._form(use, *matrix.shape)
         gain, epsilon = (x, 0.0) if norm is None else (norm.weight, norm.variance_epsilon)
         settings = {"NORMED": norm is not None, "ADDED": added}
-        product_kernel[(rows // form["ROWS"],)](x, gain, matrix, out, epsilon, **settings, **form)
+        product_kernel[(matrix.shape[0] // rows,)](x, gain, matrix, out, epsilon, **settings, **form)
 
-    def _form(self, name: str, rows: int, columns: int) -> dict[str, Any]:
-        """Return the constants and options of a kernel for a matrix."""
+    def _form(self, name: str, rows: int, columns: int) -> tuple[int, dict[str, Any]]:
         return form_of(self._tiles[name], rows, columns, chained=self._chained)
 
 
-def form_of(tile: ProductTile, rows: int, columns: int, *, chained: bool) -> dict[str, Any]:
-    """Return the constants and options of a kernel for matrices whose rows its tiles divide."""
+@cache
+def form_of(tile: ProductTile, rows: int, columns: int, *, chained: bool) -> tuple[int, dict[str, Any]]:
+    """Return the rows of a program, and FORM and the compiler options of a kernel for matrices of this shape."""
+    from ..constants import Constants
+    from .projections import ProductForm
+
     padded = 1 << (columns - 1).bit_length()
-    constants = {"ROWS": gcd(rows, tile.rows), "COLUMNS": columns, "BLOCK": min(tile.block, padded)}
+    form = ProductForm(gcd(rows, tile.rows), columns, min(tile.block, padded), chained)
     launch = {"num_warps": tile.num_warps} | ({"launch_pdl": True} if chained else {})
-    return constants | {"CHAINED": chained, **launch}
+    return form.rows, {"FORM": Constants(form), **launch}

@@ -21,10 +21,9 @@ from triton.compiler import CompilationError
 
 from ..decode.triton_decode import decode
 from ..decode.triton_decode.calls import plan_of
-from ..decode.triton_decode.request import Caches, Options, latent_request_of, request_of
+from ..decode.triton_decode.request import Caches, Options, request_of
 from ..decode.triton_decode.tuning import DecodeTile
 from ..decode.triton_mla import mla_decode
-from ..decode.triton_mla.calls import plan_of as plan_of_latents
 
 
 @dataclass(frozen=True)
@@ -132,13 +131,10 @@ def compile_one(job: tuple[Shape, DecodeTile]) -> str | None:
     shape, tile = job
     x = Inputs(shape, "meta")
     caches = Caches(x.k, x.v, x.lengths, x.table)
+    options = Options(softmax_scale=192**-0.5, latent_dim=512) if shape.latent else Options()
     try:
-        if shape.latent:
-            request = latent_request_of(x.q, caches, 512, Options(softmax_scale=192**-0.5), check_device=False)
-        else:
-            request = request_of(x.q, caches, Options(), check_device=False)
-        make = plan_of_latents if shape.latent else plan_of
-        make(replace(request, device=torch.device("cuda", 0)), tile).compile(x.q, x.k, x.v)
+        request = request_of(x.q, caches, options, check_device=False)
+        plan_of(replace(request, device=torch.device("cuda", 0)), tile).compile(x.q, x.k, x.v)
     except (RuntimeError, CompilationError) as error:
         return f"{shape.name} {tile}: {type(error).__name__} {str(error)[:200]}"
     return None

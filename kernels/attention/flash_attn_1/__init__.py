@@ -1,9 +1,9 @@
 """FlashAttention-1 (arXiv 2205.14135) as a Triton kernel: blocks of keys outside, queries inside, sums in memory.
 
-Measured beside FlashAttention-2 it shows what the later loop order gained. One program works on one head of one
-sequence, out, sum and maximum of a row are float32 in device memory and read and written for every block of keys, and
-out is divided every time (algorithms 1 and 4). Of what the paper's own CUDA code adds, blocks that a causal mask hides
-are left out.
+Compared with FlashAttention-2 it shows the gain of the later loop order. One program processes one head of one
+sequence. Out, sum and maximum of a row are float32 in device memory; they are read and written for every block of keys,
+and out is divided every time (algorithms 1 and 4). As in the paper's CUDA code, blocks that a causal mask hides are
+skipped.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
-"""From tensors to the kernels of FlashAttention-1, with gradients."""
+"""Launches of the kernels of FlashAttention-1, with gradients."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 import triton
 from torch.autograd.function import once_differentiable
 
+from ...constants import Constants
 from ...plans import check_inputs, device_guard
 from ...registry import UnsupportedCase
-from .kernels import backward_kernel, forward_kernel
+from .kernels import Fa1Config, Fa1Sizes, Heads, backward_kernel, forward_kernel
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -25,8 +27,8 @@ class Fa1Tile:
     num_warps: int
 
 
-# By direction, bytes of a number and head_dim up to: near the paper's Bc = M / 4d and Br = min(Bc, d), in powers of two
-# that fit sm_86 and hardly spill (tests/kernels/tools/gate.py).
+# Keys: direction, bytes of a number, largest head_dim. The blocks are near the paper's Bc = M / 4d and Br = min(Bc, d),
+# in powers of two that fit sm_86 and hardly spill (tests/kernels/tools/gate.py).
 TILES = {
     ("forward", 2, 64): Fa1Tile(64, 128, 4),
     ("forward", 2, 128): Fa1Tile(64, 64, 4),
@@ -43,12 +45,13 @@ TILES = {
 }
 
 
-def tile_of(direction: str, size: int, head_dim: int) -> Fa1Tile:
-    """Return the blocks of a direction (forward or backward) for numbers of so many bytes."""
-    found = (
-        tile for (way, each, widest), tile in TILES.items() if (way, each) == (direction, size) and head_dim <= widest
-    )
-    return next(found)
+@cache
+def options_of(direction: str, size: int, head_dim: int, causal: bool) -> dict[str, Any]:
+    """Return CONFIG and the compiler options of a direction ("forward", "backward") for numbers of `size` bytes."""
+    keys = ((way, each, widest) for way, each, widest in TILES if (way, each) == (direction, size))
+    tile = TILES[next(key for key in keys if head_dim <= key[2])]
+    config = Fa1Config(tile.block_m, tile.block_n, max(16, triton.next_power_of_2(head_dim)), head_dim, causal)
+    return {"CONFIG": Constants(config), "num_warps": tile.num_warps, "num_stages": 1}
 
 
 def attend(
@@ -75,17 +78,14 @@ class _FlashAttention1(torch.autograd.Function):
         out = torch.zeros_like(q, dtype=torch.float32)
         total = torch.zeros(q.shape[:3], dtype=torch.float32, device=q.device)
         highest = torch.full_like(total, float("-inf"))
-        tensors = (q, k, v, out)
         with device_guard(q.device):
             if q.numel() and k.numel():
                 forward_kernel[(q.shape[0] * q.shape[1],)](
-                    *tensors,
+                    *map(_heads, (q, k, v, out)),
                     total,
                     highest,
-                    *_strides(tensors),
-                    *_sizes(q, k),
-                    scale,
-                    **_constants("forward", q, causal),
+                    _sizes(q, k, scale),
+                    **options_of("forward", q.element_size(), q.shape[3], causal),
                 )
         out = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, out, total, highest)
@@ -101,13 +101,11 @@ class _FlashAttention1(torch.autograd.Function):
         with device_guard(q.device):
             if q.numel() and k.numel():
                 backward_kernel[(k.shape[0] * k.shape[1],)](
-                    *tensors,
+                    *map(_heads, tensors),
                     total,
                     highest,
-                    *_strides(tensors),
-                    *_sizes(q, k),
-                    ctx.scale,
-                    **_constants("backward", q, ctx.causal),
+                    _sizes(q, k, ctx.scale),
+                    **options_of("backward", q.element_size(), q.shape[3], ctx.causal),
                 )
         return dq.to(q.dtype), *tensors[6:], None, None
 
@@ -116,17 +114,9 @@ def _with_dense_rows(x: torch.Tensor) -> torch.Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _strides(tensors: tuple[torch.Tensor, ...]) -> list[int]:
-    """Return strides of batch, head and row of each tensor."""
-    return [stride for tensor in tensors for stride in tensor.stride()[:3]]
+def _heads(x: torch.Tensor) -> Heads:
+    return Heads(x, *x.stride()[:3])
 
 
-def _sizes(q: torch.Tensor, k: torch.Tensor) -> tuple[int, ...]:
-    """Return query heads, key heads and both lengths."""
-    return q.shape[1], k.shape[1], q.shape[2], k.shape[2]
-
-
-def _constants(direction: str, q: torch.Tensor, causal: bool) -> dict[str, Any]:
-    head_dim, tile = q.shape[3], tile_of(direction, q.element_size(), q.shape[3])
-    blocks = {"BLOCK_M": tile.block_m, "BLOCK_N": tile.block_n, "BLOCK_D": max(16, triton.next_power_of_2(head_dim))}
-    return {**blocks, "HEAD_DIM": head_dim, "CAUSAL": causal, "num_warps": tile.num_warps, "num_stages": 1}
+def _sizes(q: torch.Tensor, k: torch.Tensor, scale: float) -> Fa1Sizes:
+    return Fa1Sizes(q.shape[1], k.shape[1], q.shape[2], k.shape[2], scale)

@@ -34,21 +34,20 @@ def decode(
     one_launch: bool = False,
     tile: DecodeTile | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Attend with 1 to 16 query tokens a sequence to a cache of keys and values, which hold those tokens' own already.
+    """Attend with 1 to 16 query tokens of each sequence to a cache, which includes the keys and values of these tokens.
 
     q: (batch, num_heads, seqlen_q, head_dim). k_cache, v_cache: (batch, num_kv_heads, capacity, head_dim); with a
     page_table, int32 (batch, pages of a sequence), pages of (pages, page_size, num_kv_heads, head_dim) for kv_layout
     "NHD" or (pages, num_kv_heads, page_size, head_dim) for "HND". cache_seqlens: int32 (batch,), keys in use, at most
-    as many as there is room for; all if None. The last query stands at the last key (`causal`, `window_size` as
-    `kernels.registry.Attention` defines them). k_scale, v_scale: float32 factors of an e4m3 cache, for all heads (),
-    (num_kv_heads,) or (batch, num_kv_heads). `one_launch` has short caches combined in
-    the launch that attends: slower alone, faster between launches that a program chains. `tile` overrides the tuning
-    table.
+    the capacity; None means all. The last query is aligned with the last key (`kernels.registry.Attention` defines
+    `causal` and `window_size`). k_scale, v_scale: float32 factors of an e4m3 cache, for all heads (), (num_kv_heads,)
+    or (batch, num_kv_heads). `one_launch` uses a single launch for short caches: slower alone, faster between chained
+    launches. `tile` overrides the tuning table.
 
-    Returns out (batch, num_heads, seqlen_q, head_dim_v) in q's dtype, and with return_lse the natural logsumexp
-    (batch, num_heads, seqlen_q) in float32: 0 and -inf for a query that sees no key. Keys beyond a length and table
-    entries beyond its pages are never read. Nothing waits for the device: capture CUDA graphs after a first call.
-    Raises UnsupportedCase for tensors that do not belong together.
+    Returns out (batch, num_heads, seqlen_q, head_dim_v) in the dtype of q, and with return_lse the natural logsumexp
+    (batch, num_heads, seqlen_q) in float32. A query that sees no key gets 0 and -inf. Keys beyond a length and table
+    entries beyond its pages are never read. There is no synchronization; capture CUDA graphs after a first call.
+    Raises UnsupportedCase for tensors that do not fit together.
     """
     options = (kv_layout, softmax_scale, causal, window_size)
     if torch.compiler.is_compiling():

@@ -1,4 +1,4 @@
-"""Reading blocks of a cache: contiguous or paged, 16-bit, float32 or e4m3."""
+"""Loads of blocks of a cache: contiguous or paged, 16-bit, float32 or e4m3."""
 
 import triton
 import triton.language as tl
@@ -9,10 +9,10 @@ def load_block(
     base, table, start, first_key, length, strides,
     BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, HAS_LEFT: tl.constexpr,
 ):  # fmt: skip
-    """Load keys or values (BLOCK_N, BLOCK_D) from `start` on, zeros before first_key, beyond length and HEAD_DIM.
+    """Load keys or values (BLOCK_N, BLOCK_D) from `start` on; zeros before first_key, beyond length and HEAD_DIM.
 
-    base: the cache at a head, of a sequence or, paged, of page 0; table: the sequence's page table; strides: of page or
-    sequence, head, key and dim. Neither keys that no query sees nor their pages are read.
+    base: address of a head, in a sequence or in page 0. table: page table of the sequence. strides: page or sequence,
+    head, key, dim. Keys that no query sees are not read, nor are their pages.
     """
     page_stride, _, key_stride, dim_stride = strides
     offsets = tl.arange(0, BLOCK_N)
@@ -39,10 +39,10 @@ def load_block(
 
 @triton.jit
 def widened(x, CACHE: tl.constexpr):
-    """Return a block of the cache as tl.dot takes it: e4m3 as float16, which holds each of its values.
+    """Return a block of the cache as an operand of tl.dot: e4m3 becomes float16, which represents it exactly.
 
-    CACHE "e4m3", "pairs": converted by the chip. "bytes", where the chip cannot: the bits of e4m3 moved into place are
-    a float16 of a 256th of the value, subnormals too (its exponent is biased by 15 instead of 7); NaN becomes 480.
+    CACHE "e4m3" and "pairs": the chip converts. "bytes", for chips that cannot: the shifted bits of e4m3 are a float16
+    of a 256th of the value, also for subnormals (the exponent bias is 15 instead of 7). NaN becomes 480.
     """
     if CACHE == "e4m3" or CACHE == "pairs":
         x = x.to(tl.float16)
@@ -54,10 +54,10 @@ def widened(x, CACHE: tl.constexpr):
 
 @triton.jit
 def widened_values(pairs):
-    """Return the even and odd columns, as float16, of a block of e4m3 values read as 16-bit pairs of columns.
+    """Return the even and odd columns, as float16, of a block of e4m3 values loaded as 16-bit pairs of columns.
 
-    The tensor cores take values of two keys in one register. Shared memory gives them so for elements of 16 bits
-    (ldmatrix.trans), not of 8: of two pairs of columns for two keys, PRMT makes two pairs of keys.
+    Tensor cores need the values of two keys in one register. ldmatrix.trans transposes elements of 16 bits, not of 8,
+    so PRMT turns two pairs of columns of two keys into two pairs of keys.
     """
     even = tl.inline_asm_elementwise(
         "{ .reg .b32 t; .reg .b16 l, h; prmt.b32 t, $1, 0, 0x4420; mov.b32 {l, h}, t; cvt.rn.f16x2.e4m3x2 $0, l; }",

@@ -1,4 +1,4 @@
-"""From the tensors of an eager call to its plan, found again by what plans depend on."""
+"""Eager calls of decoding, by plans that are cached."""
 
 from __future__ import annotations
 
@@ -26,26 +26,43 @@ def attend(
     *,
     one_launch: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return out and, if asked for, the logsumexp of `triton_decode.decode`."""
+    """Return out and, with return_lse, the logsumexp of `triton_decode.decode` or `triton_mla.mla_decode`.
+
+    Latents are both caches.
+    """
     k, v, *others = caches
-    key = plan_key(q, k, v, (options, tile, one_launch, wants_gradients(q, k, v), *map(form_of, others)))
+    key = plan_key(q, k, v, (options, tile, one_launch, wants_gradients(q, k, v), *map(_form_of, others)))
     plan = PLANS.get(key)
     if plan is None:
-        plan = PLANS.remember(key, plan_of(request_of(q, caches, options), tile, one_launch=one_launch))
+        aligned = not (q.data_ptr() | k.data_ptr()) & 15
+        request = request_of(q, caches, options)
+        plan = PLANS.remember(key, plan_of(request, tile, one_launch=one_launch, aligned=aligned))
     with device_guard(q.device):
         return plan(q, *caches, return_lse)
 
 
-def plan_of(request: Request, tile: DecodeTile | None = None, *, one_launch: bool = False) -> Plan:
-    """Return the plan of the kernels that serve a request fastest, or of `tile` (`one_launch` as `Plan` has it)."""
-    from .plan import Plan  # with triton, which may not be there
-    from .prefill_rows import PrefillRowsPlan, suits
+def plan_of(
+    request: Request, tile: DecodeTile | None = None, *, one_launch: bool = False, aligned: bool = True
+) -> Plan:
+    """Return the plan of the fastest kernels for a request, or of `tile` (`Plan` describes `one_launch`).
 
-    if tile is None and suits(request):
-        return PrefillRowsPlan(request, one_launch=one_launch)
+    aligned: whether queries and latents begin at multiples of 16 bytes, as the copies of the Hopper kernel need.
+    """
+    from .plan import Plan  # imports triton, which may be missing
+
+    if request.rope_dim and (tile is None or tile.form != "triton"):
+        from ..gluon_mla import plan as hopper
+
+        if aligned and hopper.suits(request):
+            return hopper.HopperPlan(request)
+    elif tile is None and not request.rope_dim:
+        from . import prefill_rows
+
+        if prefill_rows.suits(request):
+            return prefill_rows.PrefillRowsPlan(request, one_launch=one_launch)
     return Plan(request, tile, one_launch=one_launch)
 
 
-def form_of(x: torch.Tensor | None) -> Any:
-    """Return what a plan depends on of a tensor: dtype, shape, strides, device and alignment to 16 bytes."""
+def _form_of(x: torch.Tensor | None) -> Any:
+    """Return the properties of a tensor that a plan depends on, with its alignment to 16 bytes."""
     return None if x is None else (x.dtype, x.shape, x.stride(), x.device, x.data_ptr() & 15)

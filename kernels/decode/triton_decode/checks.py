@@ -1,4 +1,4 @@
-"""What can be computed, and the sentence for what cannot."""
+"""Checks of the tensors of a call; each refusal is a sentence."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _OFFSETS = 1 << 31
 
 
 def require(holds: bool, sentence: str, *values: object) -> None:
-    """Raise UnsupportedCase unless it holds, with the sentence that the values make: only then, for it takes time."""
+    """Raise UnsupportedCase unless `holds`; the sentence is formatted only then, because formatting takes time."""
     if not holds:
         raise UnsupportedCase(sentence.format(*values))
 
 
 def check_tensors(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor) -> None:
-    """Refuse a query and a cache of keys and values that do not go together."""
+    """Refuse a query and a cache of keys and values that do not fit together."""
     for name, x in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         require(x.dim() == 4, "{} has {} dimensions; decode takes 4, as its docstring names them.", name, x.dim())
     _check_query(q, k_cache)
@@ -73,7 +73,7 @@ def _check_query(q: torch.Tensor, cache: torch.Tensor) -> None:
 
 
 def check_latents(q: torch.Tensor, kv_cache: torch.Tensor, latent_dim: int) -> None:
-    """Refuse an absorbed query and a cache of latents that do not go together."""
+    """Refuse an absorbed query and a cache of latents that do not fit together."""
     require(kv_cache.dim() == 3, "kv_cache has {} dimensions; mla_decode takes 3: its heads share it.", kv_cache.dim())
     require(q.dim() == 4, "q has {} dimensions; mla_decode takes 4, as its docstring names them.", q.dim())
     _check_query(q, kv_cache)
@@ -101,7 +101,7 @@ def check_sharing(num_heads: int, num_kv_heads: int) -> None:
 
 
 def check_lengths(q: torch.Tensor, cache_seqlens: torch.Tensor | None, page_table: torch.Tensor | None) -> None:
-    """Refuse lengths or a page table of another shape, dtype or device than the kernels read."""
+    """Refuse lengths or a page table with a wrong shape, dtype or device."""
     if page_table is not None:
         _check_integers("page_table", page_table, (q.shape[0], None), q.device)
     if cache_seqlens is not None:
@@ -109,7 +109,7 @@ def check_lengths(q: torch.Tensor, cache_seqlens: torch.Tensor | None, page_tabl
 
 
 def check_spacing(name: str, stride: int, capacity: int) -> None:
-    """Refuse keys so many, or so far apart, that 32-bit positions and offsets within a block do not reach them."""
+    """Refuse keys that 32-bit positions, or 32-bit offsets within a block, cannot address."""
     require(
         capacity < _OFFSETS, "{} has room for {} keys a sequence; up to {} are possible.", name, capacity, _OFFSETS - 1
     )
@@ -123,7 +123,7 @@ def check_spacing(name: str, stride: int, capacity: int) -> None:
 
 
 def check_device(q: torch.Tensor) -> None:
-    """Refuse devices that the kernels do not run on."""
+    """Refuse devices without support for the kernels."""
     if q.device.type == "cuda":
         capability = torch.cuda.get_device_capability(q.device)
         require(capability >= (8, 0), "decode needs compute capability 8.0, this device has {}.", capability)
@@ -151,7 +151,7 @@ def _check_integers(name: str, x: torch.Tensor, shape: tuple[int | None, ...], d
 def scale_strides(
     name: str, scale: torch.Tensor | None, cache: torch.Tensor, shape: tuple[int, int]
 ) -> tuple[int, int]:
-    """Return the strides of an e4m3 cache's factors over sequences and key heads; 0, 0 for none."""
+    """Return the strides of the factors of an e4m3 cache over sequences and key heads; 0, 0 without factors."""
     if cache.dtype != torch.float8_e4m3fn:
         require(scale is None, "{} is for caches of torch.float8_e4m3fn; this one is {}.", name, cache.dtype)
         return 0, 0

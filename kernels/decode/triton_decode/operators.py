@@ -1,4 +1,4 @@
-"""Decoding as a PyTorch operator that torch.compile keeps whole: `attnbench::decode`, without gradients."""
+"""The PyTorch operators `attnbench::decode` and `attnbench::mla_decode` for torch.compile, without gradients."""
 
 from __future__ import annotations
 
@@ -31,9 +31,30 @@ def decode_op(
 def _(
     q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *rest: object
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return results_like(q, v_cache.shape[3])
+    return _results_like(q, v_cache.shape[3])
 
 
-def results_like(q: torch.Tensor, head_dim_v: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Allocate out and the logsumexp for a query."""
+@torch.library.custom_op("attnbench::mla_decode", mutates_args=())
+def mla_decode_op(
+    q: torch.Tensor,
+    kv_cache: torch.Tensor,
+    softmax_scale: float,
+    latent_dim: int,
+    cache_seqlens: torch.Tensor | None,
+    page_table: torch.Tensor | None,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return out (batch, num_heads, seqlen_q, latent_dim) and the natural logsumexp (batch, num_heads, seqlen_q)."""
+    caches = Caches(kv_cache, kv_cache, cache_seqlens, page_table)
+    return attend(q, caches, Options("NHD", softmax_scale, causal, latent_dim=latent_dim), True)
+
+
+@mla_decode_op.register_fake
+def _(
+    q: torch.Tensor, kv_cache: torch.Tensor, softmax_scale: float, latent_dim: int, *rest: object
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _results_like(q, latent_dim)
+
+
+def _results_like(q: torch.Tensor, head_dim_v: int) -> tuple[torch.Tensor, torch.Tensor]:
     return q.new_empty((*q.shape[:3], head_dim_v)), q.new_empty(q.shape[:3], dtype=torch.float32)

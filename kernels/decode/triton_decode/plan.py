@@ -1,7 +1,7 @@
-"""From tensors to launches: what depends on shapes, strides and options alone is decided once and looked up after.
+"""Plans: the launches of a request, which depends only on shapes, strides and options and is cached.
 
-A call then allocates, and hands addresses to compiled kernels. Nothing is read back from the device, so a CUDA graph
-captures a call, after one outside of it that compiles.
+A call allocates, and passes addresses to compiled kernels. There is no device-to-host synchronization, so a CUDA graph
+can capture a call after a first call has compiled the kernels.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ import torch
 
 from ...constants import Constants
 from ...plans import device_guard
-from .combine import combine_kernel
+from .combine import CombineConfig, combine_kernel
 from .launch import INTERPRETED, DecodeLaunch
 from .request import Request
 from .shares import divide, power_of_2_from
-from .split import SplitConfig, split_kernel
+from .split import CacheStrides, SplitConfig, split_kernel
 from .tuning import DecodeTile, chip_class, tile
 from .workspace import workspace
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
-_REGISTERS = 65536  # of a multiprocessor
-_FLOATS = 64  # of parts that a thread holds at once
-_FLOATS_FEW = 16  # where more programs than two share a multiprocessor's registers
-_COMBINED = 128  # values of a part that a warp of the second kernel takes
-_MANY = 1 << 19  # values of all outputs from which its programs have four warps, else one
-_FEW_PARTS = 4  # asked for at once where a tile has no more; two forms, or a growing cache would compile many
-_COMBINED_AT_ONCE = 32  # parts that it asks for at once
-_PROGRAMS_OF_A_TILE = 4  # from which on tiles are few: what counts is when the first keys arrive, and combining
-_SHORT_KEYS = 128  # keys a multiprocessor up to which these are short
-_WHOLE_KEYS = 2048  # keys of a sequence up to which a program of its own for each tile is best
-_BRIEF_KEYS = 512  # keys of a sequence up to which tiles that are not few are brief
-_ONE_STEP_KEYS = 64  # keys of a sequence up to which one step of any tile takes them all
-_as_constants = cache(Constants)  # made once for all lengths that a cache grows through
+_REGISTERS = 65536  # registers of a multiprocessor
+_FLOATS = 64  # values of parts that a thread of the first kernel holds at once
+_FLOATS_FEW = 16  # the same, if more than two programs share the registers of a multiprocessor
+_COMBINED = 128  # values of a part that a warp of the second kernel combines
+_MANY = 1 << 19  # values of all outputs; from here on, programs of the second kernel have four warps, else one
+_FEW_PARTS = 4  # parts loaded at once if a tile has no more; only two forms, so a growing cache compiles few kernels
+_COMBINED_AT_ONCE = 32  # parts that the second kernel loads at once
+_PROGRAMS_OF_A_TILE = 4  # tiles are few if each gets this many programs; the first loads and combining then dominate
+_SHORT_KEYS = 128  # keys for each multiprocessor, up to which few tiles are "short"
+_WHOLE_KEYS = 2048  # keys of a sequence, up to which one program for each tile is fastest
+_BRIEF_KEYS = 512  # keys of a sequence, up to which many tiles are "brief"
+_ONE_STEP_KEYS = 64  # keys of a sequence, up to which every tile processes them in one step
+_as_constants = cache(Constants)  # a growing cache uses the same object at each length
 _NO_TENSORS = (None,) * 4
-_SHORT = 8  # steps of a program up to which reading q with the keys pays
+_SHORT = 8  # steps of a program, up to which loading q in the loop is faster
 
 
 # kernel, grid, scalars, constants and compiler options of a launch
 LaunchOf = tuple[Any, tuple[int, int, int], tuple[Any, ...], dict[str, Any], dict[str, Any]]
-Machine = tuple[str, int, int]  # the chip's table, multiprocessors, compute capability: 90 for 9.0
+Machine = tuple[str, int, int]  # name of the chip's table, multiprocessors, compute capability (90 for 9.0)
 
 
 class Plan:
@@ -53,7 +53,7 @@ class Plan:
         chosen: DecodeTile | None = None,
         machine: Machine | None = None,
         *,
-        one_launch: bool = False,  # whether short calls trade time on the device for the host's time of a launch
+        one_launch: bool = False,  # whether short calls avoid a second launch, at the cost of time on the device
     ) -> None:
         self.request = r = request
         chip, multiprocessors, self.capability = machine or machine_of(r.device)
@@ -93,14 +93,14 @@ class Plan:
         return out, lse
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Return out of a contiguous cache that is all in use, on whichever device is the current one."""
+        """Return out of a contiguous cache that is completely in use. The current device may be another one."""
         out = torch.empty_like(q) if self._like_q else q.new_empty(self._out_shape)
         with device_guard(q.device):
             self._launch(q, k, v, out, None, _NO_TENSORS)
         return out
 
     def compile(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Leave the kernels in Triton's cache, for tensors like these, which may be on device "meta"."""
+        """Compile the kernels into Triton's cache, for tensors like these, which may be on device "meta"."""
         r = self.request
         number, integer = (torch.empty(16, dtype=dtype, device="meta") for dtype in (torch.float32, torch.int32))
         lengths, table = integer if r.ragged else None, integer if r.page else None
@@ -141,7 +141,7 @@ class Plan:
             combine(stream, _of_combine(arguments))
 
     def _views(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the tensors of a launch as the kernel reads them."""
+        """Return the tensors of a launch with the dtypes that the kernel reads."""
         q, k, v, *rest = tensors
         if self._form == "bytes":
             k, v = k.view(torch.uint8), v.view(torch.uint8)
@@ -150,7 +150,7 @@ class Plan:
         return q, k, v, *rest
 
     def _of_split(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return those tensors or addresses of a launch that the first kernel takes."""
+        """Return the tensors or addresses that are arguments of the first kernel."""
         return arguments
 
     def _make(self, store_lse: bool, tensors: tuple[Any, ...]) -> tuple[DecodeLaunch, DecodeLaunch | None]:
@@ -162,7 +162,7 @@ class Plan:
         return split, DecodeLaunch(kernel, grid, _of_combine(tensors), scalars, constants, options)
 
     def kernels(self, store_lse: bool) -> list[LaunchOf]:
-        """Return what is launched."""
+        """Return the launches, in their order."""
         split = self._split(store_lse)
         return [split] if self.shares.tickets else [split, self._combine(store_lse)]
 
@@ -173,7 +173,7 @@ class Plan:
         floats = (_FLOATS if registers >= 255 else _FLOATS_FEW) * threads // (shares.rows * shares.block_dv)
         short = shares.block_m == 16 and shares.expected <= _SHORT
         config = SplitConfig(
-            **{name.lower(): value for name, value in self._constants(store_lse).items()},
+            **_fields(self._constants(store_lse)),
             head_dim=r.head_dim,
             block_d=_padded(r.head_dim),
             rope_dim=r.rope_dim,
@@ -190,12 +190,12 @@ class Plan:
         of_v = r.strides[7:11]
         if self._form == "pairs":
             of_v = (*(stride // 2 for stride in of_v[:3]), of_v[3])
-        strides = (r.strides[:3], r.strides[3:7], of_v, r.strides[11], r.strides[12:])
+        strides = CacheStrides(r.strides[:3], r.strides[3:7], of_v, r.strides[12:])
         options = {"num_warps": t.num_warps, "num_stages": t.num_stages, "launch_pdl": self.capability >= 90}
         if registers < 255:
             options["maxnreg"] = registers
         grid = (shares.slots * shares.row_tiles, 1, 1)
-        scalars = (*strides, *self._scalars(), r.softmax_scale)
+        scalars = (strides, r.strides[11], *self._scalars(), r.softmax_scale)
         return split_kernel, grid, scalars, {"CONFIG": _as_constants(config)}, options
 
     def _combine(self, store_lse: bool) -> LaunchOf:
@@ -205,13 +205,13 @@ class Plan:
         num_warps = 4 if values >= _MANY else 1
         rows = min(shares.rows, num_warps * _COMBINED // dims)
         at_once = _COMBINED_AT_ONCE if shares.splits > _FEW_PARTS else _FEW_PARTS
-        constants = {**self._constants(store_lse), "AT_ONCE": at_once, "ROWS": rows, "DIMS": dims}
+        config = CombineConfig(**_fields(self._constants(store_lse)), at_once=at_once, rows=rows, dims=dims)
         options = {"num_warps": num_warps, "num_stages": 1, "launch_pdl": self.capability >= 90}
         grid = (shares.tiles * shares.row_tiles, -(-shares.rows // rows), -(-shares.block_dv // dims))
-        return combine_kernel, grid, self._scalars(), constants, options
+        return combine_kernel, grid, self._scalars(), {"CONFIG": _as_constants(config)}, options
 
     def _constants(self, store_lse: bool) -> dict[str, Any]:
-        """Return those of both kernels."""
+        """Return the constants of both kernels, by the names of PartsConfig in capitals."""
         r, shares = self.request, self.shares
         return {
             "BLOCK_M": shares.block_m, "BLOCK_N": self.tile.block_n, "HEAD_DIM_V": r.head_dim_v,
@@ -220,7 +220,7 @@ class Plan:
         }  # fmt: skip
 
     def _scalars(self) -> tuple[int, ...]:
-        """Return those of both kernels."""
+        """Return the scalar arguments of both kernels."""
         r, shares = self.request, self.shares
         return (
             r.batch, r.num_kv_heads, r.num_heads // r.num_kv_heads, r.seqlen_q, r.capacity, self._left, shares.slots,
@@ -252,7 +252,7 @@ def _tile_of(r: Request, chip: str, multiprocessors: int, *, one_launch: bool) -
 
 
 def _is_contiguous(r: Request) -> bool:
-    """Return whether q is, dimensions of 1 apart."""
+    """Return whether q is contiguous, ignoring dimensions of size 1."""
     sizes, strides = (r.batch, r.num_heads, r.seqlen_q), r.strides[:3]
     wanted = (r.num_heads * r.seqlen_q * r.head_dim, r.seqlen_q * r.head_dim, r.head_dim)
     return all(size == 1 or stride == want for size, stride, want in zip(sizes, strides, wanted, strict=True))
@@ -272,8 +272,12 @@ def _spread(r: Request, rows: int, multiprocessors: int) -> str:
 
 
 def _of_combine(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return out, lse, parts and lengths of a launch's tensors or addresses."""
+    """Return out, lse, parts and lengths from the tensors or addresses of a launch."""
     return arguments[3], arguments[4], arguments[5], arguments[7]
+
+
+def _fields(constants: dict[str, Any]) -> dict[str, Any]:
+    return {name.lower(): value for name, value in constants.items()}
 
 
 def _padded(number: int) -> int:
@@ -286,7 +290,7 @@ def _power_of_2_below(number: int) -> int:
 
 @cache
 def machine_of(device: torch.device) -> Machine:
-    """Return the machine of a device; a small imagined one on the CPU."""
+    """Return the machine of a device; a made-up small one for the CPU."""
     if device.type != "cuda":
         return "sm_90", 4, 0
     properties = torch.cuda.get_device_properties(device)

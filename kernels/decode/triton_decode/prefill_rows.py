@@ -1,8 +1,8 @@
-"""Decoding by the prefill kernel of gluon_hopper: the query heads of a key head are the rows of one tile of 128.
+"""Decoding with the prefill kernel of gluon_hopper: the query heads of a key head are the rows of one tile of 128.
 
-split_kernel has tiles of 64 rows: more heads on one key head read its keys twice, through the L2, which binds them at
-2.8 TB/s. One query token sees every key of a full cache, so that its heads are rows of attention without a mask. The
-prefill kernel gives a tile to one program, so it serves where tiles are as many as multiprocessors, or nearly.
+split_kernel has tiles of 64 rows, so more heads on one key head read its keys twice, limited by the L2 at 2.8 TB/s. One
+query token sees every key of a full cache, so its heads are rows of attention without a mask. The prefill kernel
+computes a tile in one program, so it is used if there are about as many tiles as multiprocessors.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .launch import INTERPRETED
 from .plan import Machine, Plan, machine_of
 from .request import Request
 
-_ROWS = (65, 128)  # of a tile, fewest and most
-_LEAST_KEYS = 2048  # the fewest that were timed
-_BUSY = 0.9  # of all multiprocessors, on average over the rounds that the tiles take
+_ROWS = (65, 128)  # fewest and most rows of a tile
+_LEAST_KEYS = 2048  # shorter caches were not timed
+_BUSY = 0.9  # smallest share of busy multiprocessors, averaged over the rounds of tiles
 _LN_2 = 0.6931471805599453
 
 
@@ -62,7 +62,7 @@ class PrefillRowsPlan(Plan):
         return out.view(self._out_shape), lse.view(self._out_shape[:3]) * _LN_2 if return_lse else None
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Return out of a contiguous cache that is all in use, on whichever device is the current one."""
+        """Return out of a contiguous cache that is completely in use. The current device may be another one."""
         with device_guard(q.device):
             found = self._attended(q, k, v)
         return super().output(q, k, v) if found is None else found[0].view(self._out_shape)

@@ -1,11 +1,11 @@
-"""Even shares of ragged caches, found on the device: every program takes as many key blocks as any other (stream-K).
+"""Even shares of ragged caches, computed on the device: every program takes the same number of key blocks (stream-K).
 
-A tile is what one program would compute alone: the query rows of one sequence and one key head. The key blocks of all
-tiles stand in one row, by sequence, then key head, then position, and program `slot` takes those from `slot * chunk` to
-`(slot + 1) * chunk`. It so meets at most one tile that another program began and one that another will end. Nothing
-but the lengths is read, so a CUDA graph may replay with others.
+A tile is the work of one program without splits: the query rows of one sequence and one key head. The key blocks of all
+tiles form one row, ordered by sequence, then key head, then position. Program `slot` takes the blocks from `slot *
+chunk` to `(slot + 1) * chunk`, so it shares at most its first and its last tile with other programs. Only the lengths
+are read, so a CUDA graph can be replayed with other lengths.
 
-The idea of equal payloads of key blocks is that of FlashMLA's scheduler; stream-K is Osama et al., arXiv:2301.03598.
+Equal payloads of key blocks are the idea of FlashMLA's scheduler. Stream-K: Osama et al., arXiv:2301.03598.
 """
 
 import triton
@@ -13,30 +13,34 @@ import triton.language as tl
 
 
 @triton.jit
-def visible_blocks(length, seqlen_q, left, BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr):
-    """Return the first key block that any query of a sequence sees, and their number: at least one, even of no key.
-
-    `left`: how many keys before its own a query sees.
-    """
-    first = tl.zeros_like(length)
-    if HAS_LEFT:
-        first = tl.maximum(length - seqlen_q - left, 0) // BLOCK_N
-    return first, tl.maximum(tl.cdiv(length, BLOCK_N) - first, 1)
+def length_of(lengths_ptr, seq, capacity):
+    """Return the length of a sequence, clamped to what the cache can hold."""
+    return tl.minimum(tl.maximum(tl.load(lengths_ptr + seq), 0), capacity)
 
 
 @triton.jit
-def block_ends(
-    lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left,
-    BATCH: tl.constexpr, BLOCK_N: tl.constexpr, HAS_LEFT: tl.constexpr,
-):  # fmt: skip
-    """Return where each sequence's blocks of all its key heads end in the row of blocks (BATCH,), and its length.
+def visible_blocks(length, seqlen_q, left, CONFIG: tl.constexpr):
+    """Return the first key block that any query of a sequence sees, and the number of visible blocks, at least one.
 
-    Last, the blocks of a tile if all have as many, else 0; ends are then not those.
+    `left`: the number of keys before its own position that a query sees.
     """
-    sequences = tl.arange(0, BATCH)
+    first = tl.zeros_like(length)
+    if CONFIG.has_left:
+        first = tl.maximum(length - seqlen_q - left, 0) // CONFIG.block_n
+    return first, tl.maximum(tl.cdiv(length, CONFIG.block_n) - first, 1)
+
+
+@triton.jit
+def block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFIG: tl.constexpr):
+    """Return where the blocks of each sequence end in the row of blocks (CONFIG.batch,), and the length of that row.
+
+    The third result is the number of blocks of a tile if it is the same for all tiles. Otherwise it is 0. The ends are
+    valid only if it is 0.
+    """
+    sequences = tl.arange(0, CONFIG.batch)
     lengths = tl.load(lengths_ptr + sequences, mask=sequences < batch, other=0)
     lengths = tl.minimum(tl.maximum(lengths, 0), capacity)
-    _, blocks = visible_blocks(lengths, seqlen_q, left, BLOCK_N, HAS_LEFT)
+    _, blocks = visible_blocks(lengths, seqlen_q, left, CONFIG)
     blocks = tl.where(sequences < batch, blocks, 0)
     most = tl.max(blocks, 0)
     blocks = blocks * num_kv_heads
@@ -49,7 +53,7 @@ def block_ends(
 
 @triton.jit
 def sequence_at(unit, ends, even, num_kv_heads):
-    """Return the sequence of a block of the row, and where that sequence begins (arguments of block_ends)."""
+    """Return the sequence of a block of the row, and the first block of it (`block_ends` has the arguments)."""
     if even > 0:
         seq = unit // (even * num_kv_heads)
         begin = seq * even * num_kv_heads
@@ -62,7 +66,7 @@ def sequence_at(unit, ends, even, num_kv_heads):
 
 @triton.jit
 def begin_of(seq, ends, even, num_kv_heads, BATCH: tl.constexpr):
-    """Return where a sequence's blocks begin in the row (arguments of block_ends)."""
+    """Return the first block of a sequence in the row (`block_ends` has the arguments)."""
     begin = seq * even * num_kv_heads
     if even == 0:
         begin = tl.sum(tl.where(tl.arange(0, BATCH) == seq - 1, ends, 0), 0)
@@ -71,10 +75,11 @@ def begin_of(seq, ends, even, num_kv_heads, BATCH: tl.constexpr):
 
 @triton.jit
 def share_of(total, even, tiles, slots, least):
-    """Return the blocks of a program: at least `least`, for splits of a short cache cost more than they save.
+    """Return the number of blocks of a program: at least `least`, because short splits cost more than they save.
 
-    `even`: blocks of every tile if all have as many, else 0. Shares that begin and end with tiles, or divide them
-    evenly, are worth a tenth of the programs (plan.aligned_share does this for lengths known to the host).
+    `even`: the number of blocks of a tile if it is the same for all tiles, else 0. A share that begins and ends with a
+    tile, or divides a tile evenly, is used if it takes at most a tenth more blocks (shares.aligned_share does the same
+    for lengths that the host knows).
     """
     share = tl.maximum(tl.cdiv(total, slots), least)
     if even > 0:

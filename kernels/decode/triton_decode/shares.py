@@ -1,4 +1,4 @@
-"""How a request is divided: rows into tiles, key blocks into shares of programs, and where their parts are kept."""
+"""The division of a request: rows into tiles, key blocks into shares of programs, and the size of their parts."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 
 from .tuning import DecodeTile
 
-_TICKETS_BYTES = 1 << 20  # parts of a tile up to which the program with the last ticket combines them
+_TICKETS_BYTES = 1 << 20  # size of the parts of a tile, up to which the program with the last ticket combines them
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The division of a request; schedule.py finds shares on the device as these do."""
+    """The division of a request; schedule.py computes the same shares on the device."""
 
     block_m: int
     block_dv: int
     row_tiles: int  # tiles of the rows of one sequence and key head
     tiles: int  # sequences times key heads
-    slots: int  # shares
-    least: int  # key blocks of a share: all of them have as many for uniform lengths, at least as many else
+    slots: int  # number of shares
+    least: int  # key blocks of a share: exact for uniform lengths, otherwise the minimum
     expected: int  # key blocks of a share if all lengths are the capacity
-    splits: int  # shares of a tile then
-    rows: int  # of parts that programs hold: no more than there are, padded
+    splits: int  # shares of a tile if all lengths are the capacity
+    rows: int  # rows of a part, padded
     tickets: bool  # whether programs combine their parts
     parts: int  # float32 values of all parts
 
@@ -34,7 +34,7 @@ class Shares:
 def divide(
     tile: DecodeTile, *, rows: int, tiles: int, most_keys: int, head_dim_v: int, ragged: bool, multiprocessors: int
 ) -> Shares:
-    """Divide a request of `rows` query rows for each of `tiles` sequences and key heads, which see up to most_keys."""
+    """Divide a request with `rows` query rows for each of `tiles` sequences and key heads that see up to most_keys."""
     padded = power_of_2_from(rows)
     block_m = max(tile.least_rows, min(tile.rows, max(16, padded)))
     block_dv = max(16, power_of_2_from(head_dim_v))
@@ -54,12 +54,12 @@ def divide(
 
 
 def power_of_2_from(number: int) -> int:
-    """Return the least power of two that is not below a number."""
+    """Return the smallest power of two that is at least a number."""
     return 1 << max(0, number - 1).bit_length()
 
 
 def aligned_share(tiles: int, blocks: int, slots: int, least: int) -> int:
-    """Return the blocks of a program over uniform lengths, as schedule.share_of finds them on the device."""
+    """Return the blocks of a program for uniform lengths, as schedule.share_of computes them on the device."""
     share = max(least, -(-tiles * blocks // slots))
     aligned = -(-tiles // slots) * blocks if tiles > slots else max(least, -(-blocks // (slots // tiles)))
     return aligned if aligned * 10 <= share * 11 else share

@@ -1,11 +1,11 @@
-"""The split-KV kernel: each program attends to its share of key blocks (schedule.py) and parts are then combined.
+"""The split-KV kernel: each program attends to its share of key blocks (schedule.py), and parts are then combined.
 
-The query heads that share a key head, and the query tokens, are packed into the rows of one tile, so that each key is
-read once for all of them. A tile that one program has alone is stored at once. Of the programs that share a tile, each
-leaves a part in memory; a second kernel combines them, or the program that draws the tile's last ticket.
+The query heads that share a key head, and the query tokens, are packed into the rows of one tile, so each key is read
+once for all of them. A tile of one program is stored directly. If several programs share a tile, each stores a part;
+the parts are combined by a second kernel, or by the program that draws the last ticket of the tile.
 
-With a latent cache (multi-head latent attention, absorbed: DeepSeek-V2, arXiv:2405.04434, section 2.1) the values are
-the first dimensions of the keys, read once for both, and the rest of a key is its rotary part.
+In a latent cache (multi-head latent attention, absorbed: DeepSeek-V2, arXiv:2405.04434, section 2.1) the values are the
+first dimensions of the keys and are read once for both; the other dimensions of a key are its rotary part.
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .cache import load_block, widened, widened_values
-from .combine import combined, store_rows
-from .schedule import block_ends, sequence_at, share_of, visible_blocks
+from .combine import PartsConfig, combined, store_rows
+from .schedule import block_ends, length_of, sequence_at, share_of, visible_blocks
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
 def in_float16(q):
-    """Return rows of q as float16, and the factors that undo it: powers of two, so that no value overflows."""
+    """Return rows of q as float16, and the factors that restore them: powers of two, so that no value overflows."""
     top = tl.max(tl.abs(q), 1)
     exponent = ((top.to(tl.int32, bitcast=True) >> 23) & 0xFF) - 127
     exponent = tl.minimum(tl.maximum(exponent, -126), 126)
@@ -34,33 +34,32 @@ def in_float16(q):
 
 
 @dataclass(frozen=True)
-class SplitConfig:
-    """What split_kernel is compiled for; `plan.Plan` fills it in."""
+class SplitConfig(PartsConfig):
+    """Constants of split_kernel."""
 
-    block_m: int  # rows of a tile
-    block_n: int  # keys of a step
     head_dim: int
-    block_d: int  # padded
-    head_dim_v: int
-    block_dv: int
-    rope_dim: int  # of a latent cache, whose keys have as much beyond head_dim, else 0
-    batch: int  # padded, 0 where every length is the capacity
+    block_d: int  # head_dim, padded
+    rope_dim: int  # dimensions of a latent key beyond head_dim, else 0
     page: int  # keys of a page, 0 for a contiguous cache
-    cache: str  # "plain", or how e4m3 is read (cache.py; for "pairs" v is given as pairs of columns)
+    cache: str  # "plain", or the way that e4m3 is read (cache.py); for "pairs" v is a tensor of pairs of columns
     k_scaled: bool
     v_scaled: bool
     causal: bool
-    has_left: bool
-    store_lse: bool
-    q_in_loop: bool
-    chained: bool  # by programmatic dependent launch
-    at_once: int  # parts asked for at once
-    rows: int  # of a part
-    tickets: bool  # whether the program with a tile's last ticket combines its parts
+    q_in_loop: bool  # whether queries are loaded in the first step rather than before it
+    tickets: bool  # whether the program with the last ticket of a tile combines the parts of the tile
+
+
+class CacheStrides(NamedTuple):
+    """Strides of the tensors of a launch, from the host."""
+
+    q: Any  # batch, head, token
+    k: Any  # page or sequence, head, key, dim
+    v: Any  # page or sequence, head, key, dim
+    scales: Any  # sequence and head of the factors of keys, then of values
 
 
 class QueryRows(NamedTuple):
-    """The query rows of a program: row r is query token r % seqlen_q of the group's head r // seqlen_q."""
+    """Query rows of a program: row r is query token r % seqlen_q of head r // seqlen_q of the group."""
 
     number: Any  # (BLOCK_M,)
     token: Any
@@ -72,24 +71,24 @@ class QueryRows(NamedTuple):
 
 
 class KeyPiece(NamedTuple):
-    """The key blocks of one sequence and key head that a program attends to at a time."""
+    """Key blocks of one sequence and key head, which a program processes together."""
 
     seq: Any
     head: Any
-    length: Any  # of the sequence
-    start: Any  # the first key
-    steps: Any  # blocks
-    block: Any  # the first block, from the first that any query sees
-    blocks: Any  # that any query sees
+    length: Any  # keys of the sequence
+    start: Any  # first key
+    steps: Any  # number of blocks
+    block: Any  # first block, counted from the first block that any query sees
+    blocks: Any  # number of blocks of the sequence that any query sees
 
 
 class CacheAt(NamedTuple):
-    """Where keys and values of a sequence and key head lie."""
+    """Addresses of the keys and values of a sequence and key head."""
 
-    k: Any  # address, of page 0 if paged
-    v: Any  # of a latent cache the rotary part of its keys
+    k: Any  # keys of the sequence, or of page 0
+    v: Any  # values, or the rotary part of the keys of a latent cache
     table: Any
-    k_strides: Any  # of page or sequence, head, key and dim
+    k_strides: Any  # page or sequence, head, key, dim
     v_strides: Any
 
 
@@ -99,64 +98,59 @@ class CacheAt(NamedTuple):
 )
 def split_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, parts_ptr, tickets_ptr, lengths_ptr, table_ptr, k_scale_ptr, v_scale_ptr,
-    q_strides, k_strides, v_strides, table_b, scale_strides,
+    strides, table_b,
     batch, num_kv_heads, group, seqlen_q, capacity, left, slots, least, row_tiles, stats_offset, softmax_scale,
     CONFIG: tl.constexpr,
 ):  # fmt: skip
-    """Attend to the share of program_id(0) // row_tiles, for the BLOCK_M rows of program_id(0) % row_tiles.
+    """Attend to the share of program_id(0) // row_tiles, for the rows of tile program_id(0) % row_tiles.
 
-    capacity: the keys that the cache, or the page table, has room for, and the length unless lengths are read.
-    least: blocks of a share, the least of them if lengths are read. Strides: of q batch, head and token, of k and v
-    sequence or page, head, key and dim, of the factors sequence and head, of keys and then of values.
+    strides: a CacheStrides. table_b: stride between rows of the page table. capacity: keys that fit into the cache or
+    the page table, and the length of every sequence if no lengths are given. least: blocks of a share; with lengths,
+    the minimum. Triton specializes every member of a tuple, so sizes that change from call to call are not in one.
     """
-    BLOCK_N: tl.constexpr = CONFIG.block_n
-    BATCH: tl.constexpr = CONFIG.batch
-    HAS_LEFT: tl.constexpr = CONFIG.has_left
     row_tile = tl.program_id(0) % row_tiles
     slot = tl.program_id(0) // row_tiles
     in_tile = tl.arange(0, CONFIG.block_m)
     number = row_tile * CONFIG.block_m + in_tile
     rows = QueryRows(number, number % seqlen_q, in_tile, row_tile, row_tiles, group, seqlen_q)
     if CONFIG.chained:
-        gdc_launch_dependents()  # the next kernel starts beside this one, and waits for it before it reads anything
+        gdc_launch_dependents()  # the next kernel may start now; it waits for this one before it reads anything
         gdc_wait()
-    if BATCH > 0:
-        ends, total, even = block_ends(
-            lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, BATCH, BLOCK_N, HAS_LEFT
-        )
+    if CONFIG.batch > 0:
+        ends, total, even = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFIG)
         chunk = share_of(total, even, batch * num_kv_heads, slots, least)
     else:
         length = capacity
-        first_block, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
+        first_block, blocks = visible_blocks(length, seqlen_q, left, CONFIG)
         total = blocks * batch * num_kv_heads
         chunk = least
     unit = slot * chunk
     end = tl.minimum(unit + chunk, total)
     while unit < end:
-        if BATCH > 0:
+        if CONFIG.batch > 0:
             seq, begin = sequence_at(unit, ends, even, num_kv_heads)
-            length = tl.minimum(tl.maximum(tl.load(lengths_ptr + seq), 0), capacity)
-            first_block, blocks = visible_blocks(length, seqlen_q, left, BLOCK_N, HAS_LEFT)
+            length = length_of(lengths_ptr, seq, capacity)
+            first_block, blocks = visible_blocks(length, seqlen_q, left, CONFIG)
         else:
             seq = unit // (blocks * num_kv_heads)
             begin = seq * blocks * num_kv_heads
         head = (unit - begin) // blocks
         block = unit - begin - head * blocks
         count = tl.minimum(blocks - block, end - unit)
-        piece = KeyPiece(seq, head, length, (first_block + block) * BLOCK_N, count, block, blocks)
+        piece = KeyPiece(seq, head, length, (first_block + block) * CONFIG.block_n, count, block, blocks)
         queries = _queries(
-            q_ptr, q_strides, softmax_scale, k_scale_ptr, v_scale_ptr, scale_strides, piece, rows, CONFIG
+            q_ptr, strides.q, softmax_scale, k_scale_ptr, v_scale_ptr, strides.scales, piece, rows, CONFIG
         )
-        k, v = _addresses(piece, k_ptr, v_ptr, k_strides, v_strides, CONFIG)
+        k, v = _addresses(piece, k_ptr, v_ptr, strides.k, strides.v, CONFIG)
         table = table_ptr
         if CONFIG.page > 0:
             table += tl.cast(seq, tl.int64) * table_b
-        cache = CacheAt(k, v, table, k_strides, v_strides)
+        cache = CacheAt(k, v, table, strides.k, strides.v)
         out, lse = _attended(queries, cache, piece, rows, left, CONFIG)
         if count == blocks:
             store_rows(
                 out_ptr, lse_ptr, out, lse, seq, head, num_kv_heads * group, group, seqlen_q, number,
-                tl.arange(0, CONFIG.block_dv), CONFIG.head_dim_v, CONFIG.store_lse,
+                tl.arange(0, CONFIG.block_dv), CONFIG,
             )  # fmt: skip
         else:
             _leave_part(parts_ptr, stats_offset, out, lse, slot, piece, rows, CONFIG)
@@ -175,10 +169,10 @@ def split_kernel(
 def _queries(
     q_ptr, q_strides, softmax_scale, k_scale_ptr, v_scale_ptr, scale_strides, piece, rows, CONFIG: tl.constexpr
 ):
-    """Load the queries of a piece as the products take them.
+    """Load the queries of a piece in the form that the products need.
 
-    Returns q, the rotary part of latent queries, the addresses and mask that q is read by, the factors of each row's
-    scores, in base 2, and that of the output.
+    Returns q, the rotary part of latent queries, the addresses and the mask of q, the factors of the scores of each
+    row, in base 2, and the factor of the output.
     """
     q_b, q_h, q_m = q_strides
     k_scale_b, k_scale_h, v_scale_b, v_scale_h = scale_strides
@@ -211,7 +205,7 @@ def _queries(
 
 @triton.jit
 def _addresses(piece, k_ptr, v_ptr, k_strides, v_strides, CONFIG: tl.constexpr):
-    """Return where a piece's keys and values begin."""
+    """Return the addresses of the keys and values of a piece."""
     seq = tl.cast(piece.seq, tl.int64)
     of_page = seq if CONFIG.page == 0 else tl.zeros_like(seq)
     k = k_ptr + of_page * k_strides[0] + tl.cast(piece.head, tl.int64) * k_strides[1]
@@ -224,7 +218,7 @@ def _addresses(piece, k_ptr, v_ptr, k_strides, v_strides, CONFIG: tl.constexpr):
 
 @triton.jit
 def _attended(queries, cache, piece, rows, left, CONFIG: tl.constexpr):
-    """Return out (BLOCK_M, BLOCK_DV) and base-2 lse (BLOCK_M,) of a piece's keys."""
+    """Return out (BLOCK_M, BLOCK_DV) and base-2 lse (BLOCK_M,) for the keys of a piece."""
     given_q, q_rope, q_pointers, q_mask, scale, v_scale = queries
     BLOCK_N: tl.constexpr = CONFIG.block_n
     PAIRS: tl.constexpr = CONFIG.cache == "pairs"
@@ -242,7 +236,7 @@ def _attended(queries, cache, piece, rows, left, CONFIG: tl.constexpr):
     for start in tl.range(piece.start, piece.start + piece.steps * BLOCK_N, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         q = given_q
-        if CONFIG.q_in_loop:  # read before, it is waited for before any key is asked for; the minimum is 0
+        if CONFIG.q_in_loop:  # a load before the loop would delay the first keys; the minimum is 0
             q = tl.load(q_pointers + tl.minimum(start, 0), mask=q_mask, other=0.0)
         k = load_block(
             cache.k, cache.table, start, first_key, piece.length, cache.k_strides,
@@ -290,7 +284,7 @@ def _attended(queries, cache, piece, rows, left, CONFIG: tl.constexpr):
 
 @triton.jit
 def _weighed(scores, row_max, row_sum):
-    """Return exp2 of a block's scores, the factor of what was summed before, new maxima and sums of the rows."""
+    """Return exp2 of the scores of a block, the factor of the previous sums, and the new maxima and sums of rows."""
     new_max = tl.maximum(row_max, tl.max(scores, 1))
     base = tl.where(new_max == float("-inf"), 0.0, new_max)
     p = tl.exp2(scores - base[:, None])
@@ -300,7 +294,7 @@ def _weighed(scores, row_max, row_sum):
 
 @triton.jit
 def _leave_part(parts_ptr, stats_offset, out, lse, slot, piece, rows, CONFIG: tl.constexpr):
-    """Store a program's part of a tile that others share (`combine.combined` reads it)."""
+    """Store the part of a tile that a program computed (`combine.combined` reads it)."""
     index = tl.cast(slot * 2 + (piece.block == 0).to(tl.int32), tl.int64) * rows.tiles + rows.tile
     at = index * CONFIG.block_m + rows.in_tile
     real = rows.number < rows.group * rows.seqlen_q
@@ -310,8 +304,8 @@ def _leave_part(parts_ptr, stats_offset, out, lse, slot, piece, rows, CONFIG: tl
 
 @triton.jit
 def _is_last(ticket_ptr, others):
-    """Draw a ticket of a tile; return whether it is the last of `others` + 1, and set them back to 0 if it is."""
-    tl.debug_barrier()  # every thread's part is stored before the ticket says so
+    """Draw a ticket of a tile, and return whether it is the last of `others` + 1; the last one resets the counter."""
+    tl.debug_barrier()  # the parts of all threads are stored before the ticket is drawn
     is_last = tl.atomic_add(ticket_ptr, 1, sem="acq_rel") == others
     if is_last:
         tl.store(ticket_ptr, 0)
@@ -322,15 +316,15 @@ def _is_last(ticket_ptr, others):
 def _combine_tile(
     out_ptr, lse_ptr, parts_ptr, stats_offset, first, last, piece, rows, num_kv_heads, CONFIG: tl.constexpr
 ):
-    """Store the rows of a piece's tile from the parts of programs first to last."""
+    """Store the rows of a tile, combined from the parts of programs first to last."""
     few = tl.arange(0, CONFIG.rows)
     number = rows.tile * CONFIG.block_m + few
     dims = tl.arange(0, CONFIG.block_dv)
     out, lse = combined(
         parts_ptr, stats_offset, first, last, rows.tile, rows.tiles, number < rows.group * rows.seqlen_q, few, dims,
-        CONFIG.block_m, CONFIG.block_dv, CONFIG.at_once, CONFIG.rows, CONFIG.block_dv,
+        CONFIG.block_dv, CONFIG,
     )  # fmt: skip
     store_rows(
         out_ptr, lse_ptr, out, lse, piece.seq, piece.head, num_kv_heads * rows.group, rows.group, rows.seqlen_q,
-        number, dims, CONFIG.head_dim_v, CONFIG.store_lse,
+        number, dims, CONFIG,
     )  # fmt: skip

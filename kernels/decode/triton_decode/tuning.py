@@ -1,7 +1,7 @@
-"""Which tile the split-KV kernel uses, as data: by chip, what the cache holds, rows of a tile and head_dim.
+"""The tiles of the split-KV kernel, by chip, format of the cache, rows of a tile and head_dim.
 
-The rows of "sm_90" were swept on an H200 but where a comment says otherwise. The others are expected: they
-fit in shared memory without spills.
+The rows of "sm_90" were tuned on an H200 unless a comment says otherwise. The other rows are estimates: they fit into
+shared memory and do not spill.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ ROWS = (16, 32, 64, 128)  # 128: more than one tile of 64, or one of 128
 
 @dataclass(frozen=True)
 class DecodeTile:
-    """How a program works, and how many there are."""
+    """The shape of a program and the number of programs."""
 
     block_n: int  # keys of a step
     num_warps: int
     num_stages: int
-    per_sm: int = 2  # programs a multiprocessor
-    least_keys: int = 128  # of a program's share
-    rows: int = 64  # at most; more are several tiles
+    per_sm: int = 2  # programs on a multiprocessor
+    least_keys: int = 128  # fewest keys of a share
+    rows: int = 64  # most rows of a tile; more rows are several tiles
     least_rows: int = 16
-    tickets: bool | None = None  # whether programs combine their parts, not a second kernel; by their size if None
-    form: str = "triton"  # or "gluon": of latent attention on Hopper
+    tickets: bool | None = None  # whether programs combine parts, rather than a second kernel; None: decided by size
+    form: str = "triton"  # or "gluon": the kernel of latent attention on Hopper
 
 
-_Row = dict[int, DecodeTile]  # by rows of a tile, at most
+_Row = dict[int, DecodeTile]  # most rows of a tile -> tile
 
 _HALF: dict[str, dict[int, _Row]] = {
     "sm_90": {
@@ -63,10 +63,10 @@ _HALF: dict[str, dict[int, _Row]] = {
         512: {128: DecodeTile(16, 8, 2, 1, rows=16)},
     },
 }
-# How a request fills the machine: "many" tiles; "brief", many of few keys; "whole", as many as multiprocessors
-# or a little fewer, of not many keys; "whole_brief", such of few keys; "few", of which many programs share each;
-# "short", few of few keys; "shortest", which would be short even if 16 rows were a tile; "single", short ones for
-# callers to whom the host's time of a second launch is dearer.
+# How a request fills the GPU. "many": many tiles. "brief": many tiles with few keys. "whole": about one tile for each
+# multiprocessor, with a moderate number of keys. "whole_brief": the same with few keys. "few": tiles that many programs
+# share. "short": few tiles with few keys. "shortest": short even if a tile had 16 rows. "single": short, for callers
+# that avoid a second launch.
 SPREADS = ("many", "brief", "whole", "whole_brief", "few", "short", "shortest", "single")
 _FEW_TILES = SPREADS[4:]
 _FEW: dict[int, _Row] = {
@@ -97,7 +97,7 @@ _HALF_SPREAD: dict[str, dict[int, _Row]] = {
     "shortest": {**_FEW, 128: _SHORTEST},
     "single": _SINGLE,
 }
-# head_dim 128, pages of fewer keys than 128, and all pages where tiles are few; the table is read two stages ahead
+# head_dim 128, for pages of fewer than 128 keys, and for all pages if tiles are few; two stages prefetch the page table
 _HALF_PAGED: _Row = {16: DecodeTile(64, 4, 5)}
 _HALF_PAGED_FEW: _Row = {16: DecodeTile(32, 4, 6, 2, tickets=False)}
 _LONGEST_STEP = 128  # keys
@@ -143,7 +143,7 @@ def tile(chip: str, cache: str, rows: int, block_d: int, *, spread: str = "many"
 
 
 def every_tile(chip: str) -> list[tuple[str, int, int, bool, DecodeTile]]:
-    """Return cache, rows, block_d, whether paged, and tile, of everything that tile() answers for a chip."""
+    """Return cache, rows, block_d, whether paged, and tile, for all results of tile() on a chip."""
     found = []
     for cache in CACHES:
         for block_d in BLOCK_DIMS:
@@ -161,7 +161,7 @@ def every_tile(chip: str) -> list[tuple[str, int, int, bool, DecodeTile]]:
 
 
 def chip_class(capability: int, shared_memory_bytes: int) -> str:
-    """Return the table that serves a chip: by what a block can hold, because names and capabilities do not order it."""
+    """Return the table of a chip, by the shared memory of a block, which names and capabilities do not order."""
     if shared_memory_bytes < SHARED_MEMORY[80]:
         return "sm_86"
     return "sm_90" if capability >= 90 else "sm_80"

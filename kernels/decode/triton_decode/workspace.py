@@ -1,8 +1,9 @@
 """Scratch memory of launches: parts of outputs, and tickets, which are zero before and after every launch.
 
-The program with a tile's last ticket sets its counter back, so nothing is cleared between launches. Launches on one
-stream follow one another and share their scratch. A launch recorded into a CUDA graph has scratch of its own, since the
-graph may run beside anything: parts from the graph's memory, tickets from a reserve zeroed outside of any capture.
+The program with the last ticket of a tile resets the counter, so nothing is cleared between launches. Launches on one
+stream run in order and share their scratch. A launch in a CUDA graph has separate scratch, because a graph may run at
+the same time as other launches: its parts are in the graph's memory, its tickets in a reserve that is zeroed outside of
+captures.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Workspace(NamedTuple):
     parts: torch.Tensor  # float32
     most_tickets: int
     most_parts: int
-    addresses: tuple[int, int]  # of parts and tickets
+    addresses: tuple[int, int]  # parts, tickets
 
 
 def _of(tickets: torch.Tensor, parts: torch.Tensor) -> Workspace:
@@ -30,7 +31,7 @@ def _of(tickets: torch.Tensor, parts: torch.Tensor) -> Workspace:
 
 
 _BY_STREAM: dict[tuple[int | None, int], Workspace] = {}
-_RESERVES: dict[int, tuple[torch.Tensor, int]] = {}  # by device: tickets, and how many are taken
+_RESERVES: dict[int, tuple[torch.Tensor, int]] = {}  # by device: tickets, and the number in use
 
 
 def workspace(tickets: int, parts: int, device: torch.device, stream: int) -> Workspace:
@@ -55,7 +56,7 @@ def _larger(found: Workspace | None, tickets: int, parts: int, device: torch.dev
 
 
 def _recorded(tickets: int, parts: int, device: torch.device) -> Workspace:
-    tickets = -(-tickets // 4) * 4  # the next ones too begin at 16 bytes
+    tickets = -(-tickets // 4) * 4  # keeps the next tickets aligned to 16 bytes
     counters, taken = _RESERVES.get(device.index, (None, 0))
     if counters is None or taken + tickets > counters.numel():
         own = torch.zeros(tickets, dtype=torch.int32, device=device)

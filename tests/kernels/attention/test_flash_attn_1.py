@@ -40,8 +40,8 @@ def test_views_with_heads_behind_tokens_are_taken_as_they_are(device) -> None:
 
 
 def test_blocks_are_the_papers_where_they_fit() -> None:
-    tile = launch.tile_of("forward", 2, 64)
-    assert tile.block_m == min(tile.block_n, 64)
+    config = launch.options_of("forward", 2, 64, causal=True)["CONFIG"].config
+    assert config.block_m == min(config.block_n, 64)
     assert {size for _, size, _ in launch.TILES} == {2, 4}
     assert all(tile.block_m <= tile.block_n for tile in launch.TILES.values())
 

@@ -5,10 +5,10 @@ import torch
 
 from kernels.decode.gluon_mla import plan as hopper_plan
 from kernels.decode.triton_decode import tuning
-from kernels.decode.triton_decode.request import Caches, Options, latent_request_of
+from kernels.decode.triton_decode.calls import plan_of
+from kernels.decode.triton_decode.request import Caches, Options, request_of
 from kernels.decode.triton_decode.tuning import DecodeTile
 from kernels.decode.triton_mla import mla_decode
-from kernels.decode.triton_mla.calls import plan_of
 from kernels.registry import UnsupportedCase
 from tests.kernels.decode.conftest import Problem, paged
 
@@ -53,17 +53,8 @@ def test_the_full_size_by_the_table_of_tiles(make):
 @pytest.mark.parametrize("page", [1, 16])
 def test_pages(make, page):
     problem = latent(make, 4, [70, 0, 33], 70)
-    width = -(-70 // page)
-    order = torch.randperm(3 * width + 2, generator=torch.Generator().manual_seed(0))[: 3 * width].view(3, width)
-    order = order.to(problem.device)
-    pages = problem.k.new_full((3 * width + 2, page, LATENT + ROPE), float("nan"))
-    room = problem.k.new_full((3, width * page, LATENT + ROPE), float("nan"))
-    room[:, :70] = problem.k[:, 0]
-    pages[order] = room.view(3, width, page, -1)
-    table = order.to(torch.int32)
-    for sequence, length in enumerate(problem.lengths):
-        table[sequence, -(-length // page) :] = 2_147_480_000
-    problem.check(run(problem, pages, page_table=table))
+    pages, _, table = paged(problem, page, "NHD")
+    problem.check(run(problem, pages[:, :, 0], page_table=table))
 
 
 def test_what_is_not_possible_is_said(make):
@@ -84,7 +75,7 @@ def test_few_heads_go_to_the_hopper_kernel_over_many_sequences_of_given_lengths(
     monkeypatch.setattr(hopper_plan, "INTERPRETED", False)
     q, kv = (torch.empty(batch, n, 576, dtype=torch.bfloat16, device="meta") for n in (heads, 4096))
     caches = Caches(kv, kv, torch.empty(batch, dtype=torch.int32, device="meta") if lengths else None)
-    request = latent_request_of(q[:, :, None], caches, 512, Options(softmax_scale=0.1), check_device=False)
+    request = request_of(q[:, :, None], caches, Options(softmax_scale=0.1, latent_dim=512), check_device=False)
     assert hopper_plan.suits(request, ("sm_90", 132, 90)) == hopper
     assert not hopper_plan.suits(request, ("sm_80", 108, 80))
 
@@ -93,7 +84,7 @@ def test_few_heads_go_to_the_hopper_kernel_over_many_sequences_of_given_lengths(
 def test_an_address_that_is_not_aligned_goes_to_the_portable_kernel(aligned, monkeypatch):
     monkeypatch.setattr(hopper_plan, "suits", lambda request: True)
     q, kv = torch.empty(2, 32, 1, 576, dtype=torch.float16), torch.empty(2, 128, 576, dtype=torch.float16)
-    request = latent_request_of(q, Caches(kv, kv), 512, Options(softmax_scale=0.1), check_device=False)
+    request = request_of(q, Caches(kv, kv), Options(softmax_scale=0.1, latent_dim=512), check_device=False)
     assert isinstance(plan_of(request, None, aligned=aligned), hopper_plan.HopperPlan) == aligned
 
 

@@ -23,30 +23,19 @@ def test_shares_end_with_tiles_where_few_programs_are_left_without_work():
     assert aligned_share(64, 128, 264, 2) == 128 // 4
 
 
+def shares_of(rows, tiles, most_keys, head_dim_v):
+    sizes = {"rows": rows, "tiles": tiles, "most_keys": most_keys, "head_dim_v": head_dim_v}
+    return divide(DecodeTile(64, 4, 3), ragged=False, multiprocessors=132, **sizes)
+
+
 def test_rows_beyond_a_tile_are_more_tiles_of_fewer_shares():
-    one, two = (
-        divide(
-            DecodeTile(64, 4, 3), rows=rows, tiles=4, most_keys=8192, head_dim_v=128, ragged=False, multiprocessors=132
-        )
-        for rows in (64, 65)
-    )  # fmt: skip
+    one, two = (shares_of(rows, 4, 8192, 128) for rows in (64, 65))
     assert (one.row_tiles, two.row_tiles) == (1, 2)
     assert one.slots == 2 * two.slots
 
 
 def test_parts_are_combined_by_programs_where_they_are_small():
-    few, many = (
-        divide(
-            DecodeTile(64, 4, 3),
-            rows=rows,
-            tiles=1,
-            most_keys=1 << 17,
-            head_dim_v=256,
-            ragged=False,
-            multiprocessors=132,
-        )
-        for rows in (1, 64)
-    )  # fmt: skip
+    few, many = (shares_of(rows, 1, 1 << 17, 256) for rows in (1, 64))
     assert few.tickets
     assert not many.tickets
 

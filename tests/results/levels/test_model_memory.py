@@ -33,7 +33,7 @@ LLAMA = Case(
 def without_data(case: Case, attention: str, *, training: bool) -> Any:
     """Return transformers' module of a case around an attention; called where tensors have no data."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    families = pytest.importorskip("kernels.models")._FAMILIES
+    models = pytest.importorskip("kernels.models")
     from kernels.attention.torch_naive import attention as naive
 
     def attend(module, q, k, v, mask, scaling=None, **options):
@@ -44,8 +44,8 @@ def without_data(case: Case, attention: str, *, training: bool) -> Any:
     transformers.AttentionInterface.register("plain", attend)
     config = model(case.subject)
     family = config.architecture.family
-    sizes = families[family](asdict(config), case.num_layers or config.layers)
-    made = transformers.AutoConfig.for_model(family, **sizes)
+    fields = models.config_of(asdict(config), case.num_layers or config.layers)
+    made = transformers.AutoConfig.for_model(family, **fields)
     module = transformers.AutoModelForCausalLM.from_config(made, dtype=getattr(torch, case.dtype))
     module.tie_weights()
     module.config._attn_implementation = "plain"

@@ -1,27 +1,41 @@
-"""What tiled_v1 and tiled_v2 share: attention block by block in plain PyTorch, and the backward that recomputes it.
+"""FlashAttention block by block in plain PyTorch, for reading and for its memory curve: two orders of the loops.
 
-To be read beside FlashAttention (arXiv 2205.14135): nothing is fused, every line is one line of its algorithms 1 and 4.
-Beyond its tensors, a call keeps a float32 out and two float32 numbers a query; no score matrix but one block. What a
-loop works with again and again is taken once, outside it, as the algorithms load it into shared memory.
+tiled_v1 is algorithm 1 of FlashAttention (arXiv 2205.14135): the outer loop is over blocks of keys, and out, sum and
+maximum of every block of queries are read and written again for each of them. It skips no hidden block. tiled_v2 has
+FlashAttention-2's order: the outer loop is over queries, a block of out stays in place, and hidden blocks are skipped.
+Report flashtile_a100 calls them Flash V1 and Flash V2. As in the report's code, tiled_v2 divides by the sum in every
+step, which FlashAttention-2 (arXiv 2307.08691, section 3.1) does once, at the end.
+
+Nothing is fused: every line is one line of algorithms 1 and 4. Besides its tensors, a call keeps a float32 out and two
+float32 numbers for each query, and one block of scores. Operands of inner loops are prepared outside them, as the
+algorithms load them into shared memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
-BLOCK = 64  # rows and keys of a block, as FlashTile's default
+from ..registry import Implementation
+
+BLOCK = 64  # rows and keys of a block, the default of FlashTile
 _NONE = float("-inf")
-Statistics = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # out, sum and maximum of some rows
+Statistics = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # out, sums and maxima of some rows
+
+
+def blocks(seqlen: int) -> list[slice]:
+    """Return the blocks of a sequence."""
+    return [slice(start, min(start + BLOCK, seqlen)) for start in range(0, seqlen, BLOCK)]
 
 
 class TiledProblem:
-    """q, k and v cut into blocks, each a stack of matrices: (batch x num_kv_heads, rows, n).
+    """q, k and v in blocks; each block is a stack of matrices (batch x num_kv_heads, rows, n).
 
-    Query heads that share a key head are rows of one matrix, so that keys and values are never repeated.
+    Query heads that share a key head are rows of one matrix, so keys and values are never repeated.
     """
 
     def __init__(
@@ -36,25 +50,17 @@ class TiledProblem:
         self.q, self.k, self.v = self.grouped(q, k.shape[1]), k, v
         self.seqlen_q, self.seqlen_k = q.shape[2], k.shape[2]
         self.scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-        self.dtype = torch.promote_types(q.dtype, torch.float32)  # of sums
+        self.dtype = torch.promote_types(q.dtype, torch.float32)  # sums have at least float32
         self.right = 0 if causal else window_size - 1 if window_size else None  # how far ahead a query sees
         self.left = window_size - 1 if window_size else None
         self.columns = torch.arange(self.seqlen_k, device=q.device)
-        # the last query stands at the last key
+        # the last query is aligned with the last key
         self.positions = torch.arange(self.seqlen_k - self.seqlen_q, self.seqlen_k, device=q.device)[:, None]
 
     @staticmethod
     def grouped(x: torch.Tensor, num_kv_heads: int) -> torch.Tensor:
         """Return (batch, num_heads, seqlen, n) as (batch, num_kv_heads, group, seqlen, n)."""
         return x.unflatten(1, (num_kv_heads, -1))
-
-    def row_blocks(self) -> list[slice]:
-        """Return the blocks of queries."""
-        return _blocks(self.seqlen_q)
-
-    def key_blocks(self) -> list[slice]:
-        """Return the blocks of keys."""
-        return _blocks(self.seqlen_k)
 
     def block_of_rows(self, x: torch.Tensor, rows: slice) -> torch.Tensor:
         """Return rows of (batch, num_kv_heads, group, seqlen_q, n) as a block."""
@@ -75,26 +81,26 @@ class TiledProblem:
         return k, v
 
     def nothing_yet(self, rows: slice) -> Statistics:
-        """Return out, sums and maxima of a block of rows that has seen no key."""
+        """Return out, sums and maxima of a block of rows before the first key."""
         batch, num_kv_heads, group = self.q.shape[:3]
         shape = (batch * num_kv_heads, group * (rows.stop - rows.start))
         like = {"dtype": self.dtype, "device": self.q.device}
         out = torch.zeros((*shape, self.v.shape[-1]), **like)
         return out, torch.zeros((*shape, 1), **like), torch.full((*shape, 1), _NONE, **like)
 
-    def whole(self, blocks: Iterable[torch.Tensor]) -> torch.Tensor:
+    def whole(self, parts: Iterable[torch.Tensor]) -> torch.Tensor:
         """Return blocks of rows, in their order, as (batch, num_kv_heads, group, seqlen_q, n)."""
-        return torch.cat([self.rows_of_block(block) for block in blocks], dim=3)
+        return torch.cat([self.rows_of_block(block) for block in parts], dim=3)
 
     def sees(self, rows: slice, keys: slice) -> bool:
         """Return whether some query of a block sees some key of another."""
-        shift = self.seqlen_k - self.seqlen_q  # the last query stands at the last key
+        shift = self.seqlen_k - self.seqlen_q
         ahead = self.right is not None and keys.start > rows.stop - 1 + shift + self.right
         behind = self.left is not None and keys.stop - 1 < rows.start + shift - self.left
         return not (ahead or behind)
 
     def hidden(self, rows: slice, keys: slice) -> torch.Tensor | None:
-        """Return which scores of a block the mask hides: (group x rows, keys); None if it hides none."""
+        """Return a mask of the hidden scores of a block: (group x rows, keys); None if no score is hidden."""
         shift = self.seqlen_k - self.seqlen_q
         ahead = self.right is not None and keys.stop - 1 > rows.start + shift + self.right
         behind = self.left is not None and keys.start < rows.stop - 1 + shift - self.left
@@ -109,9 +115,9 @@ class TiledProblem:
     def absorb(
         self, before: Statistics, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, hidden: torch.Tensor | None
     ) -> Statistics:
-        """Return out, sums and maxima of rows that have seen one block of keys more; out is divided every time.
+        """Return out, sums and maxima of rows after one more block of keys; out is divided by the sum every time.
 
-        Algorithm 1, lines 9 to 13: q is scaled, and scores are -inf where a query must not look.
+        Algorithm 1, lines 9 to 13: q is scaled, and hidden scores are -inf.
         """
         out, total, highest = before
         scores = torch.bmm(q, k.mT)
@@ -123,13 +129,12 @@ class TiledProblem:
         p = scores.sub_(shown).exp_()
         rescaled = (highest - shown).exp_() * total
         new_total = rescaled + p.sum(-1, keepdim=True)
-        divisor = (
-            new_total if hidden is None else new_total.clamp_min(1.0)
-        )  # 0 of no key, else at least its largest's 1
+        # The sum is 0 for a row without a visible key, else at least the 1 of its largest score.
+        divisor = new_total if hidden is None else new_total.clamp_min(1.0)
         return torch.addcmul(torch.bmm(p, v), rescaled, out).div_(divisor), new_total, new_highest
 
     def gradients(self, out: torch.Tensor, lse: torch.Tensor, dout: torch.Tensor, *, skip: bool) -> tuple:
-        """Return dq, dk and dv, by blocks of keys and within them of queries; `skip` blocks that the mask hides.
+        """Return dq, dk and dv by a loop over keys and an inner loop over queries; `skip`: leave out hidden blocks.
 
         Probabilities are recomputed from lse: (batch, num_kv_heads, group, seqlen_q, 1), the logarithm of the sums.
         """
@@ -137,9 +142,9 @@ class TiledProblem:
         dq, dk, dv = (
             torch.zeros(tensor.shape, dtype=self.dtype, device=out.device) for tensor in (self.q, self.k, self.v)
         )
-        for keys in self.key_blocks():
+        for keys in blocks(self.seqlen_k):
             k, v = self.keys_and_values(keys)
-            for rows in self.row_blocks():
+            for rows in blocks(self.seqlen_q):
                 if skip and not self.sees(rows, keys):
                     continue
                 q, hidden = self.queries(rows), self.hidden(rows, keys)
@@ -155,43 +160,81 @@ class TiledProblem:
         return dq.flatten(1, 2), dk, dv
 
 
-Forward = Callable[[TiledProblem], Statistics]
+Loop = Callable[[TiledProblem], list[Statistics]]  # returns the statistics of each block of queries
 
 
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, forward: Forward, skip: bool, *mask: Any) -> torch.Tensor:
-    """Compute attention by a loop over blocks; `mask` is causal, window_size and softmax_scale."""
-    return _TiledAttention.apply(q, k, v, forward, skip, mask)
+def keys_outside(problem: TiledProblem) -> list[Statistics]:
+    """Visit every block of queries for each block of keys."""
+    rows_of = blocks(problem.seqlen_q)
+    found = [problem.nothing_yet(rows) for rows in rows_of]
+    for keys in blocks(problem.seqlen_k):
+        k, v = problem.keys_and_values(keys)
+        for i, rows in enumerate(rows_of):
+            found[i] = problem.absorb(found[i], problem.queries(rows), k, v, problem.hidden(rows, keys))
+    return found
+
+
+def queries_outside(problem: TiledProblem) -> list[Statistics]:
+    """Visit the visible blocks of keys for each block of queries."""
+    found = []
+    for rows in blocks(problem.seqlen_q):
+        q, seen = problem.queries(rows), problem.nothing_yet(rows)
+        for keys in blocks(problem.seqlen_k):
+            if problem.sees(rows, keys):
+                seen = problem.absorb(seen, q, *problem.keys_and_values(keys), problem.hidden(rows, keys))
+        found.append(seen)
+    return found
+
+
+def attention(
+    loop: Loop,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
+) -> torch.Tensor:
+    """Compute attention by a loop over blocks; see `kernels.registry.Attention`."""
+    return _TiledAttention.apply(q, k, v, loop, (causal, window_size, softmax_scale))
 
 
 class _TiledAttention(torch.autograd.Function):
     """Saves q, k, v, out and lse."""
 
     @staticmethod
-    def forward(
-        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, forward: Forward, skip: bool, mask: tuple
-    ) -> torch.Tensor:
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, loop: Loop, mask: tuple) -> torch.Tensor:
         problem = TiledProblem(q, k, v, *mask)
-        out, total, highest = forward(problem)
-        blind = total == 0  # rows that see no key
-        lse = torch.where(blind, torch.inf, highest + total.log())
+        out, total, highest = (problem.whole(parts) for parts in zip(*loop(problem), strict=True))
+        lse = torch.where(total == 0, torch.inf, highest + total.log())  # inf for rows without a visible key
         out = out.flatten(1, 2).to(q.dtype)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.skip, ctx.mask = skip, mask
+        ctx.loop, ctx.mask = loop, mask
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dout: torch.Tensor) -> tuple:
         q, k, v, out, lse = ctx.saved_tensors
-        found = TiledProblem(q, k, v, *ctx.mask).gradients(out, lse, dout, skip=ctx.skip)
+        found = TiledProblem(q, k, v, *ctx.mask).gradients(out, lse, dout, skip=ctx.loop is queries_outside)
         like = zip(found, (q, k, v), strict=True)
-        return *(gradient.to(tensor.dtype) for gradient, tensor in like), None, None, None
+        return *(gradient.to(tensor.dtype) for gradient, tensor in like), None, None
 
 
-def _blocks(seqlen: int) -> list[slice]:
-    return [slice(start, min(start + BLOCK, seqlen)) for start in range(0, seqlen, BLOCK)]
+def _implementation(name: str, description: str, loop: Loop, colour: str) -> Implementation:
+    rules = {"features": ("head_dim_v",), "memory": {"growth": "linear"}, "colour": colour}
+    return Implementation(name, description, partial(attention, loop), **rules)
 
 
-def visible(problem: TiledProblem, rows: slice) -> Iterator[slice]:
-    """Yield the blocks of keys that a block of queries sees."""
-    return (keys for keys in problem.key_blocks() if problem.sees(rows, keys))
+IMPLEMENTATIONS = (
+    _implementation(
+        "tiled_v1", "FlashAttention-1's loop order in plain PyTorch, block by block", keys_outside, "#b5a27a"
+    ),
+    _implementation(
+        "tiled_v2",
+        "Queries outside, keys inside in plain PyTorch, block by block, divided in every step",
+        queries_outside,
+        "#8c6d31",
+    ),
+)

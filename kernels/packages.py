@@ -1,0 +1,125 @@
+"""The engine of the adapters of other projects' packages: layout of tensors, masks, refusals, and missing packages.
+
+These packages use (batch, seqlen, heads, head_dim). Our tensors are passed as transposed views, so that every
+implementation reads the same memory.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .decode.step import DecodeStep
+from .registry import AttentionCase, DecodeAttention, Implementation, UnsupportedCase
+
+Step = Callable[[], torch.Tensor]
+# A function of q, k and v (batch, seqlen, heads, head_dim) with keywords causal, window_size and softmax_scale. It
+# returns the output, or a tuple that begins with it.
+Call = Callable[..., Any]
+LATENTS = (512, 64)  # latent and rotary dimensions of DeepSeek's models, the only ones that these packages support
+_USUAL = {"dtypes": ("bfloat16", "float16"), "devices": ("cuda",), "family": "peer"}
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that may be missing."""
+
+    title: str
+    install: str
+    distribution: str | None = None  # its name in the package index; several distributions share one module name
+    module: str | None = None  # for a package without a distribution
+
+    @property
+    def unavailable(self) -> str | None:
+        """Return why the package cannot be used here, or None."""
+        if self.distribution is None:
+            found = importlib.util.find_spec(self.module) is not None
+        else:
+            found = any(importlib.metadata.distributions(name=self.distribution))
+        return None if found else f"{self.title} is not installed: {self.install}."
+
+
+def op(package: Package, name: str, description: str, call: Call, **rules: Any) -> tuple[Implementation, ...]:
+    """Declare a package at level op; `rules` are fields of Implementation."""
+    unavailable = package.unavailable
+
+    def attention(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        causal: bool = False,
+        window_size: int = 0,
+        softmax_scale: float | None = None,
+    ) -> torch.Tensor:
+        if unavailable:
+            raise UnsupportedCase(unavailable)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return _heads_first(call(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale))
+
+    declared = {**_USUAL, "max_head_dim": 256, **rules}
+    return (Implementation(name, description, attention, unavailable=unavailable, **declared),)
+
+
+def decode(
+    package: Package, name: str, description: str, prepare: DecodeAttention, **rules: Any
+) -> tuple[Implementation, ...]:
+    """Declare a package at level decode; `rules` are fields of Implementation."""
+    unavailable = package.unavailable
+
+    def attention(step: DecodeStep) -> Step:
+        if unavailable:
+            raise UnsupportedCase(unavailable)
+        return prepare(step)
+
+    declared = {**_USUAL, "backward": False, "memory": {"growth": "linear"}, **rules}
+    return (Implementation(name, description, attention, level="decode", unavailable=unavailable, **declared),)
+
+
+def step_of(function: Callable[..., Any], *arguments: Any, **options: Any) -> Step:
+    """Return a step as a call of a function that returns the output as (batch, tokens, heads, head_dim)."""
+    return lambda: _heads_first(function(*arguments, **options))
+
+
+def masked(causal: bool, window_size: int, every: int | None = -1) -> dict[str, Any]:
+    """Return causal and window_size as the FlashAttention packages take them; `every` means an unlimited side.
+
+    With a window causal is False, and the window ends at the position of the query.
+    """
+    if not window_size:
+        return {"causal": causal, "window_size": (every, every)}
+    return {"causal": False, "window_size": (window_size - 1, 0 if causal else window_size - 1)}
+
+
+def supported(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a function. Raises UnsupportedCase where it raises NotImplementedError because it has no kernel."""
+    try:
+        return function(*arguments, **options)
+    except NotImplementedError as error:
+        raise UnsupportedCase(" ".join(str(error).split())) from error
+
+
+def reason(name: str, *checks: tuple[object, str]) -> str | None:
+    """Return the sentence of the first check that holds, or None."""
+    return next((f"{name} {sentence}." for holds, sentence in checks if holds), None)
+
+
+def misaligned(case: AttentionCase) -> tuple[object, str]:
+    """Check for a head_dim that is no multiple of 16 bytes."""
+    return (case.head_dim or 0) % 8, f"needs a head_dim divisible by 8, not {case.head_dim}"
+
+
+def other_latents(case: AttentionCase) -> tuple[object, str]:
+    """Check for latents of a size that has no kernel."""
+    sizes = (case.latent_dim, (case.head_dim or 0) - (case.latent_dim or 0))
+    latent, rotary = LATENTS
+    return case.latent_dim and sizes != LATENTS, f"takes only latents of {latent} and {rotary} rotary dimensions"
+
+
+def _heads_first(out: Any) -> torch.Tensor:
+    return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
