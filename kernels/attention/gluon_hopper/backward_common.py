@@ -244,7 +244,8 @@ def merge_kernel(partial_dkv, firsts, dk, dv, strides, first_tile, tiles, heads,
     A head has `tiles` tiles; `strides` are those of dk and of dv. PDL: the previous kernel may not have ended, and the
     next may begin.
     """
-    (dk_b, dk_h, dk_n), (dv_b, dv_h, dv_n) = strides
+    dk_b, dk_h, dk_n = strides[0]
+    dv_b, dv_h, dv_n = strides[1]
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
@@ -317,7 +318,8 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, strides,
     set to zero in all, ZEROS by each program. Columns of fragments beyond head_dim are left as they are. PDL: the next
     kernel may begin before this one has ended.
     """
-    (out_b, out_h, out_m), (do_b, do_h, do_m) = strides
+    out_b, out_h, out_m = strides[0]
+    do_b, do_h, do_m = strides[1]
     n_fragments, n_zeros = zeroed
     if PDL:
         gdc_launch_dependents()

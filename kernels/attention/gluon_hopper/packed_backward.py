@@ -25,7 +25,8 @@ def packed_prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, l
     Rows outside all sequences get lse = +inf, so that their P is 0. PDL: the previous kernel may not have ended, and
     the next may begin.
     """
-    (out_h, out_m), (do_h, do_m) = strides
+    out_h, out_m = strides[0]
+    do_h, do_m = strides[1]
     if PDL:
         gdc_wait()
         gdc_launch_dependents()
