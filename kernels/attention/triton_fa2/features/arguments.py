@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..arguments import WalkConfig
+
 
 class FeatureTensors(NamedTuple):
     """Addresses of what features read; None where a feature is not asked for."""
@@ -52,6 +54,13 @@ class FeatureShape(NamedTuple):
     stats_h: Any
 
 
+@dataclass(frozen=True, kw_only=True)
+class PackedConfig(WalkConfig):
+    """Constants of the kernels of packed.py."""
+
+    bounded: bool = True  # sequences have starts and ends
+
+
 @dataclass(frozen=True)
 class FeatureConfig:
     """What a kernel with features is compiled for."""
@@ -75,6 +84,22 @@ class FeatureConfig:
     bounded: bool  # whether sequences have starts and ends
     half: bool  # whether q, k and v have 16 bits
     precision: str  # of float32 products: "ieee" or "tf32"
+
+    @property
+    def without_features(self) -> PackedConfig:
+        """The configuration of the kernels of packed.py."""
+        return PackedConfig(
+            block_m=self.block_m,
+            block_n=self.block_n,
+            head_dim=self.head_dim,
+            block_d=self.block_d,
+            has_left=self.has_left,
+            has_right=self.has_right,
+            precision="ieee",
+            copied=False,
+            store_lse=True,
+            grouped=True,
+        )
 
     @property
     def has_features(self) -> bool:
