@@ -42,9 +42,10 @@ def few_keys_kernel(
     v = load_panels(v_base, 0, strides.v.row, seqlen_k, BLOCK_N, CONFIG, not CONFIG.whole)
     k2 = k
     v2 = v
+    behind = tl.cast(BLOCK_N, tl.int32)  # the first key of the second block
     if BLOCK_N2 > 0:
-        k2 = load_panels(k_base, BLOCK_N, strides.k.row, seqlen_k, BLOCK_N2, CONFIG, True)
-        v2 = load_panels(v_base, BLOCK_N, strides.v.row, seqlen_k, BLOCK_N2, CONFIG, True)
+        k2 = load_panels(k_base, behind, strides.k.row, seqlen_k, BLOCK_N2, CONFIG, True)
+        v2 = load_panels(v_base, behind, strides.v.row, seqlen_k, BLOCK_N2, CONFIG, True)
     factor = 1.0 if CONFIG.scale_first else scale
     MASKED: tl.constexpr = CONFIG.has_left or CONFIG.has_right or not CONFIG.whole
     for start in tl.range(first, tl.minimum(first + rows_each, seqlen_q), BLOCK_M):
@@ -54,7 +55,7 @@ def few_keys_kernel(
         scores = scores_of_panels(q, k, positions, 0, seqlen_k, left, right, scale, BLOCK_N, CONFIG, MASKED)
         scores2 = scores
         if BLOCK_N2 > 0:
-            scores2 = scores_of_panels(q, k2, positions, BLOCK_N, seqlen_k, left, right, scale, BLOCK_N2, CONFIG, True)
+            scores2 = scores_of_panels(q, k2, positions, behind, seqlen_k, left, right, scale, BLOCK_N2, CONFIG, True)
         acc, acc2, row_sum, row_max = outputs_of_held_keys(scores, scores2, v, v2, factor, CONFIG, MASKED)
         output = HeadOutput(
             out=tensors.out, lse=tensors.lse, strides=strides.out, batch=batch, head_q=head_q, head=head

@@ -147,8 +147,8 @@ def a_tile_that_does_not_fit() -> None:
     first = made.problem.tiles("forward")[0]
 
     def on_this_device(src):
-        rows = src.constants.get((src.fn.arg_names.index("BLOCK_M"),))
-        return TooLarge(src) if rows == first.block_m else Kernel(src)
+        config = src.constants[(src.fn.arg_names.index("CONFIG"),)].config
+        return TooLarge(src) if config.block_m == first.block_m else Kernel(src)
 
     compilers.append(on_this_device)
     made.output(q, q, q)
