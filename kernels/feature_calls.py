@@ -171,7 +171,10 @@ def _by_kernels(
     check_shapes(q, k, v)
     found = found.seeded(q.device)
     if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
-        return forward_op(q, k, v, *_flat(found, bounds), *options)[0]
+        causal, window_size, scale = options
+        (sinks, *tensors), sizes = _operands(found, bounds)
+        numbers = [found.softcap, found.dropout_p, scale]
+        return forward_op(q, k, v, sinks, tensors, sizes, numbers, causal, window_size)[0]
     call = FeatureCall(found, *options, "ieee", bounds)
     plan = _on_hopper(call, q, k, v)
     return plans.attend(plan, q, k, v) if plan else attend(call, q, k, v)
@@ -242,51 +245,64 @@ def _row(x: torch.Tensor | None, i: int) -> torch.Tensor | None:
     return None if x is None else x[i : i + 1]
 
 
-def _flat(found: Features, bounds: SequenceBounds | None) -> tuple[Any, ...]:
-    """Return the arguments of the operators between v and the options."""
-    tensors = (getattr(found, name) for name in features.TENSORS)
+def _operands(found: Features, bounds: SequenceBounds | None) -> tuple[list[torch.Tensor | None], list[int]]:
+    """Return the tensors of features and bounds in the order of _TENSORS, and the sizes and flags of the bounds."""
     seed = found.dropout_seed if found.dropout_p else None
-    return *tensors, seed, *(bounds or (None, None, None, None, 0, 0, False)), found.softcap, found.dropout_p
+    tensors = [*(getattr(found, name) for name in features.TENSORS), seed, *(bounds[:4] if bounds else (None,) * 4)]
+    return tensors, [bounds.longest_q, bounds.longest_k, int(bounds.packed)] if bounds else [0, 0, 0]
 
 
-def _call_of(flat: tuple[Any, ...]) -> Any:
-    """Return the FeatureCall of an operator's arguments after v."""
+def _call_of(
+    tensors: list[torch.Tensor | None], sizes: list[int], numbers: list[float], causal: bool, window_size: int
+) -> Any:
+    """Return the FeatureCall of an operator's arguments after v; numbers: softcap, dropout_p and softmax_scale."""
     from .attention.triton_fa2.features.call import FeatureCall
 
-    tensors, seed, bounds, (softcap, dropout_p), options = flat[:5], flat[5], flat[6:13], flat[13:15], flat[15:]
-    found = Features(softcap, dropout_p, seed, **dict(zip(features.TENSORS, tensors, strict=True)))
-    return FeatureCall(found, *options, "ieee", None if bounds[0] is None else SequenceBounds(*bounds))
+    named = dict(zip(_TENSORS, tensors, strict=True))
+    seed, ends = named.pop("dropout_seed"), [named.pop(name) for name in SequenceBounds._fields[:4]]
+    softcap, dropout_p, scale = numbers
+    found = Features(softcap, dropout_p, seed, **named)
+    bounds = None if ends[0] is None else SequenceBounds(*ends, *sizes[:2], bool(sizes[2]))
+    return FeatureCall(found, causal, window_size, scale, "ieee", bounds)
+
+
+_TENSORS = (*features.TENSORS, "dropout_seed", *SequenceBounds._fields[:4])  # of both operators
 
 
 @torch.library.custom_op("attnbench::attention_with_features", mutates_args=())
 def forward_op(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None, alibi_slopes: torch.Tensor | None,
-    mask: torch.Tensor | None, prefix_lengths: torch.Tensor | None, document_ids: torch.Tensor | None,
-    seed: torch.Tensor | None, starts_q: torch.Tensor | None, ends_q: torch.Tensor | None,
-    starts_k: torch.Tensor | None, ends_k: torch.Tensor | None, longest_q: int, longest_k: int, packed: bool,
-    softcap: float, dropout_p: float, causal: bool, window_size: int, softmax_scale: float,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Return out, contiguous, and lse (batch, num_heads, seqlen_q)."""
-    tensors = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, seed)
-    bounds = (starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, packed)
-    call = _call_of((*tensors, *bounds, softcap, dropout_p, causal, window_size, softmax_scale))
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None,
+    tensors: list[torch.Tensor | None],
+    sizes: list[int],
+    numbers: list[float],
+    causal: bool,
+    window_size: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return out, contiguous, and lse (batch, num_heads, seqlen_q). See `_call_of`; the sinks have a gradient."""
+    call = _call_of([sinks, *tensors], sizes, numbers, causal, window_size)
     out, lse = (_on_hopper(call, q, k, v) or call).forward(q, k, v)
     return out.contiguous(), lse
 
 
 @torch.library.custom_op("attnbench::attention_with_features_backward", mutates_args=())
 def backward_op(
-    dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
-    sinks: torch.Tensor | None, alibi_slopes: torch.Tensor | None, mask: torch.Tensor | None,
-    prefix_lengths: torch.Tensor | None, document_ids: torch.Tensor | None, seed: torch.Tensor | None,
-    starts_q: torch.Tensor | None, ends_q: torch.Tensor | None, starts_k: torch.Tensor | None,
-    ends_k: torch.Tensor | None, longest_q: int, longest_k: int, packed: bool, softcap: float, dropout_p: float,
-    causal: bool, window_size: int, softmax_scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Return dq, dk and dv, contiguous, and the gradient of the sinks, empty if there are none."""
-    tensors = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, seed)
-    bounds = (starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, packed)
-    call = _call_of((*tensors, *bounds, softcap, dropout_p, causal, window_size, softmax_scale))
+    saved: list[torch.Tensor],
+    sinks: torch.Tensor | None,
+    tensors: list[torch.Tensor | None],
+    sizes: list[int],
+    numbers: list[float],
+    causal: bool,
+    window_size: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return dq, dk and dv, contiguous, and the gradient of the sinks, empty if there are none.
+
+    saved: dout, q, k, v, out and lse.
+    """
+    dout, q, k, v, out, lse = saved
+    call = _call_of([sinks, *tensors], sizes, numbers, causal, window_size)
     plan = _on_hopper(call, q, k, v)
     if plan:
         gradients, of_sinks = plan.backward(q, k, v, out, lse, dout), None
@@ -303,25 +319,26 @@ def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: object) -> tuple
 
 @backward_op.register_fake
 def _(
-    dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
-    sinks: torch.Tensor | None, *rest: object,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    of_sinks = q.new_empty(0) if sinks is None else torch.empty_like(sinks)
-    return *(x.new_empty(x.shape) for x in (q, k, v)), of_sinks
+    saved: list[torch.Tensor], sinks: torch.Tensor | None, *rest: object
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    of_sinks = saved[1].new_empty(0) if sinks is None else torch.empty_like(sinks)
+    return *(x.new_empty(x.shape) for x in saved[1:4]), of_sinks
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    tensors, ctx.numbers = (*inputs[:3], *output, *inputs[3:13]), inputs[13:]
-    ctx.present = [x is not None for x in tensors]
-    ctx.save_for_backward(*(x for x in tensors if x is not None))
+    q, k, v, sinks, tensors, *ctx.numbers = inputs
+    optional = [sinks, *tensors]
+    ctx.present = [x is not None for x in optional]
+    ctx.save_for_backward(q, k, v, *output, *(x for x in optional if x is not None))
     ctx.mark_non_differentiable(output[1])
 
 
-def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-    saved = iter(ctx.saved_tensors)
-    tensors = [next(saved) if there else None for there in ctx.present]
-    dq, dk, dv, of_sinks = backward_op(dout, *tensors, *ctx.numbers)
-    return dq, dk, dv, of_sinks if ctx.present[5] else None, *(None,) * 17
+def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[Any, ...]:
+    q, k, v, out, lse, *rest = ctx.saved_tensors
+    found = iter(rest)
+    sinks, *tensors = [next(found) if there else None for there in ctx.present]
+    dq, dk, dv, of_sinks = backward_op([dout, q, k, v, out, lse], sinks, tensors, *ctx.numbers)
+    return dq, dk, dv, of_sinks if ctx.present[0] else None, [None] * len(tensors), None, None, None, None
 
 
 forward_op.register_autograd(_gradients, setup_context=_save)

@@ -84,13 +84,19 @@ class Rooms:
 
 
 def recorded(
-    steps: Sequence[Step], tensors: Sequence[torch.Tensor], rooms: Rooms, device: torch.device
+    steps: Sequence[Step],
+    tensors: Sequence[torch.Tensor],
+    rooms: Rooms,
+    device: torch.device,
+    *,
+    interpreted: bool = False,
 ) -> Callable[..., None] | None:
     """Return the function that launches the steps for tensors that differ from `tensors` only in their addresses.
 
     Each of `tensors` is a separate object. Tensors of a step that are neither among `tensors` nor rooms are reused in
     every call. The rooms may be tensors without memory, on the meta device: they become parts of one allocation, which
-    lives until all steps are launched. Returns None if a launch needs more than addresses.
+    lives until all steps are launched. In Triton's interpreter (`interpreted`) the steps take tensors. Returns None if
+    a launch needs more than addresses.
     """
     if not all(launch.takes_addresses for launch, _ in steps):
         return None
@@ -100,8 +106,8 @@ def recorded(
     chosen = [(launch.at, _chooser([places[id(x)] for x in used])) for launch, used in steps]
     if not chosen:
         return _nothing
-    run = _interpreted if INTERPRETED else _on_device
-    return run(chosen, rooms.tensors, list(fixed.values()), device)
+    replay = _interpreted if interpreted else _on_device
+    return replay(chosen, rooms.tensors, list(fixed.values()), device)
 
 
 Chosen = Sequence[tuple[Callable[[int, tuple[Any, ...]], None], Callable[[list[Any]], tuple[Any, ...]]]]

@@ -338,7 +338,7 @@ def recorded(problem: Problem, walk: Callable[..., None], tensors: Sequence[torc
         _listed(problem, walk, tensors, warm_ups)
         compile_side_by_side(warm_ups.noted)
     listed = _listed(problem, walk, tensors, make_launch)
-    return launches.recorded(listed.steps, listed.arguments, listed.rooms, problem.device)
+    return launches.recorded(listed.steps, listed.arguments, listed.rooms, problem.device, interpreted=INTERPRETED)
 
 
 def _listed(
