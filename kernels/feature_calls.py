@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -172,9 +172,7 @@ def _by_kernels(
     found = found.seeded(q.device)
     if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
         causal, window_size, scale = options
-        (sinks, *tensors), sizes = _operands(found, bounds)
-        numbers = [found.softcap, found.dropout_p, scale]
-        return forward_op(q, k, v, sinks, tensors, sizes, numbers, causal, window_size)[0]
+        return forward_op(q, k, v, found.sinks, *_operands(found, bounds, scale), causal, window_size)[0]
     call = FeatureCall(found, *options, "ieee", bounds)
     plan = _on_hopper(call, q, k, v)
     return plans.attend(plan, q, k, v) if plan else attend(call, q, k, v)
@@ -245,28 +243,39 @@ def _row(x: torch.Tensor | None, i: int) -> torch.Tensor | None:
     return None if x is None else x[i : i + 1]
 
 
-def _operands(found: Features, bounds: SequenceBounds | None) -> tuple[list[torch.Tensor | None], list[int]]:
-    """Return the tensors of features and bounds in the order of _TENSORS, and the sizes and flags of the bounds."""
+_TENSORS = (*features.TENSORS[1:], "dropout_seed", *SequenceBounds._fields[:4])  # of both operators, without the sinks
+
+
+class _Operands(NamedTuple):
+    """The arguments of both operators that describe features and bounds."""
+
+    tensors: list[torch.Tensor]
+    present: list[bool]  # which of _TENSORS these are
+    sizes: list[int]  # longest_q, longest_k and packed of the bounds
+    numbers: list[float]  # softcap, dropout_p and softmax_scale
+
+
+def _operands(found: Features, bounds: SequenceBounds | None, scale: float) -> _Operands:
+    """Return the features but the sinks, and the bounds, as arguments of an operator."""
     seed = found.dropout_seed if found.dropout_p else None
-    tensors = [*(getattr(found, name) for name in features.TENSORS), seed, *(bounds[:4] if bounds else (None,) * 4)]
-    return tensors, [bounds.longest_q, bounds.longest_k, int(bounds.packed)] if bounds else [0, 0, 0]
+    every = [*(getattr(found, name) for name in features.TENSORS[1:]), seed, *(bounds[:4] if bounds else (None,) * 4)]
+    sizes = [bounds.longest_q, bounds.longest_k, int(bounds.packed)] if bounds else [0, 0, 0]
+    present = [x is not None for x in every]
+    return _Operands([x for x in every if x is not None], present, sizes, [found.softcap, found.dropout_p, scale])
 
 
-def _call_of(
-    tensors: list[torch.Tensor | None], sizes: list[int], numbers: list[float], causal: bool, window_size: int
-) -> Any:
-    """Return the FeatureCall of an operator's arguments after v; numbers: softcap, dropout_p and softmax_scale."""
+def _call_of(sinks: torch.Tensor | None, operands: _Operands, causal: bool, window_size: int) -> Any:
+    """Return the FeatureCall of an operator's arguments."""
     from .attention.triton_fa2.features.call import FeatureCall
 
-    named = dict(zip(_TENSORS, tensors, strict=True))
-    seed, ends = named.pop("dropout_seed"), [named.pop(name) for name in SequenceBounds._fields[:4]]
-    softcap, dropout_p, scale = numbers
-    found = Features(softcap, dropout_p, seed, **named)
+    left = iter(operands.tensors)
+    named = {name: next(left) if there else None for name, there in zip(_TENSORS, operands.present, strict=True)}
+    ends = [named.pop(name) for name in SequenceBounds._fields[:4]]
+    softcap, dropout_p, scale = operands.numbers
+    found = Features(softcap, dropout_p, sinks=sinks, **named)
+    sizes = operands.sizes
     bounds = None if ends[0] is None else SequenceBounds(*ends, *sizes[:2], bool(sizes[2]))
     return FeatureCall(found, causal, window_size, scale, "ieee", bounds)
-
-
-_TENSORS = (*features.TENSORS, "dropout_seed", *SequenceBounds._fields[:4])  # of both operators
 
 
 @torch.library.custom_op("attnbench::attention_with_features", mutates_args=())
@@ -275,14 +284,15 @@ def forward_op(
     k: torch.Tensor,
     v: torch.Tensor,
     sinks: torch.Tensor | None,
-    tensors: list[torch.Tensor | None],
+    tensors: list[torch.Tensor],
+    present: list[bool],
     sizes: list[int],
     numbers: list[float],
     causal: bool,
     window_size: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return out, contiguous, and lse (batch, num_heads, seqlen_q). See `_call_of`; the sinks have a gradient."""
-    call = _call_of([sinks, *tensors], sizes, numbers, causal, window_size)
+    """Return out, contiguous, and lse (batch, num_heads, seqlen_q). _Operands describes the lists."""
+    call = _call_of(sinks, _Operands(tensors, present, sizes, numbers), causal, window_size)
     out, lse = (_on_hopper(call, q, k, v) or call).forward(q, k, v)
     return out.contiguous(), lse
 
@@ -291,7 +301,8 @@ def forward_op(
 def backward_op(
     saved: list[torch.Tensor],
     sinks: torch.Tensor | None,
-    tensors: list[torch.Tensor | None],
+    tensors: list[torch.Tensor],
+    present: list[bool],
     sizes: list[int],
     numbers: list[float],
     causal: bool,
@@ -302,7 +313,7 @@ def backward_op(
     saved: dout, q, k, v, out and lse.
     """
     dout, q, k, v, out, lse = saved
-    call = _call_of([sinks, *tensors], sizes, numbers, causal, window_size)
+    call = _call_of(sinks, _Operands(tensors, present, sizes, numbers), causal, window_size)
     plan = _on_hopper(call, q, k, v)
     if plan:
         gradients, of_sinks = plan.backward(q, k, v, out, lse, dout), None
@@ -326,19 +337,17 @@ def _(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, sinks, tensors, *ctx.numbers = inputs
-    optional = [sinks, *tensors]
-    ctx.present = [x is not None for x in optional]
-    ctx.save_for_backward(q, k, v, *output, *(x for x in optional if x is not None))
+    q, k, v, sinks, tensors, *ctx.rest = inputs
+    ctx.has_sinks = sinks is not None
+    ctx.save_for_backward(q, k, v, *output, *([sinks] if ctx.has_sinks else []), *tensors)
     ctx.mark_non_differentiable(output[1])
 
 
 def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[Any, ...]:
-    q, k, v, out, lse, *rest = ctx.saved_tensors
-    found = iter(rest)
-    sinks, *tensors = [next(found) if there else None for there in ctx.present]
-    dq, dk, dv, of_sinks = backward_op([dout, q, k, v, out, lse], sinks, tensors, *ctx.numbers)
-    return dq, dk, dv, of_sinks if ctx.present[0] else None, [None] * len(tensors), None, None, None, None
+    q, k, v, out, lse, *tensors = ctx.saved_tensors
+    sinks = tensors.pop(0) if ctx.has_sinks else None
+    dq, dk, dv, of_sinks = backward_op([dout, q, k, v, out, lse], sinks, tensors, *ctx.rest)
+    return dq, dk, dv, of_sinks if ctx.has_sinks else None, [None] * len(tensors), *(None,) * len(ctx.rest)
 
 
 forward_op.register_autograd(_gradients, setup_context=_save)
