@@ -116,15 +116,15 @@ def preprocess_kernel(
     wait_for_previous_kernel(CONFIG.pdl)
     program = tl.program_id(0)
     if program < programs_q:
-        own = _RowTensors(x=tensors.q, y=tensors.dout, out=tensors.out, x_copy=tensors.q_copy,
-                          y_copy=tensors.dout_copy, delta=tensors.delta)  # fmt: skip
-        own_strides = _RowTensors(x=strides.q, y=strides.dout, out=strides.out, x_copy=None, y_copy=None, delta=None)
+        queries = _RowTensors(x=tensors.q, y=tensors.dout, out=tensors.out, x_copy=tensors.q_copy,
+                              y_copy=tensors.dout_copy, delta=tensors.delta)  # fmt: skip
+        q_strides = _RowTensors(x=strides.q, y=strides.dout, out=strides.out, x_copy=None, y_copy=None, delta=None)
         _copy_rows(
-            own, own_strides, program, num_heads, seqlen_q, CONFIG.copy_q, CONFIG.copy_dout, CONFIG.delta, CONFIG
+            queries, q_strides, program, num_heads, seqlen_q, CONFIG.copy_q, CONFIG.copy_dout, CONFIG.delta, CONFIG
         )
     else:
-        own = _RowTensors(x=tensors.k, y=tensors.v, out=None, x_copy=tensors.k_copy, y_copy=tensors.v_copy, delta=None)
-        own_strides = _RowTensors(x=strides.k, y=strides.v, out=None, x_copy=None, y_copy=None, delta=None)
+        keys = _RowTensors(x=tensors.k, y=tensors.v, out=None, x_copy=tensors.k_copy, y_copy=tensors.v_copy, delta=None)
+        k_strides = _RowTensors(x=strides.k, y=strides.v, out=None, x_copy=None, y_copy=None, delta=None)
         _copy_rows(
-            own, own_strides, program - programs_q, num_kv_heads, seqlen_k, CONFIG.copy_k, CONFIG.copy_v, False, CONFIG
+            keys, k_strides, program - programs_q, num_kv_heads, seqlen_k, CONFIG.copy_k, CONFIG.copy_v, False, CONFIG
         )
