@@ -63,7 +63,7 @@ def attention_padded(
     """Compute attention of sequences with padding by triton_fa2, in one launch that reads nothing back.
 
     real: (batch, seqlen_k), True for tokens. Keys of padding are not seen, and blocks before a sequence's first token
-    or after its last one are not computed: out is 0 in such rows. Under a causal mask the last query stands at the last
+    or after its last one are not computed: out is 0 in such rows. Under a causal mask the last query is at the last
     key, otherwise all queries are tokens. `asked` may not name tensors of queries or keys; `bounds` are those of `real`
     (`bounds_of`), where they are known; without `holes` there is no padding between tokens.
     """
@@ -104,9 +104,9 @@ def attention_varlen(
     """Compute attention of sequences that lie one after the other: q (total_q, num_heads, head_dim) gives out like q.
 
     k, v: (total_k, num_kv_heads, head_dim or head_dim_v). Sequence i has the queries from cu_seqlens_q[i] to
-    cu_seqlens_q[i + 1], and keys alike; either may be none. Starts are int32 and contiguous, or else copied. Masks and
-    features are each sequence's; of those, masks given as tensors and document ids need a batch. On a GPU nothing is
-    read back from it.
+    cu_seqlens_q[i + 1] and the keys from cu_seqlens_k[i] to cu_seqlens_k[i + 1]; either may be empty. Starts are int32
+    and contiguous, or else copied. Masks and features apply within each sequence; masks given as tensors and document
+    ids need a batch. There is no device-to-host synchronization on a GPU.
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
@@ -243,14 +243,18 @@ def _row(x: torch.Tensor | None, i: int) -> torch.Tensor | None:
     return None if x is None else x[i : i + 1]
 
 
-_TENSORS = (*features.TENSORS[1:], "dropout_seed", *SequenceBounds._fields[:4])  # of both operators, without the sinks
+_TENSORS = (
+    *features.TENSORS[1:],
+    "dropout_seed",
+    *SequenceBounds._fields[:4],
+)  # tensors of both operators, without the sinks
 
 
 class _Operands(NamedTuple):
     """The arguments of both operators that describe features and bounds."""
 
     tensors: list[torch.Tensor]
-    present: list[bool]  # which of _TENSORS these are
+    present: list[bool]  # a flag for each of _TENSORS
     sizes: list[int]  # longest_q, longest_k and packed of the bounds
     numbers: list[float]  # softcap, dropout_p and softmax_scale
 

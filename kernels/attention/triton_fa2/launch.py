@@ -17,7 +17,7 @@ from ...registry import UnsupportedCase
 from .arguments import Config, Strides
 from .tuning import Tile
 
-_REGISTERS = 65536  # of a multiprocessor
+_REGISTERS = 65536  # per multiprocessor
 
 
 @dataclass(frozen=True)

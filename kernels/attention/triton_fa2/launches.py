@@ -14,7 +14,6 @@ import torch
 from ... import launches
 from ...launches import INTERPRETED, Rooms
 from ...parallel_compile import compile_side_by_side
-from ...plans import LOG2_E
 from ...registry import UnsupportedCase
 from .arguments import (
     CombineConfig,
@@ -78,7 +77,7 @@ class Launches:
         split = problem.forward_split
         config = replace(problem.walk_config, scale_first=problem.scale_first, split=split is not None)
         copies = self._copies_for_forward(q, k, v)
-        numbers = (split or (1, 0), problem.scale * LOG2_E)
+        numbers = (split or (1, 0), problem.scales[0])
         if split is None:
             config = replace(config, store_lse=lse is not None)
             tensors = ForwardTensors(*copies[:3], out, statistics, copies[3])
@@ -112,7 +111,7 @@ class Launches:
             self._preprocess(copies, PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta), delta=True)
         if problem.precision == "bf16x6":
             q, k, v, dout = qt, kt, vt, dot
-        scales = (problem.scale * LOG2_E, problem.scale)
+        scales = problem.scales
         if problem.has_one_pass:
             tensors = OnePassTensors(q, k, v, dout, None, None, None, lse, delta, qt, dot)
             if self._one_pass(tensors, gradients):
@@ -214,8 +213,13 @@ class Launches:
         heads, rows = problem.heads(table), problem.rows(table)
         split, scales = (numbers[0], numbers[1:]) if table in ("forward", "dq_dkdv") else ((), numbers)
         scalars = (
-            *(problem.num_heads, problem.group, heads, problem.heads_at_once(table)),
-            *(problem.seqlen_q, problem.seqlen_k, problem.left, problem.right, *split, *scales),
+            problem.num_heads,
+            problem.group,
+            heads,
+            problem.heads_at_once(table),
+            *problem.extent,
+            *split,
+            *scales,
         )
 
         def programs(tile: Tile) -> int:
@@ -238,10 +242,7 @@ class Launches:
         """List the backward of few queries."""
         problem, tile = self.problem, self.problem.few_queries_tile
         masked = problem.causal or problem.window_size > 0 or problem.seqlen_k % tile.block_n > 0
-        scalars = (
-            *(problem.num_heads, problem.seqlen_q, problem.seqlen_k, problem.left, problem.right),
-            *(problem.scale * LOG2_E, problem.scale),
-        )
+        scalars = (problem.num_heads, *problem.extent, *problem.scales)
         config, heads = replace(problem.panel_config, masked=masked), problem.heads("few_queries")
         self._run(KernelCall(few_queries_kernel, tensors, scalars, config, [tile], lambda _: heads))
 
@@ -254,10 +255,7 @@ class Launches:
         slots = Split(-(-keys // tile.block_n) + (keys < problem.seqlen_k), tile.block_n)
         dq, dk, dv = self._gradient_slots(gradients, (walk, slots))
         heads = problem.heads("one_pass")
-        scalars = (
-            *(problem.num_heads, heads, problem.seqlen_q, problem.seqlen_k, problem.left, problem.right),
-            *(*walk, slots.count, problem.scale * LOG2_E, problem.scale),
-        )
+        scalars = (problem.num_heads, heads, *problem.extent, *walk, slots.count, *problem.scales)
         programs = heads * -(-problem.seqlen_k // tile.block_n) * walk.count
         config, tensors = replace(problem.walk_config, one_loop=False), tensors._replace(dq=dq, dk=dk, dv=dv)
         try:
@@ -274,10 +272,8 @@ class Launches:
         heads, rows = problem.batch * problem.num_heads, max(x.shape[2] for x in results)
         slots = 1 << (min(32, max(split.count for split in splits)) - 1).bit_length()
         block = max(1, min(16, _COMBINED // problem.block_d))
-        scalars = (
-            *(problem.num_heads, heads, problem.seqlen_q, problem.seqlen_k, problem.left, problem.right),
-            *(number for split in splits for number in split),
-        )
+        numbers = (number for split in splits for number in split)
+        scalars = (problem.num_heads, heads, *problem.extent, *numbers)
         config = CombineConfig(**problem.common, store_lse=store_lse)
         if kernel is combine_outputs:
             config = replace(config, slots=slots)
@@ -294,10 +290,7 @@ def _few_keys(problem: Problem, config: Any) -> Made:
     rows_each = problem.rows_each(problem.tiles("few_keys")[0])
     block_n, block_n2 = key_panels(problem.seqlen_k)
     config = replace(config, block_n=block_n, block_n2=block_n2, whole=problem.seqlen_k >= block_n)
-    scalars = (
-        *(problem.num_heads, problem.group, problem.seqlen_q, problem.seqlen_k),
-        *(problem.left, problem.right, rows_each, problem.scale * LOG2_E),
-    )
+    scalars = (problem.num_heads, problem.group, *problem.extent, rows_each, problem.scales[0])
     programs = problem.heads("few_keys") * -(-problem.seqlen_q // rows_each)
     return few_keys_kernel, scalars, config, lambda tile: programs
 
@@ -306,10 +299,7 @@ def _window(problem: Problem, config: Any) -> Made:
     heads_each = problem.heads_each(problem.tiles("window")[0])
     block_n, block_n2 = key_panels(problem.keys_in_window)
     config = replace(config, has_left=False, has_right=False, block_n=block_n, block_n2=block_n2)
-    scalars = (
-        *(problem.num_heads, problem.group, problem.seqlen_q, problem.seqlen_k),
-        *(problem.left, problem.right, heads_each, problem.scale * LOG2_E),
-    )
+    scalars = (problem.num_heads, problem.group, *problem.extent, heads_each, problem.scales[0])
     parts = problem.heads("window") // heads_each
     return window_kernel, scalars, config, lambda tile: parts * -(-problem.seqlen_q // tile.block_m)
 
@@ -318,10 +308,8 @@ def _panels(problem: Problem, config: Any) -> Made:
     heads = problem.heads("panels")
     rest = problem.seqlen_k % problem.tiles("panels")[0].block_n
     config = replace(config, block_n2=padded_size(rest) if rest else 0)
-    scalars = (
-        *(problem.num_heads, problem.group, heads, problem.heads_at_once("panels")),
-        *(problem.seqlen_q, problem.seqlen_k, problem.scale * LOG2_E),
-    )
+    at_once = problem.heads_at_once("panels")
+    scalars = (problem.num_heads, problem.group, heads, at_once, *problem.extent[:2], problem.scales[0])
     return panels_kernel, scalars, config, lambda tile: heads * -(-problem.seqlen_q // tile.block_m)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...launches import INTERPRETED
-from ...plans import check_inputs
+from ...plans import LOG2_E, check_inputs
 from ...registry import UnsupportedCase
 from . import split, tuning
 from .arguments import PanelConfig, WalkConfig
@@ -21,12 +21,12 @@ from .tuning_hopper import MANY_ROWS
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
-FEW_KEYS = 144  # which one program holds, with their values, in shared memory
-FEW_KEYS_NARROW = 256  # the same, where a row has up to 32 columns and there are less than MANY_ROWS
-WINDOW_ROWS, WINDOW_KEYS = 64, 256  # the same: rows of a tile, and the keys that they see in a window
+FEW_KEYS = 144  # keys that one program holds, with their values, in shared memory
+FEW_KEYS_NARROW = 256  # as FEW_KEYS, for up to 32 columns and less than MANY_ROWS rows
+WINDOW_ROWS, WINDOW_KEYS = 64, 256  # rows of a tile, and the keys in their window that one program holds
 FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
-ROOM = 1.025  # a 16-bit forward's split is so much longer than what each place has to walk on average
+ROOM = 1.025  # length of a 16-bit forward's split over the average share of a place
 # By table and padded head_dim: 16-bit walks of so many keys, or rows, are whole. Measured on an H200 at head_dim 64,
 # eight heads of 256 and 512 (kernels/DESIGN.md); a step takes twice as long at 128, so half of the keys there.
 WHOLE = {
@@ -51,7 +51,7 @@ class Problem:
     causal: bool
     window_size: int  # 0: no window
     scale: float
-    float32_precision: str  # of float32 products, as the caller asks for it: "ieee" or "tf32"
+    float32_precision: str  # the caller's choice for float32 products: "ieee" or "tf32"
     chip: str  # a name of tuning.TABLES
     multiprocessors: int
     l2_bytes: int
@@ -96,6 +96,16 @@ class Problem:
     def right(self) -> int:
         """How many keys after its own position a query sees."""
         return 0 if self.causal else self.left
+
+    @cached_property
+    def extent(self) -> tuple[int, int, int, int]:
+        """The lengths, and how many keys before and after its own position a query sees."""
+        return self.seqlen_q, self.seqlen_k, self.left, self.right
+
+    @cached_property
+    def scales(self) -> tuple[float, float]:
+        """The scale of scores in powers of two, and the scale itself."""
+        return self.scale * LOG2_E, self.scale
 
     @cached_property
     def copied(self) -> bool:
@@ -283,7 +293,7 @@ class Problem:
     def _is_long_code(self) -> bool:
         """Return whether two or three loops in place of one, some without a mask, would take up to 25 s to compile.
 
-        Beside the products of IEEE float32 and of bf16x6 a mask is little: two comparisons a score.
+        A mask, two comparisons a score, costs little compared with the products of IEEE float32 or bf16x6.
         """
         return self.copied and (bool(self.window_size) or self.block_d > 128)
 

@@ -25,7 +25,7 @@ class FeatureTensors(NamedTuple):
     ends_q: Any  # after its last one
     starts_k: Any
     ends_k: Any
-    seed: Any  # of dropout, one int64
+    seed: Any  # dropout seed, one int64
 
 
 class Rows(NamedTuple):
@@ -69,7 +69,7 @@ class FeatureConfig:
     block_n: int
     head_dim: int
     block_d: int  # columns of the first panel of q and k, a power of two
-    block_d2: int  # of the second panel; 0: there is none
+    block_d2: int  # columns of the second panel; 0: there is none
     head_dim_v: int
     block_dv: int
     has_left: bool
@@ -83,7 +83,7 @@ class FeatureConfig:
     dropout: bool
     bounded: bool  # whether sequences have starts and ends
     half: bool  # whether q, k and v have 16 bits
-    precision: str  # of float32 products: "ieee" or "tf32"
+    precision: str  # float32 products: "ieee" or "tf32"
 
     @property
     def without_features(self) -> PackedConfig:

@@ -49,7 +49,7 @@ class FeatureCall:
     causal: bool
     window_size: int
     scale: float
-    precision: str  # of float32 products: "ieee" or "tf32"
+    precision: str  # float32 products: "ieee" or "tf32"
     bounds: SequenceBounds | None = None
 
     @property

@@ -141,7 +141,7 @@ def test_rows_of_one_winner_and_scores_of_100000_keep_their_gradients(problem, m
 
 
 def chained_dot(builder, a, b, d, *_):
-    """Sum a product over its inner dimension term by term, as the FMA units do whatever the factors' shapes."""
+    """Sum a product over its inner dimension term by term, as the FMA units do for any shapes of the factors."""
     total = d.data
     for i in range(a.data.shape[-1]):
         total = (total + a.data[:, i : i + 1].astype("float64") * b.data[i]).astype("float32")
