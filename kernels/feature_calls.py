@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -63,7 +63,7 @@ def attention_padded(
     """Compute attention of sequences with padding by triton_fa2, in one launch that reads nothing back.
 
     real: (batch, seqlen_k), True for tokens. Keys of padding are not seen, and blocks before a sequence's first token
-    or after its last one are not computed: out is 0 in such rows. Under a causal mask the last query stands at the last
+    or after its last one are not computed: out is 0 in such rows. Under a causal mask the last query is at the last
     key, otherwise all queries are tokens. `asked` may not name tensors of queries or keys; `bounds` are those of `real`
     (`bounds_of`), where they are known; without `holes` there is no padding between tokens.
     """
@@ -104,9 +104,9 @@ def attention_varlen(
     """Compute attention of sequences that lie one after the other: q (total_q, num_heads, head_dim) gives out like q.
 
     k, v: (total_k, num_kv_heads, head_dim or head_dim_v). Sequence i has the queries from cu_seqlens_q[i] to
-    cu_seqlens_q[i + 1], and keys alike; either may be none. Starts are int32 and contiguous, or else copied. Masks and
-    features are each sequence's; of those, masks given as tensors and document ids need a batch. On a GPU nothing is
-    read back from it.
+    cu_seqlens_q[i + 1] and the keys from cu_seqlens_k[i] to cu_seqlens_k[i + 1]; either may be empty. Starts are int32
+    and contiguous, or else copied. Masks and features apply within each sequence; masks given as tensors and document
+    ids need a batch. There is no device-to-host synchronization on a GPU.
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
@@ -171,7 +171,8 @@ def _by_kernels(
     check_shapes(q, k, v)
     found = found.seeded(q.device)
     if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
-        return forward_op(q, k, v, *_flat(found, bounds), *options)[0]
+        causal, window_size, scale = options
+        return forward_op(q, k, v, found.sinks, *_operands(found, bounds, scale), causal, window_size)[0]
     call = FeatureCall(found, *options, "ieee", bounds)
     plan = _on_hopper(call, q, k, v)
     return plans.attend(plan, q, k, v) if plan else attend(call, q, k, v)
@@ -242,51 +243,81 @@ def _row(x: torch.Tensor | None, i: int) -> torch.Tensor | None:
     return None if x is None else x[i : i + 1]
 
 
-def _flat(found: Features, bounds: SequenceBounds | None) -> tuple[Any, ...]:
-    """Return the arguments of the operators between v and the options."""
-    tensors = (getattr(found, name) for name in features.TENSORS)
+_TENSORS = (
+    *features.TENSORS[1:],
+    "dropout_seed",
+    *SequenceBounds._fields[:4],
+)  # tensors of both operators, without the sinks
+
+
+class _Operands(NamedTuple):
+    """The arguments of both operators that describe features and bounds."""
+
+    tensors: list[torch.Tensor]
+    present: list[bool]  # a flag for each of _TENSORS
+    sizes: list[int]  # longest_q, longest_k and packed of the bounds
+    numbers: list[float]  # softcap, dropout_p and softmax_scale
+
+
+def _operands(found: Features, bounds: SequenceBounds | None, scale: float) -> _Operands:
+    """Return the features but the sinks, and the bounds, as arguments of an operator."""
     seed = found.dropout_seed if found.dropout_p else None
-    return *tensors, seed, *(bounds or (None, None, None, None, 0, 0, False)), found.softcap, found.dropout_p
+    every = [*(getattr(found, name) for name in features.TENSORS[1:]), seed, *(bounds[:4] if bounds else (None,) * 4)]
+    sizes = [bounds.longest_q, bounds.longest_k, int(bounds.packed)] if bounds else [0, 0, 0]
+    present = [x is not None for x in every]
+    return _Operands([x for x in every if x is not None], present, sizes, [found.softcap, found.dropout_p, scale])
 
 
-def _call_of(flat: tuple[Any, ...]) -> Any:
-    """Return the FeatureCall of an operator's arguments after v."""
+def _call_of(sinks: torch.Tensor | None, operands: _Operands, causal: bool, window_size: int) -> Any:
+    """Return the FeatureCall of an operator's arguments."""
     from .attention.triton_fa2.features.call import FeatureCall
 
-    tensors, seed, bounds, (softcap, dropout_p), options = flat[:5], flat[5], flat[6:13], flat[13:15], flat[15:]
-    found = Features(softcap, dropout_p, seed, **dict(zip(features.TENSORS, tensors, strict=True)))
-    return FeatureCall(found, *options, "ieee", None if bounds[0] is None else SequenceBounds(*bounds))
+    left = iter(operands.tensors)
+    named = {name: next(left) if there else None for name, there in zip(_TENSORS, operands.present, strict=True)}
+    ends = [named.pop(name) for name in SequenceBounds._fields[:4]]
+    softcap, dropout_p, scale = operands.numbers
+    found = Features(softcap, dropout_p, sinks=sinks, **named)
+    sizes = operands.sizes
+    bounds = None if ends[0] is None else SequenceBounds(*ends, *sizes[:2], bool(sizes[2]))
+    return FeatureCall(found, causal, window_size, scale, "ieee", bounds)
 
 
 @torch.library.custom_op("attnbench::attention_with_features", mutates_args=())
 def forward_op(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None, alibi_slopes: torch.Tensor | None,
-    mask: torch.Tensor | None, prefix_lengths: torch.Tensor | None, document_ids: torch.Tensor | None,
-    seed: torch.Tensor | None, starts_q: torch.Tensor | None, ends_q: torch.Tensor | None,
-    starts_k: torch.Tensor | None, ends_k: torch.Tensor | None, longest_q: int, longest_k: int, packed: bool,
-    softcap: float, dropout_p: float, causal: bool, window_size: int, softmax_scale: float,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Return out, contiguous, and lse (batch, num_heads, seqlen_q)."""
-    tensors = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, seed)
-    bounds = (starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, packed)
-    call = _call_of((*tensors, *bounds, softcap, dropout_p, causal, window_size, softmax_scale))
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    sinks: torch.Tensor | None,
+    tensors: list[torch.Tensor],
+    present: list[bool],
+    sizes: list[int],
+    numbers: list[float],
+    causal: bool,
+    window_size: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return out, contiguous, and lse (batch, num_heads, seqlen_q). _Operands describes the lists."""
+    call = _call_of(sinks, _Operands(tensors, present, sizes, numbers), causal, window_size)
     out, lse = (_on_hopper(call, q, k, v) or call).forward(q, k, v)
     return out.contiguous(), lse
 
 
 @torch.library.custom_op("attnbench::attention_with_features_backward", mutates_args=())
 def backward_op(
-    dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
-    sinks: torch.Tensor | None, alibi_slopes: torch.Tensor | None, mask: torch.Tensor | None,
-    prefix_lengths: torch.Tensor | None, document_ids: torch.Tensor | None, seed: torch.Tensor | None,
-    starts_q: torch.Tensor | None, ends_q: torch.Tensor | None, starts_k: torch.Tensor | None,
-    ends_k: torch.Tensor | None, longest_q: int, longest_k: int, packed: bool, softcap: float, dropout_p: float,
-    causal: bool, window_size: int, softmax_scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Return dq, dk and dv, contiguous, and the gradient of the sinks, empty if there are none."""
-    tensors = (sinks, alibi_slopes, mask, prefix_lengths, document_ids, seed)
-    bounds = (starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, packed)
-    call = _call_of((*tensors, *bounds, softcap, dropout_p, causal, window_size, softmax_scale))
+    saved: list[torch.Tensor],
+    sinks: torch.Tensor | None,
+    tensors: list[torch.Tensor],
+    present: list[bool],
+    sizes: list[int],
+    numbers: list[float],
+    causal: bool,
+    window_size: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return dq, dk and dv, contiguous, and the gradient of the sinks, empty if there are none.
+
+    saved: dout, q, k, v, out and lse.
+    """
+    dout, q, k, v, out, lse = saved
+    call = _call_of(sinks, _Operands(tensors, present, sizes, numbers), causal, window_size)
     plan = _on_hopper(call, q, k, v)
     if plan:
         gradients, of_sinks = plan.backward(q, k, v, out, lse, dout), None
@@ -303,25 +334,24 @@ def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: object) -> tuple
 
 @backward_op.register_fake
 def _(
-    dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor,
-    sinks: torch.Tensor | None, *rest: object,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    of_sinks = q.new_empty(0) if sinks is None else torch.empty_like(sinks)
-    return *(x.new_empty(x.shape) for x in (q, k, v)), of_sinks
+    saved: list[torch.Tensor], sinks: torch.Tensor | None, *rest: object
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    of_sinks = saved[1].new_empty(0) if sinks is None else torch.empty_like(sinks)
+    return *(x.new_empty(x.shape) for x in saved[1:4]), of_sinks
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    tensors, ctx.numbers = (*inputs[:3], *output, *inputs[3:13]), inputs[13:]
-    ctx.present = [x is not None for x in tensors]
-    ctx.save_for_backward(*(x for x in tensors if x is not None))
+    q, k, v, sinks, tensors, *ctx.rest = inputs
+    ctx.has_sinks = sinks is not None
+    ctx.save_for_backward(q, k, v, *output, *([sinks] if ctx.has_sinks else []), *tensors)
     ctx.mark_non_differentiable(output[1])
 
 
-def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-    saved = iter(ctx.saved_tensors)
-    tensors = [next(saved) if there else None for there in ctx.present]
-    dq, dk, dv, of_sinks = backward_op(dout, *tensors, *ctx.numbers)
-    return dq, dk, dv, of_sinks if ctx.present[5] else None, *(None,) * 17
+def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[Any, ...]:
+    q, k, v, out, lse, *tensors = ctx.saved_tensors
+    sinks = tensors.pop(0) if ctx.has_sinks else None
+    dq, dk, dv, of_sinks = backward_op([dout, q, k, v, out, lse], sinks, tensors, *ctx.rest)
+    return dq, dk, dv, of_sinks if ctx.has_sinks else None, [None] * len(tensors), *(None,) * len(ctx.rest)
 
 
 forward_op.register_autograd(_gradients, setup_context=_save)

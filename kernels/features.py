@@ -1,4 +1,4 @@
-"""What attention may be asked for beyond masks by distance, and the plain PyTorch that says what each means.
+"""Features of attention beyond masks by distance, and their definition in plain PyTorch.
 
 `attention` is the definition: differentiable, in any floating dtype, with the whole score matrix in memory. In float64
 it is the oracle of the kernels that compute features, and it serves where no kernel of ours does.
@@ -29,11 +29,11 @@ class Features:
     alibi_slopes: torch.Tensor | None = None  # (num_heads,) or (batch, num_heads): scores lose slope x distance
     mask: torch.Tensor | None = None  # broadcasts to the scores; boolean: True where a key is seen; else added
     prefix_lengths: torch.Tensor | None = None  # (batch,): so many first keys are seen by all; with causal=True
-    document_ids: torch.Tensor | None = None  # (batch, seqlen_k): a query sees keys of its own document
+    document_ids: torch.Tensor | None = None  # (batch, seqlen_k): a query sees only keys of its document
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Return the names of `kernels.registry.FEATURES` that are asked for."""
+        """Return the names of `kernels.registry.FEATURES` that the call uses."""
         tensors = [name for name in TENSORS if getattr(self, name) is not None]
         return (*(["softcap"] if self.softcap else []), *tensors, *(["dropout"] if self.dropout_p else []))
 
@@ -53,7 +53,7 @@ class SequenceBounds(NamedTuple):
     ends_k: torch.Tensor
     longest_q: int
     longest_k: int
-    packed: bool  # whether all lie in the rows of a batch of 1; else each in a batch of its own
+    packed: bool  # whether all are in the rows of a batch of 1; otherwise each is one batch
 
 
 def check(
@@ -112,8 +112,8 @@ def attention(
 ) -> torch.Tensor:
     """Compute attention with features from its definition, in the dtype of q: (batch, num_heads, seqlen_q, head_dim).
 
-    scores = softcap x tanh(scale q k^T / softcap) - slope x |position - key| + mask, hidden keys -inf; a sink is a
-    score of its own without a value; dropout follows the softmax. A query that sees no key gets 0. `kept` is what
+    scores = softcap x tanh(scale q k^T / softcap) - slope x |position - key| + mask, hidden keys -inf; a sink is
+    another score, without a value; dropout follows the softmax. A query that sees no key gets 0. `kept` is what
     dropout keeps, where that is not `dropout_mask` of these scores' shape.
     """
     from .attention.torch_naive import hidden_keys

@@ -1,8 +1,7 @@
-"""Compiled kernels: how those of a first call are made in parallel, and how one is launched with least host work.
+"""Parallel compilation of the kernels of a first call, and launchers with little host work.
 
-One after the other they take the sum of their times. Triton makes its intermediate code under Python's lock, about a
-sixth of a kernel's time; its passes, LLVM and ptxas run without it. Threads are enough for those, and Triton has a mode
-in which a warm-up is left to them.
+Triton generates its first IR under Python's global lock, about a sixth of the time of a kernel; its passes, LLVM and
+ptxas run without the lock. Threads therefore compile in parallel, by Triton's AsyncCompileMode.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _COMPILING = threading.Lock()  # threads that make the same first call: one comp
 
 
 def compiled(warm_up: WarmUp) -> Any:
-    """Return the compiled kernel, also where the caller is in an AsyncCompileMode of its own."""
+    """Return the compiled kernel, also if the caller is in an AsyncCompileMode."""
     with _COMPILING:
         return Context().run(warm_up)  # a context in which no mode is active
 

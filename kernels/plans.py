@@ -1,7 +1,7 @@
-"""What our attention packages share between a call and its launches: input checks, cached plans, autograd, the device.
+"""Input checks, cached plans, autograd and the device guard of our attention packages.
 
-A plan is what one set of shapes, strides and alignments is computed by. It is made at the first call and found again by
-`plan_key`, so that a later call does little more than allocate and launch. Nothing here needs Triton.
+A plan holds the kernels for one set of shapes, strides and alignments. The first call makes it, and later calls find it
+by `plan_key` and do little more than allocate and launch. Nothing here needs Triton.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class AttentionPlan(Protocol):
 class GradientRoom:
     """Allocates dq, dk and dv of tensors like q, k and v.
 
-    Where q, k and v, or k and v, lie side by side in the rows of one tensor, as a fused projection returns them, their
-    gradients lie so too: the gradient of that tensor then needs no copy (`kernels.layers`).
+    If q, k and v, or k and v, are parts of the rows of one tensor, as a fused projection returns them, so are their
+    gradients: the gradient of that tensor then needs no copy (`kernels.layers`).
     """
 
     def __init__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, new: Callable[[torch.Tensor], torch.Tensor]
     ) -> None:
-        """Take what allocates one tensor like another, `new`, for those that lie alone."""
+        """Prepare the allocations; `new` allocates one tensor like another."""
         tensors = (q, k, v)
         self._new = new
         self._alone = next((first for first in (0, 1) if _side_by_side(tensors[first:])), len(tensors))
@@ -102,7 +102,7 @@ class PlanCache(dict[tuple[Any, ...], P]):
 
 
 def plan_key(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what a plan depends on: dtypes, devices, shapes, strides, alignment to 16 bytes, and the options."""
+    """Return the key of a plan: dtypes, devices, shapes, strides, alignment to 16 bytes, and the options."""
     return (
         q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, q.shape, k.shape, v.shape,
         q.stride(), k.stride(), v.stride(), q.data_ptr() & 15, k.data_ptr() & 15, v.data_ptr() & 15, options,
@@ -147,14 +147,15 @@ def _differentiated_once(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | N
     return *ctx.plan.backward(*ctx.saved_tensors, dout), None
 
 
-_PlannedAttention._backward_cls.apply = _PlannedAttention.backward  # what its own would look up and call (DESIGN.md)
-_APPLY = super(torch.autograd.Function, _PlannedAttention).apply  # without the Python around it (1.5 us of 4)
+# Both lines call PyTorch's C++ without the Python around it, which takes 1.5 us of the 4 us of an apply.
+_PlannedAttention._backward_cls.apply = _PlannedAttention.backward
+_APPLY = super(torch.autograd.Function, _PlannedAttention).apply
 
 
 def _record(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPlan) -> torch.Tensor:
-    """Apply _PlannedAttention, by torch.autograd.Function's own `apply` where that does more than call C++.
+    """Apply _PlannedAttention, through torch.autograd.Function.apply where it does more than call C++.
 
-    That also unwraps tensors of a transform that has ended; they have no address, so that `plan_key` refuses them.
+    That `apply` also unwraps tensors of a finished transform; they have no address, so `plan_key` refuses them.
     """
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return _PlannedAttention.apply(q, k, v, plan)
@@ -163,7 +164,7 @@ def _record(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPl
 
 def device_guard(device: torch.device) -> Any:
     """Return a context in which a CUDA device is the current one, on which Triton launches."""
-    if device.type == "cpu" or device.index == torch._C._cuda_getDevice():  # that of the tensors, so CUDA is ready
+    if device.type == "cpu" or device.index == torch._C._cuda_getDevice():  # CUDA tensors exist, so CUDA is ready
         return _ON_CURRENT_DEVICE
     return torch.cuda.device(device)
 

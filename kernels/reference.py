@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-CHUNK_BYTES = 1 << 30  # of one float64 score matrix; four of them are alive at most
+CHUNK_BYTES = 1 << 30  # size of one float64 score matrix; at most four are alive
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def gradients(
 class _Chunk:
     """A part of the problem whose score matrix fits in memory."""
 
-    heads: slice  # of batch x num_kv_heads
-    rows: slice  # of the queries
-    keys: slice  # that any of these queries may see
+    heads: slice  # within batch x num_kv_heads
+    rows: slice  # within the queries
+    keys: slice  # keys that any of these queries may see
 
 
 class _Problem:
@@ -115,7 +115,7 @@ class _Problem:
         num_kv_heads, self.seqlen_k, head_dim_v = k.shape[1], k.shape[2], v.shape[3]
         self.batch, self.total, self.group = batch, batch * num_kv_heads, self.num_heads // num_kv_heads
         self.scale = head_dim**-0.5 if softmax_scale is None else softmax_scale
-        self.shift = self.seqlen_k - self.seqlen_q  # the last query stands at the last key
+        self.shift = self.seqlen_k - self.seqlen_q  # the last query is at the last key
         self.stored_as = stored_as
         self.left = window_size - 1 if window_size else None
         self.right = 0 if causal else self.left

@@ -323,6 +323,6 @@ def _has_gluon() -> bool:
 
 
 class _AnyCase:
-    """A stand-in for a case whose head dims are not asked about."""
+    """A stand-in for a case with any head dims."""
 
     head_dim = head_dim_v = None

@@ -361,7 +361,7 @@ def _small_triton() -> Iterator[OpCase]:
         yield OpCase(ours, dtype, head_dim, "causal", busy=True)  # large tiles, no split walks
     for dtype in ("bfloat16", "float32"):
         yield OpCase(ours, dtype, 128, "causal", grouped=False)
-        yield OpCase(ours, dtype, 64, "causal", idle=True)  # the forward of few rows
+        yield OpCase(ours, dtype, 64, "causal", idle=True)  # small tiles
         yield OpCase(ours, dtype, 128, "window", grouped=False, idle=True)
     yield OpCase(ours, "bfloat16", 16, "causal")  # a forward with split walks
     yield OpCase(ours, "bfloat16", 40, "causal", grouped=False)

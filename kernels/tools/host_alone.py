@@ -25,12 +25,9 @@ _CHIP = ("sm_90", 132, 50 << 20)  # tables, multiprocessors and L2 bytes of an H
 @contextmanager
 def launching_nothing() -> Iterator[None]:
     """Let triton_fa2 take tensors on the CPU and launch nothing; results are uninitialized memory."""
+    from .. import launches as recorder
     from .. import routes
-    from ..attention.triton_fa2 import launches, problem
-    from ..attention.triton_fa2.launch import PreparedLaunch
-
-    def make(*arguments: object) -> PreparedLaunch:
-        return PreparedLaunch(_nothing, 1, (), ())
+    from ..attention.triton_fa2 import launch, launches, problem
 
     with ExitStack() as stack:
         for owner, name, stand_in in (
@@ -39,8 +36,10 @@ def launching_nothing() -> Iterator[None]:
             (routes, "_ROUTES", type(routes._ROUTES)()),
             (problem, "INTERPRETED", False),
             (problem, "_chip", lambda device: _CHIP),
+            (launch, "INTERPRETED", False),
+            (launch, "_first_that_fits", lambda call: (None, call.tiles[0])),
+            (recorder, "launcher", lambda made: (_nothing, (None,) * 9)),
             (launches, "INTERPRETED", False),
-            (launches, "make_launch", make),
             (launches, "compile_side_by_side", _nothing),
             (torch._C, "_cuda_getCurrentRawStream", _nothing),
         ):

@@ -185,8 +185,8 @@ def test_queries_and_caches_may_have_any_strides(decoder, device) -> None:
     q, k, v, _ = (x.detach() for x in few_tokens(2, device))
     expected = reference.attention(q, k, v, causal=True, softmax_scale=32**-0.5).out
     turned = [x.permute(3, 1, 0, 2).contiguous().permute(2, 1, 3, 0) for x in (q, k, v)]
-    beside = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
-    for tensors_ in (turned, beside):
+    strided = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    for tensors_ in (turned, strided):
         out = plans.attend(decoder(*tensors_, True, 0, None), *tensors_)
         assert (out.double() - expected).abs().max() < 1e-5
 
@@ -275,7 +275,7 @@ class TestOnGpu:
     @pytest.mark.parametrize("seqlen_q", [1, 16])
     def test_few_query_tokens_are_right(self, seqlen_q: int, heads: tuple[int, int], dtype: torch.dtype) -> None:
         q, k, v = (x.detach().to(dtype) for x in few_tokens(seqlen_q, "cuda", heads, 1000)[:3])
-        for keys in (1000, 999):  # as a cache that grows
+        for keys in (1000, 999):  # a growing cache
             out = kernels.attention(q, k[:, :, :keys], v[:, :, :keys], causal=True)
             expected = reference.attention(q, k[:, :, :keys], v[:, :, :keys], causal=True, softmax_scale=32**-0.5).out
             error = (out.double() - expected).abs().max() / expected.abs().max()
@@ -285,8 +285,8 @@ class TestOnGpu:
         q, k, v, dout = (x.detach() for x in tensors((4, 8, 1024, 128), torch.bfloat16, "cuda", kv_heads=8))
         turned = [x.mT.contiguous().mT.requires_grad_() for x in (q, k, v)]
         assert_right(gradients_of(kernels.attention, *turned, dout, causal=True), *turned, dout, causal=True)
-        beside = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k, v)]
-        assert_right(gradients_of(kernels.attention, *beside, dout, causal=True), *beside, dout, causal=True)
+        strided = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k, v)]
+        assert_right(gradients_of(kernels.attention, *strided, dout, causal=True), *strided, dout, causal=True)
 
     def test_autocast_sets_the_dtype_and_gradients_keep_theirs(self) -> None:
         q, k, v, _ = tensors((2, 4, 256, 64), device="cuda")

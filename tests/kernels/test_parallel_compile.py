@@ -30,7 +30,7 @@ def test_triton_3_6_is_launched_by_its_c_function(monkeypatch) -> None:
         ("3.6.0", {"profile_scratch_size": 128}),
         ("3.6.0", {"launch": lambda *arguments: None}),
     ],
-    ids=["a later version", "memory of its own", "a profiler's memory", "tensor descriptors"],
+    ids=["a later version", "global scratch memory", "a profiler's memory", "tensor descriptors"],
 )
 def test_everything_else_is_launched_by_triton(monkeypatch, version: str, facts: dict) -> None:
     monkeypatch.setattr(triton, "__version__", version)

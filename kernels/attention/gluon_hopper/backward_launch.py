@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 import triton
 
+from ...launches import Rooms, recorded
 from ...plans import LOG2_E
 from . import tuning
 from .backward import backward_kernel
@@ -38,7 +39,7 @@ from .backward_common import (
 from .backward_dq_warpgroup import OutStrides, RingSize, dq_warpgroup_kernel
 from .backward_two_kernels import DqSizes, ReadyRows, dkv_kernel, dq_kernel
 from .barriers import zero_kernel
-from .launch import Descriptor, Launch, Rooms, Step, recorded, run_in_order
+from .launch import Descriptor, Launch, Step, run_in_order
 
 FRAGMENT_ROWS = FRAGMENT_COLUMNS = 64
 FRAGMENT = FRAGMENT_ROWS * FRAGMENT_COLUMNS  # numbers of dQ that are added at once

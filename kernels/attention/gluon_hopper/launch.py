@@ -5,16 +5,15 @@ Triton encodes it again at every launch. Together this took over 100 us for thes
 the kernels of short sequences take.
 
 `run_in_order` runs launches that follow one another; the kernels of those that never ran are compiled side by side
-before the first. `recorded` is what later calls do: one question for each address and for the stream, one allocation
-for all scratch memory, and a look-up of each launch's arguments by its addresses.
+before the first. Later calls replay the launches (`kernels.launches.recorded`): each looks up its arguments by the
+addresses of its tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import is_dataclass
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ...constants import Constants
-from ...parallel_compile import compile_side_by_side, compiled, in_c, places_in_room
+from ...parallel_compile import compile_side_by_side, compiled, in_c
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
 _MAX_KNOWN = 256  # addresses, alone and as a launch has them, that it remembers; a caching allocator gives few
@@ -196,62 +195,3 @@ def run_in_order(steps: Sequence[Step]) -> None:
         compile_side_by_side(new)
     for launch, tensors in steps:
         launch(*tensors)
-
-
-class Rooms:
-    """Notes which tensors are scratch memory of a row of launches, to be `recorded`."""
-
-    def __init__(self) -> None:
-        self.tensors: list[torch.Tensor] = []
-
-    def note(self, room: torch.Tensor) -> torch.Tensor:
-        """Return a tensor of which nothing is read that these launches did not write."""
-        self.tensors.append(room)
-        return room
-
-
-def recorded(
-    steps: Sequence[Step], tensors: Sequence[torch.Tensor], rooms: Rooms, device: torch.device
-) -> Callable[..., None] | None:
-    """Return what launches steps that have run, for tensors that differ from `tensors` only in their addresses.
-
-    Tensors of a step that are neither among `tensors`, each another object, nor rooms stay the same, and alive. None
-    where a launch needs more than addresses. The caller of what is returned has made the device the current one.
-    """
-    if not all(launch.takes_addresses for launch, _ in steps):
-        return None
-    changing = [id(x) for x in (*tensors, *rooms.tensors)]
-    same = {id(x): x.data_ptr() for _, used in steps for x in used if id(x) not in changing}
-    places = {each: place for place, each in enumerate([*changing, *same])}
-    chosen = [(launch.at, _chooser([places[id(x)] for x in used])) for launch, used in steps]
-    return _at_addresses(chosen, rooms.tensors, [*same.values()], device)
-
-
-def _at_addresses(
-    steps: Sequence[tuple[Callable[..., None], Callable[..., tuple[int, ...]]]],
-    rooms: Sequence[torch.Tensor],
-    same: list[int],
-    device: torch.device,
-) -> Callable[..., None]:
-    offsets, room_bytes = places_in_room(rooms)
-    index, stream_of = device.index, torch._C._cuda_getCurrentRawStream
-
-    def launch(*tensors: torch.Tensor) -> None:
-        addresses = [x.data_ptr() for x in tensors]
-        if room_bytes:
-            room = torch.empty(room_bytes, dtype=torch.uint8, device=device)
-            start = room.data_ptr()
-            addresses += [start + offset for offset in offsets]
-        addresses += same
-        stream = stream_of(index)
-        for at, chosen in steps:
-            at(stream, chosen(addresses))
-
-    return launch
-
-
-def _chooser(places: list[int]) -> Callable[[list[int]], tuple[int, ...]]:
-    """Return what takes the numbers at these places of a list; a tuple, also of one."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda numbers: (numbers[places[0]],)

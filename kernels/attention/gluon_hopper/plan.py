@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ... import plans
+from ...launches import Rooms, recorded
 from ...plans import LOG2_E, GradientRoom, PlanCache, device_guard, plan_key
 from . import tuning
 from .backward_launch import (
@@ -30,12 +31,10 @@ from .forward_schedule import TileSchedule, Tiling, tile_schedule
 from .launch import (
     Descriptor,
     Launch,
-    Rooms,
     Step,
     addressable,
     empty_addressable,
     is_addressable,
-    recorded,
     run_in_order,
 )
 

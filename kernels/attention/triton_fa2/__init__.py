@@ -2,7 +2,7 @@
 
 `triton_fa2` computes float32 in IEEE float32, on Hopper at head_dim 17 to 128 mostly in bf16x6, whose factors are three
 bfloat16 parts each and which loses no more (tile_ops.py). `triton_fa2_tf32` rounds the factors of float32 products to
-TF32 for the tensor cores, and is a name of its own so that nobody takes one for the other.
+TF32 for the tensor cores, and has a separate name so that the two are never confused.
 """
 
 from __future__ import annotations

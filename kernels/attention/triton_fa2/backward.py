@@ -108,123 +108,114 @@ class OwnSplit(NamedTuple):
 
 @triton.jit
 def _dq_of_keys(
-    dq, queries, keys, positions, lo, hi, scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
-    HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr,
+    dq, queries, keys, positions, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
-    """Add to dq what the keys lo .. hi contribute."""
+    """Add the contribution of the keys lo .. hi to dq."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
+    PRECISION: tl.constexpr = CONFIG.precision
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         scores = products(
             queries.q, k, queries.q_base, queries.first, queries.q_stride, queries.seqlen, keys.k_transposed, start,
-            keys.seqlen, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+            keys.seqlen, BLOCK_M, BLOCK_N, CONFIG,
         )  # fmt: skip
         columns = start + tl.arange(0, BLOCK_N)
-        seen = visible(positions[:, None], columns[None, :], keys.seqlen, keys.left, keys.right, HAS_LEFT, HAS_RIGHT)
-        p = probabilities(scores, scale, queries.lse, seen, 1, MASKED, COPIED or PRECISION == "bf16x6")
+        seen = visible(
+            positions[:, None], columns[None, :], keys.seqlen, keys.left, keys.right, CONFIG.has_left, CONFIG.has_right
+        )
+        p = probabilities(scores, scale, queries.lse, seen, 1, MASKED, CONFIG.copied or PRECISION == "bf16x6")
         v = k
-        if not COPIED:
+        if not CONFIG.copied:
             v = load_factor(keys.v, start, keys.v_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
         dp = products(
             queries.dout, v, queries.dout_base, queries.first, queries.dout_stride, queries.seqlen, keys.v_transposed,
-            start, keys.seqlen, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+            start, keys.seqlen, BLOCK_M, BLOCK_N, CONFIG,
         )  # fmt: skip
         ds = p * (dp - queries.delta[:, None])
-        if COPIED:
+        if CONFIG.copied:
             k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
-        dq = add_product(dq, ds, k, COPIED, PRECISION)
+        dq = add_product(dq, ds, k, CONFIG.copied, PRECISION)
     return dq
 
 
 @triton.jit
-def dq_tile(
-    dq_base, dq_m, queries, keys, split, scale, softmax_scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
-    ONE_LOOP: tl.constexpr,
-):  # fmt: skip
-    """Compute and write dq of a tile of BLOCK_M query rows; if SPLIT, what one split of the keys adds."""
+def dq_tile(dq_base, dq_stride, queries, keys, split, scale, softmax_scale, CONFIG: tl.constexpr):
+    """Compute and write dq of a tile of block_m query rows, or the part of one split of the keys."""
     start_m = queries.first
     seqlen_q = queries.seqlen
     shift = keys.seqlen - seqlen_q
-    positions = start_m + tl.arange(0, BLOCK_M) + shift
-    last = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1 + shift
+    positions = start_m + tl.arange(0, CONFIG.block_m) + shift
+    last = tl.minimum(start_m + CONFIG.block_m, seqlen_q) - 1 + shift
     lo, full_lo, full_hi, hi = key_ranges(
-        start_m + shift, last, keys.seqlen, keys.left, keys.right, BLOCK_N, HAS_LEFT, HAS_RIGHT
+        start_m + shift, last, keys.seqlen, keys.left, keys.right, CONFIG.block_n, CONFIG.has_left, CONFIG.has_right
     )
-    if SPLIT:
+    if CONFIG.split:
         lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, split.number, split.count, split.length)
-    dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
-    if ONE_LOOP:
-        dq = _dq_of_keys(
-            dq, queries, keys, positions, lo, hi, scale,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
-        )  # fmt: skip
+    dq = tl.zeros([CONFIG.block_m, CONFIG.block_d], dtype=tl.float32)
+    if CONFIG.one_loop:
+        dq = _dq_of_keys(dq, queries, keys, positions, lo, hi, scale, CONFIG, True)
     else:
-        if HAS_LEFT:
-            dq = _dq_of_keys(
-                dq, queries, keys, positions, lo, tl.minimum(full_lo, hi), scale,
-                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
-            )  # fmt: skip
-        dq = _dq_of_keys(
-            dq, queries, keys, positions, full_lo, full_hi, scale,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False,
-        )  # fmt: skip
-        dq = _dq_of_keys(
-            dq, queries, keys, positions, full_hi, hi, scale,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, True,
-        )  # fmt: skip
-    if (not SPLIT) or lo < hi:
-        store_rows(dq_base, start_m, dq_m, seqlen_q, dq * softmax_scale, BLOCK_M, HEAD_DIM, BLOCK_D)
+        if CONFIG.has_left:
+            dq = _dq_of_keys(dq, queries, keys, positions, lo, tl.minimum(full_lo, hi), scale, CONFIG, True)
+        dq = _dq_of_keys(dq, queries, keys, positions, full_lo, full_hi, scale, CONFIG, False)
+        dq = _dq_of_keys(dq, queries, keys, positions, full_hi, hi, scale, CONFIG, True)
+    if (not CONFIG.split) or lo < hi:
+        store_rows(
+            dq_base, start_m, dq_stride, seqlen_q, dq * softmax_scale, CONFIG.block_m, CONFIG.head_dim, CONFIG.block_d
+        )
 
 
 @triton.jit(
     do_not_specialize=["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
 )
 def dq_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, dout_ptr, dq_ptr, lse_ptr, delta_ptr, kt_ptr, vt_ptr,
-    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m, do_b, do_h, do_m, dq_b, dq_h, dq_m,
-    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
-    ONE_LOOP: tl.constexpr, PDL: tl.constexpr,
+    tensors, strides, num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale,
+    softmax_scale, CONFIG: tl.constexpr,
 ):  # fmt: skip
-    """Compute dq of BLOCK_M query rows, and their delta (for copied tensors preprocess.py does)."""
-    wait_for_previous_kernel(PDL)
+    """Compute dq of block_m query rows, and their delta (which preprocess.py computes for copied tensors)."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
+    PRECISION: tl.constexpr = CONFIG.precision
+    wait_for_previous_kernel(CONFIG.pdl)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
-    if HAS_RIGHT:
+    if CONFIG.has_right:
         tile = tiles - 1 - tile
     start_m = tile * BLOCK_M
     batch = tl.cast(head // num_heads, tl.int64)
     head_q = tl.cast(head % num_heads, tl.int64)
     head_k = head_q // group
 
-    dout_base = dout_ptr + batch * do_b + head_q * do_h
-    out_base = out_ptr + batch * out_b + head_q * out_h
-    dout = load_factor(dout_base, start_m, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+    dout_base = tensors.dout + batch * strides.dout.batch + head_q * strides.dout.head
+    out_base = tensors.out + batch * strides.out.batch + head_q * strides.out.head
+    dout = load_factor(dout_base, start_m, strides.dout.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     rows = start_m + tl.arange(0, BLOCK_M)
     row_offset = tl.cast(head, tl.int64) * seqlen_q
-    if COPIED or PRECISION == "bf16x6":
-        delta = tl.load(delta_ptr + row_offset + rows, mask=rows < seqlen_q, other=0.0)
+    if CONFIG.copied or PRECISION == "bf16x6":
+        delta = tl.load(tensors.delta + row_offset + rows, mask=rows < seqlen_q, other=0.0)
     else:
-        out = load_rows(out_base, start_m, out_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        out = load_rows(out_base, start_m, strides.out.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
         delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
-        tl.store(delta_ptr + row_offset + rows, delta, mask=rows < seqlen_q)
-    lse = load_logsumexp(lse_ptr + row_offset + rows, rows < seqlen_q)
-    q_base = q_ptr + batch * q_b + head_q * q_h
-    q = load_factor(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        tl.store(tensors.delta + row_offset + rows, delta, mask=rows < seqlen_q)
+    lse = load_logsumexp(tensors.lse + row_offset + rows, rows < seqlen_q)
+    q_base = tensors.q + batch * strides.q.batch + head_q * strides.q.head
+    q = load_factor(q_base, start_m, strides.q.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
     copy = (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
-    queries = OwnedQueries(q=q, dout=dout, lse=lse, delta=delta, q_base=q_base, dout_base=dout_base, q_stride=q_m,
-                           dout_stride=do_m, first=start_m, seqlen=seqlen_q)  # fmt: skip
-    keys = StreamedKeys(k=k_ptr + batch * k_b + head_k * k_h, v=v_ptr + batch * v_b + head_k * v_h,
-                        k_transposed=kt_ptr + copy, v_transposed=vt_ptr + copy, k_stride=k_n, v_stride=v_n,
-                        seqlen=seqlen_k, left=left, right=right)  # fmt: skip
-    dq_tile(
-        dq_ptr + batch * dq_b + head_q * dq_h, dq_m, queries, keys, OwnSplit(0, 1, 0), scale, softmax_scale,
-        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, False, ONE_LOOP,
-    )  # fmt: skip
+    queries = OwnedQueries(q=q, dout=dout, lse=lse, delta=delta, q_base=q_base, dout_base=dout_base,
+                           q_stride=strides.q.row, dout_stride=strides.dout.row, first=start_m,
+                           seqlen=seqlen_q)  # fmt: skip
+    keys = StreamedKeys(k=tensors.k + batch * strides.k.batch + head_k * strides.k.head,
+                        v=tensors.v + batch * strides.v.batch + head_k * strides.v.head,
+                        k_transposed=tensors.k_transposed + copy, v_transposed=tensors.v_transposed + copy,
+                        k_stride=strides.k.row, v_stride=strides.v.row, seqlen=seqlen_k, left=left,
+                        right=right)  # fmt: skip
+    dq_base = tensors.dq + batch * strides.dq.batch + head_q * strides.dq.head
+    dq_tile(dq_base, strides.dq.row, queries, keys, OwnSplit(0, 1, 0), scale, softmax_scale, CONFIG)
 
 
 @triton.jit
@@ -256,66 +247,70 @@ def query_ranges(
 @triton.jit
 def _dkdv_of_queries(
     dk, dv, keys, queries, lo, hi, scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr,
-    PRECISION: tl.constexpr, MASKED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Add to dk and dv what the query rows lo .. hi of all heads of the group contribute.
+    """Add the contribution of the query rows lo .. hi of all heads of the group to dk and dv.
 
     Scores are transposed: keys down, queries across. One loop runs over heads and rows; nested, the compiler keeps the
     addresses of both loops in registers and spills (296 bytes at head_dim 128, 64x64, 8 warps on sm_90).
     """
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
+    PRECISION: tl.constexpr = CONFIG.precision
     seqlen_q = queries.seqlen
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
-    for step in tl.range(0, steps * queries.heads if GROUPED else steps):
-        member = tl.cast(step // steps if GROUPED else 0, tl.int64)
-        start = tl.multiple_of(lo + (step % steps if GROUPED else step) * BLOCK_M, BLOCK_M)
+    for step in tl.range(0, steps * queries.heads if CONFIG.grouped else steps):
+        member = tl.cast(step // steps if CONFIG.grouped else 0, tl.int64)
+        start = tl.multiple_of(lo + (step % steps if CONFIG.grouped else step) * BLOCK_M, BLOCK_M)
         rows = start + tl.arange(0, BLOCK_M)
         lse_base = queries.lse + member * queries.stats_head
-        copy = member * HEAD_DIM * padded(seqlen_q) if COPIED else 0
+        copy = member * HEAD_DIM * padded(seqlen_q) if CONFIG.copied else 0
         q_base = queries.q + member * queries.q_head
         q = load_factor(q_base, start, queries.q_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
         scores = products(
             keys.k, q, keys.k_base, keys.first, keys.k_stride, keys.seqlen, queries.q_transposed + copy, start,
-            seqlen_q, BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION, True,
+            seqlen_q, BLOCK_N, BLOCK_M, CONFIG, True,
         )  # fmt: skip
         positions = rows + (keys.seqlen - seqlen_q)
         own = keys.first + tl.arange(0, BLOCK_N)
-        seen = visible(positions[None, :], own[:, None], keys.seqlen, keys.left, keys.right, HAS_LEFT, HAS_RIGHT)
+        seen = visible(
+            positions[None, :], own[:, None], keys.seqlen, keys.left, keys.right, CONFIG.has_left, CONFIG.has_right
+        )
         lse = load_logsumexp(lse_base + rows, rows < seqlen_q)
-        p = probabilities(scores, scale, lse, seen, 0, MASKED, COPIED or PRECISION == "bf16x6")
+        p = probabilities(scores, scale, lse, seen, 0, MASKED, CONFIG.copied or PRECISION == "bf16x6")
         dout_base = queries.dout + member * queries.dout_head
         dout = load_factor(dout_base, start, queries.dout_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
-        dv = add_product(dv, p, dout, COPIED, PRECISION)
+        dv = add_product(dv, p, dout, CONFIG.copied, PRECISION)
         dp = products(
             keys.v, dout, keys.v_base, keys.first, keys.v_stride, keys.seqlen, queries.dout_transposed + copy, start,
-            seqlen_q, BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+            seqlen_q, BLOCK_N, BLOCK_M, CONFIG,
         )  # fmt: skip
-        if queries.delta is None:  # of one head
+        if queries.delta is None:  # there is one head
             out = load_rows(queries.out, start, queries.out_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
             delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
         else:
             delta_base = queries.delta + member * queries.stats_head
             delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
         ds = p * (dp - delta[None, :])
-        if COPIED:  # again, late: held since above, its parts are spilled
+        if CONFIG.copied:  # loaded a second time: if it were held since above, its parts would be spilled
             q_base = queries.q + member * queries.q_head
             q = load_factor(q_base, start, queries.q_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
-        dk = add_product(dk, ds, q, COPIED, PRECISION)
+        dk = add_product(dk, ds, q, CONFIG.copied, PRECISION)
     return dk, dv
 
 
 @triton.jit
 def dkdv_tile(
-    dk_base, dv_base, dk_n, dv_n, where, queries, split, scale, softmax_scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
-    HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
-    ONE_LOOP: tl.constexpr,
+    dk_base, dv_base, dk_stride, dv_stride, where, queries, split, scale, softmax_scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CONFIG: tl.constexpr,
 ):  # fmt: skip
-    """Compute and write dk and dv of BLOCK_N keys; if SPLIT, what one split of the rows adds.
+    """Compute and write dk and dv of BLOCK_N keys, or the part of one split of the rows.
 
     where: the keys, not yet loaded.
     """
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
+    PRECISION: tl.constexpr = CONFIG.precision
     start_n = where.first
     seqlen_k = where.seqlen
     k = load_factor(where.k_base, start_n, where.k_stride, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
@@ -324,50 +319,38 @@ def dkdv_tile(
                      v_stride=where.v_stride, first=start_n,
                      seqlen=seqlen_k, left=where.left, right=where.right)  # fmt: skip
     lo, full_lo, full_hi, hi = query_ranges(
-        start_n, queries.seqlen, seqlen_k, keys.left, keys.right, BLOCK_M, BLOCK_N, HAS_LEFT, HAS_RIGHT
+        start_n, queries.seqlen, seqlen_k, keys.left, keys.right, BLOCK_M, BLOCK_N, CONFIG.has_left, CONFIG.has_right
     )
-    if SPLIT:
+    if CONFIG.split:
         lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, split.number, split.count, split.length)
     dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
     dv = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
-    if ONE_LOOP:
-        dk, dv = _dkdv_of_queries(
-            dk, dv, keys, queries, lo, hi, scale,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
-        )  # fmt: skip
+    if CONFIG.one_loop:
+        dk, dv = _dkdv_of_queries(dk, dv, keys, queries, lo, hi, scale, BLOCK_M, BLOCK_N, CONFIG, True)
     else:
-        if HAS_RIGHT:
+        if CONFIG.has_right:
             dk, dv = _dkdv_of_queries(
-                dk, dv, keys, queries, lo, tl.minimum(full_lo, hi), scale,
-                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
-            )  # fmt: skip
-        dk, dv = _dkdv_of_queries(
-            dk, dv, keys, queries, full_lo, full_hi, scale,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False,
-        )  # fmt: skip
-        if HAS_LEFT:
-            dk, dv = _dkdv_of_queries(
-                dk, dv, keys, queries, full_hi, hi, scale,
-                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, True,
-            )  # fmt: skip
-    if (not SPLIT) or lo < hi:
-        store_rows(dk_base, start_n, dk_n, seqlen_k, dk * softmax_scale, BLOCK_N, HEAD_DIM, BLOCK_D)
-        store_rows(dv_base, start_n, dv_n, seqlen_k, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
+                dk, dv, keys, queries, lo, tl.minimum(full_lo, hi), scale, BLOCK_M, BLOCK_N, CONFIG, True
+            )
+        dk, dv = _dkdv_of_queries(dk, dv, keys, queries, full_lo, full_hi, scale, BLOCK_M, BLOCK_N, CONFIG, False)
+        if CONFIG.has_left:
+            dk, dv = _dkdv_of_queries(dk, dv, keys, queries, full_hi, hi, scale, BLOCK_M, BLOCK_N, CONFIG, True)
+    if (not CONFIG.split) or lo < hi:
+        store_rows(dk_base, start_n, dk_stride, seqlen_k, dk * softmax_scale, BLOCK_N, HEAD_DIM, BLOCK_D)
+        store_rows(dv_base, start_n, dv_stride, seqlen_k, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
 
 
 @triton.jit(
     do_not_specialize=["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
 )
 def dkdv_kernel(
-    q_ptr, k_ptr, v_ptr, dout_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, qt_ptr, dot_ptr,
-    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, do_b, do_h, do_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
-    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale, softmax_scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
-    HAS_RIGHT: tl.constexpr, GROUPED: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
-    ONE_LOOP: tl.constexpr, PDL: tl.constexpr,
+    tensors, strides, num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale,
+    softmax_scale, CONFIG: tl.constexpr,
 ):  # fmt: skip
-    """Compute dk and dv of BLOCK_N keys of one key head, summed over its query heads; heads are key heads."""
-    wait_for_previous_kernel(PDL)
+    """Compute dk and dv of block_n keys of one key head, summed over its query heads; heads are key heads."""
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    wait_for_previous_kernel(CONFIG.pdl)
     tiles = tl.cdiv(seqlen_k, BLOCK_N)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     num_kv_heads = num_heads // group
@@ -376,20 +359,22 @@ def dkdv_kernel(
     head_q = head_k * group
     rows = (batch * num_heads + head_q) * seqlen_q
     copy = (batch * num_heads + head_q) * HEAD_DIM * padded(seqlen_q)
-    k_base = k_ptr + batch * k_b + head_k * k_h
-    v_base = v_ptr + batch * v_b + head_k * v_h
+    k_base = tensors.k + batch * strides.k.batch + head_k * strides.k.head
+    v_base = tensors.v + batch * strides.v.batch + head_k * strides.v.head
     queries = StreamedQueries(
-        q=q_ptr + batch * q_b + head_q * q_h, dout=dout_ptr + batch * do_b + head_q * do_h, lse=lse_ptr + rows,
-        delta=delta_ptr + rows, out=None, out_stride=None, q_transposed=qt_ptr + copy, dout_transposed=dot_ptr + copy,
-        q_head=q_h, q_stride=q_m, dout_head=do_h, dout_stride=do_m, stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
+        q=tensors.q + batch * strides.q.batch + head_q * strides.q.head,
+        dout=tensors.dout + batch * strides.dout.batch + head_q * strides.dout.head, lse=tensors.lse + rows,
+        delta=tensors.delta + rows, out=None, out_stride=None, q_transposed=tensors.q_transposed + copy,
+        dout_transposed=tensors.dout_transposed + copy, q_head=strides.q.head, q_stride=strides.q.row,
+        dout_head=strides.dout.head, dout_stride=strides.dout.row, stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
     )  # fmt: skip
-    dk_base = dk_ptr + batch * dk_b + head_k * dk_h
-    dv_base = dv_ptr + batch * dv_b + head_k * dv_h
-    keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=k_n, v_stride=v_n, first=tile * BLOCK_N,
-                     seqlen=seqlen_k, left=left, right=right)  # fmt: skip
+    dk_base = tensors.dk + batch * strides.dk.batch + head_k * strides.dk.head
+    dv_base = tensors.dv + batch * strides.dv.batch + head_k * strides.dv.head
+    keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=strides.k.row, v_stride=strides.v.row,
+                     first=tile * BLOCK_N, seqlen=seqlen_k, left=left, right=right)  # fmt: skip
     dkdv_tile(
-        dk_base, dv_base, dk_n, dv_n, keys, queries, OwnSplit(0, 1, 0), scale, softmax_scale,
-        BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, GROUPED, COPIED, PRECISION, False, ONE_LOOP,
+        dk_base, dv_base, strides.dk.row, strides.dv.row, keys, queries, OwnSplit(0, 1, 0), scale, softmax_scale,
+        CONFIG.block_m, BLOCK_N, CONFIG,
     )  # fmt: skip
 
 
@@ -408,30 +393,31 @@ def dkdv_kernel(
     ]
 )
 def dq_dkdv_kernel(
-    q_ptr, k_ptr, v_ptr, dout_ptr, out_ptr, dq_ptr, dk_ptr, dv_ptr, lse_ptr, delta_ptr, qt_ptr, kt_ptr, vt_ptr, dot_ptr,
-    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, do_b, do_h, do_m, out_b, out_h, out_m,
-    dq_b, dq_h, dq_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
-    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, splits, split_len, scale,
-    softmax_scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr, SPLIT: tl.constexpr,
-    OWN_DELTA: tl.constexpr, ONE_LOOP: tl.constexpr, PDL: tl.constexpr,
+    tensors, strides, num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, splits, split_len,
+    scale, softmax_scale, CONFIG: tl.constexpr,
 ):  # fmt: skip
-    """Compute dk and dv of BLOCK_M keys, then dq of as many query rows, streaming by BLOCK_N; needs group 1.
+    """Compute dk and dv of block_m keys, then dq of as many query rows, streaming by block_n; needs group 1.
 
-    If OWN_DELTA, delta of a block of rows is computed where it is used: for walks so short that this takes less than a
-    launch of preprocess.py. If SPLIT, a program does what one split of the query rows adds to dk and dv, and one split
-    of the keys to dq (split.py): under a causal mask, those are two for few programs.
+    If own_delta, delta of a block of rows is computed where it is used: for walks so short that this takes less than a
+    launch of preprocess.py. If split, a program computes the part of one split of the query rows in dk and dv, and of
+    one split of the keys in dq (split.py): under a causal mask, few programs have work in both.
     """
-    wait_for_previous_kernel(PDL)
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
+    PRECISION: tl.constexpr = CONFIG.precision
+    dq_ptr = tensors.dq
+    dk_ptr = tensors.dk
+    dv_ptr = tensors.dv
+    wait_for_previous_kernel(CONFIG.pdl)
     tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
     program = tl.program_id(0)
     own_split = 0
-    if SPLIT:
+    if CONFIG.split:
         own_split = program % splits
         program = program // splits
     tile, head = assign(program, tiles, total_heads, heads_at_once)
-    if SPLIT:
+    if CONFIG.split:
         slot = tl.cast(own_split, tl.int64) * total_heads * HEAD_DIM
         dq_ptr += slot * seqlen_q
         dk_ptr += slot * seqlen_k
@@ -442,41 +428,43 @@ def dq_dkdv_kernel(
     row_offset = tl.cast(head, tl.int64) * seqlen_q
     qt_base = tl.cast(head, tl.int64) * HEAD_DIM * padded(seqlen_q)
     kt_base = tl.cast(head, tl.int64) * HEAD_DIM * padded(seqlen_k)
-    q_base = q_ptr + batch * q_b + head_q * q_h
-    k_base = k_ptr + batch * k_b + head_q * k_h
-    v_base = v_ptr + batch * v_b + head_q * v_h
-    dout_base = dout_ptr + batch * do_b + head_q * do_h
-    out_base = out_ptr + batch * out_b + head_q * out_h
+    q_base = tensors.q + batch * strides.q.batch + head_q * strides.q.head
+    k_base = tensors.k + batch * strides.k.batch + head_q * strides.k.head
+    v_base = tensors.v + batch * strides.v.batch + head_q * strides.v.head
+    dout_base = tensors.dout + batch * strides.dout.batch + head_q * strides.dout.head
+    out_base = tensors.out + batch * strides.out.batch + head_q * strides.out.head
     split = OwnSplit(own_split, splits, split_len)
     if start < seqlen_k:
-        keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=k_n, v_stride=v_n, first=start,
-                         seqlen=seqlen_k, left=left, right=right)  # fmt: skip
+        keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=strides.k.row, v_stride=strides.v.row,
+                         first=start, seqlen=seqlen_k, left=left, right=right)  # fmt: skip
         queries = StreamedQueries(
-            q=q_base, dout=dout_base, lse=lse_ptr + row_offset, delta=None if OWN_DELTA else delta_ptr + row_offset,
-            out=out_base if OWN_DELTA else None, out_stride=out_m if OWN_DELTA else None,
-            q_transposed=qt_ptr + qt_base, dout_transposed=dot_ptr + qt_base, q_head=q_h, q_stride=q_m, dout_head=do_h,
-            dout_stride=do_m, stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
+            q=q_base, dout=dout_base, lse=tensors.lse + row_offset,
+            delta=None if CONFIG.own_delta else tensors.delta + row_offset,
+            out=out_base if CONFIG.own_delta else None, out_stride=strides.out.row if CONFIG.own_delta else None,
+            q_transposed=tensors.q_transposed + qt_base, dout_transposed=tensors.dout_transposed + qt_base,
+            q_head=strides.q.head, q_stride=strides.q.row, dout_head=strides.dout.head, dout_stride=strides.dout.row,
+            stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
         )  # fmt: skip
         dkdv_tile(
-            dk_ptr + batch * dk_b + head_q * dk_h, dv_ptr + batch * dv_b + head_q * dv_h, dk_n, dv_n, keys, queries,
-            split, scale, softmax_scale,
-            BLOCK_N, BLOCK_M, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, False, COPIED, PRECISION, SPLIT, ONE_LOOP,
+            dk_ptr + batch * strides.dk.batch + head_q * strides.dk.head,
+            dv_ptr + batch * strides.dv.batch + head_q * strides.dv.head, strides.dk.row, strides.dv.row, keys, queries,
+            split, scale, softmax_scale, CONFIG.block_n, BLOCK_M, CONFIG,
         )  # fmt: skip
     if start < seqlen_q:
         rows = start + tl.arange(0, BLOCK_M)
-        lse = load_logsumexp(lse_ptr + row_offset + rows, rows < seqlen_q)
-        q = load_factor(q_base, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
-        dout = load_factor(dout_base, start, do_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
-        if OWN_DELTA:
-            out = load_rows(out_base, start, out_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        lse = load_logsumexp(tensors.lse + row_offset + rows, rows < seqlen_q)
+        q = load_factor(q_base, start, strides.q.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        dout = load_factor(dout_base, start, strides.dout.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        if CONFIG.own_delta:
+            out = load_rows(out_base, start, strides.out.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
             delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
         else:
-            delta = tl.load(delta_ptr + row_offset + rows, mask=rows < seqlen_q, other=0.0)
-        own = OwnedQueries(q=q, dout=dout, lse=lse, delta=delta, q_base=q_base, dout_base=dout_base, q_stride=q_m,
-                           dout_stride=do_m, first=start, seqlen=seqlen_q)  # fmt: skip
-        streamed = StreamedKeys(k=k_base, v=v_base, k_transposed=kt_ptr + kt_base, v_transposed=vt_ptr + kt_base,
-                                k_stride=k_n, v_stride=v_n, seqlen=seqlen_k, left=left, right=right)  # fmt: skip
-        dq_tile(
-            dq_ptr + batch * dq_b + head_q * dq_h, dq_m, own, streamed, split, scale, softmax_scale,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, COPIED, PRECISION, SPLIT, ONE_LOOP,
-        )  # fmt: skip
+            delta = tl.load(tensors.delta + row_offset + rows, mask=rows < seqlen_q, other=0.0)
+        own = OwnedQueries(q=q, dout=dout, lse=lse, delta=delta, q_base=q_base, dout_base=dout_base,
+                           q_stride=strides.q.row, dout_stride=strides.dout.row, first=start,
+                           seqlen=seqlen_q)  # fmt: skip
+        streamed = StreamedKeys(k=k_base, v=v_base, k_transposed=tensors.k_transposed + kt_base,
+                                v_transposed=tensors.v_transposed + kt_base, k_stride=strides.k.row,
+                                v_stride=strides.v.row, seqlen=seqlen_k, left=left, right=right)  # fmt: skip
+        dq_base = dq_ptr + batch * strides.dq.batch + head_q * strides.dq.head
+        dq_tile(dq_base, strides.dq.row, own, streamed, split, scale, softmax_scale, CONFIG)

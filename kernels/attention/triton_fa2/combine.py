@@ -41,31 +41,33 @@ def _store(base, start, stride, limit, values, ROWS: tl.constexpr, HEAD_DIM: tl.
     do_not_specialize_on_alignment=["num_heads", "total_heads"],
 )
 def combine_outputs(
-    parts_ptr, part_lse_ptr, out_ptr, lse_ptr, out_b, out_h, out_m,
-    num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len,
-    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, STORE_LSE: tl.constexpr, SLOTS: tl.constexpr,
-    PDL: tl.constexpr,
+    tensors, strides, num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len, CONFIG: tl.constexpr
 ):  # fmt: skip
-    """Store output and logsumexp of BLOCK_M query rows from those of the splits. BLOCK_M divides the forward's."""
-    wait_for_previous_kernel(PDL)
+    """Store output and logsumexp of block_m query rows from those of the splits. block_m divides the forward's."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
+    SLOTS: tl.constexpr = CONFIG.slots
+    wait_for_previous_kernel(CONFIG.pdl)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     head = tl.cast(tl.program_id(0) // tiles, tl.int64)
     start = (tl.program_id(0) % tiles) * BLOCK_M
     shift = seqlen_k - seqlen_q
     last = tl.minimum(start + BLOCK_M, seqlen_q) - 1 + shift
-    lo, full_lo, full_hi, hi = key_ranges(start + shift, last, seqlen_k, left, right, 16, HAS_LEFT, HAS_RIGHT)
+    lo, full_lo, full_hi, hi = key_ranges(
+        start + shift, last, seqlen_k, left, right, 16, CONFIG.has_left, CONFIG.has_right
+    )
     rows = start + tl.arange(0, BLOCK_M)
-    part_lse_ptr += head * seqlen_q
-    parts_ptr += head * seqlen_q * HEAD_DIM
+    slots_lse = tensors.slots_lse + head * seqlen_q
+    slots_base = tensors.slots + head * seqlen_q * HEAD_DIM
     slot_rows = tl.cast(total_heads, tl.int64) * seqlen_q
     parts = ()
     lses = ()
-    for slot in tl.static_range(SLOTS):  # all that is read is asked for before any of it is needed
+    for slot in tl.static_range(SLOTS):  # issues all loads before the first use
         there = _rows_of(slot, lo, hi, splits, split_len, seqlen_q)
         offset = slot * slot_rows
-        parts = parts + (_load(parts_ptr + offset * HEAD_DIM, start, there, BLOCK_M, HEAD_DIM, BLOCK_D),)
-        lse = tl.load(part_lse_ptr + offset + rows, mask=rows < there, other=float("inf"))
+        parts = parts + (_load(slots_base + offset * HEAD_DIM, start, there, BLOCK_M, HEAD_DIM, BLOCK_D),)
+        lse = tl.load(slots_lse + offset + rows, mask=rows < there, other=float("inf"))
         lses = lses + (tl.where(lse == float("inf"), float("-inf"), lse),)  # +inf: a split, or a row, that saw no key
     top = lses[0]
     for slot in tl.static_range(1, SLOTS):
@@ -74,16 +76,16 @@ def combine_outputs(
     base = tl.where(some, top, 0.0)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)
     out = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
-    for slot in tl.static_range(SLOTS):  # in order: the same bits in every layout, so with lse and without
+    for slot in tl.static_range(SLOTS):  # a fixed order: the same bits in every layout, with lse and without
         weight = tl.exp2((lses[slot] - base).to(tl.float32))
         total += weight
         out += parts[slot] * weight[:, None]
     total = tl.where(some, total, 1.0)
     out = out / total[:, None]
-    out_base = out_ptr + head // num_heads * out_b + head % num_heads * out_h
-    _store(out_base, start, out_m, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)
-    if STORE_LSE:
-        store_logsumexp(lse_ptr + head * seqlen_q + rows, base, total, some, rows < seqlen_q)
+    out_base = tensors.out + head // num_heads * strides.out.batch + head % num_heads * strides.out.head
+    _store(out_base, start, strides.out.row, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)
+    if CONFIG.store_lse:
+        store_logsumexp(tensors.lse + head * seqlen_q + rows, base, total, some, rows < seqlen_q)
 
 
 @triton.jit(
@@ -101,17 +103,15 @@ def combine_outputs(
     ]
 )
 def combine_gradients(
-    dq_parts_ptr, dk_parts_ptr, dv_parts_ptr, dq_ptr, dk_ptr, dv_ptr,
-    dq_b, dq_h, dq_m, dk_b, dk_h, dk_n, dv_b, dv_h, dv_n,
-    num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len, slots, slot_keys,
-    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, AT_ONCE: tl.constexpr, PDL: tl.constexpr,
+    tensors, strides, num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len, slots, slot_keys,
+    CONFIG: tl.constexpr,
 ):  # fmt: skip
-    """Store dq, dk or dv (by program) of BLOCK_M rows from the slots of one_pass_kernel, or of dq_dkdv_kernel if split.
+    """Store dq, dk or dv (by program) of block_m rows from the slots of one_pass_kernel, or of dq_dkdv_kernel if split.
 
-    BLOCK_M divides those kernels' tiles.
+    block_m divides the tiles of those kernels.
     """
-    wait_for_previous_kernel(PDL)
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    wait_for_previous_kernel(CONFIG.pdl)
     which = tl.program_id(0) % 3
     tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
     head = tl.cast(tl.program_id(0) // 3 // tiles, tl.int64)
@@ -121,39 +121,46 @@ def combine_gradients(
     if which == 0:
         shift = seqlen_k - seqlen_q
         last = tl.minimum(start + BLOCK_M, seqlen_q) - 1 + shift
-        lo, full_lo, full_hi, hi = key_ranges(start + shift, last, seqlen_k, left, right, 16, HAS_LEFT, HAS_RIGHT)
+        lo, full_lo, full_hi, hi = key_ranges(
+            start + shift, last, seqlen_k, left, right, 16, CONFIG.has_left, CONFIG.has_right
+        )
+        dq_base = tensors.dq + batch * strides.dq.batch + head_in_batch * strides.dq.head
         _add_slots(
-            dq_parts_ptr, dq_ptr + batch * dq_b + head_in_batch * dq_h, dq_m, head, total_heads, start, seqlen_q,
-            lo, hi, slots, slot_keys, AT_ONCE, BLOCK_M, HEAD_DIM, BLOCK_D,
+            tensors.dq_slots, dq_base, strides.dq.row, head, total_heads, start, seqlen_q, lo, hi, slots, slot_keys,
+            CONFIG,
         )  # fmt: skip
     else:
         lo, full_lo, full_hi, hi = query_ranges(
-            start, seqlen_q, seqlen_k, left, right, 16, BLOCK_M, HAS_LEFT, HAS_RIGHT
+            start, seqlen_q, seqlen_k, left, right, 16, BLOCK_M, CONFIG.has_left, CONFIG.has_right
         )
         if which == 1:
+            dk_base = tensors.dk + batch * strides.dk.batch + head_in_batch * strides.dk.head
             _add_slots(
-                dk_parts_ptr, dk_ptr + batch * dk_b + head_in_batch * dk_h, dk_n, head, total_heads, start, seqlen_k,
-                lo, hi, splits, split_len, AT_ONCE, BLOCK_M, HEAD_DIM, BLOCK_D,
+                tensors.dk_slots, dk_base, strides.dk.row, head, total_heads, start, seqlen_k, lo, hi, splits,
+                split_len, CONFIG,
             )  # fmt: skip
         else:
+            dv_base = tensors.dv + batch * strides.dv.batch + head_in_batch * strides.dv.head
             _add_slots(
-                dv_parts_ptr, dv_ptr + batch * dv_b + head_in_batch * dv_h, dv_n, head, total_heads, start, seqlen_k,
-                lo, hi, splits, split_len, AT_ONCE, BLOCK_M, HEAD_DIM, BLOCK_D,
+                tensors.dv_slots, dv_base, strides.dv.row, head, total_heads, start, seqlen_k, lo, hi, splits,
+                split_len, CONFIG,
             )  # fmt: skip
 
 
 @triton.jit
 def _add_slots(
-    parts_ptr, base, stride, head, total_heads, start, limit, lo, hi, splits, split_len,
-    AT_ONCE: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    slots_ptr, base, stride, head, total_heads, start, limit, lo, hi, splits, split_len, CONFIG: tl.constexpr
 ):  # fmt: skip
     """Sum the slots in their order."""
-    parts_ptr += head * limit * HEAD_DIM
+    ROWS: tl.constexpr = CONFIG.block_m
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
+    slots_ptr += head * limit * HEAD_DIM
     slot_size = tl.cast(total_heads, tl.int64) * limit * HEAD_DIM
     total = tl.zeros([ROWS, BLOCK_D], dtype=tl.float32)
-    for begin in tl.range(0, splits, AT_ONCE):
-        for i in tl.static_range(AT_ONCE):
+    for begin in tl.range(0, splits, CONFIG.at_once):
+        for i in tl.static_range(CONFIG.at_once):
             there = _rows_of(begin + i, lo, hi, splits, split_len, limit)
             slot = tl.cast(begin + i, tl.int64) * slot_size
-            total += _load(parts_ptr + slot, start, there, ROWS, HEAD_DIM, BLOCK_D)
+            total += _load(slots_ptr + slot, start, there, ROWS, HEAD_DIM, BLOCK_D)
     _store(base, start, stride, limit, total, ROWS, HEAD_DIM, BLOCK_D)

@@ -35,14 +35,14 @@ def assign(program, tiles, total_heads, heads_at_once):
 
 
 @triton.jit
-def inputs_of(head, num_heads, group, q_ptr, k_ptr, v_ptr, q_b, q_h, k_b, k_h, v_b, v_h):
-    """Return batch, query head and key head of a head that is counted over all batches, and where q, k and v begin."""
+def inputs_of(head, num_heads, group, tensors, strides):
+    """Return the batch, query head and key head of a head counted over all batches, and the addresses of its inputs."""
     batch = tl.cast(head // num_heads, tl.int64)
     head_q = tl.cast(head % num_heads, tl.int64)
     head_k = head_q // group
-    q_base = q_ptr + batch * q_b + head_q * q_h
-    k_base = k_ptr + batch * k_b + head_k * k_h
-    v_base = v_ptr + batch * v_b + head_k * v_h
+    q_base = tensors.q + batch * strides.q.batch + head_q * strides.q.head
+    k_base = tensors.k + batch * strides.k.batch + head_k * strides.k.head
+    v_base = tensors.v + batch * strides.v.batch + head_k * strides.v.head
     return batch, head_q, head_k, q_base, k_base, v_base
 
 
@@ -82,16 +82,16 @@ def key_ranges(
 
 
 @triton.jit
-def weigh(scores, row_sum, row_max, factor, AXIS: tl.constexpr, HIDES: tl.constexpr):
-    """Return probabilities, the factor of what was summed before, and the new sums and maxima; keys are along AXIS.
+def weigh(scores, row_sum, row_max, factor, HIDES: tl.constexpr):
+    """Return probabilities, the factor of earlier sums, and the new sums and maxima of rows.
 
     HIDES: a row may have seen no key yet.
     """
-    new_max = tl.maximum(row_max, tl.max(scores, AXIS))
+    new_max = tl.maximum(row_max, tl.max(scores, 1))
     top = tl.where(new_max == float("-inf"), 0.0, new_max) if HIDES else new_max
-    p = tl.exp2(tl.fma(scores, factor, -tl.expand_dims(top * factor, AXIS)))
+    p = tl.exp2(tl.fma(scores, factor, -tl.expand_dims(top * factor, 1)))
     alpha = tl.exp2((row_max - top) * factor)
-    return p, alpha, row_sum * alpha + tl.sum(p, AXIS), new_max
+    return p, alpha, row_sum * alpha + tl.sum(p, 1), new_max
 
 
 class Queries(NamedTuple):
@@ -118,58 +118,72 @@ class Keys(NamedTuple):
     right: Any
 
 
+class HeadOutput(NamedTuple):
+    """Where the output and the logsumexp of a head are."""
+
+    out: Any
+    lse: Any
+    strides: Any  # of out
+    batch: Any
+    head_q: Any  # in its batch
+    head: Any  # over all batches
+
+
 @triton.jit
 def fold_keys(
-    acc, row_sum, row_max, queries, keys, lo, hi, scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, HAS_LEFT: tl.constexpr,
-    HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
-    MASKED: tl.constexpr,
+    acc, row_sum, row_max, queries, keys, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
     """Fold the keys lo .. hi into the running sum, maximum and output of each query row."""
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         k = queries.rows
-        if not COPIED:
-            k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+        if not CONFIG.copied:
+            k = load_factor(
+                keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, CONFIG.precision
+            )
         scores = products(
             queries.rows, k, queries.base, queries.first, queries.stride, queries.seqlen, keys.k_transposed, start,
-            keys.seqlen, BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, COPIED, PRECISION,
+            keys.seqlen, CONFIG.block_m, BLOCK_N, CONFIG,
         )  # fmt: skip
-        if SCALE_FIRST:
+        if CONFIG.scale_first:
             scores = scores * scale
         if MASKED:
             columns = start + tl.arange(0, BLOCK_N)
             seen = visible(
-                queries.positions[:, None], columns[None, :], keys.seqlen, keys.left, keys.right, HAS_LEFT, HAS_RIGHT
-            )
+                queries.positions[:, None], columns[None, :], keys.seqlen, keys.left, keys.right, CONFIG.has_left,
+                CONFIG.has_right,
+            )  # fmt: skip
             scores = tl.where(seen, scores, float("-inf"))
-        factor = 1.0 if SCALE_FIRST else scale
-        p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, factor, 1, MASKED)
-        v = load_factor(keys.v, start, keys.v_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
-        acc = add_product(acc * alpha[:, None], p, v, False, PRECISION)
+        factor = 1.0 if CONFIG.scale_first else scale
+        p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, factor, MASKED)
+        v = load_factor(keys.v, start, keys.v_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, CONFIG.precision)
+        acc = add_product(acc * alpha[:, None], p, v, False, CONFIG.precision)
     return acc, row_sum, row_max
 
 
 @triton.jit
 def store_outputs(
-    out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max, factor,
-    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, STORE_LSE: tl.constexpr,
-    P_DTYPE: tl.constexpr, ROUNDED: tl.constexpr = False,
+    output, start_m, rows, seqlen_q, acc, row_sum, row_max, factor,
+    CONFIG: tl.constexpr, P_DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """Write output and logsumexp of BLOCK_M query rows; of a row that sees no key, 0 and +inf.
+    """Write output and logsumexp of block_m query rows; 0 and +inf for a row that sees no key.
 
-    row_max is that of the scores, of which probabilities are exp2(score x factor - row_max x factor). If ROUNDED, the
-    quotients are rounded to nearest, for delta's sake (preprocess.py): a plain quotient is up to two units off.
+    row_max is the maximum of the scores: probabilities are exp2(score x factor - row_max x factor). On the FMA units
+    (copied) the quotients are rounded to nearest, for delta's sake (preprocess.py): a plain quotient is up to two units
+    off.
     """
     some = row_sum != 0.0
     row_sum = tl.where(some, row_sum, 1.0)
     row_max = tl.where(some, row_max, 0.0)
     total = sum_of_rounded(row_sum, row_max, factor, P_DTYPE)
-    out_base = out_ptr + batch * out_b + head_q * out_h
-    out = tl.div_rn(acc, total[:, None]) if ROUNDED else acc / total[:, None]
-    store_rows(out_base, start_m, out_m, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)
-    if STORE_LSE:
-        lse_ptrs = lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows
+    out_base = output.out + output.batch * output.strides.batch + output.head_q * output.strides.head
+    out = tl.div_rn(acc, total[:, None]) if CONFIG.copied else acc / total[:, None]
+    store_rows(out_base, start_m, output.strides.row, seqlen_q, out, CONFIG.block_m, CONFIG.head_dim, CONFIG.block_d)
+    if CONFIG.store_lse:
+        lse_ptrs = output.lse + tl.cast(output.head, tl.int64) * seqlen_q + rows
         store_logsumexp(lse_ptrs, scaled_maximum(row_max, factor), row_sum, some, rows < seqlen_q)
 
 
@@ -178,42 +192,41 @@ def store_outputs(
     do_not_specialize_on_alignment=["num_heads", "group", "total_heads", "heads_at_once"],
 )
 def forward_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, kt_ptr,
-    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m,
-    num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, splits, split_len, scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr, SCALE_FIRST: tl.constexpr, COPIED: tl.constexpr,
-    PRECISION: tl.constexpr, STORE_LSE: tl.constexpr, SPLIT: tl.constexpr, ONE_LOOP: tl.constexpr,
-    PDL: tl.constexpr,
+    tensors, strides, num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, splits, split_len,
+    scale, CONFIG: tl.constexpr,
 ):  # fmt: skip
-    """Compute output and base-2 logsumexp of BLOCK_M query rows. `scale` is softmax_scale x log2(e), kt k's copy.
+    """Compute output and base-2 logsumexp of block_m query rows. `scale` is softmax_scale x log2(e).
 
-    If ONE_LOOP, blocks of keys are all masked: half of the code, which a short call reads from memory. If SPLIT,
-    over one split of the keys, and out and lse are its slot's (split.py).
+    If one_loop, all blocks of keys are masked: half of the code, which a short call reads from memory. If split, a
+    program walks over one split of the keys, and out and lse are the slot of that split (split.py).
     """
-    wait_for_previous_kernel(PDL)
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
+    out_ptr = tensors.out
+    lse_ptr = tensors.lse
+    wait_for_previous_kernel(CONFIG.pdl)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     program = tl.program_id(0)
     after = 0
-    if SPLIT:  # first the splits that others follow, which are whole
+    if CONFIG.split:  # first the whole splits, which have others behind them
         after = splits - 1 - program // (total_heads * tiles)
         program = program % (total_heads * tiles)
     tile, head = assign(program, tiles, total_heads, heads_at_once)
-    if HAS_RIGHT:  # the longest first, so that no late start decides the time
-        tile = longest_first(tile, tiles, split_len // BLOCK_M) if SPLIT else tiles - 1 - tile
+    if CONFIG.has_right:  # the longest first, so that no late start decides the time
+        tile = longest_first(tile, tiles, split_len // BLOCK_M) if CONFIG.split else tiles - 1 - tile
     start_m = tile * BLOCK_M
-    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(
-        head, num_heads, group, q_ptr, k_ptr, v_ptr, q_b, q_h, k_b, k_h, v_b, v_h
-    )
-    kt_base = kt_ptr + (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
+    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(head, num_heads, group, tensors, strides)
+    kt_base = tensors.k_transposed + (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
     rows = start_m + tl.arange(0, BLOCK_M)
     shift = seqlen_k - seqlen_q
     positions = rows + shift
     last_position = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1 + shift
     lo, full_lo, full_hi, hi = key_ranges(
-        start_m + shift, last_position, seqlen_k, left, right, BLOCK_N, HAS_LEFT, HAS_RIGHT
+        start_m + shift, last_position, seqlen_k, left, right, BLOCK_N, CONFIG.has_left, CONFIG.has_right
     )
-    if SPLIT:
+    if CONFIG.split:
         own_split = (tl.maximum(hi - 1, 0) // split_len + splits - after) % splits
         lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, own_split, splits, split_len)
         if lo >= hi:
@@ -221,36 +234,34 @@ def forward_kernel(
         out_ptr += tl.cast(own_split, tl.int64) * total_heads * seqlen_q * HEAD_DIM
         lse_ptr += tl.cast(own_split, tl.int64) * total_heads * seqlen_q
 
-    q = load_factor(q_base, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+    q = load_factor(q_base, start_m, strides.q.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, CONFIG.precision)
     acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    queries = Queries(rows=q, base=q_base, stride=q_m, first=start_m, seqlen=seqlen_q, positions=positions)
-    keys = Keys(k=k_base, k_transposed=kt_base, v=v_base, k_stride=k_n, v_stride=v_n, seqlen=seqlen_k, left=left,
-                right=right)  # fmt: skip
-    if ONE_LOOP:
-        acc, row_sum, row_max = fold_keys(
-            acc, row_sum, row_max, queries, keys, lo, hi, scale,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
-        )  # fmt: skip
-    else:
-        if HAS_LEFT:
-            acc, row_sum, row_max = fold_keys(
-                acc, row_sum, row_max, queries, keys, lo, tl.minimum(full_lo, hi), scale,
-                BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
-            )  # fmt: skip
-        acc, row_sum, row_max = fold_keys(
-            acc, row_sum, row_max, queries, keys, full_lo, full_hi, scale,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, False,
-        )  # fmt: skip
-        acc, row_sum, row_max = fold_keys(
-            acc, row_sum, row_max, queries, keys, full_hi, hi, scale,
-            BLOCK_M, BLOCK_N, HEAD_DIM, BLOCK_D, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, COPIED, PRECISION, True,
-        )  # fmt: skip
+    queries = Queries(rows=q, base=q_base, stride=strides.q.row, first=start_m, seqlen=seqlen_q, positions=positions)
+    keys = Keys(k=k_base, k_transposed=kt_base, v=v_base, k_stride=strides.k.row, v_stride=strides.v.row,
+                seqlen=seqlen_k, left=left, right=right)  # fmt: skip
+    acc, row_sum, row_max = fold_all_keys(
+        acc, row_sum, row_max, queries, keys, (lo, full_lo, full_hi, hi), scale, CONFIG
+    )
 
-    factor = 1.0 if SCALE_FIRST else scale
-    P_DTYPE: tl.constexpr = tl.float32 if PRECISION == "bf16x6" else v_ptr.dtype.element_ty
-    store_outputs(
-        out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, row_sum, row_max,
-        factor, BLOCK_M, HEAD_DIM, BLOCK_D, STORE_LSE, P_DTYPE, COPIED,
-    )  # fmt: skip
+    factor = 1.0 if CONFIG.scale_first else scale
+    P_DTYPE: tl.constexpr = tl.float32 if CONFIG.precision == "bf16x6" else tensors.v.dtype.element_ty
+    output = HeadOutput(out=out_ptr, lse=lse_ptr, strides=strides.out, batch=batch, head_q=head_q, head=head)
+    store_outputs(output, start_m, rows, seqlen_q, acc, row_sum, row_max, factor, CONFIG, P_DTYPE)
+
+
+@triton.jit
+def fold_all_keys(acc, row_sum, row_max, queries, keys, bounds, scale, CONFIG: tl.constexpr):
+    """Fold all keys within the bounds (key_ranges) into the sums; blocks that every row sees whole take no mask."""
+    lo, full_lo, full_hi, hi = bounds
+    if CONFIG.one_loop:
+        acc, row_sum, row_max = fold_keys(acc, row_sum, row_max, queries, keys, lo, hi, scale, CONFIG, True)
+    else:
+        if CONFIG.has_left:
+            acc, row_sum, row_max = fold_keys(
+                acc, row_sum, row_max, queries, keys, lo, tl.minimum(full_lo, hi), scale, CONFIG, True
+            )
+        acc, row_sum, row_max = fold_keys(acc, row_sum, row_max, queries, keys, full_lo, full_hi, scale, CONFIG, False)
+        acc, row_sum, row_max = fold_keys(acc, row_sum, row_max, queries, keys, full_hi, hi, scale, CONFIG, True)
+    return acc, row_sum, row_max

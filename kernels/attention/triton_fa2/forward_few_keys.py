@@ -9,7 +9,7 @@ For 16-bit factors.
 import triton
 import triton.language as tl
 
-from .forward import inputs_of
+from .forward import HeadOutput, inputs_of
 from .panels import (
     load_panels,
     outputs_of_held_keys,
@@ -24,50 +24,42 @@ from .pdl import wait_for_previous_kernel
     do_not_specialize_on_alignment=["num_heads", "group"],
 )
 def few_keys_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr,
-    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m,
-    num_heads, group, seqlen_q, seqlen_k, left, right, rows_each, scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_N2: tl.constexpr, HEAD_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr,
-    WHOLE: tl.constexpr, SCALE_FIRST: tl.constexpr, STORE_LSE: tl.constexpr,
-    PDL: tl.constexpr,
+    tensors, strides, num_heads, group, seqlen_q, seqlen_k, left, right, rows_each, scale, CONFIG: tl.constexpr
 ):  # fmt: skip
-    """Compute output and base-2 logsumexp of `rows_each` query rows of a head, a multiple of BLOCK_M.
+    """Compute output and base-2 logsumexp of `rows_each` query rows of a head, a multiple of block_m.
 
-    seqlen_k <= BLOCK_N + BLOCK_N2; WHOLE: every query sees the first BLOCK_N keys.
+    seqlen_k <= block_n + block_n2; whole: every query sees the first block_n keys.
     """
-    wait_for_previous_kernel(PDL)
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    BLOCK_N2: tl.constexpr = CONFIG.block_n2
+    wait_for_previous_kernel(CONFIG.pdl)
     programs = tl.cdiv(seqlen_q, rows_each)
     head = tl.program_id(0) // programs
     first = tl.program_id(0) % programs * rows_each
-    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(
-        head, num_heads, group, q_ptr, k_ptr, v_ptr, q_b, q_h, k_b, k_h, v_b, v_h
-    )
-    k = load_panels(k_base, 0, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, BLOCK_D2, not WHOLE)
-    v = load_panels(v_base, 0, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, BLOCK_D2, not WHOLE)
+    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(head, num_heads, group, tensors, strides)
+    k = load_panels(k_base, 0, strides.k.row, seqlen_k, BLOCK_N, CONFIG, not CONFIG.whole)
+    v = load_panels(v_base, 0, strides.v.row, seqlen_k, BLOCK_N, CONFIG, not CONFIG.whole)
     k2 = k
     v2 = v
+    behind = tl.cast(BLOCK_N, tl.int32)  # the first key of the second block
     if BLOCK_N2 > 0:
-        k2 = load_panels(k_base, BLOCK_N, k_n, seqlen_k, BLOCK_N2, HEAD_DIM, BLOCK_D, BLOCK_D2, True)
-        v2 = load_panels(v_base, BLOCK_N, v_n, seqlen_k, BLOCK_N2, HEAD_DIM, BLOCK_D, BLOCK_D2, True)
-    factor = 1.0 if SCALE_FIRST else scale
-    MASKED: tl.constexpr = HAS_LEFT or HAS_RIGHT or not WHOLE
+        k2 = load_panels(k_base, behind, strides.k.row, seqlen_k, BLOCK_N2, CONFIG, True)
+        v2 = load_panels(v_base, behind, strides.v.row, seqlen_k, BLOCK_N2, CONFIG, True)
+    factor = 1.0 if CONFIG.scale_first else scale
+    MASKED: tl.constexpr = CONFIG.has_left or CONFIG.has_right or not CONFIG.whole
     for start in tl.range(first, tl.minimum(first + rows_each, seqlen_q), BLOCK_M):
-        q = load_panels(q_base, start, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, BLOCK_D2, True)
+        q = load_panels(q_base, start, strides.q.row, seqlen_q, BLOCK_M, CONFIG, True)
         rows = start + tl.arange(0, BLOCK_M)
         positions = rows + (seqlen_k - seqlen_q)
-        scores = scores_of_panels(
-            q, k, positions, 0, seqlen_k, left, right, scale,
-            BLOCK_N, BLOCK_D2, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, MASKED,
-        )  # fmt: skip
+        scores = scores_of_panels(q, k, positions, 0, seqlen_k, left, right, scale, BLOCK_N, CONFIG, MASKED)
         scores2 = scores
         if BLOCK_N2 > 0:
-            scores2 = scores_of_panels(
-                q, k2, positions, BLOCK_N, seqlen_k, left, right, scale,
-                BLOCK_N2, BLOCK_D2, HAS_LEFT, HAS_RIGHT, SCALE_FIRST, True,
-            )  # fmt: skip
-        acc, acc2, row_sum, row_max = outputs_of_held_keys(scores, scores2, v, v2, factor, BLOCK_N2, BLOCK_D2, MASKED)
+            scores2 = scores_of_panels(q, k2, positions, behind, seqlen_k, left, right, scale, BLOCK_N2, CONFIG, True)
+        acc, acc2, row_sum, row_max = outputs_of_held_keys(scores, scores2, v, v2, factor, CONFIG, MASKED)
+        output = HeadOutput(
+            out=tensors.out, lse=tensors.lse, strides=strides.out, batch=batch, head_q=head_q, head=head
+        )
         store_outputs_of_panels(
-            out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start, rows, seqlen_q, acc, acc2, row_sum,
-            row_max, factor, BLOCK_M, HEAD_DIM, BLOCK_D, BLOCK_D2, STORE_LSE, v_ptr.dtype.element_ty,
-        )  # fmt: skip
+            output, start, rows, seqlen_q, acc, acc2, row_sum, row_max, factor, CONFIG, tensors.v.dtype.element_ty
+        )

@@ -9,7 +9,7 @@ For 16-bit factors.
 import triton
 import triton.language as tl
 
-from .forward import inputs_of
+from .forward import HeadOutput, inputs_of
 from .panels import (
     load_panels,
     outputs_of_held_keys,
@@ -17,20 +17,18 @@ from .panels import (
     store_outputs_of_panels,
 )
 from .pdl import wait_for_previous_kernel
-from .tile_ops import computed_anew
+from .tile_ops import recomputed
 
 
 @triton.jit
-def _scores_in_window(
-    q, k, first, count, scale, BLOCK_N: tl.constexpr, BLOCK_D2: tl.constexpr, SCALE_FIRST: tl.constexpr
-):  # fmt: skip
-    """Return a tile's scores of BLOCK_N keys, -inf where a key is before a row's `first` or `count` behind it."""
-    scores = product_of_panels(q, k, BLOCK_D2)
-    if SCALE_FIRST:
+def _scores_in_window(q, k, first, count, scale, BLOCK_N: tl.constexpr, CONFIG: tl.constexpr):
+    """Return the scores of BLOCK_N keys, -inf where a key is before a row's `first` or `count` keys or more behind."""
+    scores = product_of_panels(q, k, CONFIG)
+    if CONFIG.scale_first:
         scores = scores * scale
     own = tl.arange(0, BLOCK_N)
-    # A thread's columns are 8 g + 2 lane + (0 or 1), of which 8 g + (0 or 1) is known when compiling: one number a row
-    # stands for the rest.
+    # A thread's columns are 8 g + 2 lane + (0 or 1), and 8 g + (0 or 1) is known at compile time: one number a row
+    # represents the rest.
     below = first[:, None] - (own & 6)[None, :]
     beyond = ((own & ~6)[None, :] - below).to(tl.uint32, bitcast=True)  # one comparison for both ends
     return tl.where(beyond < count[:, None], scores, float("-inf"))
@@ -41,50 +39,47 @@ def _scores_in_window(
     do_not_specialize_on_alignment=["num_heads", "group"],
 )
 def window_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr,
-    q_b, q_h, q_m, k_b, k_h, k_n, v_b, v_h, v_n, out_b, out_h, out_m,
-    num_heads, group, seqlen_q, seqlen_k, left, right, heads_each, scale,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_N2: tl.constexpr, HEAD_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, SCALE_FIRST: tl.constexpr, STORE_LSE: tl.constexpr,
-    PDL: tl.constexpr,
+    tensors, strides, num_heads, group, seqlen_q, seqlen_k, left, right, heads_each, scale, CONFIG: tl.constexpr
 ):  # fmt: skip
-    """Compute output and base-2 logsumexp of BLOCK_M query rows of `heads_each` heads, which share a key head.
+    """Compute output and base-2 logsumexp of block_m query rows of `heads_each` heads, which share a key head.
 
-    BLOCK_M + left + right <= BLOCK_N + BLOCK_N2.
+    block_m + left + right <= block_n + block_n2.
     """
-    wait_for_previous_kernel(PDL)
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    BLOCK_N2: tl.constexpr = CONFIG.block_n2
+    wait_for_previous_kernel(CONFIG.pdl)
     parts = group // heads_each
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     program = tl.program_id(0)
     head = program // (parts * tiles) * group + program % parts * heads_each
     start_m = program // parts % tiles * BLOCK_M
-    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(
-        head, num_heads, group, q_ptr, k_ptr, v_ptr, q_b, q_h, k_b, k_h, v_b, v_h
-    )
+    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(head, num_heads, group, tensors, strides)
     shift = seqlen_k - seqlen_q
     start_n = tl.maximum(start_m + shift - left, 0)
-    k = load_panels(k_base, start_n, k_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, BLOCK_D2, True)
-    v = load_panels(v_base, start_n, v_n, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, BLOCK_D2, True)
+    k = load_panels(k_base, start_n, strides.k.row, seqlen_k, BLOCK_N, CONFIG, True)
+    v = load_panels(v_base, start_n, strides.v.row, seqlen_k, BLOCK_N, CONFIG, True)
     k2 = k
     v2 = v
     if BLOCK_N2 > 0:
-        k2 = load_panels(k_base, start_n + BLOCK_N, k_n, seqlen_k, BLOCK_N2, HEAD_DIM, BLOCK_D, BLOCK_D2, True)
-        v2 = load_panels(v_base, start_n + BLOCK_N, v_n, seqlen_k, BLOCK_N2, HEAD_DIM, BLOCK_D, BLOCK_D2, True)
+        k2 = load_panels(k_base, start_n + BLOCK_N, strides.k.row, seqlen_k, BLOCK_N2, CONFIG, True)
+        v2 = load_panels(v_base, start_n + BLOCK_N, strides.v.row, seqlen_k, BLOCK_N2, CONFIG, True)
     rows = start_m + tl.arange(0, BLOCK_M)
     first = rows + shift - left
     count = tl.maximum(tl.minimum(rows + shift + right + 1, seqlen_k) - first, 0).to(tl.uint32, bitcast=True)
-    factor = 1.0 if SCALE_FIRST else scale
+    factor = 1.0 if CONFIG.scale_first else scale
     for i in tl.range(0, heads_each):
-        q = load_panels(
-            q_base + tl.cast(i, tl.int64) * q_h, start_m, q_m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, BLOCK_D2, True
-        )
-        own_first = computed_anew(first - start_n)
-        scores = _scores_in_window(q, k, own_first, count, scale, BLOCK_N, BLOCK_D2, SCALE_FIRST)
+        own_q = q_base + tl.cast(i, tl.int64) * strides.q.head
+        q = load_panels(own_q, start_m, strides.q.row, seqlen_q, BLOCK_M, CONFIG, True)
+        own_first = recomputed(first - start_n)
+        scores = _scores_in_window(q, k, own_first, count, scale, BLOCK_N, CONFIG)
         scores2 = scores
         if BLOCK_N2 > 0:
-            scores2 = _scores_in_window(q, k2, own_first - BLOCK_N, count, scale, BLOCK_N2, BLOCK_D2, SCALE_FIRST)
-        acc, acc2, row_sum, row_max = outputs_of_held_keys(scores, scores2, v, v2, factor, BLOCK_N2, BLOCK_D2, True)
+            scores2 = _scores_in_window(q, k2, own_first - BLOCK_N, count, scale, BLOCK_N2, CONFIG)
+        acc, acc2, row_sum, row_max = outputs_of_held_keys(scores, scores2, v, v2, factor, CONFIG, True)
+        output = HeadOutput(
+            out=tensors.out, lse=tensors.lse, strides=strides.out, batch=batch, head_q=head_q + i, head=head + i
+        )
         store_outputs_of_panels(
-            out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q + i, head + i, start_m, rows, seqlen_q, acc, acc2,
-            row_sum, row_max, factor, BLOCK_M, HEAD_DIM, BLOCK_D, BLOCK_D2, STORE_LSE, v_ptr.dtype.element_ty,
-        )  # fmt: skip
+            output, start_m, rows, seqlen_q, acc, acc2, row_sum, row_max, factor, CONFIG, tensors.v.dtype.element_ty
+        )

@@ -47,101 +47,90 @@ def key_panels(seqlen_k: int) -> tuple[int, int]:
 
 
 @triton.jit
-def load_panels(
-    base, start, stride, limit,
-    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
-    """Load rows start .. start + ROWS of one head as their panels, zeros beyond `limit` (if MASKED) and HEAD_DIM."""
-    FIRST: tl.constexpr = BLOCK_D if BLOCK_D2 > 0 else HEAD_DIM
-    low = load_rows(base, start, stride, limit, ROWS, FIRST, BLOCK_D, MASKED)
+def load_panels(base, start, stride, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+    """Load rows start .. start + ROWS of one head as their panels, zeros beyond `limit` (if MASKED) and head_dim."""
+    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
+    low = load_rows(base, start, stride, limit, ROWS, FIRST, CONFIG.block_d, MASKED)
     high = low
-    if BLOCK_D2 > 0:
-        high = load_rows(base + BLOCK_D, start, stride, limit, ROWS, HEAD_DIM - BLOCK_D, BLOCK_D2, MASKED)
+    if CONFIG.block_d2 > 0:
+        SECOND: tl.constexpr = CONFIG.head_dim - CONFIG.block_d
+        high = load_rows(base + CONFIG.block_d, start, stride, limit, ROWS, SECOND, CONFIG.block_d2, MASKED)
     return low, high
 
 
 @triton.jit
-def store_panels(
-    base, start, stride, limit, low, high,
-    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
-):  # fmt: skip
-    """Write rows from their panels, as far as `limit` and HEAD_DIM go."""
-    FIRST: tl.constexpr = BLOCK_D if BLOCK_D2 > 0 else HEAD_DIM
-    store_rows(base, start, stride, limit, low, ROWS, FIRST, BLOCK_D)
-    if BLOCK_D2 > 0:
-        store_rows(base + BLOCK_D, start, stride, limit, high, ROWS, HEAD_DIM - BLOCK_D, BLOCK_D2)
+def store_panels(base, start, stride, limit, values, ROWS: tl.constexpr, CONFIG: tl.constexpr):
+    """Write rows from their panels, up to `limit` and head_dim."""
+    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
+    store_rows(base, start, stride, limit, values[0], ROWS, FIRST, CONFIG.block_d)
+    if CONFIG.block_d2 > 0:
+        SECOND: tl.constexpr = CONFIG.head_dim - CONFIG.block_d
+        store_rows(base + CONFIG.block_d, start, stride, limit, values[1], ROWS, SECOND, CONFIG.block_d2)
 
 
 @triton.jit
-def product_of_panels(a, b, BLOCK_D2: tl.constexpr):
+def product_of_panels(a, b, CONFIG: tl.constexpr):
     """Return a b^T."""
-    out = tl.dot(a[0], tl.trans(b[0]))
-    if BLOCK_D2 > 0:
-        out = tl.dot(a[1], tl.trans(b[1]), out)
+    out = tl.dot(a[0], tl.trans(b[0]), input_precision=CONFIG.precision)
+    if CONFIG.block_d2 > 0:
+        out = tl.dot(a[1], tl.trans(b[1]), out, input_precision=CONFIG.precision)
     return out
 
 
 @triton.jit
 def scores_of_panels(
     q, k, positions, first_key, seqlen_k, left, right, scale,
-    ROWS: tl.constexpr, BLOCK_D2: tl.constexpr, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr,
-    SCALE_FIRST: tl.constexpr, MASKED: tl.constexpr,
+    ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Return the scores of ROWS keys from first_key on, -inf where a key is not seen (if MASKED)."""
-    scores = product_of_panels(q, k, BLOCK_D2)
-    if SCALE_FIRST:
+    scores = product_of_panels(q, k, CONFIG)
+    if CONFIG.scale_first:
         scores = scores * scale
     if MASKED:
         keys = first_key + tl.arange(0, ROWS)
-        seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, HAS_LEFT, HAS_RIGHT)
+        seen = visible(positions[:, None], keys[None, :], seqlen_k, left, right, CONFIG.has_left, CONFIG.has_right)
         scores = tl.where(seen, scores, float("-inf"))
     return scores
 
 
 @triton.jit
-def outputs_of_held_keys(
-    scores, scores2, v, v2, factor, BLOCK_N2: tl.constexpr, BLOCK_D2: tl.constexpr, MASKED: tl.constexpr
-):  # fmt: skip
-    """Return a tile's P V as panels of columns, and its rows' sums of P and maxima; no other keys are seen.
+def outputs_of_held_keys(scores, scores2, v, v2, factor, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+    """Return P V of a tile that sees no other keys, as panels of columns, and the sums of P and maxima of its rows.
 
-    `scores` are those of the first panel of keys, `scores2`, if BLOCK_N2, of the second.
+    `scores` belong to the first block of keys and `scores2` to the second, if there is one (block_n2).
     """
     row_max = tl.max(scores, 1)
-    if BLOCK_N2 > 0:
+    if CONFIG.block_n2 > 0:
         row_max = tl.maximum(row_max, tl.max(scores2, 1))
     top = tl.where(row_max == float("-inf"), 0.0, row_max) if MASKED else row_max
     p = tl.exp2(tl.fma(scores, factor, -(top * factor)[:, None]))
     row_sum = tl.sum(p, 1)
     acc = tl.dot(p.to(v[0].dtype), v[0])
     acc2 = acc
-    if BLOCK_D2 > 0:
+    if CONFIG.block_d2 > 0:
         acc2 = tl.dot(p.to(v[0].dtype), v[1])
-    if BLOCK_N2 > 0:
+    if CONFIG.block_n2 > 0:
         p2 = tl.exp2(tl.fma(scores2, factor, -(top * factor)[:, None]))
         row_sum += tl.sum(p2, 1)
         acc = tl.dot(p2.to(v[0].dtype), v2[0], acc)
-        if BLOCK_D2 > 0:
+        if CONFIG.block_d2 > 0:
             acc2 = tl.dot(p2.to(v[0].dtype), v2[1], acc2)
     return acc, acc2, row_sum, row_max
 
 
 @triton.jit
 def store_outputs_of_panels(
-    out_ptr, lse_ptr, out_b, out_h, out_m, batch, head_q, head, start_m, rows, seqlen_q, acc, acc2, row_sum, row_max,
-    factor,
-    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_D2: tl.constexpr,
-    STORE_LSE: tl.constexpr, P_DTYPE: tl.constexpr,
+    output, start_m, rows, seqlen_q, acc, acc2, row_sum, row_max, factor,
+    CONFIG: tl.constexpr, P_DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """Write output and logsumexp of BLOCK_M query rows, see forward.store_outputs; here by one division a row."""
+    """Write output and logsumexp of block_m query rows as forward.store_outputs does, with one division a row."""
     some = row_sum != 0.0
     row_sum = tl.where(some, row_sum, 1.0)
     row_max = tl.where(some, row_max, 0.0)
     inverse = 1.0 / sum_of_rounded(row_sum, row_max, factor, P_DTYPE)
-    out_base = out_ptr + batch * out_b + head_q * out_h
-    store_panels(
-        out_base, start_m, out_m, seqlen_q, acc * inverse[:, None], acc2 * inverse[:, None],
-        BLOCK_M, HEAD_DIM, BLOCK_D, BLOCK_D2,
-    )  # fmt: skip
-    if STORE_LSE:
-        lse_ptrs = lse_ptr + tl.cast(head, tl.int64) * seqlen_q + rows
+    out_base = output.out + output.batch * output.strides.batch + output.head_q * output.strides.head
+    values = (acc * inverse[:, None], acc2 * inverse[:, None])
+    store_panels(out_base, start_m, output.strides.row, seqlen_q, values, CONFIG.block_m, CONFIG)
+    if CONFIG.store_lse:
+        lse_ptrs = output.lse + tl.cast(output.head, tl.int64) * seqlen_q + rows
         store_logsumexp(lse_ptrs, scaled_maximum(row_max, factor), row_sum, some, rows < seqlen_q)

@@ -9,7 +9,6 @@ import torch
 
 from ... import plans
 from ...plans import GradientRoom, PlanCache, Tensors, device_guard, plan_key
-from .launch import LaunchSequence
 from .launches import Launches, recorded
 from .problem import MAX_ROW_STRIDE, Problem, check
 
@@ -58,9 +57,9 @@ class TritonPlan:
         self.problem = Problem.of(q, k, causal, window_size, scale, precision)
         batch, heads, rows = q.shape[:3]
         self._rows = (batch, heads, rows), (heads * rows, rows, 1)  # sizes and strides of lse
-        self._output: LaunchSequence | None = None
-        self._output_with_lse: LaunchSequence | None = None
-        self._backwards: dict[Any, LaunchSequence] = {}  # by dout's strides and alignment
+        self._output: Callable[..., None] | None = None
+        self._output_with_lse: Callable[..., None] | None = None
+        self._backwards: dict[Any, Callable[..., None]] = {}  # by dout's strides and alignment
         self._new_gradients = GradientRoom(q, k, v, torch.empty_like)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -103,6 +102,6 @@ class TritonPlan:
         launches(q, k, v, dout, out, lse, *gradients)
         return gradients
 
-    def _recorded(self, walk: Callable[..., None], *tensors: torch.Tensor) -> LaunchSequence:
+    def _recorded(self, walk: Callable[..., None], *tensors: torch.Tensor) -> Callable[..., None]:
         with device_guard(self.problem.device):
             return recorded(self.problem, walk, tensors)

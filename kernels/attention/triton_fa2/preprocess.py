@@ -7,6 +7,8 @@ winner, whose out is that key's v, dp - delta is then 0, as the gradient of its 
 a rounding of dp, which large queries make into an error of dk (kernels/DESIGN.md, "Accuracy").
 """
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -22,13 +24,24 @@ from .tile_ops import (
 )
 
 
+class _RowTensors(NamedTuple):
+    """Two inputs x and y with the same sizes, their copies, and the output and delta of y."""
+
+    x: Any
+    y: Any
+    out: Any
+    x_copy: Any
+    y_copy: Any
+    delta: Any
+
+
 @triton.jit
-def _store_copy(
-    copy, start, limit, tile,
-    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+def _store_copy(copy, start, limit, tile, CONFIG: tl.constexpr):
     """Store a tile as its three bfloat16 parts, `limit` rows apart, or transposed."""
-    if PRECISION == "bf16x6":
+    ROWS: tl.constexpr = CONFIG.block_m
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
+    if CONFIG.precision == "bf16x6":
         high, middle, low = split_bf16(tile)
         plane = tl.cast(limit, tl.int64) * HEAD_DIM
         store_rows(copy, start, HEAD_DIM, limit, high, ROWS, HEAD_DIM, BLOCK_D)
@@ -42,79 +55,76 @@ def _store_copy(
 
 
 @triton.jit
-def _rowsum_of_products(
-    x_base, y_base, x_stride, y_stride, start, limit,
-    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
+def _rowsum_of_products(x_base, y_base, x_stride, y_stride, start, limit, CONFIG: tl.constexpr):
     """Return rowsum(x * y), bit for bit as tile_ops.products sums over head_dim on the FMA units."""
+    ROWS: tl.constexpr = CONFIG.block_m
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
     CHAIN: tl.constexpr = LONGEST_CHAIN if BLOCK_D > LONGEST_CHAIN else BLOCK_D
     products = tl.zeros([ROWS, ROWS], dtype=tl.float32)
     for begin in tl.static_range(0, BLOCK_D, CHAIN):
         x = load_rows(x_base + begin, start, x_stride, limit, ROWS, HEAD_DIM - begin, CHAIN, True)
         y = load_rows(y_base + begin, start, y_stride, limit, ROWS, HEAD_DIM - begin, CHAIN, True)
-        products += pinned(tl.dot(x, tl.trans(y), input_precision="ieee"), True)  # a sum of its own, as there
+        products += pinned(tl.dot(x, tl.trans(y), input_precision="ieee"), True)  # a separate sum, as in products
     rows = tl.arange(0, ROWS)
     return tl.sum(tl.where(rows[:, None] == rows[None, :], products, 0.0), 1)
 
 
 @triton.jit
 def _copy_rows(
-    x_ptr, y_ptr, out_ptr, xt_ptr, yt_ptr, delta_ptr, x_b, x_h, x_m, y_b, y_h, y_m, out_b, out_h, out_m,
-    program, num_heads, seqlen,
-    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    COPY_X: tl.constexpr, COPY_Y: tl.constexpr, DELTA: tl.constexpr, COPIED: tl.constexpr, PRECISION: tl.constexpr,
+    tensors, strides, program, num_heads, seqlen,
+    COPY_X: tl.constexpr, COPY_Y: tl.constexpr, DELTA: tl.constexpr, CONFIG: tl.constexpr,
 ):  # fmt: skip
-    """Store copies of BLOCK_M rows of x and y, and delta = rowsum(y * out), each if asked for."""
+    """Store copies of block_m rows of x (if COPY_X) and y (if COPY_Y), and delta = rowsum(y * out) (if DELTA)."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    HEAD_DIM: tl.constexpr = CONFIG.head_dim
+    BLOCK_D: tl.constexpr = CONFIG.block_d
     tiles = tl.cdiv(seqlen, BLOCK_M)
     head = tl.cast(program // tiles, tl.int64)
     start = (program % tiles) * BLOCK_M
     batch = head // num_heads
     head_in_batch = head % num_heads
-    copy = head * HEAD_DIM * (BF16_PARTS * seqlen if PRECISION == "bf16x6" else padded(seqlen))
+    copy = head * HEAD_DIM * (BF16_PARTS * seqlen if CONFIG.precision == "bf16x6" else padded(seqlen))
     if COPY_X:
-        x_base = x_ptr + batch * x_b + head_in_batch * x_h
-        x = load_rows(x_base, start, x_m, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-        _store_copy(xt_ptr + copy, start, seqlen, x, BLOCK_M, HEAD_DIM, BLOCK_D, PRECISION)
+        x_base = tensors.x + batch * strides.x.batch + head_in_batch * strides.x.head
+        x = load_rows(x_base, start, strides.x.row, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        _store_copy(tensors.x_copy + copy, start, seqlen, x, CONFIG)
     if COPY_Y or DELTA:
-        y_base = y_ptr + batch * y_b + head_in_batch * y_h
-        y = load_rows(y_base, start, y_m, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        y_base = tensors.y + batch * strides.y.batch + head_in_batch * strides.y.head
+        y = load_rows(y_base, start, strides.y.row, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D, True)
         if COPY_Y:
-            _store_copy(yt_ptr + copy, start, seqlen, y, BLOCK_M, HEAD_DIM, BLOCK_D, PRECISION)
+            _store_copy(tensors.y_copy + copy, start, seqlen, y, CONFIG)
         if DELTA:
-            out_base = out_ptr + batch * out_b + head_in_batch * out_h
-            if COPIED:
-                delta = _rowsum_of_products(y_base, out_base, y_m, out_m, start, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D)
+            out_base = tensors.out + batch * strides.out.batch + head_in_batch * strides.out.head
+            if CONFIG.copied:
+                delta = _rowsum_of_products(y_base, out_base, strides.y.row, strides.out.row, start, seqlen, CONFIG)
             else:
-                out = load_rows(out_base, start, out_m, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+                out = load_rows(out_base, start, strides.out.row, seqlen, BLOCK_M, HEAD_DIM, BLOCK_D, True)
                 delta = tl.sum(out.to(tl.float32) * y.to(tl.float32), 1)
             rows = start + tl.arange(0, BLOCK_M)
-            tl.store(delta_ptr + head * seqlen + rows, delta, mask=rows < seqlen)
+            tl.store(tensors.delta + head * seqlen + rows, delta, mask=rows < seqlen)
 
 
 @triton.jit(do_not_specialize=["num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "programs_q"])
 def preprocess_kernel(
-    q_ptr, dout_ptr, out_ptr, k_ptr, v_ptr, qt_ptr, dot_ptr, kt_ptr, vt_ptr, delta_ptr,
-    q_b, q_h, q_m, do_b, do_h, do_m, out_b, out_h, out_m, k_b, k_h, k_n, v_b, v_h, v_n,
-    num_heads, num_kv_heads, seqlen_q, seqlen_k, programs_q,
-    BLOCK_M: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    COPY_Q: tl.constexpr, COPY_D: tl.constexpr, COPY_K: tl.constexpr, COPY_V: tl.constexpr, DELTA: tl.constexpr,
-    COPIED: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    tensors, strides, num_heads, num_kv_heads, seqlen_q, seqlen_k, programs_q, CONFIG: tl.constexpr
 ):  # fmt: skip
-    """Store copies of BLOCK_M rows of q, dout, k and v, and delta, each if asked for.
+    """Store the copies of block_m rows that CONFIG names, and delta if it does.
 
     The first programs_q programs do q and dout, the others k and v.
     """
-    wait_for_previous_kernel(PDL)
+    wait_for_previous_kernel(CONFIG.pdl)
     program = tl.program_id(0)
     if program < programs_q:
+        queries = _RowTensors(x=tensors.q, y=tensors.dout, out=tensors.out, x_copy=tensors.q_copy,
+                              y_copy=tensors.dout_copy, delta=tensors.delta)  # fmt: skip
+        q_strides = _RowTensors(x=strides.q, y=strides.dout, out=strides.out, x_copy=None, y_copy=None, delta=None)
         _copy_rows(
-            q_ptr, dout_ptr, out_ptr, qt_ptr, dot_ptr, delta_ptr, q_b, q_h, q_m, do_b, do_h, do_m, out_b, out_h, out_m,
-            program, num_heads, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, COPY_Q, COPY_D, DELTA, COPIED,
-            PRECISION,
-        )  # fmt: skip
+            queries, q_strides, program, num_heads, seqlen_q, CONFIG.copy_q, CONFIG.copy_dout, CONFIG.delta, CONFIG
+        )
     else:
+        keys = _RowTensors(x=tensors.k, y=tensors.v, out=None, x_copy=tensors.k_copy, y_copy=tensors.v_copy, delta=None)
+        k_strides = _RowTensors(x=strides.k, y=strides.v, out=None, x_copy=None, y_copy=None, delta=None)
         _copy_rows(
-            k_ptr, v_ptr, v_ptr, kt_ptr, vt_ptr, delta_ptr, k_b, k_h, k_n, v_b, v_h, v_n, v_b, v_h, v_n,
-            program - programs_q, num_kv_heads, seqlen_k,
-            BLOCK_M, HEAD_DIM, BLOCK_D, COPY_K, COPY_V, False, COPIED, PRECISION,
-        )  # fmt: skip
+            keys, k_strides, program - programs_q, num_kv_heads, seqlen_k, CONFIG.copy_k, CONFIG.copy_v, False, CONFIG
+        )

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from ...plans import check_inputs
+from ...launches import INTERPRETED
+from ...plans import LOG2_E, check_inputs
 from ...registry import UnsupportedCase
 from . import split, tuning
-from .launch import INTERPRETED
+from .arguments import PanelConfig, WalkConfig
 from .panels import padded_size, panels
 from .pdl import PDL_CHIPS
 from .split import Split, choose_split
@@ -20,12 +21,12 @@ from .tuning_hopper import MANY_ROWS
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
-FEW_KEYS = 144  # which one program holds, with their values, in shared memory
-FEW_KEYS_NARROW = 256  # the same, where a row has up to 32 columns and there are less than MANY_ROWS
-WINDOW_ROWS, WINDOW_KEYS = 64, 256  # the same: rows of a tile, and the keys that they see in a window
+FEW_KEYS = 144  # keys that one program holds, with their values, in shared memory
+FEW_KEYS_NARROW = 256  # as FEW_KEYS, for up to 32 columns and less than MANY_ROWS rows
+WINDOW_ROWS, WINDOW_KEYS = 64, 256  # rows of a tile, and the keys in their window that one program holds
 FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
-ROOM = 1.025  # a 16-bit forward's split is so much longer than what each place has to walk on average
+ROOM = 1.025  # length of a 16-bit forward's split over the average share of a place
 # By table and padded head_dim: 16-bit walks of so many keys, or rows, are whole. Measured on an H200 at head_dim 64,
 # eight heads of 256 and 512 (kernels/DESIGN.md); a step takes twice as long at 128, so half of the keys there.
 WHOLE = {
@@ -50,7 +51,7 @@ class Problem:
     causal: bool
     window_size: int  # 0: no window
     scale: float
-    float32_precision: str  # of float32 products, as the caller asks for it: "ieee" or "tf32"
+    float32_precision: str  # the caller's choice for float32 products: "ieee" or "tf32"
     chip: str  # a name of tuning.TABLES
     multiprocessors: int
     l2_bytes: int
@@ -97,6 +98,16 @@ class Problem:
         return 0 if self.causal else self.left
 
     @cached_property
+    def extent(self) -> tuple[int, int, int, int]:
+        """The lengths, and how many keys before and after its own position a query sees."""
+        return self.seqlen_q, self.seqlen_k, self.left, self.right
+
+    @cached_property
+    def scales(self) -> tuple[float, float]:
+        """The scale of scores in powers of two, and the scale itself."""
+        return self.scale * LOG2_E, self.scale
+
+    @cached_property
     def copied(self) -> bool:
         """Whether the kernels work on copies of their inputs, see preprocess.py."""
         return self.precision in ("ieee", "bf16x6")
@@ -107,26 +118,38 @@ class Problem:
         return torch.float64 if self.dtype == torch.float32 else torch.float32
 
     @cached_property
-    def constants(self) -> dict[str, Any]:
-        """The compile-time parameters that all kernels are given, as far as they have them."""
+    def common(self) -> dict[str, Any]:
+        """The constants that all kernels share, by their names in Config."""
         return {
-            "HEAD_DIM": self.head_dim,
-            "BLOCK_D": self.block_d,
-            "HAS_LEFT": bool(self.window_size),
-            "HAS_RIGHT": bool(self.causal or self.window_size),
-            "SCALE_FIRST": self.scale <= 0,  # the forward may then not take the maximum before scaling
-            "GROUPED": self.group > 1,
-            "COPIED": self.precision == "ieee",
-            "PRECISION": self.float32_precision if self.precision == "half" else self.precision,
-            "ONE_LOOP": self._longest_per_multiprocessor <= ONE_LOOP or self._is_long_code,
-            "PDL": self.chip in PDL_CHIPS,
+            "head_dim": self.head_dim,
+            "block_d": self.block_d,
+            "has_left": bool(self.window_size),
+            "has_right": bool(self.causal or self.window_size),
+            "pdl": self.chip in PDL_CHIPS,
         }
 
     @cached_property
-    def panel_constants(self) -> dict[str, Any]:
-        """The compile-time parameters of the kernels whose rows are two panels of columns, see panels.py."""
+    def precisions(self) -> dict[str, Any]:
+        """The constants of products."""
+        precision = self.float32_precision if self.precision == "half" else self.precision
+        return {"precision": precision, "copied": self.precision == "ieee"}
+
+    @cached_property
+    def walk_config(self) -> WalkConfig:
+        """The configuration of the kernels that walk over all keys or rows."""
+        one_loop = self._longest_per_multiprocessor <= ONE_LOOP or self._is_long_code
+        return WalkConfig(**self.common, **self.precisions, one_loop=one_loop)
+
+    @cached_property
+    def panel_config(self) -> PanelConfig:
+        """The configuration of the kernels whose rows are two panels of columns, see panels.py."""
         block_d, block_d2 = panels(self.head_dim)
-        return {**self.constants, "BLOCK_D": block_d, "BLOCK_D2": block_d2}
+        return PanelConfig(**{**self.common, "block_d": block_d}, block_d2=block_d2)
+
+    @cached_property
+    def scale_first(self) -> bool:
+        """Whether the forward must scale the scores before it takes their maximum."""
+        return self.scale <= 0
 
     @cached_property
     def forward_table(self) -> str:
@@ -134,15 +157,12 @@ class Problem:
         rows = self.heads("forward") * self.seqlen_q
         is_narrow = self.block_d <= 32 and rows < MANY_ROWS * self.multiprocessors
         few_keys = FEW_KEYS_NARROW if is_narrow else FEW_KEYS
-        sees_all = not (self.causal or self.window_size)
-        has_panels = sees_all and (self._has_two_panels or self.block_d == 64) and bool(self.tiles("panels"))
-        if self.tiles("few_rows"):
-            tiles = self.heads("few_rows") * -(-self.seqlen_q // self.tiles("few_rows")[0].block_m)
-            return "panels" if has_panels and tiles >= self.multiprocessors else "few_rows"
         if self.seqlen_k <= few_keys and self.tiles("few_keys"):
             return "few_keys"
         if self._has_short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1:
             return "window"
+        sees_all = not (self.causal or self.window_size)
+        has_panels = sees_all and (self._has_two_panels or self.block_d == 64) and bool(self.tiles("panels"))
         return "panels" if has_panels else "forward"
 
     @property
@@ -170,13 +190,6 @@ class Problem:
         return tile._replace(block_n=padded_size(self.seqlen_k), num_stages=1)
 
     @cached_property
-    def has_backward_of_panels(self) -> bool:
-        """Whether the backward is that of backward_panels.py."""
-        is_whole = self.group == 1 and not (self.causal or self.window_size)
-        has_panels = self._has_two_panels and bool(self.tiles("dq_panels"))
-        return is_whole and has_panels and self.seqlen_k <= FEW_KEYS
-
-    @cached_property
     def has_one_pass(self) -> bool:
         """Whether the backward is one walk, by backward_one_pass.py."""
         return self.group == 1 and bool(self.tiles("one_pass"))
@@ -189,7 +202,7 @@ class Problem:
     @cached_property
     def has_own_delta(self) -> bool:
         """Whether the one launch of "dq_dkdv" computes delta, too."""
-        if not self.has_dq_dkdv or self.has_backward_of_panels:
+        if not self.has_dq_dkdv:
             return False
         walk = self.dq_dkdv_split.length if self.dq_dkdv_split else self._longest
         return tuning.computes_delta(self.precision, self.block_d, self.tiles("dq_dkdv")[0], walk)
@@ -215,9 +228,9 @@ class Problem:
 
     def rows(self, table: str) -> int:
         """Return the rows, or keys, of a head that a table's kernel shares out in tiles."""
-        of_q = ("forward", "few_rows", "few_keys", "window", "few_queries", "panels", "dq", "dq_panels")
-        of_k = dict.fromkeys(("dkdv", "dkdv_panels"), self.seqlen_k)
-        return {**dict.fromkeys(of_q, self.seqlen_q), **of_k}.get(table, self._longest)
+        if table in ("dq_dkdv", "one_pass"):
+            return self._longest
+        return self.seqlen_k if table == "dkdv" else self.seqlen_q
 
     def tiles(self, table: str) -> list[tuning.Tile]:
         """Return the tile to use and those to fall back to; none if this kernel is not for this problem."""
@@ -280,7 +293,7 @@ class Problem:
     def _is_long_code(self) -> bool:
         """Return whether two or three loops in place of one, some without a mask, would take up to 25 s to compile.
 
-        Beside the products of IEEE float32 and of bf16x6 a mask is little: two comparisons a score.
+        A mask, two comparisons a score, costs little compared with the products of IEEE float32 or bf16x6.
         """
         return self.copied and (bool(self.window_size) or self.block_d > 128)
 

@@ -1,9 +1,9 @@
 """Split walks: when there are fewer tiles than a GPU runs at once, several programs walk one tile's rows or keys.
 
 A walk is split at multiples of one length, the same for every tile. A program does one split of one tile and writes
-what it adds to a slot of its own; a second kernel (combine.py) sums the slots in their order, so the result is the same
+the contribution to its own slot; a second kernel (combine.py) sums the slots in their order, so the result is the same
 bits on every run. Of the `splits` slots of a tile, split number i, counted from the first key or row of all, has slot
-i % splits. FlashDecoding splits the keys of a decoding query alike (https://pytorch.org/blog/flash-decoding/).
+i % splits. FlashDecoding splits the keys of a decoding query in this way (https://pytorch.org/blog/flash-decoding/).
 """
 
 from __future__ import annotations

@@ -80,41 +80,37 @@ def padded(seqlen):
 @triton.jit
 def products(
     a, b, a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit,
-    ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    COPIED: tl.constexpr, PRECISION: tl.constexpr, SWAPPED: tl.constexpr = False,
+    ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, CONFIG: tl.constexpr, SWAPPED: tl.constexpr = False,
 ):  # fmt: skip
-    """Return a b^T of row tiles a and b; if COPIED, from memory in steps along head_dim, b through its transposed copy.
+    """Return a b^T of row tiles a and b; if copied, from memory in steps along head_dim, b through its transposed copy.
 
     The steps keep the factors of a product few: unrolled over the whole of head_dim, an IEEE product's operands are
     hoisted out of the loop over the keys and spilled (10 KB a thread at head_dim 128, 16x64, 4 warps on sm_90).
     """
-    if PRECISION == "bf16x6":
+    if CONFIG.precision == "bf16x6":
         out = dot_bf16x6(a, transposed(b), SWAPPED)
-    elif COPIED:
-        CHAIN: tl.constexpr = LONGEST_CHAIN if BLOCK_D > LONGEST_CHAIN else BLOCK_D
+    elif CONFIG.copied:
+        CHAIN: tl.constexpr = LONGEST_CHAIN if CONFIG.block_d > LONGEST_CHAIN else CONFIG.block_d
         out = _product_in_steps(
-            a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit, 0,
-            ROWS_A, ROWS_B, HEAD_DIM, BLOCK_D, CHAIN, PRECISION,
-        )  # fmt: skip
-        if BLOCK_D > CHAIN:
-            for begin in tl.range(CHAIN, BLOCK_D, CHAIN):
+            a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit, 0, ROWS_A, ROWS_B, CHAIN, CONFIG
+        )
+        if CONFIG.block_d > CHAIN:
+            for begin in tl.range(CHAIN, CONFIG.block_d, CHAIN):
                 out += _product_in_steps(
-                    a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit, begin,
-                    ROWS_A, ROWS_B, HEAD_DIM, BLOCK_D, CHAIN, PRECISION,
-                )  # fmt: skip
+                    a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit, begin, ROWS_A, ROWS_B, CHAIN, CONFIG
+                )
     else:
-        out = tl.dot(a, tl.trans(b), input_precision=PRECISION)
+        out = tl.dot(a, tl.trans(b), input_precision=CONFIG.precision)
     return out
 
 
 @triton.jit
 def _product_in_steps(
     a_base, a_start, a_stride, a_limit, bt_base, b_start, b_limit, begin,
-    ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CHAIN: tl.constexpr,
-    PRECISION: tl.constexpr,
+    ROWS_A: tl.constexpr, ROWS_B: tl.constexpr, CHAIN: tl.constexpr, CONFIG: tl.constexpr,
 ):  # fmt: skip
     """Sum over CHAIN of the head_dims, from `begin` on."""
-    STEP: tl.constexpr = BLOCK_D if BLOCK_D <= 64 else 32  # measured on an H200: one step of 64, but 4 of 32
+    STEP: tl.constexpr = CONFIG.block_d if CONFIG.block_d <= 64 else 32  # measured on an H200: one of 64, but 4 of 32
     rows_a = tl.arange(0, ROWS_A)
     rows_b = tl.arange(0, ROWS_B)
     seen_a = (a_start + rows_a < a_limit)[:, None]
@@ -124,15 +120,14 @@ def _product_in_steps(
     out = tl.zeros([ROWS_A, ROWS_B], dtype=tl.float32)
     for first in tl.range(0, CHAIN, STEP):
         dims = begin + first + tl.arange(0, STEP)
-        if HEAD_DIM == BLOCK_D:
+        if CONFIG.head_dim == CONFIG.block_d:
             factor_a = tl.load(a_rows + dims[None, :], mask=seen_a, other=0.0)
             factor_b = tl.load(b_rows + dims[:, None] * padded(b_limit), mask=seen_b, other=0.0)
         else:
-            factor_a = tl.load(a_rows + dims[None, :], mask=seen_a & (dims < HEAD_DIM)[None, :], other=0.0)
-            factor_b = tl.load(
-                b_rows + dims[:, None] * padded(b_limit), mask=seen_b & (dims < HEAD_DIM)[:, None], other=0.0
-            )
-        out = tl.dot(factor_a, factor_b, out, input_precision=PRECISION)
+            seen_dims = dims < CONFIG.head_dim
+            factor_a = tl.load(a_rows + dims[None, :], mask=seen_a & seen_dims[None, :], other=0.0)
+            factor_b = tl.load(b_rows + dims[:, None] * padded(b_limit), mask=seen_b & seen_dims[:, None], other=0.0)
+        out = tl.dot(factor_a, factor_b, out, input_precision=CONFIG.precision)
     return out
 
 
@@ -161,8 +156,8 @@ def pinned(x, COPIED: tl.constexpr):
 
 
 @triton.jit
-def computed_anew(x):
-    """Return int32 x; what follows from it is computed in every turn of a loop, not kept in registers beside it."""
+def recomputed(x):
+    """Return int32 x, so that values derived from it are recomputed in every iteration and hold no registers."""
     if not INTERPRETED:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.int32, is_pure=False, pack=1)
     return x

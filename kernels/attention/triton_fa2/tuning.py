@@ -1,8 +1,8 @@
 """Which tile each kernel uses, as data: by chip, precision, head_dim and how much work there is to share out.
 
-The tables are named after the kernels: "forward" and "few_rows" (forward_few_rows.py, whose block_n is a warp's keys;
-it is used where it has a tile), "window" (forward_window.py, whose `programs` a multiprocessor holds), "dq" and "dkdv",
-"dq_dkdv" (both in one launch), "one_pass" (backward_one_pass.py).
+The tables are named after the kernels: "forward", "few_keys", "panels" and "window" (forward_window.py; its `programs`
+are those that fit a multiprocessor), "dq" and "dkdv", "dq_dkdv" (both in one launch), "one_pass" and "few_queries". A
+kernel without a tile for a problem is not used for it.
 Precisions: "half" for 16 bits; "ieee", "bf16x6" and "tf32" for float32 (tile_ops.py).
 
 A row of a table is a ladder of (rows, Tile). `rows` is the least number of query rows (for dkdv: key rows), counted
@@ -37,7 +37,7 @@ __all__ = [
     "tiles",
 ]
 
-BY_HEAD = ("few_keys", "few_queries", "panels")  # whose rungs count the query rows of one head
+BY_HEAD = ("few_keys", "few_queries", "panels")  # their rungs count the query rows of one head
 # By padded head_dim: rows or keys of a walk, see computes_delta. Expected: no device time was taken with and without.
 OWN_DELTA = {16: 1024, 32: 1024, 64: 1024, 128: 256}
 TABLES: dict[str, dict[str, Table]] = {"sm_80": SM_86, "sm_86": SM_86, "sm_90": SM_90, "sm_100": SM_100}

@@ -32,11 +32,6 @@ _FEW_QUERIES: dict[int, Ladder] = {
     128: row((0, 16, 32, 2, 3), (17,)),
     256: row((0,)),
 }
-# Measured on an H200, 2026-11: 16 heads of 1024 queries on 77 keys at head_dim 80. Where "dq_panels" has a tile,
-# "dkdv_panels" is used.
-_DQ_PANELS: dict[int, Ladder] = {**UNUSED, 128: row((0,), (100, 64, 64, 4, 1), (200,))}
-_DKDV_PANELS: dict[int, Ladder] = {**UNUSED, 128: row((0, 64, 64, 4, 2))}
-
 # Measured on an H200, 2026-11: causal, single heads of 512 to 32768 tokens and 16384 tokens of hidden size 2048. Of the
 # rungs that cut walks, 16 bits: forward at 2048, 4096, 6016, 8192, 12032 and 16384 tokens of one head, below 24 rows
 # also at 1024; "dq_dkdv" at head_dim 128 at 1024, 2048, 4096, 8192 and 16384 tokens (whole, in two splits of which one
@@ -45,15 +40,22 @@ _DKDV_PANELS: dict[int, Ladder] = {**UNUSED, 128: row((0, 64, 64, 4, 2))}
 SM_90: dict[str, Table] = {
     "forward": {
         "half": {
-            16: row((0, 64, 64, 4, 3, 2), (24, 64, 128, 4, 3, 2), (200, 64, 128, 4, 3)),
-            32: row((0, 64, 64, 4, 3, 2), (24, 64, 128, 4, 3, 2), (200, 64, 128, 4, 3), (MANY_ROWS, 128, 64, 4, 3)),
+            16: row((0, 16, 128, 2, 3), (6, 64, 64, 4, 3, 2), (24, 64, 128, 4, 3, 2), (200, 64, 128, 4, 3)),
+            32: row(
+                (0, 16, 128, 4, 3),
+                (6, 64, 64, 4, 3, 2),
+                (24, 64, 128, 4, 3, 2),
+                (200, 64, 128, 4, 3),
+                (MANY_ROWS, 128, 64, 4, 3),
+            ),
             64: row(
-                (0, 64, 64, 4, 3, 2),
+                (0, 16, 128, 4, 3),
+                (6, 64, 64, 4, 3, 2),
                 (24, 64, 128, 4, 3, 2),
                 (200, 64, 128, 4, 3),
                 (1000, 64, 64, 4, 2),
             ),
-            128: row((0, 64, 64, 4, 3, 2), (200, 64, 64, 4, 3)),
+            128: row((0, 16, 128, 4, 3), (6, 64, 64, 4, 3, 2), (200, 64, 64, 4, 3)),
             256: row((0, 16, 64, 4, 2), (50, 128, 64, 8, 2)),
         },
         "ieee": IEEE["forward"],
@@ -66,22 +68,10 @@ SM_90: dict[str, Table] = {
             256: row((0, 16, 32, 4, 1), (48, 32, 32, 4, 1)),
         },
     },
-    "few_rows": {
-        **NOWHERE,
-        "half": {
-            16: row((0, 16, 32, 4, 3), (6,)),
-            32: row((0, 16, 32, 4, 3), (6,)),
-            64: row((0, 16, 32, 4, 3), (6,)),
-            128: row((0, 16, 32, 4, 2), (1, 16, 32, 4, 3), (6,)),
-            256: row((0,)),
-        },
-    },
     "few_keys": {**NOWHERE, "half": _FEW_KEYS},
     "window": {**NOWHERE, "half": _WINDOW},
     "panels": {**NOWHERE, "half": _PANELS},
     "few_queries": {**NOWHERE, "half": _FEW_QUERIES},
-    "dq_panels": {**NOWHERE, "half": _DQ_PANELS},
-    "dkdv_panels": {**NOWHERE, "half": _DKDV_PANELS},
     "one_pass": {"half": UNUSED, "ieee": IEEE["one_pass"], "bf16x6": BF16X6["one_pass"], "tf32": UNUSED},
     "dq_dkdv": {
         "half": {

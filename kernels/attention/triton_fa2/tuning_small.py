@@ -20,13 +20,10 @@ SM_86: dict[str, Table] = {
             256: row((0, 16, 32, 4, 1)),
         },
     },
-    "few_rows": NOWHERE,
     "few_keys": NOWHERE,
     "window": NOWHERE,
     "panels": NOWHERE,
     "few_queries": NOWHERE,
-    "dq_panels": NOWHERE,
-    "dkdv_panels": NOWHERE,
     "one_pass": {"half": UNUSED, "ieee": IEEE_SMALL["one_pass"], "bf16x6": UNUSED, "tf32": UNUSED},
     "dq_dkdv": {
         "half": {

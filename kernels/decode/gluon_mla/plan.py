@@ -107,7 +107,7 @@ class HopperPlan(Plan):
             launches = self._described[lse is not None] = self._describe(q, k, *tensors)
         first, combine = launches
         first(*_of_first(q, k, *tensors))
-        combine(stream, tuple([None if x is None else x.data_ptr() for x in tensors[:4]]))
+        combine.at(stream, tuple([None if x is None else x.data_ptr() for x in tensors[:4]]))
 
     def _describe(
         self, q: torch.Tensor, kv: torch.Tensor, *tensors: torch.Tensor | None

@@ -136,9 +136,9 @@ class Plan:
                 None if lse is None else lse.data_ptr(),
             )
             arguments = (*addresses, *scratch.addresses, *others)
-        split(stream, self._of_split(arguments))
+        split.at(stream, self._of_split(arguments))
         if combine is not None:
-            combine(stream, _of_combine(arguments))
+            combine.at(stream, _of_combine(arguments))
 
     def _views(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the tensors of a launch with the dtypes that the kernel reads."""

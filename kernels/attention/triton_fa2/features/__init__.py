@@ -1,1 +1,1 @@
-"""FlashAttention-2 with features: kernels of their own, so that calls without one keep theirs as they are."""
+"""FlashAttention-2 with features: separate kernels, so that calls without a feature are not affected."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..arguments import WalkConfig
+
 
 class FeatureTensors(NamedTuple):
     """Addresses of what features read; None where a feature is not asked for."""
@@ -23,7 +25,7 @@ class FeatureTensors(NamedTuple):
     ends_q: Any  # after its last one
     starts_k: Any
     ends_k: Any
-    seed: Any  # of dropout, one int64
+    seed: Any  # dropout seed, one int64
 
 
 class Rows(NamedTuple):
@@ -52,6 +54,13 @@ class FeatureShape(NamedTuple):
     stats_h: Any
 
 
+@dataclass(frozen=True, kw_only=True)
+class PackedConfig(WalkConfig):
+    """Constants of the kernels of packed.py."""
+
+    bounded: bool = True  # sequences have starts and ends
+
+
 @dataclass(frozen=True)
 class FeatureConfig:
     """What a kernel with features is compiled for."""
@@ -60,7 +69,7 @@ class FeatureConfig:
     block_n: int
     head_dim: int
     block_d: int  # columns of the first panel of q and k, a power of two
-    block_d2: int  # of the second panel; 0: there is none
+    block_d2: int  # columns of the second panel; 0: there is none
     head_dim_v: int
     block_dv: int
     has_left: bool
@@ -74,7 +83,23 @@ class FeatureConfig:
     dropout: bool
     bounded: bool  # whether sequences have starts and ends
     half: bool  # whether q, k and v have 16 bits
-    precision: str  # of float32 products: "ieee" or "tf32"
+    precision: str  # float32 products: "ieee" or "tf32"
+
+    @property
+    def without_features(self) -> PackedConfig:
+        """The configuration of the kernels of packed.py."""
+        return PackedConfig(
+            block_m=self.block_m,
+            block_n=self.block_n,
+            head_dim=self.head_dim,
+            block_d=self.block_d,
+            has_left=self.has_left,
+            has_right=self.has_right,
+            precision="ieee",
+            copied=False,
+            store_lse=True,
+            grouped=True,
+        )
 
     @property
     def has_features(self) -> bool:

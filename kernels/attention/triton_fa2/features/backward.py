@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from ..backward import query_ranges
+from ..panels import load_panels, product_of_panels, store_panels
 from ..tile_ops import load_logsumexp, load_rows, store_rows
 from .forward import first_and_last_key
 from .scores import (
@@ -11,13 +12,10 @@ from .scores import (
     capped,
     exponent,
     kept,
-    load_panels,
     masked,
     place,
-    product_of_panels,
     rows_of,
     sequence,
-    store_panels,
     zero_panels,
 )
 
@@ -37,7 +35,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     rows = start_m + tl.arange(0, BLOCK_M)
     lo, hi = first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFIG)
 
-    q_tile = load_panels(rows_of(q, batch, head, first_q), start_m, q.m, seqlen_q, BLOCK_M, CONFIG)
+    q_tile = load_panels(rows_of(q, batch, head, first_q), start_m, q.m, seqlen_q, BLOCK_M, CONFIG, True)
     dout_base = rows_of(dout, batch, head, first_q)
     dout_tile = load_rows(dout_base, start_m, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
     out_base = rows_of(out, batch, head, first_q)
@@ -50,7 +48,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         keys = start + tl.arange(0, BLOCK_N)
-        k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG)
+        k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG, True)
         scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[:, None], keys[None, :], batch, head, bounds, tensors, shape, CONFIG)
         p = exponent(scores, lse, 1)
@@ -83,7 +81,7 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
         lo = tl.where(start_n < tl.load(tensors.prefixes + batch), 0, lo)
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
 
-    k_tile = load_panels(rows_of(k, batch, head_k, first_k), start_n, k.m, seqlen_k, BLOCK_N, CONFIG)
+    k_tile = load_panels(rows_of(k, batch, head_k, first_k), start_n, k.m, seqlen_k, BLOCK_N, CONFIG, True)
     v_base = rows_of(v, batch, head_k, first_k)
     v_tile = load_rows(v_base, start_n, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True)
     sums = zero_panels(BLOCK_N, CONFIG)
@@ -92,7 +90,7 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
         head = head_k * shape.group + step // steps
         start = lo + (step % steps) * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
-        q_tile = load_panels(rows_of(q, batch, head, first_q), start, q.m, seqlen_q, BLOCK_M, CONFIG)
+        q_tile = load_panels(rows_of(q, batch, head, first_q), start, q.m, seqlen_q, BLOCK_M, CONFIG, True)
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[None, :], keys[:, None], batch, head, bounds, tensors, shape, CONFIG)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows

@@ -49,7 +49,7 @@ class FeatureCall:
     causal: bool
     window_size: int
     scale: float
-    precision: str  # of float32 products: "ieee" or "tf32"
+    precision: str  # float32 products: "ieee" or "tf32"
     bounds: SequenceBounds | None = None
 
     @property
@@ -103,7 +103,9 @@ class FeatureCall:
         """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
         q, k, v = qkv
         shape, config = self._shape(q, k), self._config(q, v)
-        name = f"packed_{walk}" if self._is_packed_alone(config) else walk
+        packed_alone = self._is_packed_alone(config)
+        name = f"packed_{walk}" if packed_alone else walk
+        chosen = config.without_features if packed_alone else config
         rows = [Rows(x, 0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
         batches = len(self.bounds.starts_q) if self.packed else q.shape[0]
         needed = 0
@@ -118,7 +120,7 @@ class FeatureCall:
                 return
             try:
                 with device_guard(q.device):
-                    constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n))
+                    constants = Constants(replace(chosen, block_m=tile.block_m, block_n=tile.block_n))
                     KERNELS[name][grid](*rows, *statistics, self._tensors, shape, constants, **_options(tile))
             except OutOfResources as error:
                 needed = error.required

@@ -4,15 +4,14 @@ import triton
 import triton.language as tl
 
 from ..forward import key_ranges
+from ..panels import load_panels, product_of_panels
 from ..tile_ops import load_rows, store_logsumexp, store_rows
 from .scores import (
     capped,
     kept,
-    load_panels,
     load_sink,
     masked,
     place,
-    product_of_panels,
     rows_of,
     sequence,
 )
@@ -48,7 +47,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     rows = start_m + tl.arange(0, BLOCK_M)
     lo, hi = first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFIG)
 
-    q_tile = load_panels(q_base, start_m, q.m, seqlen_q, BLOCK_M, CONFIG)
+    q_tile = load_panels(q_base, start_m, q.m, seqlen_q, BLOCK_M, CONFIG, True)
     acc = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
@@ -58,7 +57,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         keys = start + tl.arange(0, BLOCK_N)
-        k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG)
+        k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG, True)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[:, None], keys[None, :], batch, head, bounds, tensors, shape, CONFIG)
         new_max = tl.maximum(row_max, tl.max(scores, 1))

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from ....plans import LOG2_E
+from ..arguments import Strides
 from ..backward import (
     OwnedKeys,
     OwnedQueries,
@@ -17,7 +18,7 @@ from ..backward import (
     dkdv_tile,
     dq_tile,
 )
-from ..forward import Keys, Queries, fold_keys, key_ranges, store_outputs
+from ..forward import HeadOutput, Keys, Queries, fold_all_keys, key_ranges, store_outputs
 from ..tile_ops import load_logsumexp, load_rows
 from .scores import place, rows_of, sequence
 
@@ -29,7 +30,7 @@ def packed_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.cons
     """Compute output and base-2 logsumexp of a tile of query rows; a program a tile, head and sequence."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_dv
+    BLOCK_D: tl.constexpr = CONFIG.block_d
     start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M)
     first_q, first_k, seqlen_q, seqlen_k = sequence(tensors, shape, batch, CONFIG)
     if start_m >= seqlen_q:
@@ -51,25 +52,13 @@ def packed_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.cons
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     scale = shape.scale * _LOG2_E
-    if CONFIG.has_left:
-        acc, row_sum, row_max = fold_keys(
-            acc, row_sum, row_max, queries, keys, lo, tl.minimum(full_lo, hi), scale,
-            BLOCK_M, CONFIG.block_n, HEAD_DIM, BLOCK_D, True, CONFIG.has_right, False, False, "ieee", True,
-        )  # fmt: skip
-    acc, row_sum, row_max = fold_keys(
-        acc, row_sum, row_max, queries, keys, full_lo, full_hi, scale,
-        BLOCK_M, CONFIG.block_n, HEAD_DIM, BLOCK_D, CONFIG.has_left, CONFIG.has_right, False, False, "ieee", False,
-    )  # fmt: skip
-    acc, row_sum, row_max = fold_keys(
-        acc, row_sum, row_max, queries, keys, full_hi, hi, scale,
-        BLOCK_M, CONFIG.block_n, HEAD_DIM, BLOCK_D, CONFIG.has_left, CONFIG.has_right, False, False, "ieee", True,
-    )  # fmt: skip
+    acc, row_sum, row_max = fold_all_keys(
+        acc, row_sum, row_max, queries, keys, (lo, full_lo, full_hi, hi), scale, CONFIG
+    )
     statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q
     out_base = rows_of(out, batch, head, first_q)
-    store_outputs(
-        out_base, statistics, 0, 0, out.m, 0, 0, 0, start_m, rows, seqlen_q, acc, row_sum, row_max, scale,
-        BLOCK_M, HEAD_DIM, BLOCK_D, True, q_tile.dtype,
-    )  # fmt: skip
+    output = HeadOutput(out=out_base, lse=statistics, strides=Strides(0, 0, out.m), batch=0, head_q=0, head=0)
+    store_outputs(output, start_m, rows, seqlen_q, acc, row_sum, row_max, scale, CONFIG, q_tile.dtype)
 
 
 @triton.jit
@@ -77,7 +66,7 @@ def packed_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape,
     """Compute dq of a tile of query rows, and their delta = rowsum(dout * out); a program a tile, head and sequence."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_dv
+    BLOCK_D: tl.constexpr = CONFIG.block_d
     start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M)
     first_q, first_k, seqlen_q, seqlen_k = sequence(tensors, shape, batch, CONFIG)
     if start_m >= seqlen_q:
@@ -101,7 +90,7 @@ def packed_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape,
                         seqlen=seqlen_k, left=shape.left, right=shape.right)  # fmt: skip
     dq_tile(
         rows_of(dq, batch, head, first_q), dq.m, queries, keys, OwnSplit(0, 1, 0), shape.scale * _LOG2_E, shape.scale,
-        BLOCK_M, CONFIG.block_n, HEAD_DIM, BLOCK_D, CONFIG.has_left, CONFIG.has_right, False, "ieee", False, False,
+        CONFIG,
     )  # fmt: skip
 
 
@@ -129,6 +118,5 @@ def packed_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, shape
     dkdv_tile(
         rows_of(dk, batch, head_k, first_k), rows_of(dv, batch, head_k, first_k), dk.m, dv.m, keys, queries,
         OwnSplit(0, 1, 0), shape.scale * _LOG2_E, shape.scale,
-        CONFIG.block_m, BLOCK_N, CONFIG.head_dim, CONFIG.block_dv, CONFIG.has_left, CONFIG.has_right, True, False,
-        "ieee", False, False,
+        CONFIG.block_m, BLOCK_N, CONFIG,
     )  # fmt: skip

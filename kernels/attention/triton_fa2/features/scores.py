@@ -10,7 +10,6 @@ import triton.language as tl
 
 from ....plans import LOG2_E
 from ..forward import visible
-from ..tile_ops import load_rows, store_rows
 
 _LOG2_E = tl.constexpr(LOG2_E)
 
@@ -47,28 +46,6 @@ def sequence(tensors, shape, batch, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def load_panels(base, start, stride, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr):
-    """Load rows of q or k as their two panels; the second is the first where there is one."""
-    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
-    low = load_rows(base, start, stride, limit, ROWS, FIRST, CONFIG.block_d, True)
-    high = low
-    if CONFIG.block_d2 > 0:
-        SECOND: tl.constexpr = CONFIG.head_dim - CONFIG.block_d
-        high = load_rows(base + CONFIG.block_d, start, stride, limit, ROWS, SECOND, CONFIG.block_d2, True)
-    return low, high
-
-
-@triton.jit
-def store_panels(base, start, stride, limit, values, ROWS: tl.constexpr, CONFIG: tl.constexpr):
-    """Write rows of dq or dk from their two panels."""
-    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
-    store_rows(base, start, stride, limit, values[0], ROWS, FIRST, CONFIG.block_d)
-    if CONFIG.block_d2 > 0:
-        SECOND: tl.constexpr = CONFIG.head_dim - CONFIG.block_d
-        store_rows(base + CONFIG.block_d, start, stride, limit, values[1], ROWS, SECOND, CONFIG.block_d2)
-
-
-@triton.jit
 def zero_panels(ROWS: tl.constexpr, CONFIG: tl.constexpr):
     """Return sums of rows of dq or dk to begin with."""
     low = tl.zeros([ROWS, CONFIG.block_d], dtype=tl.float32)
@@ -76,15 +53,6 @@ def zero_panels(ROWS: tl.constexpr, CONFIG: tl.constexpr):
     if CONFIG.block_d2 > 0:
         high = tl.zeros([ROWS, CONFIG.block_d2], dtype=tl.float32)
     return low, high
-
-
-@triton.jit
-def product_of_panels(a, b, CONFIG: tl.constexpr):
-    """Return a b^T."""
-    out = tl.dot(a[0], tl.trans(b[0]), input_precision=CONFIG.precision)
-    if CONFIG.block_d2 > 0:
-        out = tl.dot(a[1], tl.trans(b[1]), out, input_precision=CONFIG.precision)
-    return out
 
 
 @triton.jit

@@ -13,7 +13,7 @@ import torch
 from ..tile import Tile
 from ..tuning import chip_class
 
-_WHOLE = {  # of (kernel, bytes of a number, the wider head_dim padded): the first, then one for scarcer memory
+_WHOLE = {  # (kernel, bytes of a number, the wider head_dim padded): the first tile, then one that needs less memory
     ("forward", 2, 64): (Tile(64, 64, 4, 2), Tile(32, 32, 4, 1)),
     ("forward", 2, 128): (Tile(64, 64, 8, 2), Tile(32, 32, 4, 1)),
     ("forward", 2, 256): (Tile(64, 32, 8, 1), Tile(16, 16, 4, 1)),
@@ -55,7 +55,7 @@ _HOPPER = {  # before those of _WHOLE
 def tiles(kernel: str, itemsize: int, head_dim: int, head_dim_v: int, chip: str) -> tuple[Tile, ...]:
     """Return the tile to use on a chip ("sm_90") and those to fall back to.
 
-    A kernel of packed sequences alone ("packed_dq") has those of the one with features where it has none of its own.
+    A kernel for packed sequences without features ("packed_dq") falls back to the tiles of the kernel with features.
     """
     wider = max(head_dim, head_dim_v)
     rest = (itemsize, 64 if wider <= 64 else 128 if wider <= 128 else 256)

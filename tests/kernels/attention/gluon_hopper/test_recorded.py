@@ -8,6 +8,7 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
+from kernels import launches
 from kernels.attention.gluon_hopper import backward_launch, launch, plan, tuning
 from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 
@@ -59,7 +60,7 @@ def test_a_later_call_launches_what_the_first_did_for_its_own_tensors(
     for module in (plan, backward_launch):
         run = lambda steps: (first.extend(steps), launch.run_in_order(steps))  # noqa: E731
         monkeypatch.setattr(module, "run_in_order", run)
-    monkeypatch.setattr(launch.Rooms, "note", lambda self, x: (self.tensors.append(x), noted.append(x), x)[2])
+    monkeypatch.setattr(launches.Rooms, "note", lambda self, x: (self.tensors.append(x), noted.append(x), x)[2])
 
     def call(made: GluonHopperPlan | None = None) -> tuple[GluonHopperPlan, dict[str, torch.Tensor]]:
         q, dout = (torch.zeros(1, heads, 300, head_dim, dtype=torch.bfloat16) for _ in range(2))

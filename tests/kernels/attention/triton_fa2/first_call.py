@@ -1,8 +1,8 @@
 """What a first call asks Triton to compile, on a chip that is not there and with kernels that are never made.
 
-A process of its own: `python -m tests.kernels.attention.triton_fa2.first_call FOLDER`, in which Triton compiles
+Run in a separate process: `python -m tests.kernels.attention.triton_fa2.first_call FOLDER`, in which Triton compiles
 instead of interpreting. Importing takes longer than a scenario, so one process imports and each scenario is a fork of
-it, with a cache of Triton's in a folder of its own.
+it, with a separate folder for Triton's cache.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from triton.runtime.errors import OutOfResources
 from kernels.attention.triton_fa2 import plan
 from kernels.attention.triton_fa2 import problem as problems
 
-SECONDS = 60  # that compilers wait for one another before they give up
+SECONDS = 60  # timeout of compilers that wait for one another
 compiled: list[str] = []
 launched: list[str] = []
 launchers: list[str] = []  # kernels whose launcher was made before they were loaded
@@ -66,7 +66,7 @@ compilers: list[Callable[..., Kernel]] = [Kernel]  # the last one counts
 
 
 def compile_noted(src, target, options, **more) -> Kernel:
-    """Stands in for Triton's compiler."""
+    """Replace Triton's compiler."""
     compiled.append(src.name)
     return compilers[-1](src)
 
@@ -147,8 +147,8 @@ def a_tile_that_does_not_fit() -> None:
     first = made.problem.tiles("forward")[0]
 
     def on_this_device(src):
-        rows = src.constants.get((src.fn.arg_names.index("BLOCK_M"),))
-        return TooLarge(src) if rows == first.block_m else Kernel(src)
+        config = src.constants[(src.fn.arg_names.index("CONFIG"),)].config
+        return TooLarge(src) if config.block_m == first.block_m else Kernel(src)
 
     compilers.append(on_this_device)
     made.output(q, q, q)
@@ -178,7 +178,7 @@ def run(scenario: Callable[[], None], folder: Path) -> None:
 
 
 def in_a_fork(scenario: Callable[[], None], folder: Path) -> str:
-    """Return what a scenario prints in a process of its own, its traceback too if it fails."""
+    """Return the output of a scenario in a separate process, with its traceback if it fails."""
     output = folder / "output"
     folder.mkdir()
     if child := os.fork():

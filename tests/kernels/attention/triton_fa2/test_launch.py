@@ -1,13 +1,16 @@
-"""Launches of triton_fa2: a tile that does not fit gives way, and what a kernel is told of its tensors."""
+"""Launches of triton_fa2: a tile that does not fit is replaced, and strides as a kernel is compiled for them."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 pytest.importorskip("triton")
 from triton.runtime.errors import OutOfResources
 
 from kernels.attention.triton_fa2 import launch
+from kernels.attention.triton_fa2.arguments import Config, PanelTensors
 from kernels.attention.triton_fa2.tuning import Tile
 from kernels.registry import UnsupportedCase
 
@@ -15,9 +18,10 @@ from kernels.registry import UnsupportedCase
 class Kernel:
     """Compiles for any tile; running needs block_m x 1000 bytes of the 20000 that there are."""
 
-    arg_names = ["x_ptr", "n", "BLOCK_M", "BLOCK_N", "HEAD_DIM"]
+    def __init__(self):
+        self.strides = []
 
-    def warmup(self, *args, grid, BLOCK_M, BLOCK_N, HEAD_DIM, num_warps, num_stages, enable_fp_fusion, launch_pdl):
+    def warmup(self, tensors, strides, *scalars, CONFIG, **options):
         class Compiled(SimpleNamespace):
             @property
             def run(self):
@@ -25,12 +29,19 @@ class Kernel:
                     raise OutOfResources(self.needs, 20000, "shared memory")
                 return "run"
 
-        return Compiled(needs=BLOCK_M * 1000)
+        self.strides.append(strides)
+        return Compiled(needs=CONFIG.config.block_m * 1000)
+
+
+def call_of(kernel, sizes, strides=(64, 64, 64)):
+    x = torch.empty(0).as_strided((1, 1, 0, 0), (*strides, 1))
+    tensors = PanelTensors(x, x, x, x, torch.empty(0))
+    tiles = [Tile(size, 64, 4, 2) for size in sizes]
+    return launch.KernelCall(kernel, tensors, (), Config(head_dim=64, block_d=64), tiles, lambda tile: 1)
 
 
 def first_that_fits(*sizes):
-    tiles = [Tile(size, 64, 4, 2) for size in sizes]
-    return launch._first_that_fits(Kernel(), [], {"HEAD_DIM": 64, "GROUPED": False}, tiles)[1]
+    return launch._first_that_fits(call_of(Kernel(), sizes))[1]
 
 
 def test_a_tile_that_does_not_fit_gives_way_to_the_next_smaller_one():
@@ -43,13 +54,20 @@ def test_when_no_tile_fits_the_error_says_what_was_needed():
         first_that_fits(64, 32)
 
 
-def test_constants_go_in_the_kernels_order_and_only_those_it_has():
-    found = launch._constants_of(Kernel(), Tile(16, 32, 4, 2), {"GROUPED": True, "HEAD_DIM": 64})
-    assert found == {"BLOCK_M": 16, "BLOCK_N": 32, "HEAD_DIM": 64}
+def test_a_kernel_with_blocks_of_its_own_keeps_them():
+    call = call_of(None, [16])
+    assert call.constants(Tile(16, 32, 4, 2)).block_n == 32
+    own = replace(call, config=replace(call.config, block_n=128)).constants(Tile(16, 32, 4, 2))
+    assert (own.block_m, own.block_n) == (16, 128)
 
 
-def test_rows_of_head_dim_72_are_declared_so_that_vectors_of_16_bytes_load_them():
-    kernel = SimpleNamespace(arg_names=["q_ptr", "q_b", "q_m", "seqlen_q", "BLOCK_M"])
-    assert launch._as_declared(kernel, ["q", 72 * 729, 72, 72]) == ["q", 72 * 729 * 2, 144, 72]
-    assert launch._as_declared(kernel, ["q", 64 * 729, 64, 72]) == ["q", 64 * 729, 64, 72]
-    assert launch._as_declared(kernel, ["q", 20 * 7, 20, 72]) == ["q", 20 * 7, 20, 72]
+@pytest.mark.parametrize(
+    ("strides", "declared"),
+    [((72 * 729, 729, 72), (72 * 729 * 2, 729, 144)), ((64, 64, 64), (64, 64, 64)), ((140, 20, 20), (140, 20, 20))],
+)
+def test_rows_of_head_dim_72_are_declared_so_that_vectors_of_16_bytes_load_them(strides, declared):
+    call = call_of(Kernel(), [16], strides)
+    call.warm_up(call.tiles[0])
+    (found,) = call.kernel.strides
+    assert found == PanelTensors(*[declared] * 4)
+    assert launch.strides_of(call.tensors).k == strides

@@ -1,4 +1,4 @@
-"""The kernels of few keys, few queries, and keys or columns beside a power of two (interpreted on a CPU machine)."""
+"""Kernels of few keys, few queries, and sizes that are no power of two; in the interpreter on a CPU machine."""
 
 import pytest
 import torch
@@ -32,9 +32,9 @@ def test_more_than_128_keys_are_always_two_panels(seqlen_k, expected):
         ((32, 12, 33, 257), 64, False, "forward"),
         ((32, 12, 32, 257), 64, True, "forward"),
         ((16, 16, 1, 729), 72, False, "panels"),
-        ((4, 16, 8, 729), 72, False, "few_rows"),  # half of the multiprocessors: warps share out the keys
+        ((4, 16, 8, 729), 72, False, "panels"),
         ((16, 20, 1, 1500), 64, False, "panels"),
-        ((16, 16, 1, 729), 128, False, "few_rows"),
+        ((16, 16, 1, 729), 128, False, "forward"),
         ((2, 8, 256, 256), 160, False, "panels"),
         ((2, 8, 256, 256), 256, False, "forward"),
         ((4, 1, 16384, 256), 32, False, "few_keys"),
@@ -75,13 +75,9 @@ CASES = {
     "window, heads that share keys": ("window", (1, 8, 2, 70, 75, 16), True, 40),
     "window on both sides, two panels of columns": ("window", (1, 2, 1, 40, 30, 40), False, 9),
     "a tail of keys, two panels": ("panels", (1, 2, 1, 20, 40, 40), False, 0),
-    "few rows, two panels": ("few_rows", (1, 2, 1, 5, 150, 40), False, 0),
-    "few rows, two panels, rows that see no key": ("few_rows", (1, 1, 1, 20, 12, 40), True, 0),
     "two panels, no tail of keys": ("panels", (1, 1, 1, 20, 64, 40), False, 0),
     "few queries": ("few_queries", (2, 2, 2, 5, 40, 40), False, 0),
     "few queries, causal": ("few_queries", (1, 4, 4, 14, 14, 16), True, 0),
-    "backward, tails of queries and keys": ("dq_panels", (1, 2, 2, 37, 41, 40), False, 0),
-    "backward, no tails": ("dq_panels", (1, 1, 1, 64, 32, 40), False, 0),
     "few queries, window, rows that see no key": ("few_queries", (1, 4, 4, 16, 10, 16), False, 3),
 }
 
@@ -90,16 +86,12 @@ CASES = {
 def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, window_size, monkeypatch):
     others = {"forward": tuning.Tile(32, 32, 4, 1), "dq": tuning.Tile(16, 32, 4, 1), "dkdv": tuning.Tile(16, 32, 4, 1)}
     tiles = {**others, kernel: tuning.Tile(16, 32, 4, 1, 1)}
-    if kernel == "dq_panels":
-        tiles["dkdv_panels"] = tuning.Tile(32, 16, 4, 1)
     monkeypatch.setattr(tuning, "tiles", lambda name, *key: [tiles[name]] if name in tiles else [])
     monkeypatch.setattr(plan, "_PLANS", PlanCache())
     problem(shape, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
     assert used.problem.has_few_queries == (kernel == "few_queries")
-    assert used.problem.has_backward_of_panels == (kernel == "dq_panels")
-    is_forward = kernel in ("few_keys", "few_rows", "panels", "window")
-    assert used.problem.forward_table == (kernel if is_forward else "forward")
+    assert used.problem.forward_table == ("forward" if kernel == "few_queries" else kernel)
 
 
 @pytest.mark.parametrize(("heads", "seqlen_q", "tiles_each"), [(2, 600, 3), (8, 120, 2), (4, 120, 1)])

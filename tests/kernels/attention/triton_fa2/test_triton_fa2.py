@@ -58,26 +58,6 @@ def test_outputs_and_gradients_are_as_near_the_oracle_as_naive(problem, case, dt
     problem(shape, dtype, causal=causal, window_size=window_size).check(triton_fa2.attention)
 
 
-NARROW_CASES = {
-    "causal": ((1, 1, 1, 90, 90, 64), True, 0),
-    "rows that see no key, whose head_dim is padded": ((1, 2, 1, 70, 40, 20), True, 0),
-    "window": ((1, 2, 2, 40, 150, 32), True, 50),
-    "full": ((2, 1, 1, 33, 100, 16), False, 0),
-}
-
-
-@pytest.mark.parametrize("case", NARROW_CASES.values(), ids=NARROW_CASES.keys())
-def test_warps_that_share_out_the_keys_are_as_near_the_oracle_as_naive(problem, case, monkeypatch):
-    tile = tuning.Tile(16, 16, 4, 2)
-    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in ("few_rows", "dq", "dkdv") else [])
-    monkeypatch.setattr(tuning, "uses_bf16x6", lambda *key: False)
-    monkeypatch.setattr(plan, "_PLANS", PlanCache())
-    shape, causal, window_size = case
-    problem(shape, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
-    (used,) = plan._PLANS.values()
-    assert used.problem.forward_table == "few_rows" and used.problem.forward_split is None
-
-
 @pytest.mark.parametrize("backward", [["dq_dkdv"], ["dq", "dkdv"]], ids="-".join)
 @pytest.mark.parametrize("case", BF16X6_CASES.values(), ids=BF16X6_CASES.keys())
 def test_float32_in_bf16x6_is_as_near_the_oracle_as_naive(problem, case, backward, monkeypatch):
@@ -101,7 +81,7 @@ def test_a_walk_of_one_masked_loop_is_as_near_the_oracle_as_naive(problem, name,
     sizes, causal, window_size = CASES[name]
     problem(sizes, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
-    assert used.problem.constants["ONE_LOOP"]
+    assert used.problem.walk_config.one_loop
 
 
 @pytest.mark.parametrize(
@@ -117,7 +97,7 @@ def test_loops_of_much_code_are_not_repeated(dtype, head_dim, window_size, one_l
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q = torch.empty(1, 1, 4096, head_dim, dtype=dtype)
-    assert shapes.Problem.of(q, q, True, window_size, None, "ieee").constants["ONE_LOOP"] == one_loop
+    assert shapes.Problem.of(q, q, True, window_size, None, "ieee").walk_config.one_loop == one_loop
 
 
 @pytest.mark.parametrize(("seqlen_q", "head_dim"), [(1, 128), (1000, 32), (2048, 32)])
@@ -142,10 +122,9 @@ def test_large_scores_neither_overflow_nor_lose_the_maximum(problem, dtype):
     problem((1, 2, 2, 64, 64, 32), dtype, causal=True, magnitude=8.0).check(triton_fa2.attention, slack)
 
 
-@pytest.mark.parametrize("few_rows", [False, True], ids=["forward", "few_rows"])
-def test_rows_of_one_winner_and_scores_of_100000_keep_their_gradients(problem, few_rows, monkeypatch):
+def test_rows_of_one_winner_and_scores_of_100000_keep_their_gradients(problem, monkeypatch):
     tile = tuning.Tile(16, 16, 4, 2)
-    used = ("few_rows" if few_rows else "forward", "dq", "dkdv")
+    used = ("forward", "dq", "dkdv")
     monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in used else [])
     monkeypatch.setattr(plan, "_PLANS", PlanCache())
     made = problem((1, 2, 2, 48, 100, 64), torch.float16, seed=1)
@@ -162,7 +141,7 @@ def test_rows_of_one_winner_and_scores_of_100000_keep_their_gradients(problem, f
 
 
 def chained_dot(builder, a, b, d, *_):
-    """Sum a product over its inner dimension term by term, as the FMA units do whatever the factors' shapes."""
+    """Sum a product over its inner dimension term by term, as the FMA units do for any shapes of the factors."""
     total = d.data
     for i in range(a.data.shape[-1]):
         total = (total + a.data[:, i : i + 1].astype("float64") * b.data[i]).astype("float32")
