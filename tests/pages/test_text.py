@@ -14,7 +14,6 @@ from results.records import Status
 from results.slice import Filters
 
 OP = level_of("op")
-CLEAR_NONE = "Choose another mode or timing"
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,6 @@ CLEAR_NONE = "Choose another mode or timing"
         ([words.several("seqlen", "seqlen", ["1024"] * n) for n in (3, 4)], ["seqlen 1k, 1k, 1k", "4 of seqlen"]),
         ([words.caption("mask", "causal")[:16], words.caption("gpu", "x")], ["A query sees its", ""]),
         ([words.gpu_caption(("local",), 1200)], ["measured here: 1,200 numbers"]),
-        ([messages._what_to_clear(f) for f in (Filters(dtype=("a",)), Filters())], ["Clear dtype", CLEAR_NONE]),
         ([maps.failure(r) for r in (None, {"failure": "x"}, {"status": "oom"})], ["not measured", "x", "OOM"]),
     ],
 )  # fmt: skip
