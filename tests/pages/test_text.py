@@ -37,8 +37,6 @@ OP = level_of("op")
         ([words.several("dtype", "", n) for n in ([], ["float16"], ["a"] * 3)], ["all dtypes", "fp16", "3 dtypes"]),
         ([words.several("run", "Runs", ["a"] * n) for n in (1, 2)], ["1 run", "2 runs"]),
         ([words.several("seqlen", "seqlen", ["1024"] * n) for n in (3, 4)], ["seqlen 1k, 1k, 1k", "4 of seqlen"]),
-        ([words.caption("mask", "causal")[:16], words.caption("gpu", "x")], ["A query sees its", ""]),
-        ([words.gpu_caption(("local",), 1200)], ["measured here: 1,200 numbers"]),
         ([maps.failure(r) for r in (None, {"failure": "x"}, {"status": "oom"})], ["not measured", "x", "OOM"]),
     ],
 )  # fmt: skip
