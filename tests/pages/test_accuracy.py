@@ -134,8 +134,10 @@ def test_errors_that_hardly_differ_still_have_an_axis_with_numbers():
 
 
 def test_errors_without_times_are_shown_without_the_frontier(page, home):
+    assert "frontier" in page.dataframe[0].value
     page.radio(key="baseline").set_value("torch_sdpa_flash").run()
     assert "No times for these errors" in shown(page)
+    assert "frontier" not in page.dataframe[0].value
     assert len(page.get("plotly_chart")) == 1
 
 

@@ -196,15 +196,6 @@ def test_without_paged_or_quantised_cases_the_page_has_no_costs(page):
     assert not any("cost" in element.value for element in page.subheader)
 
 
-@pytest.mark.slow
-def test_an_old_link_to_another_gpu_still_opens(home):
-    decode_run(home)
-    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
-    test.query_params["gpu"] = "RTX 4060 Laptop"
-    page = test.switch_page("pages/decode.py").run()
-    assert page.radio(key="gpu").value in (GPU, "NVIDIA H200")  # those with decode results
-
-
 def test_a_bandwidth_below_one_terabyte_a_second_is_written_in_gigabytes():
     assert decode.rate_words(4.123) == "4.12 TB/s"
     assert decode.rate_words(0.0213) == "21.3 GB/s"

@@ -104,13 +104,6 @@ def test_numbers_whose_dtype_the_source_left_open_have_a_map_of_their_own(app):
     assert {"bfloat16", "float16"} & {facet["title"] for facet in drawn["facets"]}
 
 
-def test_a_shape_is_answered_where_the_source_names_no_mask(app):
-    app.radio(key="gpu").set_value("H100 80GB").run()
-    app.segmented_control(key="overview_view").set_value("My shape").run()
-    assert not app.exception
-    assert "#### Use" in shown(app)
-
-
 def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
     app.segmented_control(key="overview_view").set_value("My shape").run()
     app.number_input(key="shape_seqlen").set_value(300).run()

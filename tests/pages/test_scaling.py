@@ -113,3 +113,5 @@ def test_time_is_guided_by_the_operations_of_the_shapes():
     names = [guide.name for each in (rows, same_batch) for guide in scaling._guides(each, "latency_ms")]
     assert names == ["∝ n", "∝ n²"]
     assert [guide.name for guide in scaling._guides(same_batch, "time_per_token_us")] == ["∝ n"]
+    higher = same_batch.assign(latency_ms=[2.0, 6.0])
+    assert scaling._guides(higher, "latency_ms")[0].y[1] == pytest.approx(6.0), "a guide ends at the highest time"

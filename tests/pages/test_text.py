@@ -5,7 +5,6 @@ import math
 import pandas as pd
 import pytest
 
-from pages.ui import findings
 from pages.ui.draw import cells, charts, maps, messages, text
 from pages.ui.draw.charts import ReferenceLine, Series
 from pages.ui.filters import words
@@ -38,8 +37,6 @@ OP = level_of("op")
         ([words.several("dtype", "", n) for n in ([], ["float16"], ["a"] * 3)], ["all dtypes", "fp16", "3 dtypes"]),
         ([words.several("run", "Runs", ["a"] * n) for n in (1, 2)], ["1 run", "2 runs"]),
         ([words.several("seqlen", "seqlen", ["1024"] * n) for n in (3, 4)], ["seqlen 1k, 1k, 1k", "4 of seqlen"]),
-        ([words.caption("mask", "causal")[:16], words.caption("gpu", "x")], ["A query sees its", ""]),
-        ([words.gpu_caption(("local",), 1200)], ["measured here: 1,200 numbers"]),
         ([maps.failure(r) for r in (None, {"failure": "x"}, {"status": "oom"})], ["not measured", "x", "OOM"]),
     ],
 )  # fmt: skip
@@ -56,11 +53,6 @@ def test_text_of_a_file_cannot_be_markdown_or_a_formula():
     assert text.plain("*a* [b](c) $d$") == "\\*a\\* \\[b\\](c) \\$d\\$"
     table = pd.DataFrame({"a": ["=1+1", "b", None], "n": [-1, 2, 3]})
     assert messages.safe_csv(table).decode().splitlines() == ["a,n", "'=1+1,-1", "b,2", ",3"]
-
-
-def test_an_empty_view_names_the_filters_to_clear():
-    assert messages._what_to_clear(Filters(dtype=("float16",))) == "Clear dtype"
-    assert messages._what_to_clear(Filters()) == "Choose another mode or timing"
 
 
 def test_a_place_of_a_map_needs_a_length_only():
@@ -149,18 +141,3 @@ def test_a_cell_names_its_winner_lead_ties_and_failures():
     assert (found[0]["ties"], found[2]["failure"]) == ("b", "OOM")
     assert "cannot be right: too fast" in found[1]["hover"]
     assert found[2]["hover"].endswith("x: OOM<br>geometric mean of 2 shapes")
-
-
-def test_findings_are_grouped_with_the_worst_and_others_first():
-    own = text.SOURCE_WORDS["local"]
-    lines = [("note", "t", "p", "published"), ("impossible", "t", "q", own), ("impossible", "t", "p", "published")]
-    table = pd.DataFrame(
-        [[*line, "s"] for line in [*lines, lines[1]]], columns=["weight", "title", "place", "source", "sentence"]
-    )
-    found = findings.grouped(table)
-    assert found[["weight", "place", "count"]].values.tolist() == [
-        ["impossible", "p", 1],
-        ["impossible", "q", 2],
-        ["note", "p", 1],
-    ]
-    assert findings.badges({"impossible": 2, "doubtful": 0, "note": 2}).count("badge[") == 2
