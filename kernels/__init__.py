@@ -6,6 +6,7 @@ installs as `attnbench`. Importing it does not import torch.
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from .drop_in import SdpaCalls
 
 VERSION = "0.1.0"
+_SUBMODULES = ("transformers",)  # imported when the attribute is first used, because they import torch
 _loaded: ModuleType | None = None
 __path__ += neighbor.folders(__name__, __path__)
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of Hugging Face's package `kernels`, which shares this folder's name, where it is installed."""
+    """Import a submodule on first use, or return a name of Hugging Face's package `kernels` where it is installed."""
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
     if len(__path__) > 1:
         return neighbor.attribute(__name__, __path__[-1], name)
     if name == "__version__":
