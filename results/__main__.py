@@ -49,7 +49,7 @@ from results.render.terminal import comparison_lines, finding_lines
 from results.reports import ReportError, coverage, default_runs, headline, side_by_side
 from results.reports import get as report_named
 from results.reports import names as report_names
-from results.reports.rendering import Runs
+from results.reports.rendering import Runs, render_report
 from results.slice import Filters, SliceError
 from results.store.database import Store, StoreError, open_store, rebuild
 
@@ -334,7 +334,7 @@ def _report(options: argparse.Namespace) -> int:
     if options.beside:
         sys.stdout.write(_beside(report, published, runs))
     elif not runs:
-        sys.stdout.write(report.render(published))
+        sys.stdout.write(render_report(options.name, published))
     elif options.own_only:
         sys.stdout.write(side_by_side.render_own(options.name, published, runs))
     else:

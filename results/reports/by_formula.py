@@ -9,8 +9,8 @@ from results.implementations import facts_of
 from results.levels.model_table import model
 from results.records import Case, Measurement, Run, Status, attention_case
 from results.reports.derived import enriched
-from results.reports.layout import Grid, Labels, Says
-from results.reports.own import OwnNumbers, all_said
+from results.reports.layout import Facts, Grid, Labels
+from results.reports.own import OwnNumbers, all_facts
 
 SUFFIX = ": by formula"
 _DTYPE = {"op": "float16", "model": "bfloat16"}  # of cases, where the report leaves it open
@@ -25,36 +25,36 @@ def formula_numbers(grid: Grid, rows: Iterable[Labels], implementations: Mapping
     return OwnNumbers(enriched(Run("by formula", "local"), [*peaks.values()]), implementations)
 
 
-def needed_mb(says: Says, name: str) -> float | None:
+def needed_mb(facts: Facts, name: str) -> float | None:
     """Return the memory that a model's cell needs with an implementation inside, in MiB; None if no law says it."""
-    return levels.memory_mb(_case(says), facts_of(name).memory, says["mode"])
+    return levels.memory_mb(_case(facts), facts_of(name).memory, facts["mode"])
 
 
 def _peaks(grid: Grid, labels: Labels, implementations: Mapping[str, str]) -> Iterator[Measurement]:
     """Yield the peak of each implementation of a row."""
-    for says in all_said(grid, labels):
-        case, mode = _case(says), says["mode"]
-        for published in (says["implementation"], says.get("baseline")):
+    for facts in all_facts(grid, labels):
+        case, mode = _case(facts), facts["mode"]
+        for published in (facts["implementation"], facts.get("baseline")):
             name = implementations.get(published or "")
             value = levels.memory_mb(case, facts_of(name).memory, mode) if name else None
             if value:
                 yield Measurement("", case, name, "peak_memory_mb", Status.OK, mode, value=value, statistic="single")
 
 
-def _case(says: Says) -> Case:
+def _case(facts: Facts) -> Case:
     """Return a whole case of what is said: of the operator with a full mask, of a model with all its layers."""
-    if says["level"] == "op":
-        sizes = {name: says[name] for name in ("batch", "num_heads", "seqlen", "head_dim")}
+    if facts["level"] == "op":
+        sizes = {name: facts[name] for name in ("batch", "num_heads", "seqlen", "head_dim")}
         return attention_case(**sizes, dtype=_DTYPE["op"], causal=False)
-    config = model(says["subject"])
+    config = model(facts["subject"])
     return Case(
         level="model",
         subject=config.name,
-        batch=says["batch"],
+        batch=facts["batch"],
         num_heads=config.heads,
         num_kv_heads=config.kv_heads,
-        seqlen_q=says.get("seqlen_q", says["seqlen"]),
-        seqlen_k=says["seqlen"],
+        seqlen_q=facts.get("seqlen_q", facts["seqlen"]),
+        seqlen_k=facts["seqlen"],
         head_dim=config.head_dim,
         head_dim_v=config.value_dim,
         dtype=_DTYPE["model"],
@@ -63,7 +63,7 @@ def _case(says: Says) -> Case:
         page_size=0,
         latent_dim=0,
         num_layers=config.layers,
-        optimizer="adamw_bf16" if says["mode"] == "train" else "none",
+        optimizer="adamw_bf16" if facts["mode"] == "train" else "none",
         checkpointing=False,
         compiled=True,
     )

@@ -1,116 +1,195 @@
-"""What a report claims in words, beside what an own run says to the same sentence.
+"""Claims: sentences of a report as data, and the answers that the numbers of one run give to them.
 
-A claim names an implementation, a metric and often a baseline; what it leaves open, such as the shape, is every case of
-the report's tables. Of a range the own figures are the smallest and the largest; of an error the largest.
+A claim names the place of its sentence and an answer. An answer is made by one of the functions below from picks: a
+pick is an implementation, a metric, a mode and a condition on cases. Names are those of the report.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from results.metrics import RATIO_OF
-from results.records import Case, Measurement, Status, compatible
-from results.reports.layout import Claim, Row, Says, Section
+from results.records import Case, Measurement, compatible
+from results.reports.layout import Row, Section
 from results.reports.own import OwnNumbers
 
-TITLE = "Claims"
-_WHERE, _FIGURE = "Where", "Figure"
+Answer = Callable[[OwnNumbers], str | None]
+Ratios = Sequence[tuple[Case, float]]
+_COUNTED = re.compile(r"\((\d+) ")  # the number of cases after a range
 
 
-def section(
-    claims: Sequence[Claim],
-    printed: Sequence[Measurement],
-    numbers: OwnNumbers,
-    known: Mapping[str, str] | None = None,
-) -> Section:
-    """Return the claims as a table: where each stands, its figures as printed, and the own run's.
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a report. Without words it is the figures that the report prints at that place."""
 
-    `known` says by origin what follows without a run.
-    """
-    by_origin = {m.origin: m.printed or "" for m in printed}
-    cases = {m.case for m in printed if m.case.seqlen_q}
+    where: str
+    answer: Answer
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Pick:
+    """The numbers that a claim is about."""
+
+    implementation: str
+    baseline: str = ""
+    metric: str = "latency_ms"
+    mode: str | None = None  # None: every mode
+    case: Mapping[str, object] = field(default_factory=dict)  # required values of fields
+    seqlen: tuple[float, float] = (1, math.inf)
+    printed: bool = False  # only cases that the report prints too
+    prefer: str = ""  # replaces the implementation if the run has it in such cases
+    baseline_case: Mapping[str, object] = field(default_factory=dict)  # fields in which the baseline's case differs
+
+    def name(self, numbers: OwnNumbers) -> str:
+        """Return the own implementation that is picked."""
+        preferred = (m for m in numbers.measurements if m.implementation == self.prefer and m.mode == self.mode)
+        there = bool(self.prefer) and any(self._holds(m.case, numbers, any_seqlen=True) for m in preferred)
+        return self.prefer if there else numbers.own(self.implementation)
+
+    def measurements(self, numbers: OwnNumbers) -> list[Measurement]:
+        """Return the picked numbers of a run."""
+        name = self.name(numbers)
+        return [
+            m
+            for m in numbers.measurements
+            if (m.implementation, m.metric) == (name, self.metric) and self.mode in (None, m.mode)
+            if m.value is not None and self._holds(m.case, numbers)
+        ]
+
+    def ratios(self, numbers: OwnNumbers) -> Ratios:
+        """Return baseline over implementation for each case and mode that has both."""
+        base, found = numbers.own(self.baseline), []
+        for m in self.measurements(numbers):
+            other = numbers.found.get((replace(m.case, **self.baseline_case), base, m.mode, m.metric))
+            if m.value and other and other.value:
+                found.append((m.case, other.value / m.value))
+        return found
+
+    def _holds(self, case: Case, numbers: OwnNumbers, *, any_seqlen: bool = False) -> bool:
+        shortest, longest = self.seqlen
+        return (
+            all(getattr(case, name) == value for name, value in self.case.items())
+            and (any_seqlen or shortest <= (case.seqlen_k or 0) <= longest)
+            and (not self.printed or any(compatible(printed, case) for printed in numbers.printed))
+        )
+
+
+def section(claims: Iterable[Claim], printed: Iterable[Measurement], numbers: OwnNumbers) -> Section:
+    """Return the claims as a table: the place of each, its words or printed figures, and the answer of a run."""
+    figures: dict[str, str] = {(m.origin or "").replace("\\", ""): m.printed or "" for m in printed}
     rows = []
     for claim in claims:
-        groups = list(claim.figures)
-        origins = [claim.origin] if len(groups) == 1 else [f"{claim.origin} / {group}" for group in groups]
-        said = " to ".join(by_origin[origin] for origin in origins if origin in by_origin)
-        own = (known or {}).get(claim.origin) or _answer(claim, groups, cases, numbers)
-        rows.append(Row((claim.origin,), (said,), (own,) if own else None))
-    return Section(TITLE, "", (_WHERE,), (_FIGURE,), (None,), tuple(rows))
+        at_place = (text for at, text in figures.items() if at == claim.where or at.startswith(f"{claim.where} / "))
+        rows.append(answered(claim.where, claim.words or " to ".join(at_place), claim.answer(numbers)))
+    return Section("Claims", "", ("Where",), ("Figure",), (None,), tuple(rows))
 
 
-def with_sentences(found: Section, sentences: Sequence[tuple[str, str, str | None]]) -> Section:
-    """Return the claims with sentences after them: where each stands, its words, and what an own run says to it."""
-    rows = (Row((where,), (words,), (own,) if own else None) for where, words, own in sentences)
-    return replace(found, rows=(*found.rows, *rows))
+def answered(where: str, printed: str, own: str | None) -> Row:
+    """Return a row of words. A number in parentheses after a range says how many cases the range has."""
+    return Row((where,), (printed,), (own,) if own else None, cases=tuple(map(int, _COUNTED.findall(own or ""))))
 
 
-def ratios(says: Says, cases: set[Case], numbers: OwnNumbers) -> dict[str, list[float]]:
-    """Return baseline over implementation for every own case that is one of the report's, by dtype."""
-    metric = RATIO_OF[says["metric"]][0]
-    found: dict[str, list[float]] = {}
-    for ours in _of(says, says["implementation"], metric, cases, numbers):
-        base = numbers.found.get((ours.case, numbers.own(says["baseline"]), ours.mode, metric))
-        if base and base.value and ours.value:
-            found.setdefault(ours.case.dtype or "", []).append(base.value / ours.value)
-    return found
+def span_words(values: Sequence[float], what: str = "") -> str | None:
+    """Return a range of ratios in words, with the number of cases if `what` names a case; None if there is none."""
+    if not values:
+        return None
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    words = f"{low}x" if low == high else f"{low} to {high}x"
+    return f"{words} ({len(values)} {what}{'s' * (len(values) != 1)})" if what else words
 
 
-def growth(numbers: OwnNumbers, implementation: str, metric: str, mode: str, subject: str | None = None) -> str | None:
-    """Say how a metric grows between the two longest sequences that an implementation has it for, all else equal."""
+def span(pick: Pick, what: str = "") -> Answer:
+    """Answer with the range of ratios."""
+    return lambda numbers: span_words([ratio for _, ratio in pick.ratios(numbers)], what)
+
+
+def span_by_dtype(metric: str, implementation: str, baseline: str, **conditions: object) -> Answer:
+    """Answer a printed ratio with the range of each dtype, in the cases that the report prints."""
+    pick = Pick(implementation, baseline, RATIO_OF[metric][0], printed=True, **conditions)
+
+    def answer(numbers: OwnNumbers) -> str | None:
+        found: dict[str, list[float]] = {}
+        for case, ratio in pick.ratios(numbers):
+            found.setdefault(case.dtype or "", []).append(ratio)
+        return _by_dtype({dtype: str(span_words(values)) for dtype, values in found.items()})
+
+    return answer
+
+
+def largest(metric: str, **conditions: object) -> Answer:
+    """Answer with the largest number of all implementations, by dtype, in the cases that the report prints."""
+
+    def answer(numbers: OwnNumbers) -> str | None:
+        found: dict[str, float] = {}
+        for name in numbers.implementations:
+            for m in Pick(name, metric=metric, printed=True, **conditions).measurements(numbers):
+                found[m.case.dtype or ""] = max(m.value, found.get(m.case.dtype or "", 0.0))
+        return _by_dtype({dtype: f"{value:.1e}" for dtype, value in found.items()})
+
+    return answer
+
+
+def share(*picks: Pick, slower: bool = False, with_span: bool = False) -> Answer:
+    """Answer with the number of cases in which the implementation is faster than its baseline, or slower."""
+
+    def answer(numbers: OwnNumbers) -> str | None:
+        ratios = [ratio for pick in picks for _, ratio in pick.ratios(numbers)]
+        count = sum(ratio < 1 if slower else ratio > 1 for ratio in ratios)
+        words = f"in {count} of {len(ratios)} cases" + (f", {span_words(ratios)}" if with_span else "")
+        return words if ratios else None
+
+    return answer
+
+
+def growths(picks: Sequence[Pick], words: str) -> Answer:
+    """Answer with the growth of a quantity of each pick; `words` has a place for the name and one for the growth."""
+
+    def answer(numbers: OwnNumbers) -> str | None:
+        found = ((pick.name(numbers), growth(pick.measurements(numbers))) for pick in picks)
+        return ", ".join(words.format(name, grows) for name, grows in found if grows) or None
+
+    return answer
+
+
+def growth(measurements: Iterable[Measurement]) -> str | None:
+    """Return how a quantity grows between the two longest sequences of cases that differ only in length."""
     found: dict[Case, dict[int, float]] = {}
-    for m in numbers.measurements:
-        if (m.implementation, m.metric, m.mode) == (implementation, metric, mode) and m.value and m.case.seqlen_k:
-            if subject not in (None, m.case.subject):
-                continue
-            alike = replace(m.case, seqlen_q=None, seqlen_k=None)
-            found.setdefault(alike, {})[m.case.seqlen_k] = m.value
+    for m in measurements:
+        if m.value and m.case.seqlen_k:
+            found.setdefault(replace(m.case, seqlen_q=None, seqlen_k=None), {})[m.case.seqlen_k] = m.value
     longest = max((lengths for lengths in found.values() if len(lengths) > 1), key=max, default=None)
     if longest is None:
         return None
     short, long = sorted(longest)[-2:]
-    exponent = math.log(longest[long] / longest[short]) / math.log(long / short)
-    return f"grows as N^{exponent:.1f} from {short:,} to {long:,}"
+    return f"grows as N^{exponent(longest, short, long):.1f} from {short:,} to {long:,}"
 
 
-def _answer(claim: Claim, groups: Sequence[str], cases: set[Case], numbers: OwnNumbers) -> str | None:
-    says = {**claim.says, **claim.figures[groups[0]]}
-    if says["metric"] in RATIO_OF and "baseline" in says:
-        return _words({dtype: _span(values, "x") for dtype, values in ratios(says, cases, numbers).items()})
-    if says["metric"].startswith("max_error"):
-        return _words(dict(_largest_errors(says, cases, numbers)))
-    return None
+def ends(pick: Pick, *, form: str, named: bool = False) -> Answer:
+    """Answer with the ratio at the shortest and at the longest sequence, and its growth between them."""
+
+    def answer(numbers: OwnNumbers) -> str | None:
+        ratios = {case.seqlen_k or 0: ratio for case, ratio in pick.ratios(numbers)}
+        if len(ratios) < 2:
+            return None
+        short, long = min(ratios), max(ratios)
+        words = " to ".join(f"{ratios[at]:{form}}x at {at:,}" for at in (short, long))
+        grows = f"{words}, grows as N^{exponent(ratios, short, long):.1f}"
+        return f"{pick.name(numbers)}: {grows}" if named else grows
+
+    return answer
 
 
-def _words(by_dtype: Mapping[str, str]) -> str | None:
-    """Join what each dtype says; a single one needs no name."""
-    if len(by_dtype) == 1:
-        return next(iter(by_dtype.values()))
-    return ", ".join(f"{dtype} {words}" for dtype, words in sorted(by_dtype.items())) or None
+def exponent(values: Mapping[int, float], short: int, long: int) -> float:
+    """Return the exponent of the power law through the values at two lengths."""
+    return math.log(values[long] / values[short]) / math.log(long / short)
 
 
-def _span(values: Sequence[float], unit: str) -> str:
-    low, high = (f"{value:.2f}" for value in (min(values), max(values)))
-    return f"{low}{unit}" if low == high else f"{low} to {high}{unit}"
-
-
-def _largest_errors(says: Says, cases: set[Case], numbers: OwnNumbers) -> Iterator[tuple[str, str]]:
-    """Yield by dtype the largest error of all implementations that stand for one of the report's."""
-    found: dict[str, float] = {}
-    for name in numbers.implementations:
-        for m in _of(says, name, says["metric"], cases, numbers):
-            found[m.case.dtype or ""] = max(m.value, found.get(m.case.dtype or "", 0.0))
-    return ((dtype, f"{value:.1e}") for dtype, value in found.items())
-
-
-def _of(says: Says, implementation: str, metric: str, cases: set[Case], numbers: OwnNumbers) -> Iterator[Measurement]:
-    """Yield the own numbers of an implementation and metric, in the claim's mode, for the report's cases."""
-    wanted = Case(**{name: says[name] for name in ("level", "subject", "head_dim", "dtype") if name in says})
-    length, least = says.get("seqlen"), says.get("from_seqlen", 0)
-    for m in numbers.measurements:
-        named = m.implementation == numbers.own(implementation) and m.metric == metric and m.mode == says.get("mode")
-        fits = compatible(wanted, m.case) and length in (None, m.case.seqlen_q) and (m.case.seqlen_q or 0) >= least
-        if named and fits and m.status is Status.OK and any(compatible(case, m.case) for case in cases):
-            yield m
+def _by_dtype(words: Mapping[str, str]) -> str | None:
+    """Join the words of all dtypes. A single dtype is not named."""
+    if len(words) == 1:
+        return next(iter(words.values()))
+    return ", ".join(f"{dtype} {of_dtype}" for dtype, of_dtype in sorted(words.items())) or None

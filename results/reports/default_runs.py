@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from results import reports
 from results.records import CASE_FIELDS, Case
-from results.reports.own import all_said, is_usual, own_metric, own_names, said_fields
+from results.reports.own import all_facts, case_fields, is_usual, own_metric, own_names
 from results.reports.rendering import Runs, printed_rows
 from results.store.database import Store
 
@@ -170,10 +170,10 @@ def _wanted(name: str, printed: Runs) -> dict[str, list[_Cell]]:
     """
     report = reports.get(name)
     found: dict[str, list[_Cell]] = {}
-    for grid in reports.grids(name):
+    for grid in report.GRIDS:
         for labels in printed_rows(grid, printed):
-            for says in all_said(grid, labels):
-                names = {says["implementation"], *own_names(says, report.IMPLEMENTATIONS)}
-                of_memory = own_metric(says) == _MEMORY
-                found.setdefault(grid.section, []).append((said_fields(says), names, says.get("mode"), of_memory))
+            for facts in all_facts(grid, labels):
+                names = {facts["implementation"], *own_names(facts, report.IMPLEMENTATIONS)}
+                of_memory = own_metric(facts) == _MEMORY
+                found.setdefault(grid.section, []).append((case_fields(facts), names, facts.get("mode"), of_memory))
     return found

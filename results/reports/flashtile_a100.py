@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from results.checks.memory import SHARED_KB
 from results.levels.tensors import kv_cache_mb
-from results.records import Measurement, Run, attention_case, case_to_json
-from results.render.markdown import tables
-from results.reports import claims, flashtile_words
-from results.reports.layout import (
-    Claim,
-    Grid,
-    Labels,
-    Remark,
-    ReportError,
-    Row,
-    Says,
-    Section,
-    parse_claims,
-    parse_grid,
-)
-from results.reports.notes import Note, shipped_notes
+from results.records import Measurement, attention_case, case_to_json
+from results.reports.claims import Answer, Claim, Pick, ends, growths, largest, span_by_dtype
+from results.reports.layout import Facts, Grid, Labels, Remark, Row, Section
+from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
-from results.reports.rendering import Runs, render_report
 
 NAME = "flashtile_a100"
 LABEL = "FlashTile, A100 80 GB"
@@ -36,114 +22,9 @@ IMPLEMENTATIONS = {
     "naive": "torch_naive",
     "flashtile_v1": "tiled_v1",
     "flashtile_v2": "tiled_v2",
-    "flashtile_gqa": "tiled_v2",  # on fewer key heads
+    "flashtile_gqa": "tiled_v2",  # the same code with fewer key heads
     "flashtile_triton": "triton_fa2",
 }
-
-_FACTS = re.compile(
-    r"Validated on (?P<gpu>[\w -]+) \(CUDA (?P<cuda>[\d.]+), PyTorch (?P<torch>[\d.]+), Triton (?P<triton>[\d.]+)\)"
-)
-_COMMAND = re.compile(
-    r"matching our A100 validation\)\s+(?P<command>python .*--batch-size (?P<batch>\d+) "
-    r"--embed-dim (?P<embed>\d+) --num-heads (?P<heads>\d+).*)"
-)
-_RUN_NOTES = (
-    "Batch, heads and head dimension come from the command that the report calls its A100 validation; that command "
-    "has no --non-causal, so the numbers are read as causal. dtype is not said. Its code says that projections have "
-    "biases and that GQA has 3 key heads for 12 heads. MB is MiB: the report's code divides bytes by 1024 twice. The "
-    "report's usage examples are left out of the notes, but for how it says that it measures: time as the mean of 10 "
-    "calls after 3, between two synchronisations, without gradients; memory as torch's max_memory_allocated."
-)
-
-
-def parse(text: str) -> list[tuple[Run, list[Measurement]]]:
-    """Return the report's run and its numbers: memory, time and speedup by seqlen, and what the prose claims.
-
-    Raises ReportError if the text is not this report.
-    """
-    facts, command = _FACTS.search(text), _COMMAND.search(text)
-    if not facts or not command:
-        raise ReportError(f"Not report {NAME}: it says 'Validated on' and 'matching our A100 validation'.")
-    if (command["batch"], command["embed"], command["heads"]) != ("4", "768", "12"):
-        raise ReportError(f"Not report {NAME}: its validation has batch 4, embed-dim 768 and 12 heads.")
-    run = Run(
-        run_id=f"published-{NAME}",
-        source="published",
-        report=NAME,
-        title=TITLE,
-        gpu_name=facts["gpu"],
-        gpu_memory_mb=80 * 1024.0,  # the 80GB of its name
-        device_type="cuda",
-        cuda=facts["cuda"],
-        torch=facts["torch"],
-        triton=facts["triton"],
-        command=command["command"].strip(),
-        notes=_RUN_NOTES,
-    )
-    measurements: list[Measurement] = []
-    for grid in GRIDS:
-        found = [table for table in tables(text) if table.header == grid.header]
-        if len(found) != 1:
-            raise ReportError(f"Not report {NAME}: {len(found)} tables have the columns {', '.join(grid.header)}.")
-        measurements += parse_grid(grid, found[0], run.run_id)
-    return [(run, [*measurements, *parse_claims(text, CLAIMS, run.run_id)])]
-
-
-def notes(text: str) -> list[Note]:
-    """Return what the report says besides its numbers, without its usage examples, whose fences are lost."""
-    prose = [Note("", lines=_passage(text, first, last)) for first, last in _PASSAGES]
-    words = [table for table in tables(text) if all(table.header != grid.header for grid in GRIDS)]
-    return [*prose, *(Note("", header=table.header, rows=table.rows) for table in words)]
-
-
-def more_sections(printed: Runs, numbers: OwnNumbers) -> list[Section]:
-    """Return the claims and the tables of words beside an own run's figures, and what a block needs by formula."""
-    rows = [m for _, measurements in printed for m in measurements]
-    blocks = {m.case.subject: m.printed or "" for m in rows if m.metric == "shared_memory_kb"}
-    figures = claims.section(CLAIMS, rows, numbers, {_SAVINGS: _cache_savings()} if numbers.measurements else None)
-    told = claims.with_sentences(figures, flashtile_words.sentences(numbers))
-    words = flashtile_words.tables(shipped_notes(NAME), numbers) if rows else []
-    return [told, *words, *([_shared_memory(blocks)] if blocks else [])]
-
-
-def _shared_memory(printed: Mapping[str, str]) -> Section:
-    """Return by block size and head_dim what q, k, v, out and scores of a block take in float32, and where that fits.
-
-    `printed` is what the report says, by the subject of its rows.
-    """
-    rows = []
-    for block, head_dim in product((32, 64, 128), (64, 128)):
-        needed = (4 * block * head_dim + block**2) * _FLOAT32_BYTES / 1024
-        fits = [f"{name} ({limit} KiB)" for name, limit in SHARED_KB.items() if needed <= limit]
-        own = f"{needed:g} KiB; fits {', '.join(fits) or 'none'}"
-        rows.append(Row((str(block), str(head_dim)), (printed.get(f"block_size {block}", ""),), (own,)))
-    labels = ("Block Size", "head_dim")
-    return Section(_SHARED_MEMORY, "", labels, ("SRAM Required",), (None,), tuple(rows), by_formula=True)
-
-
-def _cache_savings() -> str:
-    """Return by formula how much smaller the cache of the report's GQA is: 2 key heads for 8 query heads."""
-    sizes = {"batch": 1, "num_heads": 8, "seqlen": 1024, "head_dim": 64, "dtype": "float32", "causal": True}
-    whole, fewer = (
-        kv_cache_mb(case_to_json(attention_case(**sizes, num_kv_heads=heads))) for heads in (sizes["num_heads"], 2)
-    )
-    return f"{whole / fewer:.1f}x, by formula"
-
-
-def render(runs: Runs) -> str:
-    """Return the report's tables: as printed, or with the numbers of an own run of layers with these shapes."""
-    return render_report(runs, name=NAME, title=TITLE, source=SOURCE, grids=GRIDS, implementations=IMPLEMENTATIONS)
-
-
-def _passage(text: str, first: str, last: str) -> tuple[str, ...]:
-    """Return the lines of a passage, those of code within the fences that the text lost."""
-    start = text.find(first)
-    end = text.find(last, start)
-    if min(start, end) < 0:
-        raise ReportError(f"Not report {NAME}: it lacks the passage from {first!r} to {last!r}.")
-    lines = text[start : end + len(last)].splitlines()
-    return ("```", *lines, "```") if first.startswith(_CODE) else tuple(lines)
-
 
 _SYSTEMS = {
     "Naive": "naive",
@@ -160,15 +41,11 @@ _LAYER: dict[str, Any] = {
     "causal": True,
     "mode": "fwd",
 }
-_FLOAT32_BYTES = 4
-_FORMATS = {"latency_ms": {"format": "{:.2f} ms"}}  # the columns of times name no unit, the cells do
-_SHARED_MEMORY = "Shared memory: by formula, (4 x block x head_dim + block x block) x 4 bytes, and where it fits"
 _MHA = {"subject": "mha_fused_bias", "num_kv_heads": 12}
 _GQA = {"subject": "gqa_bias", "num_kv_heads": 3}
-_TRITON = {**_LAYER, **_MHA, "implementation": "flashtile_triton", "baseline": "naive"}
 
 
-def _row(labels: Labels) -> Says:
+def _row(labels: Labels) -> Facts:
     return {"seqlen": int(labels[0].replace(",", ""))}
 
 
@@ -176,44 +53,39 @@ def _name(measurement: Measurement) -> Labels:
     return (f"{measurement.case.seqlen_q or 0:,}",)
 
 
-def _block(labels: Labels) -> Says:
+def _block(labels: Labels) -> Facts:
     return {"subject": f"block_size {labels[0]}"}
 
 
-def _layer_of(implementation: str) -> Says:
+def _layer_of(implementation: str) -> dict[str, Any]:
     """Return the layer by FlashTile's code: biases in the projections, 3 key heads in GQA."""
     return _GQA if implementation == "flashtile_gqa" else _MHA
 
 
-def _columns(metric: str, suffix: str) -> dict[str, Any]:
+def _columns(suffix: str, **facts: str) -> dict[str, Any]:
     return {
-        f"{words}{suffix}": {
-            "implementation": system,
-            **_layer_of(system),
-            "metric": metric,
-            **_FORMATS.get(metric, {}),
-        }
-        for words, system in _SYSTEMS.items()
+        f"{title}{suffix}": {"implementation": name, **_layer_of(name), **facts} for title, name in _SYSTEMS.items()
     }
 
 
-GRIDS = [
-    Grid(
-        section=section,
-        header=("Sequence Length", *columns),
-        row=_row,
-        name=_name,
-        columns=columns,
-        says=_LAYER,
-        measured_by=("flashtile", {"subject": "subject", "seqlen": "seqlen"}),
-    )
-    for section, columns in (
-        ("Memory", _columns("peak_memory_mb", " Memory")),
-        ("Time", _columns("latency_ms", "")),
-        ("Triton speedup", {"Speedup": {**_TRITON, "metric": "speedup", "note": "read as Triton over Naive"}}),
-    )
-]
-GRIDS.append(
+_TRITON_SPEEDUP = {**_LAYER, **_MHA, "implementation": "flashtile_triton", "baseline": "naive", "metric": "speedup"}
+GRIDS = (
+    *(
+        Grid(
+            section=section,
+            header=("Sequence Length", *columns),
+            row=_row,
+            name=_name,
+            columns=columns,
+            facts=_LAYER,
+            measured_by=("flashtile", {"subject": "subject", "seqlen": "seqlen"}),
+        )
+        for section, columns in (
+            ("Memory", _columns(" Memory", metric="peak_memory_mb")),
+            ("Time", _columns("", metric="latency_ms", format="{:.2f} ms")),
+            ("Triton speedup", {"Speedup": _TRITON_SPEEDUP}),
+        )
+    ),
     Grid(
         section="Shared memory",
         header=("Block Size", "SRAM Required", "Best For"),
@@ -223,68 +95,157 @@ GRIDS.append(
             "SRAM Required": {"implementation": "flashtile", "metric": "shared_memory_kb", "level": None},
             "Best For": Remark(),
         },
-    )
-)
-_SAVINGS = "GroupedQueryAttention(512, 8, num_kv_heads=2)"
-_AT_8K = {**_LAYER, "seqlen": 8192}
-CLAIMS = (
-    *(
-        Claim(
-            pattern=rf"- {words}: (?P<reduction>[\d.]+x)",
-            origin=f"Memory reduction at 8K vs Naive / {words}",
-            says={**_AT_8K, **_layer_of(system), "implementation": system, "baseline": "naive"},
-            figures={"reduction": {"metric": "memory_reduction"}},
-        )
-        for words, system in _SYSTEMS.items()
-        if system != "naive"
-    ),
-    *(
-        Claim(
-            pattern=pattern + r" Fast \((?P<speedup>[\d.]+x) at 8K\) \|",
-            origin=origin,
-            says={**_TRITON, "seqlen": 8192},
-            figures={"speedup": {"metric": "speedup"}},
-        )
-        for pattern, origin in (
-            (r"\| Triton Kernel \| O\(N\) forward \|", "Implementation / Triton Kernel / Speed"),
-            (r"\| Speed \| .*? \| .*? \|", "Aspect / Speed / Triton Kernel"),
-        )
-    ),
-    Claim(
-        pattern=r"Max numerical error of (?P<error>[\d.e-]+) across all implementations",
-        origin="Correctness",
-        says={"level": "layer", "subject": None, "implementation": "all", "metric": "max_error_out", "mode": "fwd"},
-        figures={"error": {}},
-        note="the largest over all implementations; what they were compared with is not said",
-    ),
-    Claim(
-        pattern=r"num_kv_heads=2\)\s*# (?P<savings>\dx) KV cache savings",
-        origin=_SAVINGS,
-        says={
-            "level": "layer",
-            "subject": "gqa_bias",
-            "num_heads": 8,
-            "num_kv_heads": 2,
-            "implementation": "flashtile_gqa",
-        },
-        figures={"savings": {"metric": "memory_reduction", "note": "of the KV cache, against as many as 8 heads"}},
     ),
 )
 
-# The report's prose, as first and last words of each passage: its fences are lost, so code cannot be told by form.
-_PASSAGES = (
-    ("Benchmarking methodology", "A100 GPU testing."),
-    ("def benchmark(model, x, warmup=3, runs=10):", "/ runs * 1000 # ms"),
-    ("Validated on NVIDIA", "Triton 3.4.0)."),
-    ("Memory reduction at 8K vs Naive", "- Triton: 78.8x"),
-    ("FlashTile's Python implementations are", "fastest path on GPU."),
-    ("The Python V1/V2/GQA implementations use", "(machine epsilon)"),
-    ("# Reset stats", "(1024 ** 2)"),
-    ("# With custom settings (matching our A100 validation)", "--theme dark"),
-    ("In practice, PyTorch native", "the production path."),
-    ("# Saves ~50% compute", "causal=True)"),
-    ("Pitfall: Custom autograd", "for best results."),
-    ("model = GroupedQueryAttention(512", "KV cache savings"),
-    ("Choose FlashTile Python when:", "low-level details"),
+
+def _cache_savings(numbers: OwnNumbers) -> str | None:
+    """Return by formula how much smaller the cache of the report's GQA is: 2 key heads for 8 query heads."""
+    sizes = {"batch": 1, "num_heads": 8, "seqlen": 1024, "head_dim": 64, "dtype": "float32", "causal": True}
+    whole, fewer = (kv_cache_mb(case_to_json(attention_case(**sizes, num_kv_heads=heads))) for heads in (8, 2))
+    return f"{whole / fewer:.1f}x, by formula" if numbers.measurements else None
+
+
+def _forward(name: str, metric: str, *, gqa: bool = False) -> Pick:
+    """Return a number of a layer's forward; its baseline is always the naive multi-head layer, as in the report."""
+    case = {"subject": (_GQA if gqa else _MHA)["subject"]}
+    return Pick(name, "naive", metric, "fwd", case=case, baseline_case=_MHA)
+
+
+def _speed(pick: Pick) -> Answer:
+    """Answer with the speed over the naive layer at the longest sequence that both have."""
+
+    def answer(numbers: OwnNumbers) -> str | None:
+        ratios = {case.seqlen_k or 0: ratio for case, ratio in pick.ratios(numbers)}
+        if pick.implementation == pick.baseline or not ratios:
+            return None
+        return f"{pick.name(numbers)} {ratios[max(ratios)]:.3g}x naive at {max(ratios):,}"
+
+    return answer
+
+
+def _memory(pick: Pick) -> Answer:
+    return growths([pick], "{} {}")
+
+
+def _backward(name: str, numbers: OwnNumbers) -> str | None:
+    """Return whether an implementation ran a backward, or what it declares."""
+    own = numbers.own(name)
+    if any(m.implementation == own and m.mode in ("bwd", "fwd_bwd") and m.value for m in numbers.measurements):
+        return f"{own} ran"
+    declares = numbers.declared.get(own, {}).get("backward")
+    return None if declares is None else f"{own} {'declared' if declares else 'none'}"
+
+
+def _all(names: Sequence[str], aspect: str, numbers: OwnNumbers, *, gqa: bool = False) -> str:
+    """Join the answers of several implementations for an aspect: Memory, Speed or Backward."""
+    kinds = {"Memory": (_memory, "peak_memory_mb"), "Speed": (_speed, "latency_ms")}
+    if aspect == "Backward":
+        found = [_backward(name, numbers) for name in names]
+    else:
+        answer, metric = kinds[aspect]
+        found = [answer(_forward(name, metric, gqa=gqa))(numbers) for name in names]
+    return ", ".join(filter(None, found))
+
+
+def _all_memory(numbers: OwnNumbers) -> str | None:
+    of_gqa = _all(("flashtile_gqa",), "Memory", numbers, gqa=True)
+    return "; ".join(filter(None, [_all(_TILED, "Memory", numbers), of_gqa and f"GQA: {of_gqa}"])) or None
+
+
+def _all_speed(numbers: OwnNumbers) -> str | None:
+    return _all((*_TILED, "flashtile_triton"), "Speed", numbers) or None
+
+
+def _reduction(name: str) -> Answer:
+    case = {"level": "layer", "head_dim": 64, "subject": _layer_of(name)["subject"]}
+    return span_by_dtype("memory_reduction", name, "naive", mode="fwd", seqlen=(8192, 8192), case=case)
+
+
+_TILED = ("flashtile_v1", "flashtile_v2")
+_TRITON_AT_8K = span_by_dtype(
+    "speedup",
+    "flashtile_triton",
+    "naive",
+    mode="fwd",
+    seqlen=(8192, 8192),
+    case={"level": "layer", "head_dim": 64, "subject": _MHA["subject"]},
 )
-_CODE = ("def ", "# ", "model = ")  # that passages of code begin with
+CLAIMS = (
+    *(
+        Claim(f"Memory reduction at 8K vs Naive / {title}", _reduction(name))
+        for title, name in _SYSTEMS.items()
+        if name != "naive"
+    ),
+    Claim("Implementation / Triton Kernel / Speed", _TRITON_AT_8K),
+    Claim("Aspect / Speed / Triton Kernel", _TRITON_AT_8K),
+    Claim("Correctness", largest("max_error_out", mode="fwd", case={"level": "layer"})),
+    Claim("GroupedQueryAttention(512, 8, num_kv_heads=2)", _cache_savings),
+    Claim("Takeaways / Memory", _all_memory, "V1, V2 and GQA stay at O(N) peak memory"),
+    Claim("Takeaways / Speed", _all_speed, "Only the Triton kernel is faster than naive"),
+    Claim(
+        "Takeaways / Scaling",
+        ends(_forward("flashtile_v2", "peak_memory_mb"), form=".3g", named=True),
+        "Memory reduction grows linearly with sequence length",
+    ),
+    Claim(
+        "Takeaways / Triton",
+        ends(_forward("flashtile_triton", "latency_ms"), form=".3g", named=True),
+        "Speedup grows with sequence length",
+    ),
+)
+
+_ROWS: Mapping[str, tuple[str, ...]] = {  # row of the table of implementations -> implementations
+    "Flash V1/V2": _TILED,
+    "GQA/MQA": ("flashtile_gqa",),
+    "Triton Kernel": ("flashtile_triton",),
+    "PyTorch SDPA": ("torch_sdpa_auto",),
+    "Naive": ("naive",),
+}
+_COLUMNS = {
+    "FlashTile Python": _TILED,
+    "PyTorch SDPA": ("torch_sdpa_auto",),
+    "Triton Kernel": ("flashtile_triton",),
+}
+_ASPECTS = ("Memory", "Speed", "Backward")  # the rows that numbers answer; the other rows are judgments
+
+
+def more_sections(printed: Sequence[Measurement], numbers: OwnNumbers) -> list[Section]:
+    """Return the report's two tables of words with our answers, and the shared memory of a block by formula."""
+    blocks = {m.case.subject: m.printed or "" for m in printed if m.metric == "shared_memory_kb"}
+    found = []
+    for note in shipped_notes(NAME) if printed else ():
+        if note.header[:1] == ("Implementation",):
+            rows = tuple(_implementation(row, numbers) for row in note.rows)
+            found.append(Section("Implementations", "", note.header[:1], _ASPECTS[:2], (None, None), rows))
+        elif note.header[:1] == ("Aspect",):
+            rows = tuple(_aspect(row, note.header[1:], numbers) for row in note.rows if row[0] in _ASPECTS)
+            metrics = (None,) * len(note.header[1:])
+            found.append(Section("Aspects", "", note.header[:1], note.header[1:], metrics, rows))
+    return [*found, _shared_memory(blocks)] if blocks else found
+
+
+def _implementation(row: Sequence[str], numbers: OwnNumbers) -> Row:
+    own = tuple(_all(_ROWS[row[0]], aspect, numbers, gqa=row[0] == "GQA/MQA") for aspect in _ASPECTS[:2])
+    return Row((row[0],), tuple(row[1:3]), own if any(own) else None)
+
+
+def _aspect(row: Sequence[str], columns: Sequence[str], numbers: OwnNumbers) -> Row:
+    own = tuple(_all(_COLUMNS[column], row[0], numbers) for column in columns)
+    return Row((row[0],), tuple(row[1:]), own if any(own) else None)
+
+
+def _shared_memory(printed: Mapping[str, str]) -> Section:
+    """Return the memory of q, k, v, out and scores of a block in float32, and the GPUs that have as much.
+
+    `printed` maps the subject of the report's rows to the printed cell.
+    """
+    rows = []
+    for block, head_dim in product((32, 64, 128), (64, 128)):
+        needed = (4 * block * head_dim + block**2) * 4 / 1024
+        fits = [f"{name} ({limit} KiB)" for name, limit in SHARED_KB.items() if needed <= limit]
+        own = f"{needed:g} KiB; fits {', '.join(fits) or 'none'}"
+        rows.append(Row((str(block), str(head_dim)), (printed.get(f"block_size {block}", ""),), (own,)))
+    title = "Shared memory: by formula, (4 x block x head_dim + block x block) x 4 bytes, and where it fits"
+    labels = ("Block Size", "head_dim")
+    return Section(title, "", labels, ("SRAM Required",), (None,), tuple(rows), by_formula=True)

@@ -13,12 +13,12 @@ A printed cell is a number with its unit, or why there is none. Reports print MB
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from results.records import CASE_FIELDS, Case, Measurement, Status
-from results.render.markdown import Table, plain
+from results.records import Measurement
+from results.render.markdown import plain
 
 MIB = {"MB": 1.0, "GB": 1024.0}
 _SCALES = {**MIB, "PFLOPS": 1000.0}  # to MiB and TFLOP/s
@@ -33,34 +33,17 @@ class ReportError(ValueError):
     """A text or run that does not fit the report's layout; the message says where and what was expected."""
 
 
-@dataclass(frozen=True)
-class PrintedCell:
-    """The status of a printed cell, its number if there is one, and what stands beside it in brackets."""
+def number_of(cell: str | None) -> float | None:
+    """Return the number in a cell, memory in MiB and rates in TFLOP/s; None for words and for a cell without a number.
 
-    status: Status
-    value: float | None = None
-    remark: str | None = None
-
-
-def read_cell(text: str, unit: str = "") -> PrintedCell:
-    """Return the meaning of a cell; `unit` is its unit where the cell itself names none. Memory comes in MiB.
-
-    Raises ReportError if the cell is neither a number nor a known word for a missing one.
+    A number followed by "(OOM)" is the memory that would be needed, so it is no result.
     """
-    cell, remark = _split(plain(text))
-    if cell == "OOM":
-        return PrintedCell(Status.OOM, remark=remark)
-    if cell == "N/A":
-        return PrintedCell(Status.UNSUPPORTED, remark=remark)
-    if cell in ("—", "-", "Enabled", "Fits!"):
-        return PrintedCell(Status.SKIPPED, remark=remark)
-    match = _CELL.match(cell)
-    if not match:
-        raise ReportError(f"Cell {text!r} is neither a number nor one of OOM, N/A, —.")
-    if remark == "OOM":  # the number is what would be needed
-        return PrintedCell(Status.OOM, remark=f"{cell} needed")
+    text, remark = _split(plain(cell or ""))
+    match = _CELL.match(text)
+    if not match or remark == "OOM":
+        return None
     value = float(match["number"].replace(",", ""))
-    return PrintedCell(Status.OK, _scale(value, match["unit"] or unit), remark)
+    return round(value * _SCALES[match["unit"]], 6) if match["unit"] in _SCALES else value
 
 
 def read_seqlen(text: str) -> int:
@@ -86,11 +69,7 @@ def _split(cell: str) -> tuple[str, str | None]:
     return (match["cell"], match["remark"]) if match else (cell, None)
 
 
-def _scale(value: float, unit: str) -> float:
-    return round(value * _SCALES[unit], 6) if unit in _SCALES else value
-
-
-Says = Mapping[str, Any]
+Facts = Mapping[str, Any]
 Labels = tuple[str, ...]
 
 
@@ -98,7 +77,7 @@ Labels = tuple[str, ...]
 class Remark:
     """A column of words: kept in the notes of the row's numbers."""
 
-    own: Callable[[Says], str] | None = None  # what arithmetic says in an own row, from what is said of the row
+    own: Callable[[Facts], str] | None = None  # what arithmetic says in an own row, from what is said of the row
 
 
 @dataclass(frozen=True)
@@ -111,7 +90,7 @@ class Best:
     """A column that prints the best ratio of a row and, in brackets, whose it is."""
 
     names: Mapping[str, str]  # name in brackets -> implementation
-    says: Says
+    facts: Facts
 
 
 @dataclass(frozen=True)
@@ -120,24 +99,19 @@ class Grid:
 
     section: str  # begins the origin of its cells
     header: Labels
-    row: Callable[[Labels], Says]  # what the labels of a row say
-    columns: Mapping[str, Says | Remark | SpreadColumn | Best]  # header -> what it says
+    row: Callable[[Labels], Facts]  # what the labels of a row say
+    columns: Mapping[str, Facts | Remark | SpreadColumn | Best]  # header -> what it says
     name: Callable[[Measurement], Labels] | None = None  # labels of a row; the inverse of `row`
     rows: tuple[Labels, ...] = ()  # the only rows there are, where `name` is None
-    says: Says = field(default_factory=dict)  # of every cell
+    facts: Facts = field(default_factory=dict)  # facts of every cell
     order: tuple[int, ...] = (0,)  # the labels that own rows are sorted by
-    run: str = ""  # which of the report's runs it belongs to
-    own: Says = field(default_factory=dict)  # of own cells in place of what is said; None leaves a field open
-    measured_by: tuple[str, Mapping[str, str]] | None = None  # a sweep, and what is said of a cell by the axis it sets
+    own: Facts = field(default_factory=dict)  # facts of own cells that replace these; None leaves a field open
+    measured_by: tuple[str, Mapping[str, str]] | None = None  # a sweep, and the fact that each of its axes sets
 
     @property
     def labels(self) -> int:
         """Return how many leading columns name the row."""
         return len(self.header) - len(self.columns)
-
-    def matches(self, table: Table) -> bool:
-        """Tell whether the table is the one described here."""
-        return table.header == self.header and (not self.section or table.section.endswith(self.section))
 
 
 @dataclass(frozen=True)
@@ -184,52 +158,6 @@ class Section:
         return any(any(row.printed) for row in self.rows)
 
 
-def parse_grid(grid: Grid, table: Table, run_id: str) -> list[Measurement]:
-    """Return every cell of the table as a measurement. Raises ReportError for a ragged row or an unreadable cell."""
-    measurements = []
-    for number, row in enumerate(table.rows):
-        if len(row) != len(table.header):
-            line = table.line + 2 + number
-            raise ReportError(f"Line {line}: {len(row)} cells where the header has {len(table.header)}.")
-        measurements += _row(grid, dict(zip(table.header, row, strict=True)), run_id)
-    return measurements
-
-
-def measure(run_id: str, says: Says, *, printed: str, origin: str, notes: Iterable[str | None] = ()) -> Measurement:
-    """Return a measurement from what is said of a cell and what the cell prints."""
-    text, _, spread = str(says.get("text", printed)).partition(" | ")
-    cell = read_cell(text, says.get("unit", ""))
-    status = says.get("failed", cell.status) if cell.status is Status.OOM else cell.status
-    parts = [cell.remark, says.get("note"), _why_missing(status, printed, says.get("why")), *notes]
-    return Measurement(
-        run_id=run_id,
-        case=case_of(says),
-        implementation=says["implementation"],
-        metric=says["metric"],
-        status=status,
-        mode=says.get("mode"),
-        baseline=says.get("baseline"),
-        value=cell.value,
-        statistic=None if status is not Status.OK else "mean" if spread else "printed",
-        mean=cell.value if spread else None,
-        std=read_cell(spread).value if spread else None,
-        note="; ".join(part for part in parts if part) or None,
-        printed=printed,
-        origin=origin,
-    )
-
-
-def case_of(says: Says) -> Case:
-    """Return the case that is said; what is not said is None."""
-    fields = {}
-    if "seqlen" in says:
-        fields |= {"seqlen_q": says["seqlen"], "seqlen_k": says["seqlen"]}
-    fields |= {name: says[name] for name in CASE_FIELDS if name in says}
-    if "head_dim" in says:
-        fields.setdefault("head_dim_v", says["head_dim"])
-    return Case(**fields)
-
-
 def origin_of(grid: Grid, labels: Labels, column: str) -> str:
     """Return where a cell stands: section, row and column."""
     parts = (grid.section, ", ".join(map(plain, labels)), column)
@@ -238,73 +166,12 @@ def origin_of(grid: Grid, labels: Labels, column: str) -> str:
 
 def origins(grid: Grid, labels: Labels) -> dict[str, str]:
     """Return where the numbers of a row stand, by column."""
-    says = {name: column for name, column in grid.columns.items() if not isinstance(column, Remark | SpreadColumn)}
+    facts = {name: column for name, column in grid.columns.items() if not isinstance(column, Remark | SpreadColumn)}
     return {
         name: origin_of(grid, labels, " | ".join(_cells_of(name, column if isinstance(column, Mapping) else {})))
-        for name, column in says.items()
+        for name, column in facts.items()
     }
 
 
-def _row(grid: Grid, row: dict[str, str], run_id: str) -> list[Measurement]:
-    labels = tuple(list(row.values())[: grid.labels])
-    remarks = [f"{column}: {row[column]}" for column, says in grid.columns.items() if isinstance(says, Remark)]
-    measurements = []
-    for column, says in grid.columns.items():
-        if isinstance(says, Remark | SpreadColumn):
-            continue
-        if isinstance(says, Best):
-            says = _best(says, row[column])
-        said = {**grid.says, **grid.row(labels), **says}
-        printed = " | ".join(row[name] for name in _cells_of(column, said))
-        origin = origin_of(grid, labels, " | ".join(_cells_of(column, said)))
-        measurements.append(measure(run_id, said, printed=printed, origin=origin, notes=remarks))
-    return measurements
-
-
-def _cells_of(column: str, says: Says) -> tuple[str, ...]:
-    return (column, says["std"]) if "std" in says else (column,)
-
-
-def _best(best: Best, text: str) -> Says:
-    cell, _, name = plain(text).rstrip(")").partition(" (")
-    if name not in best.names:
-        raise ReportError(f"Cell {text!r} names none of {', '.join(best.names)}.")
-    return {**best.says, "implementation": best.names[name], "text": cell}
-
-
-def _why_missing(status: Status, printed: str, why: str | None) -> str | None:
-    if status is Status.OK:
-        return None
-    return f"the report prints {plain(printed)!r}" + (f": {why}" if why else "")
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence with numbers in it."""
-
-    pattern: str  # finds the sentence; each named group is a printed figure
-    origin: str  # where it stands
-    says: Says  # of every figure
-    figures: dict[str, Says]  # group -> what is said of it beside `says`
-    note: str | None = None
-    run: str = ""  # which of the report's runs it belongs to
-
-
-def parse_claims(text: str, claims: Sequence[Claim], run_id: str) -> Iterator[Measurement]:
-    """Return the figures of every claim. Raises ReportError if the text lacks one."""
-    for claim in claims:
-        match = re.search(claim.pattern, text)
-        if not match:
-            raise ReportError(f"The claim at {claim.origin!r} is missing; expected {claim.pattern!r}.")
-        for group, says in claim.figures.items():
-            origin = claim.origin if len(claim.figures) == 1 else f"{claim.origin} / {group}"
-            said = {**claim.says, **says}
-            yield measure(run_id, said, printed=match[group], origin=origin, notes=[claim.note])
-
-
-def low_and_high(metric: str) -> dict[str, Says]:
-    """Return the figures of a range: groups low and high of one metric."""
-    return {
-        "low": {"metric": metric, "note": "low end of a range"},
-        "high": {"metric": metric, "note": "high end of a range"},
-    }
+def _cells_of(column: str, facts: Facts) -> tuple[str, ...]:
+    return (column, facts["std"]) if "std" in facts else (column,)

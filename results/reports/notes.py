@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from results.paths import PUBLISHED
-from results.render.markdown import Table, read
-from results.reports.layout import Grid
 
 
 @dataclass(frozen=True)
@@ -19,18 +16,6 @@ class Note:
     lines: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-
-
-def notes_of(text: str, grids: Sequence[Grid]) -> list[Note]:
-    """Return every paragraph and every table that no grid describes, in order."""
-    notes = []
-    for block in read(text):
-        section = " > ".join(block.headings)
-        if not isinstance(block, Table):
-            notes.append(Note(section, lines=block.lines))
-        elif not any(grid.matches(block) for grid in grids):
-            notes.append(Note(section, header=block.header, rows=block.rows))
-    return notes
 
 
 def shipped_notes(report: str) -> list[Note]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from results.levels.model_table import models
 from results.metrics import RATIO_OF
 from results.records import CASE_FIELDS, Case, Measurement, Status
 from results.reports.derived import EXTRAPOLATED
-from results.reports.layout import MIB, Best, Grid, Labels, Remark, Says, SpreadColumn
+from results.reports.layout import MIB, Best, Facts, Grid, Labels, Remark, SpreadColumn
 
 WORDS = {
     Status.OOM: "OOM",
@@ -42,9 +42,11 @@ class OwnNumbers:
         implementations: Mapping[str, str],
         declared: Mapping[str, Mapping[str, Any]] | None = None,
         ran: Ran | None = None,
+        printed: Collection[Case] = (),
     ) -> None:
-        self.declared = declared or {}  # by name what an implementation says of itself
-        self.ran = ran or {}  # of all chosen runs: by implementation and case, which has a time of it
+        self.declared = declared or {}  # facts that implementations declare, by name
+        self.ran = ran or {}  # the run with a time, by implementation and case; from all chosen runs
+        self.printed = printed  # cases that the report prints
         self._there = {m.implementation for m in measurements}
         self.implementations = self._known(implementations)
         self.timings = _timings(measurements)
@@ -88,8 +90,8 @@ class OwnNumbers:
         """Return the measurements that fit what is said of every cell of a table, whatever its rows say."""
         columns = [column for column in grid.columns.values() if isinstance(column, Mapping)]
         moving = {"seqlen", "head_dim", *(name for column in columns for name in column)}
-        says = {**grid.says, **grid.own}
-        said = [(name, says[name]) for name in CASE_FIELDS if says.get(name) is not None and name not in moving]
+        facts = {**grid.facts, **grid.own}
+        said = [(name, facts[name]) for name in CASE_FIELDS if facts.get(name) is not None and name not in moving]
         return [m for m in self.measurements if all(getattr(m.case, name) == value for name, value in said)]
 
     def _labels(self, grid: Grid, measurement: Measurement) -> Iterator[Labels]:
@@ -102,26 +104,26 @@ class OwnNumbers:
         candidates = (grid.name(measurement),) if grid.name else grid.rows
         for labels in candidates:
             for column in grid.columns.values():
-                if isinstance(column, Mapping) and self._fits(measurement, own_says(grid, labels, column)):
+                if isinstance(column, Mapping) and self._fits(measurement, own_facts(grid, labels, column)):
                     yield labels
                     break
 
-    def _fits(self, measurement: Measurement, says: Says) -> bool:
-        case = said_fields(says)
+    def _fits(self, measurement: Measurement, facts: Facts) -> bool:
+        case = case_fields(facts)
         return (
             all(getattr(measurement.case, name) == value for name, value in case.items())
-            and measurement.implementation in self.standing(says["implementation"], says)
-            and measurement.metric == own_metric(says)
-            and says.get("mode") in (None, measurement.mode)
+            and measurement.implementation in self.standing(facts["implementation"], facts)
+            and measurement.metric == own_metric(facts)
+            and facts.get("mode") in (None, measurement.mode)
         )
 
     def _known(self, implementations: Mapping[str, str]) -> dict[str, str]:
         """Return own implementations by published name, where these numbers hold them."""
         return {theirs: own if own in self._there else theirs for theirs, own in implementations.items()}
 
-    def standing(self, implementation: str, says: Says) -> tuple[str, ...]:
+    def standing(self, implementation: str, facts: Facts) -> tuple[str, ...]:
         """Return who may stand in a published implementation's place in a cell, the first choice first."""
-        return (*says.get("places", {}).get(implementation, ()), self.own(implementation))
+        return (*facts.get("places", {}).get(implementation, ()), self.own(implementation))
 
     def own(self, implementation: str) -> str:
         """Return the own implementation that stands in a published one's place."""
@@ -131,86 +133,88 @@ class OwnNumbers:
         fastest = self._fastest(grid, labels, rest)
         for name, column in grid.columns.items():
             if isinstance(column, Remark):
-                yield column.own(own_says(grid, labels, {})) if column.own else ""
+                yield column.own(own_facts(grid, labels, {})) if column.own else ""
             elif isinstance(column, Best):
-                yield self._best(own_says(grid, labels, column.says), column, rest)
+                yield self._best(own_facts(grid, labels, column.facts), column, rest)
             elif not isinstance(column, SpreadColumn):
-                says = own_says(grid, labels, column)
-                text = self._text(says, rest)
+                facts = own_facts(grid, labels, column)
+                text = self._text(facts, rest)
                 yield f"**{text}**" if name == fastest else text
                 if isinstance(grid.columns.get(column.get("std", "")), SpreadColumn):
-                    yield self._spread(says, rest)
+                    yield self._spread(facts, rest)
 
     def _fastest(self, grid: Grid, labels: Labels, rest: Mapping[str, Any]) -> str | None:
         """Return the column of a row's least time, which a table with a column of the best prints in bold."""
         if not any(isinstance(column, Best) for column in grid.columns.values()):
             return None
         cells = {
-            name: own_says(grid, labels, column) for name, column in grid.columns.items() if isinstance(column, Mapping)
+            name: own_facts(grid, labels, column)
+            for name, column in grid.columns.items()
+            if isinstance(column, Mapping)
         }
         times = {
             name: measured.value
-            for name, says in cells.items()
-            if says["metric"] == "latency_ms"
-            and (measured := self._measured(says, rest, says["implementation"], "latency_ms"))
+            for name, facts in cells.items()
+            if facts["metric"] == "latency_ms"
+            and (measured := self._measured(facts, rest, facts["implementation"], "latency_ms"))
             and measured.value
         }
         return min(times, key=times.__getitem__, default=None)
 
-    def _measured(self, says: Says, rest: Mapping[str, Any], implementation: str, metric: str) -> Measurement | None:
-        return self._looked_up(self.found, says, rest, implementation, metric)
+    def _measured(self, facts: Facts, rest: Mapping[str, Any], implementation: str, metric: str) -> Measurement | None:
+        return self._looked_up(self.found, facts, rest, implementation, metric)
 
     def _looked_up(
         self,
         found: Mapping[tuple, Measurement],
-        says: Says,
+        facts: Facts,
         rest: Mapping[str, Any],
         implementation: str,
         metric: str,
     ) -> Measurement | None:
-        case = Case(**{**rest, **said_fields(says)})
-        modes = (says["mode"],) if says.get("mode") else ("fwd", "fwd_bwd", "train", "decode", "prefill", None)
+        case = Case(**{**rest, **case_fields(facts)})
+        modes = (facts["mode"],) if facts.get("mode") else ("fwd", "fwd_bwd", "train", "decode", "prefill", None)
         tried = [
             m
-            for own in self.standing(implementation, says)
+            for own in self.standing(implementation, facts)
             for mode in modes
             if (m := found.get((case, own, mode, metric)))
         ]
         return next((m for m in tried if m.value is not None), tried[0] if tried else None)
 
-    def _text(self, says: Says, rest: Mapping[str, Any]) -> str:
-        metric = says.get("own_metric", says["metric"])
-        if metric in RATIO_OF and "baseline" in says:
-            ratio = self._ratio(says, rest, says["implementation"])
+    def _text(self, facts: Facts, rest: Mapping[str, Any]) -> str:
+        metric = facts.get("own_metric", facts["metric"])
+        if metric in RATIO_OF and "baseline" in facts:
+            ratio = self._ratio(facts, rest, facts["implementation"])
             percent = metric == "memory_saved_percent"
             if ratio is None:
                 return "—"
-            text = _format(metric, 100 * (1 - 1 / ratio) if percent else ratio, says)
-            return f"**{text}**" if "bold" in says and says["bold"](says, ratio) else text
-        measurement = self._measured(says, rest, says["implementation"], metric)
-        guessed = self._looked_up(self.extrapolated, says, rest, says["implementation"], metric)
+            text = _format(metric, 100 * (1 - 1 / ratio) if percent else ratio, facts)
+            return f"**{text}**" if "bold" in facts and facts["bold"](facts, ratio) else text
+        measurement = self._measured(facts, rest, facts["implementation"], metric)
+        guessed = self._looked_up(self.extrapolated, facts, rest, facts["implementation"], metric)
         if guessed and guessed.value is not None and (measurement is None or measurement.value is None):
-            return f"≈ {_format(metric, guessed.value, says)}"
+            return f"≈ {_format(metric, guessed.value, facts)}"
         if measurement is None:
             return ""
         if measurement.value is None:
             return _why_not(measurement)
-        mean = measurement.mean if "std" in says else None  # a column with a spread is one of means
-        return _format(metric, measurement.value if mean is None else mean, says)
+        mean = measurement.mean if "std" in facts else None  # a column with a spread is one of means
+        return _format(metric, measurement.value if mean is None else mean, facts)
 
-    def _spread(self, says: Says, rest: Mapping[str, Any]) -> str:
-        measurement = self._measured(says, rest, says["implementation"], says["metric"])
-        return _format(says["metric"], measurement.std, says) if measurement and measurement.std is not None else ""
+    def _spread(self, facts: Facts, rest: Mapping[str, Any]) -> str:
+        measurement = self._measured(facts, rest, facts["implementation"], facts["metric"])
+        return _format(facts["metric"], measurement.std, facts) if measurement and measurement.std is not None else ""
 
-    def _ratio(self, says: Says, rest: Mapping[str, Any], implementation: str) -> float | None:
+    def _ratio(self, facts: Facts, rest: Mapping[str, Any], implementation: str) -> float | None:
         """Return baseline over implementation; None unless both are there."""
-        metric = RATIO_OF[says["metric"]][0]
-        ours = self._measured(says, rest, implementation, metric)
-        base = self._measured(says, rest, says["baseline"], metric)
+        metric = RATIO_OF[facts["metric"]][0]
+        ours = self._measured(facts, rest, implementation, metric)
+        base = self._measured(facts, rest, facts["baseline"], metric)
         return base.value / ours.value if base and ours and base.value and ours.value else None
 
-    def _best(self, says: Says, best: Best, rest: Mapping[str, Any]) -> str:
-        ratios = {name: self._ratio(says, rest, implementation) for name, implementation in best.names.items()}
+    def _best(self, facts: Facts, best: Best, rest: Mapping[str, Any]) -> str:
+        ratios = {name: self._ratio(facts, rest, implementation) for name, implementation in best.names.items()}
         known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
         if not known:
             return "—"
@@ -267,15 +271,15 @@ def _is_telling(name: str, value: Any) -> bool:
     return value is not None and name not in unsaid and (name, value) != ("latent_dim", 0)
 
 
-def own_metric(says: Says) -> str:
+def own_metric(facts: Facts) -> str:
     """Return the metric of the number that an own cell needs; of a ratio that of its two numbers."""
-    metric = says.get("own_metric", says["metric"])
-    return RATIO_OF[metric][0] if metric in RATIO_OF and "baseline" in says else metric
+    metric = facts.get("own_metric", facts["metric"])
+    return RATIO_OF[metric][0] if metric in RATIO_OF and "baseline" in facts else metric
 
 
-def own_says(grid: Grid, labels: Labels, column: Says) -> Says:
+def own_facts(grid: Grid, labels: Labels, column: Facts) -> Facts:
     """Return what is said of an own cell."""
-    return {**grid.says, **grid.row(labels), **column, **grid.own}
+    return {**grid.facts, **grid.row(labels), **column, **grid.own}
 
 
 def _why_not(measurement: Measurement) -> str:
@@ -284,33 +288,33 @@ def _why_not(measurement: Measurement) -> str:
     return f"{word} ({note})" if measurement.status is Status.SKIPPED and 0 < len(note) <= _LONGEST_NOTE else word
 
 
-def own_names(says: Says, implementations: Mapping[str, str]) -> Iterator[str]:
+def own_names(facts: Facts, implementations: Mapping[str, str]) -> Iterator[str]:
     """Yield who may stand for the implementation of a cell, and for its baseline."""
-    places = says.get("places", {})
-    for name in (says.get("baseline"), says.get("implementation")):
+    places = facts.get("places", {})
+    for name in (facts.get("baseline"), facts.get("implementation")):
         if name:
             yield from places.get(name) or (implementations.get(name, name),)
 
 
-def all_said(grid: Grid, labels: Labels) -> Iterator[Says]:
+def all_facts(grid: Grid, labels: Labels) -> Iterator[Facts]:
     """Yield what is said of every own cell with a number of a row."""
-    return (own_says(grid, labels, column) for column in grid.columns.values() if isinstance(column, Mapping))
+    return (own_facts(grid, labels, column) for column in grid.columns.values() if isinstance(column, Mapping))
 
 
-def said_fields(says: Says) -> dict[str, Any]:
+def case_fields(facts: Facts) -> dict[str, Any]:
     """Return the case fields that a report states of a cell; seqlen is of queries and keys, head_dim of values too."""
     fields = {}
-    if "seqlen" in says:
-        fields |= {"seqlen_q": says["seqlen"], "seqlen_k": says["seqlen"]}
-    fields |= {name: says[name] for name in CASE_FIELDS if says.get(name) is not None}
-    if "head_dim" in says:
-        fields.setdefault("head_dim_v", says["head_dim"])
+    if "seqlen" in facts:
+        fields |= {"seqlen_q": facts["seqlen"], "seqlen_k": facts["seqlen"]}
+    fields |= {name: facts[name] for name in CASE_FIELDS if facts.get(name) is not None}
+    if "head_dim" in facts:
+        fields.setdefault("head_dim_v", facts["head_dim"])
     return fields
 
 
 def _rest(case: Case, grid: Grid, labels: Labels) -> tuple[tuple[str, Any], ...]:
-    column = next((says for says in grid.columns.values() if isinstance(says, Mapping)), {})
-    said = said_fields(own_says(grid, labels, column))
+    column = next((facts for facts in grid.columns.values() if isinstance(facts, Mapping)), {})
+    said = case_fields(own_facts(grid, labels, column))
     return tuple((name, getattr(case, name)) for name in CASE_FIELDS if name not in said)
 
 
@@ -319,10 +323,10 @@ def _order(label: str) -> tuple[int, float, str]:
     return (0, float(number) * (1024 if label.endswith("K") else 1), "") if number.isdigit() else (1, 0.0, label)
 
 
-def _format(metric: str, value: float, says: Says) -> str:
-    if "format" in says:
-        return says["format"].format(value)
+def _format(metric: str, value: float, facts: Facts) -> str:
+    if "format" in facts:
+        return facts["format"].format(value)
     if metric.endswith("_mb") and metric not in _FORMATS:
-        unit = says.get("unit")
+        unit = facts.get("unit")
         return f"{value / MIB[unit]:.1f}" if unit else f"{value:.1f} MB"
     return _FORMATS.get(metric, "{:.4g}").format(value)

@@ -1,9 +1,10 @@
-"""Reports back as Markdown: published cells to the letter, or the numbers of an own run in the same tables."""
+"""Reports as Markdown: the published cells as printed, or your own numbers in the same tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from results import reports
 from results.records import Measurement, Run
 from results.render.markdown import markdown_table
 from results.reports.layout import Grid, Labels, Remark, ReportError, SpreadColumn, origins
@@ -13,27 +14,25 @@ from results.reports.own import OwnNumbers
 Runs = Sequence[tuple[Run, Sequence[Measurement]]]
 
 
-def render_report(
-    runs: Runs, *, name: str, title: str, source: str, grids: Sequence[Grid], implementations: Mapping[str, str]
-) -> str:
-    """Return the report from its own runs as printed, or from another run's numbers in its tables.
+def render_report(name: str, runs: Runs) -> str:
+    """Return a report from its own runs as printed, or its tables with the numbers of other runs.
 
-    `implementations` says which own implementation stands in a published one's place.
-    Raises ReportError if the runs hold nothing for these tables.
+    Raises ReportError if the runs have no number for these tables.
     """
+    report = reports.get(name)
     if all(run.report == name and run.source == "published" for run, _ in runs):
-        parts = [f"# {title}", f"Source: {source}", "\n".join(environment(run) for run, _ in runs)]
-        parts += [*_printed_parts(runs, grids), *map(quoted, shipped_notes(name))]
+        parts = [f"# {report.TITLE}", f"Source: {report.SOURCE}", "\n".join(environment(run) for run, _ in runs)]
+        parts += [*_printed_parts(runs, report.GRIDS), *map(quoted, shipped_notes(name))]
         return "\n\n".join(parts) + "\n"
-    parts = [f"# {title}"]
+    parts = [f"# {report.TITLE}"]
     for run, measurements in runs:
         parts += [f"The layout of the published report with the numbers of run {run.run_id}.", environment(run)]
-        parts += _own_parts(measurements, grids, implementations)
+        parts += _own_parts(measurements, report.GRIDS, report.IMPLEMENTATIONS)
     return "\n\n".join(parts) + "\n"
 
 
 def environment(run: Run) -> str:
-    """Return where a run was taken, as bullets."""
+    """Return the machine and the versions of a run, as bullets."""
     facts = {
         "GPU": run.gpu_name or "not stated",
         "CUDA": run.cuda,
@@ -55,7 +54,7 @@ def _printed_parts(runs: Runs, grids: Sequence[Grid]) -> list[str]:
 
 
 def printed_rows(grid: Grid, runs: Runs) -> dict[Labels, list[str]]:
-    """Return the rows of a published table to the letter, by their labels; none if these runs do not hold it."""
+    """Return the rows of a published table as printed, by their labels; none if these runs do not have the table."""
     by_origin = {m.origin: m for _, measurements in runs for m in measurements}
     names: dict[Labels, None] = dict.fromkeys(grid.rows)
     for measurement in by_origin.values() if grid.name else ():
@@ -70,7 +69,7 @@ def printed_rows(grid: Grid, runs: Runs) -> dict[Labels, list[str]]:
 
 
 def quoted(note: Note) -> str:
-    """Return words of a report under their heading."""
+    """Return a note of a report under its heading."""
     heading = f"## {note.section}\n\n" if note.section else ""
     return heading + ("\n".join(note.lines) if note.lines else markdown_table(note.header, note.rows))
 
@@ -78,11 +77,11 @@ def quoted(note: Note) -> str:
 def _printed_row(grid: Grid, found: Mapping[str, Measurement]) -> list[str]:
     cells: list[str] = []
     spread = ""
-    for name, says in grid.columns.items():
-        if isinstance(says, Remark):
+    for name, facts in grid.columns.items():
+        if isinstance(facts, Remark):
             note = next(iter(found.values())).note or ""
             cells.append(note.rpartition(f"{name}: ")[2])
-        elif isinstance(says, SpreadColumn):
+        elif isinstance(facts, SpreadColumn):
             cells.append(spread)
         else:
             cell, _, spread = (found[name].printed or "" if name in found else "").partition(" | ")

@@ -14,14 +14,15 @@ from results.checks import CHECKS, Finding, by_rule, check
 from results.files import journal, library
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
+from results.reports import claims
 from results.reports.by_formula import SUFFIX, formula_numbers
 from results.reports.derived import enriched
 from results.reports.filling import merged
 from results.reports.gaps import gaps
-from results.reports.layout import Best, Gap, Grid, Remark, ReportError, Row, Section, SpreadColumn, read_cell
+from results.reports.layout import Best, Gap, Grid, Remark, ReportError, Row, Section, SpreadColumn, number_of
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
-from results.reports.rendering import Runs, environment, printed_rows, quoted
+from results.reports.rendering import Runs, environment, printed_rows, quoted, render_report
 from results.store.database import Store
 
 NOT_MEASURED = "not measured"
@@ -53,12 +54,13 @@ def sections(
     levels = {m.case.level for _, measurements in printed for m in measurements}
     timed = [m for _, own in runs for m in own if m.metric == "latency_ms" and m.value]
     ran = {(m.implementation, m.case): m.run_id for m in timed}
+    cases = frozenset(m.case for _, measurements in printed for m in measurements if m.case.seqlen_q)
     numbers = {}
     for run, own in runs:
         near = [m for m in own if m.case.level in levels and not m.metric.startswith(_UNPRINTED)]
-        numbers[run.run_id] = OwnNumbers(enriched(run, near), stands, declared, ran)
+        numbers[run.run_id] = OwnNumbers(enriched(run, near), stands, declared, ran, cases)
     each = {run_id: _sections_of(report, printed, own) for run_id, own in numbers.items()}
-    grids = {grid.section: grid for grid in reports.grids(name)}
+    grids = {grid.section: grid for grid in report.GRIDS}
     whole = merged(
         each or {"": _sections_of(report, printed, OwnNumbers((), stands))},
         {run.run_id: run.gpu_name for run, _ in runs},
@@ -93,8 +95,10 @@ def _formula_sections(
 
 
 def _sections_of(report: ModuleType, printed: Runs, numbers: OwnNumbers) -> list[Section]:
-    found = [section for grid in reports.grids(report.NAME) for section in _sections(grid, printed, numbers)]
-    return found + (report.more_sections(printed, numbers) if hasattr(report, "more_sections") else [])
+    found = [section for grid in report.GRIDS for section in _sections(grid, printed, numbers)]
+    rows = [m for _, measurements in printed for m in measurements]
+    more = report.more_sections(rows, numbers) if hasattr(report, "more_sections") else []
+    return [*found, claims.section(report.CLAIMS, rows, numbers), *more]
 
 
 def like(store: Store, name: str) -> list[tuple[str, int]]:
@@ -127,7 +131,7 @@ def pairs(section: Section) -> list[dict[str, object]]:
     rows = []
     for row in section.rows:
         for at, (column, metric) in enumerate(zip(section.columns, section.metrics, strict=True)):
-            printed, own = _number(row.printed[at]), _number(row.own[at] if row.own else None)
+            printed, own = number_of(row.printed[at]), number_of(row.own[at] if row.own else None)
             if metric is None or (printed is None and own is None):
                 continue
             names = dict(zip(section.labels, map(plain, row.labels), strict=True))
@@ -206,13 +210,12 @@ def render_own(name: str, printed: Runs, own: Runs) -> str:
 
     Raises ReportError if the runs have nothing for any of its tables.
     """
-    report = reports.get(name)
     answered = [
         replace(section, rows=tuple(row for row in section.rows if row.own))
         for section in sections(name, printed, own)
         if section.metrics == (None,) and not section.by_formula and any(row.own for row in section.rows)
     ]
-    parts = [report.render(own)]
+    parts = [render_report(name, own)]
     for section in answered:
         parts.append(f"## {section.title}: printed / this run\n\n{_table(section, with_own=True)}\n")
     return "\n".join(parts)
@@ -245,17 +248,8 @@ def _sections(grid: Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[Section]:
 def _metric(grid: Grid, column: object) -> str | None:
     if isinstance(column, Remark | SpreadColumn):
         return None
-    says = column.says if isinstance(column, Best) else column
-    return {**grid.says, **says}.get("metric")
-
-
-def _number(cell: str | None) -> float | None:
-    if not cell:
-        return None
-    try:
-        return read_cell(plain(cell)).value
-    except ReportError:  # words
-        return None
+    facts = column.facts if isinstance(column, Best) else column
+    return {**grid.facts, **facts}.get("metric")
 
 
 def _table(section: Section, *, with_own: bool) -> str:

@@ -2,12 +2,13 @@
 
 import pytest
 
-from results import formats, reports
+from results import formats
 from results.files.journal import published_folders
 from results.formats import UploadError, understand
 from results.formats.headers import ALIASES, fields_of, normalise
 from results.formats.tables import MAX_ROWS
 from results.records import Measurement, Status
+from results.reports.rendering import render_report
 from tests.builders import LONG, ROW, WIDE
 
 
@@ -99,7 +100,7 @@ def test_the_layouts_of_published_reports_are_read_from_their_own_tables() -> No
     for name, format, count in (("fa2_rtx4060", "plain_table", 504), ("torch_vs_triton", "plain_table", 144)):
         folders = [folder for folder in published_folders() if folder.run_id == f"published-{name}"]
         runs = [(folder.run(), folder.read()[0]) for folder in folders]
-        text = reports.get(name).render(runs)
+        text = render_report(name, runs)
         found = understand(f"{name}.md", text.encode())
         assert (found.format, len(found.measurements), found.rejected) == (format, count, ())
         printed = {m.measurement_id: m for _, measurements in runs for m in measurements}

@@ -8,7 +8,7 @@ from results import reports
 from results.records import Measurement, Run, Status, layer_case
 from results.reports import side_by_side
 from results.reports.gaps import command_of
-from results.reports.own import all_said, said_fields
+from results.reports.own import all_facts, case_fields
 from results.reports.rendering import printed_rows
 from runner import sweeps
 
@@ -24,13 +24,13 @@ def measured(command: str) -> sweeps.Sweep:
 @pytest.mark.parametrize("name", reports.names())
 def test_the_command_of_every_table_plans_every_cell_of_it(name: str) -> None:
     printed, report = side_by_side.published(name), reports.get(name)
-    tables = [grid for grid in reports.grids(name) if grid.measured_by]
-    assert [grid.section for grid in reports.grids(name) if not grid.measured_by] in ([], ["Shared memory"])
+    tables = [grid for grid in reports.get(name).GRIDS if grid.measured_by]
+    assert [grid.section for grid in reports.get(name).GRIDS if not grid.measured_by] in ([], ["Shared memory"])
     for grid in tables:
-        says = [each for labels in printed_rows(grid, printed) for each in all_said(grid, labels)]
-        cases = measured(command_of(grid, says, report.IMPLEMENTATIONS.values())).cases()
-        for each in says:
-            fields = said_fields(each)
+        facts = [each for labels in printed_rows(grid, printed) for each in all_facts(grid, labels)]
+        cases = measured(command_of(grid, facts, report.IMPLEMENTATIONS.values())).cases()
+        for each in facts:
+            fields = case_fields(each)
             planned = (case for case in cases if all(getattr(case, field) == said for field, said in fields.items()))
             assert any(planned), f"{grid.section}: {fields}"
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from results import reports
 from results.records import Measurement, Run, Status
 from results.render.markdown import tables
-from results.reports import ReportError, fa2_rtx4060, performance_guide, side_by_side, torch_vs_triton
+from results.reports import ReportError, fa2_rtx4060, side_by_side
+from results.reports.rendering import render_report
 from runner.sweeps import SWEEPS
 from tests.builders import shipped
 
@@ -45,18 +45,18 @@ def test_numbers_that_do_not_say_their_shape_stand_in_no_table(name: str, unsaid
     run, measurements = _own_run(4.0)
     vague = [replace(m, case=replace(m.case, **{unsaid: None})) for m in measurements]
     with pytest.raises(ReportError, match="The run has no number for this report's tables"):
-        reports.get(name).render([(run, vague)])
+        render_report(name, [(run, vague)])
 
 
 def test_a_report_of_layers_says_what_a_run_of_the_operator_lacks() -> None:
     for name in ("attention_layers_a100", "flashtile_a100"):
         with pytest.raises(ReportError, match="It needs the cases of the report and .*triton_fa2"):
-            reports.get(name).render([_own_run(4.0)])
+            render_report(name, [_own_run(4.0)])
 
 
 def test_an_own_run_stands_in_the_layout_of_fa2_rtx4060() -> None:
-    (table,) = tables(fa2_rtx4060.render([_own_run(4.0)]))
-    assert table.header == fa2_rtx4060.GRID.header and len(table.rows) == 56
+    (table,) = tables(render_report("fa2_rtx4060", [_own_run(4.0)]))
+    assert table.header == fa2_rtx4060.GRIDS[0].header and len(table.rows) == 56
     assert table.rows[1][:4] == ("128", "16", "fp32", "0.1280") and table.rows[1][6:] == (
         *["0.0320"] * 3,
         *["4.0x"] * 3,
@@ -71,48 +71,47 @@ def test_an_own_cell_without_a_number_shows_its_status_and_no_speedup() -> None:
         else m
         for m in measurements
     ]
-    (table,) = tables(fa2_rtx4060.render([(run, failed)]))
+    (table,) = tables(render_report("fa2_rtx4060", [(run, failed)]))
     assert table.rows[6][6:] == ("OOR", "OOR", "OOR", "—", "—", "—")
 
 
 def test_a_run_that_failed_everywhere_shows_so() -> None:
     run, measurements = _own_run(4.0)
     failed = [replace(m, status=Status.OOM, value=None, mean=None, std=None) for m in measurements]
-    (table,) = tables(fa2_rtx4060.render([(run, failed)]))
+    (table,) = tables(render_report("fa2_rtx4060", [(run, failed)]))
     assert len(table.rows) == 56 and set(table.rows[0][3:]) == {"OOM", "—"}
 
 
 def test_own_timings_are_never_mixed() -> None:
     run, measurements = _own_run(4.0)
     eager = [m for m in measurements if m.timing == "eager"]
-    text = fa2_rtx4060.render([(run, eager)])
+    text = render_report("fa2_rtx4060", [(run, eager)])
     assert "Timing: eager" in text and tables(text)[0].rows[0][3] == "0.8960"
-    assert "Timing: kernel" in fa2_rtx4060.render([(run, measurements)])
+    assert "Timing: kernel" in render_report("fa2_rtx4060", [(run, measurements)])
 
 
 def test_own_settings_that_the_table_does_not_tell_apart_get_a_table_each() -> None:
     run, one = _own_run(4.0)
     _, sixteen = _own_run(2.0, num_heads=16)
-    text = fa2_rtx4060.render([(run, [*one, *sixteen])])
+    text = render_report("fa2_rtx4060", [(run, [*one, *sixteen])])
     assert [table.rows[0][9] for table in tables(text)] == ["4.0x", "2.0x"]
     assert "num_heads=16" in text
 
 
 def test_an_own_run_stands_in_the_layout_of_torch_vs_triton_with_means() -> None:
-    (table,) = tables(torch_vs_triton.render([_own_run(4.0, sweep="torch_vs_triton")]))
+    (table,) = tables(render_report("torch_vs_triton", [_own_run(4.0, sweep="torch_vs_triton")]))
     assert len(table.rows) == 48
     assert table.rows[1] == ("triton_fa2", "bfloat16", "128", "16", "1", "True", *["0.0640", "0.5000"] * 3)
 
 
 def test_a_run_that_says_no_timing_and_keeps_the_published_names_is_rendered_too() -> None:
     run, measurements = shipped("published-torch_vs_triton")
-    text = torch_vs_triton.render([(replace(run, source="upload", report=None), measurements)])
+    text = render_report("torch_vs_triton", [(replace(run, source="upload", report=None), measurements)])
     assert "Timing: not stated.\n" in text and "\n\n\n" not in text
     assert tables(text)[0].rows[0][:7] == ("torch", "bfloat16", "128", "16", "1", "True", "0.3546")
 
 
 def test_an_own_layer_run_stands_in_the_layout_of_attention_layers() -> None:
-    module = reports.get("attention_layers_a100")
     run, measurements = shipped("published-attention_layers_a100")
     names = {"torch": "torch_naive", "triton": "triton_fa2", "flash": "torch_sdpa_flash"}
     own = [
@@ -120,7 +119,7 @@ def test_an_own_layer_run_stands_in_the_layout_of_attention_layers() -> None:
         for m in measurements
         if m.metric == "latency_ms"
     ]
-    text = module.render([(replace(run, run_id="own", report=None), own)])
+    text = render_report("attention_layers_a100", [(replace(run, run_id="own", report=None), own)])
     assert len(tables(text)) == 15
     assert tables(text)[0].rows[0] == ("Forward", "1.5461", "0.9185", "**0.4836**", "**3.20x** (Flash)")
     bold = [[cell.startswith("**") for cell in row[1:4]] for table in tables(text) for row in table.rows]
@@ -128,7 +127,7 @@ def test_an_own_layer_run_stands_in_the_layout_of_attention_layers() -> None:
 
 
 def test_the_settings_of_an_own_report_are_what_all_its_cases_share() -> None:
-    text = fa2_rtx4060.render([_own_run(4.0)])
+    text = render_report("fa2_rtx4060", [_own_run(4.0)])
     assert "**Settings**: level=op, subject=attention, batch=1, num_heads=1, num_kv_heads=1, causal=True" in text
 
 
@@ -142,7 +141,7 @@ def test_under_its_tables_an_own_report_has_what_the_run_says_to_the_claims() ->
 
 def test_a_run_with_other_cases_is_refused_with_what_it_needs() -> None:
     with pytest.raises(ReportError, match="no number for this report's tables .*torch_naive"):
-        performance_guide.render([_own_run(4.0)])
+        render_report("performance_guide", [_own_run(4.0)])
 
 
 def test_the_bold_rule_of_fa2_rtx4060_is_the_one_that_it_prints_by() -> None:
@@ -158,6 +157,6 @@ def test_the_bold_rule_of_fa2_rtx4060_is_the_one_that_it_prints_by() -> None:
 
 
 def test_an_own_run_has_the_bold_speedups_of_the_report() -> None:
-    (table,) = tables(fa2_rtx4060.render([_own_run(4.0)]))
+    (table,) = tables(render_report("fa2_rtx4060", [_own_run(4.0)]))
     bold = {row[0] for row in table.rows if row[-1].startswith("**")}
     assert bold == {"4096", "8192"}
