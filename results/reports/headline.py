@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from results import capabilities, levels
 from results.checks import DOUBTFUL, IMPOSSIBLE, NOTE, check
@@ -116,123 +116,117 @@ class Shipped:
         return [self.read(folder.run_id) for folder in self.folders if folder.run().report]
 
 
-def summary(shipped: Shipped) -> str:
-    """Return our time against the fastest other's, by kind of shape; of several processes the middle of each cell."""
-    ours = "`triton_fa2` or `gluon_hopper`"
-    rows = (
-        ("one head, bfloat16", ours, "PyTorch's fastest", [ONE_HEAD], PYTORCH, OURS, "bfloat16"),
-        ("one head, float32", "`triton_fa2`", "PyTorch's fastest", [ONE_HEAD], PYTORCH, OURS, "float32"),
-        ("16k tokens, hidden 2048", "`gluon_hopper`", "SDPA's fastest", FA_PAPER_THRICE, SDPA, HOPPER, None),
-        ("16k tokens, hidden 2048", "`gluon_hopper`", "FlashAttention-4", [FA_PAPER], FLASH_4, HOPPER, None),
-        ("real models", ours, "SDPA's fastest", [MODELS], SDPA, OURS, None),
-        ("16k tokens, on an H100", "`gluon_hopper`", "SDPA's fastest", [FA_PAPER_H100], SDPA, HOPPER, None),
-        ("real models, on an H100", ours, "SDPA's fastest", [MODELS_H100], SDPA, OURS, None),
-        ("window of 1024, 32 and 8 heads", "`gluon_hopper`", "FlexAttention", [WINDOW], FLEX, HOPPER, None),
-        ("window of 1024, 32 and 8 heads", "`gluon_hopper`", "FlashAttention-4", [WINDOW], FLASH_4, HOPPER, None),
+@dataclass(frozen=True)
+class Means:
+    """A row of geometric means: the fastest of `others` over the fastest of `ours` in some shapes."""
+
+    labels: tuple[str, ...]
+    processes: tuple[tuple[str, ...], ...]  # runs of each process; several processes count by the middle ratio
+    others: tuple[str, ...]
+    ours: tuple[str, ...]
+    dtype: str | None = None
+    shortest: int = 0  # tokens
+
+
+_BOTH, _HOPPER, _TRITON = "`triton_fa2` or `gluon_hopper`", "`gluon_hopper`", "`triton_fa2`"
+_WINDOW_SHAPES = "window of 1024, 32 and 8 heads"
+_SUMMARY = (
+    Means(("one head, bfloat16", _BOTH, "PyTorch's fastest"), (ONE_HEAD,), PYTORCH, OURS, "bfloat16"),
+    Means(("one head, float32", _TRITON, "PyTorch's fastest"), (ONE_HEAD,), PYTORCH, OURS, "float32"),
+    Means(("16k tokens, hidden 2048", _HOPPER, "SDPA's fastest"), FA_PAPER_THRICE, SDPA, HOPPER),
+    Means(("16k tokens, hidden 2048", _HOPPER, "FlashAttention-4"), (FA_PAPER,), FLASH_4, HOPPER),
+    Means(("real models", _BOTH, "SDPA's fastest"), (MODELS,), SDPA, OURS),
+    Means(("16k tokens, on an H100", _HOPPER, "SDPA's fastest"), (FA_PAPER_H100,), SDPA, HOPPER),
+    Means(("real models, on an H100", _BOTH, "SDPA's fastest"), (MODELS_H100,), SDPA, OURS),
+    Means((_WINDOW_SHAPES, _HOPPER, "FlexAttention"), (WINDOW,), FLEX, HOPPER),
+    Means((_WINDOW_SHAPES, _HOPPER, "FlashAttention-4"), (WINDOW,), FLASH_4, HOPPER),
+)
+_ONE_HEAD = tuple(
+    Means((f"{dtype}, {words}",), (runs,), others, ours, dtype, shortest)
+    for dtype in ("bfloat16", "float32")
+    for words, runs, others, ours, shortest in (
+        ("`triton_fa2` over `torch_naive`, 128 to 8192", ONE_HEAD[:1], NAIVE, OURS[:1], 0),
+        ("`triton_fa2` over `torch_naive`, 2048 to 8192", ONE_HEAD[:1], NAIVE, OURS[:1], 2048),
+        ("ours over PyTorch's fastest, 128 to 65536", ONE_HEAD, PYTORCH, OURS, 0),
     )
+)
+_FA_PAPER = (
+    Means(("SDPA's fastest backend",), (FA_PAPER,), SDPA, HOPPER),
+    Means(("FlashAttention-4",), (FA_PAPER,), FLASH_4, HOPPER),
+    Means(("the faster of both",), (FA_PAPER,), (*SDPA, *FLASH_4), HOPPER),
+    Means(("the fastest of both and `torch_naive`",), (FA_PAPER,), (*SDPA, *FLASH_4, *NAIVE), HOPPER),
+)
+
+
+def means(shipped: Shipped, corner: Sequence[str], rows: Sequence[Means]) -> str:
+    """Return a row of geometric means for each declaration; with three labels also its shapes and processes."""
     lines = []
-    for shapes, name, other, processes, others, own, dtype in rows:
-        ratios = _of(shipped.middle(processes, others, own), dtype)
-        words = f"{shapes} ({len({r.case for r in ratios})} shapes)"
-        lines.append([words, name, other, str(len(processes)), *_spans(ratios)])
-    return markdown_table(("shapes", "ours", "over", "processes", *MODES.values()), lines)
+    for row in rows:
+        ratios = shipped.middle(row.processes, row.others, row.ours)
+        kept = [r for r in ratios if row.dtype in (None, r.case.dtype) and r.case.seqlen_q >= row.shortest]
+        first, *more = row.labels
+        shapes = f" ({len({r.case for r in kept})} shapes)" if more else ""
+        lines.append((first + shapes, *more, *[str(len(row.processes))] * bool(more), *_spans(kept)))
+    return markdown_table((*corner, *MODES.values()), lines)
 
 
 def of_report(shipped: Shipped) -> str:
-    """Return the speedups that report fa2_rtx4060 prints beside those of our run of its shapes."""
+    """Return the speedups that report fa2_rtx4060 prints, each with that of our run."""
     printed = next(rows for run, rows in shipped.of_reports if run.report == fa2_rtx4060.NAME)
     baseline, implementation = fa2_rtx4060.IMPLEMENTATIONS.values()
     own = shipped.read(ONE_HEAD[0])[1]
     return speedups_beside(printed, own, baseline=baseline, implementation=implementation).rstrip("\n")
 
 
-def one_head(shipped: Shipped) -> str:
-    """Return single heads: triton_fa2 over torch_naive in the report's shapes, ours over PyTorch's fastest in all."""
-    rows = []
-    for dtype in ("bfloat16", "float32"):
-        naive = _of(shipped.ratios(ONE_HEAD[:1], NAIVE, OURS[:1]), dtype)
-        long = [ratio for ratio in naive if ratio.case.seqlen_q >= 2048]
-        every = _of(shipped.ratios(ONE_HEAD, PYTORCH, OURS), dtype)
-        rows += [
-            (f"{dtype}, `triton_fa2` over `torch_naive`, 128 to 8192", *_spans(naive)),
-            (f"{dtype}, `triton_fa2` over `torch_naive`, 2048 to 8192", *_spans(long)),
-            (f"{dtype}, ours over PyTorch's fastest, 128 to 65536", *_spans(every)),
-        ]
-    return markdown_table(("dtype, ratio, seqlen", *MODES.values()), rows)
-
-
 def over_naive(shipped: Shipped) -> str:
-    """Return torch_naive over triton_fa2, forward / backward, a row a dtype and head_dim, a column a seqlen."""
+    """Return torch_naive over triton_fa2, forward / backward, by dtype, head_dim and seqlen."""
     ratios = [r for r in shipped.ratios(ONE_HEAD[:1], NAIVE, OURS[:1]) if r.case.seqlen_q >= _BEYOND_LAUNCHES]
-    found = {(r.case.dtype, r.case.head_dim, r.case.seqlen_q, r.mode): r.value for r in ratios}
-    seqlens = sorted({key[2] for key in found})
-    rows = [
-        (
-            f"{dtype}, {dim}",
-            *(f"{found[dtype, dim, n, 'fwd']:.2f} / {found[dtype, dim, n, 'bwd']:.2f}" for n in seqlens),
-        )
-        for dtype, dim in sorted({key[:2] for key in found})
-    ]
-    return markdown_table(("dtype, head_dim", *map(str, seqlens)), rows)
+    cells: dict[tuple[str, int], dict[str, str]] = {}
+    for ratio in sorted(ratios, key=lambda r: (r.case.dtype, r.case.head_dim)):
+        if ratio.mode in ("fwd", "bwd"):
+            place = f"{ratio.case.dtype}, {ratio.case.head_dim}", ratio.case.seqlen_q
+            cells.setdefault(place, {})[ratio.mode] = f"{ratio.value:.2f}"
+    return _pivot("dtype, head_dim", {place: f"{found['fwd']} / {found['bwd']}" for place, found in cells.items()})
 
 
 def forward_us(shipped: Shipped) -> str:
     """Return microseconds of PyTorch's fastest / triton_fa2, bfloat16 forward, by head_dim and seqlen."""
     found = {
-        (case.head_dim, case.seqlen_q): [
+        (case.head_dim, case.seqlen_q): " / ".join(
             f"{1e3 * min(times[name].value for name in names if name in times):.1f}" for names in (PYTORCH, OURS[:1])
-        ]
+        )
         for (case, mode), times in shipped.latencies(ONE_HEAD).items()
         if (mode, case.dtype) == ("fwd", "bfloat16") and OURS[0] in times
     }
-    seqlens = sorted({key[1] for key in found})
-    rows = [
-        (str(dim), *(" / ".join(found.get((dim, n), ["—"])) for n in seqlens)) for dim in sorted({k[0] for k in found})
-    ]
-    return markdown_table(("head_dim", *map(str, seqlens)), rows)
+    return _pivot("head_dim", {(str(dim), seqlen): found[dim, seqlen] for dim, seqlen in sorted(found)})
 
 
 def behind(shipped: Shipped) -> str:
     """Return the cells of single heads in which PyTorch's fastest is faster than ours."""
     found = [ratio for ratio in shipped.ratios(ONE_HEAD, PYTORCH, OURS) if ratio.value < 1]
-    rows = [(_cell(ratio), str(ratio.case.seqlen_q), f"{ratio.value:.2f}×") for ratio in found]
+    rows = [(_cell(ratio), str(ratio.case.seqlen_q), _x(ratio.value)) for ratio in found]
     return markdown_table(("mode, dtype, head_dim", "seqlen", "ratio"), rows)
 
 
 def fa_paper(shipped: Shipped) -> str:
     """Return SDPA's fastest backend / FlashAttention-4 over gluon_hopper, shape by shape."""
-    sides = [shipped.ratios(FA_PAPER, others, HOPPER) for others in (SDPA, FLASH_4)]
-    values = [{(r.mode, r.case.head_dim, r.case.causal, r.case.seqlen_q): r.value for r in side} for side in sides]
-    seqlens = sorted({key[3] for key in values[0]})
-    rows = [
-        (
-            f"{MODES[mode]}, {head_dim}, {'causal' if causal else 'full'}",
-            *(" / ".join(f"{side[mode, head_dim, causal, seqlen]:.2f}" for side in values) + "×" for seqlen in seqlens),
-        )
+    sdpa, flash_4 = (
+        {(r.case, r.mode): r.value for r in shipped.ratios(FA_PAPER, others, HOPPER)} for others in (SDPA, FLASH_4)
+    )
+    cells = {
+        (f"{MODES[mode]}, {case.head_dim}, {_mask(case)}", case.seqlen_q): f"{sdpa[case, mode]:.2f} / "
+        f"{flash_4[case, mode]:.2f}×"
         for mode in ("fwd", "bwd")
-        for head_dim in sorted({key[1] for key in values[0]})
-        for causal in (False, True)
-    ]
-    return markdown_table(("mode, head_dim, mask", *map(str, seqlens)), rows)
-
-
-def fa_paper_means(shipped: Shipped) -> str:
-    """Return the geometric means of these ratios."""
-    rivals = {
-        "SDPA's fastest backend": SDPA,
-        "FlashAttention-4": FLASH_4,
-        "the faster of both": (*SDPA, *FLASH_4),
-        "the fastest of both and `torch_naive`": (*SDPA, *FLASH_4, *NAIVE),
+        for case in (case for case, of_mode in sdpa if of_mode == mode)
     }
-    rows = [(name, *_spans(shipped.ratios(FA_PAPER, others, HOPPER))) for name, others in rivals.items()]
-    return markdown_table(("over", *MODES.values()), rows)
+    return _pivot("mode, head_dim, mask", cells)
 
 
 def torch_naive(shipped: Shipped) -> str:
     """Return torch_naive over gluon_hopper in the cells where torch_naive is faster than SDPA and FlashAttention-4."""
     rivals = {(r.case, r.mode): r.value for r in shipped.ratios(FA_PAPER, (*SDPA, *FLASH_4), HOPPER)}
     found = [r for r in shipped.ratios(FA_PAPER, NAIVE, HOPPER) if r.value < rivals[r.case, r.mode]]
-    rows = [(f"{_cell(r)}, {'causal' if r.case.causal else 'full'}", str(r.case.seqlen_q), _x(r.value)) for r in found]
+    rows = [(f"{_cell(r)}, {_mask(r.case)}", str(r.case.seqlen_q), _x(r.value)) for r in found]
     return markdown_table(("mode, dtype, head_dim, mask", "seqlen", "ratio"), rows)
 
 
@@ -257,25 +251,14 @@ def fp8(shipped: Shipped) -> str:
         for m in shipped.read(run_id)[1]
         if (m.metric, m.mode, m.implementation) == ("error_out", "fwd", FP8[0])
     }
-    seqlens = sorted({case.seqlen_q for case in times})
-    rows = []
-    for head_dim, causal in sorted({(case.head_dim, case.causal) for case in times}):
-        cases = {case.seqlen_q: case for case in times if (case.head_dim, case.causal) == (head_dim, causal)}
-        rates = [" / ".join(_rate(times[cases[seqlen]][name]) for name in (*FP8, *HOPPER)) for seqlen in seqlens]
-        of_row = [100 * errors[case] for case in cases.values()]
-        mask = "causal" if causal else "full"
-        rows.append((f"{head_dim}, {mask}", *rates, f"{min(of_row):.1f} to {max(of_row):.1f} %"))
-    return markdown_table(("head_dim, mask", *map(str, seqlens), "error"), rows)
-
-
-def decode(shipped: Shipped) -> str:
-    """Return decoding by heads and context, a column a batch: the fastest other's time over ours, and our TB/s."""
-    return _by_batch(shipped, DECODE)
-
-
-def mla(shipped: Shipped) -> str:
-    """Return latent attention by heads and context, a column a batch: the fastest other's time over ours, our TB/s."""
-    return _by_batch(shipped, MLA)
+    cells: dict[tuple[str, int], str] = {}
+    of_row: dict[str, list[float]] = {}
+    for case in sorted(times, key=lambda case: (case.head_dim, case.causal)):
+        row = f"{case.head_dim}, {_mask(case)}"
+        cells[row, case.seqlen_q] = " / ".join(_rate(times[case][name]) for name in (*FP8, *HOPPER))
+        of_row.setdefault(row, []).append(100 * errors[case])
+    spans = {row: f"{min(found):.1f} to {max(found):.1f} %" for row, found in of_row.items()}
+    return _pivot("head_dim, mask", cells, last=("error", spans))
 
 
 def decode_forms(shipped: Shipped) -> str:
@@ -301,8 +284,8 @@ def decode_forms(shipped: Shipped) -> str:
     return markdown_table(("form", "cells", "ours over ours without it", "fastest other over ours"), rows)
 
 
-def _by_batch(shipped: Shipped, run_ids: Sequence[str]) -> str:
-    """Return a row a pair of heads and context, a column a batch; the last row is the geometric mean."""
+def by_batch(shipped: Shipped, run_ids: Sequence[str]) -> str:
+    """Return the fastest other's time over ours, and our TB/s, by heads, context and batch."""
     own = {case: times for (case, _), times in shipped.latencies(run_ids).items() if SPLIT_KV[0] in times}
     ratios = {case: ratio for case, times in own.items() for ratio in _over_ours(times)}
     batches = sorted({case.batch for case in ratios})
@@ -448,20 +431,20 @@ def same_code(shipped: Shipped) -> str:
 
 
 TABLES: dict[str, Callable[[Shipped], str]] = {
-    "summary": summary,
+    "summary": partial(means, corner=("shapes", "ours", "over", "processes"), rows=_SUMMARY),
     "fa2_rtx4060": of_report,
-    "one_head": one_head,
+    "one_head": partial(means, corner=("dtype, ratio, seqlen",), rows=_ONE_HEAD),
     "over_naive": over_naive,
     "forward_us": forward_us,
     "behind": behind,
     "fa_paper": fa_paper,
-    "fa_paper_means": fa_paper_means,
+    "fa_paper_means": partial(means, corner=("over",), rows=_FA_PAPER),
     "torch_naive": torch_naive,
     "window": window,
     "fp8": fp8,
-    "decode": decode,
+    "decode": partial(by_batch, run_ids=DECODE),
     "decode_forms": decode_forms,
-    "mla": mla,
+    "mla": partial(by_batch, run_ids=MLA),
     "layers": layers,
     "generation": generation,
     "runs": runs,
@@ -491,8 +474,15 @@ def updated(text: str, tables: dict[str, str]) -> str:
     return _BLOCK.sub(lambda match: match[1] + tables.get(match[2], match[3]) + match[4], text)
 
 
-def _of(ratios: Iterable[Ratio], dtype: str | None) -> list[Ratio]:
-    return [ratio for ratio in ratios if dtype in (None, ratio.case.dtype)]
+def _pivot(corner: str, cells: Mapping[tuple[str, int], str], last: tuple[str, Mapping[str, str]] | None = None) -> str:
+    """Return a table from cells by row and column: rows in their order, columns sorted, then a `last` column."""
+    columns = sorted({column for _, column in cells})
+    names = dict.fromkeys(row for row, _ in cells)
+    header, by_row = last or ("", {})
+    rows = [
+        [row, *(cells.get((row, column), "—") for column in columns), *([by_row[row]] if last else [])] for row in names
+    ]
+    return markdown_table([corner, *map(str, columns), *([header] if last else [])], rows)
 
 
 def _spans(ratios: Sequence[Ratio]) -> Iterator[str]:
@@ -510,6 +500,10 @@ def _spans(ratios: Sequence[Ratio]) -> Iterator[str]:
 
 def _cell(ratio: Ratio) -> str:
     return f"{MODES[ratio.mode]}, {ratio.case.dtype}, {ratio.case.head_dim}"
+
+
+def _mask(case: Case) -> str:
+    return "causal" if case.causal else "full"
 
 
 def _x(value: float) -> str:

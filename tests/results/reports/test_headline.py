@@ -98,7 +98,7 @@ def test_decoding_is_beside_the_fastest_other_by_batch() -> None:
         _step(STEP, "flashinfer", 0.06),
         _step(replace(STEP, batch=32), "triton_split_kv", 0.2),  # no other there
     )
-    lines = headline.decode(shipped).splitlines()
+    lines = headline.by_batch(shipped, headline.DECODE).splitlines()
     rate = (8 * 8192 * 8 * 256 * 2 + 8 * 64 * 256 * 2) / 0.05 / 1e9
     assert lines[0] == "| heads, context | batch 8 |"
     assert lines[2] == f"| 64 over 8, 8192 | 1.20×, {rate:.2f} |"
