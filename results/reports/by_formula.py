@@ -1,4 +1,4 @@
-"""Memory tables of a report filled by formula: what an implementation and a model need, without a run."""
+"""Memory tables of a report, filled by formula: the memory of an implementation or a model, without a run."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from results.reports.layout import Facts, Grid, Labels
 from results.reports.own import OwnNumbers, all_facts
 
 SUFFIX = ": by formula"
-_DTYPE = {"op": "float16", "model": "bfloat16"}  # of cases, where the report leaves it open
+_DTYPE = {"op": "float16", "model": "bfloat16"}  # our dtype, because the report does not state one
 
 
 def formula_numbers(grid: Grid, rows: Iterable[Labels], implementations: Mapping[str, str]) -> OwnNumbers:
     """Return peaks by formula for the rows of a table, as numbers that fill it.
 
-    `implementations` says whose memory law stands for a published name's.
+    `implementations` maps a published name to the implementation whose memory law is used.
     """
     peaks = {(m.case, m.implementation): m for labels in rows for m in _peaks(grid, labels, implementations)}
     return OwnNumbers(enriched(Run("by formula", "local"), [*peaks.values()]), implementations)
 
 
 def needed_mb(facts: Facts, name: str) -> float | None:
-    """Return the memory that a model's cell needs with an implementation inside, in MiB; None if no law says it."""
+    """Return the memory of a model with an implementation inside, in MiB; None if its memory law is not known."""
     return levels.memory_mb(_case(facts), facts_of(name).memory, facts["mode"])
 
 
@@ -42,7 +42,7 @@ def _peaks(grid: Grid, labels: Labels, implementations: Mapping[str, str]) -> It
 
 
 def _case(facts: Facts) -> Case:
-    """Return a whole case of what is said: of the operator with a full mask, of a model with all its layers."""
+    """Return a complete case from facts: full mask for the operator, all layers for a model."""
     if facts["level"] == "op":
         sizes = {name: facts[name] for name in ("batch", "num_heads", "seqlen", "head_dim")}
         return attention_case(**sizes, dtype=_DTYPE["op"], causal=False)

@@ -1,4 +1,4 @@
-"""How much of the published reports own runs fill, table by table."""
+"""Coverage of published reports: how many rows and cells your runs fill, by table."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ _HEADER = ("table", "rows", "filled", "by formula", "cells", "filled", "from")
 
 @dataclass(frozen=True)
 class TableCoverage:
-    """How much of one published table has own numbers or words; a status such as OOM is one."""
+    """Coverage of one table. A status such as OOM counts as filled."""
 
     title: str
     rows: int
-    filled: int  # rows in which a run fills a cell
-    by_formula: int  # other rows, that formulas fill
-    cells: int  # that print something
-    filled_cells: int  # of these, by a run
-    runs: tuple[str, ...]  # that fill it
+    filled: int  # rows with a cell from a run
+    by_formula: int  # other rows, filled by formulas
+    cells: int  # printed numbers and sentences
+    filled_cells: int  # those that a run fills
+    runs: tuple[str, ...]
     gaps: tuple[Gap, ...]
 
     @property
     def open(self) -> int:
-        """Return how many rows nothing fills."""
+        """Return the number of empty rows."""
         return self.rows - self.filled - self.by_formula
 
 
 def coverage(found: Sequence[Section]) -> list[TableCoverage]:
-    """Return the coverage of each table of a report, in their order, from its sections."""
+    """Return the coverage of each table of a report, in order."""
     titles = dict.fromkeys(section.title for section in found if not section.by_formula and section.is_printed)
     return [_of_table(title, found) for title in titles]
 
 
 def total(tables: Sequence[TableCoverage], title: str = "all") -> TableCoverage:
-    """Return several tables as one."""
+    """Return the sum of several tables."""
     sums = (sum(getattr(each, name) for each in tables) for name in ("rows", "filled", "by_formula"))
     cells = (sum(getattr(each, name) for each in tables) for name in ("cells", "filled_cells"))
     runs = tuple(dict.fromkeys(run for each in tables for run in each.runs))
@@ -47,7 +47,7 @@ def total(tables: Sequence[TableCoverage], title: str = "all") -> TableCoverage:
 
 
 def as_markdown(label: str, tables: Sequence[TableCoverage], *, with_gaps: bool) -> str:
-    """Return the coverage of one report: a row a table, their sum, and what would fill the rest."""
+    """Return the coverage of one report as Markdown: its tables, their sum, and commands that fill the gaps."""
     lines = [f"## {label}", "", markdown_table(_HEADER, [_row(each) for each in [*tables, total(tables)]])]
     gaps = [f"- {each.title or 'Table'}: {gap.words}. `{gap.command}`" for each in tables for gap in each.gaps]
     return "\n".join([*lines, *(["", *gaps] if gaps and with_gaps else []), ""])
@@ -81,7 +81,7 @@ def _is_formula_of(title: str, section: Section) -> bool:
 
 
 def _cells(settings: Sequence[Section]) -> Iterator[bool]:
-    """Yield for each cell that prints a number, or words that numbers answer, whether a run fills it."""
+    """Yield whether a run fills a cell, for each printed number and each sentence that numbers can answer."""
     first = settings[0]
     of_words = all(metric is None for metric in first.metrics)
     for at, row in enumerate(first.rows):

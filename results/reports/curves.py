@@ -1,4 +1,4 @@
-"""The numbers of a report by sequence length, each beside our number of the same shape: what its plots are made of."""
+"""The points of a report's charts: printed numbers by sequence length, and our numbers of the same shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Place = tuple[str, str | None, str, int | None]  # metric, mode, implementation
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One number of a curve; of an own run that of the shape which the report printed."""
+    """One number of a curve. Own numbers have a shape that the report prints."""
 
     ours: bool
     name: str  # the report's implementation
@@ -27,15 +27,15 @@ class CurvePoint:
     dtype: str | None
     head_dim: int | None
     seqlen: int
-    setting: str  # what else the shape says: B1 H16 causal
+    setting: str  # the rest of the shape, such as B1 H16 causal
     value: float
     words: str  # implementation and shape
 
 
 def curve_points(printed: Runs, own: Runs, implementations: Mapping[str, str]) -> list[CurvePoint]:
-    """Return every printed number that has a sequence length, followed by ours where a run has its shape.
+    """Return every printed number that has a sequence length, followed by our numbers of the same shapes.
 
-    A speedup of ours is over the implementation that stands for the report's baseline, both of one run.
+    Our speedups are over the implementation that replaces the report's baseline, in the same run.
     """
     found = [_point(m, m, ours=False) for m in _printed(printed)]
     baseline = next((implementations[name] for name in BASELINES if name in implementations), None)
@@ -68,7 +68,7 @@ def _by_place(measurements: Iterable[Measurement]) -> dict[_Place, list[Measurem
 def _of_shape(
     theirs: Measurement, metric: str, name: str | None, places: Mapping[_Place, list[Measurement]]
 ) -> Measurement | None:
-    """Return our number of the shape; of several that fit, because the report leaves something open, the first."""
+    """Return our first number whose case is compatible with the printed one."""
     candidates = places.get((metric, theirs.mode, name or "", theirs.case.seqlen_q), ())
     return next((m for m in candidates if compatible(theirs.case, m.case, but=("inputs",))), None)
 

@@ -1,4 +1,4 @@
-"""Which runs fill a report best: for each of its tables those of one GPU, of the home or of what ships."""
+"""The choice of runs that fill a report best. Each table gets runs of one GPU."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from results.store.database import Store
 
 _MEMORY = "peak_memory_mb"
 _TIMES = ("latency_ms", "latency_extrapolated_ms")
-_Tried = tuple[str, str | None, bool, bool]  # implementation, mode, whether of memory, whether there is a value
-_Cell = tuple[dict[str, object], set[str], str | None, bool]  # fields of its case, who may stand in it, mode, of memory
+_Tried = tuple[str, str | None, bool, bool]  # implementation, mode, whether it is memory, whether it has a value
+_Cell = tuple[dict[str, object], set[str], str | None, bool]  # case fields, implementations, mode, whether it is memory
 
 
 @dataclass(frozen=True, eq=False)
 class TriedRun:
-    """What a run holds latencies and peak memory of, with a value or a reason for none."""
+    """The latencies and memory peaks of a run: the cells that it tried, with or without a value."""
 
     run_id: str
     source: str
@@ -28,16 +28,16 @@ class TriedRun:
     tries: Mapping[Case, frozenset[_Tried]]
 
     def shows(self, names: Collection[str], shown_by: Callable[[Case], object]) -> bool:
-        """Tell whether one of some implementations was tried in such a case."""
+        """Return whether the run tried one of the implementations in such a case."""
         return any(shown_by(case) and any(name in names for name, *_ in found) for case, found in self.tries.items())
 
 
 @dataclass(frozen=True)
 class _Filled:
-    """Cells of a report, by their places in it."""
+    """Sets of cells of a report, as indices."""
 
-    timed: frozenset[int] = frozenset()  # with a value
-    tried: frozenset[int] = frozenset()  # with a value or a reason for none
+    timed: frozenset[int] = frozenset()  # cells with a value
+    tried: frozenset[int] = frozenset()  # cells with a value or a reason for none
 
     def __or__(self, other: _Filled) -> _Filled:
         return _Filled(self.timed | other.timed, self.tried | other.tried)
@@ -46,7 +46,7 @@ class _Filled:
         return _Filled(self.timed.intersection(cells), self.tried.intersection(cells))
 
     def beyond(self, other: _Filled) -> tuple[int, int]:
-        """Return how many cells it has a value for, and a value or a reason, where the other has none."""
+        """Return the numbers of timed and of tried cells that the other does not have."""
         return len(self.timed - other.timed), len(self.tried - other.tried)
 
 
@@ -54,11 +54,11 @@ _NOTHING = _Filled()
 
 
 def default_runs(name: str, printed: Runs, tried: Iterable[TriedRun]) -> list[str]:
-    """Return the runs that fill a report best, those of the home first, then the fullest.
+    """Return the runs that fill a report best: your own runs first, then the fullest.
 
-    Each table is filled by the fewest runs of the one GPU that fills most of it: most cells with a value, then with a
-    reason for none. Of equal GPUs one with a run of the home is taken, then the one with the most runs. Of equal runs
-    those of the home are taken, then the newest.
+    Each table is filled by the fewest runs of the GPU that fills most of it: most cells with a value, then most cells
+    with a reason for none. Ties between GPUs go to the one with your own runs, then to the one with the most runs. Ties
+    between runs go to your own, then to the newest.
     """
     order = sorted(tried, key=lambda run: (run.source != "shipped", run.created), reverse=True)
     order = [run for run in order if run.source != "published"]
@@ -78,7 +78,7 @@ def default_runs(name: str, printed: Runs, tried: Iterable[TriedRun]) -> list[st
 
 
 def _best_of_one_gpu(filled: Mapping[TriedRun, _Filled]) -> list[TriedRun]:
-    """Return the fewest runs that fill what all runs of their GPU fill, of the GPU whose runs fill most."""
+    """Return the fewest runs that fill everything that the best GPU's runs can fill."""
     groups: dict[str | None, dict[TriedRun, _Filled]] = {}
     for run, found in filled.items():
         groups.setdefault(run.gpu_name, {})[run] = found
@@ -91,7 +91,7 @@ def _best_of_one_gpu(filled: Mapping[TriedRun, _Filled]) -> list[TriedRun]:
 
 
 def _rank(group: Mapping[TriedRun, _Filled]) -> tuple[tuple[int, int], bool, int]:
-    """Return what puts the runs of one GPU above those of another: what they fill, a run of the home, how many."""
+    """Return the rank of a GPU: the cells that its runs fill, whether it has your own runs, and their number."""
     return _union(group.values()).beyond(_NOTHING), any(run.source != "shipped" for run in group), len(group)
 
 
@@ -103,7 +103,7 @@ def _union(found: Iterable[_Filled]) -> _Filled:
 
 
 def _evidence(name: str, best: Iterable[TriedRun], chosen: Sequence[str]) -> list[str]:
-    """Return further runs of the same GPU that show what the chosen ones do not: the newest with such a case."""
+    """Return further runs of the same GPU that show a feature: for each missing feature the newest run."""
     more: list[str] = []
     for names, shows in getattr(reports.get(name), "EVIDENCE", ()):
         showing = [run.run_id for run in best if run.shows(names, shows)]
@@ -113,7 +113,7 @@ def _evidence(name: str, best: Iterable[TriedRun], chosen: Sequence[str]) -> lis
 
 
 def tried_of_store(store: Store) -> list[TriedRun]:
-    """Return what each run of a store holds latencies and peak memory of."""
+    """Return the cells that each run of a store tried."""
     fields = ", ".join(CASE_FIELDS)
     rows = store.rows(
         f"""SELECT run_id, implementation, mode, metric = '{_MEMORY}', bool_or(value IS NOT NULL), {fields} FROM results
@@ -128,7 +128,7 @@ def tried_of_store(store: Store) -> list[TriedRun]:
 
 
 def tried_of_runs(runs: Runs) -> list[TriedRun]:
-    """Return what each of some runs, read whole, holds latencies and peak memory of."""
+    """Return the cells that each of some runs tried."""
     found = []
     for run, measurements in runs:
         tries: dict[Case, set[_Tried]] = {}
@@ -145,7 +145,7 @@ def _frozen(tries: Mapping[Case, set[_Tried]]) -> dict[Case, frozenset[_Tried]]:
 
 
 def _filled(cells: Sequence[_Cell], tries: Mapping[Case, frozenset[_Tried]]) -> _Filled:
-    """Return which cells were tried, by their places."""
+    """Return the indices of the cells that were tried."""
     usual = [(case, found) for case, found in tries.items() if is_usual(case)]
     outcomes = [{has for of_case in usual for has in _outcomes(cell, *of_case)} for cell in cells]
     timed = frozenset(at for at, found in enumerate(outcomes) if True in found)
@@ -153,7 +153,7 @@ def _filled(cells: Sequence[_Cell], tries: Mapping[Case, frozenset[_Tried]]) -> 
 
 
 def _outcomes(cell: _Cell, case: Case, tried: frozenset[_Tried]) -> Iterator[bool]:
-    """Yield of each try that fits a cell whether it gave a value."""
+    """Yield whether it has a value, for each try that fits a cell."""
     fields, names, mode, of_memory = cell
     if all(getattr(case, field) == value for field, value in fields.items()):
         yield from (
@@ -164,10 +164,7 @@ def _outcomes(cell: _Cell, case: Case, tried: frozenset[_Tried]) -> Iterator[boo
 
 
 def _wanted(name: str, printed: Runs) -> dict[str, list[_Cell]]:
-    """Return by table what every own cell of a report needs: fields of a case, who may stand in it, mode, which number.
-
-    Of numbers two are told apart, peak memory and time.
-    """
+    """Return the requirements of every own cell of a report, by table."""
     report = reports.get(name)
     found: dict[str, list[_Cell]] = {}
     for grid in report.GRIDS:

@@ -1,7 +1,7 @@
-"""What the tables of reports print and a run does not store, derived from its numbers: rates, memory by formula.
+"""Metrics that reports print and runs do not store: rates and memory by formula, derived from a run's numbers.
 
-A derived number keeps the case, the timing and the status of what it follows from. What follows from an extrapolated
-latency is flagged, so that it never stands as measured.
+A derived number keeps the case, the timing and the status of its source. Numbers derived from an extrapolated latency
+are flagged, so that they are never shown as measured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EXTRAPOLATED = "extrapolated"
 
 
 def enriched(run: Run, measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Return the measurements of a run and what follows from them; what failed without a peak has none either."""
+    """Return the measurements of a run and the numbers derived from them. A failure applies to the peak memory too."""
     peaks = {_key(m) for m in measurements if m.metric == "peak_memory_mb"}
     failed = [
         replace(m, metric="peak_memory_mb", timing=None)
@@ -48,7 +48,7 @@ def _derived(run: Run, m: Measurement) -> Iterator[Measurement]:
 
 
 def _following(m: Measurement, metric: str, value: float | None) -> Measurement:
-    """Return a number that follows from another; where it cannot be known, one that was not tried."""
+    """Return a number derived from another one. If it is not known, its status is skipped."""
     status = m.status if m.status is not Status.OK or value is not None else Status.SKIPPED
     ok = status is Status.OK
     return Measurement(
@@ -81,7 +81,7 @@ def _of_latency(run: Run, m: Measurement, facts: ImplementationFacts) -> dict[st
 
 
 def _by_formula(m: Measurement, facts: ImplementationFacts) -> dict[str, float]:
-    """Return the score matrices and the cache of a forward call of the operator, which no run measures apart."""
+    """Return the memory of score matrices and of the cache of a forward call, which runs do not measure separately."""
     parts = levels.memory_parts(m.case, facts.memory, m.mode)
     if not levels.level_of(m.case).one_attention or m.mode != "fwd" or parts is None:
         return {}

@@ -1,4 +1,4 @@
-"""One table of several runs: of which GPU it is, which run each row is from, and which settings stay."""
+"""Merging the tables of several runs: the choice of the GPU, of the run of each row, and of the settings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _CHIP = re.compile(r"[A-Z]*\d+[A-Z]*")  # A100, H100, A10G, 4060
 def merged(
     each: Mapping[str, Sequence[Section]], gpus: Mapping[str, str | None], printed_on: Mapping[str, str | None]
 ) -> dict[str, list[Section]]:
-    """Return the sections of several runs by title, one a setting.
+    """Return the sections of several runs by title, one for each setting.
 
-    A table is of one GPU: the one that it was printed for, else the one whose runs fill most rows. Of its settings
-    those stay that fill most rows, those that fill a row which these do not, and of a bare table one.
-    `gpus` are those of the runs, `printed_on` those of the tables by title.
+    A table shows one GPU: the one that the report names, or else the one whose runs fill the most rows. The settings
+    that fill the most rows are kept, and those that fill a row which the others do not.
+    `gpus` maps runs to GPUs, `printed_on` maps titles to the GPUs that the report names.
     """
     found: dict[str, dict[str, list[tuple[str, Section]]]] = {}
     for run_id, sections_of_run in each.items():
@@ -36,7 +36,7 @@ def merged(
 def _of_one_gpu(
     found: Sequence[tuple[str, Section]], gpus: Mapping[str, str | None], printed_on: str | None
 ) -> set[str]:
-    """Return the runs on the GPU that a table was printed for, or else on the one that fills most rows."""
+    """Return the runs on the GPU that the report names, or else on the one that fills the most rows."""
     rows: dict[str | None, set[Labels]] = {}
     cells: Counter[str | None] = Counter()
     for run_id, section in found:
@@ -51,7 +51,7 @@ def _of_one_gpu(
 
 
 def _is_same_chip(ours: str | None, theirs: str | None) -> bool:
-    """Tell whether two names of GPUs name one chip, whatever memory and form they add."""
+    """Return whether two GPU names have the same chip; memory and form factor do not count."""
     chip = _CHIP.search(theirs or "")
     return chip is not None and chip[0] in _CHIP.findall(ours or "")
 
@@ -68,9 +68,9 @@ def _fullest(settings: Sequence[Section]) -> list[Section]:
 
 
 def _one_of(same: Sequence[tuple[str, Section]]) -> Section:
-    """Return sections of one setting as one, each row from the run that fills most of it.
+    """Return one section from several of the same setting, with each row from the run that fills most of it.
 
-    Of equal runs that is the one whose words have most spans, of most cases, then the one that fills most of the table.
+    A tie goes to the run with the most ranges in its words, then the most cases, then the most cells in the table.
     """
     whole = {run_id: sum(map(_filled, section.rows)) for run_id, section in same}
     rows = []
@@ -79,12 +79,12 @@ def _one_of(same: Sequence[tuple[str, Section]]) -> Section:
         order = {
             run_id: (_filled(row), len(row.cases), sum(row.cases), whole[run_id]) for run_id, row in of_row.items()
         }
-        best = max(order, key=order.__getitem__)  # of equals the first
+        best = max(order, key=order.__getitem__)
         measured = of_row[best].own and not (same[0][1].by_formula or same[0][1].pooled)
         rows.append(replace(of_row[best], run=best) if measured else of_row[best])
     return replace(same[0][1], rows=tuple(rows))
 
 
 def _filled(row: Row) -> int:
-    """Return how many own cells of a row hold something."""
+    """Return the number of own cells with text in a row."""
     return sum(map(bool, row.own or ()))

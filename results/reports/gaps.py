@@ -1,7 +1,7 @@
-"""What an own cell lacks, in words, and the command that measures it.
+"""Gaps: why own cells are empty, and the command that measures them.
 
-A cell is open where the report prints something and no chosen run has a number or a status. Ratios and words are not
-told: they follow from the cells beside them.
+A cell is open if the report prints it and no chosen run has a number or a status for it. Ratios and words do not count,
+because they follow from other cells.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from results.reports.by_formula import needed_mb
 from results.reports.layout import Facts, Gap, Grid, Labels, Section
 from results.reports.own import OwnNumbers, all_facts, case_fields, own_facts, own_names
 
-_DEPTHS = "2,6"  # numbers of layers that a model is extrapolated from which does not fit
-_MEMBERS = 4  # rows that name all implementations of a table
-_OF_LATENCY = ("latency_ms", "samples_per_s", "tokens_per_s")  # what extrapolation gives; it gives no memory
-_NEVER = ("N/A", "—", "-")  # a printed cell where the report's own system cannot run
+_DEPTHS = "2,6"  # layers of the two measurements from which a model that does not fit is extrapolated
+_MEMBERS = 4  # the first rows have all implementations of a table
+_OF_LATENCY = ("latency_ms", "samples_per_s", "tokens_per_s")  # extrapolation gives these, but no memory
+_NEVER = ("N/A", "—", "-")  # printed if the report's own system cannot run
 
 
 def gaps(
@@ -28,17 +28,17 @@ def gaps(
     implementations: Mapping[str, str],
     gpu_memory_mb: float | None = None,
 ) -> tuple[Gap, ...]:
-    """Return why cells of a table are open in all its settings, a reason a gap, and what measures their rows.
+    """Return the gaps of a table: cells that are open in all settings, grouped by reason, with the command for each.
 
-    `found` are the sections of that table, `each` the own numbers by run, `implementations` who stands for whom.
-    A model that by formula needs more than `gpu_memory_mb` is told apart.
+    `found` has the sections of the table, one for each setting; `each` has the own numbers by run. A model that needs
+    more than `gpu_memory_mb` by formula is a separate reason.
     """
-    rows_of: dict[tuple[_Reason, str], dict[Labels, None]] = {}  # by reason and column
+    rows_of: dict[tuple[_Reason, str], dict[Labels, None]] = {}  # (reason, column) -> rows
     for labels, column, facts in _open_cells(grid, found):
         rows_of.setdefault((_reason(facts, each, implementations, gpu_memory_mb), column), {})[labels] = None
-    alike: dict[tuple[str, bool, tuple[Labels, ...]], list[tuple[str, str]]] = {}
+    groups: dict[tuple[str, bool, tuple[Labels, ...]], list[tuple[str, str]]] = {}
     for (reason, column), rows in rows_of.items():
-        alike.setdefault((reason.words, reason.extrapolated, tuple(rows)), []).append((reason.about, column))
+        groups.setdefault((reason.words, reason.extrapolated, tuple(rows)), []).append((reason.about, column))
     everyone = dict.fromkeys(
         name
         for row in found[0].rows[:_MEMBERS]
@@ -46,8 +46,8 @@ def gaps(
         for name in own_names(facts, implementations)
     )
     found_gaps = []
-    for (reason, extrapolated, rows), cells in alike.items():
-        # Whole rows, as a row is of one run. To be extrapolated, a model needs one in the same run that fits.
+    for (reason, extrapolated, rows), cells in groups.items():
+        # Whole rows, because a row comes from one run. Extrapolation needs a model that fits in the same run.
         measured = [row.labels for row in found[0].rows] if extrapolated else rows
         facts = [each for row in measured for each in all_facts(grid, row)]
         command = command_of(grid, facts, everyone, {"depths": _DEPTHS} if extrapolated else {})
@@ -60,7 +60,7 @@ class _Reason(NamedTuple):
 
     words: str
     about: str = ""  # an implementation
-    extrapolated: bool = False  # only so can its number be had
+    extrapolated: bool = False  # the number can only be extrapolated
 
 
 def _reason(
@@ -79,7 +79,7 @@ def _reason(
 def command_of(
     grid: Grid, facts: Sequence[Facts], implementations: Iterable[str], more: Mapping[str, str] | None = None
 ) -> str:
-    """Return the command that measures some cells of a table; `more` are axes to set besides those of the cells."""
+    """Return the command that measures some cells of a table. `more` sets further axes."""
     sweep, axes = grid.measured_by
     sets = {axis: dict.fromkeys(str(each[name]) for each in facts if each.get(name)) for axis, name in axes.items()}
     sets |= {axis: {text: None} for axis, text in (more or {}).items()}
@@ -102,7 +102,7 @@ def _open_cells(grid: Grid, found: Sequence[Section]) -> Iterator[tuple[Labels, 
 
 
 def _run_of_the_shape(facts: Facts, each: Mapping[str, OwnNumbers]) -> str:
-    """Return the first run that timed a cell's shape and mode, with whatever implementation; an empty word if none."""
+    """Return the first run that timed the shape and mode of a cell with any implementation, or an empty string."""
     fields = case_fields(facts)
     for run_id, numbers in each.items():
         for m in numbers.measurements:
@@ -113,7 +113,7 @@ def _run_of_the_shape(facts: Facts, each: Mapping[str, OwnNumbers]) -> str:
 
 
 def _is_too_large(facts: Facts, names: Sequence[str], gpu_memory_mb: float | None) -> bool:
-    """Tell whether a model needs more memory by formula than there is, with each of some implementations inside."""
+    """Return whether a model needs too much memory by formula with each of the implementations."""
     if facts["level"] != "model" or gpu_memory_mb is None:
         return False
     needed = [needed_mb(facts, name) for name in names]
@@ -121,7 +121,7 @@ def _is_too_large(facts: Facts, names: Sequence[str], gpu_memory_mb: float | Non
 
 
 def _words(reason: str, rows: Sequence[Labels], cells: Sequence[tuple[str, str]]) -> str:
-    """Say which cells are open and why; `cells` are whom the reason is about, and in which column."""
+    """Return a sentence on the open cells. `cells` has pairs of an implementation and a column."""
     columns, names = dict.fromkeys(column for _, column in cells), dict.fromkeys(name for name, _ in cells if name)
     where = f"{', '.join(columns)} of {', '.join(plain(' '.join(labels)) for labels in rows)}"
     return f"{where}: {' '.join(filter(None, [reason, ', '.join(names)]))}"

@@ -1,7 +1,7 @@
 """The tables of the README.md files and of kernels/DESIGN.md, made from the shipped runs.
 
-Each table stands in a document between two lines, `<!-- made by: python -m results headline NAME -->` and
-`<!-- end -->`. `blocks` reads them, `updated` renews them, and tests/test_readme.py compares both.
+In a document each table is between two lines, `<!-- made by: python -m results headline NAME -->` and `<!-- end -->`.
+`blocks` reads the tables, `updated` renews them, and tests/test_readme.py compares them with the runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ONE_HEAD = ("h200-fa2_speedup", "h200-long_context")
 MODELS, MODELS_H100 = ("h200-real_models",), ("h100-real_models",)
 FA_PAPER_H100 = ("h100-fa_paper",)
 FA_PAPER = ("h200-fa_paper-full", "h200-fa_paper-causal")
-FA_PAPER_THRICE = (FA_PAPER, ("h200-fa_paper-one-card",), ("h200-fa_paper-two-cards",))  # each a process of its own
+FA_PAPER_THRICE = (FA_PAPER, ("h200-fa_paper-one-card",), ("h200-fa_paper-two-cards",))  # three processes
 WINDOW = ("h200-window_gqa",)
 SAME_CODE = ("h200-torch_vs_triton", "h200-fa2_speedup")
 DECODE, SPLIT_KV = ("h200-decode-131k", "h200-decode"), ("triton_split_kv",)
@@ -48,19 +48,19 @@ MLA = ("h200-mla_decode",)
 LAYERS = ("h200-attention_layers", "h200-attention_layers-float16")
 GENERATION = ("h200-generation",)
 DOCUMENT = journal.PUBLISHED / "README.md"
-_BEYOND_LAUNCHES = 512  # tokens of one head, below which launches set the time
+_BEYOND_LAUNCHES = 512  # below as many tokens of one head, launches set the time
 _NORMAL_95 = statistics.NormalDist().inv_cdf(0.975)
 _BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """The time of the fastest of some implementations over that of the fastest of others, in one case and mode."""
+    """The time of the fastest of other implementations over the time of the fastest of ours, in one case and mode."""
 
     case: Case
     mode: str
     value: float
-    error: float | None = None  # standard error of its logarithm, by samples and rounds
+    error: float | None = None  # standard error of the logarithm, from samples and rounds
 
 
 class Shipped:
@@ -77,7 +77,7 @@ class Shipped:
         return self._read[run_id]
 
     def latencies(self, run_ids: Iterable[str]) -> dict[tuple[Case, str | None], dict[str, Measurement]]:
-        """Return device times by case and mode, then by implementation; of a cell in several runs those of the last."""
+        """Return device times by case and mode, then by implementation. The last run with a cell gives all its times."""
         found: dict[tuple[Case, str | None], dict[str, Measurement]] = {}
         for run_id in run_ids:
             of_run: dict[tuple[Case, str | None], dict[str, Measurement]] = {}
@@ -99,10 +99,7 @@ class Shipped:
         return sorted(found, key=lambda ratio: (ratio.case.head_dim, ratio.case.causal, ratio.case.seqlen_q))
 
     def middle(self, processes: Sequence[Sequence[str]], others: Sequence[str], ours: Sequence[str]) -> list[Ratio]:
-        """Return the middle of the ratios of several processes, of each case and mode that all of them measured.
-
-        Each process is given by its runs.
-        """
+        """Return the median over processes of each ratio that all of them measured. A process is a list of runs."""
         found: dict[tuple[Case, str], list[Ratio]] = {}
         for run_ids in processes:
             for ratio in self.ratios(run_ids, others, ours):
@@ -112,7 +109,7 @@ class Shipped:
 
     @cached_property
     def of_reports(self) -> list[tuple[Run, list[Measurement]]]:
-        """Return the runs that published reports ship as."""
+        """Return the runs of the published reports."""
         return [self.read(folder.run_id) for folder in self.folders if folder.run().report]
 
 
@@ -262,7 +259,7 @@ def fp8(shipped: Shipped) -> str:
 
 
 def decode_forms(shipped: Shipped) -> str:
-    """Return what pages, ragged lengths, query tokens and e4m3 cost ours, and the fastest other's time over ours."""
+    """Return the cost of pages, ragged lengths, query tokens and e4m3 for ours, and the fastest other over ours."""
     ours: dict[str, list[float]] = {}
     others: dict[str, list[float]] = {}
     for run_id in DECODE_FORMS:
@@ -272,9 +269,9 @@ def decode_forms(shipped: Shipped) -> str:
             if len(found) != 1 or SPLIT_KV[0] not in times:
                 continue
             ((form, plain),) = found
-            beside = latencies.get((replace(case, **plain), mode), {})
-            if SPLIT_KV[0] in beside:
-                ours.setdefault(form, []).append(times[SPLIT_KV[0]].value / beside[SPLIT_KV[0]].value)
+            without = latencies.get((replace(case, **plain), mode), {})
+            if SPLIT_KV[0] in without:
+                ours.setdefault(form, []).append(times[SPLIT_KV[0]].value / without[SPLIT_KV[0]].value)
             others.setdefault(form, []).extend(_over_ours(times))
     rows = []
     for form, ratios in ours.items():
@@ -301,13 +298,13 @@ def by_batch(shipped: Shipped, run_ids: Sequence[str]) -> str:
 
 
 def _over_ours(times: dict[str, Measurement]) -> list[float]:
-    """Return the time of the fastest other implementation over ours; nothing if there is no other."""
+    """Return the time of the fastest other implementation over ours, as a list with at most one number."""
     theirs = [time.value for name, time in times.items() if name not in SPLIT_KV]
     return [min(theirs) / times[SPLIT_KV[0]].value] if theirs else []
 
 
 def runs(shipped: Shipped) -> str:
-    """Return our own shipped runs: when, of which code, and what each cost beyond its samples."""
+    """Return our own shipped runs: date, code, duration, and the time that was not spent on samples."""
     rows = []
     for folder in shipped.folders:
         run, state = folder.run(), folder.read_state()
@@ -322,7 +319,7 @@ def runs(shipped: Shipped) -> str:
 
 
 def _took(run: Run, state: State | None) -> str:
-    """Return how long a run took; of one over several cards the time of all cards too, if it was noted."""
+    """Return the duration of a run; with several cards also the sum over the cards, if it was recorded."""
     costs = (state.costs if state else None) or {}
     if not run.cards:
         return f"{costs['total']:.0f} s" if costs else "—"
@@ -332,7 +329,7 @@ def _took(run: Run, state: State | None) -> str:
 
 
 def features(_: Shipped) -> str:
-    """Return which implementations were right in which features, on which GPUs if not on all, and the code checked."""
+    """Return the implementations that passed the check of each feature, with their GPUs, and the code checked."""
     record = capabilities.record()
     right = {gpu: capabilities.checked(entry) for gpu, entry in record.items()}
     rows = []
@@ -353,7 +350,7 @@ def features(_: Shipped) -> str:
 
 
 def findings(shipped: Shipped) -> str:
-    """Return how many numbers of each published report contradict arithmetic, or are not what they look like."""
+    """Return the number of findings in each published report."""
     rows = []
     for report in report_names():
         found = check([(run, rows) for run, rows in shipped.of_reports if run.report == report])
@@ -392,7 +389,7 @@ def layers(shipped: Shipped) -> str:
 
 
 def generation(shipped: Shipped) -> str:
-    """Return tokens/s of one sequence and, of what a copy reaches, the share that a step's least traffic comes to."""
+    """Return tokens/s of one sequence, and the bandwidth of its least traffic as a share of a copy's."""
     steps = {
         case: {name: _tokens(step, shipped.read(run_id)[0].measured_gbs) for name, step in times.items()}
         for run_id in GENERATION
@@ -416,7 +413,7 @@ def _tokens(step: Measurement, copied_gbs: float | None) -> str:
 
 
 def same_code(shipped: Shipped) -> str:
-    """Return what the comparison of two runs of the same code says, with PyTorch's kernels as controls and without."""
+    """Return the verdicts on two runs of the same code, with and without PyTorch's kernels as controls."""
     first, second = (Side(*shipped.read(run_id)) for run_id in SAME_CODE)
     other = Side(replace(second.run, torch="another"), second.measurements)
     rows = []
@@ -470,7 +467,7 @@ def blocks(text: str) -> dict[str, str]:
 
 
 def updated(text: str, tables: dict[str, str]) -> str:
-    """Return a document with those of its tables replaced that are given."""
+    """Return a document with the given tables replaced."""
     return _BLOCK.sub(lambda match: match[1] + tables.get(match[2], match[3]) + match[4], text)
 
 
@@ -486,9 +483,9 @@ def _pivot(corner: str, cells: Mapping[tuple[str, int], str], last: tuple[str, M
 
 
 def _spans(ratios: Sequence[Ratio]) -> Iterator[str]:
-    """Return for each mode the geometric mean and its 95 % interval, the lowest and the highest.
+    """Yield the geometric mean of each mode with its 95 % interval, the lowest and the highest.
 
-    Errors of one run share its machine, so they are averaged and not taken to cancel.
+    The errors of a run have a common cause, its machine, so they are averaged and do not cancel.
     """
     for mode in MODES:
         of_mode = [ratio for ratio in ratios if ratio.mode == mode]

@@ -1,13 +1,11 @@
-"""A report's tables as data: what rows and columns say of a cell. One description parses and renders.
+"""The tables of reports as data, and rows that pair printed cells with your own numbers.
 
-What a row, a column and the table itself say are dicts, merged for each cell: fields of Case, `seqlen` (both of
-seqlen_q and seqlen_k, where those are not said), `head_dim` (also of the values), and implementation, metric, mode,
-baseline, and of the cell unit, std (the column with the standard deviation), note, why (it has no number), failed (what
-OOM means here). Of own cells `own_metric` can stand for the metric, and `places` say by published name who
-may stand in its place, the first choice first.
+The facts of a cell are a dict, merged from those of the table, the row and the column. Its keys are the fields of Case;
+`seqlen` for both lengths; implementation, metric, mode and baseline; `std`, the column with the standard deviation;
+`unit`, `format` and `bold` for the text; `own_metric`, the metric of our number if it is another one; and `places`, our
+candidates for each published name, best first.
 
-A printed cell is a number with its unit, or why there is none. Reports print MB and GB for what their code divides by
-1024, so MB is read as MiB and GB as 1024 MiB. Numbers that a report states in its prose are claims.
+Reports print MB and GB although their code divides by 1024, so MB is read as MiB and GB as 1024 MiB.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _SEQLEN = re.compile(r"^(\d+)(K?)$")
 
 
 class ReportError(ValueError):
-    """A text or run that does not fit the report's layout; the message says where and what was expected."""
+    """A report does not exist, or a run does not fit it. The message says what was expected."""
 
 
 def number_of(cell: str | None) -> float | None:
@@ -55,7 +53,7 @@ def read_seqlen(text: str) -> int:
 
 
 def read_count(text: str) -> int | None:
-    """Return a whole number in a label; None where the case does not say it."""
+    """Return a whole number in a label; "None" gives None."""
     return None if text == "None" else int(text.replace(",", ""))
 
 
@@ -75,9 +73,9 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Remark:
-    """A column of words: kept in the notes of the row's numbers."""
+    """A column of words. The notes of the row's numbers hold its text."""
 
-    own: Callable[[Facts], str] | None = None  # what arithmetic says in an own row, from what is said of the row
+    own: Callable[[Facts], str] | None = None  # makes the text of an own row from the facts of the row
 
 
 @dataclass(frozen=True)
@@ -87,9 +85,9 @@ class SpreadColumn:
 
 @dataclass(frozen=True)
 class Best:
-    """A column that prints the best ratio of a row and, in brackets, whose it is."""
+    """A column that prints the best ratio of a row, with the name of the implementation in parentheses."""
 
-    names: Mapping[str, str]  # name in brackets -> implementation
+    names: Mapping[str, str]  # name in parentheses -> implementation
     facts: Facts
 
 
@@ -99,8 +97,8 @@ class Grid:
 
     section: str  # begins the origin of its cells
     header: Labels
-    row: Callable[[Labels], Facts]  # what the labels of a row say
-    columns: Mapping[str, Facts | Remark | SpreadColumn | Best]  # header -> what it says
+    row: Callable[[Labels], Facts]  # labels of a row -> facts
+    columns: Mapping[str, Facts | Remark | SpreadColumn | Best]  # header -> facts
     name: Callable[[Measurement], Labels] | None = None  # labels of a row; the inverse of `row`
     rows: tuple[Labels, ...] = ()  # the only rows there are, where `name` is None
     facts: Facts = field(default_factory=dict)  # facts of every cell
@@ -120,9 +118,9 @@ class Row:
 
     labels: Labels
     printed: tuple[str, ...]
-    own: tuple[str, ...] | None  # None: the run has nothing of it
-    run: str | None = None  # whose numbers are its own
-    cases: tuple[int, ...] = ()  # how many each span in its own words is of
+    own: tuple[str, ...] | None  # None: the run has no number for this row
+    run: str | None = None  # run of the own numbers
+    cases: tuple[int, ...] = ()  # number of cases of each range in the own words
 
 
 @dataclass(frozen=True)
@@ -138,34 +136,34 @@ class Section:
     """A published table with both numbers in each cell."""
 
     title: str
-    setting: str  # what of the own run the table's rows and columns do not say
+    setting: str  # fields of the own cases that labels and columns do not give
     labels: Labels  # headers of the columns that name a row
     columns: Labels  # headers of the others
-    metrics: tuple[str | None, ...]  # of the others; None for words and spreads
+    metrics: tuple[str | None, ...]  # metrics of the other columns; None for words and spreads
     rows: tuple[Row, ...]
-    by_formula: bool = False  # what stands as own is computed, and is of no run
-    pooled: bool = False  # what stands as own is of all runs together
+    by_formula: bool = False  # own cells are computed and belong to no run
+    pooled: bool = False  # own cells come from all runs together
     gaps: tuple[Gap, ...] = ()  # why own cells are empty
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Return the runs that own cells are of."""
+        """Return the runs of the own cells."""
         return tuple(dict.fromkeys(row.run for row in self.rows if row.run))
 
     @property
     def is_printed(self) -> bool:
-        """Return whether the table is of the report, and not an addition to it."""
+        """Return whether the report has this table; other tables are additions."""
         return any(any(row.printed) for row in self.rows)
 
 
 def origin_of(grid: Grid, labels: Labels, column: str) -> str:
-    """Return where a cell stands: section, row and column."""
+    """Return the place of a cell: section, row and column."""
     parts = (grid.section, ", ".join(map(plain, labels)), column)
     return " / ".join(part for part in parts if part)
 
 
 def origins(grid: Grid, labels: Labels) -> dict[str, str]:
-    """Return where the numbers of a row stand, by column."""
+    """Return the places of the numbers of a row, by column."""
     facts = {name: column for name, column in grid.columns.items() if not isinstance(column, Remark | SpreadColumn)}
     return {
         name: origin_of(grid, labels, " | ".join(_cells_of(name, column if isinstance(column, Mapping) else {})))

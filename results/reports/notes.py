@@ -1,4 +1,4 @@
-"""What a published report says besides its numbers, quoted: observations, recommendations, tables of features."""
+"""Quotes of published reports: observations, recommendations and tables of words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from results.paths import PUBLISHED
 class Note:
     """A quoted paragraph, or a table of words."""
 
-    section: str  # the headings it stands under
+    section: str  # its headings
     lines: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()

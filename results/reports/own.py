@@ -1,4 +1,4 @@
-"""An own run's numbers for the cells of a published layout."""
+"""The numbers of your own run for the cells of a published layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORDS = {
     Status.UNSUPPORTED: "N/A",
     Status.SKIPPED: "—",
 }
-_LONGEST_NOTE = 60  # characters of why a cell was not measured, that still stand in it
+_LONGEST_NOTE = 60  # longer reasons for a missing number are left out of the cell
 _TIMINGS = {"kernel": "device time, launches excluded", "eager": "plain calls, host overhead included"}
 _FORMATS = {
     "latency_ms": "{:.4f}",
@@ -28,13 +28,14 @@ _FORMATS = {
     "memory_reduction": "{:.1f}x",
     "memory_saved_percent": "{:.0f}%",
 }
-
-
+_ALL_MODES = ("fwd", "fwd_bwd", "train", "decode", "prefill", None)
 Ran = Mapping[tuple[str, Case], str]
+Rest = Mapping[str, Any]  # fields of a case that a table does not give
+Found = Mapping[tuple, Measurement]
 
 
 class OwnNumbers:
-    """The measurements of one run, looked up by what a layout says of a cell."""
+    """The measurements of one run, looked up by the facts of a cell."""
 
     def __init__(
         self,
@@ -47,8 +48,8 @@ class OwnNumbers:
         self.declared = declared or {}  # facts that implementations declare, by name
         self.ran = ran or {}  # the run with a time, by implementation and case; from all chosen runs
         self.printed = printed  # cases that the report prints
-        self._there = {m.implementation for m in measurements}
-        self.implementations = self._known(implementations)
+        there = {m.implementation for m in measurements}
+        self.implementations = {theirs: own if own in there else theirs for theirs, own in implementations.items()}
         self.timings = _timings(measurements)
         timed = [m for m in measurements if m.timing in (None, self.timings.get(m.mode))]
         named = [replace(m, case=_as_named(m.case)) if level_of(m.case).whole_model else m for m in timed]
@@ -58,7 +59,7 @@ class OwnNumbers:
         self.extrapolated = {_key(m): m for m in kept if EXTRAPOLATED in m.flags}
 
     def explanation(self) -> str:
-        """Return which implementations and timing stand in the tables, and what the words in them mean."""
+        """Return the timing and the implementations of the tables, and a legend of their words."""
         shown = {m.implementation for m in self.measurements}
         pairs = [f"{theirs} is {own}" for theirs, own in self.implementations.items() if own in shown and theirs != own]
         parts = [f"Timing: {self._timing_words()}", *pairs]
@@ -67,14 +68,14 @@ class OwnNumbers:
         return "; ".join(parts) + f".\n\n{words}."
 
     def settings(self) -> str:
-        """Return the fields of a case that all its numbers share, but for those that say that something is absent."""
+        """Return the case fields that all numbers share, without fields that say that a feature is absent."""
         shown = [m for m in self.measurements if m.implementation in self.implementations.values() and m.case.seqlen_q]
         values = {name: {getattr(m.case, name) for m in shown} for name in CASE_FIELDS}
         shared = {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
         return ", ".join(f"{name}={value}" for name, value in shared.items() if value or value is False)
 
     def tables(self, grid: Grid) -> Iterator[tuple[str, list[list[str]]]]:
-        """Yield for each setting that the table's rows and columns do not tell apart the setting and the rows."""
+        """Yield the rows of a table for each setting of the case fields that its labels and columns do not give."""
         settings: dict[tuple[tuple[str, Any], ...], dict[Labels, None]] = {}
         for measurement in self._near(grid):
             for labels in self._labels(grid, measurement):
@@ -87,7 +88,7 @@ class OwnNumbers:
             yield ", ".join(f"{name}={value}" for name, value in rest if _is_telling(name, value)), rows
 
     def _near(self, grid: Grid) -> list[Measurement]:
-        """Return the measurements that fit what is said of every cell of a table, whatever its rows say."""
+        """Return the measurements that fit the facts of the whole table; facts of rows and columns are not checked."""
         columns = [column for column in grid.columns.values() if isinstance(column, Mapping)]
         moving = {"seqlen", "head_dim", *(name for column in columns for name in column)}
         facts = {**grid.facts, **grid.own}
@@ -112,24 +113,20 @@ class OwnNumbers:
         case = case_fields(facts)
         return (
             all(getattr(measurement.case, name) == value for name, value in case.items())
-            and measurement.implementation in self.standing(facts["implementation"], facts)
+            and measurement.implementation in self.candidates(facts["implementation"], facts)
             and measurement.metric == own_metric(facts)
             and facts.get("mode") in (None, measurement.mode)
         )
 
-    def _known(self, implementations: Mapping[str, str]) -> dict[str, str]:
-        """Return own implementations by published name, where these numbers hold them."""
-        return {theirs: own if own in self._there else theirs for theirs, own in implementations.items()}
-
-    def standing(self, implementation: str, facts: Facts) -> tuple[str, ...]:
-        """Return who may stand in a published implementation's place in a cell, the first choice first."""
+    def candidates(self, implementation: str, facts: Facts) -> tuple[str, ...]:
+        """Return the own implementations that can replace a published one in a cell, best first."""
         return (*facts.get("places", {}).get(implementation, ()), self.own(implementation))
 
     def own(self, implementation: str) -> str:
-        """Return the own implementation that stands in a published one's place."""
+        """Return the own implementation that replaces a published one."""
         return self.implementations.get(implementation, implementation)
 
-    def _cells(self, grid: Grid, labels: Labels, rest: Mapping[str, Any]) -> Iterator[str]:
+    def _cells(self, grid: Grid, labels: Labels, rest: Rest) -> Iterator[str]:
         fastest = self._fastest(grid, labels, rest)
         for name, column in grid.columns.items():
             if isinstance(column, Remark):
@@ -143,8 +140,8 @@ class OwnNumbers:
                 if isinstance(grid.columns.get(column.get("std", "")), SpreadColumn):
                     yield self._spread(facts, rest)
 
-    def _fastest(self, grid: Grid, labels: Labels, rest: Mapping[str, Any]) -> str | None:
-        """Return the column of a row's least time, which a table with a column of the best prints in bold."""
+    def _fastest(self, grid: Grid, labels: Labels, rest: Rest) -> str | None:
+        """Return the column of the shortest time, which is bold in tables with a column of the best ratio."""
         if not any(isinstance(column, Best) for column in grid.columns.values()):
             return None
         cells = {
@@ -156,33 +153,25 @@ class OwnNumbers:
             name: measured.value
             for name, facts in cells.items()
             if facts["metric"] == "latency_ms"
-            and (measured := self._measured(facts, rest, facts["implementation"], "latency_ms"))
+            and (measured := self._number(facts, rest, facts["implementation"], "latency_ms"))
             and measured.value
         }
         return min(times, key=times.__getitem__, default=None)
 
-    def _measured(self, facts: Facts, rest: Mapping[str, Any], implementation: str, metric: str) -> Measurement | None:
-        return self._looked_up(self.found, facts, rest, implementation, metric)
-
-    def _looked_up(
-        self,
-        found: Mapping[tuple, Measurement],
-        facts: Facts,
-        rest: Mapping[str, Any],
-        implementation: str,
-        metric: str,
+    def _number(
+        self, facts: Facts, rest: Rest, implementation: str, metric: str, found: Found | None = None
     ) -> Measurement | None:
         case = Case(**{**rest, **case_fields(facts)})
-        modes = (facts["mode"],) if facts.get("mode") else ("fwd", "fwd_bwd", "train", "decode", "prefill", None)
+        modes = (facts["mode"],) if facts.get("mode") else _ALL_MODES
         tried = [
             m
-            for own in self.standing(implementation, facts)
+            for own in self.candidates(implementation, facts)
             for mode in modes
-            if (m := found.get((case, own, mode, metric)))
+            if (m := (self.found if found is None else found).get((case, own, mode, metric)))
         ]
         return next((m for m in tried if m.value is not None), tried[0] if tried else None)
 
-    def _text(self, facts: Facts, rest: Mapping[str, Any]) -> str:
+    def _text(self, facts: Facts, rest: Rest) -> str:
         metric = facts.get("own_metric", facts["metric"])
         if metric in RATIO_OF and "baseline" in facts:
             ratio = self._ratio(facts, rest, facts["implementation"])
@@ -191,29 +180,29 @@ class OwnNumbers:
                 return "—"
             text = _format(metric, 100 * (1 - 1 / ratio) if percent else ratio, facts)
             return f"**{text}**" if "bold" in facts and facts["bold"](facts, ratio) else text
-        measurement = self._measured(facts, rest, facts["implementation"], metric)
-        guessed = self._looked_up(self.extrapolated, facts, rest, facts["implementation"], metric)
+        measurement = self._number(facts, rest, facts["implementation"], metric)
+        guessed = self._number(facts, rest, facts["implementation"], metric, self.extrapolated)
         if guessed and guessed.value is not None and (measurement is None or measurement.value is None):
             return f"≈ {_format(metric, guessed.value, facts)}"
         if measurement is None:
             return ""
         if measurement.value is None:
             return _why_not(measurement)
-        mean = measurement.mean if "std" in facts else None  # a column with a spread is one of means
+        mean = measurement.mean if "std" in facts else None  # columns with a spread print means
         return _format(metric, measurement.value if mean is None else mean, facts)
 
-    def _spread(self, facts: Facts, rest: Mapping[str, Any]) -> str:
-        measurement = self._measured(facts, rest, facts["implementation"], facts["metric"])
+    def _spread(self, facts: Facts, rest: Rest) -> str:
+        measurement = self._number(facts, rest, facts["implementation"], facts["metric"])
         return _format(facts["metric"], measurement.std, facts) if measurement and measurement.std is not None else ""
 
-    def _ratio(self, facts: Facts, rest: Mapping[str, Any], implementation: str) -> float | None:
-        """Return baseline over implementation; None unless both are there."""
+    def _ratio(self, facts: Facts, rest: Rest, implementation: str) -> float | None:
+        """Return baseline over implementation; None if one of them has no number."""
         metric = RATIO_OF[facts["metric"]][0]
-        ours = self._measured(facts, rest, implementation, metric)
-        base = self._measured(facts, rest, facts["baseline"], metric)
+        ours = self._number(facts, rest, implementation, metric)
+        base = self._number(facts, rest, facts["baseline"], metric)
         return base.value / ours.value if base and ours and base.value and ours.value else None
 
-    def _best(self, facts: Facts, best: Best, rest: Mapping[str, Any]) -> str:
+    def _best(self, facts: Facts, best: Best, rest: Rest) -> str:
         ratios = {name: self._ratio(facts, rest, implementation) for name, implementation in best.names.items()}
         known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
         if not known:
@@ -222,7 +211,7 @@ class OwnNumbers:
         return f"**{known[name]:.2f}x** ({name})"
 
     def _timing_words(self) -> str:
-        """Return the timing of all modes, or of each where they differ."""
+        """Return the timing, by mode if the modes differ."""
         modes: dict[str | None, list[str]] = {}
         for mode, timing in self.timings.items():
             modes.setdefault(timing, []).append(mode or "mode not stated")
@@ -233,7 +222,7 @@ class OwnNumbers:
 
 
 def _timings(measurements: Sequence[Measurement]) -> dict[str | None, str | None]:
-    """Return by mode device time where the run has it, else plain calls; the two are never mixed."""
+    """Return the timing of each mode: device time if the run has it, else plain calls. The two are never mixed."""
     found: dict[str | None, str | None] = {}
     for mode in dict.fromkeys(m.mode for m in measurements if m.metric == "latency_ms"):
         latencies = [m for m in measurements if m.metric == "latency_ms" and m.mode == mode]
@@ -247,7 +236,7 @@ def _key(measurement: Measurement) -> tuple:
 
 
 def _as_named(case: Case) -> Case:
-    """Return a model's case without the sizes that its name says, so that models stand in one table."""
+    """Return a model's case without the sizes that its name implies, so that one table can hold several models."""
     known = models().get(case.subject or "")
     if known is None:
         return case
@@ -257,28 +246,28 @@ def _as_named(case: Case) -> Case:
 
 
 def is_usual(case: Case) -> bool:
-    """Tell whether a case has what no report says: no window, no pages, plain data, and in attention alone full heads.
+    """Return whether a case has no window, no pages, plain data and, for the operator, as many key heads as heads.
 
-    The numbers of other cases stand in no table, whose reader would take them for the report's.
+    Reports do not state these fields, so numbers of other cases are not shown in their tables.
     """
     plain = not case.window_size and not case.page_size and case.inputs in (None, "normal")
     return plain and (not level_of(case).one_attention or case.num_kv_heads == case.num_heads)
 
 
 def _is_telling(name: str, value: Any) -> bool:
-    """Tell whether a field of a setting says anything: numbers in tables are of usual cases, with a known subject."""
+    """Return whether a field of a setting is worth showing: the fields of usual cases are not."""
     unsaid = ("subject", "num_kv_heads", "window_size", "page_size", "inputs")
     return value is not None and name not in unsaid and (name, value) != ("latent_dim", 0)
 
 
 def own_metric(facts: Facts) -> str:
-    """Return the metric of the number that an own cell needs; of a ratio that of its two numbers."""
+    """Return the metric that an own cell needs. A ratio needs the metric of its two numbers."""
     metric = facts.get("own_metric", facts["metric"])
     return RATIO_OF[metric][0] if metric in RATIO_OF and "baseline" in facts else metric
 
 
 def own_facts(grid: Grid, labels: Labels, column: Facts) -> Facts:
-    """Return what is said of an own cell."""
+    """Return the facts of an own cell."""
     return {**grid.facts, **grid.row(labels), **column, **grid.own}
 
 
@@ -289,7 +278,7 @@ def _why_not(measurement: Measurement) -> str:
 
 
 def own_names(facts: Facts, implementations: Mapping[str, str]) -> Iterator[str]:
-    """Yield who may stand for the implementation of a cell, and for its baseline."""
+    """Yield the own implementations that can replace the baseline and the implementation of a cell."""
     places = facts.get("places", {})
     for name in (facts.get("baseline"), facts.get("implementation")):
         if name:
@@ -297,12 +286,12 @@ def own_names(facts: Facts, implementations: Mapping[str, str]) -> Iterator[str]
 
 
 def all_facts(grid: Grid, labels: Labels) -> Iterator[Facts]:
-    """Yield what is said of every own cell with a number of a row."""
+    """Yield the facts of each own cell of a row that has a number."""
     return (own_facts(grid, labels, column) for column in grid.columns.values() if isinstance(column, Mapping))
 
 
 def case_fields(facts: Facts) -> dict[str, Any]:
-    """Return the case fields that a report states of a cell; seqlen is of queries and keys, head_dim of values too."""
+    """Return the case fields of a cell. `seqlen` gives both lengths, and head_dim gives head_dim_v too."""
     fields = {}
     if "seqlen" in facts:
         fields |= {"seqlen_q": facts["seqlen"], "seqlen_k": facts["seqlen"]}

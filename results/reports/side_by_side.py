@@ -1,6 +1,6 @@
-"""A published report beside an own run: every table with both numbers, what is wrong with either, as one Markdown text.
+"""A published report next to your own runs: every table with both numbers, and the findings, as one Markdown text.
 
-`speedups_beside` is the short form: the speedups that a report prints beside those of a run, shape by shape.
+`speedups_beside` is the short form: printed and own speedups, shape by shape.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
 from results.reports import claims
 from results.reports.by_formula import SUFFIX, formula_numbers
+from results.reports.coverage import coverage, total
 from results.reports.derived import enriched
 from results.reports.filling import merged
 from results.reports.gaps import gaps
@@ -26,8 +27,16 @@ from results.reports.rendering import Runs, environment, printed_rows, quoted, r
 from results.store.database import Store
 
 NOT_MEASURED = "not measured"
-_UNPRINTED = ("error_", "max_error_d", "compile_", "throttled_", "reserved_", "inputs_", "extra_")  # in no report
-_EXAMPLES = 5  # findings of one check that are told
+_UNPRINTED = (
+    "error_",
+    "max_error_d",
+    "compile_",
+    "throttled_",
+    "reserved_",
+    "inputs_",
+    "extra_",
+)  # no report prints these
+_EXAMPLES = 5  # findings shown for each check
 
 Shape = tuple[str, int, int, str]  # dtype, head_dim, seqlen, mode
 _FAILED = {Status.OOM: "OOM", Status.OUT_OF_RESOURCES: "shared memory"}
@@ -35,21 +44,21 @@ _MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"
 
 
 def published(name: str) -> list[tuple[Run, list[Measurement]]]:
-    """Return the runs that a report ships as."""
+    """Return the runs of a published report."""
     return [library.read(folder) for folder in journal.published_folders() if folder.run().report == name]
 
 
 def sections(
     name: str, printed: Runs, runs: Runs = (), implementations: Mapping[str, str] | None = None
 ) -> list[Section]:
-    """Return every table of a report with the numbers of own runs, and what follows from them, where they have them.
+    """Return every table of a report, paired with the numbers of own runs and the numbers derived from them.
 
-    Each table is of one GPU: the one that it was printed for, else the one that fills most rows. Each row comes from
-    one run, so that a ratio is never of two: the one that fills most of the row, then of the table, then the first.
-    `implementations` says which own implementation stands in a published one's place; without it the report's choice.
+    A table shows one GPU: the one that the report names, or else the one that fills the most rows. Each row comes from
+    one run, the one that fills most of it, so a ratio never mixes two runs. `implementations` maps published names to
+    own implementations; the default is the report's own map.
     """
     report = reports.get(name)
-    stands = implementations or report.IMPLEMENTATIONS
+    chosen = implementations or report.IMPLEMENTATIONS
     declared = {name: facts for run, _ in runs for name, facts in (run.implementations or {}).items()}
     levels = {m.case.level for _, measurements in printed for m in measurements}
     timed = [m for _, own in runs for m in own if m.metric == "latency_ms" and m.value]
@@ -58,39 +67,39 @@ def sections(
     numbers = {}
     for run, own in runs:
         near = [m for m in own if m.case.level in levels and not m.metric.startswith(_UNPRINTED)]
-        numbers[run.run_id] = OwnNumbers(enriched(run, near), stands, declared, ran, cases)
+        numbers[run.run_id] = OwnNumbers(enriched(run, near), chosen, declared, ran, cases)
     each = {run_id: _sections_of(report, printed, own) for run_id, own in numbers.items()}
     grids = {grid.section: grid for grid in report.GRIDS}
     whole = merged(
-        each or {"": _sections_of(report, printed, OwnNumbers((), stands))},
+        each or {"": _sections_of(report, printed, OwnNumbers((), chosen))},
         {run.run_id: run.gpu_name for run, _ in runs},
         {section: _gpu_of(section, printed) for section in grids},
     )
     memory = max((run.gpu_memory_mb for run, _ in runs if run.gpu_memory_mb), default=None)
     found = []
     for title, settings in whole.items():
-        told = gaps(grids[title], settings, numbers, stands, memory) if title in grids and numbers else ()
-        found += [*settings[:-1], replace(settings[-1], gaps=told)]
+        missing = gaps(grids[title], settings, numbers, chosen, memory) if title in grids and numbers else ()
+        found += [*settings[:-1], replace(settings[-1], gaps=missing)]
         if title in grids and grids[title] in getattr(report, "GRIDS_BY_FORMULA", ()):
-            found += _formula_sections(grids[title], settings, printed, stands)
+            found += _formula_sections(grids[title], settings, printed, chosen)
     places = [*whole]
-    return sorted(found, key=lambda section: places.index(section.title.partition(SUFFIX)[0]))  # formulas beside tables
+    return sorted(found, key=lambda section: places.index(section.title.partition(SUFFIX)[0]))
 
 
 def _gpu_of(section: str, printed: Runs) -> str | None:
-    """Return the GPU that a table was printed for."""
+    """Return the GPU that the report names for a table."""
     of_table = (run for run, rows in printed if any((m.origin or "").startswith(section) for m in rows))
     return next((run.gpu_name for run in of_table), None)
 
 
 def _formula_sections(
-    grid: Grid, settings: Sequence[Section], printed: Runs, stands: Mapping[str, str]
+    grid: Grid, settings: Sequence[Section], printed: Runs, chosen: Mapping[str, str]
 ) -> Iterator[Section]:
-    """Yield a table by formula, where a row of it has no own number."""
+    """Yield a table by formula if one of its rows has no own number."""
     rows = settings[0].rows
     if all(any(section.rows[at].own for section in settings) for at in range(len(rows))):
         return
-    for section in _sections(grid, printed, formula_numbers(grid, [row.labels for row in rows], stands)):
+    for section in _sections(grid, printed, formula_numbers(grid, [row.labels for row in rows], chosen)):
         yield replace(section, title=f"{section.title}{SUFFIX}", by_formula=True)
 
 
@@ -102,7 +111,7 @@ def _sections_of(report: ModuleType, printed: Runs, numbers: OwnNumbers) -> list
 
 
 def like(store: Store, name: str) -> list[tuple[str, int]]:
-    """Return runs that hold shapes of a report, and how many, most first; the report's own are left out."""
+    """Return the runs that have shapes of a report, with their number, most first, except its own runs."""
     fields = ("seqlen_q", "head_dim", "dtype", "causal", "batch", "num_heads", "num_kv_heads", "latent_dim")
     same = " AND ".join(f"(theirs.{field} IS NULL OR theirs.{field} = ours.{field})" for field in fields)
     shapes = f"SELECT DISTINCT {{}} level, subject, {', '.join(fields)} FROM results WHERE seqlen_q IS NOT NULL AND"
@@ -117,17 +126,8 @@ def like(store: Store, name: str) -> list[tuple[str, int]]:
     )
 
 
-def covered(found: Sequence[Section]) -> tuple[int, int]:
-    """Return in how many rows of the report the own run has something, and how many the report has."""
-    rows: dict[tuple, bool] = {}
-    for section in (section for section in found if section.is_printed and not section.by_formula):
-        for row in section.rows:
-            rows[section.title, row.labels] = rows.get((section.title, row.labels), False) or row.own is not None
-    return sum(rows.values()), len(rows)
-
-
 def pairs(section: Section) -> list[dict[str, object]]:
-    """Return both numbers of every cell as data, and own over printed; words and missing numbers stay empty."""
+    """Return both numbers of every cell as data, and own over printed. Words and missing numbers are None."""
     rows = []
     for row in section.rows:
         for at, (column, metric) in enumerate(zip(section.columns, section.metrics, strict=True)):
@@ -142,7 +142,7 @@ def pairs(section: Section) -> list[dict[str, object]]:
 
 
 def rows_by_run(section: Section) -> str:
-    """Return which runs a section's own rows are of; where there are several, each names its rows of numbers."""
+    """Return the runs of a section's own rows. Several runs are named with their rows."""
     if not any(section.metrics):
         return ", ".join(section.runs)
     rows: dict[str, list[str]] = {}
@@ -158,7 +158,7 @@ def both(row: Row, at: int) -> str:
 
 
 def cell(section: Section, row: Row, at: int) -> str:
-    """Return a cell with both numbers, or as printed where a column of words has nothing of our own."""
+    """Return a cell with both numbers, or as printed if its column of words has no own text."""
     numbers = any(section.metrics)
     if numbers and section.metrics[at] is None and not any(each.own and each.own[at] for each in section.rows):
         return plain(row.printed[at])
@@ -166,7 +166,7 @@ def cell(section: Section, row: Row, at: int) -> str:
 
 
 def findings(runs: Runs) -> list[Finding]:
-    """Return what arithmetic says against the numbers, impossible ones first."""
+    """Return the findings on the numbers, impossible ones first."""
     weights = {rule.name: at for at, rule in enumerate(CHECKS)}
     return sorted(check(runs), key=lambda finding: weights[finding.rule])
 
@@ -177,14 +177,14 @@ def render(
     own: Runs = (),
     implementations: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the report beside own runs as Markdown, with findings and what the report says in words.
+    """Return the report next to own runs as Markdown, with findings and quotes.
 
-    Raises ReportError if the runs have nothing for any of its tables.
+    Raises ReportError if the runs have no number for its tables.
     """
     report = reports.get(name)
     implementations = implementations or report.IMPLEMENTATIONS
     found = sections(name, printed, own, implementations)
-    if own and not covered(found)[0]:
+    if own and not total(coverage(found)).filled:
         names = ", ".join(run.run_id for run, _ in own)
         raise ReportError(
             f"Run {names!r} has no number for the tables of {name}. It needs the report's shapes and "
@@ -206,9 +206,9 @@ def render(
 
 
 def render_own(name: str, printed: Runs, own: Runs) -> str:
-    """Return the report's layout with the numbers of own runs alone, and under it what they say to its claims.
+    """Return the report's layout with the numbers of own runs only, followed by their answers to its claims.
 
-    Raises ReportError if the runs have nothing for any of its tables.
+    Raises ReportError if the runs have no number for its tables.
     """
     answered = [
         replace(section, rows=tuple(row for row in section.rows if row.own))
@@ -224,7 +224,7 @@ def render_own(name: str, printed: Runs, own: Runs) -> str:
 def speedups_beside(
     printed: Sequence[Measurement], own: Sequence[Measurement], *, baseline: str, implementation: str
 ) -> str:
-    """Return a Markdown table a mode: "printed / own" for every shape of the report, device time for the own run."""
+    """Return a Markdown table for each mode: "printed / own" for every shape of the report, from device times."""
     theirs = _printed(printed)
     ours = _derived(own, baseline, implementation)
     return "\n".join(_beside_table(mode, theirs, ours) for mode in _MODES)
@@ -261,18 +261,18 @@ def _table(section: Section, *, with_own: bool) -> str:
 
 
 def _told(gap: Gap) -> str:
-    """Return a gap as an item of a list: a sentence and the command."""
+    """Return a gap as a list item: a sentence and the command."""
     return f"- Not measured: {gap.words}. `{gap.command}`"
 
 
 def _explanation(own: Runs, found: Sequence[Section], implementations: Mapping[str, str]) -> str:
-    rows, all_rows = covered(found)
+    rows = total(coverage(found))
     has = "the own run has" if len(own) == 1 else "the own runs have"
     said = [
         (f"{run.run_id}: " if len(own) > 1 else "") + OwnNumbers(enriched(run, rows), implementations).explanation()
         for run, rows in own
     ]
-    return f"Cells are printed / own; {has} {rows} of {all_rows} rows. " + "\n\n".join(said)
+    return f"Cells are printed / own; {has} {rows.filled} of {rows.rows} rows. " + "\n\n".join(said)
 
 
 def _findings_parts(found: Sequence[Finding]) -> Iterator[str]:
