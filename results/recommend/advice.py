@@ -1,7 +1,7 @@
-"""What to use when: of each use case the implementation that loses least time over its shapes, and what says so.
+"""Advice: for each use case the implementation that loses the least time over its shapes, and its figures.
 
-Where an implementation has no number the baseline stands in for it, as it would in use; where that has none either,
-the slowest that ran. So nobody leads because it was spared its hard shapes.
+If an implementation has no number for a shape, the baseline's time counts, as it would in use; if the baseline has no
+number either, the slowest time counts. So an implementation gains nothing by skipping hard shapes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from results.derive import geometric_mean
 from results.query import pages
@@ -17,27 +18,49 @@ from results.recommend.winners import Contest, contests, decide
 from results.slice import AS_PUBLISHED, Filters
 from results.store.database import Store
 
-ANY, MANY, FEW = (1, 1 << 30), (8, 1 << 30), (1, 7)  # batch times heads
+NO_LIMIT = 1 << 30
+ANY, MANY, FEW = (1, NO_LIMIT), (8, NO_LIMIT), (1, 7)  # batch times heads
+_HEADS = {ANY: "", MANY: "8 or more heads", FEW: "fewer than 8 heads"}
+_PASSES = {"fwd": "forward", "fwd_bwd": "forward and backward"}
+
+
+def _tokens(number: int) -> str:
+    return f"{number // 1024}k" if number >= 1024 else str(number)
 
 
 @dataclass(frozen=True)
 class UseCase:
-    """A kind of work, as the shapes that stand for it."""
+    """A kind of work, with the shapes that represent it."""
 
     name: str
-    about: str
     mode: str
     timing: str = "kernel"
     mask: str = "causal"
-    window: bool = False  # whatever its size; otherwise none
+    window: bool = False  # a window of any size; otherwise no window
     dtypes: tuple[str, ...] = ("bfloat16", "float16")
     shortest: int = 1
-    longest: int = 1 << 30
-    heads: tuple[int, int] = ANY  # batch times heads, where the use case asks for it
-    head_dim: int = 1  # and more
+    longest: int = NO_LIMIT
+    heads: tuple[int, int] = ANY  # range of batch times heads
+    head_dim: int = 1  # smallest head_dim
+    remark: str = ""
+
+    @property
+    def about(self) -> str:
+        """Return the shapes in words."""
+        mask = "causal with a sliding window of any size" if self.window else self.mask.replace("full", "full mask")
+        parts = [
+            _PASSES[self.mode],
+            mask,
+            f"from {_tokens(self.shortest)} tokens" if self.shortest > 1 else "",
+            f"up to {_tokens(self.longest)} tokens" if self.longest < NO_LIMIT else "",
+            _HEADS[self.heads],
+            f"head_dim from {self.head_dim}" if self.head_dim > 1 else "",
+            self.remark,
+        ]
+        return ", ".join(filter(None, parts))
 
     def holds(self, contest: Contest) -> bool:
-        """Tell whether a case is one of its shapes."""
+        """Return whether a case is one of its shapes."""
         case = next(iter(contest.values())).measurement.case
         heads = case.batch * case.num_heads if case.batch and case.num_heads else None
         fits = self.heads == ANY if heads is None else self.heads[0] <= heads <= self.heads[1]
@@ -49,82 +72,29 @@ class UseCase:
         )
 
 
+_MODELS: dict[str, Any] = {"heads": MANY, "head_dim": 64}
 USE_CASES = (
-    UseCase(
-        "Training",
-        "forward and backward, causal, from 512 tokens, 8 or more heads, head_dim from 64",
-        "fwd_bwd",
-        shortest=512,
-        heads=MANY,
-        head_dim=64,
-    ),
-    UseCase(
-        "Long prompts",
-        "forward, causal, from 4k tokens, 8 or more heads, head_dim from 64",
-        "fwd",
-        shortest=4096,
-        heads=MANY,
-        head_dim=64,
-    ),
-    UseCase(
-        "Encoders",
-        "forward, full mask, from 512 tokens, 8 or more heads, head_dim from 64",
-        "fwd",
-        mask="full",
-        shortest=512,
-        heads=MANY,
-        head_dim=64,
-    ),
-    UseCase(
-        "Training with a window",
-        "forward and backward, causal with a sliding window of any size, 8 or more heads, head_dim from 64",
-        "fwd_bwd",
-        window=True,
-        heads=MANY,
-        head_dim=64,
-    ),
-    UseCase(
-        "Prompts with a window",
-        "forward, causal with a sliding window of any size, 8 or more heads, head_dim from 64",
-        "fwd",
-        window=True,
-        heads=MANY,
-        head_dim=64,
-    ),
-    UseCase(
-        "One long sequence",
-        "forward and backward, causal, from 16k tokens, fewer than 8 heads",
-        "fwd_bwd",
-        shortest=16384,
-        heads=FEW,
-    ),
-    UseCase(
-        "Few heads",
-        "forward and backward, causal, up to 8k tokens, fewer than 8 heads",
-        "fwd_bwd",
-        longest=8192,
-        heads=FEW,
-    ),
-    UseCase("Short sequences: device time", "forward, causal, up to 512 tokens, device time", "fwd", longest=512),
-    UseCase(
-        "Short sequences: including launch overhead",
-        "forward, causal, up to 512 tokens, host overhead included",
-        "fwd",
-        "eager",
-        longest=512,
-    ),
-    UseCase("Exact float32", "forward and backward, causal, without TF32", "fwd_bwd", dtypes=("float32",)),
+    UseCase("Training", "fwd_bwd", shortest=512, **_MODELS),
+    UseCase("Long prompts", "fwd", shortest=4096, **_MODELS),
+    UseCase("Encoders", "fwd", mask="full", shortest=512, **_MODELS),
+    UseCase("Training with a window", "fwd_bwd", window=True, **_MODELS),
+    UseCase("Prompts with a window", "fwd", window=True, **_MODELS),
+    UseCase("One long sequence", "fwd_bwd", shortest=16384, heads=FEW),
+    UseCase("Few heads", "fwd_bwd", longest=8192, heads=FEW),
+    UseCase("Short sequences: device time", "fwd", longest=512, remark="device time"),
+    UseCase("Short sequences: including launch overhead", "fwd", "eager", longest=512, remark="host overhead included"),
+    UseCase("Exact float32", "fwd_bwd", dtypes=("float32",), remark="without TF32"),
 )
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Who to take for a use case on one GPU."""
+    """The recommended implementation for a use case on one GPU."""
 
     use_case: str
     about: str
     implementation: str
-    behind: float  # geometric mean of its time over the fastest's: 1.02 loses 2 % on average
+    behind: float  # geometric mean of its time over the fastest's: 1.02 is 2 % slower on average
     worst: float
     wins: int
     ties: int
@@ -139,12 +109,12 @@ class Advice:
 
 
 def advise(store: Store, filters: Filters) -> list[Advice]:
-    """Return an advice for each use case that the GPU has shapes of; `filters` gives GPU, baseline, sources, runs."""
+    """Return the advice for each use case that has shapes on the GPU; `filters` gives GPU, baseline, sources, runs."""
     found = []
     there = set(pages.options(store, "timing", gpu=str(filters.gpu), workload="attention")["choice"])
     masks = pages.options(store, "mask", gpu=str(filters.gpu), workload="attention")["choice"].tolist()
     for mode, kind, mask, window in dict.fromkeys(_scope(case) for case in USE_CASES):
-        timing = kind if kind in there or kind != "kernel" else AS_PUBLISHED  # a source that does not say how it timed
+        timing = kind if kind in there or kind != "kernel" else AS_PUBLISHED  # some sources do not state their timing
         scopes = [
             Filters(
                 gpu=filters.gpu,
@@ -168,7 +138,7 @@ def advise(store: Store, filters: Filters) -> list[Advice]:
 
 
 def _scope(case: UseCase) -> tuple[str, str, str, bool]:
-    """Return what the use cases of one look at the store have in common."""
+    """Return the fields of a use case that select contests; use cases that share them share a query."""
     return case.mode, case.timing, case.mask, case.window
 
 
@@ -205,17 +175,17 @@ def _advice(
 
 
 def _behind(times: Sequence[dict[str, float]], name: str, baseline: str | None) -> list[float]:
-    """Return in each case its time over the fastest's, or that of what stands in for it."""
+    """Return its time over the fastest's for each case; the baseline or the slowest replaces a missing time."""
     return [ratios.get(name, ratios.get(baseline or "", max(ratios.values()))) for ratios in times]
 
 
 def _least(behind: dict[str, list[float]]) -> str:
-    """Return who loses least on average."""
+    """Return the implementation with the least loss on average."""
     return min(behind, key=lambda name: (geometric_mean(behind[name]), name))
 
 
 def _reductions(store: Store, scopes: Sequence[Filters], case: UseCase) -> dict[str, float]:
-    """Return by implementation how many times less peak memory than the baseline, as a geometric mean."""
+    """Return the baseline's peak memory over each implementation's, as geometric means."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for scope in scopes:
         table = pages.memory(store, replace(scope, dtype=case.dtypes), "peak_memory_mb")

@@ -1,16 +1,14 @@
-"""How sure the speedups of one implementation over the baseline are, cell by cell."""
+"""The certainty of the speedups of one implementation over the baseline, cell by cell."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from results.compare.verdicts import BAND, judge, sampled_in_rounds
 from results.query.pairing import paired
 from results.recommend.doubt import doubts
-from results.recommend.winners import FIELDS, measurement_of, place_in
+from results.recommend.winners import FIELDS, mean_range, measurement_of, place_in
 from results.records import Measurement
 from results.slice import MODE, TIMING, Filters, level_in
 from results.store.database import Store
@@ -21,15 +19,15 @@ Pair = tuple[Measurement, Measurement]  # the times of the baseline and of the i
 
 @dataclass(frozen=True)
 class SpeedupRange:
-    """What a cell's speedup can be: an interval whose ends the truth passes with 5 % each, and what is impossible."""
+    """The 90 % interval of a cell's speedup, and the reason if one of its times is impossible."""
 
     low: float | None  # None: no spread to judge by
     high: float | None
-    void: str | None  # why one of the two times cannot be what it says
+    void: str | None  # reason why one of the two times is impossible
 
     @property
     def decided(self) -> bool:
-        """Return whether it says faster, slower or within 2 %; without a spread the number stands for itself."""
+        """Return whether the interval is beyond the band of 2 % or within it; a number without a spread is decided."""
         if self.low is None or self.high is None:
             return True
         beyond = self.low > 1 + BAND or self.high < 1 / (1 + BAND)
@@ -37,7 +35,7 @@ class SpeedupRange:
 
 
 def speedup_ranges(store: Store, filters: Filters, implementation: str) -> dict[tuple, SpeedupRange]:
-    """Return by dtype and place on the axes of the level how sure the speedup of an implementation is."""
+    """Return the range of an implementation's speedup by dtype and place on the axes of the level."""
     level = level_in(filters)
     cells: dict[tuple, list[Pair]] = {}
     for pair in _pairs(store, filters, implementation):
@@ -49,9 +47,9 @@ def speedup_ranges(store: Store, filters: Filters, implementation: str) -> dict[
 
 
 def _pairs(store: Store, filters: Filters, implementation: str) -> list[Pair]:
-    """Return of each case with both times what is stored of them, samples included.
+    """Return the stored times of each case that has both, with their samples.
 
-    They are of the run that counts among all implementations of the filters, as the speedup beside the range is.
+    The run is the one that counts among all implementations of the filters, so it is the run of the shown speedup.
     """
     names = [filters.baseline, implementation]
     found = [row.number for row in paired(store, filters) if row.speedup and row.number.implementation in names]
@@ -75,17 +73,11 @@ def _pairs(store: Store, filters: Filters, implementation: str) -> list[Pair]:
 
 
 def _range(pairs: Sequence[Pair], void: Mapping[str, str], protocols: Mapping[str, str | None]) -> SpeedupRange:
-    """Return the range of the mean over some shapes, as wide as if all erred the same way."""
+    """Return the range of the mean over some shapes, as if all had the same error."""
     ids = (each.measurement_id for pair in pairs for each in pair)
     wrong = next((void[name] for name in ids if name in void), None)
-    found = [_judged(*pair, protocols.get(pair[0].run_id)) for pair in pairs]
-    if any(None in ends for ends in found):
-        return SpeedupRange(None, None, wrong)
-    low, high = (math.exp(fmean(map(math.log, ends))) for ends in zip(*found, strict=True))
-    return SpeedupRange(low, high, wrong)
-
-
-def _judged(baseline: Measurement, other: Measurement, protocol: str | None) -> tuple[float | None, float | None]:
-    """Return the 90 % interval of the speedup; times of one process need no correction between processes."""
-    found = judge(baseline, other, protocol=protocol, paired=sampled_in_rounds(protocol))
-    return found.low, found.high
+    found = []
+    for baseline, other in pairs:
+        protocol = protocols.get(baseline.run_id)
+        found.append(judge(baseline, other, protocol=protocol, paired=sampled_in_rounds(protocol)))
+    return SpeedupRange(*mean_range(found), wrong)

@@ -1,7 +1,7 @@
-"""Which latencies cannot be what they say, by the checks that need no other row to say so.
+"""Impossible latencies, found by the checks that need only one row.
 
-A map of cells asks this of each slice it draws, so only rules of a single row are asked: a whole run takes half a
-second to check. What the other rules say of a row stands on the page Findings and beside a chosen cell.
+Maps run these checks for each slice that they draw. Checking a whole run takes half a second, so the findings of the
+other rules are only on the page Findings and in the panel of a cell.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FACTS = ("run_id", "source", "gpu_name", "device_type", "empty_launch_ms", "imp
 
 
 def doubts(store: Store, measurements: Iterable[Measurement]) -> dict[str, str]:
-    """Return by measurement id why a latency cannot be what it says, in a sentence with its arithmetic."""
+    """Return the reason why a latency is impossible, as a sentence with its arithmetic, by measurement id."""
     rows = [row for row in measurements if row.status is Status.OK]
     wanted = sorted({row.run_id for row in rows})
     facts = store.rows(f"SELECT {', '.join(_FACTS)} FROM runs WHERE run_id IN ?", [wanted]) if wanted else []

@@ -1,7 +1,7 @@
-"""What each implementation was seen to do: a feature is what ran or was checked, or what was refused and why.
+"""Features of implementations, as observed: what ran, what was only checked, and what was refused and why.
 
-Features that are a field of a case come from stored results. Those of a call alone (softcap, packed sequences) come
-from what `runner.validate.features` recorded of a GPU.
+Features with a field in Case come from stored results. The others (softcap, packed sequences) come from the record that
+`runner.validate.features` makes on a GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from results.slice import SEQLEN, Filters, level_in, on_map_of
 from results.slice import where as filtered
 from results.store.database import Store
 
-# name -> the cells that have it, as SQL over `results`
+# name -> SQL condition on the rows of `results` that have the feature
 FEATURES = {
     "bfloat16": "dtype = 'bfloat16'",
     "float16": "dtype = 'float16'",
@@ -38,10 +38,10 @@ RAN, CHECKED, REFUSED, FAILED, NOT_TRIED = "ran", "checked", "refused", "failed"
 
 
 def features(store: Store, filters: Filters) -> pd.DataFrame:
-    """Return a row a feature and implementation: `seen` (ran, checked, refused, failed or not tried), `numbers`, `why`.
+    """Return a row for each feature and implementation with `seen`, `numbers` and `why`.
 
-    Checked is: its errors were taken, but no time. Refused is: every try ended as unsupported; failed: every try ended
-    without a number for another reason.
+    `seen` is ran, checked (errors were measured, but no time), refused (every try ended as unsupported), failed (no try
+    has a number, for another reason) or not tried.
     """
     level = level_in(filters)
     condition, params = filtered(Filters(gpu=filters.gpu, source=filters.source, run=filters.run))
@@ -70,7 +70,7 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
         return table
     ran = table["seen"] == RAN
     joined = pd.concat([table[ran], pd.DataFrame(of_calls, columns=table.columns), table[~ran]])
-    joined = joined.drop_duplicates(["feature", "implementation"])  # what ran counts, then what was checked
+    joined = joined.drop_duplicates(["feature", "implementation"])  # prefer what ran to what was checked
     places = {name: place for place, name in enumerate(dict.fromkeys([*FEATURES, *joined["feature"]]))}
     return joined.sort_values(
         ["feature", "implementation"],
@@ -80,14 +80,14 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
 
 
 def memory_growth(store: Store, implementations: Sequence[str]) -> dict[str, str]:
-    """Return by name how memory grows with seqlen, where the algorithm is known."""
+    """Return the growth of memory with seqlen in words, by implementation."""
     words = {"matrix": "with seqlen squared", "linear": "with seqlen", None: "not known"}
     said = declared(store)
     return {name: words[facts_of(name, said).memory.growth] for name in implementations}
 
 
 def _of_calls(gpu: str | None, names: Sequence[str]) -> list[dict]:
-    """Return rows like those of `features` for what was recorded of a GPU; none without a record."""
+    """Return rows like those of `features` from the record of a GPU; none without a record."""
     entry = record().get(gpu or "")
     found: Mapping[str, Mapping[str, Any]] = entry["implementations"] if entry else {}
     there = {capability for of_name in found.values() for capability in of_name}
@@ -100,7 +100,7 @@ def _of_calls(gpu: str | None, names: Sequence[str]) -> list[dict]:
 
 
 def _checked(result: str | Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return how a recorded check reads as a row."""
+    """Return a recorded check as a part of a row."""
     if result is None:
         return {"tried": 0, "refused": 0, "why": None, "seen": NOT_TRIED}
     if isinstance(result, str):

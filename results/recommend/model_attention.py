@@ -1,7 +1,7 @@
-"""Which attention kernel is fastest inside a model: at the nearest measured shape of one layer, its time scaled.
+"""The fastest attention kernel inside a model: the winner at the nearest measured shape of one layer.
 
-Time is scaled to the asked shape by the operations of a prefill or a training step, and by the bytes of a decoding
-step. That holds near the measured shape only: a kernel reaches fewer operations a second on shorter sequences.
+Its time is scaled to the requested shape, by the FLOPs of a prefill or a training step and by the bytes of a decoding
+step. The scaled time is good only near the measured shape, because a kernel reaches fewer FLOP/s on short sequences.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from results.records import CASE_FIELDS, Case, attention_case, decode_case
 from results.store.database import Store
 
 _PASSES = {"train": ("fwd", "bwd"), "prefill": ("fwd",), "decode": ("decode",)}
-_HEADS = 0.5  # what a factor of two in batch times heads counts, beside 1 for one in the sequence
-_GROUPS = 0.5  # what another number of query heads a key head counts
+_HEADS = 0.5  # weight of a factor of two in batch times heads; in the sequence it is 1
+_GROUPS = 0.5  # weight of another number of query heads per key head
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class LayerTime:
     """The fastest attention of one layer, scaled to the shape of a model."""
 
     implementation: str
-    layer_ms: float  # of every pass of one layer, at the asked shape
+    layer_ms: float  # all passes of one layer, at the requested shape
     measured: Case
-    factor: float  # operations or bytes of the asked shape over those of the measured one
+    factor: float  # FLOPs or bytes of the requested shape over the measured one
     run_id: str
 
 
@@ -49,7 +49,7 @@ def fastest(store: Store, gpu: str, case: Case, mode: str) -> LayerTime | None:
     """Return the fastest attention of one layer of a model in a mode: train, prefill or decode.
 
     None if the GPU has no time of that dtype, mask and head_dim. Implementations that compute in less than the dtype's
-    precision take no part. Training with recomputed activations has the forward twice.
+    precision are left out. Training with recomputed activations has the forward twice.
     """
     asked, passes = _layer(case, mode), _PASSES[mode]
     counted = ("fwd", *passes) if mode == "train" and case.checkpointing else passes
@@ -70,7 +70,7 @@ def fastest(store: Store, gpu: str, case: Case, mode: str) -> LayerTime | None:
 
 
 def _layer(case: Case, mode: str) -> Case:
-    """Return the attention of one layer of a model as a case of its own."""
+    """Return the case of the attention in one layer of a model."""
     sizes: dict[str, Any] = {"batch": case.batch, "num_heads": case.num_heads, "num_kv_heads": case.num_kv_heads}
     sizes |= {"head_dim": case.head_dim, "dtype": case.dtype, "window_size": case.window_size or 0}
     if mode == "decode":
@@ -79,7 +79,7 @@ def _layer(case: Case, mode: str) -> Case:
 
 
 def _rows(store: Store, gpu: str, asked: Case, passes: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-    """Return the times on a GPU that agree with a case in all but its sizes, of one timing: kernel where there is."""
+    """Return the times on a GPU of cases that differ only in sizes, in one timing: kernel time if there is any."""
     table = store.query(
         f"""SELECT {", ".join(CASE_FIELDS)}, implementation, mode, run_id, value FROM results
             WHERE coalesce(level, 'op') = ? AND gpu_name = ? AND metric = 'latency_ms' AND status = 'ok'
@@ -91,15 +91,22 @@ def _rows(store: Store, gpu: str, asked: Case, passes: Sequence[str]) -> Sequenc
             QUALIFY coalesce(timing, '') = min(coalesce(timing, '')) FILTER (timing = 'kernel') OVER ()
                     OR count(*) FILTER (timing = 'kernel') OVER () = 0""",
         [
-            *(asked.level, gpu, list(passes), asked.dtype, asked.head_dim, asked.head_dim_v, asked.window_size),
-            *(asked.cache_dtype or asked.dtype, asked.level),
-        ],
+            asked.level,
+            gpu,
+            list(passes),
+            asked.dtype,
+            asked.head_dim,
+            asked.head_dim_v,
+            asked.window_size,
+            asked.cache_dtype or asked.dtype,
+            asked.level,
+        ],  # fmt: skip
     )
     return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 def _distance(measured: Case, asked: Case) -> float:
-    """Return how far a measured shape is from the asked one, in factors of two."""
+    """Return the distance of a measured shape from the requested one, in factors of two."""
     rows = (measured.batch * measured.num_heads) / (asked.batch * asked.num_heads)
     group = measured.num_heads * asked.num_kv_heads != asked.num_heads * measured.num_kv_heads
     return abs(math.log2(measured.seqlen_k / asked.seqlen_k)) + _HEADS * abs(math.log2(rows)) + _GROUPS * group

@@ -1,4 +1,4 @@
-"""Does a model fit a card, and up to which context: the memory calculator, by the formulas of level model."""
+"""The memory calculator: whether a model fits a card, and up to what context, by the formulas of level model."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ RUNTIME_MB = 500.0  # CUDA's context and libraries, outside torch's allocator; 0
 
 @dataclass(frozen=True)
 class CardSize:
-    """A size that cards are sold with."""
+    """A memory size of cards."""
 
-    memory_mb: float  # MiB that nvidia-smi gives as its total
+    memory_mb: float  # total MiB by nvidia-smi
     example: str
 
     @property
     def usable_mb(self) -> float:
-        """Return what is left for torch."""
+        """Return the memory that torch can use."""
         return self.memory_mb - RUNTIME_MB
 
 
@@ -48,16 +48,16 @@ class CardFit:
     example: str
     usable_mb: float
     needs_mb: float
-    longest: int  # tokens that still fit; 0 if not even one does
+    longest: int  # longest context that fits, in tokens; 0 if none does
 
     @property
     def fits(self) -> bool:
-        """Return whether the case as it stands fits."""
+        """Return whether the case fits."""
         return self.needs_mb <= self.usable_mb
 
 
 def on_cards(case: Case, law: MemoryLaw, mode: str) -> list[CardFit]:
-    """Return what a case needs on each of CARDS; nothing if its model or a size is not known."""
+    """Return whether a case fits each of CARDS; nothing if its model or a size is not known."""
     needs = levels.memory_mb(case, law, mode)
     if needs is None:
         return []
@@ -66,7 +66,7 @@ def on_cards(case: Case, law: MemoryLaw, mode: str) -> list[CardFit]:
 
 
 def moments(case: Case, law: MemoryLaw, mode: str) -> list[ModelMemory]:
-    """Return what the memory of a case is made of, at each moment that can be its largest."""
+    """Return the parts of a case's memory at each moment that can be its peak."""
     fields, config = case_to_json(case), config_of(case_to_json(case))
     of_pass = levels.level_of(case).memory_pass(mode)
     work = law.confirmed(of_pass)

@@ -1,5 +1,6 @@
-"""The rule that follows from stored results: which implementation, and which backend of PyTorch's
-scaled_dot_product_attention, for a shape; as data, as JSON and as a Python file that stands alone.
+"""The rule: the best implementation, and the best backend of PyTorch's scaled_dot_product_attention, for each shape.
+
+It follows from stored results and is written as JSON or as a Python file without dependencies.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from results.recommend.winners import Contest, contests, decide
 from results.slice import Filters, SliceError, level_in
 from results.store.database import Store
 
-# As torch.nn.attention.SDPBackend calls them.
+# Names in torch.nn.attention.SDPBackend.
 BACKENDS = {
     "torch_sdpa_flash": "FLASH_ATTENTION",
     "torch_sdpa_cudnn": "CUDNN_ATTENTION",
@@ -24,13 +25,13 @@ BACKENDS = {
     "torch_sdpa_math": "MATH",
 }
 POINT = (
-    *("mask", "mode", "dtype", "batch", "num_heads", "num_kv_heads", "seqlen", "head_dim"),
-    *("implementation", "latency_ms", "ties", "backend", "backend_ms", "run"),
-)
+    "mask", "mode", "dtype", "batch", "num_heads", "num_kv_heads", "seqlen", "head_dim",
+    "implementation", "latency_ms", "ties", "backend", "backend_ms", "run",
+)  # fmt: skip
 
 
 class RuleError(SliceError):
-    """A slice that no rule follows from; the message says why."""
+    """No rule follows from the slice. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ class Rule:
     timing: str
     sources: tuple[str, ...]  # published, upload, local
     runs: tuple[str, ...]
-    points: tuple[Mapping[str, Any], ...]  # one a shape that something could run, with the names of POINT
+    points: tuple[Mapping[str, Any], ...]  # one for each shape with a time, with the names of POINT
 
     @property
     def basis(self) -> str:
-        """Return what the rule rests on, in one sentence."""
+        """Return the source of the rule in one sentence."""
         return (
             f"The fastest correct implementation by {self.timing} time of {len(self.points)} shapes on {self.gpu}, "
             f"from {', '.join(self.runs)}; ties are those that a verdict cannot tell from it."
@@ -53,14 +54,14 @@ class Rule:
 
 
 def rule_of(store: Store, filters: Filters) -> Rule:
-    """Return the rule of a slice, of all modes and masks if it names none.
+    """Return the rule of a slice, for all modes and masks if it names none.
 
-    Raises RuleError if nothing has a time, or if the slice is of a level whose shapes a rule does not tell apart.
+    Raises RuleError if nothing has a time, or if the shapes of the level have more sizes than a rule knows.
     """
     level = level_in(filters)
     if level.rows != level_of("op").rows:
         raise RuleError(
-            f"A rule chooses by seqlen and head_dim; {filters.workload} is told apart by {level.columns.label} and "
+            f"A rule chooses by seqlen and head_dim; {filters.workload} has {level.columns.label} and "
             f"{level.rows.label}. Choose a workload of the operator."
         )
     cases = contests(store, filters)
@@ -73,7 +74,7 @@ def rule_of(store: Store, filters: Filters) -> Rule:
 
 
 def choose(rule: Rule, *, count: int = 1, **shape: Any) -> list[tuple[float, Mapping[str, Any]]]:
-    """Return the measured shapes nearest to one with their distance. Raises LookupError if none is like it."""
+    """Return the nearest measured shapes with their distances. Raises LookupError if no dtype, mask and mode fits."""
     return nearest_module.nearest(rule.points, count=count, **shape)
 
 
@@ -85,7 +86,7 @@ def as_json(rule: Rule) -> str:
 
 
 def as_python(rule: Rule) -> str:
-    """Return the rule as a Python file that needs nothing else: `implementation(...)`, `backend(...)`, `why(...)`."""
+    """Return the rule as a Python file with the functions `implementation`, `backend` and `why`."""
     source = Path(nearest_module.__file__).read_text(encoding="utf-8")
     nearest_code = source.partition('"""\n')[2].strip()
     rows = "".join(f"    {tuple(point[name] for name in POINT)!r},\n" for point in rule.points)
@@ -104,7 +105,7 @@ def _docstring(text: str) -> str:
 
 
 def _point(contest: Contest) -> dict[str, Any] | None:
-    """Return the point of a case of self-attention; None where nothing has a time, or the shape's size is not said."""
+    """Return the point of a case of self-attention; None if nothing has a time or the shape is not stated."""
     result = decide([contest])
     first = next(iter(contest.values()))
     case = first.measurement.case

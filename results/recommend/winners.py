@@ -1,10 +1,10 @@
-"""Who wins a case or a cell: the fastest correct implementation, and those that tie with it.
+"""Winners: the fastest correct implementation of a case or a cell, and the implementations that tie with it.
 
-All implementations of a case come from one run. A rival ties where the 90 % interval of the ratio reaches into the band
-of 2 %; beyond it, it is behind, but not certainly so unless the verdict on it (results.compare.verdicts) is SLOWER. A
-tie whose interval also holds differences of 10 % decides nothing. A source that prints one number has no spread to
-judge by, and there only a difference within the band is a tie. TF32 and FP8 variants take no part: they are another
-precision than the dtype of their column.
+All implementations of a case come from one run. A rival ties if the 90 % interval of the ratio overlaps the band of
+2 %. Beyond the band it is behind, and certainly so only if the verdict on it (results.compare.verdicts) is SLOWER. A
+tie whose interval includes a difference of 10 % decides nothing. A source that prints one number has no spread, so
+there a rival ties only if its number is within the band. TF32 and FP8 variants cannot win: their precision is not the
+dtype of the column.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -30,10 +31,9 @@ from results.slice import BASELINES, MASK, Filters, cells, level_in
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
 
-JUDGED_WITHIN = 1.5  # a rival this many times slower has lost without a look at its samples
-UNDECIDED = 0.10  # an interval that holds such a difference, and none, decides nothing: five times the band
-NO_SPREAD = "no spread"
-FIELDS = tuple(name for name in STORED if name not in ("measurement_id", "time", "samples"))  # beside the samples
+JUDGED_WITHIN = 1.5  # a rival this many times slower loses without a test
+UNDECIDED = 0.10  # a tie whose interval includes this difference decides nothing
+FIELDS = tuple(name for name in STORED if name not in ("measurement_id", "time", "samples"))
 _FACTS = ("speedup", "source", "protocol", "mask", "shape")
 
 
@@ -47,11 +47,11 @@ class Contender:
     protocol: str | None
     mask: str
     shape: str
-    precision: str | None = None  # what it rounds factors to, where that is not the case's dtype
+    precision: str | None = None  # precision of the products if it is not the case's dtype
 
 
 class Standing(StrEnum):
-    """How sure it is that the fastest of a shape is the fastest."""
+    """The certainty that the fastest implementation of a shape is the fastest."""
 
     AHEAD = "ahead"
     NOT_CERTAIN = "ahead, not certain"
@@ -61,19 +61,18 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Rival:
-    """What can be said of an implementation beside the winner: above 1 the winner is as many times faster."""
+    """An implementation compared with the winner. The ratio is its time over the winner's."""
 
     name: str
     ratio: float
     low: float | None  # 90 % interval of the ratio: each end with 95 % certainty
     high: float | None
     ties: bool
-    basis: str
-    certain: bool = True  # that it is behind, or that it ties
+    certain: bool = True  # the result is certain
 
     @property
     def standing(self) -> Standing:
-        """Return how sure it is that the winner is ahead of this one."""
+        """Return the certainty that the winner is ahead of this implementation."""
         if not self.ties:
             return Standing.AHEAD if self.certain else Standing.NOT_CERTAIN
         if self.low is None:
@@ -84,40 +83,35 @@ class Rival:
 
 @dataclass(frozen=True)
 class ContestResult:
-    """How a case or a cell ended."""
+    """The result of a case or a cell."""
 
-    winner: str | None  # None: nothing there has a speed
+    winner: str | None  # None: no implementation has a number
     latency_ms: float | None
     spread: tuple[float | None, float | None]  # p20 and p80 of the winner
     n: int | None  # samples of the winner, the fewest of the cases
-    speedup: float | None  # of the winner over the baseline
-    rivals: tuple[Rival, ...]  # those with a number in as many cases, fastest first
+    speedup: float | None  # winner over the baseline
+    rivals: tuple[Rival, ...]  # implementations with numbers in as many cases, fastest first
     failed: tuple[tuple[str, str], ...]  # name and status
-    status: str | None  # what most of the failed say
+    status: str | None  # most frequent status of the failed
     cases: int
 
     @property
     def ties(self) -> tuple[str, ...]:
-        """Return the rivals that cannot be told from the winner."""
+        """Return the rivals that tie with the winner."""
         return tuple(rival.name for rival in self.rivals if rival.ties)
 
     @property
     def standing(self) -> Standing:
-        """Return the least sure of what can be said against the rivals: a doubt about one is a doubt about the win."""
+        """Return the lowest certainty over the rivals."""
         found = {rival.standing for rival in self.rivals}
         return next((each for each in reversed(Standing) if each in found), Standing.AHEAD)
 
-    @property
-    def by_spread(self) -> bool:
-        """Return whether every rival has a spread; one without is taken by its number alone."""
-        return all(rival.basis != NO_SPREAD for rival in self.rivals)
 
-
-Contest = Mapping[str, Contender]  # by implementation, of one case
+Contest = Mapping[str, Contender]  # the contenders of one case, by implementation
 
 
 def contests(store: Store, filters: Filters) -> list[Contest]:
-    """Return every case of the slice with all its implementations; of every mode where the slice names none."""
+    """Return every case of the slice with all its implementations, in every mode if the slice names none."""
     modes = [filters.mode] if filters.mode else MODES
     return [contest for mode in modes for contest in _contests(store, replace(filters, mode=mode))]
 
@@ -146,16 +140,16 @@ def decide(cases: Sequence[Contest]) -> ContestResult:
 
 
 def winners(store: Store, filters: Filters) -> pd.DataFrame:
-    """Return the winner of every cell (its dtype and place on the axes of the level), who ties with it, what failed.
+    """Return for every cell (its dtype and place on the axes of the level) the winner, the ties and the failures.
 
-    `status` is missing where nothing has a number and not every implementation has been tried yet.
+    `status` is missing if nothing has a number and not every implementation has been tried yet.
     """
     by_cell: dict[tuple, list[Contest]] = {}
     level, columns = level_in(filters), cell_columns(filters)
     found = contests(store, filters)
     void = doubts(store, (contender.measurement for contest in found for contender in contest.values()))
     for contest in found:
-        if (cell := place_of(contest, level)) is not None:
+        if (cell := place_in(_first(contest).measurement.case, level)) is not None:
             by_cell.setdefault(cell, []).append(contest)
     tried = {cell: len({name for contest in cases for name in contest}) for cell, cases in by_cell.items()}
     most_tried: dict[str | None, int] = {}
@@ -173,15 +167,15 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
 
 
 WINNER_COLUMNS = (
-    *("winner", "latency_ms", "p20", "p80", "n", "speedup", "next", "margin", "tied", "rivals", "failed"),
-    *("status", "contenders", "cases", "by_spread", "standing", "others", "void"),
-)
+    "winner", "latency_ms", "p20", "p80", "n", "speedup", "next", "margin", "tied", "rivals", "failed",
+    "status", "contenders", "cases", "standing", "others", "void",
+)  # fmt: skip
 
 
 def winners_by_gpu(store: Store, filters: Filters, timings: Sequence[str]) -> pd.DataFrame:
     """Return the winners of every GPU that has the slice's workload, mask and mode.
 
-    Each GPU is shown in the first timing, and over the first baseline, that it has.
+    Each GPU has the first of the timings and the first of the baselines that it has numbers for.
     """
     tables = []
     for gpu in gpus(store)["gpu"]:
@@ -223,12 +217,16 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
     said = declared(store, level_in(filters).name)
     for row in rows:
         contender = _contender(dict(zip(names, row, strict=True)), said)
-        if contest and next(iter(contest.values())).measurement.case != contender.measurement.case:
+        if contest and _first(contest).measurement.case != contender.measurement.case:
             yield contest
             contest = {}
         contest[contender.measurement.implementation] = contender
     if contest:
         yield contest
+
+
+def _first(contest: Contest) -> Contender:
+    return next(iter(contest.values()))
 
 
 def _contender(row: dict[str, Any], said: Declared) -> Contender:
@@ -237,7 +235,7 @@ def _contender(row: dict[str, Any], said: Declared) -> Contender:
 
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:
-    """Return the measurement that a stored row is, without its id and time where those were not asked for."""
+    """Return the measurement of a stored row."""
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
     case = Case(**{name: fields.pop(name) for name in CASE_FIELDS})
     fields |= {name: fields[name] or () for name in ("samples", "flags")}
@@ -245,17 +243,12 @@ def measurement_of(row: Mapping[str, Any]) -> Measurement:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the geometric mean, if every value is said."""
+    """Return the geometric mean; None if a value is missing."""
     return geometric_mean(values) if all(values) else None
 
 
-def place_of(contest: Contest, level: Level) -> tuple | None:
-    """Return where a contest stands on the map of a level; None if it is of a level with another map."""
-    return place_in(next(iter(contest.values())).measurement.case, level)
-
-
 def place_in(case: Case, level: Level) -> tuple | None:
-    """Return where a case stands on the map of a level; None if it is of a level with another map."""
+    """Return the place of a case on the map of a level; None if its level has another map."""
     if level_of(case).rows != level.rows:
         return None
     return case.dtype, getattr(case, level.columns.field), getattr(case, level.rows.field)
@@ -267,12 +260,12 @@ def _in_dtype(contenders: Iterable[Contender | None]) -> bool:
 
 
 def has_number(contender: Contender | None) -> bool:
-    """Tell whether a contender ran and has a time."""
+    """Return whether a contender ran and has a time."""
     return contender is not None and contender.measurement.status is Status.OK and bool(contender.measurement.value)
 
 
 def _void(cases: Sequence[Contest], winner: str | None, void: Mapping[str, str]) -> str | None:
-    """Return why a time that the winner won by cannot be what it says."""
+    """Return the reason why one of the winner's times is impossible."""
     times = (contest[winner].measurement for contest in cases if winner in contest)
     return next((void[time.measurement_id] for time in times if time.measurement_id in void), None)
 
@@ -282,21 +275,29 @@ def _status(contenders: Iterable[Contender | None]) -> str | None:
 
 
 def _rival(winner: Sequence[Contender | None], other: Sequence[Contender | None], ratio: float, name: str) -> Rival:
-    """Judge a rival; over several cases by the mean of the intervals' ends, as wide as if all erred the same way."""
+    """Judge a rival. Several cases are judged by the mean of their intervals, as if all had the same error."""
     if ratio > JUDGED_WITHIN:
-        return Rival(name, ratio, None, None, ties=False, basis="far behind")
+        return Rival(name, ratio, None, None, ties=False)
     pairs = [(a, b) for a, b in zip(winner, other, strict=True) if has_number(a) and has_number(b)]
     found = [_judged(a, b) for a, b in pairs]
-    if not found or any(judgement.low is None for judgement in found):
-        return Rival(name, ratio, None, None, ties=ratio <= 1 + BAND, basis=NO_SPREAD)
-    low, high = (math.exp(sum(math.log(getattr(j, end)) for j in found) / len(found)) for end in ("low", "high"))
+    low, high = mean_range(found)
+    if low is None or high is None:
+        return Rival(name, ratio, None, None, ties=ratio <= 1 + BAND)
     ties = high >= 1 / (1 + BAND)
     certain = ties or all(judgement.verdict is Verdict.SLOWER for judgement in found)
-    return Rival(name, ratio, 1 / high, 1 / low, ties=ties, basis=found[0].basis, certain=certain)
+    return Rival(name, ratio, 1 / high, 1 / low, ties=ties, certain=certain)
+
+
+def mean_range(found: Sequence[Judgement]) -> tuple[float | None, float | None]:
+    """Return the geometric mean of the ends of some intervals; None if there is none or one has no spread."""
+    if not found or any(judgement.low is None for judgement in found):
+        return None, None
+    low, high = (math.exp(fmean(math.log(getattr(each, end)) for each in found)) for end in ("low", "high"))
+    return low, high
 
 
 def _judged(winner: Contender, other: Contender) -> Judgement:
-    """Return the verdict on the other against the winner: SLOWER, or it is a tie."""
+    """Return the verdict on the other implementation against the winner."""
     protocol = winner.protocol if winner.protocol == other.protocol else None
     return judge(winner.measurement, other.measurement, protocol=protocol, paired=sampled_in_rounds(protocol))
 
@@ -318,7 +319,6 @@ def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
         "status": result.status if known else None,
         "contenders": len(result.rivals) + 1 if result.winner else 0,
         "cases": result.cases,
-        "by_spread": result.by_spread,
         "standing": str(result.standing) if result.winner else None,
         "others": [_as_row(rival) for rival in result.rivals],
     }

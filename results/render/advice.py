@@ -1,4 +1,4 @@
-"""Advice and features of a GPU as one Markdown text, with the numbers that they rest on."""
+"""Advice and features of a GPU as one Markdown text, with their numbers."""
 
 from __future__ import annotations
 
@@ -11,22 +11,12 @@ from results.slice import Filters
 from results.store.database import Store
 
 _ADVICE = (
-    "use case",
-    "shapes",
-    "take",
-    "of fastest",
-    "worst",
-    "wins",
-    "ties",
-    "cases",
-    "speedup",
-    "less memory",
-    "SDPA",
-)
+    "use case", "shapes", "take", "of fastest", "worst", "wins", "ties", "cases", "speedup", "less memory", "SDPA",
+)  # fmt: skip
 
 
 def render(store: Store, filters: Filters) -> str:
-    """Return what to use when on the GPU of the filters, and what each implementation was seen to do there."""
+    """Return the advice for the GPU of the filters, and the features of each implementation there."""
     found = advise(store, filters)
     parts = [f"# What to use when on {filters.gpu}"]
     parts.append(markdown_table(_ADVICE, [_row(one) for one in found]) if found else "No use case was measured here.")

@@ -1,16 +1,15 @@
-"""Measurements out of the store: CSV, JSON, Markdown and Parquet, each row with its run; and other tools' files.
+"""Exports of measurements: CSV, JSON, Markdown and Parquet, each row with its run; and files of other tools.
 
 CSV and Parquet have the columns of `COLUMNS`: the fields of a journal line in its order (`run_id`, `implementation`,
 `metric`, `status` and so on, then those of the case), and after them every field of the run with the prefix `run_`
-(`run_source`, `run_created` and so on, to `run_sweep`), and `run_implementations` where a run says it. In CSV:
+(`run_source`, `run_created` and so on, to `run_sweep`), and `run_implementations` if a run has it. In CSV:
 
-- nothing is an empty cell; empty text is a lone apostrophe;
-- numbers are written so that they read back equal, booleans are `true` and `false`;
+- a missing value is an empty cell; an empty text is one apostrophe;
+- numbers read back equal, booleans are `true` and `false`;
 - `samples`, `flags` and `round_sizes` are JSON arrays; `run_sweep`, `run_measured_tflops` and `run_implementations`
   are JSON objects;
-- a text that starts with one of = + - @ ' or a tab or a carriage return has an apostrophe in front, so that no
-  spreadsheet runs it as a formula. `results.render.text.unguard` takes exactly that away: one leading apostrophe of any
-  text cell.
+- a text that starts with one of = + - @ ' or a tab or a carriage return gets a leading apostrophe, so that no
+  spreadsheet runs it as a formula. `results.render.text.unguard` removes one leading apostrophe from a text cell.
 
 JSON is `{"runs": [...], "measurements": [...]}`, both as in a run folder. Markdown is for reading: it leaves out
 samples, rounds and empty columns. The files of other tools are described in `peers.py`.
@@ -55,7 +54,7 @@ _SELECT_RUN = ", ".join("created_text" if name == "created" else name for name i
 
 @dataclass(frozen=True)
 class Selection:
-    """Which measurements; an empty tuple means all."""
+    """A choice of measurements. An empty tuple means all."""
 
     run: tuple[str, ...] = ()
     gpu: tuple[str, ...] = ()
@@ -74,26 +73,26 @@ _OF_RUNS = ("run", "gpu", "source")
 
 
 def export(store: Store, form: str, selection: Selection = EVERYTHING) -> bytes:
-    """Return the selected measurements as a file's content. `form` is csv, json, md or parquet."""
+    """Return the selected measurements as the content of a file; `form` is one of FORMS."""
     file = io.BytesIO()
     write(store, form, file, selection)
     return file.getvalue()
 
 
 def write(store: Store, form: str, file: BinaryIO, selection: Selection = EVERYTHING) -> int:
-    """Write the selected measurements into an open file, row by row; return how many its layout has room for."""
+    """Write the selected measurements row by row; return how many of them the format can hold."""
     written = FORMS[form](_Selected(store, selection), file)
     return count(store, selection) if written is None else written
 
 
 def count(store: Store, selection: Selection = EVERYTHING) -> int:
-    """Return how many measurements are selected."""
+    """Return the number of selected measurements."""
     where, params = _where(selection)
     return store.rows(f"SELECT count(*) FROM results WHERE {where}", params)[0][0]
 
 
 def parts(store: Store, selection: Selection, most: int) -> list[list[str]]:
-    """Return the selected runs in groups of at most that many measurements; a larger run is a group of its own."""
+    """Return the selected runs in groups of at most `most` measurements; a larger run is a separate group."""
     where, params = _where(selection)
     sql = f"SELECT run_id, count(*) FROM results WHERE {where} GROUP BY run_id ORDER BY 1"
     groups: list[list[str]] = []
@@ -108,14 +107,14 @@ def parts(store: Store, selection: Selection, most: int) -> list[list[str]]:
 
 
 def choices(store: Store, name: str) -> list[str]:
-    """Return the values that a field of the selection can take."""
+    """Return the possible values of a field of the selection."""
     column = _FILTERS[name]
     rows = store.rows(f"SELECT DISTINCT {column} FROM results WHERE {column} IS NOT NULL ORDER BY 1")
     return [value for (value,) in rows]
 
 
 class _Selected:
-    """What is selected, read piece by piece so that a large selection needs little memory."""
+    """The selected measurements, streamed so that a large selection needs little memory."""
 
     def __init__(self, store: Store, selection: Selection) -> None:
         self._store = store
@@ -141,7 +140,7 @@ class _Selected:
                 yield row + values
 
     def by_run(self) -> Iterator[tuple[tuple, Iterator[tuple]]]:
-        """Yield the values of each run's columns, and its measurements."""
+        """Yield the run columns and the measurements of each run."""
         where, params = _where(self._selection, without=_OF_RUNS)
         sql = f"SELECT {_SELECT} FROM measurements WHERE run_id = ? AND {where}"
         for run_id, values in self.runs.items():
@@ -197,7 +196,7 @@ def _markdown(table: _Selected, file: BinaryIO) -> None:
 
 
 def _words(value: Any) -> str:
-    """Return a value inside a Markdown table: one line, with whatever Markdown takes for its own escaped in texts."""
+    """Return a value as one line of Markdown, with the marks in texts escaped."""
     if value is None:
         return ""
     if not isinstance(value, list | str):
@@ -207,7 +206,7 @@ def _words(value: Any) -> str:
 
 
 def _parquet(table: _Selected, file: BinaryIO) -> None:
-    """Write Parquet by DuckDB, but not on the store's connection: that one may not touch other files."""
+    """Write Parquet with DuckDB, on a separate connection because the store's may not access other files."""
     lines = [json.dumps(dict(zip(table.columns, row, strict=True))) for row in table.rows()]
     kinds = {name: _TYPES[name] for name in table.columns}
     structure = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in kinds.items()})
@@ -222,7 +221,7 @@ def _parquet(table: _Selected, file: BinaryIO) -> None:
 
 
 def _for_peer(table: _Selected, file: BinaryIO, *, write: Callable[[peers.Runs, BinaryIO], int]) -> int:
-    """Write the layout of another tool; return how many numbers it has room for."""
+    """Write the format of another tool; return how many measurements it can hold."""
     ids = iter(table.runs)
     return write(
         (

@@ -1,4 +1,4 @@
-"""A report in Markdown as one HTML file that needs no network: its own styles, light and dark, and tables that scroll.
+"""A Markdown report as one HTML file without network access: light and dark styles, and tables that scroll.
 
 It reads the Markdown that this package writes: headings, paragraphs, bullets, pipe tables, bold and code.
 """
@@ -29,11 +29,11 @@ figure { margin: 1rem 0; }
 figcaption { opacity: .8; }
 """
 _NUMBER = re.compile(r"[-~]?\*{0,2}[\d,.]+\s*(×|x|%|k|K|ms|MB|GB|MiB|GiB)?\*{0,2}")
-_SPEEDUP = re.compile(r"(?:^|\s)(\d+(?:\.\d+)?)×(?: ≈.*)?$")  # alone, or after the name of the one that is fastest
-_MAP = "head_dim "  # starts the columns of a table whose cells are coloured as the heatmaps of the pages
-_FULL, _DEEPEST = 3.0, 0.45  # colours end at eight times, and stay so light that text can be read on them
+_SPEEDUP = re.compile(r"(?:^|\s)(\d+(?:\.\d+)?)×(?: ≈.*)?$")  # alone, or after the name of the fastest
+_MAP = "head_dim "  # tables whose columns start so are colored like the heatmaps of the pages
+_FULL, _DEEPEST = 3.0, 0.45  # doublings and opacity of the deepest color; text stays readable
 _PIPE = re.compile(r"(?<!\\)\|")
-_PRIVATE = 0xE000  # where an escaped mark is hidden while bold and code are looked for
+_PRIVATE = 0xE000  # escaped marks are moved to these code points while bold and code are replaced
 _ESCAPED = re.compile(rf"\\({MARKS.pattern})")
 _HIDDEN = re.compile(f"[{chr(_PRIVATE)}-{chr(_PRIVATE + 127)}]")
 _PAGE = """<!doctype html>
@@ -86,7 +86,7 @@ def _heading(line: str) -> str:
 
 
 def _table(lines: list[str]) -> str:
-    """Return the table; a first row that a line of dashes follows is the header."""
+    """Return the table. The first row is the header, the second a line of dashes."""
     rows = [[cell.strip().replace("\\|", "|") for cell in _PIPE.split(line.strip())[1:-1]] for line in lines]
     head = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in rows[0])
     heated = any(cell.startswith(_MAP) for cell in rows[0])
@@ -105,7 +105,7 @@ def _cell(text: str, *, heated: bool) -> str:
 
 
 def _inline(text: str) -> str:
-    """Return bold and code as HTML, everything else as it stands, without the backslashes before escaped marks."""
+    """Return bold and code as HTML and other text unchanged, without the backslashes of escaped marks."""
     hidden = _ESCAPED.sub(lambda mark: chr(_PRIVATE + ord(mark[1])), text)
     safe = html.escape(hidden, quote=False)
     safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", safe)

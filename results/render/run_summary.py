@@ -14,9 +14,9 @@ from results.slice import BASELINES, GPU, LEVEL, MASK, MODE, ORDER, RESULTS, TIM
 from results.store.database import Store
 
 _FACTS = (
-    *("source", "created", "gpu_name", "power_limit_w", "driver", "cuda", "cudnn", "torch", "triton", "python", "os"),
-    *("git_commit", "git_dirty", "protocol", "tf32"),
-)
+    "source", "created", "gpu_name", "power_limit_w", "driver", "cuda", "cudnn", "torch", "triton", "python", "os",
+    "git_commit", "git_dirty", "protocol", "tf32",
+)  # fmt: skip
 _MOST_REASONS = 20
 _SLICES = f"""
 SELECT {GPU}, {LEVEL}, {WORKLOAD}, {MASK}, {MODE}, {TIMING}, count(*) AS numbers, list(DISTINCT implementation)
@@ -30,7 +30,7 @@ WHERE run_id = ? AND status <> 'ok' GROUP BY implementation, status ORDER BY num
 
 
 def render(store: Store, run: Mapping[str, Any]) -> str:
-    """Return a run as one page; `run` is its record, by the names of its fields."""
+    """Return a run as one page; `run` has the fields of its record."""
     run_id = str(run["run_id"])
     title = run_id if missing(run.get("title")) else str(run["title"])
     parts = [f"# {escape(title)}", NOT_FOR_IMPORT, "## Environment", _facts(run)]
@@ -47,7 +47,7 @@ def render(store: Store, run: Mapping[str, Any]) -> str:
 
 
 def _slices(store: Store, run_id: str) -> list[Filters]:
-    """Return the workload and mask with most latencies, each mode of them; the kernel's times where there are such."""
+    """Return the modes of the workload and mask with the most latencies, with kernel times if there are any."""
     rows = store.rows(_SLICES, [run_id])
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""A slice of the results as one Markdown report: who wins, by how much, what failed, where the numbers come from."""
+"""A slice of the results as one Markdown report: winners, speedups, failures and sources."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from results.render.text import SOURCE_WORDS, missing, size
 from results.slice import Filters, SliceError, in_order, is_on_map, leading_shape, level_in
 from results.store.database import Store
 
-_SINGLE = ("mode", "timing", "baseline")  # that a slice has one value of
+_SINGLE = ("mode", "timing", "baseline")  # filters with one value
 _SEVERAL = ("dtype", "seqlen", "head_dim", "batch", "num_heads", "implementation", "source", "run")
-_NAMED = 4  # runs in a sentence
+_NAMED = 4  # at most as many runs are named in a sentence
 _RUN_FACTS = ("source", "created", "gpu_name", "driver", "cuda", "torch", "triton", "git_commit", "protocol")
 
 
 def complete(store: Store, filters: Filters) -> Filters:
-    """Return the filters with what the pages choose where nothing is said. Raises SliceError for an unknown value."""
+    """Return the filters with the defaults of the pages. Raises SliceError for an unknown value."""
     gpus = pages.gpus(store)["gpu"].tolist()
     filters = replace(filters, gpu=_known("gpu", filters.gpu, gpus))
     scope: dict[str, str | None] = {"gpu": filters.gpu}
@@ -41,7 +41,7 @@ def complete(store: Store, filters: Filters) -> Filters:
 
 
 def render(store: Store, filters: Filters) -> str:
-    """Return the slice as Markdown. Raises SliceError if it holds no latency."""
+    """Return the slice as Markdown. Raises SliceError if it has no latency."""
     ranking = speedups.ranking(store, filters)
     if ranking.empty:
         raise SliceError(f"No latency is in this slice: {slice_words(filters)}.")
@@ -49,7 +49,8 @@ def render(store: Store, filters: Filters) -> str:
     parts = [f"# Attention on {filters.gpu}", slice_words(filters) + ".", NOT_FOR_IMPORT, _statistic(ranking)]
     parts += ["## Fastest implementation by shape", *winner_tables(won, level)]
     parts += [f"## Every implementation against {filters.baseline}", ranking_table(ranking, level)]
-    parts += [part for name in _rivals(ranking, filters) for part in _speedup_tables(grid, name, filters)]
+    others = [name for name in ranking["implementation"] if name != filters.baseline]
+    parts += [part for name in others for part in _speedup_tables(grid, name, filters)]
     parts += ["## Every number", _cells_table(grid, level), *_failures(grid)]
     parts += ["## Where the numbers come from", *_provenance(pages.provenance(store, filters))]
     older = outdated_words(outdated(store, filters), filters.baseline, escape)
@@ -72,17 +73,17 @@ def slice_words(filters: Filters) -> str:
 
 
 def outdated_words(found: Outdated, baseline: str | None, escaped: Callable[[str], str]) -> str | None:
-    """Return in how many shapes a newer run is not shown, and why; None if in none."""
+    """Return a sentence on the shapes in which a newer run is not shown; None if there are none."""
     if not found.cases:
         return None
     lacks = f"no time of {escaped(baseline)}" if baseline else "no second time"
     runs = ", ".join(map(escaped, found.runs[:_NAMED])) + " and others" * (len(found.runs) > _NAMED)
     shapes = f"{found.cases} of {found.of} shape{'s' * (found.of != 1)}"
-    return f"Newer code was measured in {shapes}, but is not shown: {lacks} beside it ({runs})"
+    return f"Newer code was measured in {shapes}, but is not shown: {lacks} with that code ({runs})"
 
 
 def _known(name: str, value: object, possible: Sequence) -> object:
-    """Return the value, or the first that is possible. Raises SliceError if it is not possible."""
+    """Return the value, or the first possible one for None. Raises SliceError for an impossible value."""
     if value is None:
         return possible[0] if possible else None
     if value not in possible:
@@ -112,7 +113,7 @@ def _statistic(ranking: pd.DataFrame) -> str:
 
 
 def winner_tables(won: pd.DataFrame, level: Level) -> Iterator[str]:
-    """Yield a table a dtype: in each cell the fastest, its speedup and who ties with it."""
+    """Yield a table for each dtype. A cell has the fastest implementation, its speedup and the ties."""
 
     def cell(row: dict) -> str:
         if missing(row["winner"]):
@@ -137,7 +138,7 @@ def _speedup_tables(grid: pd.DataFrame, name: str, filters: Filters) -> Iterator
 
 
 def _by_dtype(table: pd.DataFrame, cell: Callable[[dict], str], level: Level) -> Iterator[str]:
-    """Yield a table a dtype: the level's lengths down, its rows across."""
+    """Yield a table for each dtype: a row for each length, a column for each value of the level's other axis."""
     down, across = level.columns, level.rows
     for dtype, rows in table.groupby("dtype", dropna=False):
         lengths, others = (sorted(rows[axis.column].dropna().unique()) for axis in (down, across))
@@ -155,12 +156,8 @@ def _by_dtype(table: pd.DataFrame, cell: Callable[[dict], str], level: Level) ->
         yield markdown_table(header, lines)
 
 
-def _rivals(ranking: pd.DataFrame, filters: Filters) -> list[str]:
-    return [name for name in ranking["implementation"] if name != filters.baseline]
-
-
 def ranking_table(ranking: pd.DataFrame, level: Level) -> str:
-    """Return a row an implementation: its mean speedup and how many shapes it has."""
+    """Return a row for each implementation: its mean speedup and its number of shapes."""
     header = ["implementation", "speedup", "lowest", "highest", "compared", "failures"]
     header.append(f"longest {level.columns.label}")
     rows = [
@@ -183,7 +180,7 @@ def _cells_table(grid: pd.DataFrame, level: Level) -> str:
     rows = [
         [
             *(_plain(row[name]) for name in ("implementation", "dtype", *(axis.column for axis in axes))),
-            *("" if missing(row[name]) else f"{row[name]:.5g}" for name in ("latency_ms", "p20", "p80")),
+            *(_ratio(row[name], ".5g", "") for name in ("latency_ms", "p20", "p80")),
             _plain(row["n"]),
             _ratio(row["speedup"]),
             row["status"],
@@ -214,12 +211,12 @@ def _provenance(runs: pd.DataFrame) -> Iterator[str]:
 
 
 def cell_text(text: str) -> str:
-    """Return a text of a file for a table: escaped but for the bars, which the table escapes."""
+    """Return a text of a file for a table: escaped, except the bars, which the table escapes."""
     return " ".join(escape(text).replace("\\|", "|").split())
 
 
-def _ratio(number: object) -> str:
-    return "" if missing(number) else f"{number:.2f}×"
+def _ratio(number: object, form: str = ".2f", unit: str = "×") -> str:
+    return "" if missing(number) else f"{number:{form}}{unit}"
 
 
 def _plain(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Own numbers against printed ones as a picture in HTML: SVG, so that no chart library and no browser is needed."""
+"""Charts of own numbers against printed ones, as SVG without a chart library."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from itertools import groupby
 from results.metrics import METRICS
 from results.reports.side_by_side import Section, pairs
 
-# Okabe and Ito's colours, apart for every colour vision; the shape says the same again
+# Okabe and Ito's colors, distinct for every color vision; shapes repeat the distinction.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _WIDTH, _HEIGHT, _LEFT, _BELOW, _ABOVE, _LEGEND = 720, 460, 74, 52, 12, 22
-_COLUMNS = 3  # of the legend
+_COLUMNS = 3  # columns of the legend
 CAPTION = "A point a cell: across as printed, up as the run has it; on the line both agree."
 
 
 def own_against_printed(found: Sequence[Section]) -> list[str]:
-    """Return a figure a metric of which the run has something, speedups first; none without a run."""
+    """Return a figure for each metric that the run has, speedups first; none without a run."""
     cells = [pair for section in found for pair in pairs(section) if pair["own"] and pair["printed"]]
     cells = [pair for pair in cells if pair["own"] > 0 and pair["printed"] > 0]
     names = sorted({str(pair["metric"]) for pair in cells}, key=lambda name: (name != "speedup", name))
@@ -52,7 +52,7 @@ def _figure(cells: Sequence[dict[str, object]], metric: str) -> str:
 
 
 def _at(value: float, low: float, high: float) -> tuple[float, float]:
-    """Return where a value stands on the axis across and on the one up, both logarithmic."""
+    """Return the x and y of a value on the logarithmic axes."""
     share = math.log(value / low) / math.log(high / low)
     return _LEFT + share * (_WIDTH - _LEFT - 8), _HEIGHT - _BELOW - share * (_HEIGHT - _BELOW - _ABOVE)
 

@@ -11,7 +11,7 @@ from results.records import Run
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield what changed, the means with their coverage, then every cell, regressions first."""
+    """Yield the changes, the means with their coverage, then every cell, regressions first."""
     yield f"first   {comparison.first}"
     yield f"second  {comparison.second}"
     yield ""
@@ -38,7 +38,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def coverage_words(coverage: TimingCoverage) -> str:
-    """Return how many shapes of a timing are compared and where the others are; parts that are 0 are left out."""
+    """Return the number of compared shapes of a timing and of the others; zeros are left out."""
     others = {
         "lost": coverage.lost,
         "gained": coverage.gained,
@@ -52,7 +52,7 @@ def coverage_words(coverage: TimingCoverage) -> str:
 
 
 def finding_lines(findings: Sequence[Finding], runs: Sequence[Run], *, every: bool = False) -> Iterator[str]:
-    """Yield a line by report or run and by rule: how many findings there are and the first, or all of them below."""
+    """Yield a line for each report or run and each rule: the number of findings and the first one, or all below."""
     places = {run.run_id: run.report if run.source == "published" and run.report else run.run_id for run in runs}
     for place in dict.fromkeys(places.values()):
         there = [finding for finding in findings if places[finding.run_id] == place]
@@ -104,7 +104,7 @@ def _said(value: object) -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows under each other; the last column is not padded."""
+    """Yield rows with aligned columns; the last column is not padded."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         yield "  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

@@ -1,6 +1,6 @@
-"""Values as text: what is missing, sources, sizes, durations, and cells that no spreadsheet takes for a formula.
+"""Values as text: missing values, sources, sizes, durations, and cells that are safe in spreadsheets.
 
-Standard library only, so that the runner's progress on a bare GPU node can use it.
+Standard library only, because the runner shows its progress with it on GPU nodes.
 """
 
 from __future__ import annotations
@@ -11,18 +11,26 @@ SOURCE_WORDS = {
     "upload": "uploaded",
     "shipped": "included with attnbench",
 }
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")  # a text that begins so is taken for a formula, or is quoted already
+_FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "'",
+)  # starts of formulas, and our quote
 
 
 def missing(value: object) -> bool:
-    """Tell whether a value of a table is missing: None, NaN, NaT or pandas' NA."""
+    """Return whether a value of a table is missing: None, NaN, NaT or pandas' NA."""
     if value is None or isinstance(value, str | int):
         return value is None
     return value != value if isinstance(value, float) else str(value) in ("<NA>", "nan", "NaT")
 
 
 def size(number: object) -> str:
-    """Return 128, 1k or 64k: whole multiples of 1024 are shortened; "not stated" of a missing one."""
+    """Return a size such as 128, 1k or 64k; multiples of 1024 are shortened, a missing size is "not stated"."""
     if missing(number):
         return "not stated"
     whole = int(number)  # type: ignore[call-overload]
@@ -30,7 +38,7 @@ def size(number: object) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return 45 s, 12 min or 3.5 h, 1 s of any part of a second; "unknown" of a missing one."""
+    """Return a duration such as 45 s, 12 min or 3.5 h, at least 1 s; a missing duration is "unknown"."""
     if missing(seconds):
         return "unknown"
     if seconds < 90:
@@ -39,17 +47,17 @@ def duration(seconds: float | None) -> str:
 
 
 def time_left(seconds: float | None, *, bound: bool) -> str:
-    """Return what is known of the time that is left: about so much, at least so much, or only that it is not over."""
+    """Return the remaining time in words: about, at least (for a lower bound), or a text if it is not known."""
     if seconds is None:
         return "longer than estimated" if bound else "estimating"
     return f"{'at least' if bound else 'about'} {duration(seconds)} left"
 
 
 def guard(text: str) -> str:
-    """Return the text as a cell of a CSV that no spreadsheet takes for a formula."""
+    """Return the text as a CSV cell that no spreadsheet runs as a formula."""
     return f"'{text}" if not text or text.startswith(_FORMULA) else text
 
 
 def unguard(cell: str) -> str | None:
-    """Return the text that `guard` made the cell from; None for an empty cell."""
+    """Return the original text of a guarded cell; None for an empty cell."""
     return cell.removeprefix("'") if cell else None

@@ -77,7 +77,7 @@ class Shipped:
         return self._read[run_id]
 
     def latencies(self, run_ids: Iterable[str]) -> dict[tuple[Case, str | None], dict[str, Measurement]]:
-        """Return device times by case and mode, then by implementation. The last run with a cell gives all its times."""
+        """Return device times by case and mode, then by implementation. All times of a cell come from its last run."""
         found: dict[tuple[Case, str | None], dict[str, Measurement]] = {}
         for run_id in run_ids:
             of_run: dict[tuple[Case, str | None], dict[str, Measurement]] = {}

@@ -67,7 +67,7 @@ def test_the_answer_names_the_fastest_kernel_and_what_it_reads(page):
 
 def test_newer_kernels_without_a_comparison_hide_none_and_are_told(page):
     told = [caption.value for caption in page.caption if "Newer code" in caption.value]
-    why = r"but is not shown: no time of torch\_naive beside it (newer)."
+    why = r"but is not shown: no time of torch\_naive with that code (newer)."
     assert told == [f":material/history: Newer code was measured in 1 of 4 shapes, {why}"]
     assert "Download latencies with their runs" in {button.label for button in page.get("download_button")}
 

@@ -36,7 +36,7 @@ def test_a_tie_is_what_no_verdict_tells_apart(home, opened, rival, within, tied)
     won = winners.winners(opened(), SLICE).iloc[0]
     assert won["winner"] == "a"
     assert (won["tied"] == ["a", "b"]) is tied
-    assert bool(won["by_spread"]) is bool(within)
+    assert (won["others"][0]["ratio_low"] is not None) is bool(within)
 
 
 def test_several_cases_of_a_cell_are_decided_together_by_their_geometric_mean(home, opened):
