@@ -225,8 +225,20 @@ def speedups_beside(
     printed: Sequence[Measurement], own: Sequence[Measurement], *, baseline: str, implementation: str
 ) -> str:
     """Return a Markdown table for each mode: "printed / own" for every shape of the report, from device times."""
-    theirs = _printed(printed)
-    ours = _derived(own, baseline, implementation)
+    failed = {_shape(m): _FAILED[m.status] for m in printed if m.metric == "latency_ms" and m.status in _FAILED}
+    theirs = {
+        _shape(m): f"{m.value:.1f}×" if m.value else failed.get(_shape(m), "—")
+        for m in printed
+        if m.metric == "speedup" and m.case.seqlen_q and m.case.dtype
+    }
+    kernel = [m for m in own if m.metric == "latency_ms" and m.timing == "kernel"]
+    base = {_shape(m): m.value for m in kernel if m.implementation == baseline}
+    ours = {}
+    for m in kernel:
+        if m.implementation == implementation:
+            before = base.get(_shape(m))
+            failure = _FAILED.get(m.status, str(m.status))
+            ours[_shape(m)] = f"{before / m.value:.1f}×" if before and m.value else failure
     return "\n".join(_beside_table(mode, theirs, ours) for mode in _MODES)
 
 
@@ -282,28 +294,6 @@ def _findings_parts(found: Sequence[Finding]) -> Iterator[str]:
         more = len(of_rule) - _EXAMPLES
         lines = [f"- {finding.sentence}" for finding in of_rule[:_EXAMPLES]] + [f"- and {more} more"] * (more > 0)
         yield "\n".join([f"**{rule.weight}, {rule.title}: {len(of_rule)}**", "", *lines])
-
-
-def _printed(measurements: Sequence[Measurement]) -> dict[Shape, str]:
-    cells = {}
-    failures = {_shape(m): _FAILED[m.status] for m in measurements if m.metric == "latency_ms" and m.status in _FAILED}
-    for m in measurements:
-        if m.metric == "speedup" and m.case.seqlen_q and m.case.dtype:
-            cells[_shape(m)] = f"{m.value:.1f}×" if m.value else failures.get(_shape(m), "—")
-    return cells
-
-
-def _derived(measurements: Sequence[Measurement], baseline: str, implementation: str) -> dict[Shape, str]:
-    kernel = [m for m in measurements if m.metric == "latency_ms" and m.timing == "kernel"]
-    base = {_shape(m): m.value for m in kernel if m.implementation == baseline}
-    cells = {}
-    for m in kernel:
-        if m.implementation == implementation:
-            before = base.get(_shape(m))
-            cells[_shape(m)] = (
-                f"{before / m.value:.1f}×" if before and m.value else _FAILED.get(m.status, str(m.status))
-            )
-    return cells
 
 
 def _beside_table(mode: str, theirs: Mapping[Shape, str], ours: Mapping[Shape, str]) -> str:

@@ -45,24 +45,8 @@ RUN = Run(
     cards={"card-a": {"host": "one", "calibration": {"x fwd kernel": 1.0}}},
 )
 TEXTS = [
-    "=1+1",
-    "+1",
-    "-1",
-    "@x",
-    "'=1",
-    "'",
-    "",
-    "''",
-    "a\nb",
-    "c\r\nd",
-    "\rx",
-    "\tx",
-    'q"q',
-    "a,b",
-    "x|y\\",
-    "é😀",
-    " ",
-]
+    "=1+1", "+1", "-1", "@x", "'=1", "'", "", "''", "a\nb", "c\r\nd", "\rx", "\tx", 'q"q', "a,b", "x|y\\", "é😀", " ",
+]  # fmt: skip
 NUMBERS = [0.1 + 0.2, 1e-17, -1.5, 123456789.123, 5e22, 1.0, 0.0]
 MEASUREMENTS = [
     *(Measurement("r1", CASE, "x", "speedup", Status.OK, value=1.0, note=text, origin=text) for text in TEXTS),

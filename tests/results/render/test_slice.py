@@ -58,7 +58,9 @@ def test_a_view_says_where_newer_code_has_nothing_to_compare_with(home, capsys):
     RunFolder.create(home, Run("b", "local", created="2026-03-01", gpu_name="A GPU", kernel_hash="changed"), [alone])
     assert main(["render"]) == 0
     text = capsys.readouterr().out
-    assert "Newer code was measured in 1 of 2 shapes, but is not shown: no time of torch_naive with that code (b)." in text
+    assert (
+        "Newer code was measured in 1 of 2 shapes, but is not shown: no time of torch_naive with that code (b)." in text
+    )
 
 
 def test_a_view_follows_its_filters(home, capsys):
