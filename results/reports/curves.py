@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from results.implementations import Declared
 from results.levels import level_of
-from results.records import Measurement, compatible
+from results.records import Measurement, Status, compatible
 from results.reports.derived import enriched
 from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs
@@ -42,11 +42,12 @@ def curve_points(printed: Runs, own: Runs, implementations: Mapping[str, str]) -
     for run, measurements in own:
         declared: Declared = run.implementations or {}
         numbers = OwnNumbers(enriched(run, measurements), implementations, declared)
-        places = _by_place(numbers.measurements)
+        places = _by_place([*numbers.measurements, *_speedups(numbers, baseline)])
         for theirs in _printed(printed):
             name = numbers.implementations.get(theirs.implementation)
-            ours = _of_shape(theirs, theirs.metric, name, places) or _speedup(theirs, name, baseline, places)
-            if ours and ours.value:
+            candidates = places.get((theirs.metric, theirs.mode, name or "", theirs.case.seqlen_q), ())
+            ours = next((m for m in candidates if compatible(theirs.case, m.case, but=("inputs",))), None)
+            if ours:
                 found.append(_point(theirs, ours, ours=True))
     return list(
         {(p.ours, p.name, p.metric, p.mode, p.dtype, p.head_dim, p.seqlen, p.setting): p for p in found}.values()
@@ -65,27 +66,13 @@ def _by_place(measurements: Iterable[Measurement]) -> dict[_Place, list[Measurem
     return places
 
 
-def _of_shape(
-    theirs: Measurement, metric: str, name: str | None, places: Mapping[_Place, list[Measurement]]
-) -> Measurement | None:
-    """Return our first number whose case is compatible with the printed one."""
-    candidates = places.get((metric, theirs.mode, name or "", theirs.case.seqlen_q), ())
-    return next((m for m in candidates if compatible(theirs.case, m.case, but=("inputs",))), None)
-
-
-def _speedup(
-    theirs: Measurement, name: str | None, baseline: str | None, places: Mapping[_Place, list[Measurement]]
-) -> Measurement | None:
-    if theirs.metric != "speedup":
-        return None
-    ours = _of_shape(theirs, "latency_ms", name, places)
-    base = ours and places.get(("latency_ms", ours.mode, baseline or "", ours.case.seqlen_q), ())
-    same = next((m for m in base or () if m.case == ours.case), None)
-    if not same:
-        return None
-    return Measurement(
-        ours.run_id, ours.case, ours.implementation, "speedup", "ok", mode=ours.mode, value=same.value / ours.value
-    )
+def _speedups(numbers: OwnNumbers, baseline: str | None) -> Iterator[Measurement]:
+    """Yield the speedup of every latency of a run that has the baseline's latency in the same case."""
+    for m in numbers.measurements:
+        base = numbers.found.get((m.case, baseline, m.mode, "latency_ms"))
+        if m.metric == "latency_ms" and m.value and base and base.value:
+            ratio = base.value / m.value
+            yield Measurement(m.run_id, m.case, m.implementation, "speedup", Status.OK, m.mode, value=ratio)
 
 
 def _point(theirs: Measurement, number: Measurement, *, ours: bool) -> CurvePoint:
