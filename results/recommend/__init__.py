@@ -1,1 +1,1 @@
-"""What to use where: who wins each shape, the rule that follows, and advice by use case, all from stored results."""
+"""Recommendations from stored results: the winner of each shape, the rule, and advice by use case."""

@@ -117,7 +117,7 @@ def contests(store: Store, filters: Filters) -> list[Contest]:
 
 
 def decide(cases: Sequence[Contest]) -> ContestResult:
-    """Decide who wins a case, or several cases together by the geometric mean of their times."""
+    """Decide the winner of a case, or of several cases by the geometric means of their times."""
     names = sorted({name for contest in cases for name in contest})
     found = {name: [contest.get(name) for contest in cases] for name in names}
     numbers = {name: sum(map(has_number, found[name])) for name in names}

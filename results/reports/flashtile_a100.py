@@ -157,28 +157,20 @@ def _all_speed(numbers: OwnNumbers) -> str | None:
     return _all((*_TILED, "flashtile_triton"), "Speed", numbers) or None
 
 
-def _reduction(name: str) -> Answer:
+def _at_8k(metric: str, name: str) -> Answer:
     case = {"level": "layer", "head_dim": 64, "subject": _layer_of(name)["subject"]}
-    return span_by_dtype("memory_reduction", name, "naive", mode="fwd", seqlen=(8192, 8192), case=case)
+    return span_by_dtype(metric, name, "naive", mode="fwd", seqlen=(8192, 8192), case=case)
 
 
 _TILED = ("flashtile_v1", "flashtile_v2")
-_TRITON_AT_8K = span_by_dtype(
-    "speedup",
-    "flashtile_triton",
-    "naive",
-    mode="fwd",
-    seqlen=(8192, 8192),
-    case={"level": "layer", "head_dim": 64, "subject": _MHA["subject"]},
-)
 CLAIMS = (
     *(
-        Claim(f"Memory reduction at 8K vs Naive / {title}", _reduction(name))
+        Claim(f"Memory reduction at 8K vs Naive / {title}", _at_8k("memory_reduction", name))
         for title, name in _SYSTEMS.items()
         if name != "naive"
     ),
-    Claim("Implementation / Triton Kernel / Speed", _TRITON_AT_8K),
-    Claim("Aspect / Speed / Triton Kernel", _TRITON_AT_8K),
+    Claim("Implementation / Triton Kernel / Speed", _at_8k("speedup", "flashtile_triton")),
+    Claim("Aspect / Speed / Triton Kernel", _at_8k("speedup", "flashtile_triton")),
     Claim("Correctness", largest("max_error_out", mode="fwd", case={"level": "layer"})),
     Claim("GroupedQueryAttention(512, 8, num_kv_heads=2)", _cache_savings),
     Claim("Takeaways / Memory", _all_memory, "V1, V2 and GQA stay at O(N) peak memory"),

@@ -285,16 +285,16 @@ def by_batch(shipped: Shipped, run_ids: Sequence[str]) -> str:
     """Return the fastest other's time over ours, and our TB/s, by heads, context and batch."""
     own = {case: times for (case, _), times in shipped.latencies(run_ids).items() if SPLIT_KV[0] in times}
     ratios = {case: ratio for case, times in own.items() for ratio in _over_ours(times)}
-    batches = sorted({case.batch for case in ratios})
-    lines = []
-    for heads, kv_heads, context in sorted({(case.num_heads, case.num_kv_heads, case.seqlen_k) for case in ratios}):
-        row = {c.batch: c for c in ratios if (c.num_heads, c.num_kv_heads, c.seqlen_k) == (heads, kv_heads, context)}
-        rates = {batch: _terabytes(own[case][SPLIT_KV[0]]) for batch, case in row.items()}
-        cells = (f"{_x(ratios[row[batch]])}, {rates[batch]}" if batch in row else "—" for batch in batches)
-        lines.append([f"{heads} over {kv_heads}, {context}", *cells])
-    mean, lowest = geometric_mean(ratios.values()), min(ratios.values())
-    lines.append([f"geometric mean of {len(ratios)}", f"{_x(mean)}, lowest {_x(lowest)}", *("" for _ in batches[1:])])
-    return markdown_table(("heads, context", *(f"batch {batch}" for batch in batches)), lines)
+    cells = {
+        (f"{case.num_heads} over {case.num_kv_heads}, {case.seqlen_k}", case.batch): f"{_x(ratios[case])}, "
+        f"{_terabytes(own[case][SPLIT_KV[0]])}"
+        for case in sorted(ratios, key=lambda case: (case.num_heads, case.num_kv_heads, case.seqlen_k))
+    }
+    mean = f"{_x(geometric_mean(ratios.values()))}, lowest {_x(min(ratios.values()))}"
+    first, *others = sorted({case.batch for case in ratios})
+    row = f"geometric mean of {len(ratios)}"
+    cells |= {(row, first): mean, **{(row, batch): "" for batch in others}}
+    return _pivot("heads, context", cells, words="batch {}")
 
 
 def _over_ours(times: dict[str, Measurement]) -> list[float]:
@@ -471,7 +471,12 @@ def updated(text: str, tables: dict[str, str]) -> str:
     return _BLOCK.sub(lambda match: match[1] + tables.get(match[2], match[3]) + match[4], text)
 
 
-def _pivot(corner: str, cells: Mapping[tuple[str, int], str], last: tuple[str, Mapping[str, str]] | None = None) -> str:
+def _pivot(
+    corner: str,
+    cells: Mapping[tuple[str, int], str],
+    last: tuple[str, Mapping[str, str]] | None = None,
+    words: str = "{}",
+) -> str:
     """Return a table from cells by row and column: rows in their order, columns sorted, then a `last` column."""
     columns = sorted({column for _, column in cells})
     names = dict.fromkeys(row for row, _ in cells)
@@ -479,7 +484,7 @@ def _pivot(corner: str, cells: Mapping[tuple[str, int], str], last: tuple[str, M
     rows = [
         [row, *(cells.get((row, column), "—") for column in columns), *([by_row[row]] if last else [])] for row in names
     ]
-    return markdown_table([corner, *map(str, columns), *([header] if last else [])], rows)
+    return markdown_table([corner, *map(words.format, columns), *([header] if last else [])], rows)
 
 
 def _spans(ratios: Sequence[Ratio]) -> Iterator[str]:

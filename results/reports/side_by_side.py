@@ -199,7 +199,7 @@ def render(
         parts += [f"## {section.title}"] * bool(section.title)
         parts.append(_table(section, with_own=bool(own) or section.by_formula))
         said = ", ".join(filter(None, [rows_by_run(section), section.setting]))
-        parts += [f"Own numbers: {said}."] * bool(section.runs) + list(map(_told, section.gaps))
+        parts += [f"Own numbers: {said}."] * bool(section.runs) + list(map(_gap_line, section.gaps))
     parts += _findings_parts(findings(printed))
     parts += ["## What the report says in words", *map(quoted, shipped_notes(name))]
     return "\n\n".join(parts) + "\n"
@@ -272,7 +272,7 @@ def _table(section: Section, *, with_own: bool) -> str:
     return markdown_table((*section.labels, *section.columns), rows)
 
 
-def _told(gap: Gap) -> str:
+def _gap_line(gap: Gap) -> str:
     """Return a gap as a list item: a sentence and the command."""
     return f"- Not measured: {gap.words}. `{gap.command}`"
 
