@@ -22,7 +22,7 @@ class TableCoverage:
     filled: int  # rows with a cell from a run
     by_formula: int  # other rows, filled by formulas
     cells: int  # printed numbers and sentences
-    filled_cells: int  # those that a run fills
+    filled_cells: int  # printed cells that a run fills
     runs: tuple[str, ...]
     gaps: tuple[Gap, ...]
 
