@@ -26,6 +26,7 @@ SOURCES = ("local", "published", "upload", "shipped")
 STATISTICS = ("median", "mean", "max", "single", "printed")
 INPUTS = ("normal", "outliers", "large", "heavy_tails")  # runner.measure.inputs says what each is
 LENGTHS = ("uniform", "ragged")  # of the sequences of a decoding batch; results.levels.decode says what ragged is
+MAX_RAGGED = 4096  # sequences of a batch with ragged lengths, which are drawn one by one
 OPTIMIZERS = ("none", "sgd", "adamw_bf16", "adamw_fp32_master")  # results.levels.model says what each keeps
 ROUNDING = 1e-9  # relative rounding error allowed between neighboring statistics
 _SORTED = json.JSONEncoder(sort_keys=True)  # made once: json.dumps makes one for every text
@@ -83,6 +84,8 @@ class Case:
                 raise RecordError(f"{name} is {value!r}; possible are true and false.")
         if self.num_heads and self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise RecordError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}.")
+        if self.lengths == "ragged" and (self.batch or 0) > MAX_RAGGED:
+            raise RecordError(f"batch is {self.batch}; with ragged lengths at most {MAX_RAGGED} is possible.")
 
 
 CASE_SCHEMA = schema_of(Case)
