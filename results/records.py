@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from results.metrics import METRICS
-from results.schema import LISTS, REQUIRED, Field, rule, ruled, schema_of
+from results.schema import LISTS, REQUIRED, Field, magnitude_fits, rule, ruled, schema_of
 
 DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
 LEVELS = ("op", "decode", "layer", "model")
@@ -328,9 +328,14 @@ class Run:
         _check(self, _RUN_RULES)
         if not self.run_id or "/" in self.run_id or self.run_id.startswith("."):
             raise RecordError(f"run_id {self.run_id!r} is not a plain folder name.")
-        for name, facts in (self.implementations or {}).items():
-            if not isinstance(facts, dict):
-                raise RecordError(f"implementations of {name} is {facts!r}; it must be an object.")
+        for field_name, texts in _FACTS_IN_TEXT.items():
+            for name, facts in (getattr(self, field_name) or {}).items():
+                _check_facts(f"{field_name} of {name}", facts, texts)
+        for name, facts in (self.cards or {}).items():
+            for key, latency in (facts.get("calibration") or {}).items():
+                fits = isinstance(latency, int | float) and latency > 0 and magnitude_fits(latency)
+                if isinstance(latency, bool) or not fits:
+                    raise RecordError(f"cards of {name}: the calibration of {key} is {latency!r}, not a time above 0.")
         for name, rate in (self.measured_tflops or {}).items():
             _one_of("measured_tflops", name, PEAKS)
             if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
@@ -341,6 +346,20 @@ RUN_SCHEMA = schema_of(Run)
 _RUN_RULES = ruled(RUN_SCHEMA)
 # Left out of what is written where the record does not say.
 LATER_RUN_FIELDS = tuple(name for name, rules in RUN_SCHEMA.items() if rules.later)
+
+
+_FACTS_IN_TEXT = {"implementations": ("level", "family", "precision", "colour"), "cards": ("host", "gpu_name")}
+_FACTS_IN_OBJECTS = ("memory", "calibration")
+
+
+def _check_facts(what: str, facts: Any, texts: Sequence[str]) -> None:
+    """Raise RecordError if what a run says of an implementation or a card has the wrong kind."""
+    if not isinstance(facts, dict):
+        raise RecordError(f"{what} is {facts!r}; it must be an object.")
+    for kind, word, names in ((str, "text", texts), (dict, "an object", _FACTS_IN_OBJECTS)):
+        for name in names:
+            if not isinstance(facts.get(name), kind | None):
+                raise RecordError(f"{what}: {name} is {facts[name]!r}; it must be {word}.")
 
 
 def case_to_json(case: Case) -> dict[str, Any]:
