@@ -220,14 +220,18 @@ def test_a_forged_request_is_refused_before_anything_starts(request_, reason):
     assert any(problem.startswith(reason) for problem in plan_form.problems_of(request_, LISTING))
 
 
-def test_a_crashed_sweep_is_in_the_history_and_can_be_resumed(app, started, home, monkeypatch):
+@pytest.mark.parametrize("named", [(), ("--against-python=/path/evil.sh",)])
+def test_a_crashed_sweep_is_resumed_after_a_program_that_it_names_is_shown(app, started, home, monkeypatch, named):
     resumed = []
-    monkeypatch.setattr(launch, "resume", lambda run_id, home=None: resumed.append(run_id))
-    RunFolder(home / "runs" / "run-a").write_state(State(state="running", done=3, total=9))
+    monkeypatch.setattr(launch, "resume", lambda run_id, confirmed: resumed.append((run_id, confirmed)))
+    folder = RunFolder(home / "runs" / "run-a")
+    folder.write_run(replace(folder.run(), command=" ".join(("python -m runner run quick --device cpu", *named))))
+    folder.write_state(State(state="running", done=3, total=9))
     page = app.switch_page("pages/run_sweep.py").run()
     assert "crashed" in shown(page)
+    assert ("/path/evil.sh" in shown(page)) == bool(named)
     page.button(key="resume_run-a").click().run()
-    assert resumed == ["run-a"]
+    assert resumed == [("run-a", named)]
 
 
 def test_a_running_sweep_shows_how_far_it_is_and_asks_before_it_cancels(app, started, home):
