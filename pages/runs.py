@@ -15,6 +15,7 @@ from results.query import pages
 layout.header("runs")
 actions.trash_can()
 table = listing.with_states(ask(pages.runs))
+actions.broken_runs(set(table["run_id"]))
 if table.empty:
     st.info("No runs yet. Run a sweep here, or upload results from another machine.", icon=":material/inbox:")
     st.stop()

@@ -8,6 +8,8 @@ import pytest
 from pages.ui.runs import actions
 from pages.ui.shell import access
 from results.files.journal import RunFolder, State, published_folders
+from results.formats.errors import CellError
+from results.formats.validation import run_of
 from results.records import Run
 from runner import launch, sweeps
 from tests.pages.conftest import run_folder, shown
@@ -165,6 +167,29 @@ def asks_for_the_very_sweep(name, changes):
     typed = {axis: ",".join(value) if isinstance(value, list) else value for axis, value in filled.items()}
     assert set(typed) <= set(changes)
     assert sweeps.override(usual, typed) == wanted
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"cards": {"a": 5}},
+        {"cards": {"a": {"calibration": {"x": 0}}}},
+        {"cards": {"a": {"host": []}}},
+        {"implementations": {"triton_fa2": {"memory": 5}}},
+        {"implementations": {"triton_fa2": {"level": []}}},
+    ],
+    ids=str,
+)
+def test_a_record_that_cannot_be_is_one_broken_run_that_can_be_removed(app, home, field):
+    record = home / "runs" / "run-a" / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | field))
+    with pytest.raises(CellError):
+        run_of(json.loads(record.read_text()))
+    page = app.switch_page("pages/runs.py").run()
+    assert "run-a cannot be shown" in shown(page)
+    page.button(key="delete_broken_run-a").click().run()
+    assert "Deleted run-a" in shown(page)
+    assert "cannot be shown" not in shown(page.run())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -136,6 +136,18 @@ def trash_can() -> None:
                 key, off = f"restore_{deleted.when}", not access.here()
                 st.button("Bring back", key=key, on_click=_restore, args=(deleted,), disabled=off)
         st.caption(f"Deleted runs are in `{journal.home() / 'trash'}`; remove them there to free the space.")
+
+
+def broken_runs(listed: Collection[str]) -> None:
+    """Draw each run folder whose record cannot be read, with the reason and a button that moves it to the trash."""
+    for run_id, line, reason in store().problems:
+        if line == 0 and run_id not in listed and listing.folder(run_id, "local").run_path.is_file():
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.warning(
+                    f"{text.plain(run_id)} cannot be shown: {text.plain(reason)}", icon=":material/broken_image:"
+                )
+                widget = {"key": f"delete_broken_{run_id}", "icon": ":material/delete:", "disabled": not access.here()}
+                st.button("Move it to the trash", on_click=_delete, args=(run_id,), **widget)
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> pd.DataFrame:
