@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.shell import layout
+from pages.ui.shell import access, layout
 from pages.ui.upload import files, outcome
 from results.formats import UploadError
 from results.formats.archives import bundled, unpacked
@@ -15,6 +15,8 @@ st.markdown(
     "Tables (CSV, Excel, Markdown), exports of this app, run folders, and result files of other tools as they are. "
     "A table needs an implementation, a sequence length and a latency; you can say which column is which."
 )
+if not access.may_run():
+    st.stop()
 whole = st.toggle("A whole folder", key="folder", help="Choose a folder; every file below it is read.")
 given = st.file_uploader(
     "Files with results",

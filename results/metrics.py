@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LONGEST_MS = 1e9  # largest time that an upload can state: 11 days
 ABOVE_ZERO, ZERO_TOO, SIGNED = "above 0", "at least 0", "any number"
 
 
@@ -21,6 +22,11 @@ class Metric:
     def holds(self, number: float) -> bool:
         """Tell whether the metric can be that number."""
         return number > 0 or self.range == SIGNED or (self.range == ZERO_TOO and number == 0)
+
+    def excess(self, number: float) -> str | None:
+        """Return why a number is larger than anything measured; None if it is not."""
+        too_long = self.unit == "ms" and number > LONGEST_MS
+        return f"is {number:g} ms; at most {LONGEST_MS:g} ms (11 days) is possible" if too_long else None
 
 
 _WEIGHTS = ("qkv", "q", "k", "v", "down", "up", "out")  # projections of layers

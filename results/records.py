@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from results.metrics import METRICS
-from results.schema import LISTS, REQUIRED, Field, rule, ruled, schema_of
+from results.schema import LISTS, REQUIRED, Field, magnitude_fits, rule, ruled, schema_of
 
 DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
 LEVELS = ("op", "decode", "layer", "model")
@@ -26,6 +26,7 @@ SOURCES = ("local", "published", "upload", "shipped")
 STATISTICS = ("median", "mean", "max", "single", "printed")
 INPUTS = ("normal", "outliers", "large", "heavy_tails")  # runner.measure.inputs says what each is
 LENGTHS = ("uniform", "ragged")  # of the sequences of a decoding batch; results.levels.decode says what ragged is
+MAX_RAGGED = 4096  # sequences of a batch with ragged lengths, which are drawn one by one
 OPTIMIZERS = ("none", "sgd", "adamw_bf16", "adamw_fp32_master")  # results.levels.model says what each keeps
 ROUNDING = 1e-9  # relative rounding error allowed between neighboring statistics
 _SORTED = json.JSONEncoder(sort_keys=True)  # made once: json.dumps makes one for every text
@@ -83,6 +84,8 @@ class Case:
                 raise RecordError(f"{name} is {value!r}; possible are true and false.")
         if self.num_heads and self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise RecordError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}.")
+        if self.lengths == "ragged" and (self.batch or 0) > MAX_RAGGED:
+            raise RecordError(f"batch is {self.batch}; with ragged lengths at most {MAX_RAGGED} is possible.")
 
 
 CASE_SCHEMA = schema_of(Case)
@@ -325,9 +328,14 @@ class Run:
         _check(self, _RUN_RULES)
         if not self.run_id or "/" in self.run_id or self.run_id.startswith("."):
             raise RecordError(f"run_id {self.run_id!r} is not a plain folder name.")
-        for name, facts in (self.implementations or {}).items():
-            if not isinstance(facts, dict):
-                raise RecordError(f"implementations of {name} is {facts!r}; it must be an object.")
+        for field_name, texts in _FACTS_IN_TEXT.items():
+            for name, facts in (getattr(self, field_name) or {}).items():
+                _check_facts(f"{field_name} of {name}", facts, texts)
+        for name, facts in (self.cards or {}).items():
+            for key, latency in (facts.get("calibration") or {}).items():
+                fits = isinstance(latency, int | float) and latency > 0 and magnitude_fits(latency)
+                if isinstance(latency, bool) or not fits:
+                    raise RecordError(f"cards of {name}: the calibration of {key} is {latency!r}, not a time above 0.")
         for name, rate in (self.measured_tflops or {}).items():
             _one_of("measured_tflops", name, PEAKS)
             if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < math.inf:
@@ -338,6 +346,20 @@ RUN_SCHEMA = schema_of(Run)
 _RUN_RULES = ruled(RUN_SCHEMA)
 # Left out of what is written where the record does not say.
 LATER_RUN_FIELDS = tuple(name for name, rules in RUN_SCHEMA.items() if rules.later)
+
+
+_FACTS_IN_TEXT = {"implementations": ("level", "family", "precision", "colour"), "cards": ("host", "gpu_name")}
+_FACTS_IN_OBJECTS = ("memory", "calibration")
+
+
+def _check_facts(what: str, facts: Any, texts: Sequence[str]) -> None:
+    """Raise RecordError if what a run says of an implementation or a card has the wrong kind."""
+    if not isinstance(facts, dict):
+        raise RecordError(f"{what} is {facts!r}; it must be an object.")
+    for kind, word, names in ((str, "text", texts), (dict, "an object", _FACTS_IN_OBJECTS)):
+        for name in names:
+            if not isinstance(facts.get(name), kind | None):
+                raise RecordError(f"{what}: {name} is {facts[name]!r}; it must be {word}.")
 
 
 def case_to_json(case: Case) -> dict[str, Any]:

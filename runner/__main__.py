@@ -15,7 +15,7 @@ from results.compare import against
 from results.files.cell_files import ENDINGS
 from results.files.journal import JournalError, RunFolder, home
 from runner import sweeps
-from runner.launch import CLUSTER_MODES, cases_of
+from runner.launch import CLUSTER_MODES, RUN_ID, cases_of, to_confirm
 from runner.launchers import cluster
 from runner.launchers import ray as launcher
 from runner.launchers.cluster import ClusterRequest
@@ -203,6 +203,8 @@ def _cluster(options: argparse.Namespace, job: Job) -> ClusterRequest | None:
 
 
 def _new(options: argparse.Namespace) -> Job:
+    if options.run_id is not None and not RUN_ID.fullmatch(options.run_id):
+        raise Refused(f"--run-id {options.run_id[:80]!r} is not a plain name of letters, digits, dots and dashes.")
     sweep = _chosen(options)
     other = _other_version(options)
     protocol = options.protocol or (PAIRED.name if other else sweep.protocol)
@@ -256,7 +258,7 @@ def _resumed(options: argparse.Namespace) -> Job:
         options.protocol,
         options.seed,
     )
-    if any(chosen) or options.against or options.against_python:
+    if any(chosen):
         raise Refused("--resume continues the run as it was planned; omit the sweep and all other choices.")
     try:
         run = RunFolder.open(home(), options.resume).run()
@@ -270,9 +272,10 @@ def _resumed(options: argparse.Namespace) -> Job:
         sweep = sweeps.from_json(run.sweep)
         sweep.cases()
         protocol = protocol_of((run.protocol or "").split("/")[0]).name
-        other = _other_version(_parser().parse_args(words[words.index("run") :])) if run.against else None
+        before, _ = _parser().parse_known_args(words[words.index("run") :])
     except (ValueError, LookupError, TypeError, AttributeError):
         raise Refused(f"Run {options.resume!r} does not record how it was started; start a new run.") from None
+    _check_confirmed(options, before)
     return Job(
         sweep=sweep,
         device=device,
@@ -282,9 +285,24 @@ def _resumed(options: argparse.Namespace) -> Job:
         resume=options.resume,
         step_limit_s=options.step_limit,
         files=tuple(kind for kind in ENDINGS if f"--{kind}" in words),
-        against=other,
+        against=_other_version(before) if run.against else None,
         command=lambda device: run.command or "",
     )
+
+
+def _check_confirmed(options: argparse.Namespace, before: argparse.Namespace) -> None:
+    """Refuse to execute a program or to connect to an address that only the run's record names."""
+    named, given = to_confirm(before), to_confirm(options)
+    if before.address and options.address:
+        given += (f"--address={before.address}",)  # the cluster may have another address by now
+    if missing := [word for word in named if word not in given]:
+        words = shlex.join(("--resume", options.resume, *missing))
+        raise Refused(
+            f"The record of run {options.resume!r} asks for {' '.join(missing)}. A run folder can come from anybody; "
+            f"if you trust it, repeat that: python -m runner run {words}"
+        )
+    if options.against not in (None, before.against) or options.against_python not in (None, before.against_python):
+        raise Refused("--resume continues the run as it was planned; omit the sweep and all other choices.")
 
 
 def _command(options: argparse.Namespace, device: str, protocol: str, other: OtherVersion | None) -> str:

@@ -6,13 +6,16 @@ the process that started it ends.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,9 +40,11 @@ BOUNDS = {
     "query_tokens": 16,
 }
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
-_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _ADDRESS = re.compile(r"[A-Za-z0-9._-]{0,253}(:\d{1,5})?")
 _GPUS = re.compile(r"[A-Za-z0-9_-]{1,40}(,[A-Za-z0-9_-]{1,40}){0,20}")
+_CONFIRMED = ("against", "against-python", "address")
+_COMMIT = re.compile("[0-9a-f]{40}")
 CLUSTER_MODES = ("spread", "each")
 _ANSWER_LIMIT_S = 180.0
 _START_LIMIT_S = 180.0
@@ -135,12 +140,45 @@ def start(request: SweepRequest, home: Path | None = None) -> str:
     return run_id
 
 
-def resume(run_id: str, home: Path | None = None) -> None:
-    """Resume an interrupted run. Raises LaunchError, for example if it is running."""
+def resume(run_id: str, home: Path | None = None, *, confirmed: Sequence[str] = ()) -> None:
+    """Resume an interrupted run. Raises LaunchError, for example if it is running.
+
+    `confirmed` are the words of `named_by_the_run` that the user has seen; without them such a run is refused.
+    """
     folder = _folder(run_id, home)
     if folder.is_alive():
         raise LaunchError(f"Run {run_id!r} is running.")
-    _spawn(["--resume", run_id], run_id, Path(home or journal.home()))
+    _spawn(["--resume", run_id, *confirmed], run_id, Path(home or journal.home()))
+
+
+def named_by_the_run(run_id: str, home: Path | None = None) -> tuple[str, ...]:
+    """Return the options that a user confirms before a run is resumed; see `to_confirm`."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    for name in _CONFIRMED:
+        parser.add_argument(f"--{name}")
+    try:
+        return to_confirm(parser.parse_known_args(words_of(_folder(run_id, home).run().command))[0])
+    except (LaunchError, JournalError, argparse.ArgumentError):
+        return ()
+
+
+def to_confirm(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the options of a recorded command that execute a program or connect to an address, with their values.
+
+    A run folder can come from anybody, so these options are not taken from its record: the user repeats them.
+    """
+    found = {f"--{name}": getattr(options, name.replace("-", "_")) for name in _CONFIRMED}
+    if _COMMIT.fullmatch(found["--against"] or ""):  # of this repository
+        del found["--against"]
+    return tuple(f"{name}={value}" for name, value in found.items() if value is not None)
+
+
+def words_of(command: object) -> list[str]:
+    """Return the words of a recorded command; none if it is missing or malformed."""
+    try:
+        return shlex.split(command) if isinstance(command, str) else []
+    except ValueError:
+        return []
 
 
 def runs(home: Path | None = None) -> list[RunStatus]:
@@ -207,7 +245,7 @@ def checked(request: SweepRequest) -> Sweep:
 def _chosen(request: SweepRequest) -> Sweep:
     if not request.cases_of:
         return sweeps.override(sweeps.get(request.sweep), request.changes)
-    if not _RUN.fullmatch(request.cases_of):
+    if not RUN_ID.fullmatch(request.cases_of):
         raise LaunchError(f"{request.cases_of[:80]!r} is not the name of a run.")
     return cases_of(request.cases_of, journal.home())[0]
 

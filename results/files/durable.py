@@ -6,9 +6,14 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+_DRAFT, _DRAFTS_BEFORE = ".draft-", (".new-", ".upload-")
+_ABANDONED_S = 60.0  # a draft without a lock can be that old while its process locks it
 REASONS = {
     errno.ENOSPC: "the disk is full; free some space and {retry}",
     errno.EDQUOT: "the disk quota is used up; free some space and {retry}",
@@ -55,6 +60,37 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def draft(directory: Path) -> Iterator[Path]:
+    """Make a hidden folder for what is moved into `directory` when it is complete; remove what is left of it.
+
+    Drafts of processes that were killed are removed, too: a draft is locked for as long as its process lives.
+    """
+    remove_abandoned_drafts(directory)
+    path = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=directory))
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # not every file system can lock a folder
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        path.chmod(0o755)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(fd)
+
+
+def remove_abandoned_drafts(directory: Path) -> None:
+    """Remove the drafts of processes that were killed."""
+    for path in (each for prefix in (_DRAFT, *_DRAFTS_BEFORE) for each in directory.glob(f"{prefix}*")):
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                if time.time() - os.fstat(fd).st_mtime > _ABANDONED_S and take_lock(fd, fcntl.LOCK_EX):
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(fd)
 
 
 def take_lock(fd: int, kind: int, seconds: float = 0.0) -> bool:

@@ -14,8 +14,6 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -172,15 +170,11 @@ class RunFolder:
         text = "".join(map(_line_of, measurements))
         try:
             runs.mkdir(parents=True, exist_ok=True)
-            draft = Path(tempfile.mkdtemp(prefix=".new-", dir=runs))
-            try:
-                draft.chmod(0o755)
+            with durable.draft(runs) as draft:
                 durable.write_synced(draft / "run.json", json.dumps(run_to_json(run), indent=1) + "\n")
                 durable.write_synced(draft / "measurements.jsonl", text)
                 durable.sync_directory(draft)
                 draft.rename(folder.path)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
             durable.sync_directory(runs)
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):

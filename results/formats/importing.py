@@ -12,7 +12,6 @@ import errno
 import os
 import re
 import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
@@ -207,19 +206,18 @@ def _write(
 ) -> Arrival:
     """Write all folders in a hidden draft, then rename each; what was moved is undone if a later one fails."""
     runs = home / "runs"
-    draft: Path | None = None
     moved: list[Path] = []
     aside: list[Deleted] = []
     try:
         runs.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".upload-", dir=runs))
-        drafted = [RunFolder.create(draft, run, measurements).path for run, measurements in fresh]
-        for folder in drafted:
-            _keep_original(folder, understanding, drafted[0])
-        aside = [library.delete(home, run_id) for run_id in replaced]
-        for folder in drafted:
-            _rename(folder, runs / folder.name, understanding)
-            moved.append(runs / folder.name)
+        with durable.draft(runs) as draft:
+            drafted = [RunFolder.create(draft, run, measurements).path for run, measurements in fresh]
+            for folder in drafted:
+                _keep_original(folder, understanding, drafted[0])
+            aside = [library.delete(home, run_id) for run_id in replaced]
+            for folder in drafted:
+                _rename(folder, runs / folder.name, understanding)
+                moved.append(runs / folder.name)
     except (OSError, JournalError, AlreadyHere) as error:
         for folder in moved:
             shutil.rmtree(folder, ignore_errors=True)
@@ -232,9 +230,6 @@ def _write(
         known = isinstance(cause, OSError)
         reason = durable.reason(cause, "import it again") if known else str(error).rstrip(".")
         raise UploadError(f"The upload cannot be written to {runs}: {reason}.") from error
-    finally:
-        if draft is not None:
-            shutil.rmtree(draft, ignore_errors=True)
     return Arrival(tuple(folder.name for folder in moved), tuple(aside))
 
 

@@ -234,6 +234,8 @@ def _read(number: Number, text: str, spread: str, decimal: str) -> tuple[Status,
     value, metric = _scaled(number, text, decimal, check), METRICS[number.metric]
     if not metric.holds(value):
         raise CellError(f"must be {metric.range}")
+    if excess := metric.excess(value):
+        raise CellError(excess)
     if not spread or values.missing(spread) is not None:
         return Status.OK, value, None
     try:

@@ -73,8 +73,11 @@ def measurement_of(record: Any) -> Measurement:
 def with_its_samples(measurement: Measurement) -> Measurement:
     """Return the measurement with missing statistics filled in from its samples.
 
-    Raises CellError if a stated statistic contradicts the samples.
+    Raises CellError if a stated statistic contradicts the samples, or if a time is too long.
     """
+    numbers = (measurement.value, measurement.mean, *measurement.samples)
+    if excess := METRICS[measurement.metric].excess(max((n for n in numbers if n is not None), default=0.0)):
+        raise CellError(f"{measurement.metric} {excess}")
     if not measurement.samples or measurement.value is None or not METRICS[measurement.metric].repeats:
         return measurement
     found = spread(measurement.samples)

@@ -19,6 +19,7 @@ from results.formats.tables import MAX_COLUMNS, MAX_ROWS, Sheet, sheet_of_record
 DESCRIPTION = "Excel sheet"
 MAX_UNPACKED = 128 * 1024 * 1024  # bytes, all parts together
 MAX_SHEETS = 50
+MAX_CELLS = 2_000_000  # of all sheets together, empty cells before the last of a row included
 _PARTS = {"[Content_Types].xml", "xl/workbook.xml"}
 
 
@@ -42,7 +43,11 @@ def read_workbook(filename: str, data: bytes) -> list[Sheet]:
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True, keep_links=False)
         if len(book.worksheets) > MAX_SHEETS:
             raise UploadError(f"{filename} has {len(book.worksheets)} sheets; at most {MAX_SHEETS} are taken.")
-        found = [(sheet.title, list(_rows(filename, sheet))) for sheet in book.worksheets]
+        found, left = [], MAX_CELLS
+        for sheet in book.worksheets:
+            rows = list(_rows(filename, sheet, left))
+            left -= sum(len(texts) for _, texts in rows)
+            found.append((sheet.title, rows))
     except UploadError:
         raise
     except Exception as error:  # a wrong part raises almost anything in openpyxl
@@ -69,14 +74,21 @@ def _check_parts(filename: str, data: bytes) -> None:
         raise UploadError(f"{filename} cannot be read: {error}. Save it again and retry.") from error
 
 
-def _rows(filename: str, sheet: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the rows that are not blank with their number, all as wide as the widest used column of the first."""
+def _rows(filename: str, sheet: Any, most: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the rows that are not blank with their number, all as wide as the widest used column of the first.
+
+    A row ends at its last cell, and a row that the file leaves out costs nothing. Raises UploadError if the sheet has
+    more than `most` cells.
+    """
     sheet.reset_dimensions()  # the size stated in the file may be wrong
-    width = 0
-    for number, cells in enumerate(sheet.iter_rows(max_row=MAX_ROWS + 2, max_col=MAX_COLUMNS + 1), start=1):
+    width = taken = 0
+    for number, cells in enumerate(sheet.iter_rows(max_row=MAX_ROWS + 2), start=1):
         if number > MAX_ROWS + 1:
             raise UploadError(f"{filename} has a sheet of more than {MAX_ROWS:,} rows. Split it.")
-        texts = [_text(cell) for cell in cells]
+        taken += max(len(cells), width if cells else 0)
+        if taken > most:
+            raise UploadError(f"{filename} has more than {MAX_CELLS:,} cells. Split it.")
+        texts = [_text(cell) for cell in cells[: MAX_COLUMNS + 1]]
         while texts and not texts[-1]:
             texts.pop()
         if not texts:

@@ -11,15 +11,16 @@ source states neither dtype nor lengths of a cache, the formulas assume q's dtyp
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
 from results.levels import Axis, Level, Mode, heads_spelled, spelled
 from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, unmasked_pairs
-from results.records import Case
+from results.records import MAX_RAGGED, Case
 
 FLOP_SOURCE = (
     "Floating-point operations (a multiply-add is two) of both matrix products over the pairs that the mask leaves: "
@@ -53,6 +54,7 @@ SHAPE_SQL = (
 def lengths_of(case: Fields) -> tuple[int, ...] | None:
     """Return the number of keys of each sequence; None if batch, context or query tokens are not stated.
 
+    This list is as long as the batch, so it is for batches that are measured; the formulas below use `_counts_of`.
     Ragged lengths are normal with half the mean as standard deviation, drawn from a seed made of batch and context, and
     at least as long as the query tokens. They are scaled to sum up to batch x context, as in the uniform case.
     """
@@ -63,7 +65,21 @@ def lengths_of(case: Fields) -> tuple[int, ...] | None:
     return _ragged(batch, context, tokens) if case.get("lengths") == "ragged" else (context,) * batch
 
 
-@cache
+def _counts_of(case: Fields) -> Mapping[int, int] | None:
+    """Return the number of sequences of each length; None if it is not known.
+
+    Lengths of more than MAX_RAGGED sequences are not drawn: the formulas cost the same for every uniform batch.
+    """
+    found = numbers_of(case, "batch", "seqlen_k", "seqlen_q")
+    if found is None:
+        return None
+    batch, context, tokens = map(int, found)
+    if case.get("lengths") != "ragged":
+        return {context: batch}
+    return Counter(_ragged(batch, context, tokens)) if batch <= MAX_RAGGED else None
+
+
+@lru_cache(maxsize=256)
 def _ragged(batch: int, context: int, least: int) -> tuple[int, ...]:
     source, normal = random.Random(f"{batch}/{context}"), NormalDist(context, _RAGGED_DEVIATION * context)
     drawn = [max(float(least), normal.inv_cdf(source.random())) for _ in range(batch)]
@@ -91,15 +107,12 @@ def forms(case: Fields) -> Iterator[tuple[str, dict[str, Any]]]:
 def flops(case: Fields, mode: str | None) -> float | None:
     """Return the operations of one call by FLOP_SOURCE; None if a size or the mask is not stated."""
     found = numbers_of(case, "num_heads", "seqlen_q", "head_dim", "causal", "window_size")
-    lengths = lengths_of(case)
+    lengths = _counts_of(case)
     if mode != "decode" or found is None or lengths is None:
         return None
     heads, tokens, head_dim, causal, window = found
     mask = {"causal": bool(causal), "window_size": int(window)}
-    if case.get("lengths") == "ragged":
-        pairs = sum(unmasked_pairs(int(tokens), length, **mask) for length in lengths)
-    else:
-        pairs = len(lengths) * unmasked_pairs(int(tokens), lengths[0], **mask)
+    pairs = sum(count * unmasked_pairs(int(tokens), length, **mask) for length, count in lengths.items())
     return 2.0 * heads * pairs * (head_dim + (known(case.get("head_dim_v")) or head_dim))
 
 
@@ -107,19 +120,21 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
     """Return the bytes of one call by BYTES_SOURCE; None if a size is not stated."""
     window = known(case.get("window_size"))
     queries = _query_bytes(case)
-    lengths = lengths_of(case)
+    lengths = _counts_of(case)
     if mode != "decode" or None in (window, queries, lengths, known(case.get("num_kv_heads"))):
         return None
-    keys = [min(length, int(window + case["seqlen_q"] - 1)) if window else length for length in lengths]
+    keys: Counter[int] = Counter()
+    for length, count in lengths.items():
+        keys[min(length, int(window + case["seqlen_q"] - 1)) if window else length] += count
     return queries + _cache_bytes(case, keys)
 
 
 def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
     """Return the parts of the peak of one call; inputs include the whole cache and its page table."""
-    lengths = lengths_of(case)
+    lengths = _counts_of(case)
     padded = {**case, "seqlen_k": max(lengths)} if lengths else case
     parts = attention_parts(padded, work, of_pass)
-    if parts is None:
+    if parts is None or lengths is None:
         return None
     head_dim_v = known(case.get("head_dim_v")) or case["head_dim"]
     q = _query_bytes(case) * case["head_dim"] / (case["head_dim"] + head_dim_v)
@@ -185,16 +200,21 @@ def _query_bytes(case: Fields) -> float | None:
     return float(batch) * tokens * heads * (head_dim + (known(case.get("head_dim_v")) or head_dim)) * size
 
 
-def _cache_bytes(case: Fields, keys: Sequence[int]) -> float:
-    """Return the bytes of the given numbers of keys and values of each sequence, with the page table and scales."""
+def _cache_bytes(case: Fields, keys: Mapping[int, int]) -> float:
+    """Return the bytes of keys and values, with the page table and scales, of so many sequences of each length."""
     head_dim = case["head_dim"]
     head_dim_v = known(case.get("head_dim_v")) or head_dim
     width = max(head_dim, head_dim_v) if known(case.get("latent_dim")) else head_dim + head_dim_v
     stored = known(case.get("cache_dtype")) or case["dtype"]
     scales = 0 if stored == case["dtype"] else 2 * case["num_kv_heads"] * _SCALE_BYTES
     page_size = int(known(case.get("page_size")) or 0)
-    pages = sum(-(-length // page_size) for length in keys) if page_size else 0
-    records = float(sum(keys)) * case["num_kv_heads"] * width * DTYPE_BYTES[str(stored)]
+    pages = sum(count * -(-length // page_size) for length, count in keys.items()) if page_size else 0
+    records = (
+        float(sum(length * count for length, count in keys.items()))
+        * case["num_kv_heads"]
+        * width
+        * DTYPE_BYTES[str(stored)]
+    )
     return records + scales + pages * _PAGE_ENTRY_BYTES
 
 

@@ -11,7 +11,7 @@ queries, 32768 keys: 1.3 times the law), and the float32 padding of `torch_sdpa_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, TensorBytes, known, tensor_bytes
@@ -102,6 +102,8 @@ class MemoryParts:
 
 _BLOCKS = 132 * 128  # rows of q with one block for each SM of an H200; with fewer rows, keys are split
 _IN_PARTS = range(17, 129)  # head_dims
+_PAIRS = ("sum_rows", "split_rows", "split_most")  # a number for each of two kinds of shapes
+_MOST = 1 << 40  # largest number in a law; ring_bytes is the largest one
 # The least workspace by growth, used if no workspace is confirmed.
 _LEAST = {
     "matrix": {"fwd": WorkspaceLaw(matrices=2), "fwd_bwd": WorkspaceLaw(matrices=3)},
@@ -121,12 +123,12 @@ _LEAST_WORDS = {
 
 
 def law_from_json(record: Mapping[str, Any] | None) -> MemoryLaw:
-    """Return the law of an implementation's declaration. Raises ValueError for an unknown field."""
-    record = dict(record or {})
+    """Return the law of an implementation's declaration. Raises ValueError for an unknown field or a wrong value."""
     try:
+        record = dict(record or {})
         passes = {name: _workspace(record.pop(name)) for name in ("fwd", "fwd_bwd") if record.get(name) is not None}
         return MemoryLaw(**record, **passes)
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         raise ValueError(f"Not a memory law: {error}.") from error
 
 
@@ -187,7 +189,22 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
 
 
 def _workspace(record: Mapping[str, Any]) -> WorkspaceLaw:
-    return WorkspaceLaw(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+    kinds = {field.name: str(field.type) for field in fields(WorkspaceLaw)}
+    wrong = [name for name, value in found.items() if name in kinds and not _possible(kinds[name], value)]
+    pairs = [name for name in _PAIRS if len(found.get(name, ())) not in (0, 2)] if not wrong else []
+    if wrong or pairs or bool(found.get("split_rows")) != bool(found.get("split_most")):
+        raise ValueError(f"Not a memory law: {', '.join(wrong or pairs or ['split_rows without split_most'])}.")
+    return WorkspaceLaw(**found)
+
+
+def _possible(kind: str, value: object) -> bool:
+    """Return whether a field of WorkspaceLaw can have that value."""
+    if kind.startswith("tuple"):
+        return isinstance(value, tuple) and all(_possible("int", entry) and entry for entry in value)
+    if kind == "bool" or isinstance(value, bool):
+        return kind == "bool" and isinstance(value, bool)
+    return isinstance(value, int | float if kind == "float" else int) and 0 <= value <= _MOST
 
 
 def _workspace_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes) -> float:

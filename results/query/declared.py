@@ -9,15 +9,37 @@ from results.implementations import facts_of, known_names
 from results.levels import names
 from results.store.database import Store
 
+_RUNS = """
+    SELECT source = 'upload', implementations FROM runs WHERE implementations IS NOT NULL
+    ORDER BY created NULLS FIRST, run_id DESC
+"""
+_MEASURED = """
+    SELECT DISTINCT implementation FROM measurements
+    WHERE run_id IN (SELECT run_id FROM runs WHERE source <> 'upload')
+"""
+
 
 def declared(store: Store, level: str = "op") -> dict[str, dict[str, Any]]:
-    """Return by name what each implementation at that level declares; of several runs the newest counts."""
-    found: dict[str, dict[str, Any]] = {}
-    for (text,) in store.kept(
-        "SELECT implementations FROM runs WHERE implementations IS NOT NULL ORDER BY created NULLS FIRST, run_id DESC"
-    ):
-        found |= {name: facts for name, facts in json.loads(text).items() if facts.get("level", "op") == level}
-    return found
+    """Return by name what each implementation at that level declares; of several runs the newest counts.
+
+    An upload declares only names that uploads alone hold, so that it changes nothing about other runs. If uploads
+    contradict each other, the facts that they share count.
+    """
+    ours: dict[str, dict[str, Any]] = {}
+    uploaded: dict[str, dict[str, Any]] = {}
+    for is_upload, text in store.kept(_RUNS):
+        said = {name: facts for name, facts in json.loads(text).items() if facts.get("level", "op") == level}
+        if is_upload:
+            shared = {name: uploaded[name].items() for name in said if name in uploaded}
+            uploaded |= said
+            for name, before in shared.items():
+                uploaded[name] = {key: value for key, value in before if said[name].get(key) == value}
+        else:
+            ours |= said
+    if not uploaded:
+        return ours
+    known = {*ours, *known_names(), *(name for (name,) in store.kept(_MEASURED))}
+    return ours | {name: facts for name, facts in uploaded.items() if name not in known}
 
 
 def colours(store: Store) -> dict[str, str]:

@@ -11,7 +11,7 @@ from results.counting import MEASURED, compared_run
 from results.derive import geometric_mean
 from results.query.declared import declared
 from results.records import CASE_FIELDS, Case
-from results.slice import CASE_KEY, RESULTS, TIMING, WORKLOAD, Filters, where
+from results.slice import CASE_KEY, NOT_STATED, RESULTS, TIMING, WORKLOAD, Filters, where
 from results.store.database import Store
 
 LEVEL = "layer"
@@ -46,12 +46,13 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
                                        ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
         ), counted AS (SELECT *, {MEASURED.format(of=CASE_KEY)} FROM timed
         ), one_run AS (SELECT * FROM counted QUALIFY {compared_run(CASE_KEY)})
-        SELECT {fields}, {WORKLOAD} AS workload, implementation, mode, value AS latency_ms, p20, p80, n, status, note,
-               run_id, source,
+        SELECT {fields}, {WORKLOAD} AS workload, implementation, coalesce(mode, '{NOT_STATED}') AS mode,
+               value AS latency_ms, p20, p80, n, status, note, run_id, source,
                attention_ms, 100 * attention_ms / value AS share,
                max(value) FILTER (implementation = ?) OVER (PARTITION BY {cell}) / value AS speedup
         FROM one_run
-        ORDER BY dtype, {_ORDER}, num_heads * head_dim, seqlen_q, {_MODES}, latency_ms NULLS LAST, implementation""",
+        ORDER BY dtype, {_ORDER}, num_heads::DOUBLE * head_dim, seqlen_q, {_MODES}, latency_ms NULLS LAST,
+                 implementation""",
         [*params, filters.baseline, filters.baseline],
     )
     return table.assign(layer=[_named(row) for row in table[[*CASE_FIELDS]].to_dict("records")])
@@ -75,8 +76,9 @@ def duels(store: Store, filters: Filters) -> pd.DataFrame:
     """
     table, said = rows(store, filters), declared(store, LEVEL)
     family = {name: facts.get("family") for name, facts in said.items() if facts.get("precision") is None}
-    known = table[table["latency_ms"].notna()].assign(family=table["implementation"].map(family))
     modes = list(levels.level_of(LEVEL).modes)
+    known = table[table["latency_ms"].notna() & table["mode"].isin(modes)]
+    known = known.assign(family=known["implementation"].map(family))
     groups = dict(list(known.groupby(["dtype", "mode"])))
     found = []
     for dtype, mode in sorted(groups, key=lambda key: (key[0], modes.index(key[1]))):

@@ -26,7 +26,7 @@ import duckdb
 import pandas as pd
 
 from results.files import columns, journal
-from results.files.durable import take_lock
+from results.files.durable import remove_abandoned_drafts, take_lock
 from results.store import summary
 from results.store.ingest import Problem
 from results.store.sync import FolderSync
@@ -162,6 +162,7 @@ def open_store(home: Path | None = None) -> Store:
     A damaged file is renamed and recreated. A kill while DuckDB creates its file leaves one of 0 bytes.
     """
     home = Path(home) if home else journal.home()
+    remove_abandoned_drafts(home / "runs")
     path = (home / "store.duckdb").resolve()
     store = _open_store(home, path)
     if not store.damaged:

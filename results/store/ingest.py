@@ -21,6 +21,7 @@ from results.metrics import ABOVE_ZERO, METRICS, SIGNED
 from results.records import (
     CASE_FIELDS,
     LATER_CASE_FIELDS,
+    MAX_RAGGED,
     NUMBERS,
     RUN_SCHEMA,
     RecordError,
@@ -159,6 +160,8 @@ _NOT_CANONICAL = f"""
     WHERE key IS NULL OR coalesce({_BREAKS_A_RULE}, false) OR (? AND {_ID} <> line[-22:-3])
        OR coalesce(try_cast(key[{_KEYS.index("$.num_heads") + 1}] AS INTEGER)
                    % try_cast(key[{_KEYS.index("$.num_kv_heads") + 1}] AS INTEGER), 0) <> 0
+       OR coalesce(key[{_KEYS.index("$.lengths") + 1}]::VARCHAR = '"ragged"'
+                   AND try_cast(key[{_KEYS.index("$.batch") + 1}] AS INTEGER) > {MAX_RAGGED}, false)
 """
 _KNOWN = "SELECT measurement_id FROM measurements WHERE measurement_id IN (SELECT measurement_id FROM incoming)"
 

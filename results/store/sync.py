@@ -88,21 +88,13 @@ class FolderSync:
         path = str(folder.path)
         known = self._entries.get(folder.run_id)
         record_crc = _crc_of_record(folder)
-        restart = bool(known) and not self._begins_as_known(folder, known, stamp)
+        restart = bool(known) and _crc_of_journal(folder, known.byte_offset) != known.journal_crc
         entry = replace(known, path=path) if known and not restart else ReadUpTo(folder.run_id, path)
         if known and not restart and record_crc == known.record_crc and not _has_more(folder, entry.byte_offset):
             self._entries[folder.run_id] = replace(entry, stamp=stamp)
             return None
         entry = replace(entry, record_crc=record_crc, stamp=stamp)
         return FolderChange(folder, entry, restart, known is None or record_crc != known.record_crc)
-
-    @staticmethod
-    def _begins_as_known(folder: RunFolder, known: ReadUpTo, stamp: str) -> bool:
-        """Tell whether what was read is still there. A journal of ours that only grew is taken at its word."""
-        size, inode = _size_and_inode(stamp)
-        known_size, known_inode = _size_and_inode(known.stamp)
-        grew = size > known_size and inode == known_inode and folder.path.parent != journal.PUBLISHED
-        return (grew and not folder.is_compressed) or _crc_of_journal(folder, known.byte_offset) == known.journal_crc
 
     def _take_in(self, cursor: duckdb.DuckDBPyConnection, changes: list[FolderChange], gone: list[str]) -> int:
         """Bring the tables to what the folders say, within the caller's transaction."""
@@ -234,11 +226,6 @@ def _stamp(path: str) -> str:
 def _stamp_of_numbers(folder: str) -> str:
     stamp = _stamp(f"{folder}/measurements.jsonl")
     return stamp if stamp != _NO_FILE else _stamp(f"{folder}/{columns.NAME}")
-
-
-def _size_and_inode(stamp: str) -> tuple[int, int]:
-    size, inode, _ = stamp.split("/")[1].split(" ")
-    return int(size), int(inode)
 
 
 def _crc_of_record(folder: RunFolder) -> int:

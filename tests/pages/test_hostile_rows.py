@@ -75,7 +75,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "measured_tflops": {"float16": SMALLEST, "tf32": LARGEST},
         "measured_gbs": SMALLEST,
         "sweep": {"tokens": {"a": []}, "hidden": "<i>", "name": 7},
-        "implementations": {"triton_fa2": {"memory": {"growth": 7}, "colour": "red", "level": []}, "": {}},
+        "implementations": {"triton_fa2": {"memory": {"growth": 7}, "colour": "red", "level": "none"}, "": {}},
     }
     runs = (
         Run("hostile-1", "upload", created="yesterday", title=TEXTS[10], **facts),

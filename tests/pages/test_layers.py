@@ -1,6 +1,7 @@
 """The page Layers over a home with a small run of known numbers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from results.files import cell_files, journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, case_to_json, layer_case
+from tests.builders import add_run
 from tests.pages.conftest import GPU, ROOT, run_folder, shown
 
 FACTS = {
@@ -117,3 +119,29 @@ def test_without_a_layer_the_page_says_what_measures_one(tmp_path, monkeypatch):
     st.cache_data.clear()
     page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).switch_page("pages/layers.py").run()
     assert "No layer results yet" in shown(page)
+
+
+def test_layers_without_a_mode_or_of_any_size_are_drawn(home, app):
+    """An upload whose rows state no mode, a foreign mode, and sizes that only a 64-bit number holds."""
+    layer_run(home)
+    case = layer_case(
+        "mha", batch=1, num_heads=8, num_kv_heads=8, seqlen=512, head_dim=64, dtype="float16", causal=False
+    )
+    huge = replace(case, num_heads=999_999_999, num_kv_heads=999_999_999, head_dim=999_999_999)
+    add_run(
+        home,
+        "layers-odd",
+        *(
+            Measurement("", each, name, "latency_ms", Status.OK, mode=mode, timing="kernel", value=1.0)
+            for each in (case, huge)
+            for name in SPEEDS
+            for mode in (None, "step", "fwd")
+        ),
+        gpu_name="Odd GPU",
+        source="upload",
+    )
+    app.query_params["gpu"] = "Odd GPU"
+    tables = app.switch_page("pages/layers.py").run().dataframe
+    assert "H999999999" in "".join(table.value.to_csv() for table in tables)
+    app.query_params["detail_mode"] = "not stated"
+    shown(app.run())

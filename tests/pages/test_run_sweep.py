@@ -10,6 +10,7 @@ import streamlit as st
 
 from pages.ui.run import background, one_shape, outcome, plan_form, under_way
 from pages.ui.shell import access
+from pages.ui.upload import outcome as upload_outcome
 from results.files import journal
 from results.files.journal import RunFolder, State
 from results.formats import import_understanding
@@ -219,14 +220,18 @@ def test_a_forged_request_is_refused_before_anything_starts(request_, reason):
     assert any(problem.startswith(reason) for problem in plan_form.problems_of(request_, LISTING))
 
 
-def test_a_crashed_sweep_is_in_the_history_and_can_be_resumed(app, started, home, monkeypatch):
+@pytest.mark.parametrize("named", [(), ("--against-python=/path/evil.sh",)])
+def test_a_crashed_sweep_is_resumed_after_a_program_that_it_names_is_shown(app, started, home, monkeypatch, named):
     resumed = []
-    monkeypatch.setattr(launch, "resume", lambda run_id, home=None: resumed.append(run_id))
-    RunFolder(home / "runs" / "run-a").write_state(State(state="running", done=3, total=9))
+    monkeypatch.setattr(launch, "resume", lambda run_id, confirmed: resumed.append((run_id, confirmed)))
+    folder = RunFolder(home / "runs" / "run-a")
+    folder.write_run(replace(folder.run(), command=" ".join(("python -m runner run quick --device cpu", *named))))
+    folder.write_state(State(state="running", done=3, total=9))
     page = app.switch_page("pages/run_sweep.py").run()
     assert "crashed" in shown(page)
+    assert ("/path/evil.sh" in shown(page)) == bool(named)
     page.button(key="resume_run-a").click().run()
-    assert resumed == ["run-a"]
+    assert resumed == [("run-a", named)]
 
 
 def test_a_running_sweep_shows_how_far_it_is_and_asks_before_it_cancels(app, started, home):
@@ -288,9 +293,27 @@ def open_to_all(monkeypatch):
 def test_a_server_that_others_can_reach_runs_nothing_without_a_token(app, started, open_to_all, monkeypatch):
     monkeypatch.delenv(access.TOKEN, raising=False)
     page = app.switch_page("pages/run_sweep.py").run()
-    assert "Running sweeps is off" in shown(page)
+    assert "Running sweeps, uploading and deleting are off" in shown(page)
     assert page.button(key="start").disabled
     assert not access.allowed("")
+    assert not app.switch_page("pages/upload.py").run().get("file_uploader")
+
+
+def test_a_token_is_asked_for_on_localhost_too_and_counts_on_every_page(app, started, monkeypatch):
+    monkeypatch.setenv(access.TOKEN, "a secret é")
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert page.button(key="start").disabled
+    page.text_input(key="run_token").set_value("a secret é").run()
+    assert not page.button(key="start").disabled
+    assert page.switch_page("pages/upload.py").run().get("file_uploader")
+
+
+def test_an_import_and_its_undo_ask_for_permission(home, monkeypatch):
+    monkeypatch.setattr(access, "here", lambda: False)
+    monkeypatch.setattr(st, "session_state", {})
+    for work in (upload_outcome.import_all, upload_outcome._undo):
+        work([None])
+        assert st.session_state.pop("taken_back") == access.OFF
 
 
 def test_the_token_opens_it_and_a_wrong_one_does_not(app, started, open_to_all, monkeypatch):

@@ -8,7 +8,10 @@ import pytest
 from pages.ui.runs import actions
 from pages.ui.shell import access
 from results.files.journal import RunFolder, State, published_folders
-from runner import sweeps
+from results.formats.errors import CellError
+from results.formats.validation import run_of
+from results.records import Run
+from runner import launch, sweeps
 from tests.pages.conftest import run_folder, shown
 
 
@@ -82,9 +85,9 @@ def test_published_and_running_runs_cannot_be_deleted(app, home):
 
 def test_nobody_deletes_on_a_server_that_others_can_reach(app, home, monkeypatch):
     page = _runs_page(app, "run-a")
-    monkeypatch.setattr(access, "allowed", lambda typed: False)
+    monkeypatch.setattr(access, "here", lambda: False)
     page.button(key="delete_run").click().run()  # drawn when it was still allowed
-    assert "Deleting runs and running sweeps are off" in shown(page)
+    assert access.OFF in shown(page)
     assert (home / "runs" / "run-a").exists()
     assert page.button(key="delete_run").disabled
 
@@ -164,3 +167,61 @@ def asks_for_the_very_sweep(name, changes):
     typed = {axis: ",".join(value) if isinstance(value, list) else value for axis, value in filled.items()}
     assert set(typed) <= set(changes)
     assert sweeps.override(usual, typed) == wanted
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"cards": {"a": 5}},
+        {"cards": {"a": {"calibration": {"x": 0}}}},
+        {"cards": {"a": {"host": []}}},
+        {"implementations": {"triton_fa2": {"memory": 5}}},
+        {"implementations": {"triton_fa2": {"level": []}}},
+    ],
+    ids=str,
+)
+def test_a_record_that_cannot_be_is_one_broken_run_that_can_be_removed(app, home, field):
+    record = home / "runs" / "run-a" / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | field))
+    with pytest.raises(CellError):
+        run_of(json.loads(record.read_text()))
+    page = app.switch_page("pages/runs.py").run()
+    assert "run-a cannot be shown" in shown(page)
+    page.button(key="delete_broken_run-a").click().run()
+    assert "Deleted run-a" in shown(page)
+    assert "cannot be shown" not in shown(page.run())
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"command": "it's"},
+        {"command": "ends in a backslash\\"},
+        {"protocol": "quick/1", "sweep": {"name": "quick", "seqlen": 5}},
+        {"protocol": "quick/1", "sweep": {"name": "quick", "modes": None}},
+        {"protocol": "quick/1", "sweep": {"name": "quick", "domain": "x"}},
+        {"protocol": "quick/1", "sweep": {"name": [], "level": {}}},
+        {"protocol": "sustained/1", "sweep": {"name": "quick", "seqlen": ["x"]}},
+        {"implementations": {"triton_fa2": {"memory": {"fwd": {"numbers": "x"}}, "precision": "fp7"}}},
+        {"cards": {"a": {"calibration": {"x": 1e-99}}, "b": {"calibration": {"x": 1e99, "y": 2.0}}, "c": {}}},
+    ],
+    ids=str,
+)
+def test_no_field_of_a_record_brings_the_page_down(app, home, field):
+    RunFolder.create(home, replace(Run("odd", "upload", created="2026-05-01"), **field), [])
+    assert "odd" in shown(_runs_page(app, "odd"))
+
+
+@pytest.mark.parametrize(("source", "offered"), [("upload", False), ("local", True)])
+def test_the_cluster_of_an_upload_is_not_looked_at(app, home, monkeypatch, source, offered):
+    command = "python -m runner run quick --device cpu --on ray --address 127.0.0.1:1"
+    asked = []
+    monkeypatch.setattr(launch, "cluster", lambda address: asked.append(address) or {"nodes": []})
+    RunFolder.create(home, Run("far", source, created="2026-05-01", command=command), [])
+    page = _runs_page(app, "far")
+    buttons = [button for button in page.button if button.key == "look_at_cluster"]
+    assert [button.label.replace("\\", "") for button in buttons] == ["Look at the cluster 127.0.0.1:1"] * offered
+    monkeypatch.setattr(access, "here", lambda: False)
+    for button in buttons:
+        button.click().run()
+    assert asked == []

@@ -33,7 +33,22 @@ def test_of_gluon_fp8_the_table_says_the_precision() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{"colour": "red;}"}, {"memory": {"growth": "cubic"}}, {"precision": "int4"}, {"family": 7}, {}]
+    "said",
+    [
+        {"colour": "red;}"},
+        {"memory": {"growth": "cubic"}},
+        {"memory": 5},
+        {"memory": {"fwd": 5}},
+        {"memory": {"fwd": {"numbers": "x"}}},
+        {"memory": {"fwd": {"matrices": -1}}},
+        {"memory": {"fwd": {"matrices": 1e300}}},
+        {"memory": {"fwd": {"sum_rows": [0, 1]}}},
+        {"memory": {"fwd": {"split_rows": [1, 2]}}},
+        {"memory": {"fwd": {"split_rows": [1], "split_most": [1]}}},
+        {"precision": "int4"},
+        {"family": 7},
+        {},
+    ],
 )
 def test_what_is_not_possible_counts_as_not_said(said: dict) -> None:
     facts = facts_of("mine", {"mine": said})

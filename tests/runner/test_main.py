@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 from results.files.journal import RunFolder, run_folders
 from results.records import Run
 from results.render.text import duration
-from runner import sweeps
+from runner import launch, sweeps
 from runner.__main__ import main
 from runner.progress import Progress
 from runner.sweeps import SWEEPS
@@ -110,6 +111,35 @@ def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(tmp_path, monkeypatc
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        ("--against-python", "/path/evil.sh"),
+        ("--against-p", "/path/evil.sh"),
+        ("--against", "/path"),
+        ("--on", "ray", "--address", "far:1"),
+    ],
+)
+def test_a_run_folder_of_anybody_names_no_program_and_no_address(tmp_path, monkeypatch, capsys, named) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    command = shlex.join(("python", "-m", "runner", "run", "quick", "--device", "cpu", "--quick", *named))
+    sweep = sweeps.to_json(sweeps.get("quick"))
+    against = {"label": "other"}
+    run = Run("x", "local", command=command, protocol="quick/1", sweep=sweep, against=against)
+    RunFolder.create(tmp_path, run)
+    for measure in ("supervise", "find"):
+        monkeypatch.setattr(f"runner.__main__.{measure}", lambda *_, **__: pytest.fail("followed"))
+    assert main(("run", "--resume", "x")) == 2
+    assert f"={named[-1]}. A run folder can come from anybody" in capsys.readouterr().err
+    (asked,) = launch.named_by_the_run("x", tmp_path)
+    assert asked.endswith(f"={named[-1]}")
+
+
+def test_a_run_id_that_is_no_plain_name_is_refused_in_words(capsys) -> None:
+    assert main(("run", "quick", "--run-id", "../x")) == 2
+    assert "--run-id '../x' is not a plain name" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Mapping
 
 import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, text
+from pages.ui.shell import access
 from runner import launch
 from runner.launch import ClusterChoice, LaunchError, SweepRequest
 
@@ -59,19 +60,24 @@ def show(request: SweepRequest) -> None:
 
 
 @st.fragment  # the query takes seconds; the rest of the page remains
-def of_run(command: object) -> None:
-    """Draw the button that shows the cluster of a run, if the run was measured on a cluster with an address."""
-    words = [] if text.missing(command) else shlex.split(str(command))
+def of_run(run: Mapping[str, object]) -> None:
+    """Draw the button that shows the cluster of a run that was measured here, on a cluster with an address.
+
+    The address of an upload is its author's, so it is not offered.
+    """
+    words = launch.words_of(run.get("command")) if run["source"] == "local" else []
     if "--on" in words and "--address" in words[:-1]:
         look_at(words[words.index("--address") + 1])
 
 
 def look_at(address: str) -> None:
-    """Draw the nodes of the cluster on demand."""
-    if st.button("Look at the cluster", icon=":material/lan:", key="look_at_cluster"):
+    """Draw the nodes of the cluster on demand, if this session may connect to it."""
+    label = f"Look at the cluster {text.plain(address[:80])}" if address else "Look at the cluster"
+    allowed = access.here()
+    if st.button(label, icon=":material/lan:", key="look_at_cluster", disabled=not allowed):
         _cluster.clear()
         st.session_state["cluster_looked_at"] = address
-    if st.session_state.get("cluster_looked_at") == address:
+    if allowed and st.session_state.get("cluster_looked_at") == address:
         _nodes(address)
 
 

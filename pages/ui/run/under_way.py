@@ -39,21 +39,27 @@ def left(status: RunStatus) -> str:
 
 def cancel_button(run_id: str, key: str) -> None:
     """Draw the button that cancels a run after confirmation; it is disabled if sweeps are off."""
-    with st.popover("Cancel", icon=":material/stop_circle:", disabled=not _allowed()):
+    with st.popover("Cancel", icon=":material/stop_circle:", disabled=not access.here()):
         st.markdown("Stop now? What was measured is kept, and the sweep can be resumed.")
         st.button("Yes, cancel it", key=key, type="primary", on_click=_cancel, args=(run_id,))
 
 
 def resume_button(run_id: str, *, disabled: bool) -> None:
-    """Draw the button that resumes an interrupted run."""
-    icon, key = ":material/resume:", f"resume_{run_id}"
-    st.button("Resume", icon=icon, key=key, on_click=_resume, args=(run_id,), disabled=disabled)
+    """Draw the button that resumes an interrupted run; it asks if the run names a program or an address."""
+    icon, key, label = ":material/resume:", f"resume_{run_id}", "Resume"
+    named = launch.named_by_the_run(run_id)
+    if not named:
+        st.button(label, icon=icon, key=key, on_click=_resume, args=(run_id, named), disabled=disabled)
+        return
+    with st.popover(label, icon=icon, disabled=disabled):
+        st.markdown(f"The record of this run asks for {text.plain(' '.join(named))}. Resume only if you know it.")
+        st.button("Yes, resume it with that", key=key, type="primary", on_click=_resume, args=(run_id, named))
 
 
 def act(what: str, work: Callable[[], object]) -> None:
     """Run `work` in the background, such as starting a sweep, if this session may; `starting` follows it."""
-    if not _allowed():
-        st.session_state[PROBLEM] = "Running sweeps is off on this server."
+    if not access.here():
+        st.session_state[PROBLEM] = access.OFF
     else:
         st.session_state[_STARTING] = what, background.begin(work)
 
@@ -108,23 +114,19 @@ def _one(status: RunStatus) -> None:
         cancel_button(status.run_id, f"badge_cancel_{status.run_id}")
 
 
-def _resume(run_id: str) -> None:
-    act(run_id, lambda: launch.resume(run_id))
+def _resume(run_id: str, confirmed: tuple[str, ...]) -> None:
+    act(run_id, lambda: launch.resume(run_id, confirmed=confirmed))
 
 
 def _cancel(run_id: str) -> None:
     """Ask a run to stop if this session may; keep an error for the next drawing."""
-    if not _allowed():
-        st.session_state[PROBLEM] = "Running sweeps is off on this server."
+    if not access.here():
+        st.session_state[PROBLEM] = access.OFF
         return
     try:
         launch.cancel(run_id)
     except LaunchError as error:
         st.session_state[PROBLEM] = str(error)
-
-
-def _allowed() -> bool:
-    return access.allowed(st.session_state.get("run_token"))
 
 
 @st.cache_resource(show_spinner=False)

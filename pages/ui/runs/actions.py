@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -75,19 +75,19 @@ def again(run: Mapping[str, Any]) -> None:
 
 def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the parameters that fill in Run sweep with a run's sweep; None if it cannot be started from there."""
-    try:
-        record = json.loads(run.get("sweep") or "{}")
-        usual, wanted = sweeps.get(record["name"]), sweeps.from_json(record)
-    except (TypeError, ValueError, KeyError):
-        return None
     protocol = str(run.get("protocol")).split("/")[0]
     if protocol not in launch.PROTOCOLS:
         return None
-    link: dict[str, Any] = {"sweep": usual.name, "protocol": protocol}
-    if protocol == "sustained":
-        cell = plan_axes.cell_link(usual, wanted)
-        return cell and link | cell
-    link |= plan_axes.axes_link(usual, wanted)
+    try:
+        record = json.loads(run.get("sweep") or "{}")
+        usual, wanted = sweeps.get(record["name"]), sweeps.from_json(record)
+        link: dict[str, Any] = {"sweep": usual.name, "protocol": protocol}
+        if protocol == "sustained":
+            cell = plan_axes.cell_link(usual, wanted)
+            return cell and link | cell
+        link |= plan_axes.axes_link(usual, wanted)
+    except (TypeError, ValueError, LookupError, AttributeError):  # the sweep of a foreign record can be anything
+        return None
     if wanted.implementations != usual.implementations:
         link[f"edit_implementations_{usual.name}"] = list(wanted.implementations)
     return link
@@ -101,7 +101,7 @@ def delete(run: Mapping[str, Any]) -> None:
     if run["state"] == "running":
         st.caption("It is running; cancel it on Run sweep before you delete it.")
         return
-    may = _may()
+    may = access.here()
     with st.popover("Delete", icon=":material/delete:", disabled=not may):
         st.markdown(f"Move **{text.plain(run['run_id'])}** and its {int(run['numbers']):,} numbers to the trash?")
         st.button(
@@ -113,7 +113,7 @@ def delete(run: Mapping[str, Any]) -> None:
             disabled=not may,
         )
     if not may:
-        st.caption("Deleting runs and running sweeps are off on this server.")
+        st.caption(access.OFF)
 
 
 def trash_can() -> None:
@@ -133,9 +133,21 @@ def trash_can() -> None:
             when = datetime.strptime(deleted.when[:13], "%Y%m%dT%H%M")
             with st.container(horizontal=True, vertical_alignment="center"):
                 st.markdown(f"{text.plain(deleted.run_id)}, deleted {when:%Y-%m-%d %H:%M} UTC")
-                key, off = f"restore_{deleted.when}", not _may()
+                key, off = f"restore_{deleted.when}", not access.here()
                 st.button("Bring back", key=key, on_click=_restore, args=(deleted,), disabled=off)
         st.caption(f"Deleted runs are in `{journal.home() / 'trash'}`; remove them there to free the space.")
+
+
+def broken_runs(listed: Collection[str]) -> None:
+    """Draw each run folder whose record cannot be read, with the reason and a button that moves it to the trash."""
+    for run_id, line, reason in store().problems:
+        if line == 0 and run_id not in listed and listing.folder(run_id, "local").run_path.is_file():
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.warning(
+                    f"{text.plain(run_id)} cannot be shown: {text.plain(reason)}", icon=":material/broken_image:"
+                )
+                widget = {"key": f"delete_broken_{run_id}", "icon": ":material/delete:", "disabled": not access.here()}
+                st.button("Move it to the trash", on_click=_delete, args=(run_id,), **widget)
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> pd.DataFrame:
@@ -171,19 +183,14 @@ def _restore(deleted: Deleted) -> None:
 
 def _remember(work: Any) -> None:
     """Call `work` if this session may delete, and keep the result for the next drawing."""
-    if not _may():
-        st.session_state[_OUTCOME] = "Deleting runs and running sweeps are off on this server."
+    if not access.here():
+        st.session_state[_OUTCOME] = access.OFF
         return
     try:
         st.session_state[_OUTCOME] = work()
     except JournalError as error:
         st.session_state[_OUTCOME] = str(error)
     store().refresh()
-
-
-def _may() -> bool:
-    """Return whether this session may delete runs, which needs the same permission as running sweeps."""
-    return access.allowed(st.session_state.get("run_token"))
 
 
 def _said(value: object) -> str:

@@ -1,4 +1,7 @@
-"""Permission to start GPU jobs from the page: a user of this machine, or anyone with the token."""
+"""Permission to change anything from the page: a user of this machine, or anyone with the token.
+
+Starting sweeps, imports, deletions and connections to a cluster ask here. Without permission a session can only read.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,38 @@ import streamlit as st
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN = "ATTNBENCH_RUN_TOKEN"
+OFF = "Running sweeps, uploading and deleting are off on this server."
+_GIVEN = "token_given"  # the right token, once it was typed on any page
 
 
 def may_run() -> bool:
-    """Return whether this session may start and cancel sweeps; ask for the token, or give the reason."""
-    if st.get_option("server.address") in LOOPBACK:
+    """Return whether this session may change anything; ask for the token, or give the reason."""
+    if here():
         return True
     if not os.environ.get(TOKEN):
         st.warning(
-            "Running sweeps is off: this server can be reached from other machines and no token is set. "
-            f"Start it on 127.0.0.1 and use `ssh -L 8501:localhost:8501 host`, or set {TOKEN} before it starts.",
+            "Running sweeps, uploading and deleting are off: this server can be reached from other machines and no "
+            "token is set. Start it on 127.0.0.1 and use `ssh -L 8501:localhost:8501 host`, or set "
+            f"{TOKEN} before it starts.",
             icon=":material/lock:",
         )
         return False
-    typed = st.text_input("Token for running sweeps", type="password", key="run_token", help=f"The value of {TOKEN}.")
+    typed = st.text_input("Token of this server", type="password", key="run_token", help=f"The value of {TOKEN}.")
     if allowed(typed):
+        st.session_state[_GIVEN] = typed
         return True
     if typed:
         st.error("That is not the token this server was started with.", icon=":material/lock:")
     return False
 
 
+def here() -> bool:
+    """Return whether this session may change anything; checked again before every action."""
+    return allowed(st.session_state.get(_GIVEN))
+
+
 def allowed(typed: str | None) -> bool:
-    """Return whether a typed token allows sweeps; checked again before every start."""
-    if st.get_option("server.address") in LOOPBACK:
-        return True
-    token = os.environ.get(TOKEN)
-    return bool(token) and hmac.compare_digest((typed or "").encode(), token.encode())
+    """Return whether a typed token allows changes. A token that is set is asked for on every address."""
+    if token := os.environ.get(TOKEN):
+        return hmac.compare_digest((typed or "").encode(), token.encode())
+    return st.get_option("server.address") in LOOPBACK

@@ -8,6 +8,7 @@ import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.run.outcome import link_to_results
+from pages.ui.shell import access
 from pages.ui.shell.data import store
 from results.files import journal
 from results.formats import (
@@ -39,6 +40,9 @@ class Imported:
 
 def import_all(ready: list[Understanding]) -> None:
     """Import each file without its rejected values, and remember the result for the next drawing."""
+    if not access.here():
+        st.session_state["taken_back"] = access.OFF
+        return
     home, outcome = journal.home(), []
     gpu_name = st.session_state.get("upload_gpu", "").strip() or None
     for found in ready:
@@ -94,6 +98,9 @@ def _link_beside(run_id: str) -> None:
 
 
 def _undo(arrivals: list[Arrival]) -> None:
+    if not access.here():
+        st.session_state["taken_back"] = access.OFF
+        return
     taken = 0
     try:
         for arrived in arrivals:

@@ -39,7 +39,7 @@ def _find(upload: Upload) -> Found | None:
     if found := table(upload, _COLUMNS) or objects(upload, _COLUMNS):
         return found
     sheets = tables(upload, _PRINTED, MARKDOWN)
-    lines = decode(upload.data).split("\n") if sheets else []
+    lines = decode(upload.data).splitlines() if sheets else []
     entries = [
         replace(entry, value=entry.value.having(**around))
         for sheet in sheets

@@ -141,6 +141,7 @@ def test_words_in_place_of_numbers_become_statuses(cell: str, status: Status) ->
         ("inf", "must be finite"),
         ("-Infinity", "must be finite"),
         ("1e999", "is neither 0 nor between 1e-99 and 1e+99"),
+        ("2e9", "is 2e+09 ms; at most 1e+09 ms (11 days) is possible"),
         ("0", "must be above 0"),
         ("-1.5", "must be above 0"),
         ("0x10", "is not a number"),

@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 import zipfile
 
 import pytest
@@ -160,6 +161,13 @@ def test_a_formula_reads_as_what_excel_saved_and_is_never_run() -> None:
         understand("a.xlsx", spreadsheets.workbook(rows))
 
 
+SPARSE = b'<row r="199000"><c r="A199000"><v>1</v></c></row>'
+SHEET_XML = (
+    b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>'
+    b'<row r="1"><c r="A1"><v>7</v></c></row>%s</sheetData></worksheet>'
+)
+
+
 def _changed(part: str, content: bytes) -> bytes:
     """A workbook with one part replaced."""
     packed = io.BytesIO()
@@ -168,6 +176,28 @@ def _changed(part: str, content: bytes) -> bytes:
         for name in source.namelist():
             archive.writestr(name, content if name == part else source.read(name))
     return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (b'<row r="1048576"><c r="A1048576"><v>1</v></c></row>', "more than 200,000 rows"),
+        (b'<row><c r="XFD2"><v>1</v></c></row>' * 500, "cells. Split it"),
+    ],
+)
+def test_the_time_for_a_workbook_does_not_follow_from_numbers_in_it(row: bytes, message: str) -> None:
+    sheet = _changed("xl/worksheets/sheet1.xml", SHEET_XML % row)
+    began = time.process_time()
+    with pytest.raises(UploadError, match=message):
+        understand("a.xlsx", sheet)
+    assert time.process_time() - began < 2
+
+
+def test_rows_that_a_workbook_leaves_out_cost_nothing() -> None:
+    began = time.process_time()
+    sheets = workbook.read_workbook("a.xlsx", _changed("xl/worksheets/sheet1.xml", SHEET_XML % SPARSE))
+    assert time.process_time() - began < 2
+    assert [number for number, _ in sheets[0].rows] == [199_000]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 """Operations, bytes and memory of decoding against numbers counted by hand."""
 
+import contextlib
+import random
+import time
+import tracemalloc
 from dataclasses import replace
+
+import pytest
 
 from results import levels
 from results.levels import decode
 from results.levels.memory import law_from_json
-from results.records import case_to_json, decode_case
+from results.records import CASE_SCHEMA, LEVELS, Case, RecordError, case_to_json, decode_case
 
 # Llama-3 70B's heads: 64 query heads over 8 key heads
 CASE = decode_case(batch=4, num_heads=64, num_kv_heads=8, context=8192, head_dim=128, dtype="bfloat16")
@@ -103,6 +109,49 @@ def test_operations_and_bytes_of_ragged_lengths_are_sums_over_the_sequences() ->
     assert levels.flops(case, "decode") == 2 * 64 * pairs * 256
     table = 4 * sum(-(-count // 16) for count in keys)
     assert levels.bytes_moved(case, "decode") == sum(keys) * 8 * 256 * 2 + 2 * QUERIES + table
+
+
+def test_formulas_cost_the_same_for_every_batch() -> None:
+    """A field of 937 bytes once took 10 GB, because a uniform batch was a tuple of its lengths."""
+    law = law_from_json({"growth": "linear", "fwd": {"numbers": 1}})
+    small = case_to_json(replace(CASE, batch=1, page_size=16, window_size=1000))
+    tracemalloc.start()
+    large = {**small, "batch": 999_999_999}
+    assert levels.flops(large, "decode") == pytest.approx(levels.flops(small, "decode") * 999_999_999)
+    assert levels.bytes_moved(large, "decode") == pytest.approx(levels.bytes_moved(small, "decode") * 999_999_999)
+    assert levels.memory_mb(large, law, "decode") > 0
+    assert levels.flops({**large, "lengths": "ragged"}, "decode") is None
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+def test_a_ragged_batch_has_a_bound() -> None:
+    with pytest.raises(RecordError, match="with ragged lengths at most 4096"):
+        replace(CASE, batch=4097, lengths="ragged")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_cost_of_random_rows_is_linear_in_their_number(seed: int) -> None:
+    """Every formula of every level over valid rows of any size, within a second and 16 MB for 200 rows."""
+    chance = random.Random(seed)
+    sizes = [name for name, rules in CASE_SCHEMA.items() if rules.kind == "whole"]
+    rows = []
+    for _ in range(200):
+        fields = {name: chance.choice((1, 7, 4096, 999_999_999)) for name in sizes}
+        fields["num_kv_heads"] = fields["num_heads"]
+        choices = {"dtype": "bfloat16", "causal": True, "lengths": chance.choice(("uniform", "ragged"))}
+        with contextlib.suppress(RecordError):
+            rows.append(Case(level=chance.choice(LEVELS), **fields, **choices))
+    law = law_from_json({"growth": "matrix", "fwd": {"matrices": 1}, "fwd_bwd": {"numbers": 2}})
+    tracemalloc.start()
+    began = time.process_time()
+    for case in rows:
+        for mode in levels.level_of(case).modes:
+            record = case_to_json(case)
+            levels.flops(record, mode), levels.bytes_moved(record, mode), levels.memory_mb(record, law, mode)
+    assert time.process_time() - began < 20
+    assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    tracemalloc.stop()
 
 
 def test_of_a_quantised_cache_the_stored_bytes_count_and_its_scales() -> None:

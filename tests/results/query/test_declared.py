@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from results.files.journal import RunFolder
+from results.levels import names
 from results.query.declared import colours, declared, with_precision
 from results.records import Measurement, Run, Status, attention_case
 from results.store.database import open_store
@@ -32,7 +33,7 @@ def test_runs_from_before_declarations_keep_their_colours(home):
     assert found(home)["triton_fa2"] == "#e69f00"
 
 
-@pytest.mark.parametrize("colour", ["red;background:url(//x)", "#12345", 7, None])
+@pytest.mark.parametrize("colour", ["red;background:url(//x)", "#12345", None])
 def test_what_is_no_colour_is_left_out(home, colour):
     assert "mine" not in found(home, {"mine": {"colour": colour}})
 
@@ -49,3 +50,26 @@ def test_an_implementation_at_two_levels_declares_twice(home):
         assert colours(store)["mine"] == "#111111"
         assert "mine" not in with_precision(store, "fp8")
         assert "mine" in with_precision(store, "fp8", "decode")
+
+
+@pytest.mark.parametrize("name", ["triton_fa2", "measured_here", "declared_here"])
+def test_an_upload_declares_nothing_of_what_we_measured(home, name):
+    ours = replace(RUN, run_id="ours", implementations={"declared_here": {"family": "own"}})
+    rows = [Measurement("ours", CASE, "measured_here", "compile_ms", Status.OK, value=1.0)]
+    RunFolder.create(home, ours, rows)
+    with closing(open_store(home)) as store:
+        before = {each: declared(store, each) for each in names()}
+    far = {name: {"precision": "fp8"}, "theirs": {"precision": "fp8", "family": "peer"}}
+    RunFolder.create(home, Run("far", "upload", created="2199-01-01", implementations=far), [])
+    with closing(open_store(home)) as store:
+        assert {each: declared(store, each) for each in names()} == before | {
+            "op": before["op"] | {"theirs": far["theirs"]}
+        }
+
+
+def test_of_uploads_that_contradict_each_other_the_shared_facts_count(home):
+    for day, precision in enumerate(("fp8", None), start=1):
+        facts = {"theirs": {"precision": precision, "family": "peer"}}
+        RunFolder.create(home, Run(f"far-{day}", "upload", created=f"2026-01-0{day}", implementations=facts), [])
+    with closing(open_store(home)) as store:
+        assert declared(store)["theirs"] == {"family": "peer"}

@@ -202,6 +202,7 @@ def test_the_fast_way_takes_no_line_that_the_records_refuse_and_loses_none(opene
         ({"value": 10**400}, "out of range"),
         ({"run_id": "r2"}, "of run 'r2'"),
         ({"num_kv_heads": 3}, "multiple of num_kv_heads"),
+        ({"lengths": "ragged", "batch": 4097}, "with ragged lengths at most"),
         ({"status": "oom"}, "only ok has numbers"),
         ({"note": "\ud800"}, "UTF-8"),
     ],

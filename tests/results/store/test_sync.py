@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from results.files import durable
 from results.files.journal import RunFolder, line_of
 from results.records import (
     Run,
@@ -45,6 +46,36 @@ def test_a_torn_line_is_taken_when_it_is_complete(opened: Store, folder: RunFold
     with open(folder.journal_path, "ab") as file:
         file.write(line[50:])
     assert (opened.refresh(), opened.problems) == (1, [])
+
+
+@pytest.mark.parametrize("damaged", [0, 2], ids=["beginning", "middle"])
+def test_a_longer_journal_written_in_place_is_read_from_its_beginning(
+    opened: Store, folder: RunFolder, damaged: int
+) -> None:
+    """As `cp` of the right file over a damaged copy does: the file grows and keeps its inode."""
+    folder.append(*(latency(number) for number in range(5)))
+    right = folder.journal_path.read_bytes()
+    lines = right.splitlines(keepends=True)
+    lines[damaged] = b"x" * (len(lines[damaged]) - 1) + b"\n"
+    folder.journal_path.write_bytes(b"".join(lines[:4]))
+    assert opened.refresh() == 3
+    folder.journal_path.write_bytes(right)
+    opened.refresh()
+    assert (count(opened), opened.problems) == (5, [])
+
+
+def test_drafts_of_killed_processes_are_removed_and_those_of_others_stay(home: Path) -> None:
+    runs = home / "runs"
+    for name in (".upload-killed", ".new-killed", ".draft-killed"):
+        (runs / name / "runs" / "half").mkdir(parents=True)
+        os.utime(runs / name, (1, 1))
+    with durable.draft(runs) as kept:
+        os.utime(kept, (1, 1))
+        assert [path.name for path in runs.iterdir()] == [kept.name]
+        (runs / ".draft-killed").mkdir()
+        os.utime(runs / ".draft-killed", (1, 1))
+        open_store(home).close()
+        assert [path.name for path in runs.iterdir()] == [kept.name]
 
 
 def test_a_removed_run_disappears_and_comes_back(opened: Store, folder: RunFolder, tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_a_node_killed_in_the_middle_loses_and_doubles_nothing(cluster, tmp_path
 
 def _next(runner: Runner, words: Sequence[str]) -> Sequence[str]:
     """Return the command that goes on with the run, or begins it where a kill came before its folder."""
-    return ["run", "--resume", runner.folder().run_id] if run_folders(runner.home) else words
+    return ["run", "--resume", runner.folder().run_id, *words[-2:]] if run_folders(runner.home) else words
 
 
 def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(cluster, runner, pids, wait_for) -> None:

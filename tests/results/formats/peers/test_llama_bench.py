@@ -47,3 +47,9 @@ def test_depth_lengthens_the_context_and_prompt_with_generation_is_left_out() ->
 def test_a_test_that_cannot_be_is_refused(old: str, new: str, column: str) -> None:
     found = understood("", excerpt("llama_bench.csv").decode().replace(old, new, 1).encode())
     assert [(r.line, r.column) for r in found.rejected] == [(2, column)]
+
+
+@pytest.mark.parametrize("end", ["\r", "\x0b", "\u2028"])
+def test_every_end_of_a_line_counts_where_a_table_is_looked_for(end: str) -> None:
+    text = excerpt("llama_bench_vulkan.txt").decode()
+    assert understood("", (end * 50 + text.replace("\n", end)).encode()).measurements
