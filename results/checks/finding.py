@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from results import levels
 from results.implementations import ImplementationFacts, facts_of
 from results.levels import level_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
+
+if TYPE_CHECKING:
+    from results.checks.stolen import Elsewhere
 
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
 _CASES = 8192  # cases whose work is cached, because several checks count it
@@ -36,11 +40,8 @@ class Finding:
 UNRELIABLE = ("within_spread", "noisy", "no_spread", "thousandfold", "falls_with_work")
 # What the cases of a series over seqlen have in common.
 but_seqlen = attrgetter(*(name for name in CASE_FIELDS if name not in ("seqlen_q", "seqlen_k")))
-OF_SERIES = (
-    "copied",
-    "thousandfold",
-    "no_spread",
-)  # all rows of these findings are in doubt; otherwise only the first row
+# All rows of these findings are in doubt; otherwise only the first row.
+OF_SERIES = ("copied", "thousandfold", "no_spread", "same_as_run", "another_chip")
 
 
 def voided(findings: Iterable[Finding]) -> dict[str, Finding]:
@@ -66,8 +67,9 @@ class Check:
 class Numbers:
     """The rows of runs that belong together: one run, or all runs of a published report."""
 
-    def __init__(self, runs: Iterable[tuple[Run, Sequence[Measurement]]]) -> None:
+    def __init__(self, runs: Iterable[tuple[Run, Sequence[Measurement]]], elsewhere: Elsewhere | None = None) -> None:
         runs = list(runs)
+        self.elsewhere = elsewhere  # all runs that are here
         self.runs = {run.run_id: run for run, _ in runs}
         self.rows = [m for _, measurements in runs for m in measurements]
         self._facts: dict[tuple[str, str], ImplementationFacts] = {}
@@ -75,6 +77,10 @@ class Numbers:
     def of(self, *metrics: str) -> list[Measurement]:
         """Return the rows of those metrics that have a number."""
         return [m for metric in metrics for m in self._by_metric.get(metric, ())]
+
+    def latencies_of(self, run_id: str) -> list[Measurement]:
+        """Return the times of one run."""
+        return [m for m in self.of("latency_ms") if m.run_id == run_id and m.value]
 
     def modes(self) -> Iterator[dict[str | None, Measurement]]:
         """Yield the latencies of each case, implementation and timing, by mode."""

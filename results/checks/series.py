@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from results.checks import stolen
 from results.checks.finding import Numbers, but_seqlen, bytes_moved, flops_range, ms, what
 from results.gpus import Chip, bounds_of
 from results.records import Measurement
@@ -42,13 +43,14 @@ def copied(numbers: Numbers) -> Found:
 def _same_samples(numbers: Numbers) -> Found:
     seen: dict[tuple, Measurement] = {}
     for m in numbers.of("latency_ms"):
-        if len(set(m.samples)) < 2 * LONG_ENOUGH:
-            continue
-        first = seen.setdefault((m.run_id, tuple(sorted(m.samples))), m)
-        if first is not m:
+        shape = stolen.shape_of(m.samples)
+        first = seen.setdefault((m.run_id, shape), m) if shape else m
+        factor = None if first is m else stolen.factor_of(m.samples, first.samples)
+        if factor:
+            times = "the same" if abs(factor - 1) < 1e-6 else f"{factor:.6g} times the"
             yield (
                 (m, first),
-                f"{what(m)} and {what(first)} have the same {len(m.samples)} samples: one is copied from the other.",
+                f"{what(m)} has {times} {len(m.samples)} samples of {what(first)}: one is copied from the other.",
             )
 
 
