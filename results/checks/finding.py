@@ -111,17 +111,26 @@ class Numbers:
 
 @lru_cache(maxsize=_CASES)
 def flops_range(case: Case, mode: str | None) -> tuple[float, float] | None:
-    """Return the fewest and most operations the case can mean: causal and full where it does not say; no window."""
+    """Return the fewest and most operations the case can mean; no window where none is said.
+
+    Where the mask is not said it can be causal or full, and where the mode is not said any of the level's modes.
+    """
     said = {**case_to_json(case), "window_size": case.window_size or 0}
     masks = (True, False) if case.causal is None else (case.causal,)
-    found = [levels.flops({**said, "causal": causal}, mode) for causal in masks]
+    modes = (mode,) if mode or level_of(case).whole_model else tuple(level_of(case).modes)
+    found = [levels.flops({**said, "causal": causal}, each) for causal in masks for each in modes]
     return (min(found), max(found)) if all(found) else None
 
 
 @lru_cache(maxsize=_CASES)
 def bytes_moved(case: Case, mode: str | None) -> float | None:
-    """Return the least bytes of one call, as results.levels counts them; None if the case leaves a size open."""
-    return levels.bytes_moved(case, mode)
+    """Return the least bytes of one call, as results.levels counts them; None if the case leaves a size open.
+
+    Where the mode is not said, it is the one that moves least.
+    """
+    modes = (mode,) if mode or level_of(case).whole_model else tuple(level_of(case).modes)
+    found = [levels.bytes_moved(case, each) for each in modes]
+    return min(found) if all(found) else None
 
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.(?P<decimals>\d+))?(?:[eE](?P<exponent>[+-]?\d+))?")
