@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from results.checks import accuracy, claims, machine, memory, models, rates, series, speed, times
+from results.checks import accuracy, chips, claims, machine, memory, models, rates, series, speed, stolen, times
 from results.checks.finding import DOUBTFUL, IMPOSSIBLE, NOTE, Check, Finding, Numbers
 from results.records import Measurement, Run
 
@@ -38,8 +38,16 @@ CHECKS = (
     Check("below_launch", "faster than a kernel starts", IMPOSSIBLE, machine.below_launch),
     Check("above_power", "more power than the card may draw", IMPOSSIBLE, machine.above_power),
     Check("above_clock", "a clock that the card does not have", IMPOSSIBLE, machine.above_clock),
+    Check("throughput_and_time", "tokens a second against time", IMPOSSIBLE, rates.throughput_and_time),
     Check("too_exact", "error below the rounding of its dtype", IMPOSSIBLE, accuracy.too_exact),
+    Check("same_as_run", "numbers of another run", IMPOSSIBLE, stolen.same_as_run),
+    Check("another_chip", "facts of another chip", IMPOSSIBLE, chips.another_chip),
     Check("copied", "times copied", IMPOSSIBLE, series.copied),
+    Check("like_another_chip", "memory, clock or rates of another chip", DOUBTFUL, chips.like_another_chip),
+    Check("too_wrong", "an error that no correct result has", DOUBTFUL, accuracy.too_wrong),
+    Check("idle_energy", "energy of an idle card under load", DOUBTFUL, machine.idle_energy),
+    Check("below_training", "less memory than training takes", DOUBTFUL, models.below_training),
+    Check("warm_up", "samples that begin with a warm-up", DOUBTFUL, series.warm_up),
     Check("above_measured", "faster than a matrix product was there", DOUBTFUL, speed.above_measured_peak),
     Check("backward_over_forward", "backward over forward outside 1 to 6", DOUBTFUL, times.backward_over_forward),
     Check("not_the_sum", "fwd_bwd far from fwd + bwd", DOUBTFUL, times.whole_is_not_the_sum),
@@ -57,13 +65,20 @@ CHECKS = (
 )
 
 
-def check(runs: Iterable[tuple[Run, Sequence[Measurement]]]) -> list[Finding]:
-    """Return what is wrong or doubtful in the runs. The runs of one published report are checked together."""
+def check(
+    runs: Iterable[tuple[Run, Sequence[Measurement]]], known: Iterable[tuple[Run, Sequence[Measurement]]] = ()
+) -> list[Finding]:
+    """Return what is wrong or doubtful in the runs. The runs of one published report are checked together.
+
+    Each run is compared with the others and with the runs that are `known`, which are not checked themselves.
+    """
+    runs = list(runs)
+    elsewhere = stolen.Elsewhere([*runs, *known])
     together: dict[tuple[str, str], list[tuple[Run, Sequence[Measurement]]]] = {}
     for run, measurements in runs:
         whole = run.source == "published" and run.report
         together.setdefault(("report", run.report) if whole else ("run", run.run_id), []).append((run, measurements))
-    return [finding for group in together.values() for finding in _check(Numbers(group))]
+    return [finding for group in together.values() for finding in _check(Numbers(group, elsewhere))]
 
 
 def by_rule(findings: Sequence[Finding]) -> Iterator[tuple[Check, list[Finding]]]:

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from results import levels
 from results.implementations import ImplementationFacts, facts_of
 from results.levels import level_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
+
+if TYPE_CHECKING:
+    from results.checks.stolen import Elsewhere
 
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
 _CASES = 8192  # cases whose work is cached, because several checks count it
@@ -36,11 +40,8 @@ class Finding:
 UNRELIABLE = ("within_spread", "noisy", "no_spread", "thousandfold", "falls_with_work")
 # What the cases of a series over seqlen have in common.
 but_seqlen = attrgetter(*(name for name in CASE_FIELDS if name not in ("seqlen_q", "seqlen_k")))
-OF_SERIES = (
-    "copied",
-    "thousandfold",
-    "no_spread",
-)  # all rows of these findings are in doubt; otherwise only the first row
+# All rows of these findings are in doubt; otherwise only the first row.
+OF_SERIES = ("copied", "thousandfold", "no_spread", "same_as_run", "another_chip")
 
 
 def voided(findings: Iterable[Finding]) -> dict[str, Finding]:
@@ -66,8 +67,9 @@ class Check:
 class Numbers:
     """The rows of runs that belong together: one run, or all runs of a published report."""
 
-    def __init__(self, runs: Iterable[tuple[Run, Sequence[Measurement]]]) -> None:
+    def __init__(self, runs: Iterable[tuple[Run, Sequence[Measurement]]], elsewhere: Elsewhere | None = None) -> None:
         runs = list(runs)
+        self.elsewhere = elsewhere  # all runs that are here
         self.runs = {run.run_id: run for run, _ in runs}
         self.rows = [m for _, measurements in runs for m in measurements]
         self._facts: dict[tuple[str, str], ImplementationFacts] = {}
@@ -75,6 +77,10 @@ class Numbers:
     def of(self, *metrics: str) -> list[Measurement]:
         """Return the rows of those metrics that have a number."""
         return [m for metric in metrics for m in self._by_metric.get(metric, ())]
+
+    def latencies_of(self, run_id: str) -> list[Measurement]:
+        """Return the times of one run."""
+        return [m for m in self.of("latency_ms") if m.run_id == run_id and m.value]
 
     def modes(self) -> Iterator[dict[str | None, Measurement]]:
         """Yield the latencies of each case, implementation and timing, by mode."""
@@ -105,17 +111,26 @@ class Numbers:
 
 @lru_cache(maxsize=_CASES)
 def flops_range(case: Case, mode: str | None) -> tuple[float, float] | None:
-    """Return the fewest and most operations the case can mean: causal and full where it does not say; no window."""
+    """Return the fewest and most operations the case can mean; no window where none is said.
+
+    Where the mask is not said it can be causal or full, and where the mode is not said any of the level's modes.
+    """
     said = {**case_to_json(case), "window_size": case.window_size or 0}
     masks = (True, False) if case.causal is None else (case.causal,)
-    found = [levels.flops({**said, "causal": causal}, mode) for causal in masks]
+    modes = (mode,) if mode or level_of(case).whole_model else tuple(level_of(case).modes)
+    found = [levels.flops({**said, "causal": causal}, each) for causal in masks for each in modes]
     return (min(found), max(found)) if all(found) else None
 
 
 @lru_cache(maxsize=_CASES)
 def bytes_moved(case: Case, mode: str | None) -> float | None:
-    """Return the least bytes of one call, as results.levels counts them; None if the case leaves a size open."""
-    return levels.bytes_moved(case, mode)
+    """Return the least bytes of one call, as results.levels counts them; None if the case leaves a size open.
+
+    Where the mode is not said, it is the one that moves least.
+    """
+    modes = (mode,) if mode or level_of(case).whole_model else tuple(level_of(case).modes)
+    found = [levels.bytes_moved(case, each) for each in modes]
+    return min(found) if all(found) else None
 
 
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.(?P<decimals>\d+))?(?:[eE](?P<exponent>[+-]?\d+))?")

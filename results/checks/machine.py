@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from results.checks.finding import Numbers, ms, printed_range, what
+from results.checks.finding import Numbers, flops_range, ms, printed_range, what
 from results.gpus import bounds_of
 from results.records import Measurement
 
@@ -14,6 +14,8 @@ Found = Iterator[tuple[Sequence[Measurement], str]]
 LAUNCH_MS = {"kernel": 1e-3, "eager": 2e-3, None: 1e-3}
 OVER_POWER = 1.15  # relative to the limit: millisecond excursions and the idle power of the board
 OVER_ENERGY = 2.5  # energy is measured on a hot, throttled card, which is slower than the latency
+# Every cell of the shipped energy run takes at least 0.78 of the limit; 0.3 leaves room for cards with a high limit.
+LOADED, IDLE = 0.3, 0.3
 OVER_CLOCK = 1.25  # relative to the boost clock: factory-overclocked cards
 
 
@@ -38,6 +40,24 @@ def above_power(numbers: Numbers) -> Found:
             arithmetic = f"{m.value:.4g} J in {ms(time)} is " if m.metric == "energy_j" else ""
             whose = "the limit of its run" if said else chip.source
             yield rows, f"{what(m)}: {arithmetic}{watts:.0f} W, above the {limit:g} W of {whose}."
+
+
+def idle_energy(numbers: Numbers) -> Found:
+    """Less power than a card takes that works, at a rate that only a loaded card has."""
+    times = {(m.run_id, m.case, m.implementation, m.mode): m for m in numbers.of("latency_ms") if m.timing != "eager"}
+    for m in numbers.of("energy_j"):
+        time, run = times.get((m.run_id, m.case, m.implementation, m.mode)), numbers.run(m)
+        chip, flops = bounds_of(run.gpu_name), flops_range(m.case, m.mode)
+        if not time or not flops or not chip.known:
+            continue
+        watts, limit = 1e3 * m.value / time.value, run.power_limit_w or chip.power_w
+        share = flops[0] / time.value / 1e9 / chip.tflops(m.case.dtype)
+        if share > LOADED and watts < IDLE * limit:
+            yield (
+                (m, time),
+                f"{what(m)}: {m.value:.4g} J in {ms(time)} is {watts:.0f} W, {watts / limit:.0%} of the {limit:g} W "
+                f"limit, at {share:.0%} of the peak: that is the power of an idle card.",
+            )
 
 
 def above_clock(numbers: Numbers) -> Found:

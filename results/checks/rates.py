@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from results import levels
-from results.checks.finding import Numbers, what
+from results.checks.finding import Numbers, ms, what
 from results.checks.memory import parameters
-from results.checks.speed import HEADROOM
+from results.checks.speed import AGREES, HEADROOM
 from results.gpus import bounds_of
 from results.levels.tensors import DTYPE_BYTES
+from results.metrics import METRICS
 from results.records import Measurement
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
@@ -51,6 +52,26 @@ def above_weights_bandwidth(numbers: Numbers) -> Found:
                     f"{what(m)} is said to give {tokens:.0f} tokens a second; reading the weights for each step is "
                     f"{read:.0f} GB/s, above the {chip.bandwidth_gb_per_s:g} of {chip.source}.",
                 )
+
+
+def throughput_and_time(numbers: Numbers) -> Found:
+    """Tokens or samples a second that are not the batch over the time of the same call."""
+    times: dict[tuple, list[Measurement]] = {}
+    for m in numbers.of("latency_ms"):
+        times.setdefault((m.run_id, m.case, m.implementation, m.mode), []).append(m)
+    for m in numbers.of("tokens_per_s", "samples_per_s"):
+        rows = times.get((m.run_id, m.case, m.implementation, m.mode), ())
+        same = [time for time in rows if m.timing in (None, time.timing)]
+        tokens = m.case.seqlen_q if m.metric == "tokens_per_s" and m.mode != "decode" else 1
+        if not same or not m.case.batch or not tokens:
+            continue
+        rates = [1e3 * m.case.batch * tokens / time.value for time in same]
+        if not any(abs(m.value / rate - 1) < AGREES for rate in rates):
+            yield (
+                (m, same[0]),
+                f"{what(m)} is said to give {m.value:.4g} {METRICS[m.metric].label.lower()}, but {ms(same[0])} a call "
+                f"is {rates[0]:.4g}; {m.value / rates[0]:.2g} times that is said.",
+            )
 
 
 def _tokens_per_s(numbers: Numbers) -> Iterator[tuple[Measurement, float]]:

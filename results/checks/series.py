@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 
+from results.checks import stolen
 from results.checks.finding import Numbers, but_seqlen, bytes_moved, flops_range, ms, what
 from results.gpus import Chip, bounds_of
 from results.records import Measurement
@@ -14,6 +16,8 @@ LONG_ENOUGH = 3  # points of a series that two implementations cannot share by c
 DIGITS = 3  # significant digits of each sample
 SAMPLES = 10  # number of samples that cannot all be equal
 _TICKS_MS = 0.1  # a hundred ticks of the coarsest timer
+_DIGITS_OF_MULTIPLES = 4  # rounded times of two series can be multiples of each other by chance
+_WARM_UP = 20  # first sample over the median: at most 17 in the shipped runs, for plain calls that start a process
 SLOWER_BY = 200  # than the device needs, in every row of a run
 _OVERHEAD_MS = 0.02  # overhead of a call with several kernels
 
@@ -21,39 +25,79 @@ _OVERHEAD_MS = 0.02  # overhead of a call with several kernels
 def copied(numbers: Numbers) -> Found:
     """The times of one implementation, size or mode are those of another to the digit."""
     yield from _same_samples(numbers)
+    yield from _repeated_samples(numbers)
     series: dict[tuple, list[Measurement]] = {}
     for m in numbers.of("latency_ms"):
         series.setdefault((m.run_id, but_seqlen(m.case), m.implementation, m.mode, m.timing), []).append(m)
     seen: dict[tuple, list[Measurement]] = {}
+    multiples: dict[tuple, list[Measurement]] = {}
     for key, rows in series.items():
         points = sorted({(m.case.seqlen_k or 0, m.value) for m in rows})
-        telling = {value for _, value in points if len(f"{value:.15g}".replace(".", "").strip("0")) >= DIGITS}
-        if len(telling) < LONG_ENOUGH:
-            continue
-        first = seen.setdefault((key[0], tuple(points)), rows)
-        if first is not rows:
-            yield (
-                (*rows, *first),
-                f"{what(rows[0])} and {what(first[0])} have the same {len(points)} times to the digit, from "
-                f"{ms(rows[0])} on: one is copied from the other.",
-            )
+        digits = [len(f"{value:.15g}".replace(".", "").strip("0")) for _, value in points]
+        told = False
+        if sum(count >= DIGITS for count in digits) >= LONG_ENOUGH:
+            first = seen.setdefault((key[0], tuple(points)), rows)
+            told = first is not rows
+            if told:
+                yield (
+                    (*rows, *first),
+                    f"{what(rows[0])} and {what(first[0])} have the same {len(points)} times to the digit, from "
+                    f"{ms(rows[0])} on: one is copied from the other.",
+                )
+        if sum(count >= _DIGITS_OF_MULTIPLES for count in digits) >= LONG_ENOUGH and not told:
+            relative = tuple((length, round(value / points[0][1], 9)) for length, value in points)
+            first = multiples.setdefault((key[0], relative), rows)
+            if first is not rows:
+                factor = points[0][1] / min(m.value for m in first)
+                yield (
+                    (*rows, *first),
+                    f"{what(rows[0])} has {factor:.6g} times the {len(points)} times of {what(first[0])}, to the "
+                    "digit: one is computed from the other.",
+                )
 
 
 def _same_samples(numbers: Numbers) -> Found:
     seen: dict[tuple, Measurement] = {}
     for m in numbers.of("latency_ms"):
-        if len(set(m.samples)) < 2 * LONG_ENOUGH:
-            continue
-        first = seen.setdefault((m.run_id, tuple(sorted(m.samples))), m)
-        if first is not m:
+        shape = stolen.shape_of(m.samples)
+        first = seen.setdefault((m.run_id, shape), m) if shape else m
+        factor = None if first is m else stolen.factor_of(m.samples, first.samples)
+        if factor:
+            times = "the same" if abs(factor - 1) < 1e-6 else f"{factor:.6g} times the"
             yield (
                 (m, first),
-                f"{what(m)} and {what(first)} have the same {len(m.samples)} samples: one is copied from the other.",
+                f"{what(m)} has {times} {len(m.samples)} samples of {what(first)}: one is copied from the other.",
+            )
+
+
+def _repeated_samples(numbers: Numbers) -> Found:
+    for m in numbers.of("latency_ms"):
+        count = len(m.samples)
+        for parts in range(2, count // stolen.DISTINCT + 1):
+            length = count // parts
+            if count % parts == 0 and m.samples[length:] == m.samples[:-length] and len(set(m.samples)) > 1:
+                yield (m,), f"{what(m)} has {length} samples {parts} times in the same order: they were repeated."
+                break
+
+
+def warm_up(numbers: Numbers) -> Found:
+    """A first sample far above all others, which is loading or compiling and not the call."""
+    for m in numbers.of("latency_ms"):
+        rest = m.samples[1:]
+        if len(rest) >= LONG_ENOUGH and m.samples[0] > _WARM_UP * max(statistics.median(rest), max(rest) / 2):
+            yield (
+                (m,),
+                f"{what(m)} begins with a sample of {m.samples[0]:.4g} ms, {m.samples[0] / m.value:.0f} times its "
+                f"{ms(m)}: a call that loads or compiles was counted.",
             )
 
 
 def no_spread(numbers: Numbers) -> Found:
-    """Ten and more samples without any spread."""
+    """Ten and more samples without any spread, or a run whose every standard deviation is 0."""
+    for run_id in numbers.runs:
+        said = [m for m in numbers.latencies_of(run_id) if m.std is not None and not m.samples and not m.n]
+        if len(said) >= LONG_ENOUGH and not any(m.std for m in said) and said[0].value > _TICKS_MS:
+            yield said, f"{what(said[0])} and every other of {len(said)} times has a standard deviation of 0."
     for m in numbers.of("latency_ms"):
         count = len(m.samples) or m.n or 0
         flat = (len(set(m.samples)) == 1) if m.samples else m.std == 0 or (m.p20 is not None and m.p20 == m.p80)
@@ -62,10 +106,14 @@ def no_spread(numbers: Numbers) -> Found:
 
 
 def thousandfold(numbers: Numbers) -> Found:
-    """Every time of a run is hundreds of times what the device needs: another unit was read."""
-    for run_id, run in numbers.runs.items():
+    """Every time of an implementation is hundreds of times what the device needs: another unit was read."""
+    by_name: dict[tuple[str, str], list[Measurement]] = {}
+    for m in numbers.of("latency_ms"):
+        by_name.setdefault((m.run_id, m.implementation), []).append(m)
+    for (run_id, _), rows in by_name.items():
+        run = numbers.runs[run_id]
         chip = bounds_of(run.gpu_name)
-        rows = [m for m in numbers.of("latency_ms") if m.run_id == run_id] if chip.known else []
+        rows = rows if chip.known else []
         shares = [(m.value / needed, m) for m in rows if (needed := _needed_ms(m, chip))]
         least = min(shares, default=None, key=lambda pair: pair[0])
         if least and len(shares) >= LONG_ENOUGH and least[0] > SLOWER_BY:

@@ -86,17 +86,19 @@ def time_and_tflops(numbers: Numbers) -> Found:
     """The printed TFLOP/s are not the operations over the printed time."""
     times: dict[tuple, list[Measurement]] = {}
     for m in numbers.of("latency_ms"):
-        for timing in {m.timing, None}:  # a printed rate may leave open of which timing it is
-            times.setdefault((m.run_id, m.case, m.implementation, m.mode, timing), []).append(m)
+        for mode, timing in {(m.mode, m.timing), (m.mode, None), (None, m.timing), (None, None)}:
+            # a printed rate may leave open of which mode and timing it is
+            times.setdefault((m.run_id, m.case, m.implementation, mode, timing), []).append(m)
     for printed in numbers.of("tflops"):
         key = (printed.run_id, printed.case, printed.implementation, printed.mode, printed.timing)
+        rated = []
         for time in times.get(key, ()) if printed.case.seqlen_q is not None else ():
             case, source = _completed(numbers, time)
             flops = flops_range(case, time.mode)
-            if flops is None or not time.value:
-                continue
-            low, high = (count / time.value / 1e9 for count in flops)
-            if not (1 - AGREES) * low <= printed.value <= (1 + AGREES) * high:
+            if flops and time.value:
+                rated.append((time, case, source, *(count / time.value / 1e9 for count in flops)))
+        if not any((1 - AGREES) * low <= printed.value <= (1 + AGREES) * high for *_, low, high in rated):
+            for time, case, source, low, high in rated:
                 nearest = high if printed.value > high else low
                 mask = " with a full mask" if case.causal is None and nearest == high else ""
                 yield (

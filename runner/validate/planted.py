@@ -1,4 +1,4 @@
-"""Planted bugs that the correctness check must catch: a fused attention in PyTorch and 40 wrong variants.
+"""Planted bugs that the correctness check must catch: a fused attention in PyTorch and its wrong variants.
 
 The sound version computes in float32 and rounds the same tensors as a fused kernel. A bug changes one of its stages or
 wraps the whole call as a cheat would. `caught` measures all of them like a sweep and returns those that were timed.
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -19,6 +20,7 @@ from kernels.attention.torch_naive import hidden_keys
 from results.records import Case, Measurement, Status, attention_case
 from runner.cells import Cell
 from runner.machine.telemetry import Telemetry
+from runner.measure import check
 from runner.measure.case import Bench
 from runner.measure.passes import run_case
 from runner.measure.stopwatch import EagerStopwatch, KernelStopwatch, Stopwatch
@@ -184,18 +186,42 @@ def _cached(key: Callable[[torch.Tensor], Any]) -> Callable[[registry.Attention]
     return around
 
 
-def _every_second_call(change: Change) -> Callable[[registry.Attention], registry.Attention]:
+def _every_call(of: int, change: Change) -> Callable[[registry.Attention], registry.Attention]:
+    """Return a wrapper that is wrong in one call of so many."""
+
     def around(sound: registry.Attention) -> registry.Attention:
         calls = [0]
 
         def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
             calls[0] += 1
             out = sound(q, k, v, **options)
-            return change(out) if calls[0] % 2 else out
+            return out if calls[0] % of else change(out)
 
         return attention
 
     return around
+
+
+class _Unread(torch.Tensor):
+    """A tensor that computes its numbers at the first operation on it."""
+
+    later: Callable[[], torch.Tensor]
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        now = [arg.later() if isinstance(arg, cls) else arg for arg in args]
+        return function(*now, **(kwargs or {}))
+
+
+def _computed_when_read(sound: registry.Attention) -> registry.Attention:
+    """Return an attention that computes at the first operation on its result."""
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        out = torch.empty_like(q).as_subclass(_Unread)
+        out.later = lambda: sound(q, k, v, **options)
+        return out
+
+    return attention
 
 
 def _without_gradients_only(sound: registry.Attention) -> registry.Attention:
@@ -267,7 +293,14 @@ PLANTED: tuple[PlantedBug, ...] = (
     PlantedBug("result of the call before", around=_stale, modes=("fwd",)),
     PlantedBug("cached by address", around=_cached(lambda x: x.data_ptr())),
     PlantedBug("cached by address and version", around=_cached(lambda x: (x.data_ptr(), x._version)), modes=("fwd",)),
-    PlantedBug("wrong in every second call", around=_every_second_call(_times(1.02)), modes=("fwd",)),
+    PlantedBug("wrong in every second call", around=_every_call(2, _times(1.02)), modes=("fwd",)),
+    PlantedBug("wrong in every twentieth call", around=_every_call(20, _times(1.02)), modes=("fwd",)),
+    PlantedBug(
+        "one element is wrong in every twentieth call",
+        around=_every_call(20, _with((1, 2, 100, 7), lambda x: x + 0.5)),
+        modes=("fwd",),
+    ),
+    PlantedBug("computed when it is read", around=_computed_when_read),
     PlantedBug("wrong with gradients alone", around=_without_gradients_only, modes=BACKWARD),
     PlantedBug("scales q where it lies", around=_changes_its_input, modes=("fwd",)),
 )
@@ -309,7 +342,8 @@ def _statuses(case: Case, bugs: list[PlantedBug], device: str) -> dict[tuple[str
         clocks = {"kernel": KernelStopwatch(device), "eager": EagerStopwatch(torch.cuda.synchronize)}
     timing = next(iter(clocks))
     bench = Bench("planted", device, _BRIEF, (timing,), 0, rows.append, lambda *_: None, Telemetry(None), clocks)
-    with _registered(bugs) as names:
+    # On a busy machine the limit would decide how many calls are looked at.
+    with _registered(bugs) as names, mock.patch.object(check, "LONGEST_LOOK_S", math.inf):
         run_case(bench, case, [Cell(case, name, mode) for name in names for mode in EVERY])
     return {(row.implementation, row.mode): row.status for row in rows if row.metric == "latency_ms"}
 

@@ -7,6 +7,8 @@ reason.
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +31,7 @@ class Lie:
     name: str
     rows: Rows
     run: Run = RUN
+    known: Sequence[tuple[Run, Rows]] = ()  # other runs that are here
     unseen: str = "nobody has said why"  # why no rule can know it to be a lie
 
 
@@ -52,7 +55,7 @@ def _sound_cell(case: Case, name: str, rate: float) -> Rows:
     matrices = 2 * scores if name == "torch_naive" else 0.0
     rows = []
     for at, mode in enumerate(SHARE):
-        odd = 1 + (len(name) + at) / 997 + case.seqlen_q / 1e6  # so that no two rows are alike
+        odd = 1 + (7 * len(name) + at) / 997 + case.seqlen_q / 1e6  # so that no two rows are alike
         ms = levels.flops(case, mode) / rate / SHARE[mode] / 1e9 * odd
         spread = {"n": 30, "std": ms / 300, "statistic": "median"}
         rows.append(_row(case, name, ms, mode=mode, timing="kernel", **spread))
@@ -148,8 +151,184 @@ def measured(samples: Sequence[float]) -> Rows:
     return [replace(row, samples=tuple(samples), n=len(samples)), other]
 
 
+def sampled(rows: Iterable[Measurement], seed: int = 0) -> Rows:
+    """Return rows where each latency has 30 samples of its own."""
+    random_ = random.Random(seed)
+    found = []
+    for m in rows:
+        samples = tuple(m.value * math.exp(0.003 * random_.gauss(0, 1)) for _ in range(30))
+        found.append(replace(m, samples=samples, std=None) if m.metric == "latency_ms" else m)
+    return found
+
+
+def resampled(change: Callable[[tuple[float, ...]], Sequence[float]], seqlen: int) -> Rows:
+    """Return the sound rows with samples, where those of one length and implementation are changed."""
+    return [
+        replace(m, samples=tuple(change(m.samples)), n=None)
+        if m.samples and (m.case.seqlen_q, m.implementation, m.timing) == (seqlen, "triton_fa2", "kernel")
+        else m
+        for m in sampled(sound())
+    ]
+
+
+OURS = sampled(sound())
+
+
+def stolen(name: str, change: Callable[[Measurement], Measurement | None], unseen: str = Lie.unseen) -> Lie:
+    """Return a run that is a changed copy of one that is here."""
+    rows = [copy for m in OURS if (copy := change(replace(m, run_id="r2")))]
+    return Lie(name, rows, replace(RUN, run_id="r2"), ((replace(RUN, source="shipped"), OURS),), unseen)
+
+
+def scaled(m: Measurement, factor: float) -> Measurement:
+    """Return a time with its value and samples multiplied."""
+    if m.metric != "latency_ms":
+        return m
+    return replace(m, value=m.value * factor, samples=tuple(sample * factor for sample in m.samples), std=None)
+
+
+def on_chip(name: str, implementation: str = "triton_fa2", **facts: object) -> Lie:
+    """Return sound rows of an H200, said to be of a run with those facts."""
+    known = {"compute_capability": "9.0", "sm_count": 132, "gpu_memory_mb": 143_156.0, "l2_mb": 60.0}
+    measured = {"measured_tflops": {"bfloat16": 794.0}, "measured_gbs": 4228.0}
+    run = replace(RUN, **({"gpu_name": "NVIDIA H200"} | known | measured | facts))
+    return Lie(
+        name, [replace(m, implementation=implementation) for m in sound() if m.implementation == "triton_fa2"], run
+    )
+
+
+def training(peak_gib: float) -> Lie:
+    """Return a training step of a 7B with that peak."""
+    lie = model(f"a 7B trained in {peak_gib:g} GiB, activations left out", "peak_memory_mb", 1024 * peak_gib, "train")
+    case = replace(lie.rows[0].case, seqlen_k=2048, batch=4, optimizer="adamw_bf16")
+    return replace(lie, rows=[replace(lie.rows[0], case=case, implementation="triton_fa2")])
+
+
+def tokens(times: float) -> Lie:
+    """Return a prefill whose tokens a second are so many times what its latency gives."""
+    (row,) = model("", "latency_ms", 100.0, "prefill").rows
+    said = replace(row, metric="tokens_per_s", value=times * 2048 / 0.1)
+    return Lie(f"tokens a second {times:g} times those of the latency", [row, said])
+
+
+def of_this_audit() -> list[Lie]:
+    """Return the lies that a second auditor got past the checks, and what still no rule can see."""
+    cut = [m for m in sound() if m.metric == "latency_ms" and m.timing == "kernel"]
+    h100 = {"gpu_memory_mb": 81_079.0, "l2_mb": 50.0}
+    random_ = random.Random(1)
+    swapped = {"triton_fa2": "torch_sdpa_flash", "torch_sdpa_flash": "triton_fa2"}
+    return [
+        on_chip("a run with gluon_hopper as B200", "gluon_hopper", gpu_name="NVIDIA B200", gpu_memory_mb=183_359.0),
+        on_chip(
+            "a run with gluon_hopper as B200, all its facts changed",
+            "gluon_hopper",
+            gpu_name="NVIDIA B200",
+            gpu_memory_mb=183_359.0,
+            sm_count=148,
+            l2_mb=126.0,
+            compute_capability="10.0",
+            measured_tflops=None,
+            measured_gbs=None,
+        ),
+        on_chip("a run of an H200 as H100 SXM", gpu_name="NVIDIA H100 80GB HBM3", **h100),
+        on_chip("a run of an H200 as H100 PCIe", gpu_name="NVIDIA H100 PCIe", **h100),
+        on_chip("a run of an H100 as H200", measured_gbs=3009.0),
+        on_chip("a measured peak of 99999 TFLOP/s", measured_tflops={"bfloat16": 99_999.0}),
+        stolen("the whole run again under another id", lambda m: m),
+        stolen("another's run, each time 0.9 of it", lambda m: scaled(m, 0.9)),
+        stolen("another's run without its samples", lambda m: replace(m, samples=(), n=None)),
+        stolen("another's run with rivals left out", lambda m: m if m.implementation == "triton_fa2" else None),
+        stolen(
+            "another's run with labels swapped",
+            lambda m: replace(m, implementation=swapped.get(m.implementation, m.implementation)),
+        ),
+        stolen(
+            "another's plain calls as kernels", lambda m: replace(m, timing="kernel") if m.timing == "eager" else None
+        ),
+        stolen("another's run with its samples sorted", lambda m: replace(m, samples=tuple(sorted(m.samples)))),
+        stolen(
+            "another's run with 0.3 % of noise",
+            lambda m: replace(scaled(m, math.exp(0.003 * random_.gauss(0, 1))), samples=()),
+            unseen="two honest runs of one GPU differ by as much.",
+        ),
+        stolen(
+            "the fastest third of another's samples",
+            lambda m: replace(
+                m,
+                samples=tuple(sorted(m.samples)[:10]),
+                n=None,
+                value=sorted(m.samples or [m.value])[5 if m.samples else 0],
+            ),
+            unseen="ten samples are a run of another protocol, and the fastest ones spread like a quiet machine's.",
+        ),
+        Lie(
+            "samples that are 0.9 times another's",
+            sampled(sound())
+            + [
+                replace(scaled(m, 0.9), implementation="mine")
+                for m in sampled(sound())
+                if m.samples and m.implementation == "triton_fa2"
+            ],
+        ),
+        Lie(
+            "backward 2.5 times the forward to the digit",
+            cut[:0]
+            + [
+                replace(m, mode=mode, value=m.value * factor, std=None)
+                for m in cut
+                if m.mode == "fwd"
+                for mode, factor in (("fwd", 1.0), ("bwd", 2.5))
+            ],
+        ),
+        Lie("samples repeated four times", resampled(lambda samples: samples[:8] * 4, 4096)),
+        Lie("a first sample of 100 times the rest", resampled(lambda samples: (100 * samples[0], *samples[1:]), 4096)),
+        tokens(1.3),
+        training(65.0),
+        Lie("errors 60 times the rounding", only("error_out", 60 / 256 / 2e-3)),
+        Lie("an error of 0.4 with status ok", only("error_out", 200.0)),
+        Lie("80 W at full load", only("energy_j", 80 / 600)),
+        Lie(
+            "one implementation in microseconds",
+            changed(lambda m: m.value * 1e3 if m.metric == "latency_ms" and m.implementation == "triton_fa2" else None),
+        ),
+        Lie("plain calls at 0.6 of their kernels", only("fwd eager", 0.6)),
+        Lie(
+            "42 PFLOP/s in a table that says no mode",
+            [_row(case_of(4096), "x", levels.flops(case_of(4096), "fwd") / 42e12)],
+        ),
+        Lie(
+            "TFLOP/s of a table that says no mode",
+            [*cut, _row(case_of(4096), "triton_fa2", 2500.0 / 3, metric="tflops")],
+        ),
+        Lie(
+            "TFLOP/s beside a time that says no mode",
+            [_row(case_of(4096), "x", 4.0), _row(case_of(4096), "x", 30.0, metric="tflops")],
+        ),
+        Lie("a standard deviation of 0 without a count", [replace(m, std=0.0, n=None) for m in cut]),
+        Lie(
+            "memory 5 % above what it was",
+            only("peak_memory_mb", 1.05),
+            unseen="a workspace of a twentieth is nothing unusual.",
+        ),
+        Lie(
+            "short times 6 times too slow",
+            only("fwd", 6.0, seqlen=1024),
+            unseen="launches and small grids make short calls slow on honest machines, too.",
+        ),
+        Lie(
+            "the minimum as the value, without samples",
+            changed(lambda m: 0.99 * m.value if m.metric == "latency_ms" else None),
+            unseen="a statistic that is not said cannot be told from a faster machine.",
+        ),
+    ]
+
+
 def lies() -> list[Lie]:
     """Return every planted lie."""
+    return [*_of_rules(), *of_this_audit()]
+
+
+def _of_rules() -> list[Lie]:
     noisy = [1.4 + at / 311 for at in range(30)]
     cut = [m for m in sound() if m.metric == "latency_ms" and m.timing == "kernel"]
     no_head_dim = Run("r1", "upload", gpu_name="RTX 4090")
@@ -307,7 +486,7 @@ def lies() -> list[Lie]:
 
 def caught(lie: Lie) -> list[str]:
     """Return the names of the rules that find something in it."""
-    return sorted({finding.rule for finding in check([(lie.run, lie.rows)])})
+    return sorted({finding.rule for finding in check([(lie.run, lie.rows)], lie.known)})
 
 
 def table() -> Iterable[str]:

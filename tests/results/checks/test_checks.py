@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from results import levels
 from results.checks import CHECKS, check
 from results.checks.finding import printed_range
 from results.gpus import bounds_of
+from results.implementations import facts_of
 from results.records import Case, Measurement, Status, decode_case
 from tests.builders import H200, LARGE, at, found, ms_for, noisy, printed, row
 
@@ -16,8 +18,12 @@ VAGUE = Case(level="op", subject="attention")
 STEP = decode_case(  # 134 MB
     batch=4, num_heads=64, num_kv_heads=8, context=8192, head_dim=128, dtype="bfloat16"
 )
+TRAINING = replace(LLAMA, batch=4, optimizer="adamw_bf16")
+TRAINED_MB = levels.memory_mb(TRAINING, facts_of("triton_fa2").memory, "train")
 A_TOKEN = at(512, batch=1, dtype=None)
 RATES = ((2048, 400), (4096, 520), (8192, 410))  # TFLOP/s by seqlen
+
+OF_RUNS = {"same_as_run", "another_chip", "like_another_chip"}  # about the facts of runs: test_stolen.py
 
 
 # rule -> rows that break it, rows that do not
@@ -137,6 +143,30 @@ EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
         [row(2.345 * n, name=name, case=at(1024 * n)) for n in (1, 2, 4) for name in "xy"],
         [row(2.345 * n + (name == "y") / 100, name=name, case=at(1024 * n)) for n in (1, 2, 4) for name in "xy"],
     ),
+    "throughput_and_time": (
+        [row(100.0, case=LLAMA, mode="prefill"), row(26_624.0, "tokens_per_s", case=LLAMA, mode="prefill")],
+        [row(100.0, case=LLAMA, mode="prefill"), row(20_480.0, "tokens_per_s", case=LLAMA, mode="prefill")],
+    ),
+    "too_wrong": (
+        [row(0.04, "error_out")],
+        [
+            row(0.004, "error_out"),
+            row(0.04, "error_out", "x_fp8"),
+            row(4e-3, "error_out", case=replace(LARGE, dtype="float32")),
+        ],
+    ),
+    "idle_energy": (
+        [row(ms_for(600)), row(0.08 * ms_for(600), "energy_j")],
+        [row(ms_for(600)), row(0.5 * ms_for(600), "energy_j"), row(ms_for(60), name="y"), row(0.1, "energy_j", "y")],
+    ),
+    "below_training": (
+        [row(TRAINED_MB * 0.75, "peak_memory_mb", "triton_fa2", case=TRAINING, mode="train")],
+        [row(TRAINED_MB * 0.99, "peak_memory_mb", "triton_fa2", case=TRAINING, mode="train")],
+    ),
+    "warm_up": (
+        [row(2.0, samples=(200.0, 2.0, 2.1, 2.0, 2.2))],
+        [row(2.0, samples=(30.0, 2.0, 2.1, 2.0, 2.2)), row(2.0, name="y", samples=(200.0, 2.0, 2.1, 190.0, 2.2))],
+    ),
     "falls_with_work": ([row(9.0, case=at(4096)), row(4.0)], [row(2.0, case=at(4096)), row(8.0)]),
     "eager_below_kernel": (
         [row(4.0, timing="kernel"), row(1.9, timing="eager")],
@@ -156,7 +186,7 @@ EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
 
 
 def test_every_rule_has_an_example():
-    assert set(EXAMPLES) == {rule.name for rule in CHECKS}
+    assert set(EXAMPLES) | OF_RUNS == {rule.name for rule in CHECKS}
 
 
 @pytest.mark.parametrize("rule", EXAMPLES)
@@ -318,7 +348,7 @@ def test_timings_are_never_mixed():
 
 
 def test_a_row_without_a_number_is_nothing_to_check():
-    names = {rule.name for rule in CHECKS} - {"not_out_of_memory"}
+    names = EXAMPLES.keys() - {"not_out_of_memory"}
     rows = [replace(m, value=None, std=None, status=Status.ERROR) for name in names for m in EXAMPLES[name][0]]
     assert check([(H200, rows)]) == []
 

@@ -254,6 +254,51 @@ def test_a_result_remembered_by_address_and_version_is_found_after_timing() -> N
     assert timed_reason(attention).startswith("After timing: out is wrong: relative error 0.5 ")
 
 
+@pytest.mark.parametrize("of", [3, 20])
+def test_a_fault_in_one_call_of_twenty_is_found_after_timing(of: int) -> None:
+    calls = [0]
+
+    def attention(q, k, v, **options):
+        calls[0] += 1
+        out = naive(q, k, v, causal=True)
+        return out if calls[0] % of else out + (torch.arange(out.numel()).view_as(out) == 100) * 0.5
+
+    assert timed_reason(attention).startswith("After timing: out is wrong")
+
+
+def test_a_call_that_takes_long_is_looked_at_twice(monkeypatch) -> None:
+    monkeypatch.setattr("runner.measure.check.LONGEST_LOOK_S", 0.0)
+    calls = []
+
+    def attention(q, k, v, **options):
+        calls.append(q)
+        return naive(q, k, v, causal=True)
+
+    assert timed_reason(attention) is None
+    assert len(calls) == 3, "one before, two in the check"
+
+
+class Unread(torch.Tensor):
+    """Acts like a tensor and could compute when it is read."""
+
+
+@pytest.mark.parametrize(
+    "late,words",
+    [
+        (lambda out: out.as_subclass(Unread), "The result is a Unread, not a plain tensor"),
+        (lambda out: out.to_sparse(), "The result is not a dense tensor on cpu"),
+        (lambda out: torch._neg_view(-out), "The result is not a dense tensor on cpu"),
+        (lambda out: out.to("meta"), "The result is not a dense tensor on cpu"),
+    ],
+)
+def test_a_result_that_can_be_computed_when_it_is_read_does_not_pass(late, words: str) -> None:
+    def attention(q, k, v, **options):
+        return late(naive(q, k, v, causal=True).detach())
+
+    assert check(attention, FORWARD, oracle_of()).reason.startswith(words)
+    assert timed_reason(attention).startswith(f"After timing: {words}")
+
+
 def test_doubling_leaves_the_inputs_and_their_versions_as_they_were() -> None:
     inputs = make_inputs(CASE, "cpu", seed=3)
     before = [(x.detach().clone(), x._version) for x in (inputs.q, inputs.k, inputs.v, inputs.dout)]

@@ -1,0 +1,145 @@
+"""Runs whose facts are those of another chip than the one they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from results import derive
+from results.checks.finding import Numbers, bytes_moved, flops_range
+from results.checks.machine import OVER_POWER
+from results.checks.speed import HEADROOM
+from results.gpus import GPUS, Chip, find
+from results.levels import level_of
+from results.records import Measurement, Run
+
+Found = Iterator[tuple[Sequence[Measurement], str]]
+
+# Least and largest compute capability: Hopper's instructions (wgmma) exist on 9.0 only, and bfloat16 on tensor cores
+# from 8.0 on. A test holds the limits of this project's kernels to what the kernels declare.
+RUNS_ON: dict[str, tuple[str, str | None]] = {
+    "gluon_hopper": ("9.0", "9.0"),
+    "gluon_fp8": ("9.0", "9.0"),
+    "flash_attn_3": ("8.0", "9.0"),  # its repository builds for Ampere, too
+    "flash_attn_2": ("8.0", None),
+    "flash_attn_4": ("8.0", None),
+    "triton_fa2": ("8.0", None),
+    "triton_split_kv": ("8.0", None),
+}
+# On the shipped runs a large matrix product reaches 0.77 to 0.82 of the data sheet, and a copy 0.88 to 0.90. A chip at
+# less than these shares is throttled or another one.
+_LEAST_TFLOPS, _LEAST_GBS = 0.5, 0.7
+# A copy's share over a matrix product's: 1.06 to 1.17 on the shipped runs. A throttled chip has more, not less.
+_LEAST_RATIO = 0.85
+_MEMORY = (0.9, 1.03)  # reported over nominal memory: drivers reserve up to 6 %, and gigabytes are rounded
+_L2 = (0.9, 1.1)
+_CLOCK = 1.1  # relative to the boost clock of a card that nobody overclocks
+
+
+def another_chip(numbers: Numbers) -> Found:
+    """Yield the runs that the named chip cannot have made: other compute capability, more SMs, higher peaks."""
+    yield from _of_another(numbers, _impossible)
+
+
+def like_another_chip(numbers: Numbers) -> Found:
+    """Yield the runs whose memory, cache, clock, power or measured rates fit another chip better."""
+    told = {rows[0].run_id for rows, _ in another_chip(numbers)}
+    yield from _of_another(numbers, _unlikely, but=told)
+
+
+Contradictions = Callable[[Run, Sequence[Measurement], Chip], list[str]]
+
+
+def _of_another(numbers: Numbers, contradictions: Contradictions, but: Collection[str] = ()) -> Found:
+    for run_id, run in numbers.runs.items():
+        chip = find(run.gpu_name)
+        rows = numbers.latencies_of(run_id) if chip and run_id not in but else []
+        said = contradictions(run, rows, chip) if chip and rows else []
+        if said:
+            yield rows, f"{run_id} is said to be of {run.gpu_name}, but {'; '.join(said)}{_resembles(run, rows, chip)}."
+
+
+def _resembles(run: Run, rows: Sequence[Measurement], named: Chip) -> str:
+    """Return the chip of the table that contradicts the run least, in words; empty if the named one does."""
+    counts = {name: len(_impossible(run, rows, chip) + _unlikely(run, rows, chip)) for name, chip in GPUS.items()}
+    least = min(counts.values())
+    if least == len(_impossible(run, rows, named) + _unlikely(run, rows, named)):
+        return ""
+    return f"; {next(name for name in counts if counts[name] == least).upper()} fits best"
+
+
+def _impossible(run: Run, rows: Sequence[Measurement], chip: Chip) -> list[str]:
+    found = []
+    has = chip.compute_capability
+    if run.compute_capability and run.compute_capability != has:
+        found.append(f"its compute capability is {run.compute_capability} instead of {has}")
+    if run.sm_count and chip.sm_count and run.sm_count > chip.sm_count:
+        found.append(f"it has {run.sm_count} SMs instead of {chip.sm_count}")
+    for dtype, rate in (run.measured_tflops or {}).items():
+        most = chip.tflops("float32" if dtype == "tf32" else dtype)
+        if rate > HEADROOM * most:
+            found.append(f"a matrix product in {dtype} reached {rate:.0f} TFLOP/s where {most:g} is the most")
+    if run.measured_gbs and run.measured_gbs > HEADROOM * chip.bandwidth_gb_per_s:
+        found.append(f"a copy reached {run.measured_gbs:.0f} GB/s where {chip.bandwidth_gb_per_s:g} is the most")
+    names = sorted({m.implementation for m in rows})
+    found += [f"{name} does not run on compute capability {has}" for name in names if not _runs_on(name, has)]
+    return found
+
+
+def _unlikely(run: Run, rows: Sequence[Measurement], chip: Chip) -> list[str]:
+    nominal = chip.total_mb or 1024 * chip.memory_gb
+    clock = max((m.sm_clock_mhz for m in rows if m.sm_clock_mhz), default=0.0)
+    fixed_clock = chip.clock_mhz < 2100  # of data-center cards, which no maker overclocks
+    compute, memory = _reached(run, rows)
+    shares = compute / chip.tensor_tflops, memory / chip.bandwidth_gb_per_s
+    checks = (
+        (_outside(run.gpu_memory_mb, nominal, _MEMORY), f"it has {run.gpu_memory_mb} MiB instead of {nominal:g}"),
+        (_outside(run.l2_mb, chip.l2_mb, _L2), f"it has {run.l2_mb} MB of L2 instead of {chip.l2_mb:g}"),
+        ((run.power_limit_w or 0) > OVER_POWER * chip.power_w, f"{run.power_limit_w} W instead of {chip.power_w:g}"),
+        (fixed_clock and clock > _CLOCK * chip.clock_mhz, f"{clock:.0f} MHz instead of {chip.clock_mhz:g}"),
+        (
+            bool(run.measured_tflops) and 0 < shares[0] < _LEAST_TFLOPS,
+            f"a matrix product reached {shares[0]:.0%} of its TFLOP/s",
+        ),
+        (bool(run.measured_gbs) and shares[1] < _LEAST_GBS, f"a copy reached {shares[1]:.0%} of its bandwidth"),
+        (
+            bool(memory and compute) and shares[1] < _LEAST_RATIO * shares[0],
+            f"it reached {shares[0]:.0%} of the TFLOP/s but {shares[1]:.0%} of the bandwidth",
+        ),
+    )
+    return [words for wrong, words in checks if wrong]
+
+
+def _outside(value: float | None, nominal: float, bounds: tuple[float, float]) -> bool:
+    return bool(value) and not bounds[0] * nominal <= value <= bounds[1] * nominal
+
+
+def _reached(run: Run, rows: Sequence[Measurement]) -> tuple[float, float]:
+    """Return the TFLOP/s in 16 bits and the GB/s that the run measured, or its fastest cells; 0 if not known.
+
+    Cells count only where a run has both kinds, those bound by operations and those bound by memory.
+    """
+    measured = [(run.measured_tflops or {}).get(dtype, 0.0) for dtype in ("bfloat16", "float16")]
+    if max(measured) and run.measured_gbs:
+        return max(measured), run.measured_gbs
+    compute = memory = 0.0
+    for m in rows:
+        if m.timing == "eager" or m.case.dtype not in ("bfloat16", "float16"):
+            continue
+        if level_of(m.case).memory_bound:
+            memory = max(memory, derive.gb_per_s(bytes_moved(m.case, m.mode), m.value) or 0.0)
+        elif flops := flops_range(m.case, m.mode):
+            compute = max(compute, flops[0] / m.value / 1e9)
+    return (compute, memory) if compute and memory else (max(measured), run.measured_gbs or 0.0)
+
+
+def _runs_on(name: str, capability: str) -> bool:
+    """Tell whether an implementation, of any version, can run on a compute capability."""
+    least, most = RUNS_ON.get(name.partition("@")[0], (None, None))
+    if capability.startswith("gfx"):
+        return most is None  # limited to NVIDIA's instructions of one generation
+    number = _number(capability)
+    return (least is None or number >= _number(least)) and (most is None or number <= _number(most))
+
+
+def _number(capability: str) -> tuple[int, ...]:
+    return tuple(map(int, capability.split(".")))

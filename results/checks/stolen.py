@@ -1,0 +1,127 @@
+"""Runs whose numbers are those of another run, or within a run of another cell: equal, or multiplied by one factor."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+from results.checks.finding import Numbers, ms, what
+from results.records import Case, Measurement, Run
+
+Found = Iterator[tuple[Sequence[Measurement], str]]
+
+DISTINCT = 6  # different samples of a cell, which two measurements cannot share by chance
+_CELLS = 3  # cells of two runs with the same samples
+_VALUES = 5  # cells of two runs with the same values, where a file has no samples
+_SETTLED_MS = 0.1  # of shorter times two honest medians are often the same tick of the timer
+_EXACT = 1e-9  # relative: far above the rounding of a product, far below a tick of any timer
+
+
+class Elsewhere:
+    """The runs that are here, found by their samples and by their values."""
+
+    def __init__(self, runs: Sequence[tuple[Run, Sequence[Measurement]]]) -> None:
+        self.runs = {run.run_id: run for run, _ in runs}
+        self._place = {run_id: place for place, run_id in enumerate(self.runs)}
+        self._rows = [m for _, rows in runs for m in rows if m.metric == "latency_ms" and m.value]
+
+    def is_before(self, first: str, second: str) -> bool:
+        """Tell whether the first run can be the source of the second: shipped runs before others, then by date."""
+        return self._order(first) < self._order(second)
+
+    def _order(self, run_id: str) -> tuple[bool, str, int]:
+        run = self.runs[run_id]
+        return run.source not in ("shipped", "published"), run.created or "", self._place[run_id]
+
+    @cached_property
+    def by_samples(self) -> dict[tuple, list[Measurement]]:
+        """Return the rows by the shape of their samples."""
+        found: dict[tuple, list[Measurement]] = {}
+        for m in self._rows:
+            if shape := shape_of(m.samples):
+                found.setdefault(shape, []).append(m)
+        return found
+
+    @cached_property
+    def by_cell(self) -> dict[tuple, list[Measurement]]:
+        """Return the rows that are long enough by cell: case, implementation, mode and timing."""
+        found: dict[tuple, list[Measurement]] = {}
+        for m in self._rows:
+            if m.value > _SETTLED_MS:
+                found.setdefault(_cell(m), []).append(m)
+        return found
+
+
+def shape_of(samples: Sequence[float]) -> tuple | None:
+    """Return what samples have in common with a multiple of them in any order; None if they are too few or alike."""
+    if len(samples) < DISTINCT or len(set(samples)) < DISTINCT:
+        return None
+    ordered = sorted(samples)
+    count, most = len(ordered), ordered[-1]
+    return count, *(round(ordered[place * count // 4] / most, 9) for place in range(4))
+
+
+def factor_of(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Return by what factor the second samples are all multiplied to give the first; None if there is no such one."""
+    factor = max(first) / max(second)
+    pairs = zip(sorted(first), sorted(second), strict=True)
+    return factor if all(abs(one - factor * other) <= _EXACT * one for one, other in pairs) else None
+
+
+def same_as_run(numbers: Numbers) -> Found:
+    """Yield each run whose samples or values are those of an earlier run that is here, once for each run."""
+    here: Elsewhere | None = numbers.elsewhere
+    for run_id in numbers.runs if here else ():
+        rows = numbers.latencies_of(run_id)
+        sampled = [m for m in rows if m.samples]
+        pairs = list(_same_samples(sampled, here)) if sampled else []
+        least = _CELLS
+        if not sampled and numbers.runs[run_id].source != "published":
+            pairs, least = list(_same_values(rows, here)), _VALUES
+        by_run: dict[str, list[tuple[Measurement, Measurement]]] = {}
+        for m, other in pairs:
+            if other.run_id not in numbers.runs and here.is_before(other.run_id, run_id):
+                by_run.setdefault(other.run_id, []).append((m, other))
+        if by_run:
+            other_id, same = max(by_run.items(), key=lambda item: len(item[1]))
+            if len(same) >= least:
+                yield _sentence(numbers.runs[run_id], here.runs[other_id], same, len(rows))
+
+
+def _sentence(
+    run: Run, other: Run, same: Sequence[tuple[Measurement, Measurement]], count: int
+) -> tuple[list[Measurement], str]:
+    first, source = same[0]
+    factor = first.value / source.value
+    times = "" if abs(factor - 1) < 1e-6 else f", multiplied by {factor:.6g}"
+    kind = "samples" if first.samples else "times"
+    return [m for m, _ in same], (
+        f"In {len(same)} of {count} cells the {kind} of {run.run_id} ({run.gpu_name}) are those of {other.run_id} "
+        f"({other.gpu_name}) to the digit{times}, such as {what(first)} with {ms(first)}: it is a copy of that run."
+    )
+
+
+def _same_samples(rows: Iterable[Measurement], here: Elsewhere) -> Iterator[tuple[Measurement, Measurement]]:
+    for m in rows:
+        for other in here.by_samples.get(shape_of(m.samples) or (), ()):
+            if other.run_id != m.run_id and factor_of(m.samples, other.samples):
+                yield m, other
+
+
+def _same_values(rows: Sequence[Measurement], here: Elsewhere) -> Iterator[tuple[Measurement, Measurement]]:
+    """Yield the rows whose values are the same multiple of another run's, if at least half of the shared rows are."""
+    shared: dict[str, list[tuple[Measurement, Measurement]]] = {}
+    for m in rows:
+        for other in here.by_cell.get(_cell(m), ()):
+            if other.run_id != m.run_id:
+                shared.setdefault(other.run_id, []).append((m, other))
+    for pairs in shared.values():
+        factors = Counter(round(m.value / other.value, 8) for m, other in pairs)
+        factor, count = factors.most_common(1)[0]
+        if 2 * count >= len(pairs):
+            yield from ((m, other) for m, other in pairs if round(m.value / other.value, 8) == factor)
+
+
+def _cell(m: Measurement) -> tuple[Case, str, str | None, str | None]:
+    return m.case, m.implementation, m.mode, m.timing

@@ -1,0 +1,122 @@
+"""Runs that are copies of another run, or that name a chip which cannot have made them."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernels import registry
+from results.checks import check
+from results.checks.chips import RUNS_ON
+from results.gpus import find
+from tests.builders import H200, at, found, noisy, row
+
+OURS = replace(H200, source="shipped", created="2026-11-20", compute_capability="9.0", sm_count=132)
+THEIRS = replace(OURS, run_id="r2", source="upload", created="2026-11-01")
+ROWS = [replace(noisy(1.0 + n, spread_by=0.01 * n, seed=n), case=at(512 * n)) for n in range(1, 7)]
+
+
+def copies(change, count=6, *, ours=OURS, theirs=THEIRS, rows=ROWS):
+    """Return the findings of a run whose rows are changed copies of ours."""
+    stolen = [replace(change(m), run_id=theirs.run_id) for m in rows[:count]]
+    return [f for f in check([(theirs, stolen)], [(ours, rows)]) if f.rule == "same_as_run"]
+
+
+def scaled(factor):
+    """Return a change of a row that multiplies every number of it."""
+    names = ("value", "mean", "std", "p20", "p80", "ci_low", "ci_high")
+
+    def change(m):
+        numbers = {name: getattr(m, name) * factor for name in names if getattr(m, name) is not None}
+        return replace(m, **numbers, samples=tuple(sample * factor for sample in m.samples))
+
+    return change
+
+
+@pytest.mark.parametrize("factor,words", [(1.0, "to the digit, such as"), (0.9, "multiplied by 0.9")])
+def test_a_copy_of_a_run_is_one_finding_that_names_it(factor, words):
+    (finding,) = copies(scaled(factor))
+    assert finding.run_id == "r2" and len(finding.measurement_ids) == 6
+    assert words in finding.sentence and "are those of r1 (NVIDIA H200)" in finding.sentence
+
+
+def test_a_copy_is_known_in_another_order_of_samples_and_under_another_name():
+    assert copies(lambda m: replace(m, samples=m.samples[::-1], implementation="mine", case=at(64)))
+
+
+def test_values_alone_are_enough_if_most_of_them_are_the_same():
+    def plain(m):
+        return replace(m, samples=(), ci_low=None, ci_high=None)
+
+    assert "multiplied by 0.5" in copies(lambda m: plain(scaled(0.5)(m)))[0].sentence
+    assert copies(plain, count=4) == []
+    assert copies(lambda m: replace(plain(m), value=m.value * (1 + m.value / 1e3), p20=None, p80=None)) == []
+
+
+def test_two_cells_or_another_measurement_are_no_copy():
+    assert copies(lambda m: m, count=2) == []
+    assert copies(lambda m: replace(m, samples=tuple(s * (1 + n * 1e-6) for n, s in enumerate(m.samples)))) == []
+
+
+def test_the_run_that_ships_is_never_the_copy():
+    assert copies(lambda m: m, ours=replace(THEIRS, run_id="r1"), theirs=replace(OURS, run_id="r2")) == []
+
+
+@pytest.mark.parametrize(
+    "words,changes",
+    [
+        ("its compute capability is 9.0 instead of 10.0", {"gpu_name": "NVIDIA B200"}),
+        ("it has 132 SMs instead of 114", {"gpu_name": "NVIDIA H100 PCIe"}),
+        ("a copy reached 4200 GB/s where 3350 is the most", {"gpu_name": "H100 SXM", "measured_gbs": 4200.0}),
+        ("TFLOP/s where 989.5 is the most", {"measured_tflops": {"bfloat16": 99_999.0}}),
+    ],
+)
+def test_facts_that_the_named_chip_cannot_have(words, changes):
+    (finding,) = found("another_chip", *ROWS, run=replace(OURS, **changes))
+    assert words in finding.sentence
+    assert found("like_another_chip", *ROWS, run=replace(OURS, **changes)) == []
+
+
+@pytest.mark.parametrize(
+    "words,changes",
+    [
+        ("143771.0 MiB instead of 81559", {"gpu_name": "H100 SXM", "sm_count": None}),
+        ("50.0 MB of L2 instead of 60; H", {"l2_mb": 50.0, "gpu_memory_mb": 81_079.0}),
+        ("700.0 W instead of 600", {"gpu_name": "H200 NVL", "power_limit_w": 700.0}),
+        ("a copy reached 63% of its bandwidth", {"measured_gbs": 3009.0}),
+        ("a matrix product reached 30% of its TFLOP/s", {"measured_tflops": {"bfloat16": 300.0}}),
+    ],
+)
+def test_facts_that_the_named_chip_hardly_has(words, changes):
+    (finding,) = found("like_another_chip", *ROWS, run=replace(OURS, **changes))
+    assert words in finding.sentence
+
+
+def test_a_clock_above_that_of_a_data_center_card():
+    run = replace(OURS, gpu_name="H100 PCIe", sm_count=None, gpu_memory_mb=None)
+    fast = [replace(m, sm_clock_mhz=1980.0) for m in ROWS]
+    assert "1980 MHz instead of 1755" in found("like_another_chip", *fast, run=run)[0].sentence
+    assert found("like_another_chip", *ROWS, run=run) == []
+
+
+def test_implementations_that_do_not_run_on_the_chip_are_named():
+    run = replace(OURS, gpu_name="NVIDIA B200", compute_capability=None, sm_count=None)
+    (finding,) = found("another_chip", row(1.0, name="gluon_hopper@old"), row(1.0, name="triton_fa2"), run=run)
+    assert "but gluon_hopper@old does not run on compute capability 10.0" in finding.sentence
+    assert found("another_chip", row(1.0, name="triton_fa2"), run=replace(run, gpu_name="MI300X")) == []
+    assert found("another_chip", row(1.0, name="gluon_hopper"), run=replace(run, gpu_name="MI300X"))
+
+
+def test_an_unknown_chip_and_the_right_one_are_believed():
+    for run in (OURS, replace(OURS, gpu_name="Some GPU", compute_capability="3.0")):
+        assert found("another_chip", *ROWS, run=run) + found("like_another_chip", *ROWS, run=run) == []
+    assert find("NVIDIA H200").compute_capability == "9.0"
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS_ON if name.startswith(("gluon", "triton"))])
+def test_the_limits_of_this_projects_kernels_are_those_that_they_declare(name):
+    levels = [registry.implementations(level) for level in ("op", "decode")]
+    kernel = next(known[name] for known in levels if name in known)
+    said = tuple(
+        each and ".".join(map(str, each)) for each in (kernel.min_compute_capability, kernel.max_compute_capability)
+    )
+    assert said == RUNS_ON[name]
