@@ -15,7 +15,7 @@ kernels, also windows of two widths. Differences:
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -50,7 +50,7 @@ def flash_attn_func(
     q, k, v = (_four(x).transpose(1, 2) for x in (q, k, v))
     _check("flash_attn_func", q, k, v)
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
-    masks = {"causal": causal, "window_size": tuple(window_size), "softmax_scale": softmax_scale}
+    masks = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
     result = dispatch.attention(q, k, v, **masks, **asked)
     if return_attn_probs:
         return result[0].transpose(1, 2), result[1], None
@@ -99,7 +99,7 @@ def flash_attn_varlen_func(
     if block_table is not None:
         _check_pages(block_table, cu_seqlens_k.diff(), k)
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
-    masks = {"causal": causal, "window_size": tuple(window_size), "softmax_scale": softmax_scale}
+    masks = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
     result = feature_calls.attention_varlen(
         q, k, v, *starts, int(max_seqlen_q), int(max_seqlen_k), block_table=block_table, **masks, **asked
     )
@@ -148,50 +148,100 @@ def flash_attn_with_kvcache(
     tokens without left padding, softcap, ALiBi and windows of two widths use the decoding kernels; other calls use
     `triton_fa2`, for which pages are copied. Return out, or with return_softmax_lse out and lse (batch, heads, seqlen).
     """
-    for x in (q, k_cache, v_cache):
-        _four(x)
-    batch, capacity = len(q), k_cache.shape[1]
-    if block_table is not None:
-        if cache_batch_idx is not None or cache_leftpad is not None:
-            raise UnsupportedCase("flash_attn_with_kvcache: block_table excludes cache_batch_idx and cache_leftpad.")
-        if block_table.dim() != 2 or len(block_table) != batch or block_table.device != q.device:
-            raise UnsupportedCase(f"flash_attn_with_kvcache needs a block_table ({batch}, pages) on {q.device}.")
-        capacity *= block_table.shape[1]
-    elif cache_batch_idx is None and len(k_cache) != batch:
-        raise UnsupportedCase(f"The cache holds {len(k_cache)} sequences and q {batch}; pass cache_batch_idx.")
-    lengths = _lengths(cache_seqlens, capacity, k, batch, q.device)
-    indices = {"cache_batch_idx": cache_batch_idx, "cache_leftpad": cache_leftpad}
-    for name, x in indices.items():
-        if x is not None and (tuple(x.shape) != (batch,) or x.device != q.device):
-            raise UnsupportedCase(f"flash_attn_with_kvcache: {name} must be ({batch},) on {q.device}.")
-    _check("flash_attn_with_kvcache", *(x[:1].transpose(1, 2) for x in (q, k_cache, v_cache)))
-    _check_new("flash_attn_with_kvcache", (k, v), k_cache, v_cache, batch)
+    cache = _Cache(k_cache, v_cache, cache_batch_idx, cache_leftpad, block_table)
+    cache.check(q, k, v)
+    lengths = _lengths(cache_seqlens, 0 if k is not None else cache.capacity, q)
     new = 0 if k is None else k.shape[1]
-    _check_lengths(lengths, new, capacity, cache_batch_idx, len(k_cache))
-    if block_table is not None:
-        _check_pages(block_table, lengths + new, k_cache)
+    cache.check_lengths(lengths, new)
     if (rotary_cos is None) != (rotary_sin is None) or (rotary_cos is not None and k is None):
         raise UnsupportedCase("flash_attn_with_kvcache: rotary_cos, rotary_sin and k belong together.")
-    causal, window = one_window(causal, tuple(window_size))
+    causal, window = one_window(causal, _pair(window_size))
     if rotary_cos is not None:
         tables = rotary_cos, rotary_sin
         q = _rotated(q, tables, lengths, rotary_interleaved, one_position=not causal and not window)
         k = _rotated(k, tables, lengths, rotary_interleaved)
-    table = block_table
-    if table is None and cache_batch_idx is not None:
-        table = cache_batch_idx[:, None].int()
     if k is not None:
-        _append(k_cache, k, lengths, table)
-        _append(v_cache, v, lengths, table)
-        lengths = lengths + new
+        cache.append(lengths, k, v)
+    lengths = (lengths + new).clamp(0, cache.capacity)  # lengths that are not checked must not lead beyond the cache
     asked = _asked(0.0, softcap, alibi_slopes, True, True)
     masks = (causal, window, softmax_scale)
-    plain = cache_leftpad is None and len(asked) == 2
-    if plain and _decodes(q, window, softmax_scale):
-        out, lse = _decoded(q, (k_cache, v_cache), lengths, table, masks)
+    if cache_leftpad is None and len(asked) == 2 and _decodes(q, window, softmax_scale):
+        out, lse = _decoded(q, cache, lengths, masks)
     else:
-        out, lse = _of_rows(q, (k_cache, v_cache), (cache_leftpad, lengths), (table, block_table), asked, masks)
+        out, lse = _of_rows(q, cache, lengths, asked, masks)
     return (out, lse) if return_softmax_lse else out
+
+
+class _Cache(NamedTuple):
+    """The tensors of a cache."""
+
+    k: torch.Tensor
+    v: torch.Tensor
+    batch_idx: torch.Tensor | None
+    leftpad: torch.Tensor | None
+    block_table: torch.Tensor | None
+
+    @property
+    def capacity(self) -> int:
+        """Return the keys that a sequence has room for."""
+        return self.k.shape[1] * (1 if self.block_table is None else self.block_table.shape[1])
+
+    @property
+    def table(self) -> torch.Tensor | None:
+        """Return the pages of each sequence; a sequence of a contiguous cache is a page."""
+        return self.batch_idx[:, None].int() if self.batch_idx is not None else self.block_table
+
+    @property
+    def readable_table(self) -> torch.Tensor | None:
+        """Return the table with numbers of pages that exist."""
+        return None if self.table is None else self.table.clamp(0, len(self.k) - 1)
+
+    def check(self, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None) -> None:
+        """Refuse tensors that do not belong together."""
+        name, batch = "flash_attn_with_kvcache", len(q)
+        _check(name, *(_four(x)[:1].transpose(1, 2) for x in (q, self.k, self.v)))
+        if self.k.shape[:3] != self.v.shape[:3]:
+            raise UnsupportedCase(f"{name} got caches {tuple(self.k.shape)} and {tuple(self.v.shape)}.")
+        table = self.block_table
+        if table is None:
+            if self.batch_idx is None and len(self.k) != batch:
+                raise UnsupportedCase(f"The cache holds {len(self.k)} sequences and q {batch}; pass cache_batch_idx.")
+        elif self.batch_idx is not None or self.leftpad is not None:
+            raise UnsupportedCase(f"{name}: block_table excludes cache_batch_idx and cache_leftpad.")
+        elif table.dim() != 2 or len(table) != batch or table.dtype != torch.int32 or table.device != q.device:
+            raise UnsupportedCase(f"{name} needs an int32 block_table ({batch}, pages) on {q.device}.")
+        for x in (self.batch_idx, self.leftpad):
+            if x is not None and (tuple(x.shape) != (batch,) or x.device != q.device):
+                raise UnsupportedCase(f"{name}: cache_batch_idx and cache_leftpad must be ({batch},) on {q.device}.")
+        if k is None and v is None:
+            return
+        for x, cache in ((k, self.k), (v, self.v)):
+            fits = x is not None and x.dim() == 4 and len(x) == batch and x.shape[2:] == cache.shape[2:]
+            if not fits or (x.dtype, x.device) != (cache.dtype, cache.device) or x.shape[1] != k.shape[1]:
+                raise UnsupportedCase(f"{name}: k and v must be ({batch}, seqlen_new, heads, head_dim) like the cache.")
+
+    def check_lengths(self, lengths: torch.Tensor, new: int) -> None:
+        """Refuse lengths that the cache has no room for, and numbers of sequences or pages that do not exist."""
+        place = f"{'a cache' if self.block_table is None else 'a row of block_table'} of {self.capacity}"
+        if new > self.capacity:
+            raise UnsupportedCase(f"{new} new keys do not fit into {place}.")
+        if _reads(lengths) and bool(((lengths < 0) | (lengths + new > self.capacity)).any()):
+            raise UnsupportedCase(f"{new} keys after {lengths.tolist()} do not fit into {place}.")
+        if self.table is not None:
+            _check_pages(self.table, lengths + new, self.k)
+
+    def append(self, lengths: torch.Tensor, *new: torch.Tensor) -> None:
+        """Write k and v behind each sequence. PyTorch asserts on the device that every place is in the cache."""
+        size, table = self.k.shape[1], self.table
+        positions = lengths[:, None].long() + torch.arange(new[0].shape[1], device=lengths.device)
+        if table is None:
+            pages = torch.arange(len(lengths), device=lengths.device)[:, None].expand_as(positions)
+        elif table.shape[1] == 1:
+            pages = table.long().expand_as(positions)
+        else:
+            pages, positions = table.long().gather(1, positions // size), positions % size
+        pages = torch.where(pages < 0, len(self.k), pages)  # a negative index would count from the end
+        self.k[pages, positions], self.v[pages, positions] = new
 
 
 def _asked(
@@ -203,6 +253,11 @@ def _asked(
     asked = {"dropout_p": dropout_p, "softcap": softcap, "deterministic": deterministic, "return_lse": return_lse}
     asked = {name: x for name, x in asked.items() if x}
     return asked if alibi_slopes is None else asked | {"alibi_slopes": alibi_slopes}
+
+
+def _pair(window_size: Any) -> Pair:
+    left, right = map(int, window_size)
+    return left, right
 
 
 def _four(x: torch.Tensor) -> torch.Tensor:
@@ -222,15 +277,6 @@ def _check(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None
     check_inputs(name, q, k, k, _ALL_DTYPES)
     if v.shape[:-1] != k.shape[:-1] or (v.dtype, v.device) != (k.dtype, k.device):
         raise UnsupportedCase(f"{name} got k {tuple(k.shape)} and v {tuple(v.shape)}, which do not belong together.")
-
-
-def _check_new(name: str, new: tuple[Any, Any], k_cache: torch.Tensor, v_cache: torch.Tensor, batch: int) -> None:
-    if new == (None, None):
-        return
-    for x, cache in zip(new, (k_cache, v_cache), strict=True):
-        fits = x is not None and x.dim() == 4 and len(x) == batch and x.shape[2:] == cache.shape[2:]
-        if not fits or (x.dtype, x.device) != (cache.dtype, cache.device) or x.shape[1] != new[0].shape[1]:
-            raise UnsupportedCase(f"{name}: k and v must be ({batch}, seqlen_new, heads, head_dim) like the cache.")
 
 
 def _reads(x: torch.Tensor) -> bool:
@@ -257,24 +303,14 @@ def _check_pages(block_table: torch.Tensor, lengths: torch.Tensor, pages: torch.
             raise UnsupportedCase(f"block_table names pages outside 0 to {len(pages) - 1}.")
 
 
-def _lengths(given: Any, capacity: int, k: Any, batch: int, device: torch.device) -> torch.Tensor:
+def _lengths(given: Any, default: int, q: torch.Tensor) -> torch.Tensor:
     """Return the keys in the cache before the call, int32 (batch,)."""
-    if given is None:
-        given = 0 if k is not None else capacity
+    given = default if given is None else given
     if not isinstance(given, torch.Tensor):
-        return torch.full((batch,), given, dtype=torch.int32, device=device)
-    if tuple(given.shape) != (batch,) or given.dtype != torch.int32 or given.device != device:
-        raise UnsupportedCase(f"cache_seqlens must be a number or an int32 tensor ({batch},) on {device}.")
+        return torch.full((len(q),), given, dtype=torch.int32, device=q.device)
+    if tuple(given.shape) != (len(q),) or given.dtype != torch.int32 or given.device != q.device:
+        raise UnsupportedCase(f"cache_seqlens must be a number or an int32 tensor ({len(q)},) on {q.device}.")
     return given
-
-
-def _check_lengths(lengths: torch.Tensor, new: int, capacity: int, index: torch.Tensor | None, sequences: int) -> None:
-    if new > capacity:
-        raise UnsupportedCase(f"{new} new keys do not fit into a cache of {capacity}.")
-    if _reads(lengths) and bool(((lengths < 0) | (lengths + new > capacity)).any()):
-        raise UnsupportedCase(f"{new} keys after {lengths.tolist()} do not fit into a cache of {capacity}.")
-    if index is not None and _reads(index) and bool(((index < 0) | (index >= sequences)).any()):
-        raise UnsupportedCase(f"cache_batch_idx {index.tolist()} names sequences outside 0 to {sequences - 1}.")
 
 
 def _rotated(
@@ -299,60 +335,39 @@ def _rotated(
     return torch.cat([turned.to(x.dtype), x[..., width:]], -1)
 
 
-def _append(cache: torch.Tensor, new: torch.Tensor, lengths: torch.Tensor, table: torch.Tensor | None) -> None:
-    """Write new rows behind each sequence. PyTorch asserts on the device that every place is in the cache."""
-    positions = lengths[:, None].long() + torch.arange(new.shape[1], device=new.device)
-    if table is None:
-        pages = torch.arange(len(new), device=new.device)[:, None].expand_as(positions)
-        cache[pages, positions] = new
-    elif table.shape[1] == 1:
-        cache[table.long().expand_as(positions), positions] = new
-    else:
-        size = cache.shape[1]
-        cache[table.long().gather(1, positions // size), positions % size] = new
-
-
 def _decodes(q: torch.Tensor, window: Any, scale: float | None) -> bool:
     few = q.device.type == "cuda" and q.shape[1] <= MAX_SEQLEN_Q and q.dtype in DTYPES
     return few and not isinstance(window, tuple) and (scale is None or scale > 0)
 
 
 def _decoded(
-    q: torch.Tensor, caches: tuple[torch.Tensor, ...], lengths: torch.Tensor, table: Any, masks: tuple[Any, ...]
+    q: torch.Tensor, cache: _Cache, lengths: torch.Tensor, masks: tuple[Any, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attend by the decoding kernels, to which a sequence of a contiguous cache is a page."""
+    """Attend by the decoding kernels."""
     from .decode.triton_decode import decode
 
     causal, window_size, scale = masks
     options = {"causal": causal, "window_size": window_size, "softmax_scale": scale, "return_lse": True}
-    if table is None:
-        caches = tuple(x.transpose(1, 2) for x in caches)
+    table = cache.readable_table
+    caches = (cache.k, cache.v) if table is not None else (cache.k.transpose(1, 2), cache.v.transpose(1, 2))
     q = q if q.stride(3) == 1 else q.contiguous()
     out, lse = decode(q.transpose(1, 2), *caches, cache_seqlens=lengths, page_table=table, **options)
     return out.transpose(1, 2), lse
 
 
 def _of_rows(
-    q: torch.Tensor,
-    caches: tuple[torch.Tensor, ...],
-    limits: tuple[torch.Tensor | None, torch.Tensor],
-    tables: tuple[torch.Tensor | None, torch.Tensor | None],
-    asked: dict[str, Any],
-    masks: tuple[Any, ...],
+    q: torch.Tensor, cache: _Cache, lengths: torch.Tensor, asked: dict[str, Any], masks: tuple[Any, ...]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attend to the cache as to one row of keys, in which each sequence has its limits; pages are copied into one."""
-    batch, seqlen_q = q.shape[:2]
-    sequences, block_table = tables
-    if block_table is not None:
-        caches = tuple(x[block_table.clamp(0, len(x) - 1)].flatten(1, 2) for x in caches)
-        sequences = None
-    room = caches[0].shape[1]
-    numbers = torch.arange(batch, dtype=torch.int32, device=q.device)
-    first = (numbers if sequences is None else sequences[:, 0]) * room
-    starts_k = first if limits[0] is None else first + limits[0].int()
+    (batch, seqlen_q), table, room = q.shape[:2], cache.readable_table, cache.capacity
+    k, v, numbers = cache.k, cache.v, torch.arange(len(q), dtype=torch.int32, device=q.device)
+    first = numbers * room
+    if cache.block_table is not None:
+        k, v = (x[table].flatten(1, 2) for x in (k, v))
+    elif table is not None:
+        first = table[:, 0] * room
+    starts_k = first if cache.leftpad is None else first + cache.leftpad.int().clamp(min=0)
     rows = numbers * seqlen_q
-    bounds = SequenceBounds(rows, rows + seqlen_q, starts_k, first + limits[1], seqlen_q, room, packed=True)
-    out, lse = feature_calls.attention_of_rows(
-        q.flatten(0, 1), *(x.flatten(0, 1) for x in caches), bounds, asked, masks
-    )
+    bounds = SequenceBounds(rows, rows + seqlen_q, starts_k, first + lengths, seqlen_q, room, packed=True)
+    out, lse = feature_calls.attention_of_rows(*(x.flatten(0, 1) for x in (q, k, v)), bounds, asked, masks)
     return out.unflatten(0, (batch, seqlen_q)), lse.unflatten(1, (batch, seqlen_q)).transpose(0, 1)

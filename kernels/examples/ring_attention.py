@@ -1,14 +1,9 @@
-"""Causal attention of a sequence that ranks share, by ring attention: `python -m kernels.examples.ring_attention`.
+"""Causal ring attention of a sequence that two ranks share: `python -m kernels.examples.ring_attention`."""
 
-The split is a zigzag: of 2N chunks, rank r of N holds chunks r and 2N - 1 - r, so all ranks compute equally much.
-"""
-
-import os
 import tempfile
 
 import torch
 import torch.distributed as dist
-from torch import multiprocessing
 
 import kernels  # installed with pip, the name is attnbench
 
@@ -18,9 +13,9 @@ class Pass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, step=1):
-        ctx.step, received, (rank, ranks) = step, torch.empty_like(x), (dist.get_rank(), dist.get_world_size())
-        sending = dist.isend(x.contiguous(), (rank + step) % ranks)
-        dist.recv(received, (rank - step) % ranks)
+        ctx.step, received, ranks = step, torch.empty_like(x), dist.get_world_size()
+        sending = dist.isend(x.contiguous(), (dist.get_rank() + step) % ranks)
+        dist.recv(received, (dist.get_rank() - step) % ranks)
         sending.wait()
         return received
 
@@ -30,18 +25,17 @@ class Pass(torch.autograd.Function):
 
 
 def ring_attention(q, k, v):
-    """Compute a rank's rows of causal attention; the tensors hold its chunks, (batch, heads, 2 chunks, head_dim)."""
-    rank, ranks, half = dist.get_rank(), dist.get_world_size(), q.shape[2] // 2
+    """Compute causal attention where, of 2N chunks of rows, rank r holds chunks r and 2N - 1 - r: a zigzag."""
+    half, kv = q.shape[2] // 2, torch.stack([k, v])
     out, lse = kernels.attention(q, k, v, causal=True, return_lse=True)
-    out, kv = out.float(), torch.stack([k, v])
-    for step in range(1, ranks):
+    for step in range(1, dist.get_world_size()):
         kv = Pass.apply(kv)
-        if step <= rank:  # from a rank before: all queries see its first chunk, and none its second
+        if step <= dist.get_rank():  # from a rank before: all queries see its first chunk, and none its second
             part = kernels.attention(q, *kv[..., :half, :], return_lse=True)
         else:  # from a rank behind: the second chunk of queries sees both of its chunks
             seen, unseen = kernels.attention(q[:, :, half:], *kv, return_lse=True), lse[:, :, :half] - torch.inf
             part = torch.cat([torch.zeros_like(seen[0]), seen[0]], 2), torch.cat([unseen, seen[1]], 2)
-        out, lse = kernels.merge(out, lse, *part)
+        out, lse = kernels.merge(out.float(), lse, *part)
     return out.to(q.dtype)
 
 
@@ -53,15 +47,14 @@ def work(rank, ranks, store):
     mine = [torch.cat([x.chunk(2 * ranks, 2)[i] for i in (rank, 2 * ranks - 1 - rank)], 2) for x in (*whole, expected)]
     out = ring_attention(*mine[:3])
     found, wanted = (torch.autograd.grad(x.square().sum(), whole, retain_graph=True) for x in (out, expected))
-    for x in found:  # each rank's gradients have zeros in other ranks' rows
+    for x in found:  # those of a rank are zero in other ranks' rows
         dist.all_reduce(x)
     errors = [(a - b).abs().max().item() for a, b in zip((out, *found), (mine[3], *wanted), strict=True)]
     print(f"rank {rank}: largest errors of out, dq, dk, dv {errors}", flush=True)
-    assert max(errors) < 1e-4
     dist.destroy_process_group()
+    assert max(errors) < 1e-4
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        ranks = int(os.environ.get("RANKS", "2"))
-        multiprocessing.spawn(work, (ranks, f"{folder}/store"), ranks)
+        torch.multiprocessing.spawn(work, (2, f"{folder}/store"), 2)
