@@ -44,21 +44,30 @@ def attention(
     v: torch.Tensor,
     *,
     causal: bool = False,
-    window_size: int = 0,
+    window_size: int | tuple[int, int] = 0,
     softmax_scale: float | None = None,
     **features: Any,
-) -> torch.Tensor:
+) -> Any:
     """Compute attention with the best kernel for these tensors; `dispatch.attention` documents the arguments."""
     return _dispatch().attention(
         q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, **features
     )
 
 
-def attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any) -> torch.Tensor:
+def attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any) -> Any:
     """Compute attention of packed sequences; `feature_calls.attention_varlen` documents the arguments."""
     from . import feature_calls
 
     return feature_calls.attention_varlen(q, k, v, *lengths, **options)
+
+
+def merge(
+    out_a: torch.Tensor, lse_a: torch.Tensor, out_b: torch.Tensor, lse_b: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Merge attention over two parts of the keys; `lse.merge` documents the arguments."""
+    from . import lse
+
+    return lse.merge(out_a, lse_a, out_b, lse_b)
 
 
 def sdpa_replacement(implementation: str | None = None) -> AbstractContextManager[SdpaCalls]:

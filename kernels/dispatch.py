@@ -21,17 +21,18 @@ def attention(
     v: torch.Tensor,
     *,
     causal: bool = False,
-    window_size: int = 0,
+    window_size: int | tuple[int, int] = 0,
     softmax_scale: float | None = None,
     **features: Any,
-) -> torch.Tensor:
+) -> Any:
     """Compute attention as `kernels.registry.Attention` defines it, differentiable once, on any device.
 
     In the dtype of autocast where that is on, as PyTorch's scaled_dot_product_attention. The first call of a shape
-    compiles; capture CUDA graphs after one. `features` are the fields of `kernels.features.Features`, by name. Raises
-    UnsupportedCase for tensors that do not belong together.
+    compiles; capture CUDA graphs after one. `features` are the fields of `kernels.features.Features` and of
+    `kernels.feature_calls.Wanted`, by name. With return_lse=True the result is out and the natural logsumexp, float32
+    (batch, num_heads, seqlen_q), with a gradient. Raises UnsupportedCase for tensors that do not belong together.
     """
-    if features:
+    if features or type(window_size) in (tuple, list):
         from .feature_calls import attention_with
 
         return attention_with(*autocasted(q, k, v), features, causal, window_size, softmax_scale)

@@ -14,12 +14,32 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from . import features, plans, routes
-from .features import Features, SequenceBounds, dropout_mask
+from . import dispatch, features, lse, plans, routes
+from .features import Features, SequenceBounds, Window, dropout_mask
 from .registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_FEATURES = Features()
+
+
+class Wanted(NamedTuple):
+    """Arguments of a call that change no number of out."""
+
+    return_lse: bool = False
+    deterministic: bool = False  # the same bits of the gradients in every run
+
+    @classmethod
+    def taken_from(cls, asked: dict[str, Any]) -> tuple[Wanted, dict[str, Any]]:
+        """Return these arguments and the others."""
+        own = {name: bool(asked[name]) for name in cls._fields if name in asked}
+        return cls(**own), {name: x for name, x in asked.items() if name not in own}
+
+    def of(self, out: torch.Tensor, lse: torch.Tensor) -> Any:
+        """Return the result of the call."""
+        return (out, lse.float()) if self.return_lse else out
+
+
+_PLAIN_RESULT = Wanted()
 
 
 def attention_with(
@@ -28,23 +48,31 @@ def attention_with(
     v: torch.Tensor,
     asked: dict[str, Any],
     causal: bool,
-    window_size: int,
+    window_size: Window,
     softmax_scale: float | None,
-) -> torch.Tensor:
-    """Compute attention with the fields of Features that `asked` names: by triton_fa2, or from the definition.
+) -> Any:
+    """Compute attention with fields of Features and of Wanted: by our kernels, or from the definition.
 
-    Raises UnsupportedCase for features that do not go with the tensors.
+    A window_size of two numbers is (left, right): a query sees so many keys before and after its position, -1 for all.
+    With return_lse the result is out and lse. Raises UnsupportedCase for features that do not go with the tensors.
     """
+    wanted, asked = Wanted.taken_from(asked)
+    causal, window_size = features.one_window(causal, window_size)
+    if not asked and wanted == _PLAIN_RESULT and not isinstance(window_size, tuple):
+        return dispatch.attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
     found = features_of(asked, q.device)
     shape = (*q.shape[:3], k.shape[2])
     features.check(found, shape, q.device, causal=causal, window_size=window_size)
     scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
     if takes(q, k, v, found.asked):
-        return _by_kernels(q, k, v, found, (bool(causal), window_size, scale), None)
+        return _by_kernels(q, k, v, found, (causal, window_size, scale), None, wanted)
+    masks = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
+    if wanted.return_lse:
+        return wanted.of(*features.attention_and_lse(q, k, v, found, **masks))
     if found.asked == ("mask",) and not causal and not window_size and scale > 0:
         grouped = q.shape[1] != k.shape[1]
         return functional.scaled_dot_product_attention(q, k, v, found.mask, scale=scale, enable_gqa=grouped)
-    return features.attention(q, k, v, found, causal=causal, window_size=window_size, softmax_scale=scale)
+    return features.attention(q, k, v, found, **masks)
 
 
 def attention_padded(
@@ -97,39 +125,87 @@ def attention_varlen(
     max_seqlen_k: int,
     *,
     causal: bool = False,
-    window_size: int = 0,
+    window_size: Window = 0,
     softmax_scale: float | None = None,
+    block_table: torch.Tensor | None = None,
     **asked: Any,
-) -> torch.Tensor:
+) -> Any:
     """Compute attention of sequences that lie one after the other: q (total_q, num_heads, head_dim) gives out like q.
 
     k, v: (total_k, num_kv_heads, head_dim or head_dim_v). Sequence i has the queries from cu_seqlens_q[i] to
     cu_seqlens_q[i + 1] and the keys from cu_seqlens_k[i] to cu_seqlens_k[i + 1]; either may be empty. Starts are int32
     and contiguous, or else copied. Masks and features apply within each sequence; masks given as tensors and document
-    ids need a batch. There is no device-to-host synchronization on a GPU.
+    ids need a batch. There is no device-to-host synchronization on a GPU. With a block_table, int32 (sequences, pages
+    of a sequence), k and v are (pages, page_size, num_kv_heads, head_dim), and a call copies the pages into one row.
+    The fields of Wanted are arguments, too; lse is (num_heads, total_q).
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
+    starts = [x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k)]
+    of_k = starts[1][:-1], starts[1][1:]
+    if block_table is not None:
+        _check_pages(k, v, block_table, max_seqlen_k)
+        (k, v), of_k = _rows_of_pages((k, v), block_table, of_k)
+    _check_packed(q, k, cu_seqlens_q, cu_seqlens_k, asked)
+    bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
+    return attention_of_rows(q, k, v, bounds, asked, (causal, window_size, softmax_scale))
+
+
+def attention_of_rows(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bounds: SequenceBounds,
+    asked: dict[str, Any],
+    masks: tuple[bool, Window, float | None],
+) -> Any:
+    """Compute attention of sequences whose queries lie one after the other, and whose keys lie where bounds say.
+
+    `asked`: fields of Features and of Wanted; `masks`: causal, window_size and softmax_scale. Sequences may share keys
+    or leave some out if `deterministic` is asked for, which keeps them from gluon_hopper.
+    """
+    wanted, asked = Wanted.taken_from(asked)
     found = features_of(asked, q.device) if asked else _NO_FEATURES
-    _check_packed(q, k, cu_seqlens_q, cu_seqlens_k, found)
-    cu_seqlens_q, cu_seqlens_k = (x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k))
-    shape = (cu_seqlens_q.shape[0] - 1, q.shape[1], max_seqlen_q, max_seqlen_k)
+    causal, window_size = features.one_window(*masks[:2])
+    shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
     if asked:
         features.check(found, shape, q.device, causal=causal, window_size=window_size)
     packed = [x.transpose(0, 1)[None] for x in (q, k, v)]
-    scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
-    options = (bool(causal), window_size, scale)
+    options = (causal, window_size, q.shape[2] ** -0.5 if masks[2] is None else float(masks[2]))
     if takes(*packed, ("varlen", *found.asked)):
-        ends = (cu_seqlens_q[:-1], cu_seqlens_q[1:], cu_seqlens_k[:-1], cu_seqlens_k[1:])
-        bounds = SequenceBounds(*ends, max_seqlen_q, max_seqlen_k, packed=True)
-        out = _by_kernels(*packed, found, options, bounds)
+        result = _by_kernels(*packed, found, options, bounds, wanted)
     else:
-        out = _sequence_by_sequence(packed, found, options, shape, cu_seqlens_q.tolist(), cu_seqlens_k.tolist())
-    return out[0].transpose(0, 1)
+        result = wanted.of(*_sequence_by_sequence(packed, found, options, shape, bounds))
+    if wanted.return_lse:
+        return result[0][0].transpose(0, 1), result[1][0]
+    return result[0].transpose(0, 1)
+
+
+def _check_pages(k: torch.Tensor, v: torch.Tensor, block_table: torch.Tensor, longest: int) -> None:
+    if k.dim() != 4 or v.shape[:3] != k.shape[:3] or block_table.dim() != 2:
+        raise UnsupportedCase("block_table needs k and v as (pages, page_size, heads, head_dim), and two dimensions.")
+    if block_table.device != k.device or block_table.dtype not in (torch.int32, torch.int64):
+        raise UnsupportedCase(f"block_table must hold integers on {k.device}, where k is.")
+    room = block_table.shape[1] * k.shape[1]
+    if longest > room or not len(k):
+        raise UnsupportedCase(f"The pages of a row of block_table hold {room} keys, fewer than {longest}.")
+
+
+def _rows_of_pages(
+    pages: tuple[torch.Tensor, ...], block_table: torch.Tensor, of_k: tuple[torch.Tensor, torch.Tensor]
+) -> tuple[list[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+    """Copy the pages of all sequences into rows, and return where sequences begin and end in them.
+
+    Numbers of pages beyond a sequence's length may be invalid; they are replaced by valid ones.
+    """
+    room = block_table.shape[1] * pages[0].shape[1]
+    rows = [x[block_table.clamp(0, len(x) - 1)].flatten(0, 2) for x in pages]
+    starts = torch.arange(len(block_table), dtype=torch.int32, device=block_table.device) * room
+    return rows, (starts, starts + (of_k[1] - of_k[0]))
 
 
 def _check_packed(
-    q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor, found: Features
+    q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor, asked: dict[str, Any]
 ) -> None:
     starts = cu_seqlens_q.dim() == 1 and cu_seqlens_q.shape == cu_seqlens_k.shape and len(cu_seqlens_q) > 0
     if q.dim() != 3 or k.dim() != 3 or not starts:
@@ -138,7 +214,7 @@ def _check_packed(
         )
     if not q.device == cu_seqlens_q.device == cu_seqlens_k.device:
         raise UnsupportedCase(f"attention_varlen needs the starts of sequences on {q.device}, where q is.")
-    if found.mask is not None or found.document_ids is not None:
+    if asked.get("mask") is not None or asked.get("document_ids") is not None:
         raise UnsupportedCase("attention_varlen does not support mask or document_ids; each sequence is a document.")
 
 
@@ -165,17 +241,31 @@ def _by_kernels(
     found: Features,
     options: tuple[Any, ...],
     bounds: SequenceBounds | None,
-) -> torch.Tensor:
+    wanted: Wanted = _PLAIN_RESULT,
+) -> Any:
     from .attention.triton_fa2.features.call import FeatureCall, attend, check_shapes
 
     check_shapes(q, k, v)
     found = found.seeded(q.device)
+    if wanted != _PLAIN_RESULT or isinstance(options[1], tuple):
+        call = FeatureCall(found, *options, "ieee", bounds)
+        plan = None if wanted.deterministic else _plan_without_features(call, q, k, v)
+        return wanted.of(*lse.attend(call, q, k, v, plan))
     if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
         causal, window_size, scale = options
         return forward_op(q, k, v, found.sinks, *_operands(found, bounds, scale), causal, window_size)[0]
     call = FeatureCall(found, *options, "ieee", bounds)
     plan = _on_hopper(call, q, k, v)
     return plans.attend(plan, q, k, v) if plan else attend(call, q, k, v)
+
+
+def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
+    """Return the plan of the fastest kernels for a FeatureCall without features, where there are any."""
+    if call.features.asked or isinstance(call.window_size, tuple):
+        return None
+    if call.bounds is not None:
+        return _on_hopper(call, q, k, v)
+    return routes.route_of(q, k, v, call.causal, call.window_size, call.scale)
 
 
 def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
@@ -220,23 +310,26 @@ def _sequence_by_sequence(
     found: Features,
     options: tuple[Any, ...],
     shape: tuple[int, int, int, int],
-    starts_q: list[int],
-    starts_k: list[int],
-) -> torch.Tensor:
-    """Compute packed sequences from the definition, one after the other."""
+    bounds: SequenceBounds,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute out and the logsumexp of packed sequences from the definition, one after the other."""
     q, k, v = packed
     kept = dropout_mask(found.dropout_seed, shape, found.dropout_p, q.device) if found.dropout_p else None
     names = dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
-    outs = []
+    results, end = [], 0
+    starts_q, ends_q, starts_k, ends_k = (x.tolist() for x in bounds[:4])
     for i in range(shape[0]):
-        rows, keys = slice(*starts_q[i : i + 2]), slice(*starts_k[i : i + 2])
+        rows, keys, end = slice(starts_q[i], ends_q[i]), slice(starts_k[i], ends_k[i]), ends_q[i]
         own = replace(found, prefix_lengths=_row(found.prefix_lengths, i))
         if found.alibi_slopes is not None and found.alibi_slopes.dim() == 2:
             own = replace(own, alibi_slopes=found.alibi_slopes[i])
         own_kept = None if kept is None else kept[i : i + 1, :, : rows.stop - rows.start, : keys.stop - keys.start]
-        outs.append(features.attention(q[:, :, rows], k[:, :, keys], v[:, :, keys], own, **names, kept=own_kept))
-    rest = q.new_zeros(1, q.shape[1], q.shape[2] - starts_q[-1], v.shape[3])
-    return torch.cat([*outs, rest], 2)
+        part = q[:, :, rows], k[:, :, keys], v[:, :, keys]
+        results.append(features.attention_and_lse(*part, own, **names, kept=own_kept))
+    rest = (1, q.shape[1], q.shape[2] - end)
+    results.append((q.new_zeros(*rest, v.shape[3]), q.new_full(rest, float("-inf"))))
+    out, statistics = (torch.cat(parts, 2) for parts in zip(*results, strict=True))
+    return out, statistics
 
 
 def _row(x: torch.Tensor | None, i: int) -> torch.Tensor | None:

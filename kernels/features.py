@@ -44,6 +44,30 @@ class Features:
         return replace(self, dropout_seed=torch.full((), self.dropout_seed, dtype=torch.int64, device=device))
 
 
+Window = int | tuple[int, int]  # window_size, or the keys to the left and to the right, -1 for all
+
+
+def one_window(causal: bool, window_size: Window) -> tuple[bool, Window]:
+    """Return causal and the window, with one number in place of a pair where that describes the same mask."""
+    if not isinstance(window_size, tuple | list):
+        return bool(causal), window_size
+    if len(window_size) != 2 or min(window_size) < -1:
+        raise UnsupportedCase(f"window_size must be a number or (left, right), each at least -1, not {window_size}.")
+    left, right = window_size
+    if causal or right == 0:
+        return True, left + 1
+    return False, left + 1 if left == right else (left, right)
+
+
+def reach(causal: bool, window_size: Window, far: int) -> tuple[int, int]:
+    """Return how many keys to the left and to the right of its position a query sees, at most `far`."""
+    if not isinstance(window_size, tuple):
+        left = min(window_size - 1, far) if window_size else far
+        return left, 0 if causal else left
+    left, right = (far if keys < 0 else min(keys, far) for keys in window_size)
+    return left, right
+
+
 class SequenceBounds(NamedTuple):
     """Where sequences lie in rows of q and of k: int32 (sequences,), and numbers that none is longer than."""
 
@@ -57,7 +81,7 @@ class SequenceBounds(NamedTuple):
 
 
 def check(
-    features: Features, shape: tuple[int, int, int, int], device: torch.device, *, causal: bool, window_size: int
+    features: Features, shape: tuple[int, int, int, int], device: torch.device, *, causal: bool, window_size: Window
 ) -> None:
     """Raise UnsupportedCase if features do not go with scores of (batch, num_heads, seqlen_q, seqlen_k)."""
     batch, num_heads, seqlen_q, seqlen_k = shape
@@ -99,44 +123,52 @@ def _broadcasts(mask: torch.Tensor, shape: tuple[int, ...]) -> bool:
     return mask.dim() <= 4 and all(size in (1, full) for size, full in zip(sizes, shape, strict=True))
 
 
-def attention(
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, features: Features, **options: Any) -> torch.Tensor:
+    """Compute attention with features from its definition; `attention_and_lse` documents the arguments."""
+    return attention_and_lse(q, k, v, features, **options)[0]
+
+
+def attention_and_lse(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     features: Features,
     *,
     causal: bool = False,
-    window_size: int = 0,
+    window_size: Window = 0,
     softmax_scale: float | None = None,
     kept: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Compute attention with features from its definition, in the dtype of q: (batch, num_heads, seqlen_q, head_dim).
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute attention and its natural logsumexp in the dtype of q: (batch, num_heads, seqlen_q, head_dim).
 
     scores = softcap x tanh(scale q k^T / softcap) - slope x |position - key| + mask, hidden keys -inf; a sink is
-    another score, without a value; dropout follows the softmax. A query that sees no key gets 0. `kept` is what
-    dropout keeps, where that is not `dropout_mask` of these scores' shape.
+    another score, without a value; dropout follows the softmax. A query that sees no key gets 0 and -inf. `kept` is
+    what dropout keeps, where that is not `dropout_mask` of these scores' shape.
     """
-    from .attention.torch_naive import hidden_keys
-
     group, head_dim = q.shape[1] // k.shape[1], q.shape[3]
     k, v = (x.repeat_interleave(group, 1) if group > 1 else x for x in (k, v))
     scores = q @ k.mT * (head_dim**-0.5 if softmax_scale is None else softmax_scale)
     if features.softcap:
         scores = features.softcap * torch.tanh(scores / features.softcap)
-    hidden = torch.zeros(scores.shape[2:], dtype=torch.bool, device=q.device)
-    if causal or window_size:
-        hidden = hidden_keys(scores.shape[2], scores.shape[3], causal, window_size, q.device)
+    seqlen_q, seqlen_k = scores.shape[2:]
+    left, right = reach(causal, window_size, seqlen_q + seqlen_k)
+    keys = torch.arange(seqlen_k, device=q.device)
+    positions = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=q.device)[:, None]
+    hidden = (keys > positions + right) | (keys < positions - left)
     scores, hidden = _with_masks(scores, hidden, features)
-    p = _probabilities(scores.masked_fill(hidden, float("-inf")), features.sinks)
+    p, lse = _probabilities(scores.masked_fill(hidden, float("-inf")), features.sinks)
     if features.dropout_p:
         if kept is None:
             kept = dropout_mask(features.dropout_seed, tuple(scores.shape), features.dropout_p, q.device)
         p = p * kept / (1 - features.dropout_p)
-    return p @ v
+    return p @ v, lse
 
 
-def _probabilities(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
-    """Return the softmax of scores with each head's sink in the denominator; 0 where all are -inf."""
+def _probabilities(scores: torch.Tensor, sinks: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the softmax of scores with each head's sink in the denominator, and the logarithm of the denominator.
+
+    Where all scores are -inf, they are 0 and -inf.
+    """
     top = scores.amax(-1, keepdim=True) if scores.shape[3] else scores.new_full((*scores.shape[:3], 1), float("-inf"))
     if sinks is not None:
         sinks = sinks.to(scores.dtype)[None, :, None, None]
@@ -146,7 +178,9 @@ def _probabilities(scores: torch.Tensor, sinks: torch.Tensor | None) -> torch.Te
     total = p.sum(-1, keepdim=True)
     if sinks is not None:
         total = total + (sinks - top).exp()
-    return p / total.masked_fill(total == 0, 1.0)
+    blind = total == 0
+    total = total.masked_fill(blind, 1.0)
+    return p / total, (top + total.log()).masked_fill(blind, float("-inf")).squeeze(-1)
 
 
 def _with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -> tuple[torch.Tensor, torch.Tensor]:

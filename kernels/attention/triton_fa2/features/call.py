@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from triton.runtime.errors import OutOfResources
 
 from ....constants import Constants
-from ....features import Features, SequenceBounds, check, threshold
+from ....features import Features, SequenceBounds, Window, check, reach, threshold
 from ....plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
 from ....registry import UnsupportedCase
 from ..problem import DTYPES, too_far
@@ -47,7 +47,7 @@ class FeatureCall:
 
     features: Features  # with a tensor as seed
     causal: bool
-    window_size: int
+    window_size: Window
     scale: float
     precision: str  # float32 products: "ieee" or "tf32"
     bounds: SequenceBounds | None = None
@@ -74,12 +74,13 @@ class FeatureCall:
         v: torch.Tensor,
         out: torch.Tensor,
         lse: torch.Tensor,
+        dlse: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return dq, dk, dv and the gradient of the sinks."""
+        """Return dq, dk, dv and the gradient of the sinks; dlse: the gradient of the natural logsumexp."""
         q, k, v, dout = (addressable(x) for x in (q, k, v, dout))
         dq, dk, dv = (self._rows_like(x, x.shape[3]) for x in (q, k, v))
         delta = torch.zeros(lse.shape, dtype=torch.float32, device=q.device)
-        self._launch("dq", (q, k, v, out, dout, dq), (lse, delta), (q, k, v))
+        self._launch("dq", (q, k, v, out, dout, dq), (lse, delta), (q, k, v), dlse)
         self._launch("dkdv", (q, k, v, dout, dk, dv), (lse, delta), (q, k, v))
         return dq, dk, dv, self._sinks_gradient(lse, delta)
 
@@ -99,10 +100,12 @@ class FeatureCall:
         p = torch.exp2(sinks.to(lse.dtype)[None, :, None] * LOG2_E - lse)
         return -(p * delta).sum((0, 2)).to(sinks.dtype)
 
-    def _launch(self, walk: str, strided: Tensors, statistics: Tensors, qkv: Tensors) -> None:
+    def _launch(
+        self, walk: str, strided: Tensors, statistics: Tensors, qkv: Tensors, dlse: torch.Tensor | None = None
+    ) -> None:
         """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
         q, k, v = qkv
-        shape, config = self._shape(q, k), self._config(q, v)
+        shape, config, tensors = self._shape(q, k), self._config(q, v), self._tensors._replace(dlse=dlse)
         packed_alone = self._is_packed_alone(config)
         name = f"packed_{walk}" if packed_alone else walk
         chosen = config.without_features if packed_alone else config
@@ -121,7 +124,7 @@ class FeatureCall:
             try:
                 with device_guard(q.device):
                     constants = Constants(replace(chosen, block_m=tile.block_m, block_n=tile.block_n))
-                    KERNELS[name][grid](*rows, *statistics, self._tensors, shape, constants, **_options(tile))
+                    KERNELS[name][grid](*rows, *statistics, tensors, shape, constants, **_options(tile))
             except OutOfResources as error:
                 needed = error.required
                 continue
@@ -154,15 +157,14 @@ class FeatureCall:
     def _shape(self, q: torch.Tensor, k: torch.Tensor) -> FeatureShape:
         heads, asked = q.shape[1], self.features
         seqlen_q, seqlen_k = (self.bounds.longest_q, self.bounds.longest_k) if self.bounds else (q.shape[2], k.shape[2])
-        far = seqlen_q + seqlen_k
-        left = min(self.window_size - 1, far) if self.window_size else far
+        left, right = reach(self.causal, self.window_size, seqlen_q + seqlen_k)
         return FeatureShape(
             num_heads=heads,
             group=heads // k.shape[1],
             seqlen_q=seqlen_q,
             seqlen_k=seqlen_k,
             left=left,
-            right=0 if self.causal else left,
+            right=right,
             scale=self.scale,
             softcap=asked.softcap or 1.0,
             keep_from=threshold(asked.dropout_p),

@@ -63,7 +63,7 @@ def packed_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.cons
 
 @triton.jit
 def packed_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
-    """Compute dq of a tile of query rows, and their delta = rowsum(dout * out); a program a tile, head and sequence."""
+    """Compute dq of a tile of query rows, and their delta = rowsum(dout * out) - dlse; a program a tile and head."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     HEAD_DIM: tl.constexpr = CONFIG.head_dim
     BLOCK_D: tl.constexpr = CONFIG.block_d
@@ -81,6 +81,8 @@ def packed_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape,
     out_tile = load_rows(out_base, start_m, out.m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
     delta = tl.sum(out_tile.to(tl.float32) * dout_tile.to(tl.float32), 1)
+    if tensors.dlse is not None:
+        delta -= tl.load(tensors.dlse + statistics, mask=rows < seqlen_q, other=0.0)
     tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
     lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
     q_tile = load_rows(q_base, start_m, q.m, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)

@@ -1,0 +1,373 @@
+"""The functions of the package flash-attn 2.8, computed by our kernels; on a CPU by their definition in PyTorch.
+
+Names, order and defaults of the arguments are theirs: tensors are (batch, seqlen, heads, head_dim), packed ones (total,
+heads, head_dim), and window_size is (left, right), -1 for all keys. All masks, softcap and ALiBi are computed by
+kernels, also windows of two widths. Differences:
+
+- Dropout takes its seed from PyTorch's generator and drops other places than flash-attn does.
+- return_attn_probs gives out, softmax_lse and None; softmax_lse has a gradient, and is -inf for a query without a key.
+  With dropout it is refused.
+- deterministic=True uses kernels that give the same bits in every run. Otherwise PyTorch's global switch decides.
+- Arguments that cannot be computed raise UnsupportedCase. The values of tensors of integers (lengths, page numbers) are
+  checked on a CPU. On a GPU that would synchronize; the environment variable ATTNBENCH_CHECK=1 turns the check on.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import torch
+
+from . import dispatch, feature_calls
+from .decode.triton_decode.checks import MAX_SEQLEN_Q
+from .features import SequenceBounds, one_window
+from .plans import check_inputs
+from .registry import UnsupportedCase
+from .routes import DTYPES
+
+Pair = tuple[int, int]
+_ALL_DTYPES = (*DTYPES, torch.float64)
+
+
+def flash_attn_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Pair = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Compute attention of q (batch, seqlen_q, heads, head_dim) to k and v (batch, seqlen_k, heads_k, head_dim).
+
+    Return out, or with return_attn_probs out, softmax_lse (batch, heads, seqlen_q) and None.
+    """
+    q, k, v = (_four(x).transpose(1, 2) for x in (q, k, v))
+    _check("flash_attn_func", q, k, v)
+    asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
+    masks = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
+    result = dispatch.attention(q, k, v, **masks, **asked)
+    if return_attn_probs:
+        return result[0].transpose(1, 2), result[1], None
+    return result.transpose(1, 2)
+
+
+def flash_attn_kvpacked_func(q: torch.Tensor, kv: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+    """Compute attention of q to kv (batch, seqlen_k, 2, heads_k, head_dim); the rest as for flash_attn_func."""
+    return flash_attn_func(q, *_unpacked(kv, 2, 2), *arguments, **options)
+
+
+def flash_attn_qkvpacked_func(qkv: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+    """Compute attention of qkv (batch, seqlen, 3, heads, head_dim); the rest as for flash_attn_func."""
+    return flash_attn_func(*_unpacked(qkv, 3, 2), *arguments, **options)
+
+
+def flash_attn_varlen_func(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Pair = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: torch.Tensor | None = None,
+) -> Any:
+    """Compute attention of packed sequences: q (total_q, heads, head_dim), k and v (total_k, heads_k, head_dim).
+
+    With block_table (batch, pages of a sequence) k and v are (pages, page_size, heads_k, head_dim); a call then copies
+    the pages of all sequences. Return out, or with return_attn_probs out, softmax_lse (heads, total_q) and None.
+    """
+    if q.dim() != 3 or k.dim() != (3 if block_table is None else 4):
+        raise UnsupportedCase("flash_attn_varlen_func needs q as (total, heads, head_dim); k and v too, or as pages.")
+    rows = [x.transpose(0, 1)[None] if x.dim() == 3 else x[:1].transpose(1, 2) for x in (q, k, v)]
+    _check("flash_attn_varlen_func", *rows)
+    starts = cu_seqlens_q, cu_seqlens_k
+    _check_starts(starts, (q.shape[0], k.shape[0]), (max_seqlen_q, max_seqlen_k), block_table is not None)
+    if block_table is not None:
+        _check_pages(block_table, cu_seqlens_k.diff(), k)
+    asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
+    masks = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
+    result = feature_calls.attention_varlen(
+        q, k, v, *starts, int(max_seqlen_q), int(max_seqlen_k), block_table=block_table, **masks, **asked
+    )
+    return (*result, None) if return_attn_probs else result
+
+
+def flash_attn_varlen_kvpacked_func(q: torch.Tensor, kv: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+    """Compute attention of q to kv (total_k, 2, heads_k, head_dim); the rest as for flash_attn_varlen_func."""
+    return flash_attn_varlen_func(q, *_unpacked(kv, 2, 1), *arguments, **options)
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int, *arguments: Any, **options: Any
+) -> Any:
+    """Compute attention of qkv (total, 3, heads, head_dim); the rest as for flash_attn_varlen_func."""
+    lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    return flash_attn_varlen_func(*_unpacked(qkv, 3, 1), *lengths, *arguments, **options)
+
+
+@torch.no_grad()
+def flash_attn_with_kvcache(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    k: torch.Tensor | None = None,
+    v: torch.Tensor | None = None,
+    rotary_cos: torch.Tensor | None = None,
+    rotary_sin: torch.Tensor | None = None,
+    cache_seqlens: int | torch.Tensor | None = None,
+    cache_batch_idx: torch.Tensor | None = None,
+    cache_leftpad: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Pair = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: torch.Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Any:
+    """Attend to a cache (batch, capacity, heads_k, head_dim), or pages with block_table, after k and v are appended.
+
+    k and v (batch, seqlen_new, heads_k, head_dim) are written in place from cache_seqlens on, k after the rotary
+    embedding, which q gets too. num_splits is ignored: the kernels choose. There are no gradients. Up to 16 query
+    tokens without left padding, softcap, ALiBi and windows of two widths use the decoding kernels; other calls use
+    `triton_fa2`, for which pages are copied. Return out, or with return_softmax_lse out and lse (batch, heads, seqlen).
+    """
+    cache = _Cache(k_cache, v_cache, cache_batch_idx, cache_leftpad, block_table)
+    cache.check(q, k, v)
+    lengths = _lengths(cache_seqlens, 0 if k is not None else cache.capacity, q)
+    new = 0 if k is None else k.shape[1]
+    cache.check_lengths(lengths, new)
+    if (rotary_cos is None) != (rotary_sin is None) or (rotary_cos is not None and k is None):
+        raise UnsupportedCase("flash_attn_with_kvcache: rotary_cos, rotary_sin and k belong together.")
+    causal, window = one_window(causal, _pair(window_size))
+    if rotary_cos is not None:
+        tables = rotary_cos, rotary_sin
+        q = _rotated(q, tables, lengths, rotary_interleaved, one_position=not causal and not window)
+        k = _rotated(k, tables, lengths, rotary_interleaved)
+    if k is not None:
+        cache.append(lengths, k, v)
+    lengths = (lengths + new).clamp(0, cache.capacity)  # lengths that are not checked must not lead beyond the cache
+    asked = _asked(0.0, softcap, alibi_slopes, True, True)
+    masks = (causal, window, softmax_scale)
+    if cache_leftpad is None and len(asked) == 2 and _decodes(q, window, softmax_scale):
+        out, lse = _decoded(q, cache, lengths, masks)
+    else:
+        out, lse = _of_rows(q, cache, lengths, asked, masks)
+    return (out, lse) if return_softmax_lse else out
+
+
+class _Cache(NamedTuple):
+    """The tensors of a cache."""
+
+    k: torch.Tensor
+    v: torch.Tensor
+    batch_idx: torch.Tensor | None
+    leftpad: torch.Tensor | None
+    block_table: torch.Tensor | None
+
+    @property
+    def capacity(self) -> int:
+        """Return the keys that a sequence has room for."""
+        return self.k.shape[1] * (1 if self.block_table is None else self.block_table.shape[1])
+
+    @property
+    def table(self) -> torch.Tensor | None:
+        """Return the pages of each sequence; a sequence of a contiguous cache is a page."""
+        return self.batch_idx[:, None].int() if self.batch_idx is not None else self.block_table
+
+    @property
+    def readable_table(self) -> torch.Tensor | None:
+        """Return the table with numbers of pages that exist."""
+        return None if self.table is None else self.table.clamp(0, len(self.k) - 1)
+
+    def check(self, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None) -> None:
+        """Refuse tensors that do not belong together."""
+        name, batch = "flash_attn_with_kvcache", len(q)
+        _check(name, *(_four(x)[:1].transpose(1, 2) for x in (q, self.k, self.v)))
+        if self.k.shape[:3] != self.v.shape[:3]:
+            raise UnsupportedCase(f"{name} got caches {tuple(self.k.shape)} and {tuple(self.v.shape)}.")
+        table = self.block_table
+        if table is None:
+            if self.batch_idx is None and len(self.k) != batch:
+                raise UnsupportedCase(f"The cache holds {len(self.k)} sequences and q {batch}; pass cache_batch_idx.")
+        elif self.batch_idx is not None or self.leftpad is not None:
+            raise UnsupportedCase(f"{name}: block_table excludes cache_batch_idx and cache_leftpad.")
+        elif table.dim() != 2 or len(table) != batch or table.dtype != torch.int32 or table.device != q.device:
+            raise UnsupportedCase(f"{name} needs an int32 block_table ({batch}, pages) on {q.device}.")
+        for x in (self.batch_idx, self.leftpad):
+            if x is not None and (tuple(x.shape) != (batch,) or x.device != q.device):
+                raise UnsupportedCase(f"{name}: cache_batch_idx and cache_leftpad must be ({batch},) on {q.device}.")
+        if k is None and v is None:
+            return
+        for x, cache in ((k, self.k), (v, self.v)):
+            fits = x is not None and x.dim() == 4 and len(x) == batch and x.shape[2:] == cache.shape[2:]
+            if not fits or (x.dtype, x.device) != (cache.dtype, cache.device) or x.shape[1] != k.shape[1]:
+                raise UnsupportedCase(f"{name}: k and v must be ({batch}, seqlen_new, heads, head_dim) like the cache.")
+
+    def check_lengths(self, lengths: torch.Tensor, new: int) -> None:
+        """Refuse lengths that the cache has no room for, and numbers of sequences or pages that do not exist."""
+        place = f"{'a cache' if self.block_table is None else 'a row of block_table'} of {self.capacity}"
+        if new > self.capacity:
+            raise UnsupportedCase(f"{new} new keys do not fit into {place}.")
+        if _reads(lengths) and bool(((lengths < 0) | (lengths + new > self.capacity)).any()):
+            raise UnsupportedCase(f"{new} keys after {lengths.tolist()} do not fit into {place}.")
+        if self.table is not None:
+            _check_pages(self.table, lengths + new, self.k)
+
+    def append(self, lengths: torch.Tensor, *new: torch.Tensor) -> None:
+        """Write k and v behind each sequence. PyTorch asserts on the device that every place is in the cache."""
+        size, table = self.k.shape[1], self.table
+        positions = lengths[:, None].long() + torch.arange(new[0].shape[1], device=lengths.device)
+        if table is None:
+            pages = torch.arange(len(lengths), device=lengths.device)[:, None].expand_as(positions)
+        elif table.shape[1] == 1:
+            pages = table.long().expand_as(positions)
+        else:
+            pages, positions = table.long().gather(1, positions // size), positions % size
+        pages = torch.where(pages < 0, len(self.k), pages)  # a negative index would count from the end
+        self.k[pages, positions], self.v[pages, positions] = new
+
+
+def _asked(
+    dropout_p: float, softcap: float, alibi_slopes: torch.Tensor | None, deterministic: bool, return_lse: bool
+) -> dict[str, Any]:
+    """Return the arguments of kernels.attention that differ from their defaults."""
+    if dropout_p and return_lse:
+        raise UnsupportedCase("return_attn_probs is refused with dropout_p: the kernels do not store probabilities.")
+    asked = {"dropout_p": dropout_p, "softcap": softcap, "deterministic": deterministic, "return_lse": return_lse}
+    asked = {name: x for name, x in asked.items() if x}
+    return asked if alibi_slopes is None else asked | {"alibi_slopes": alibi_slopes}
+
+
+def _pair(window_size: Any) -> Pair:
+    left, right = map(int, window_size)
+    return left, right
+
+
+def _four(x: torch.Tensor) -> torch.Tensor:
+    if x.dim() != 4:
+        raise UnsupportedCase(f"Expected a tensor (batch, seqlen, heads, head_dim), not {tuple(x.shape)}.")
+    return x
+
+
+def _unpacked(packed: torch.Tensor, count: int, dim: int) -> tuple[torch.Tensor, ...]:
+    if packed.dim() != dim + 3 or packed.shape[dim] != count:
+        raise UnsupportedCase(f"Dimension {dim} of the packed tensor {tuple(packed.shape)} must be {count}.")
+    return packed.unbind(dim)
+
+
+def _check(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Refuse q, k and v, (batch, heads, seqlen, head_dim), that do not belong together."""
+    check_inputs(name, q, k, k, _ALL_DTYPES)
+    if v.shape[:-1] != k.shape[:-1] or (v.dtype, v.device) != (k.dtype, k.device):
+        raise UnsupportedCase(f"{name} got k {tuple(k.shape)} and v {tuple(v.shape)}, which do not belong together.")
+
+
+def _reads(x: torch.Tensor) -> bool:
+    """Return whether the values of a tensor of integers are checked."""
+    return x.device.type == "cpu" or os.environ.get("ATTNBENCH_CHECK") == "1"
+
+
+def _check_starts(starts: tuple[torch.Tensor, ...], totals: Pair, longest: Pair, paged: bool) -> None:
+    for x, total, most, pages in zip(starts, totals, longest, (False, paged), strict=True):
+        if x.dim() != 1 or x.dtype != torch.int32 or most < 0:
+            raise UnsupportedCase("cu_seqlens must be int32 of one dimension, and max_seqlen not negative.")
+        if _reads(x) and len(x):
+            lengths, beyond = x.diff(), not pages and int(x[-1]) > total
+            if int(x[0]) or beyond or bool(((lengths < 0) | (lengths > most)).any()):
+                raise UnsupportedCase(f"cu_seqlens {x.tolist()} do not go with {total} rows and lengths up to {most}.")
+
+
+def _check_pages(block_table: torch.Tensor, lengths: torch.Tensor, pages: torch.Tensor) -> None:
+    """Refuse numbers of pages that do not exist, among those that the lengths use."""
+    if block_table.dim() == 2 and _reads(block_table) and len(block_table) == len(lengths):
+        first = torch.arange(block_table.shape[1], device=block_table.device) * pages.shape[1]
+        wrong = ((block_table < 0) | (block_table >= len(pages))) & (first < lengths[:, None])
+        if bool(wrong.any()):
+            raise UnsupportedCase(f"block_table names pages outside 0 to {len(pages) - 1}.")
+
+
+def _lengths(given: Any, default: int, q: torch.Tensor) -> torch.Tensor:
+    """Return the keys in the cache before the call, int32 (batch,)."""
+    given = default if given is None else given
+    if not isinstance(given, torch.Tensor):
+        return torch.full((len(q),), given, dtype=torch.int32, device=q.device)
+    if tuple(given.shape) != (len(q),) or given.dtype != torch.int32 or given.device != q.device:
+        raise UnsupportedCase(f"cache_seqlens must be a number or an int32 tensor ({len(q)},) on {q.device}.")
+    return given
+
+
+def _rotated(
+    x: torch.Tensor,
+    tables: tuple[torch.Tensor, torch.Tensor],
+    lengths: torch.Tensor,
+    interleaved: bool,
+    one_position: bool = False,
+) -> torch.Tensor:
+    """Apply the rotary embedding to x (batch, seqlen, heads, head_dim) at positions from `lengths` on."""
+    steps = torch.arange(x.shape[1], device=x.device) * (not one_position)
+    positions = (lengths[:, None] + steps).clamp(0, len(tables[0]) - 1)
+    cos, sin = (table[positions][:, :, None].float() for table in tables)
+    width = 2 * cos.shape[-1]
+    turned = x[..., :width].float()
+    if interleaved:
+        a, b = turned[..., ::2], turned[..., 1::2]
+    else:
+        a, b = turned.chunk(2, -1)
+    parts = a * cos - b * sin, a * sin + b * cos
+    turned = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
+    return torch.cat([turned.to(x.dtype), x[..., width:]], -1)
+
+
+def _decodes(q: torch.Tensor, window: Any, scale: float | None) -> bool:
+    few = q.device.type == "cuda" and q.shape[1] <= MAX_SEQLEN_Q and q.dtype in DTYPES
+    return few and not isinstance(window, tuple) and (scale is None or scale > 0)
+
+
+def _decoded(
+    q: torch.Tensor, cache: _Cache, lengths: torch.Tensor, masks: tuple[Any, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attend by the decoding kernels."""
+    from .decode.triton_decode import decode
+
+    causal, window_size, scale = masks
+    options = {"causal": causal, "window_size": window_size, "softmax_scale": scale, "return_lse": True}
+    table = cache.readable_table
+    caches = (cache.k, cache.v) if table is not None else (cache.k.transpose(1, 2), cache.v.transpose(1, 2))
+    q = q if q.stride(3) == 1 else q.contiguous()
+    out, lse = decode(q.transpose(1, 2), *caches, cache_seqlens=lengths, page_table=table, **options)
+    return out.transpose(1, 2), lse
+
+
+def _of_rows(
+    q: torch.Tensor, cache: _Cache, lengths: torch.Tensor, asked: dict[str, Any], masks: tuple[Any, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attend to the cache as to one row of keys, in which each sequence has its limits; pages are copied into one."""
+    (batch, seqlen_q), table, room = q.shape[:2], cache.readable_table, cache.capacity
+    k, v, numbers = cache.k, cache.v, torch.arange(len(q), dtype=torch.int32, device=q.device)
+    first = numbers * room
+    if cache.block_table is not None:
+        k, v = (x[table].flatten(1, 2) for x in (k, v))
+    elif table is not None:
+        first = table[:, 0] * room
+    starts_k = first if cache.leftpad is None else first + cache.leftpad.int().clamp(min=0)
+    rows = numbers * seqlen_q
+    bounds = SequenceBounds(rows, rows + seqlen_q, starts_k, first + lengths, seqlen_q, room, packed=True)
+    out, lse = feature_calls.attention_of_rows(*(x.flatten(0, 1) for x in (q, k, v)), bounds, asked, masks)
+    return out.unflatten(0, (batch, seqlen_q)), lse.unflatten(1, (batch, seqlen_q)).transpose(0, 1)

@@ -1,0 +1,133 @@
+"""The logsumexp as a differentiable result, windows of two widths, and merging, against float64."""
+
+import itertools
+
+import pytest
+import torch
+
+import kernels
+from kernels import feature_calls, features
+from kernels.features import Features
+from kernels.registry import UnsupportedCase
+
+ON_GPU = torch.cuda.is_available()
+WINDOWS = (0, 4, (3, -1), (-1, 2), (5, 1), (0, 3))
+MASKS = [{"causal": causal, "window_size": window} for causal, window in itertools.product((False, True), WINDOWS)]
+
+
+@pytest.fixture(params=["definition", pytest.param("kernels", marks=pytest.mark.gpu if ON_GPU else ())])
+def front(request, monkeypatch, device):
+    """`kernels.attention` by the definition on a CPU, or by the kernels with features."""
+    if request.param == "definition":
+        return "cpu"
+    call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
+    tile = pytest.importorskip("kernels.attention.triton_fa2.tile")
+    if not ON_GPU:
+        monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
+        monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))
+    return device
+
+
+def numbers(*shapes: tuple[int, ...], device: str = "cpu", dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for shape in shapes]
+
+
+def both_gradients(out, lse, inputs):
+    """The results, and gradients of sums that weigh out and the lse of rows that see a key."""
+    weights = [torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).view_as(x) for x in (out, lse)]
+    seen = torch.where(lse.isinf(), 0.0, lse)
+    return out, lse, *torch.autograd.grad((out * weights[0]).sum() + (seen * weights[1]).sum(), inputs)
+
+
+def assert_near(got, expected, units: float = 32) -> None:
+    for mine, exact in zip(got, expected, strict=True):
+        assert torch.equal(mine.isinf(), exact.isinf().to(mine.device))
+        mine, exact = (torch.where(x.isinf(), 0.0, x.double().cpu()) for x in (mine, exact))
+        assert (mine - exact).abs().max() <= units * torch.finfo(torch.float32).eps * exact.abs().max().clamp(1)
+
+
+def exact_results(inputs, found=None, **masks):
+    causal, window_size = features.one_window(masks["causal"], masks["window_size"])
+    wide = [x.detach().double().cpu().requires_grad_() for x in inputs]
+    results = features.attention_and_lse(*wide, found or Features(), causal=causal, window_size=window_size)
+    return both_gradients(*results, wide)
+
+
+@pytest.mark.parametrize("masks", MASKS, ids=str)
+def test_gradients_flow_through_out_and_lse(front, masks) -> None:
+    inputs = numbers((2, 4, 23, 16), (2, 2, 19, 16), (2, 2, 19, 16), device=front)
+    out, lse = kernels.attention(*inputs, return_lse=True, **masks)
+    assert lse.dtype == torch.float32 and lse.shape == (2, 4, 23)
+    assert_near(both_gradients(out, lse, inputs), exact_results(inputs, **masks))
+    assert torch.all(out[lse.isinf()] == 0)
+
+
+def test_a_window_of_two_widths_sees_the_keys_between() -> None:
+    q, k, v = numbers((1, 2, 9, 8), (1, 2, 12, 8), (1, 2, 12, 8))
+    positions, keys = torch.arange(3, 12)[:, None], torch.arange(12)
+    seen = (keys >= positions - 4) & (keys <= positions + 1)
+    got = kernels.attention(q, k, v, window_size=(4, 1))
+    assert (got - kernels.attention(q, k, v, mask=seen)).abs().max() < 1e-5
+    with pytest.raises(UnsupportedCase, match="at least -1"):
+        kernels.attention(q, k, v, window_size=(-2, 1))
+
+
+def test_lse_alone_has_a_gradient(front) -> None:
+    inputs = numbers((1, 2, 9, 16), (1, 2, 9, 16), (1, 2, 9, 16), device=front)
+    q, k, _ = inputs
+    lse = kernels.attention(*inputs, causal=True, softcap=3.0, return_lse=True)[1]
+    hidden = torch.ones(9, 9, dtype=torch.bool, device=front).triu(1)
+    exact = (3 * torch.tanh(q @ k.mT / 12)).masked_fill(hidden, float("-inf")).logsumexp(-1)
+    got, expected = (torch.autograd.grad(x.square().sum(), (q, k)) for x in (lse, exact))
+    assert_near((lse, *got), (exact, *expected))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_packed_sequences_have_their_lse(front, dtype) -> None:
+    lengths = [3, 0, 20, 7], [5, 10, 17, 0]
+    starts = [torch.tensor([0, *x], device=front).cumsum(0).int() for x in lengths]
+    inputs = numbers((30, 4, 16), (32, 2, 16), (32, 2, 16), device=front, dtype=dtype)
+    masks = {"causal": True, "window_size": (6, 0)}
+    got = kernels.attention_varlen(*inputs, *starts, 20, 17, return_lse=True, **masks)
+    assert got[1].shape == (4, 30)
+    wide = [x.detach().double().cpu().requires_grad_() for x in inputs]
+    expected = []
+    for i in range(4):
+        rows, keys = (slice(*x[i : i + 2].tolist()) for x in starts)
+        parts = [x[s].transpose(0, 1)[None] for x, s in zip(wide, (rows, keys, keys), strict=True)]
+        expected.append(features.attention_and_lse(*parts, Features(), causal=True, window_size=7))
+    out = torch.cat([x[0].transpose(0, 1) for x, _ in expected])
+    lse = torch.cat([x[0] for _, x in expected], 1)
+    units = 64 if dtype == torch.float32 else 64 * 2**13
+    assert_near(both_gradients(*got, inputs), both_gradients(out, lse, wide), units)
+
+
+def test_paged_keys_of_packed_queries_are_those_of_their_table(front) -> None:
+    starts = [torch.tensor([0, *x], device=front).cumsum(0).int() for x in ([3, 5], [6, 9])]
+    q, k, v = numbers((8, 4, 16), (5, 4, 2, 16), (5, 4, 2, 16), device=front)
+    table = torch.tensor([[4, 1, 99], [0, 3, 2]], dtype=torch.int32, device=front)  # 99 is beyond the first's keys
+    rows = [x[table.clamp(max=4)].flatten(1, 2) for x in (k, v)]
+    plain = [torch.cat([x[0, :6], x[1, :9]]) for x in rows]
+    results = [
+        kernels.attention_varlen(q, *kv, *starts, 5, 9, causal=True, **options)
+        for kv, options in (((k, v), {"block_table": table}), (plain, {}))
+    ]
+    assert_near(*((x, *torch.autograd.grad(x.square().sum(), (q, k, v))) for x in results))
+    with pytest.raises(UnsupportedCase, match="hold 12 keys, fewer than 13"):
+        kernels.attention_varlen(q, k, v, *starts, 5, 13, block_table=table)
+
+
+def test_merged_parts_are_the_whole(front) -> None:
+    inputs = q, k, v = numbers((1, 2, 9, 16), (1, 2, 21, 16), (1, 2, 21, 16), device=front)
+    first = kernels.attention(q, k[:, :, :8], v[:, :, :8], return_lse=True, window_size=(2, 2))  # some rows see no key
+    second = kernels.attention(q, k[:, :, 8:], v[:, :, 8:], return_lse=True)
+    empty = torch.zeros_like(q), torch.full_like(first[1], float("-inf"))
+    seen = torch.ones(9, 21, dtype=torch.bool)
+    positions, keys = torch.arange(-1, 8)[:, None], torch.arange(8)
+    seen[:, :8] = (positions - keys).abs() <= 2
+    merged = kernels.merge(*kernels.merge(*empty, *first), *second)
+    expected = exact_results(inputs, Features(mask=seen), causal=False, window_size=0)
+    assert_near(both_gradients(*merged, inputs), expected)
+    nothing = kernels.merge(*empty, *empty)
+    assert torch.equal(nothing[0], empty[0]) and torch.equal(nothing[1], empty[1])
