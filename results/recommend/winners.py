@@ -30,7 +30,7 @@ from results.slice import BASELINES, MASK, Filters, cells, level_in
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
 
-JUDGED_WITHIN = 1.5  # a rival this many times slower has lost without a look at its samples
+JUDGED_WITHIN = 1.5  # on a GPU a rival this many times slower has lost without a look at its samples
 UNDECIDED = 0.10  # an interval that holds such a difference, and none, decides nothing: five times the band
 NO_SPREAD = "no spread"
 FIELDS = tuple(name for name in STORED if name not in ("measurement_id", "time", "samples"))  # beside the samples
@@ -211,7 +211,8 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
     stored = ", ".join(FIELDS)
     rows = store.rows(
         f"""{ctes}
-        SELECT {stored}, CASE WHEN latency_ms <= {JUDGED_WITHIN} * fastest THEN samples END AS samples,
+        SELECT {stored}, CASE WHEN latency_ms <= {JUDGED_WITHIN} * fastest OR device_type = 'cpu'
+                                  THEN samples END AS samples,
                speedup, source, protocol, mask, shape
         FROM (SELECT paired.*, {MASK} AS mask, runs.protocol,
                      min(latency_ms) OVER (PARTITION BY {", ".join(CASE_FIELDS)}) AS fastest
@@ -283,7 +284,7 @@ def _status(contenders: Iterable[Contender | None]) -> str | None:
 
 def _rival(winner: Sequence[Contender | None], other: Sequence[Contender | None], ratio: float, name: str) -> Rival:
     """Judge a rival; over several cases by the mean of the intervals' ends, as wide as if all erred the same way."""
-    if ratio > JUDGED_WITHIN:
+    if ratio > JUDGED_WITHIN and not any(contender and contender.measurement.samples for contender in other):
         return Rival(name, ratio, None, None, ties=False, basis="far behind")
     pairs = [(a, b) for a, b in zip(winner, other, strict=True) if has_number(a) and has_number(b)]
     found = [_judged(a, b) for a, b in pairs]

@@ -29,7 +29,7 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     """Draw the answer in one sentence, the number of undecided cells, and four numbers."""
     rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
-    st.markdown(f"#### {_sentence(rivals, best, won, chosen)}")
+    st.markdown(f"#### {_sentence(ranking, best, won, chosen)}")
     undecided(won, "shape", "to tell the two fastest apart")
     _facts(ranking, rivals, best, won, chosen)
 
@@ -55,7 +55,7 @@ def about(chosen: Filters, drawn: Sequence[dict]) -> str:
     return f"On {gpu} ({', '.join(text.plain(part) for part in parts if part)})"
 
 
-def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters) -> str:
+def _sentence(ranking: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters) -> str:
     """Return the answer with its subject: GPU, dtype, mask, direction and shape."""
     baseline, of = text.plain(chosen.baseline), about(chosen, won)
     if best is None:
@@ -65,11 +65,24 @@ def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], ch
         f"{of} {text.plain(best['implementation'])} {verb}: {text.ratio(best['speedup'])} {baseline} on "
         f"average over {messages.counted(best['compared'], 'shape')}"
     )
-    following = [row for row in comparable(rivals) if row is not best]
-    if not following or best["speedup"] <= 1:
+    few = next((row for row in ranking if not row["precision"] and (row["speedup"] or 0) > best["speedup"]), None)
+    if few and few["implementation"] != chosen.baseline:
+        shapes = messages.counted(few["compared"], "shape")
+        answer += f" ({text.plain(few['implementation'])} has {text.ratio(few['speedup'])}, but only over {shapes})"
+    following = next_best(ranking, best, chosen)
+    if following is None or best["speedup"] <= 1:
         return answer
-    lead, name = best["speedup"] / following[0]["speedup"], text.plain(following[0]["implementation"])
+    if following["implementation"] == chosen.baseline:
+        return f"{answer}, and {baseline} is the next best"
+    lead, name = best["speedup"] / following["speedup"], text.plain(following["implementation"])
     return f"{answer}, {text.ratio(lead)} the next best, {name}"
+
+
+def next_best(ranking: Sequence[dict], best: dict, chosen: Filters) -> dict | None:
+    """Return the best comparable implementation other than `best`; the baseline is one of them."""
+    baseline = [row for row in ranking if row["implementation"] == chosen.baseline and row["speedup"]]
+    others = [row for row in comparable(rivals_of(ranking, chosen)) if row is not best]
+    return max([*others, *baseline], key=lambda row: row["speedup"], default=None)
 
 
 def _most_wins(won: Sequence[dict]) -> str:
@@ -103,9 +116,13 @@ def _facts(
 def _of_best(best: dict, won: Sequence[dict]) -> tuple[Fact, Fact]:
     """Return the mean speedup of the fastest implementation, and the number of shapes it wins."""
     name = best["implementation"]
-    wins = sum(row["winner"] == name for row in won)
-    ties = sum(name in row["ties"].split(", ") for row in won)
-    close = sum(row["winner"] == name and bool(row["ties"]) for row in won)
+    marks = Counter(row["mark"] for row in won if row["winner"] == name)
+    notes = {
+        "close": marks[cells.TIE],
+        "not certain": marks[cells.NOT_CERTAIN],
+        "undecided": marks[cells.DOUBT],
+        "tied with another winner": sum(name in row["ties"].split(", ") for row in won),
+    }
     return (
         Fact(
             "Mean speedup",
@@ -116,9 +133,9 @@ def _of_best(best: dict, won: Sequence[dict]) -> tuple[Fact, Fact]:
         ),
         Fact(
             "Fastest in",
-            f"{wins} of {messages.counted(len(won), 'shape')}",
-            ", ".join([f"{close} of them close"] * bool(close) + [f"tied in {ties} more"] * bool(ties)),
-            "Close or tied: another implementation is within 2 %, or cannot be told apart.",
+            f"{marks['']} of {messages.counted(len(won), 'shape')}",
+            ", ".join(f"{count} more {words}" for words, count in notes.items() if count),
+            "Shapes that it wins with certainty. Close or tied: another implementation is within 2 %.",
         ),
     )
 
