@@ -11,6 +11,7 @@ import streamlit as st
 
 from pages.ui.draw import cells, colours, messages, tables, text
 from pages.ui.draw.tables import Bar, Fact, TableColumn
+from pages.ui.overview import usage
 from pages.ui.shell.data import ask, store
 from results.implementations import facts_of
 from results.levels import Level
@@ -18,7 +19,7 @@ from results.query.declared import declared
 from results.recommend import winners
 from results.render import slice
 from results.render.html import html_page
-from results.slice import NOT_STATED, Filters, level_in
+from results.slice import NOT_STATED, Filters, level_in, of_mask
 from results.store.database import Store
 
 _SHOWN = 4  # number of rivals in the tooltip of a cell
@@ -32,6 +33,11 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     st.markdown(f"#### {_sentence(ranking, best, won, chosen)}")
     undecided(won, "shape", "to tell the two fastest apart")
     _facts(ranking, rivals, best, won, chosen)
+    winner = best["implementation"] if best and best["speedup"] > 1 else chosen.baseline
+    mask = of_mask(chosen.mask)
+    usage.show(
+        str(winner), level_in(chosen).name, causal=mask["causal"] is not False, window_size=mask["window_size"] or 0
+    )
 
 
 def undecided(drawn: Sequence[dict], noun: str, too_noisy: str) -> None:
