@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.compare import imported, verdicts
+from pages.ui.compare import choose, imported, verdicts
 from pages.ui.draw import charts
-from results.compare.beside import BesideCell
+from results.compare import beside
+from results.compare.beside import BesideCell, BesideRow
 from results.files import journal
 from results.files.journal import RunFolder
 from results.formats import import_understanding
@@ -336,3 +337,16 @@ def test_without_runs_that_share_shapes_the_newest_two_are_compared(home, monkey
     page = request.getfixturevalue("app").switch_page("pages/compare.py").run()
     assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("older", "newer")
     assert "python -m results compare older newer" in [block.value for block in page.code]
+
+
+def test_an_upload_is_called_by_its_title():
+    run = {"source": "upload", "title": "mine.csv", "created": None, "git_commit": None, "gpu_name": "A GPU"}
+    table = pd.DataFrame([run | {"run_id": "upload-438b"}, run | {"run_id": "local-1", "source": "local"}])
+    words = choose.words_of(table)
+    assert (words("upload-438b"), words("local-1")) == ("mine.csv · A GPU", "local-1 · A GPU")
+
+
+def test_what_a_table_does_not_state_is_not_written_as_none():
+    case = attention_case(batch=1, num_heads=16, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    row = BesideRow(replace(case, num_kv_heads=None, seqlen_k=None, batch=None, dtype=None), "fwd", ())
+    assert beside.words(row) == "B? H16 128 d64 causal dtype not stated"

@@ -38,7 +38,7 @@ def test_a_broken_line_of_a_journal_is_named(app, home):
         journal.write("not json\n")
     app.query_params["run_id"] = "gone"
     page = app.switch_page("pages/runs.py").run()
-    assert "The link names a run that is not here: gone." in shown(page)
+    assert "The link names what is not here: Run gone." in shown(page)
     page.selectbox(key="run_id").select("run-a").run()
     assert any("Left out: line" in warning.value for warning in page.warning)
 
@@ -164,3 +164,14 @@ def asks_for_the_very_sweep(name, changes):
     typed = {axis: ",".join(value) if isinstance(value, list) else value for axis, value in filled.items()}
     assert set(typed) <= set(changes)
     assert sweeps.override(usual, typed) == wanted
+
+
+def test_a_run_gets_another_title_and_keeps_its_id(app, home):
+    page = _runs_page(app, "run-a")
+    page.text_input(key="title_run-a").set_value("My H200, new driver")
+    page.button(key="rename_run").click().run()
+    assert "Renamed run-a to My H200, new driver." in shown(page)
+    assert page.dataframe[0].value.set_index("run").loc["run-a", "title"] == "My H200, new driver"
+    page = _runs_page(app, "published-fa2_rtx4060")
+    assert not [each for each in page.text_input if each.key.startswith("title_")]
+    assert None not in page.dataframe[0].value["created (UTC)"].tolist()

@@ -12,6 +12,7 @@ from pages.ui.draw import charts, colours, messages, tables, text
 from pages.ui.draw.charts import Chart, ReferenceLine
 from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters import chips, select
+from pages.ui.shell import address
 from pages.ui.shell.data import store
 from results.derive import geometric_mean
 from results.levels import level_of
@@ -79,6 +80,7 @@ def section() -> None:
 
 def _devices(pairs: list[tuple[str, str]]) -> list[str]:
     known = sorted({gpu for pair in pairs for gpu in pair})
+    address.check("GPUs", "gpus", known)
     if "gpus" not in st.session_state and "gpus" not in st.query_params:
         st.session_state["gpus"] = list(next(filter(_share_a_shape, pairs), pairs[0]))
     return st.multiselect("GPUs", known, key="gpus", bind="query-params", select_all=False)
