@@ -5,7 +5,7 @@ import sys
 import torch
 
 import kernels
-from pages.ui.overview import usage
+from results.recommend import usage
 
 
 def test_the_winner_can_be_called_by_the_lines_below_it(app, monkeypatch):

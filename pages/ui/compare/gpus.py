@@ -147,7 +147,7 @@ def _chart(table: pd.DataFrame, name: str, slowest: str) -> None:
     found = ratios(rows, column, slowest)
     if found:
         alt = f"{what} by shape, with a line at 1; the table below has the numbers"
-        charts.show(_ratio_chart(found, what), title, key="gpus_chart", alt=alt)
+        charts.show(_ratio_chart(found), title, key="gpus_chart", alt=alt)
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
     lacks = f" Not drawn, because {needed} is not stated: {text.plain(', '.join(missing))}." if missing else ""
     source = "" if column == "latency_ms" else f" {level_of('op').flops_source}"
@@ -169,7 +169,7 @@ def ratios(rows: pd.DataFrame, column: str, slowest: str) -> list[dict]:
     return others.assign(ratio=ratio, base=base).dropna(subset=["ratio", "seqlen"]).to_dict("records")
 
 
-def _ratio_chart(found: list[dict], what: str) -> Chart:
+def _ratio_chart(found: list[dict]) -> Chart:
     """Return marks of ratios by seqlen, a series for each GPU, and the line at 1."""
     names = sorted({row["gpu"] for row in found})
     palette = {name: colours.SPARE_COLOURS[at % len(colours.SPARE_COLOURS)] for at, name in enumerate(names)}
@@ -184,7 +184,7 @@ def _ratio_chart(found: list[dict], what: str) -> Chart:
     ]
     values = [1.0, *(row["ratio"] for row in found)]
     axis = charts.with_range(charts.log_ticks(_RATIO_TICKS, "{:g}×".format), min(values), max(values))
-    chart = charts.by_size(drawn, "seqlen", (row["seqlen"] for row in found), axis | charts.titled(what), height=400)
+    chart = charts.by_size(drawn, "seqlen", (row["seqlen"] for row in found), axis | charts.titled("ratio"), height=400)
     return replace(chart, rules=[ReferenceLine(1.0)], hover="closest", notes=(), legend=True, right=8)
 
 
