@@ -7,7 +7,7 @@ import streamlit as st
 
 from pages.ui import findings
 from pages.ui.draw import messages
-from pages.ui.shell import layout
+from pages.ui.shell import address, layout
 
 
 def show(table: pd.DataFrame) -> None:
@@ -22,9 +22,12 @@ def choose(found: findings.FoundSoFar) -> pd.DataFrame:
     """Ask for severity, run or report, and rule; return the findings that match all of them."""
     left, middle, right = st.columns([1, 2, 2])
     weights = [*findings.WEIGHTS]
+    address.check("Severity", "weight", weights)
+    address.check("Run or report", "place", found.places)
     wanted = left.pills("Severity", weights, selection_mode="multi", key="weight", bind="query-params", wrap=True)
     places = middle.multiselect("Run or report", found.places, key="place", bind="query-params", placeholder="All")
     titles = sorted(findings.TITLES.values())
+    address.check("Rule", "rule", titles)
     rules = right.multiselect("Rule", titles, key="rule", bind="query-params", placeholder="All")
     table = found.table
     for column, chosen in (("weight", wanted), ("place", places), ("title", rules)):

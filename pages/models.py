@@ -8,21 +8,21 @@ from pages.ui.models import answer, calculator, measured
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
 from results.query import models
+from results.recommend import model_attention
 
 
 def show() -> None:
     """Draw the answer in one place, then the calculator's tables, then what runs measured of the model."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="model_question"):
-        question = calculator.choose(ask(models.subjects))
-        gpu = answer.choose_gpu()
-        found = measured.choose(str(question.training.subject))
+        gpus = ask(model_attention.gpus)
+        question = calculator.choose(ask(models.subjects), gpus[0] if gpus else None)
+        gpu = answer.choose_gpu(gpus)
+        found = measured.choose(str(question.training.subject), gpu)
     answer.show(question, gpu, found)
-    st.subheader("Which card?")
-    calculator.cards_table(question)
-    st.subheader("Which attention fits more?")
-    calculator.attentions_table(question)
-    st.subheader("What the memory is made of")
-    calculator.parts_chart(question)
+    with st.expander("Which card?", icon=":material/developer_board:", key="model_cards"):
+        calculator.cards_table(question)
+    with st.expander("Which attention fits more?", icon=":material/table_rows:", key="model_attentions"):
+        calculator.attentions_table(question)
     calculator.formulas(question)
     if found is None:
         measured.nothing_here(question)

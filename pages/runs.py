@@ -8,7 +8,7 @@ from pages.ui import findings
 from pages.ui.draw import detail, messages, text
 from pages.ui.run import cluster_form
 from pages.ui.runs import actions, listing
-from pages.ui.shell import layout
+from pages.ui.shell import address, layout
 from pages.ui.shell.data import ask
 from results.query import pages
 
@@ -22,9 +22,12 @@ if table.empty:
 
 listing.show_table(table)
 names = table["run_id"].tolist()
-linked = st.query_params.get("run_id")
-if linked and linked not in names:
-    st.caption(f":material/link_off: The link names a run that is not here: {text.plain(linked[:80])}.")
+if "run" in st.query_params:  # as other pages call it
+    st.session_state.setdefault("run_id", st.query_params["run"])
+    address.check("Run", "run", names)
+address.check("Run", "run_id", names)
+if st.session_state.get("run_id") not in names:
+    st.session_state.pop("run_id", None)
 chosen = st.selectbox("Run", names, key="run_id", bind="query-params", help="Type to search.")
 row = table[table["run_id"] == chosen].iloc[0]
 st.subheader(text.plain(chosen if text.missing(row["title"]) else row["title"]))
@@ -40,7 +43,8 @@ listing.show_log(chosen, row["source"])
 actions.other_environment(row, table)
 st.markdown("**Findings**")
 findings.section([chosen], key="findings_of_run")
-st.markdown("**Download, repeat, delete**")
+st.markdown("**Download, repeat, rename, delete**")
 actions.downloads(row)
 actions.again(row)
+actions.rename(row)
 actions.delete(row)

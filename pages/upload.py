@@ -31,7 +31,6 @@ given = st.file_uploader(
 with st.expander("An example", icon=":material/description:"):
     st.code(files.EXAMPLE, language=None)
     messages.offer("Download the example", "example.csv", files.EXAMPLE, "example", mime="text/csv")
-outcome.show()
 try:
     taken = bundled(unpacked([(file.name, file.getvalue()) for file in given]))
 except UploadError as error:
@@ -49,3 +48,4 @@ if ready:
     st.button(label, type="primary", icon=icon, on_click=outcome.import_all, args=(ready,), key="import")
     left_out = f"Left out: {messages.counted(rejected, 'rejected value')}. " if rejected else ""
     st.caption(f"{left_out}A file is imported completely or not at all. Runs you already have are skipped.")
+outcome.show()  # where the button was that imported

@@ -22,6 +22,7 @@ BASELINES = (
     "torch_naive", "torch", "standard", "naive", "naive_attention", "torch_sdpa_math", "torch_flex",
     "torch_sdpa_auto",
 )  # fmt: skip
+_FAMILIAR = ("torch", "sdpa", "naive", "reference", "eager")  # in the name of what others are compared with
 AS_PUBLISHED = "as published"  # the timing of rows whose source did not say how time was taken
 ORDER = {  # by filter what leads where nothing was chosen
     "mode": ("fwd", "bwd", "fwd_bwd", "prefill", "decode", "train", "step"),
@@ -121,6 +122,24 @@ def in_order(name: str, numbers: Mapping[Offered, int]) -> list[Offered]:
     """
     rank = {choice: place for place, choice in enumerate(ORDER.get(name, ()))}
     return sorted(numbers, key=lambda choice: (not numbers[choice], rank.get(choice, len(rank))))
+
+
+def best_baseline(times: Mapping[str, Mapping[str, float]]) -> str | None:
+    """Return what the others are best compared with, of the times of each implementation by case.
+
+    The order is that of BASELINES, then implementations of PyTorch by their name, then the slowest of the others.
+    Only implementations that share a case with another one are considered.
+    """
+    shared = [
+        name for name in times if any(times[name].keys() & times[other].keys() for other in times if other != name)
+    ]
+
+    def place(name: str) -> tuple:
+        known = BASELINES.index(name) if name in BASELINES else len(BASELINES)
+        familiar = any(word in name.lower() for word in _FAMILIAR)
+        return known, not familiar, -len(times[name]), -sum(times[name].values()), name
+
+    return min(shared, key=place, default=None)
 
 
 def leading_shape(level: Level, shapes: Sequence[tuple[str, int]]) -> str | None:

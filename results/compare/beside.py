@@ -99,11 +99,13 @@ def differences(theirs: tuple[Run, Rows], ours: tuple[Run, Rows]) -> list[tuple[
 def words(row: BesideRow) -> str:
     """Return the case of a row in a few words: shape, heads, mask and dtype."""
     case = row.case
-    heads = f"{case.num_heads}/{case.num_kv_heads}" if case.num_kv_heads != case.num_heads else str(case.num_heads)
-    lengths = f"{case.seqlen_q}" if case.seqlen_q == case.seqlen_k else f"{case.seqlen_q} × {case.seqlen_k}"
+    heads = str(case.num_heads or "?")
+    heads += f"/{case.num_kv_heads}" if case.num_kv_heads not in (None, case.num_heads) else ""
+    lengths = f"{case.seqlen_q}" if case.seqlen_k in (None, case.seqlen_q) else f"{case.seqlen_q} × {case.seqlen_k}"
     mask = {True: "causal", False: "full", None: "mask not stated"}[case.causal]
     window = f", window {case.window_size}" if case.window_size else ""
-    return f"B{case.batch} H{heads} {lengths} d{case.head_dim} {mask}{window} {case.dtype}"
+    sizes = f"B{case.batch or '?'} H{heads} {lengths} d{case.head_dim or '?'}"
+    return f"{sizes} {mask}{window} {case.dtype or 'dtype not stated'}"
 
 
 def _facts(run: Run, measured: Rows) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,7 @@ _RUN = ("run_id", "source", "gpu_name", "measured_gbs", "created")
 _KEPT = ("attention_share", "peak_memory_mb", "kv_cache_mb", "activation_memory_mb")
 CALLS = (
     "subject", "mode", "implementation", "batch", "seqlen_k", *_SETTINGS, "timing", "extrapolated", "method_error",
-    "latency_ms", "p20", "p80", "tokens_per_s", "tb_per_s", "percent_of_copy", "attention_share",
+    "latency_ms", "p20", "p80", "tokens_per_s", "tb_per_s", "percent_of_copy", "attention_share", "cache_dtype",
     "peak_memory_mb", "formula_mb", "of_formula", "memory_per_token_mb", "status", "note", "source", "run_id",
 )  # fmt: skip
 STEPS = (

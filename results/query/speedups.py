@@ -12,7 +12,7 @@ from results.implementations import facts_of
 from results.levels import level_of
 from results.query.declared import declared
 from results.query.pairing import Paired, frame, grouped, paired
-from results.slice import Filters, level_in
+from results.slice import Filters, best_baseline, level_in
 from results.store.database import Store
 
 FAILURES = ("oom", "out_of_resources", "unsupported", "incorrect", "timeout", "error")
@@ -61,6 +61,16 @@ def ranked(store: Store, filters: Filters) -> list[dict[str, object]]:
         for name, of_it in grouped(rows, lambda row: row.number.implementation).items()
     ]
     return sorted(found, key=lambda row: (row["speedup"] is None, -(row["speedup"] or 0), row["implementation"]))
+
+
+def usable_baseline(store: Store, filters: Filters) -> str | None:
+    """Return the baseline of a slice: the chosen one if anything can be compared with it, else the best one there."""
+    rows = paired(store, filters)
+    if any(row.speedup is not None and row.number.implementation != filters.baseline for row in rows):
+        return filters.baseline
+    timed = [row.number for row in rows if row.number.value is not None]
+    by_name = grouped(timed, lambda number: number.implementation).items()
+    return best_baseline({name: {n.case_id: n.value for n in of_it} for name, of_it in by_name}) or filters.baseline
 
 
 def ranking(store: Store, filters: Filters) -> pd.DataFrame:

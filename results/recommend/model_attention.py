@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from results import levels
@@ -31,6 +31,8 @@ class LayerTime:
     measured: Case
     factor: float  # FLOPs or bytes of the requested shape over the measured one
     run_id: str
+    source: str = "local"
+    compared: int = 2  # implementations timed at the measured shape; the only one is no winner
 
 
 def gpus(store: Store) -> list[str]:
@@ -49,24 +51,28 @@ def fastest(store: Store, gpu: str, case: Case, mode: str) -> LayerTime | None:
     """Return the fastest attention of one layer of a model in a mode: train, prefill or decode.
 
     None if the GPU has no time of that dtype, mask and head_dim. Implementations that compute in less than the dtype's
-    precision are left out. Training with recomputed activations has the forward twice.
+    precision are left out. Training with recomputed activations has the forward twice. Shapes that compare several
+    implementations come before shapes with only one.
     """
     asked, passes = _layer(case, mode), _PASSES[mode]
     counted = ("fwd", *passes) if mode == "train" and case.checkpointing else passes
     said = declared(store, asked.level)
-    times: dict[tuple[str, Case], dict[str, dict[str, float]]] = {}
+    times: dict[tuple[str, str, Case], dict[str, dict[str, float]]] = {}
     for row in _rows(store, gpu, asked, passes):
         if not facts_of(row["implementation"], said).reduced:
             measured = Case(**{field.name: row[field.name] for field in fields(Case)})
-            of_name = times.setdefault((row["run_id"], measured), {}).setdefault(row["implementation"], {})
+            of_name = times.setdefault((row["run_id"], row["source"], measured), {}).setdefault(
+                row["implementation"], {}
+            )
             of_name[row["mode"]] = row["value"]
-    found = [
-        (_distance(measured, asked), _scaled(name, of_modes, counted, measured, asked, run))
-        for (run, measured), of_names in times.items()
-        for name, of_modes in of_names.items()
-        if set(passes) <= set(of_modes)
-    ]
-    return min(found, key=lambda each: (each[0], each[1].layer_ms))[1] if found else None
+    found = []
+    for (run, source, measured), of_names in times.items():
+        whole = {name: of_modes for name, of_modes in of_names.items() if set(passes) <= set(of_modes)}
+        scaled = (_scaled(name, of_modes, counted, measured, asked, run) for name, of_modes in whole.items())
+        found += [replace(time, source=source, compared=len(whole)) for time in scaled]
+    return min(
+        found, key=lambda time: (time.compared < 2, _distance(time.measured, asked), time.layer_ms), default=None
+    )
 
 
 def _layer(case: Case, mode: str) -> Case:
@@ -81,7 +87,7 @@ def _layer(case: Case, mode: str) -> Case:
 def _rows(store: Store, gpu: str, asked: Case, passes: Sequence[str]) -> Sequence[Mapping[str, Any]]:
     """Return the times on a GPU of cases that differ only in sizes, in one timing: kernel time if there is any."""
     table = store.query(
-        f"""SELECT {", ".join(CASE_FIELDS)}, implementation, mode, run_id, value FROM results
+        f"""SELECT {", ".join(CASE_FIELDS)}, implementation, mode, run_id, source, value FROM results
             WHERE coalesce(level, 'op') = ? AND gpu_name = ? AND metric = 'latency_ms' AND status = 'ok'
             AND list_contains(?, mode) AND dtype = ? AND causal AND head_dim = ? AND head_dim_v = ?
             AND coalesce(window_size, 0) = ? AND coalesce(page_size, 0) = 0 AND coalesce(latent_dim, 0) = 0

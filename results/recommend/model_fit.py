@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
@@ -54,6 +55,12 @@ class CardFit:
     def fits(self) -> bool:
         """Return whether the case fits."""
         return self.needs_mb <= self.usable_mb
+
+
+def card_of(gpu: str) -> str | None:
+    """Return the card size whose example is a GPU, by the number in its name."""
+    named = ((name, [word for word in card.example.split() if re.search(r"\d", word)]) for name, card in CARDS.items())
+    return next((name for name, words in named if any(word in gpu for word in words)), None)
 
 
 def on_cards(case: Case, law: MemoryLaw, mode: str) -> list[CardFit]:

@@ -31,7 +31,7 @@ from results.slice import BASELINES, MASK, Filters, cells, level_in
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
 
-JUDGED_WITHIN = 1.5  # a rival this many times slower loses without a test
+JUDGED_WITHIN = 1.5  # on a GPU, a rival this many times slower loses without a test
 UNDECIDED = 0.10  # a tie whose interval includes this difference decides nothing
 FIELDS = tuple(name for name in STORED if name not in ("measurement_id", "time", "samples"))
 _FACTS = ("speedup", "source", "protocol", "mask", "shape")
@@ -205,7 +205,8 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
     stored = ", ".join(FIELDS)
     rows = store.rows(
         f"""{ctes}
-        SELECT {stored}, CASE WHEN latency_ms <= {JUDGED_WITHIN} * fastest THEN samples END AS samples,
+        SELECT {stored}, CASE WHEN latency_ms <= {JUDGED_WITHIN} * fastest OR device_type = 'cpu'
+                                  THEN samples END AS samples,
                speedup, source, protocol, mask, shape
         FROM (SELECT paired.*, {MASK} AS mask, runs.protocol,
                      min(latency_ms) OVER (PARTITION BY {", ".join(CASE_FIELDS)}) AS fastest
@@ -276,7 +277,7 @@ def _status(contenders: Iterable[Contender | None]) -> str | None:
 
 def _rival(winner: Sequence[Contender | None], other: Sequence[Contender | None], ratio: float, name: str) -> Rival:
     """Judge a rival. Several cases are judged by the mean of their intervals, as if all had the same error."""
-    if ratio > JUDGED_WITHIN:
+    if ratio > JUDGED_WITHIN and not any(contender and contender.measurement.samples for contender in other):
         return Rival(name, ratio, None, None, ties=False)
     pairs = [(a, b) for a, b in zip(winner, other, strict=True) if has_number(a) and has_number(b)]
     found = [_judged(a, b) for a, b in pairs]

@@ -3,7 +3,11 @@
 import sys
 from types import ModuleType
 
+import pytest
+import streamlit as st
+
 from pages.ui.shell import address
+from tests.pages.conftest import run_folder, shown
 
 
 def test_an_address_without_filters_that_the_back_button_brings_keeps_them(app, monkeypatch):
@@ -27,3 +31,40 @@ def test_a_streamlit_without_these_insides_writes_the_same_address(app, monkeypa
     app.switch_page("pages/speedup.py").run()
     assert not app.exception
     assert {"gpu", "mask", "mode", "shape", "baseline", "timing"} <= set(app.query_params)
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "label"),
+    [
+        ("models", "model", "Model"),
+        ("models", "card", "Fit into"),
+        ("compare", "first", "Before"),
+        ("compare", "of", "Compare"),
+        ("reports", "report", "Report"),
+        ("runs", "run_id", "Run"),
+        ("runs", "run", "Run"),
+        ("shapes", "shapes_gpu", "GPU"),
+        ("findings", "weight", "Severity"),
+    ],
+)
+def test_a_link_to_what_is_not_here_says_so(app, home, page, name, label):
+    run_folder(home, "run-b")
+    app.query_params[name] = "nope-zzz"
+    app.switch_page(f"pages/{page}.py").run()
+    assert f"The link names what is not here: {label} nope-zzz." in shown(app)
+
+
+def test_a_valid_link_says_nothing_and_a_run_is_opened_by_either_name(app, home):
+    run_folder(home, "run-b")
+    app.query_params["run"] = "run-b"
+    app.switch_page("pages/runs.py").run()
+    assert app.selectbox(key="run_id").value == "run-b"
+    assert "not here" not in shown(app)
+
+
+def test_the_browser_tab_has_the_name_of_its_page(app, monkeypatch):
+    titles = []
+    monkeypatch.setattr(st, "set_page_config", lambda **given: titles.append(given.get("page_title")))
+    for page, title in (("models", "Models"), ("runs", "Runs"), ("speedup", "Speedup")):
+        app.switch_page(f"pages/{page}.py").run()
+        assert titles[-1] == f"{title} · attnbench"

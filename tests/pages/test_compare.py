@@ -1,5 +1,6 @@
 """The page Compare: runs, implementations, GPUs, versions, imports and history."""
 
+import json
 import math
 import random
 from dataclasses import replace
@@ -8,9 +9,10 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.compare import gpus, imported, verdicts
+from pages.ui.compare import choose, imported, verdicts
 from pages.ui.draw import charts
-from results.compare.beside import BesideCell
+from results.compare import beside
+from results.compare.beside import BesideCell, BesideRow
 from results.files import journal
 from results.files.journal import RunFolder
 from results.formats import import_understanding
@@ -25,7 +27,8 @@ AFTER = replace(RUN, run_id="after", created="2026-03-02T00:00:00", driver="575"
 
 def latency(ms: float, seqlen: int, *, run_id: str = "before", name: str = "triton_fa2", **fields) -> Measurement:
     """A latency of three quiet rounds, or the status given as ms."""
-    case = attention_case(batch=1, num_heads=2, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
+    size = fields.pop("batch_size", 1)
+    case = attention_case(batch=size, num_heads=2, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
     given = {"metric": "latency_ms", "mode": "fwd", "timing": "kernel"} | fields
     if isinstance(ms, Status):
         return Measurement(run_id, case, name, status=ms, note="24 GB needed", **given)
@@ -275,20 +278,22 @@ def test_without_a_sweep_run_twice_the_history_says_what_to_do(page):
     assert "No sweep timed a shape twice on one GPU yet" in shown(page.get_by_key("of").set_value("History").run())
 
 
-@pytest.mark.parametrize(
-    ("batch", "heads", "mixed"),
-    [
-        ([1, 1, 1], [8, 8, 8], False),
-        ([4, 2, 1], [8, 8, 8], False),
-        ([1, 4, 1], [8, 8, 8], True),
-        ([4, 2, 1], [8, 16, 8], True),
-    ],
-    ids=["one batch", "equal tokens", "any batch", "any heads"],
-)
-def test_points_of_shapes_that_differ_in_more_than_seqlen_are_not_joined(batch, heads, mixed):
-    rows = pd.DataFrame({"batch": batch, "num_heads": heads, "seqlen": [128, 256, 512]})
-    assert gpus._is_mixed(rows) is mixed
-    assert not gpus._is_mixed(rows.assign(batch=None)), "a source that does not say its batch"
+def test_gpus_are_drawn_as_ratios_of_each_shape_around_a_line_at_one(page, home):
+    shapes = {"Fast": {128: 1.0, 256: 4.0}, "Slow": {128: 4.0, 256: 2.0}}
+    for gpu, times in shapes.items():
+        rows = [latency(ms, n, run_id=gpu, batch_size=b) for n, ms in times.items() for b in (1, 4)]
+        RunFolder.create(home, replace(RUN, run_id=gpu, gpu_name=gpu, power_limit_w=100.0), rows)
+    page.get_by_key("of").set_value("GPUs").run()
+    page.multiselect(key="gpus").set_value(["Fast", "Slow"]).run()
+    (spec,) = (json.loads(each.proto.spec) for each in page.get("plotly_chart"))
+    (trace,) = spec["data"]
+    assert (trace["name"], trace["mode"], trace["x"]) == ("Fast", "markers", [128, 128, 256, 256])
+    assert trace["y"] == pytest.approx([4.0, 4.0, 0.5, 0.5], rel=0.01)
+    assert [(shape["y0"], shape["y1"]) for shape in spec["layout"]["shapes"]] == [(1.0, 1.0)]
+    assert "Speed relative to Slow" in spec["layout"]["title"]["text"]
+    page.pills(key="quantity").set_value("gflops_per_watt").run()
+    (spec,) = (json.loads(each.proto.spec) for each in page.get("plotly_chart"))
+    assert spec["data"][0]["y"] == pytest.approx([4.0, 4.0, 0.5, 0.5], rel=0.01), "better is above 1 there too"
 
 
 def test_gpus_are_told_in_one_direction_also_where_a_timing_turns_them_around(page, home):
@@ -332,3 +337,16 @@ def test_without_runs_that_share_shapes_the_newest_two_are_compared(home, monkey
     page = request.getfixturevalue("app").switch_page("pages/compare.py").run()
     assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("older", "newer")
     assert "python -m results compare older newer" in [block.value for block in page.code]
+
+
+def test_an_upload_is_called_by_its_title():
+    run = {"source": "upload", "title": "mine.csv", "created": None, "git_commit": None, "gpu_name": "A GPU"}
+    table = pd.DataFrame([run | {"run_id": "upload-438b"}, run | {"run_id": "local-1", "source": "local"}])
+    words = choose.words_of(table)
+    assert (words("upload-438b"), words("local-1")) == ("mine.csv · A GPU", "local-1 · A GPU")
+
+
+def test_what_a_table_does_not_state_is_not_written_as_none():
+    case = attention_case(batch=1, num_heads=16, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    row = BesideRow(replace(case, num_kv_heads=None, seqlen_k=None, batch=None, dtype=None), "fwd", ())
+    assert beside.words(row) == "B? H16 128 d64 causal dtype not stated"

@@ -92,11 +92,18 @@ def test_a_model_that_nobody_measured_gets_the_calculator_and_what_to_run(home, 
     page = app.switch_page("pages/models.py").run()
     page.selectbox(key="model").set_value("llama3-8b").run()
     text = shown(page)
-    assert "Llama-3 8B: training 1 × 8k takes 105.90 GiB and does not fit 24 GB (fits 141 GB)" in text
-    assert "serving 1 × 32k takes 22.08 GiB and fits 24 GB, up to ≈ 39,200 tokens" in text
+    assert "Llama-3 8B: training 1 × 8k takes 105.90 GiB and fits 141 GB" in text, (
+        "the card of the GPU with most times is the default"
+    )
+    assert "serving 1 × 32k takes 22.08 GiB and fits 141 GB, up to ≈ " in text
     assert "weights 14.96 GiB" in text
     assert "32 query heads on 8 KV heads: KV cache 4.00 GiB at 32k" in text
     assert "Not included: " in text
+    page.selectbox(key="card").set_value("24 GB").run()
+    assert "takes 105.90 GiB and does not fit 24 GB (fits 141 GB)" in shown(page)
+    assert "fits 24 GB, up to ≈ 39,200 tokens" in shown(page)
+    page.selectbox(key="card").set_value("80 GB").run()
+    assert "does not fit 80 GB (fits 141 GB; with recomputed activations 60.82 GiB, which fits 80 GB)" in shown(page)
     page.selectbox(key="model").set_value("llama3-70b").run()  # of which no run ships
     assert "No run measured Llama-3 70B yet" in shown(page)
     assert "python -m runner run models --set subject=llama3-70b" in page.code[0].value
@@ -105,8 +112,23 @@ def test_a_model_that_nobody_measured_gets_the_calculator_and_what_to_run(home, 
 def test_the_question_is_answered_in_one_place(page):
     text = shown(page)
     assert "Llama-2 7B: training" in text
-    assert "On NVIDIA H100 NVL it generates **200 tokens/s** with triton_split_kv" in text
-    assert "trains at **12,701 tokens/s** with triton_fa2 (4 × 2k)" in text
+    assert "Measured on NVIDIA H100 NVL: it generates **200 tokens/s** with triton_split_kv" in text
+    assert "trains at **12,701 tokens/s** with triton_fa2, compiled (4 × 2k, the nearest measured shape)" in text
+
+
+def test_the_speed_is_of_the_chosen_settings_or_missing(page, home):
+    page.selectbox(key="activations").set_value("recomputed").run()
+    text = shown(page)
+    assert "with recomputed activations takes" in text
+    assert "12,701" not in text, "that is the speed of a run that keeps its activations"
+    assert "No run measured training in bfloat16 with adamw_bf16 and activations recomputed there." in text
+    slow = case(2048, 2048, optimizer="adamw_bf16", batch=4, checkpointing=True)
+    row = Measurement("slow", slow, "triton_fa2", "latency_ms", Status.OK, "train", "eager", value=1000.0)
+    RunFolder.create(home, replace(RUN, run_id="slow"), [row])
+    page.run()
+    assert "trains at **8,192 tokens/s** with triton_fa2, compiled" in shown(page)
+    page.selectbox(key="activations").set_value("kept").run()
+    assert "**12,701 tokens/s**" in shown(page)
 
 
 def test_the_answer_names_what_was_timed_at_exactly_its_shape(tables, page, monkeypatch):
@@ -116,11 +138,11 @@ def test_the_answer_names_what_was_timed_at_exactly_its_shape(tables, page, monk
     for key, value in (("train_seqlen", "2048"), ("train_batch", "4"), ("serve_context", "8192")):
         page.selectbox(key=key).set_value(value)
     page.run()
-    assert "645 ms with triton_fa2, compiled" in "".join(pieces)
-    assert "5.00 ms with triton_split_kv, compiled" in "".join(pieces)
+    assert "645 ms on NVIDIA H100 NVL with triton_fa2, compiled" in "".join(pieces)
+    assert "5.00 ms on NVIDIA H100 NVL with triton_split_kv, compiled" in "".join(pieces)
     pieces.clear()
     page.selectbox(key="activations").set_value("recomputed").run()
-    assert "ms with triton_fa2" not in "".join(pieces)
+    assert "ms on NVIDIA H100 NVL with triton_fa2" not in "".join(pieces)
 
 
 def test_kernels_of_another_gpu_are_said_to_be_so(home, app, monkeypatch):
@@ -133,9 +155,12 @@ def test_kernels_of_another_gpu_are_said_to_be_so(home, app, monkeypatch):
     text, table = shown(page), "".join(pieces)
     assert "Times are of A GPU, scaled to this shape: train × 1.00 of B1 H32 KV8 at 8k" in text
     assert "Not measured there: decode." in text
-    assert "They are not times of a 24 GB card" in text
+    assert "They are not times of a 141 GB card" in text
     assert "≈ 128 ms" in table, "32 layers of 2 ms forward and 2 ms backward"
     assert "not measured" in table
+    assert "attention time on A GPU" in table
+    assert "model, at least on A GPU" in table
+    assert "Fastest attention on A GPU: train mine (the only one measured)" in text
 
 
 @pytest.fixture
@@ -182,7 +207,7 @@ def test_an_extrapolated_step_is_drawn_open_and_wins_nothing(page):
     assert guessed["x"] == [32768]
     assert guessed["marker"]["symbol"].endswith("-open")
     page.selectbox(key="serve_context").set_value("32768").run()
-    assert "(1 × 8k)" in shown(page), "the headline names a measured context"
+    assert "(1 × 8k, the nearest measured shape)" in shown(page), "the headline names a measured context"
 
 
 def _chart(page, axis: str) -> dict:

@@ -10,7 +10,7 @@ from pages.ui.draw import titles
 from pages.ui.overview import ranking
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
-from results.slice import Filters, level_in
+from results.slice import Filters, best_baseline, level_in
 from results.store.database import open_store
 from runner import launch
 from tests.pages.conftest import GPU, shown
@@ -37,13 +37,47 @@ def test_the_answer_names_the_fastest_its_speedup_and_its_coverage(app):
 
 
 def test_a_close_call_is_a_tie_and_failures_are_counted_by_kind(app):
-    assert _fact(app, "Fastest in") == ("3 of 3 shapes", "1 of them close")
+    assert _fact(app, "Fastest in") == ("2 of 3 shapes", "1 more close")
     assert _fact(app, "Failed") == ("2", "OOM 1, shared memory 1")
 
 
 def test_another_baseline_turns_the_comparison_round(app):
     app.radio(key="baseline").set_value("triton_fa2").run()
     assert "torch_sdpa_flash comes closest: 0.50× triton_fa2" in shown(app)
+
+
+def test_a_gpu_without_the_baseline_is_compared_with_another_and_says_so(home, app):
+    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    row = Measurement("other", case, "torch_sdpa_flash", "latency_ms", Status.OK, "fwd", "kernel", value=2.0)
+    naive = replace(row, implementation="torch_naive", mode="bwd")  # has numbers, but not in this slice
+    rows = [row, naive, replace(row, implementation="mine", value=1.0)]
+    RunFolder.create(home, Run(run_id="other", source="upload", created="2026-01-02", gpu_name="Other GPU"), rows)
+    app.run()
+    app.radio(key="gpu").set_value("Other GPU").run()
+    text = shown(app)
+    assert "mine is the fastest: 2.00× torch_sdpa_flash on average over 1 shape" in text
+    assert "Nothing here can be compared with torch_naive. Speedups are over torch_sdpa_flash." in text
+    assert app.radio(key="baseline").value == "torch_sdpa_flash"
+
+
+def test_the_next_best_can_be_the_baseline_and_a_mean_over_few_shapes_is_named():
+    def ranked(name, speedup, compared=9):
+        return {"implementation": name, "speedup": speedup, "compared": compared, "precision": None}
+
+    chosen = Filters(gpu=GPU, baseline="fa4", mask="causal", mode="fwd", workload="attention")
+    best, others = ranked("mine", 1.12), [ranked("fa4", 1.0), ranked("sdpa", 0.91)]
+    said = ranking._sentence([best, *others], best, [], chosen)
+    assert said.endswith("mine is the fastest: 1.12× fa4 on average over 9 shapes, and fa4 is the next best")
+    said = ranking._sentence([ranked("few", 13.1, 2), best, ranked("near", 1.01), *others], best, [], chosen)
+    assert said.endswith("(few has 13.1×, but only over 2 shapes), 1.11× the next best, near")
+
+
+def test_ones_own_winner_is_not_its_baseline():
+    times = {"my_kernel": {"a": 1.0, "b": 1.0}, "torch sdpa": {"a": 2.0}, "other": {"a": 3.0, "b": 3.0}}
+    assert best_baseline(times) == "torch sdpa"
+    assert best_baseline(times | {"torch_sdpa_auto": {"a": 1.0}}) == "torch_sdpa_auto"
+    assert best_baseline({name: times[name] for name in ("my_kernel", "other")}) == "other", "the slowest"
+    assert best_baseline({"alone": {"a": 1.0}, "apart": {"b": 1.0}}) is None
 
 
 def test_a_feature_leaves_the_implementations_that_declare_it_and_the_baseline(home, app):

@@ -41,7 +41,7 @@ def test_a_broken_line_of_a_journal_is_named(app, home):
         journal.write("not json\n")
     app.query_params["run_id"] = "gone"
     page = app.switch_page("pages/runs.py").run()
-    assert "The link names a run that is not here: gone." in shown(page)
+    assert "The link names what is not here: Run gone." in shown(page)
     page.selectbox(key="run_id").select("run-a").run()
     assert any("Left out: line" in warning.value for warning in page.warning)
 
@@ -225,3 +225,14 @@ def test_the_cluster_of_an_upload_is_not_looked_at(app, home, monkeypatch, sourc
     for button in buttons:
         button.click().run()
     assert asked == []
+
+
+def test_a_run_gets_another_title_and_keeps_its_id(app, home):
+    page = _runs_page(app, "run-a")
+    page.text_input(key="title_run-a").set_value("My H200, new driver")
+    page.button(key="rename_run").click().run()
+    assert "Renamed run-a to My H200, new driver." in shown(page)
+    assert page.dataframe[0].value.set_index("run").loc["run-a", "title"] == "My H200, new driver"
+    page = _runs_page(app, "published-fa2_rtx4060")
+    assert not [each for each in page.text_input if each.key.startswith("title_")]
+    assert None not in page.dataframe[0].value["created (UTC)"].tolist()

@@ -1,5 +1,7 @@
 """HTML that the pages draw: every text is escaped."""
 
+import math
+
 from pages.ui.draw import tables
 from pages.ui.draw.tables import Bar, Fact, TableColumn
 
@@ -51,3 +53,10 @@ def test_a_bar_reaches_as_far_as_its_number_on_the_axis_of_its_column(drawn):
     assert '<span class="line" style="left:50.0%">' in ahead
     assert "left:50.0%;width:25.0%" in ahead
     assert "left:25.0%;width:25.0%" in behind
+
+
+def test_labels_of_a_logarithmic_axis_do_not_overlap():
+    axis = tables.log_axis([0.61, 0.65, 700.0])
+    ends = [math.log(tick / axis.low) / math.log(axis.high / axis.low) for tick in axis.ticks]
+    assert all(after - before >= 0.12 for before, after in zip(ends, ends[1:], strict=False))
+    assert 1.0 in axis.ticks

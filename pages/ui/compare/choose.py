@@ -60,7 +60,7 @@ def two_runs() -> tuple[str, str] | None:
         return None
     pairs = store().rows(_SHARED)
     before, after = pairs[0] if pairs else (names[1], names[0])
-    words = _words(table)
+    words = words_of(table)
     left, right = st.columns(2)
     with left:
         first = named_choice("Before", "first", names, before, words)
@@ -83,7 +83,7 @@ def two_implementations() -> tuple[str, str, str] | None:
     run_column, left, right = st.columns(3)
     with run_column:
         broad = [name for (name,) in store().rows(_BROAD, [list(BASELINES)]) if name in run_ids]
-        run_id = named_choice("Run", "of_run", run_ids, (broad or run_ids)[0], _words(table))
+        run_id = named_choice("Run", "of_run", run_ids, (broad or run_ids)[0], words_of(table))
     names = [name for (name,) in store().rows(_IMPLEMENTATIONS, [run_id])]
     if len(names) < 2:
         st.info("This run has speeds of one implementation only. Choose another.", icon=":material/inbox:")
@@ -113,18 +113,22 @@ def file_name(first: str, second: str, names: tuple[str | None, str | None] = (N
     return f"compare-{first}-{names[0]}-{names[1]}" if all(names) else f"compare-{first}-{second}"
 
 
-def _words(table: pd.DataFrame) -> Callable[[str], str]:
-    """Return a function that describes a run in a list: date, commit, id, GPU."""
+def words_of(table: pd.DataFrame) -> Callable[[str], str]:
+    """Return a function that describes a run in a list: date, commit, GPU, and the title of an upload or the id."""
     rows = table.set_index("run_id").to_dict("index")
     return lambda run_id: " · ".join(_facts(run_id, rows[run_id]))
 
 
 def _facts(run_id: str, run: dict[str, object]) -> Iterator[str]:
+    titled = run["source"] == "upload" and not text.missing(run["title"])
+    if titled:
+        yield str(run["title"])
     if not text.missing(run["created"]):
         yield f"{pd.Timestamp(run['created']):%Y-%m-%d %H:%M}"
     if not text.missing(run["git_commit"]):
         yield str(run["git_commit"])[:7]
-    yield run_id
+    if not titled:
+        yield run_id
     yield "GPU not stated" if text.missing(run["gpu_name"]) else str(run["gpu_name"])
 
 

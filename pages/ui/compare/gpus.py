@@ -9,9 +9,10 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import charts, colours, messages, tables, text
-from pages.ui.draw.charts import Chart
+from pages.ui.draw.charts import Chart, ReferenceLine
 from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters import chips, select
+from pages.ui.shell import address
 from pages.ui.shell.data import store
 from results.derive import geometric_mean
 from results.levels import level_of
@@ -42,6 +43,8 @@ _SERIES = {
 }
 _ALWAYS_OPEN = {"inputs", "latent_dim", "page_size"}  # only attnbench states these for plain attention
 _IN = {"kernel": "In kernel time", "eager": "In eager time", AS_PUBLISHED: "In times as published"}
+_FIRST = "gluon_hopper"  # shown first if the GPUs have it
+_RATIO_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
 _DETAILS = ("mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "mask")
 
 
@@ -63,13 +66,13 @@ def section() -> None:
     if not names:
         st.info(f"{' and '.join(chosen)} have no implementation in common.", icon=":material/inbox:")
         return
-    name = select.one_value("Implementation", "gpu_implementation", names, names[0])
+    name = select.one_value("Implementation", "gpu_implementation", names, _FIRST if _FIRST in names else names[0])
     table = _table(str(store().home), store().version(), tuple(chosen), name)
     if table.empty:
         st.info("They share no shape: a field that both sources state always differs.", icon=":material/inbox:")
         return
-    _headline(table, chosen)
-    _chart(table, name)
+    slowest = _headline(table, chosen)
+    _chart(table, name, slowest)
     st.subheader("Every shared shape")
     _every_shape(table)
     messages.download("Download shapes", f"gpus-{name}-{'-'.join(chosen)}".replace(" ", "_"), lambda: table, "gpus_csv")
@@ -77,6 +80,7 @@ def section() -> None:
 
 def _devices(pairs: list[tuple[str, str]]) -> list[str]:
     known = sorted({gpu for pair in pairs for gpu in pair})
+    address.check("GPUs", "gpus", known)
     if "gpus" not in st.session_state and "gpus" not in st.query_params:
         st.session_state["gpus"] = list(next(filter(_share_a_shape, pairs), pairs[0]))
     return st.multiselect("GPUs", known, key="gpus", bind="query-params", select_all=False)
@@ -94,8 +98,8 @@ def _table(home: str, version: str, chosen: tuple[str, ...], name: str) -> pd.Da
     return found.assign(timing=found["timing"].fillna(AS_PUBLISHED), mask=masks)
 
 
-def _headline(table: pd.DataFrame, chosen: list[str]) -> None:
-    """Warn about limits of the comparison, then compare each GPU with the slowest, in a sentence for each timing."""
+def _headline(table: pd.DataFrame, chosen: list[str]) -> str:
+    """Warn about limits of the comparison, compare each GPU with the slowest by timing, and return the slowest."""
     for sentence in _limits(table):
         st.warning(sentence, icon=":material/warning:")
     timing_of = table.groupby("shape")["timing"].first()
@@ -115,6 +119,7 @@ def _headline(table: pd.DataFrame, chosen: list[str]) -> None:
                     f"{_IN[timing]} {text.plain(gpu)} is **{ratio}** as fast as {text.plain(slowest)}: geometric mean "
                     f"of {messages.counted(len(times), 'shared shape')}."
                 )
+    return str(slowest)
 
 
 def _limits(table: pd.DataFrame) -> Iterator[str]:
@@ -126,61 +131,61 @@ def _limits(table: pd.DataFrame) -> Iterator[str]:
         yield "One source does not state how it measured; its times are compared with kernel or eager times."
 
 
-def _chart(table: pd.DataFrame, name: str) -> None:
+def _chart(table: pd.DataFrame, name: str, slowest: str) -> None:
+    """Ask for a quantity and a slice; draw each GPU's ratio to the slowest GPU by shape, and a line at 1."""
     there = {column: names for column, names in QUANTITIES.items() if table[column].notna().any()}
     words = {name: label for name, (label, _, _) in QUANTITIES.items()}
     column = select.pills("Quantity", "quantity", list(there), format_func=words.get)
-    first = _one_series(table.drop_duplicates("shape").set_index("shape"))
-    shapes = (
-        first.sort_values("batch", kind="stable").drop_duplicates("seqlen").index
-    )  # one batch and head count for each seqlen
-    rows = table[table["shape"].isin(shapes)]
-    label, unit, needed = QUANTITIES[column]
-    mixed = _is_mixed(rows)
+    rows = table[table["shape"].isin(_one_series(table.drop_duplicates("shape").set_index("shape")).index)]
+    label, _, needed = QUANTITIES[column]
     line = rows.iloc[0]
     about = (name, text.MODE_WORDS.get(line["mode"], line["mode"]), line["timing"], line["dtype"], line["mask"])
     shape = [f"head_dim {line['head_dim']:g}"] if not text.missing(line["head_dim"]) else []
-    title = ChartTitle(f"{label} by seqlen", (*(str(word) for word in about), *shape), of_runs(rows["run_id"].unique()))
-    alt = f"{label} by seqlen and GPU; the table below has the numbers"
-    charts.show(_lines(rows, column, unit, joined=not mixed), title, key="gpus_chart", alt=alt)
+    said = "Speed" if column == "latency_ms" else label
+    what = f"{said} relative to {slowest}"
+    title = ChartTitle(f"{what} by shape", (*(str(word) for word in about), *shape), of_runs(rows["run_id"].unique()))
+    found = ratios(rows, column, slowest)
+    if found:
+        alt = f"{what} by shape, with a line at 1; the table below has the numbers"
+        charts.show(_ratio_chart(found), title, key="gpus_chart", alt=alt)
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
     lacks = f" Not drawn, because {needed} is not stated: {text.plain(', '.join(missing))}." if missing else ""
-    differ = " Batch and heads vary with seqlen, so compare the GPUs at each seqlen." if mixed else ""
     source = "" if column == "latency_ms" else f" {level_of('op').flops_source}"
     absent = [f"{name} (needs {needs})" for at, (name, _, needs) in QUANTITIES.items() if at not in there]
     more = f"Not available: {', '.join(absent)}; no source states it. " if absent else ""
     st.caption(
-        f"{label} by seqlen, a {'mark' if mixed else 'line'} for each GPU, over the shapes they share.{differ}{lacks}",
+        f"A mark for each shape that the GPUs share; above 1 is better than {text.plain(slowest)}. Shapes of one "
+        f"seqlen differ in batch and heads.{lacks}",
         help=f"{more}{source}".strip() or None,
     )
 
 
-def _is_mixed(rows: pd.DataFrame) -> bool:
-    """Return whether both batch or heads, and batch times seqlen, vary with seqlen."""
-    if rows[["batch", "num_heads", "seqlen"]].isna().any(axis=None):
-        return False
-    same_tokens = (rows["batch"] * rows["seqlen"]).nunique() == rows["num_heads"].nunique() == 1
-    return len(rows.drop_duplicates(["batch", "num_heads"])) > 1 and not same_tokens
+def ratios(rows: pd.DataFrame, column: str, slowest: str) -> list[dict]:
+    """Return for each shape and other GPU its ratio to the slowest GPU in a quantity; above 1 is better."""
+    reference = rows[rows["gpu"] == slowest].set_index("shape")[column]
+    others = rows[rows["gpu"] != slowest]
+    base = others["shape"].map(reference)
+    ratio = base / others[column] if column == "latency_ms" else others[column] / base
+    return others.assign(ratio=ratio, base=base).dropna(subset=["ratio", "seqlen"]).to_dict("records")
 
 
-def _lines(table: pd.DataFrame, column: str, label: str, *, joined: bool) -> Chart:
-    """Return a quantity by seqlen, a line for each GPU, or marks alone if the shapes belong to different models."""
-    names = sorted(table["gpu"].unique())
+def _ratio_chart(found: list[dict]) -> Chart:
+    """Return marks of ratios by seqlen, a series for each GPU, and the line at 1."""
+    names = sorted({row["gpu"] for row in found})
     palette = {name: colours.SPARE_COLOURS[at % len(colours.SPARE_COLOURS)] for at, name in enumerate(names)}
 
     def hover(row: dict) -> str:
-        number = f"{row[column]:.3g}"
-        sizes = (f"{words} {row[of]:g}" for words, of in (("batch", "batch"), ("heads", "num_heads")))
-        return number if joined else ", ".join([number, *sizes])
+        sizes = (f"{words} {row[of]:g}" for words, of in (("batch", "batch"), ("heads", "num_heads")) if row[of])
+        return ", ".join([text.ratio(row["ratio"]), *sizes])
 
-    found = [
-        replace(line, symbol=colours.SYMBOLS[at % len(colours.SYMBOLS)], line="solid" if joined else "")
-        for at, line in enumerate(charts.lines(table.to_dict("records"), column, palette, hover, of="gpu"))
+    drawn = [
+        replace(line, symbol=colours.SYMBOLS[at % len(colours.SYMBOLS)], line="", size=9)
+        for at, line in enumerate(charts.lines(found, "ratio", palette, hover, of="gpu"))
     ]
-    y = {"rangemode": "tozero"}
-    if column == "latency_ms":
-        y = charts.log_axis_at(table[column].min(), table[column].max(), charts.HALF_DECADES)
-    return charts.by_size(found, "seqlen", table["seqlen"].dropna(), y | charts.titled(label), height=400)
+    values = [1.0, *(row["ratio"] for row in found)]
+    axis = charts.with_range(charts.log_ticks(_RATIO_TICKS, "{:g}×".format), min(values), max(values))
+    chart = charts.by_size(drawn, "seqlen", (row["seqlen"] for row in found), axis | charts.titled("ratio"), height=400)
+    return replace(chart, rules=[ReferenceLine(1.0)], hover="closest", notes=(), legend=True, right=8)
 
 
 def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:

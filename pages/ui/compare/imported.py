@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from pages.ui.compare.choose import words_of
 from pages.ui.draw import messages, tables, text
 from pages.ui.filters import select
 from pages.ui.shell.data import ask
@@ -24,7 +25,7 @@ def section() -> None:
         return
     left, right = st.columns(2)
     with left:
-        upload = select.one_value("Imported", "upload", uploads, uploads[0])
+        upload = select.named_choice("Imported", "upload", uploads, uploads[0], words_of(table))
     partners = _partners(upload, tuple(ask(pages.runs_beside, upload)), library.stamp(library.find(upload)))
     if not partners:
         st.info("No run here has a shape of this import.", icon=":material/inbox:")
@@ -32,9 +33,8 @@ def section() -> None:
         return
     names = [name for name, _, _ in partners]
     with right:
-        run_id = select.one_value(
-            "Compared with", "beside_of", names, names[0], "Runs that share shapes, the closest first."
-        )
+        help = "Runs that share shapes, the closest first."
+        run_id = select.named_choice("Compared with", "beside_of", names, names[0], words_of(table), help=help)
     same, like = next((same, like) for name, same, like in partners if name == run_id)
     others = f", and {messages.counted(like, 'shape')} with another batch or other heads, where only TFLOP/s compare"
     st.markdown(f"**{messages.counted(same, 'shared shape')}**{others * bool(like)}.")
@@ -87,4 +87,4 @@ def _cell(cell: BesideCell) -> str:
     rate = f"{text.significant(cell.tflops)} TFLOP/s" if cell.tflops else ""
     if cell.same:
         return " · ".join(part for part in (rate, text.ms(cell.latency_ms)) if part)
-    return f"{rate} (B{cell.case.batch} H{cell.case.num_heads})" if rate else "–"
+    return f"{rate} (B{cell.case.batch or '?'} H{cell.case.num_heads or '?'})" if rate else "–"

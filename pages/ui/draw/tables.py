@@ -119,6 +119,7 @@ _TABLE_STYLE = (
 )
 
 
+_TICK_SHARE = 0.12  # of the axis: labels that are closer overlap
 _MARKS = (1, 2, 5)
 
 
@@ -181,7 +182,13 @@ def log_axis(values: Iterable[float]) -> BarAxis:
     first = max(mark for mark in marks if mark <= low / 1.15)
     ticks = [mark for mark in marks if first <= mark <= high]
     few = [tick for tick in ticks if tick in (first, *(10.0**decade for decade in decades))]
-    return BarAxis(first, max(high, first * 1.5), tuple(ticks if len(ticks) <= 5 else few))
+    shown = ticks if len(ticks) <= 5 else few
+    last = max(high, first * 1.5)
+    apart = _TICK_SHARE * math.log(last / first)
+    readable = [
+        tick for tick, after in zip(shown, [*shown[1:], math.inf], strict=True) if math.log(after / tick) >= apart
+    ]
+    return BarAxis(first, last, tuple(readable))
 
 
 def linear_axis(values: Iterable[float]) -> BarAxis:

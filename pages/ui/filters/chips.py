@@ -20,6 +20,7 @@ from pages.ui.filters.words import ALL
 from pages.ui.shell import address, page_body
 from pages.ui.shell.data import ask
 from results.levels import Level, level_of
+from results.query import speedups
 from results.slice import NOT_STATED, ORDER, Filters
 
 MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
@@ -54,6 +55,7 @@ _SCOPE = "filters_scope"
 _NEXT = (
     "filters_next"  # values of a preset or reset; applied when the widgets are drawn, otherwise the old URL would win
 )
+_REPLACED = "filters_baseline"  # a baseline without numbers, and the one that replaced it
 _UNKNOWN = "filters_unknown"  # unknown values of the link, as Markdown
 # A filter of one value that is None gets its default when it is drawn.
 _DEFAULTS = {name: None for name in SINGLE} | {name: [] for name in MULTIPLE}
@@ -109,9 +111,26 @@ def _draw(level_name: str, unused: Sequence[str]) -> None:
     with above:
         _presets(offers.presets_of(ask, scope, level_name))
     address.write()
+    if not unused:
+        _mend_baseline()
     if st.session_state.get(_UNKNOWN):
         unknown = "; ".join(st.session_state[_UNKNOWN])
         st.caption(f":material/link_off: The link names unknown values: {unknown}. The filters show known ones.")
+
+
+def _mend_baseline() -> None:
+    """Replace a baseline that nothing in the slice can be compared with, and say so until a filter changes."""
+    chosen = current()
+    usable = ask(speedups.usable_baseline, chosen)
+    if usable != chosen.baseline:
+        st.session_state[_NEXT] = {"baseline": usable}
+        st.session_state[_REPLACED] = chosen.baseline, usable
+        st.rerun()
+    before, now = st.session_state.get(_REPLACED, (None, None))
+    if now == chosen.baseline:
+        st.caption(
+            f":material/swap_horiz: Nothing here can be compared with {plain(before)}. Speedups are over {plain(now)}."
+        )
 
 
 def _scope(devices: offers.Devices, level_name: str) -> Scope:
@@ -337,6 +356,7 @@ def _on_reset() -> None:
 def _changed() -> None:
     """Redraw the chips and the body of the page; the callback of each filter."""
     st.session_state[_UNKNOWN] = []
+    st.session_state.pop(_REPLACED, None)
     page_body.again(_FRAGMENT)
 
 

@@ -20,6 +20,7 @@ def one_value(
     always in the URL, and a link keeps its meaning. Code sets the value in every run but the first, which also writes
     it into the URL. `more` holds other arguments of the select box.
     """
+    address.check(label, key, choices)
     linked = address.named(key)
     value = linked if linked is not None else st.session_state.get(key)
     if value not in choices or value != linked:
@@ -48,6 +49,8 @@ def named_choice(
     written, said = f"{key}_written", st.query_params.get(key)
     if said in choices and said != st.session_state.get(written):
         st.session_state[key] = said
+    elif said is not None:
+        address.check(label, key, choices)
     if st.session_state.get(key) not in choices:
         st.session_state[key] = default
     chosen = draw(label, choices, key=key, format_func=words, **drawn)
@@ -69,6 +72,7 @@ def segments(label: str, key: str, choices: Sequence[Any], default: Any = None, 
 
 
 def _one(draw: Callable[..., Any], label: str, key: str, choices: Sequence, default: Any, **more: Any) -> Any:
+    address.check(label, key, choices)
     first = choices[0] if default is None else default
     return draw(label, choices, default=first, required=True, key=key, bind="query-params", **more)
 

@@ -10,7 +10,7 @@ import streamlit as st
 from pages.ui.draw import tables, text
 from pages.ui.draw.tables import TableColumn
 from pages.ui.filters.select import one_value
-from pages.ui.models import measured
+from pages.ui.models import calculator, measured
 from pages.ui.models.calculator import ModelQuestion, law_of
 from pages.ui.models.measured import MeasuredModel
 from pages.ui.shell.data import ask
@@ -28,8 +28,6 @@ _MEASURED_HELP = (
 _COLUMNS = {
     "what": TableColumn("step"),
     "attention": TableColumn("fastest attention", text=True),
-    "time": TableColumn("attention time", help="Of all layers; the rest of the model is not in it"),
-    "least": TableColumn("model, at least", help="By the operations or bytes of the whole and the GPU's datasheet"),
     "measured": TableColumn("model, measured", text=True, help=_MEASURED_HELP),
     "memory": TableColumn("memory", text.mib),
 }
@@ -86,9 +84,8 @@ def _least_ms(case: Case, mode: str, gpu: str | None) -> float | None:
     return derive.least_ms(flops, levels.bytes_moved(case, mode), gpu, case.dtype)
 
 
-def choose_gpu() -> str | None:
+def choose_gpu(gpus: Sequence[str]) -> str | None:
     """Ask for the GPU of the kernel times; return None if there are no times."""
-    gpus = ask(model_attention.gpus)
     if not gpus:
         return None
     about = "GPUs on which attention was timed."
@@ -96,12 +93,42 @@ def choose_gpu() -> str | None:
 
 
 def show(question: ModelQuestion, gpu: str | None, timed: MeasuredModel | None) -> None:
-    """Draw the answer: two sentences, a row for each step, the parts of the memory, and the origin of the times."""
+    """Draw the answer of the chosen settings in one card, the memory bars, and a folded row for each step."""
     found = steps(question, gpu)
-    st.markdown(f"#### {headline(question, found)}")
-    measured.headline(question, timed)
+    with st.container(border=True, key="model_answer"):
+        st.markdown(f"#### {headline(question, found)}")
+        measured.headline(question, timed)
+        st.markdown(fastest_attention(found, gpu))
+    calculator.parts_chart(question)
+    with st.expander("Every step: attention, time, memory and card", icon=":material/table_rows:", key="model_steps"):
+        _steps_table(question, found, gpu, timed)
+
+
+def fastest_attention(found: Sequence[StepAnswer], gpu: str | None) -> str:
+    """Return a sentence on the fastest attention of each step on a GPU; the only measured one is not a winner."""
+    known = [f"{step.mode} {text.plain(_attention(step))}" for step in found if step.time]
+    if not known:
+        return f"No attention kernel of this dtype and head_dim was measured on {text.plain(gpu or 'any GPU')}."
+    return f"Fastest attention on {text.plain(gpu)}: {'; '.join(known)}."
+
+
+def _attention(step: StepAnswer) -> str:
+    """Name the fastest attention of a step; say if it was uploaded, or had no rival."""
+    if step.time is None:
+        return "not measured"
+    notes = ["uploaded"] * (step.time.source == "upload") + ["the only one measured"] * (step.time.compared < 2)
+    return step.time.implementation + f" ({', '.join(notes)})" * bool(notes)
+
+
+def _steps_table(
+    question: ModelQuestion, found: Sequence[StepAnswer], gpu: str | None, timed: MeasuredModel | None
+) -> None:
+    """Draw a row for each step, the parts of the memory, and the origin of the times."""
     card = question.card
+    on = f" on {gpu}" * bool(gpu)
     columns = _COLUMNS | {
+        "time": TableColumn(f"attention time{on}", help="Of all layers; the rest of the model is not in it"),
+        "least": TableColumn(f"model, at least{on}", help="By the operations or bytes of the whole and the datasheet"),
         "fits": TableColumn(f"fits {card}"),
         "longest": TableColumn(f"longest on {card}", text.about_tokens, "Tokens a sequence at this batch"),
         "smallest": TableColumn("smallest card", text=True),
@@ -123,18 +150,28 @@ def headline(question: ModelQuestion, found: Sequence[StepAnswer]) -> str:
     largest = max(serve, key=lambda step: step.needs_mb)
     up_to = min(step.longest for step in serve)
     parts = [
-        f"training {_shape(question.training)} takes {text.mib(train.needs_mb)} and {_verdict(train, question.card)}",
+        f"training {_shape(question.training)}{_activations(question.training)} takes {text.mib(train.needs_mb)} and "
+        f"{_verdict(train, question.card, _recomputed_mb(question))}",
         f"serving {_shape(question.serving)} takes {text.mib(largest.needs_mb)} and {_verdict(largest, question.card)}"
         + (f", up to {text.about_tokens(up_to)} tokens" if _fits(largest, question.card) else ""),
     ]
     return f"{text.plain(question.title)}: {'; '.join(parts)}"
 
 
-def _verdict(step: StepAnswer, card: str) -> str:
+def _activations(case: Case) -> str:
+    """Name activations that are not kept."""
+    return " with recomputed activations" if case.checkpointing else " compiled" if case.compiled else ""
+
+
+def _verdict(step: StepAnswer, card: str, recomputed_mb: float | None = None) -> str:
+    """Say whether a step fits a card, else which card it fits, and whether recomputed activations make it fit."""
     if _fits(step, card):
         return f"fits {card}"
     smallest = _smallest(step)
-    return f"does not fit {card} ({f'fits {smallest}' if smallest else 'nor any larger card'})"
+    otherwise = f"fits {smallest}" if smallest else "nor any larger card"
+    if recomputed_mb and recomputed_mb <= model_fit.CARDS[card].usable_mb:
+        otherwise += f"; with recomputed activations {text.mib(recomputed_mb)}, which fits {card}"
+    return f"does not fit {card} ({otherwise})"
 
 
 def _fits(step: StepAnswer, card: str) -> bool:
@@ -149,7 +186,7 @@ def _row(step: StepAnswer, question: ModelQuestion, timed: MeasuredModel | None)
     smallest = _smallest(step)
     return {
         "what": step.what,
-        "attention": step.time.implementation if step.time else "not measured",
+        "attention": _attention(step),
         "time": _time(step),
         "least": "–" if step.least_ms is None else f"≥ {text.ms(step.least_ms)}",
         "measured": _of_whole_model(step, timed),
@@ -171,8 +208,7 @@ def _of_whole_model(step: StepAnswer, timed: MeasuredModel | None) -> str:
     best = timed and timed.fastest_of(step.case, step.mode)
     if not best:
         return "not at this shape"
-    attention = best["implementation"] + ", compiled" * measured.is_on(best["compiled"])
-    return f"{text.ms(best['latency_ms'])} with {attention}"
+    return f"{text.ms(best['latency_ms'])} on {timed.gpu} with {measured.attention_of(best)}"
 
 
 def _contents(question: ModelQuestion) -> str:
@@ -188,7 +224,7 @@ def _contents(question: ModelQuestion) -> str:
         f"{_count(config.parameters)} parameters: weights {text.mib(serve.weights)}, optimizer "
         f"({text.plain(question.training.optimizer)}) {text.mib(train.optimizer)}, activations {activations} "
         f"{text.mib(train.activations)}. {config.heads} query heads on {config.kv_heads} KV heads: KV cache "
-        f"{text.mib(serve.cache)} at {text.size(question.serving.seqlen_k)}.{_recomputed(question)}"
+        f"{text.mib(serve.cache)} at {text.size(question.serving.seqlen_k)}."
     )
 
 
@@ -196,13 +232,12 @@ def _count(parameters: int) -> str:
     return f"{parameters / 1e9:.3g} billion" if parameters >= 1e9 else f"{parameters / 1e6:.3g} million"
 
 
-def _recomputed(question: ModelQuestion) -> str:
-    """State the memory of training with activation checkpointing, if the question keeps activations."""
+def _recomputed_mb(question: ModelQuestion) -> float | None:
+    """Return the memory of training with activation checkpointing, if the question keeps activations."""
     if question.training.checkpointing:
-        return ""
+        return None
     case = replace(question.training, checkpointing=True, compiled=False)
-    needs = levels.memory_mb(case, law_of(question.attention), "train") or 0.0
-    return f" With recomputed activations training takes {text.mib(needs)}."
+    return levels.memory_mb(case, law_of(question.attention), "train")
 
 
 def _origin(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str | None) -> str:
@@ -214,7 +249,7 @@ def _origin(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str | Non
     unknown = [step.mode for step in found if step.time is None]
     lacks = f" Not measured there: {', '.join(unknown)}." * bool(unknown)
     example = model_fit.CARDS[question.card].example
-    same = any(word in str(gpu) for word in example.split() if any(letter.isdigit() for letter in word))
+    same = model_fit.card_of(str(gpu)) == question.card
     other = "" if same else f" They are not times of a {question.card} card such as the {example}."
     return f"Times are of {text.plain(gpu)}, scaled to this shape: {text.plain(scaled)}.{lacks}{other}"
 

@@ -11,7 +11,7 @@ from pages.ui.draw import charts, tables, text
 from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.draw.tables import TableColumn
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters.select import one_value
+from pages.ui.filters.select import named_choice, one_value
 from pages.ui.shell.data import ask
 from results import levels
 from results.implementations import facts_of
@@ -68,16 +68,18 @@ class ModelQuestion:
         return model(str(self.training.subject)).title
 
 
-def choose(measured: Sequence[str]) -> ModelQuestion:
-    """Ask for model, attention, card and lengths; measured models come first."""
-    first = [name for name in measured if name in models()]
-    names = [*first, *(name for name in models() if name not in first)]
-    name = one_value("Model", "model", names, _FIRST, width=165)
+def choose(measured: Sequence[str], gpu: str | None) -> ModelQuestion:
+    """Ask for model, attention, card and lengths; measured models and the card of the GPU come first."""
+    first = sorted(name for name in measured if name in models())
+    names = [*first, *sorted(name for name in models() if name not in first)]
+    name = named_choice("Model", "model", names, _FIRST, lambda name: model(name).title, width=165)
     lengths = _lengths(name)
     usual = {length: length if length in lengths else lengths[-1] for length in ("8192", "32768")}
     seqlen = one_value("Train at (tokens)", "train_seqlen", lengths, usual["8192"], _TRAINED_HELP, width=165)
     context = one_value("Serve at (tokens)", "serve_context", lengths, usual["32768"], _SERVED_HELP, width=165)
-    card = one_value("Fit into", "card", list(model_fit.CARDS), "24 GB", _CARD_HELP, width=165)
+    card = one_value(
+        "Fit into", "card", list(model_fit.CARDS), model_fit.card_of(gpu or "") or "24 GB", _CARD_HELP, width=165
+    )
     attention = one_value("Memory with", "attention", list(ATTENTIONS), ATTENTIONS[0], _ATTENTION_HELP, width=165)
     with st.popover("Batch, optimizer, dtypes", icon=":material/tune:", key="model_settings"):
         case = _case(name, one_value("dtype", "model_dtype", list(DTYPES), DTYPES[0]))
@@ -180,9 +182,10 @@ def parts_chart(question: ModelQuestion) -> None:
     rows = [{"moment": name, "peak": moment.peak, **dict(model_fit.parts(moment))} for name, moment in named]
     written = {part: TableColumn(words, text.mib) for part, words in PART_WORDS.items()}
     columns = {"moment": TableColumn("moment"), "peak": TableColumn("all", text.mib), **written}
-    tables.show_table(
-        [{name: value or None for name, value in row.items()} for row in rows], columns, "Parts of the memory"
-    )
+    with st.expander("Parts of the memory as a table", icon=":material/table_rows:", key="model_parts_table"):
+        tables.show_table(
+            [{name: value or None for name, value in row.items()} for row in rows], columns, "Parts of the memory"
+        )
 
 
 def parts_bars(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, card: str) -> Chart:

@@ -87,26 +87,37 @@ class MeasuredModel:
         """Return the rows of those modes."""
         return self.calls[self.calls["mode"].isin(modes)]
 
-    def fastest_of(self, case: Case, mode: str) -> dict | None:
-        """Return the fastest fully timed row of a mode with exactly the batch and length of a case.
+    def timed(self, case: Case, mode: str) -> pd.DataFrame:
+        """Return the fully timed rows of a mode with the settings of a case, at any batch and length.
 
-        For training, the optimizer and checkpointing are also equal. Return None if there is none.
+        The settings are the dtypes and, for training, the optimizer and checkpointing.
         """
         rows = self.of(mode)
-        here = (rows["batch"] == case.batch) & (rows["seqlen_k"] == case.seqlen_k) & (rows["dtype"] == case.dtype)
+        here = (rows["dtype"] == case.dtype) & rows["latency_ms"].notna() & ~rows["extrapolated"].astype(bool)
         if mode == "train":
             recomputed = rows["checkpointing"].map(is_on).astype(bool)
             here &= (rows["optimizer"] == case.optimizer) & (recomputed == bool(case.checkpointing))
-        timed = rows[here & rows["latency_ms"].notna() & ~rows["extrapolated"].astype(bool)]
-        return None if timed.empty else timed.loc[timed["latency_ms"].idxmin()].to_dict()
+        else:
+            here &= rows["cache_dtype"].fillna(case.dtype) == (case.cache_dtype or case.dtype)
+        return rows[here]
+
+    def fastest_of(self, case: Case, mode: str) -> dict | None:
+        """Return the fastest timed row with exactly the settings, batch and length of a case, if there is one."""
+        rows = self.timed(case, mode)
+        rows = rows[(rows["batch"] == case.batch) & (rows["seqlen_k"] == case.seqlen_k)]
+        return None if rows.empty else rows.loc[rows["latency_ms"].idxmin()].to_dict()
 
 
-def choose(subject: str) -> MeasuredModel | None:
-    """Ask for the GPU and settings of a measured model; return None if no run measured it."""
+def choose(subject: str, first: str | None) -> MeasuredModel | None:
+    """Ask for the GPU and settings of a measured model; return None if no run measured it.
+
+    The default is the GPU `first` if it measured the model.
+    """
     gpus = ask(models.gpus, subject)
     if not gpus:
         return None
-    gpu = one_value("Model measured on", "model_gpu", gpus, gpus[0], width=230) if len(gpus) > 1 else gpus[0]
+    usual = first if first in gpus else gpus[0]
+    gpu = one_value("Model measured on", "model_gpu", gpus, usual, width=230) if len(gpus) > 1 else usual
     calls = ask(models.calls, subject, gpu)
     chosen = {
         name: one_value(label, f"model_{name}", ["any", "on", "off"], "any", help, width=230)
@@ -134,19 +145,25 @@ def nothing_here(question: ModelQuestion) -> None:
 
 
 def headline(question: ModelQuestion, found: MeasuredModel | None) -> None:
-    """Name the fastest generation and training at the measured case nearest to the question."""
+    """Name the fastest generation and training with the settings of the question, at the nearest measured shape."""
     if found is None:
         st.markdown("No run measured the whole model yet.")
         return
-    parts = []
+    parts, lacking = [], []
     for mode, case, verb in (("decode", question.serving, "generates"), ("train", question.training, "trains at")):
-        best = _nearest(found.of(mode), case.batch, case.seqlen_k)
+        best = _nearest(found.timed(case, mode), case.batch, case.seqlen_k)
         if best is not None:
             shape = f"{best['batch']} × {text.size(best['seqlen_k'])}"
+            far = (best["batch"], best["seqlen_k"]) != (case.batch, case.seqlen_k)
             rate = f"**{best['tokens_per_s']:,.0f} tokens/s**"
-            parts.append(f"{verb} {rate} with {text.plain(best['implementation'])} ({shape})")
+            where = f"{shape}, the nearest measured shape" if far else shape
+            parts.append(f"{verb} {rate} with {text.plain(attention_of(best))} ({where})")
+        elif not found.of(mode).empty:
+            lacking.append(f" No run measured {_settings_words(case, mode)} there.")
     if parts:
-        st.markdown(f"On {text.plain(found.gpu)} it {' and '.join(parts)}.")
+        st.markdown(f"Measured on {text.plain(found.gpu)}: it {' and '.join(parts)}.{''.join(lacking)}")
+    elif lacking:
+        st.markdown(f"On {text.plain(found.gpu)}:{''.join(lacking)}")
     elif found.calls["extrapolated"].any():
         st.markdown(f"The whole model was not timed on {text.plain(found.gpu)}; extrapolated times are below.")
     else:
@@ -328,11 +345,10 @@ def _measured_marks(found: pd.DataFrame, name: str, colour: str) -> Series:
 
 def _nearest(rows: pd.DataFrame, batch: int, context: int) -> dict | None:
     """Return the fastest measured row at the nearest batch and context."""
-    timed = rows[rows["latency_ms"].notna() & ~rows["extrapolated"]]
-    if timed.empty:
+    if rows.empty:
         return None
-    apart = [abs(row.batch / batch - 1) + abs(row.seqlen_k / context - 1) for row in timed.itertuples()]
-    near = timed[[distance == min(apart) for distance in apart]]
+    apart = [abs(row.batch / batch - 1) + abs(row.seqlen_k / context - 1) for row in rows.itertuples()]
+    near = rows[[distance == min(apart) for distance in apart]]
     return near.loc[near["tokens_per_s"].idxmax()].to_dict()
 
 
@@ -356,6 +372,21 @@ def _in_words(row: dict) -> dict[str, str | None]:
     status = None if row["status"] == "ok" else text.status(row["status"])
     note = row["note"] if status or row["extrapolated"] else None
     return {"settings": ", ".join(part for part in settings if part), "status": status, "note": note}
+
+
+def attention_of(row: dict) -> str:
+    """Return the attention of a measured row, with what else made it fast, and whether it was uploaded."""
+    return ", ".join(
+        [row["implementation"], *["compiled"] * is_on(row["compiled"]), *["uploaded"] * (row["source"] == "upload")]
+    )
+
+
+def _settings_words(case: Case, mode: str) -> str:
+    """Name the settings of a case that a measurement of its mode must have."""
+    if mode != "train":
+        return f"decoding in {case.dtype} with a cache in {case.cache_dtype or case.dtype}"
+    activations = "recomputed" if case.checkpointing else "kept"
+    return f"training in {case.dtype} with {case.optimizer} and activations {activations}"
 
 
 def is_on(value: object) -> bool:

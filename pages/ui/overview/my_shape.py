@@ -11,6 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, tables, text
+from pages.ui.overview import usage
 from pages.ui.run import one_shape
 from pages.ui.shell.data import ask_slowly
 from results import levels
@@ -51,6 +52,7 @@ def show(chosen: Filters) -> None:
         return
     found = rule.choose(made, count=_NEIGHBOURS, **shape)
     _answer(found, case, shape["mode"])
+    usage.show(found[0][1]["implementation"], "op", causal=bool(shape["causal"]), window_size=shape["window_size"])
     with st.container(horizontal=True):
         stated = replace(case, causal=shape["causal"])
         one_shape.show("Measure this shape", stated, mode=shape["mode"])

@@ -11,6 +11,7 @@ import streamlit as st
 
 from pages.ui.draw import cells, colours, messages, tables, text
 from pages.ui.draw.tables import Bar, Fact, TableColumn
+from pages.ui.overview import usage
 from pages.ui.shell.data import ask, store
 from results.implementations import facts_of
 from results.levels import Level
@@ -18,7 +19,7 @@ from results.query.declared import declared
 from results.recommend import winners
 from results.render import slice
 from results.render.html import html_page
-from results.slice import NOT_STATED, Filters, level_in
+from results.slice import NOT_STATED, Filters, level_in, of_mask
 from results.store.database import Store
 
 _SHOWN = 4  # number of rivals in the tooltip of a cell
@@ -29,9 +30,14 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     """Draw the answer in one sentence, the number of undecided cells, and four numbers."""
     rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
-    st.markdown(f"#### {_sentence(rivals, best, won, chosen)}")
+    st.markdown(f"#### {_sentence(ranking, best, won, chosen)}")
     undecided(won, "shape", "to tell the two fastest apart")
     _facts(ranking, rivals, best, won, chosen)
+    winner = best["implementation"] if best and best["speedup"] > 1 else chosen.baseline
+    mask = of_mask(chosen.mask)
+    usage.show(
+        str(winner), level_in(chosen).name, causal=mask["causal"] is not False, window_size=mask["window_size"] or 0
+    )
 
 
 def undecided(drawn: Sequence[dict], noun: str, too_noisy: str) -> None:
@@ -55,7 +61,7 @@ def about(chosen: Filters, drawn: Sequence[dict]) -> str:
     return f"On {gpu} ({', '.join(text.plain(part) for part in parts if part)})"
 
 
-def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters) -> str:
+def _sentence(ranking: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters) -> str:
     """Return the answer with its subject: GPU, dtype, mask, direction and shape."""
     baseline, of = text.plain(chosen.baseline), about(chosen, won)
     if best is None:
@@ -65,11 +71,24 @@ def _sentence(rivals: Sequence[dict], best: dict | None, won: Sequence[dict], ch
         f"{of} {text.plain(best['implementation'])} {verb}: {text.ratio(best['speedup'])} {baseline} on "
         f"average over {messages.counted(best['compared'], 'shape')}"
     )
-    following = [row for row in comparable(rivals) if row is not best]
-    if not following or best["speedup"] <= 1:
+    few = next((row for row in ranking if not row["precision"] and (row["speedup"] or 0) > best["speedup"]), None)
+    if few and few["implementation"] != chosen.baseline:
+        shapes = messages.counted(few["compared"], "shape")
+        answer += f" ({text.plain(few['implementation'])} has {text.ratio(few['speedup'])}, but only over {shapes})"
+    following = next_best(ranking, best, chosen)
+    if following is None or best["speedup"] <= 1:
         return answer
-    lead, name = best["speedup"] / following[0]["speedup"], text.plain(following[0]["implementation"])
+    if following["implementation"] == chosen.baseline:
+        return f"{answer}, and {baseline} is the next best"
+    lead, name = best["speedup"] / following["speedup"], text.plain(following["implementation"])
     return f"{answer}, {text.ratio(lead)} the next best, {name}"
+
+
+def next_best(ranking: Sequence[dict], best: dict, chosen: Filters) -> dict | None:
+    """Return the best comparable implementation other than `best`; the baseline is one of them."""
+    baseline = [row for row in ranking if row["implementation"] == chosen.baseline and row["speedup"]]
+    others = [row for row in comparable(rivals_of(ranking, chosen)) if row is not best]
+    return max([*others, *baseline], key=lambda row: row["speedup"], default=None)
 
 
 def _most_wins(won: Sequence[dict]) -> str:
@@ -103,9 +122,13 @@ def _facts(
 def _of_best(best: dict, won: Sequence[dict]) -> tuple[Fact, Fact]:
     """Return the mean speedup of the fastest implementation, and the number of shapes it wins."""
     name = best["implementation"]
-    wins = sum(row["winner"] == name for row in won)
-    ties = sum(name in row["ties"].split(", ") for row in won)
-    close = sum(row["winner"] == name and bool(row["ties"]) for row in won)
+    marks = Counter(row["mark"] for row in won if row["winner"] == name)
+    notes = {
+        "close": marks[cells.TIE],
+        "not certain": marks[cells.NOT_CERTAIN],
+        "undecided": marks[cells.DOUBT],
+        "tied with another winner": sum(name in row["ties"].split(", ") for row in won),
+    }
     return (
         Fact(
             "Mean speedup",
@@ -116,9 +139,9 @@ def _of_best(best: dict, won: Sequence[dict]) -> tuple[Fact, Fact]:
         ),
         Fact(
             "Fastest in",
-            f"{wins} of {messages.counted(len(won), 'shape')}",
-            ", ".join([f"{close} of them close"] * bool(close) + [f"tied in {ties} more"] * bool(ties)),
-            "Close or tied: another implementation is within 2 %, or cannot be told apart.",
+            f"{marks['']} of {messages.counted(len(won), 'shape')}",
+            ", ".join(f"{count} more {words}" for words, count in notes.items() if count),
+            "Shapes that it wins with certainty. Close or tied: another implementation is within 2 %.",
         ),
     )
 

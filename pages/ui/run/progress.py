@@ -111,7 +111,9 @@ def _arriving(run_id: str, pace: int) -> None:
     alt = f"Fastest implementation so far by {level.columns.label} and {level.rows.label}"
     maps.show(level, won.to_dict("records"), look, f"live_{run_id}", alt)
     count = f"{arrived['numbers'].sum()} latencies so far"
-    st.caption(f"{count} · {timing} time · {mode} · numbers are the speedup over {chosen.baseline}.")
+    st.caption(
+        f"{count} · {timing} time · {mode} · below each name: the time of the next best, relative to the fastest."
+    )
 
 
 def _no_time_yet(run_id: str) -> str:

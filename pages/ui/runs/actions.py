@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -116,6 +117,16 @@ def delete(run: Mapping[str, Any]) -> None:
         st.caption(access.OFF)
 
 
+def rename(run: Mapping[str, Any]) -> None:
+    """Draw the field that gives a run another title; runs that ship with attnbench have none."""
+    if run["source"] in listing.WITH_THE_APP:
+        return
+    with st.popover("Rename", icon=":material/edit:", disabled=not access.here()):
+        title = "" if text.missing(run["title"]) else str(run["title"])
+        st.text_input("Title", title, max_chars=120, key=f"title_{run['run_id']}")
+        st.button("Save", type="primary", key="rename_run", on_click=_rename, args=(run["run_id"],))
+
+
 def trash_can() -> None:
     """Draw the result of the last click with its undo, and all deleted runs."""
     outcome = st.session_state.pop(_OUTCOME, None)
@@ -175,6 +186,16 @@ def other_environment(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
 
 def _delete(run_id: str) -> None:
     _remember(lambda: library.delete(journal.home(), run_id))
+
+
+def _rename(run_id: str) -> None:
+    def work() -> str:
+        folder = journal.RunFolder.open(journal.home(), run_id)
+        title = st.session_state[f"title_{run_id}"].strip()
+        folder.write_run(replace(folder.run(), title=title or None))
+        return f"Renamed {run_id} to {title}." if title else f"Removed the title of {run_id}."
+
+    _remember(work)
 
 
 def _restore(deleted: Deleted) -> None:

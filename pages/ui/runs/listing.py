@@ -105,7 +105,8 @@ def show_table(runs: pd.DataFrame) -> None:
         source=[[text.SOURCE_WORDS[source]] for source in runs["source"]],
         **{name: runs["run_id"].map(missing[name]).fillna(0).astype(int) for name in ("failed", "skipped")},
     )[[*_COLUMNS]]
-    words = ["title", "gpu_name", "protocol", "torch", "triton"]
+    shown["created"] = pd.to_datetime(shown["created"]).dt.strftime("%Y-%m-%d %H:%M")
+    words = ["created", "title", "gpu_name", "protocol", "torch", "triton"]
     shown[words] = shown[words].astype(object).where(shown[words].notna(), "–")
     st.dataframe(
         shown.rename(columns=_COLUMNS),
@@ -118,7 +119,7 @@ def show_table(runs: pd.DataFrame) -> None:
         column_config={
             "run": st.column_config.TextColumn(width="medium", pinned=True),
             "source": SOURCE_CHIP,
-            "created (UTC)": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=150),
+            "created (UTC)": st.column_config.TextColumn(width=150),
             "title": st.column_config.TextColumn(width="medium"),
             "not possible": st.column_config.NumberColumn(
                 help="Combinations that could not be measured there, such as an implementation without a backward."

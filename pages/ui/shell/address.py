@@ -7,11 +7,16 @@ would take six clicks. `note` collects the parameters and `write` sends them tog
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from pages.ui.draw.text import plain
+
 _NOTED = "address_noted"
+_STALE = "address_stale"  # the place below the header
 
 
 def came_back() -> bool:
@@ -23,6 +28,44 @@ def came_back() -> bool:
 def named(key: str) -> str | None:
     """Return the value of a widget in the address, if it applies: in the first run, and after Back or Forward."""
     return st.query_params.get(key) if came_back() or key not in st.session_state else None
+
+
+def stale(label: str, values: Sequence[str]) -> None:
+    """Say below the header that the link names what is not here; the page shows something else."""
+    said = ", ".join(plain(value[:60]) for value in values)
+    notes = st.session_state.get(_STALE)
+    if notes is not None and (note := f"{label} {said}") not in notes.said:
+        notes.said.append(note)
+        notes.draw()
+
+
+@dataclass
+class _Notes:
+    """What the link to a page names that is not here, and the place below the header that says so."""
+
+    page: str
+    place: Any
+    said: list[str]
+
+    def draw(self) -> None:
+        if self.said:
+            self.place.caption(f":material/link_off: The link names what is not here: {'; '.join(self.said)}.")
+
+
+def place_of_notes(page: str) -> None:
+    """Keep the place below the header for the notes of `stale`; they stay until another page is opened."""
+    before = st.session_state.get(_STALE)
+    said = before.said if before is not None and before.page == page else []
+    st.session_state[_STALE] = _Notes(page, st.empty(), said)
+    st.session_state[_STALE].draw()
+
+
+def check(label: str, key: str, choices: Sequence[Any]) -> None:
+    """Name the values of a widget's parameter that are none of its choices, in the first run of a link."""
+    if named(key) is not None:
+        there = {str(choice) for choice in choices}
+        if missing := [value for value in st.query_params.get_all(key) if value not in there]:
+            stale(label, missing)
 
 
 def takes_default(key: str) -> bool:

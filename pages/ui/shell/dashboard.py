@@ -53,7 +53,9 @@ def _page(section: SidebarSection, entry: PageEntry, asked: str) -> st.Page:
         f"pages/{entry.file}.py",
         title=section.title if entry.file == shown else entry.title,
         icon=f":material/{section.icon}:",
-        help=entry.question if len(files) == 1 else ", ".join(each.title for each in section.pages) + ".",
+        help=entry.question
+        if len(files) == 1 or entry.file != shown
+        else f"{', '.join(each.title for each in section.pages)}.",
         default=entry.file == START,
         url_path="start" if entry.file == START else None,  # another page has its name and leads here
         visibility="visible" if entry.file == shown else "hidden",
@@ -90,4 +92,4 @@ def _views(section: SidebarSection, pages: dict[str, st.Page]) -> None:
         with st.container(horizontal=True, key="views"):
             for entry in section.pages:
                 icon = f":material/{entry.icon}:"
-                st.page_link(pages[entry.file], label=entry.title, icon=icon)
+                st.page_link(pages[entry.file], label=entry.title, icon=icon, help=entry.question)

@@ -17,6 +17,9 @@ _STYLE = """<style>
 [data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 70%, transparent); }
 [data-testid="stMultiSelect"] span:has(> span[title]) { background-color: #3b5bdb; }
 [data-testid="stBaseButton-primary"] { background-color: #3b5bdb; border-color: #3b5bdb; }  /* its text is white */
+[data-testid="stRadioGroup"] > div { position: relative; }  /* the words below an option choose it too */
+[data-testid="stRadioOption"] { position: static; }
+[data-testid="stRadioOption"]::after { content: ""; position: absolute; inset: 0; cursor: pointer; }
 .st-key-chips { gap: 0.4rem; }
 .st-key-chips button { border-radius: 999px; min-height: 2rem; padding: 0.1rem 0.7rem; }
 .st-key-presets [role="radiogroup"] { gap: 0.2rem; }
@@ -50,6 +53,8 @@ def header(file: str) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", key="header"):
         st.title(entry.title, icon=f":material/{entry.icon}:", width="content")
         st.caption(entry.question, width="content")
+    st.set_page_config(page_title=f"{entry.title} · attnbench")
+    address.place_of_notes(file)
     st.session_state[_FRAMED]()
 
 

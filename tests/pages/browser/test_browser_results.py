@@ -215,3 +215,13 @@ def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numb
 def test_an_address_that_is_no_page_says_so(tab):
     page = tab("ui")
     expect(page.get_by_text("Page not found")).to_be_visible()
+
+
+def test_the_words_below_an_option_choose_it_and_the_tab_has_its_title(tab):
+    page = drawn(tab("speedup"))
+    page.locator(".st-key-chip_mode button").first.click()
+    page.get_by_test_id("stRadioCaption").get_by_text("backward", exact=True).click(
+        force=True
+    )  # the option lies over it
+    expect(page).to_have_url(re.compile("mode=bwd"))
+    expect(page).to_have_title("Speedup · attnbench")

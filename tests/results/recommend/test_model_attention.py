@@ -64,6 +64,17 @@ def test_decoding_scales_by_bytes_and_leaves_other_caches_out(store):
     assert found.layer_ms == pytest.approx(0.04, rel=0.01)
 
 
+def test_an_upload_of_one_kernel_does_not_replace_the_winner_of_several(home, store):
+    exact = attention_case(
+        batch=1, num_heads=32, num_kv_heads=8, seqlen=8192, head_dim=128, dtype="bfloat16", causal=True
+    )
+    row = Measurement("b", exact, "alone", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=90.0)
+    RunFolder.create(home, Run("b", "upload", gpu_name="A GPU", device_type="cuda"), [row])
+    with closing(open_store(home)) as opened:
+        found = model_attention.fastest(opened, "A GPU", _asked(8192, 8192), "prefill")
+    assert (found.implementation, found.compared, found.source) == ("forward_only", 2, "local")
+
+
 def test_a_chunk_of_a_prompt_does_not_stand_for_the_whole(store):
     for step in ("train", "prefill"):
         assert model_attention.fastest(store, "A GPU", _asked(8192, 8192), step).implementation != "chunked"

@@ -15,6 +15,7 @@ from results.recommend import rule, winners
 from results.recommend.nearest import nearest
 from results.records import Status
 from results.slice import Filters
+from results.spread import spread
 from tests.builders import add_run, latency, small_case
 
 SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow")
@@ -37,6 +38,21 @@ def test_a_tie_is_what_no_verdict_tells_apart(home, opened, rival, within, tied)
     assert won["winner"] == "a"
     assert (won["tied"] == ["a", "b"]) is tied
     assert (won["others"][0]["ratio_low"] is not None) is bool(within)
+
+
+@pytest.mark.parametrize("device,certain", [("cpu", False), ("cuda", True)])
+def test_a_processor_is_certain_only_by_its_samples(home, opened, device, certain):
+    noisy = [4.0 * factor for factor in (0.1, 0.2, 0.5, 1.0, 3.0, 8.0, 1.0, 0.3, 6.0)]
+    quiet = [1.0 * factor for factor in (0.2, 0.5, 1.0, 1.0, 1.5, 4.0, 1.0, 0.4, 3.0)]
+    rows = [
+        replace(latency(name, 1.0, small_case()), **spread(samples), round_sizes=(3, 3, 3))
+        for name, samples in (("a", quiet), ("b", noisy))
+    ]
+    add_run(home, "a", *rows, device_type=device)
+    won = winners.winners(opened(), SLICE).iloc[0]
+    assert won["winner"] == "a"
+    assert won["margin"] > 1.5
+    assert (won["standing"] == "ahead") is certain
 
 
 def test_several_cases_of_a_cell_are_decided_together_by_their_geometric_mean(home, opened):

@@ -1,0 +1,66 @@
+"""How to use an implementation: two lines of Python, what must be installed, and its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from results.recommend.rule import BACKENDS
+
+ROOT = Path(__file__).parents[2]
+_FOLDERS = {"op": "kernels/attention", "decode": "kernels/decode"}
+_CHECKOUT = "`pip install .` in this checkout, which installs `attnbench` with PyTorch and Triton"
+_TORCH = "PyTorch"
+_PROJECTS = {  # by the beginning of a name: what else to install, and the project
+    "flash_attn_2": ("`pip install flash-attn --no-build-isolation`", "https://github.com/Dao-AILab/flash-attention"),
+    "flash_attn_3": ("FlashAttention's folder `hopper`, built", "https://github.com/Dao-AILab/flash-attention"),
+    "flash_attn_4": ("`pip install --pre flash-attn-4`", "https://github.com/Dao-AILab/flash-attention"),
+    "xformers": ("`pip install xformers`", "https://github.com/facebookresearch/xformers"),
+    "flashinfer": ("`pip install flashinfer-python`", "https://github.com/flashinfer-ai/flashinfer"),
+    "flash_mla": ("FlashMLA, built", "https://github.com/deepseek-ai/FlashMLA"),
+    "cudnn": ("`pip install nvidia-cudnn-frontend`", "https://github.com/NVIDIA/cudnn-frontend"),
+    "torch": ("", "https://github.com/pytorch/pytorch"),
+}
+_OWN_DECODE = ("triton_decode", "triton_split_kv")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a reader needs in order to call an implementation."""
+
+    code: str
+    needs: str
+    file: Path | None = None  # in this checkout
+    project: str | None = None  # address of another project
+
+
+def usage_of(name: str, level: str, *, causal: bool = True, window_size: int = 0) -> Usage | None:
+    """Return how to use an implementation of a level; None for one that this checkout does not have."""
+    file = _source(name, level)
+    install, project = next((found for start, found in _PROJECTS.items() if name.startswith(start)), ("", None))
+    if level == "op" and (backend := BACKENDS.get(name)) and not window_size:
+        code = (
+            "from torch.nn.attention import SDPBackend, sdpa_kernel\n"
+            f"with sdpa_kernel(SDPBackend.{backend}): "
+            f"out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal={causal}, enable_gqa=True)"
+        )
+        return Usage(code, _TORCH, file, project)
+    if file is None:
+        return None
+    needs = " and ".join(filter(None, (_CHECKOUT, install)))
+    if level == "decode":
+        code = "import attnbench\nout = attnbench.decode(q, k_cache, v_cache, cache_seqlens=lengths)"
+        return Usage(code, needs, file, project) if name in _OWN_DECODE else Usage("", needs, file, project)
+    call = f'registry.get("{name}").attention(q, k, v, causal={causal}, window_size={window_size}, softmax_scale=None)'
+    return Usage(f"from attnbench import registry\nout = {call}", needs, file, project)
+
+
+def _source(name: str, level: str) -> Path | None:
+    """Return the file of this checkout that declares an implementation of a level, or None."""
+    folder = ROOT / _FOLDERS.get(level, "")
+    if level not in _FOLDERS or not folder.is_dir():
+        return None
+    files = sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")])
+    stems = {(path.parent.name if path.name == "__init__.py" else path.stem): path for path in files}
+    starts = [stem for stem in stems if name.startswith(stem)]
+    return stems[max(starts, key=len)] if starts else None
