@@ -61,6 +61,14 @@ def attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths
     return feature_calls.attention_varlen(q, k, v, *lengths, **options)
 
 
+def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> str:
+    """Say in one line what `attention` would run for these tensors and options, and why; see `explaining.explain`."""
+    _dispatch()
+    from . import explaining
+
+    return explaining.explain(q, k, v, **options)
+
+
 def sdpa_replacement(implementation: str | None = None) -> AbstractContextManager[SdpaCalls]:
     """Serve PyTorch's scaled_dot_product_attention within a `with` block; see `drop_in.sdpa_replacement`."""
     from . import drop_in
