@@ -14,8 +14,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import kernels
-from kernels import choice, problem, registry, routes
+from kernels import choice, dispatch, problem, registry, routes
 from kernels.problem import Chip, Problem
+from kernels.tools import host_alone
 
 CPU = torch.device("cpu")
 NAIVE, FLASH, MATH = "torch_naive", "torch_sdpa_flash", "torch_sdpa_math"
@@ -261,6 +262,23 @@ def test_the_replacement_of_sdpa_obeys_rules(user, ran) -> None:
         torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
     assert ran == [NAIVE, FLASH]
     assert (calls.served, calls.passed_on.total()) == (2, 1)
+
+
+def test_transformers_obeys_rules(user, ran) -> None:
+    ours = pytest.importorskip("kernels.transformers", exc_type=ImportError)
+    write(user, point(NAIVE))
+    ours.attend(dispatch.attention, torch.nn.Module(), *tensors(), None, is_causal=True)
+    assert ran == [NAIVE]
+
+
+def test_operators_of_compiled_programs_get_the_built_in_plan(user) -> None:
+    write(user, point(NAIVE, 16))
+    q = torch.ones(1, 2, 16, 16)
+    with host_alone.launching_nothing():
+        found = routes.route_of(q, q, q, True, 0, None)
+        assert isinstance(found, routes.Ruled)
+        assert isinstance(found.plan(q, q, q), routes.Route)
+        assert found.plan(q, q, q) is found.plan(q, q, q)
 
 
 def test_explain_names_the_file_the_problem_and_the_evidence(user) -> None:
