@@ -70,6 +70,14 @@ def merge(
     return lse.merge(out_a, lse_a, out_b, lse_b)
 
 
+def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> str:
+    """Say in one line what `attention` would run for these tensors and options, and why; see `explaining.explain`."""
+    _dispatch()
+    from . import explaining
+
+    return explaining.explain(q, k, v, **options)
+
+
 def sdpa_replacement(implementation: str | None = None) -> AbstractContextManager[SdpaCalls]:
     """Serve PyTorch's scaled_dot_product_attention within a `with` block; see `drop_in.sdpa_replacement`."""
     from . import drop_in

@@ -42,8 +42,8 @@ def attention(
         q, k, v = autocasted(q, k, v)
     found = routes.route_of(q, k, v, causal, window_size, softmax_scale)
     if found is None:
-        return _without_ours(q, k, v, causal, window_size, softmax_scale)
-    return plans.attend(found, q, k, v)
+        return routes.without_ours(q, k, v, causal, window_size, softmax_scale)
+    return found.attend(q, k, v)
 
 
 def autocasted(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -59,7 +59,7 @@ def _traced(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor:
     if not routes.takes(q, k, v):
-        return _without_ours(q, k, v, causal, window_size, softmax_scale)
+        return routes.without_ours(q, k, v, causal, window_size, softmax_scale)
     if routes.decodes(q, k, v) and not plans.wants_gradients(q, k, v):
         from .decode.triton_decode.operators import decode_op
 
@@ -67,15 +67,3 @@ def _traced(
     from .torch_ops import forward
 
     return forward(q, k, v, causal, window_size, softmax_scale)[0]
-
-
-def _without_ours(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> torch.Tensor:
-    from .attention import torch_sdpa
-
-    blind = causal and q.shape[2] > k.shape[2] or window_size > 0  # PyTorch's fused kernels leave such rows undefined
-    variant = "math" if blind and q.device.type == "cuda" else "auto"
-    return torch_sdpa.attention(
-        q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, variant=variant
-    )

@@ -19,7 +19,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn import functional
 
-from . import dispatch, feature_calls, registry, routes
+from . import choice, dispatch, feature_calls, registry, routes
+from .attention import torch_sdpa  # noqa: F401  imported now: within a context it would import the replacement
 from .features import Features
 from .registry import Attention, UnsupportedCase
 
@@ -157,7 +158,7 @@ def _computed(
     asked = Features(**features).asked
     if implementation is None:
         attention: Attention = dispatch.attention
-        served = feature_calls.takes(q, k, v, asked) if asked else routes.takes(q, k, v)
+        served = feature_calls.takes(q, k, v, asked) if asked else _dispatched(q, k, v, causal, scale)
         reason = None if served else "a device, dtype or width that no kernel of ours takes"
     else:
         attention = registry.get(implementation).attention
@@ -171,6 +172,13 @@ def _computed(
         return None, attention(q, k, v, causal=causal, softmax_scale=scale, **features)
     except UnsupportedCase as refused:  # such as strides that a kernel cannot address
         return str(refused), None
+
+
+def _dispatched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None) -> bool:
+    """Return whether the dispatcher has more than PyTorch's function: a kernel of ours, or a rule."""
+    if routes.takes(q, k, v) or torch.compiler.is_compiling():
+        return routes.takes(q, k, v)
+    return choice.anything_named(q.device) and routes.route_of(q, k, v, causal, 0, scale) is not None
 
 
 def _count(reason: str | None) -> None:

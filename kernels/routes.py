@@ -10,13 +10,16 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 
+from . import choice, problem, registry
 from .attention.gluon_hopper.tuning import takes_head_dims
-from .plans import AttentionPlan, PlanCache, Tensors, check_inputs, plan_key
+from .plans import PlanCache, Tensors, attend, check_inputs, plan_key
+from .problem import FORWARD, TRAINING
+from .ruled import Attend, Ruled
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_HEAD_DIM = 256
@@ -24,7 +27,7 @@ MIN_CAPABILITY = (8, 0)
 HOPPER = (9, 0)
 TRITON = importlib.util.find_spec("triton") is not None
 
-_ROUTES: PlanCache[AttentionPlan | None] = PlanCache()
+_ROUTES: PlanCache[Route | _DecodingRoute | Ruled | None] = PlanCache()
 _UNDECIDED: Any = object()
 
 NEVER = 1 << 62
@@ -123,19 +126,82 @@ class Route:
     output: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # out alone
     forward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # out and lse
     backward: Callable[..., Tensors]  # q, k, v, out, lse, dout to dq, dk, dv
+    attend = attend
 
 
 def route_of(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> AttentionPlan | None:
-    """Look up the kernels for these tensors, decided at the first call of their shape; None where we have none."""
+) -> Route | _DecodingRoute | Ruled | None:
+    """Look up what computes these tensors, decided at the first call of their shape.
+
+    None where neither our kernels take them nor a rule names an implementation.
+    """
     key = plan_key(q, k, v, (causal, window_size, softmax_scale))
     found = _ROUTES.get(key, _UNDECIDED)
     if found is _UNDECIDED:
-        ours = takes(q, k, v) or takes_wide_keys(q, k, v, softmax_scale)
-        ours = ours and q.numel() > 0 and k.numel() > 0
-        found = _ROUTES.remember(key, route(q, k, v, causal, window_size, softmax_scale) if ours else None)
+        found = _ROUTES.remember(key, _decided(q, k, v, causal, window_size, softmax_scale))
     return found
+
+
+def forget() -> None:
+    """Forget all routes and rules, so that rules which were installed meanwhile are read at the next call."""
+    _ROUTES.clear()
+    choice.forget()
+
+
+def decisions(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> dict[str, choice.Decision]:
+    """Return what the rules decide for each direction; nothing if there is no rule for such tensors."""
+    scaled = softmax_scale is None or softmax_scale > 0
+    if not scaled or not choice.anything_named(q.device):
+        return {}
+    today = built_in(q, k, v, causal, window_size, softmax_scale)
+    asked = {way: problem.of_tensors(q, k, v, bool(causal), window_size, way) for way in today}
+    return {way: choice.decide(q, k, v, asked[way], names) for way, names in today.items() if asked[way]}
+
+
+def built_in(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the implementations that the tables choose for each direction: for training of forward and backward."""
+    if not _ours(q, k, v, softmax_scale):
+        return dict.fromkeys((FORWARD, TRAINING), (f"torch_sdpa_{_variant(q, k, causal, window_size)}",))
+    names = [name(way, q, k, softmax_scale, window_size) for way in ("forward", "backward")]
+    forward = "triton_decode" if decodes(q, k, v) else names[0]
+    return {FORWARD: (forward,), TRAINING: tuple(dict.fromkeys(names))}
+
+
+def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | Ruled | None:
+    decided = decisions(q, k, v, *options)
+    asked = {way: _named(each.implementation, q, k, v, options) for way, each in decided.items() if each.implementation}
+    if named := {way: attends for way, attends in asked.items() if attends}:
+        return Ruled(named, lambda *x: _by_tables(*x, *options), lambda *x: without_ours(*x, *options))
+    return _by_tables(q, k, v, *options)
+
+
+def _by_tables(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | None:
+    return route(q, k, v, *options) if _ours(q, k, v, options[2]) else None
+
+
+def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None) -> bool:
+    return (takes(q, k, v) or takes_wide_keys(q, k, v, softmax_scale)) and q.numel() > 0 and k.numel() > 0
+
+
+def _named(
+    implementation: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[bool, int, float | None]
+) -> Attend | None:
+    """Return an implementation as a function of q, k and v, one of our own by its plan; None if a plan refuses them."""
+    if implementation in _PLANS and k.shape == v.shape:
+        names = dict.fromkeys(("forward", "backward"), implementation)
+        try:
+            return _route_by_names(q, k, v, *options, names=names).attend
+        except registry.UnsupportedCase as refused:
+            choice.warn_once(f"A rule names {implementation}, which refused a call: {refused}")
+            return None
+    causal, window_size, scale = options
+    masks = {"causal": bool(causal), "window_size": window_size}
+    return partial(registry.get(implementation).attention, **masks, softmax_scale=scale)
 
 
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -194,7 +260,7 @@ def _packed_name(
 
 def route(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> AttentionPlan:
+) -> Route | _DecodingRoute:
     """Choose the kernels for these tensors. Raises UnsupportedCase if they do not belong together."""
     if decodes(q, k, v):
         check_inputs("kernels.attention", q, k, v, DTYPES)
@@ -202,9 +268,11 @@ def route(
     return _route_by_names(q, k, v, causal, window_size, softmax_scale)
 
 
-def _route_by_names(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route:
+def _route_by_names(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any, names: dict[str, str] | None = None
+) -> Route:
     _, window_size, scale = options
-    names = {direction: name(direction, q, k, scale, window_size) for direction in ("forward", "backward")}
+    names = names or {way: name(way, q, k, scale, window_size) for way in ("forward", "backward")}
     prepare = _addressable if "gluon_hopper" in names.values() else _contiguous_rows
     ready = tuple(map(prepare, (q, k, v)))
     plans = {each: _PLANS[each](*ready, *options) for each in set(names.values())}
@@ -217,6 +285,7 @@ class _DecodingRoute:
     """Out by triton_decode; with gradients by the kernels of longer queries, decided when they are first wanted."""
 
     prepare = None
+    attend = attend
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> None:
         self.output = _triton_decode(q, k, v, *options)
@@ -326,3 +395,20 @@ class _AnyCase:
     """A stand-in for a case with any head dims."""
 
     head_dim = head_dim_v = None
+
+
+def without_ours(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> torch.Tensor:
+    """Compute attention that no kernel of ours takes, by PyTorch's function."""
+    from .attention import torch_sdpa
+
+    variant = _variant(q, k, causal, window_size)
+    return torch_sdpa.attention(
+        q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, variant=variant
+    )
+
+
+def _variant(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int) -> str:
+    blind = causal and q.shape[2] > k.shape[2] or window_size > 0  # PyTorch's fused kernels leave such rows undefined
+    return "math" if blind and q.device.type == "cuda" else "auto"

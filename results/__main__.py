@@ -41,7 +41,7 @@ from results.formats.archives import MAX_TABLES, bundled, unpacked
 from results.formats.importing import LEAVE, NEW, REPLACE
 from results.formats.tables import MAX_ROWS
 from results.formats.upload import Understanding
-from results.recommend import rule
+from results.recommend import rule, rule_file
 from results.records import Measurement, Run
 from results.render import advice, export, peers, slice, svg
 from results.render.html import html_page
@@ -180,6 +180,9 @@ def _add_judging(commands: argparse._SubParsersAction) -> None:
 def _add_recommending(commands: argparse._SubParsersAction) -> None:
     command = commands.add_parser("rule", help="which implementation and SDPA backend to use by shape, as a file")
     command.add_argument("--format", choices=sorted(_RULES), default="python")
+    obeyed = command.add_mutually_exclusive_group()
+    obeyed.add_argument("--install", action="store_true", help="make `kernels.attention` here obey it, on this GPU")
+    obeyed.add_argument("--export", metavar="FILE", help="write the file that --install would write, for another place")
     _add_filters(command)
     command.set_defaults(command=_rule)
 
@@ -438,8 +441,22 @@ def _rule(options: argparse.Namespace) -> int:
     with _store() as store:
         whole = slice.complete(store, asked)
         wanted = replace(whole, mask=asked.mask, mode=asked.mode, shape=asked.shape)
+        if options.install or options.export:
+            return _rule_file(store, replace(wanted, timing=asked.timing), options.export)
         text = _RULES[options.format](rule.rule_of(store, wanted))
     return _write(text, options)
+
+
+def _rule_file(store: Store, wanted: Filters, name: str | None) -> int:
+    """Write the file that `kernels.attention` obeys, of every timing where none is chosen."""
+    found = rule_file.rule_file(store, wanted)
+    path = Path(name) if name else rule_file.installed_at(found)
+    if not name:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with _output(str(path)) as file:
+        file.write(rule_file.as_text(found).encode())
+    _say(f"{path}: {rule_file.summary(found)}")
+    return 0
 
 
 def _render(options: argparse.Namespace) -> int:

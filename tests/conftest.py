@@ -11,6 +11,7 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores, and OpenMP's threads spin where they wait for one
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+os.environ["ATTNBENCH_RULES"] = os.devnull  # tests ignore the rules that are installed here
 HERE = Path(__file__).parent
 # The files that take longest, first: the test command gives each file to one worker, and none is to be left with one.
 LONGEST = (

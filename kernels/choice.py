@@ -1,0 +1,251 @@
+"""Which implementation a rule names for a problem: rules are JSON files that `python -m results rule` writes.
+
+A rule is looked up in the user's file for this chip, then in the file that ships for it, then in the shipped file of
+the nearest chip. Whatever is wrong with a rule, the built-in tables of `kernels.routes` decide instead, and one warning
+says why. The files are read once per process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import problem as problems
+from . import registry
+from .problem import TRAINING, Chip, Problem
+
+FORMAT, VERSION = "attnbench rule", 1
+SHIPPED = Path(__file__).parent / "tuned"
+FOLDER, IMPLEMENTATION = "ATTNBENCH_RULES", "ATTNBENCH_ATTENTION"  # environment variables
+DEFAULT = "default"  # as an implementation's name: the built-in tables
+_WARNED: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A measured problem of a rule, and the implementation to use for it."""
+
+    problem: Problem
+    implementation: str
+    beaten: tuple[str, ...] | None  # certainly slower by more than 2 %; None: every other one
+    evidence: Mapping[str, Any]
+
+    def keeps(self, today: Iterable[str]) -> bool:
+        """Return whether the built-in choice stays: it won, it ties, or it was not measured."""
+        return self.implementation in today or (self.beaten is not None and not set(today) <= set(self.beaten))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The measured problems of a file. `source` is how the file was found."""
+
+    path: Path
+    chip: Chip
+    points: tuple[Measured, ...]
+    source: str
+
+    def nearest(self, problem: Problem) -> tuple[float, Measured] | None:
+        """Return the distance and the nearest measured problem of the same class; None if there is none."""
+        found = ((problem.distance(point.problem), at) for at, point in enumerate(self.points))
+        least = min(((distance, at) for distance, at in found if distance is not None), default=None)
+        return None if least is None else (least[0], self.points[least[1]])
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An implementation by name, None for the built-in choice, and the reason."""
+
+    implementation: str | None
+    why: str
+
+
+class RuleFault(ValueError):
+    """A rule file that cannot be used; the message says why."""
+
+
+def decide(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: Problem, today: tuple[str, ...]) -> Decision:
+    """Decide by the environment variable or by the rules; `today` names the implementations of the built-in choice."""
+    named = os.environ.get(IMPLEMENTATION)
+    if named == DEFAULT:
+        return Decision(None, f"built-in table, as {IMPLEMENTATION}={DEFAULT} says")
+    if named:
+        reason = _reason_against(named, q, k, v, problem, IMPLEMENTATION)
+        return Decision(None, f"built-in table: {reason}") if reason else Decision(named, f"{IMPLEMENTATION}={named}")
+    for rule in rules_of(q.device):
+        if (found := rule.nearest(problem)) is not None:
+            return _by_rule(q, k, v, problem, today, rule, *found)
+    return Decision(None, "built-in table: no rule has a problem of this class")
+
+
+def _by_rule(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    problem: Problem,
+    today: tuple[str, ...],
+    rule: Rule,
+    distance: float,
+    point: Measured,
+) -> Decision:
+    place = f"{rule.source} {rule.path}, measured at {point.problem.words} (distance {distance:.2g})"
+    if point.keeps(today):
+        return Decision(None, f"built-in choice, which is not beaten in {place}")
+    reason = _reason_against(point.implementation, q, k, v, problem, f"The rule {rule.path}")
+    if not reason and distance and _matrix_grows(point, problem):
+        reason = f"{point.implementation} keeps the scores in memory and was measured with fewer of them."
+    if reason:
+        return Decision(None, f"built-in table: {reason} ({place})")
+    run, other = point.evidence.get("run"), point.evidence.get("runner_up")
+    said = (f"run {run}" if run else "", f"next {other}" if other else "")
+    return Decision(point.implementation, "; ".join((place, *filter(None, said))))
+
+
+def _reason_against(
+    name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: Problem, source: str
+) -> str | None:
+    """Return why an implementation cannot be used; warn if the fault is that of the rule, not of the problem."""
+    try:
+        implementation = registry.get(name)
+    except KeyError:
+        return warn_once(f"{source} names {name!r}, which is no implementation here.")
+    if implementation.unavailable:
+        return warn_once(f"{source} names {name}: {implementation.unavailable}")
+    if implementation.precision:
+        return warn_once(f"{source} names {name}, which rounds to {implementation.precision}.")
+    if q.device.type == "cpu" and implementation.interpreted_on_cpu:
+        return warn_once(f"{source} names {name}, which runs on a CPU only to be checked.")
+    if problem.direction == TRAINING and not implementation.backward:
+        return f"{name} has no backward."
+    masks = {"causal": problem.mask.startswith("causal"), "window_size": problem.window_size}
+    return registry.reason_against_tensors(name, q, k, v, **masks)
+
+
+def _matrix_grows(point: Measured, problem: Problem) -> bool:
+    def scores(x: Problem) -> float:
+        sizes = (x.batch, x.num_heads, x.seqlen_q, x.seqlen_k)
+        return math.prod(sizes) if all(sizes) else 0
+
+    return registry.get(point.implementation).materialises_scores and scores(problem) > scores(point.problem)
+
+
+def anything_named(device: torch.device) -> bool:
+    """Return whether a rule or the environment variable may name an implementation for this device."""
+    return IMPLEMENTATION in os.environ or bool(rules_of(device))
+
+
+def overridden() -> bool:
+    """Return whether the program has set what outranks a rule: backends of SDPA, or deterministic algorithms."""
+    every = (
+        torch._C._get_flash_sdp_enabled()
+        and torch._C._get_mem_efficient_sdp_enabled()
+        and torch._C._get_math_sdp_enabled()
+        and torch._C._get_cudnn_sdp_enabled()
+    )
+    return not every or torch._C._get_deterministic_algorithms()
+
+
+def rules_of(device: torch.device) -> tuple[Rule, ...]:
+    """Return the rules for a device, the first to be asked first."""
+    return _rules_of(problems.chip_of(device), os.environ.get(FOLDER) or "~/.config/attnbench/rules", SHIPPED)
+
+
+@cache
+def _rules_of(chip: Chip, folder: str, shipped: Path) -> tuple[Rule, ...]:
+    name = file_name(chip.name)
+    found = [_of_chip(Path(os.path.expanduser(folder)) / name, chip, "your rule")]
+    found.append(_of_chip(shipped / name, chip, "the shipped rule"))
+    if chip.compute_capability and found[1] is None:
+        found.append(_of_nearest_chip(shipped, chip))
+    return tuple(rule for rule in found if rule)
+
+
+def _of_chip(path: Path, chip: Chip, source: str) -> Rule | None:
+    rule = _read(path, source)
+    if rule and rule.chip.name != chip.name:
+        warn_once(f"The rule {path} is for {rule.chip.name}, not for {chip.name}, and is not used.")
+        return None
+    return rule
+
+
+def _of_nearest_chip(shipped: Path, chip: Chip) -> Rule | None:
+    rules = [rule for path in sorted(shipped.glob("*.json")) if (rule := _read(path, "")) and rule.chip.sms]
+    nearest = min(rules, key=lambda rule: chip.distance(rule.chip), default=None)
+    if nearest is None:
+        return None
+    ours, other = (".".join(map(str, each.compute_capability)) for each in (chip, nearest.chip))
+    why = f"compute capability {other} for {ours}, {nearest.chip.sms:g} SMs for {chip.sms}"
+    return Rule(nearest.path, nearest.chip, nearest.points, f"the rule of the nearest chip {nearest.chip.name} ({why})")
+
+
+def _read(path: Path, source: str) -> Rule | None:
+    """Return the rule of a file; None, with a warning, if it cannot be used; None if there is no such file."""
+    try:
+        return _parsed(path, json.loads(path.read_text(encoding="utf-8")), source)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except RuleFault as fault:
+        warn_once(f"The rule {path} is not used: {fault}")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
+        said = " ".join(str(fault).split())
+        warn_once(f"The rule {path} is not used, because it cannot be read ({type(fault).__name__}: {said}).")
+    return None
+
+
+def _parsed(path: Path, record: Any, source: str) -> Rule:
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise RuleFault("it is no rule of attnbench.")
+    if record.get("version") != VERSION:
+        raise RuleFault(
+            f"its format has version {record.get('version')!r}, and this attnbench reads version {VERSION}. "
+            "Write it again with `python -m results rule --install`."
+        )
+    points = tuple(_point(point) for point in record["points"])
+    return Rule(path, _chip(str(record["gpu"]), **(record.get("chip") or {})), points, source)
+
+
+def _chip(name: str, compute_capability: list[int] | None = None, **figures: float | None) -> Chip:
+    if compute_capability is not None:
+        major, minor = map(int, compute_capability)
+        return Chip(name, (major, minor), **{key: value and float(value) for key, value in figures.items()})
+    return Chip(name)
+
+
+def _point(record: Mapping[str, Any]) -> Measured:
+    name, beaten = record["implementation"], record.get("beaten")
+    if not isinstance(name, str) or not isinstance(beaten, (list, type(None))):
+        raise TypeError(f"an implementation is a name and beaten ones are a list, not {name!r} and {beaten!r}")
+    evidence = dict(record.get("evidence") or {})
+    return Measured(problems.of_record(record["problem"]), name, None if beaten is None else tuple(beaten), evidence)
+
+
+def file_name(gpu: str) -> str:
+    """Return the name of the file with the rule of a GPU."""
+    return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") + ".json"
+
+
+def warn_once(text: str) -> str:
+    """Warn with a text that this process has not warned with yet; returns the text."""
+    if text not in _WARNED:
+        _WARNED.add(text)
+        try:
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        except RuntimeWarning:  # warnings are errors in this program, and a rule must not break it
+            print(text, file=sys.stderr)
+    return text
+
+
+def forget() -> None:
+    """Forget the files, so that the next new shape reads them again."""
+    _rules_of.cache_clear()
+    _WARNED.clear()

@@ -1,0 +1,319 @@
+"""Rules: obeyed by the front door in both directions, from the right file, and never able to break a program."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import kernels
+from kernels import choice, dispatch, problem, registry, routes
+from kernels.problem import Chip, Problem
+from kernels.tools import host_alone
+
+CPU = torch.device("cpu")
+NAIVE, FLASH, MATH = "torch_naive", "torch_sdpa_flash", "torch_sdpa_math"
+
+
+def point(implementation: str, seqlen: int = 64, **changes: Any) -> dict[str, Any]:
+    """Make a point of a rule for float32, causal, one sequence, two heads of 16."""
+    own = {name: changes.pop(name) for name in ("beaten", "evidence") if name in changes}
+    sizes = {"batch": 1, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "head_dim_v": 16}
+    found = {"dtype": "float32", "mask": "causal", "seqlen_q": seqlen, "seqlen_k": seqlen, **sizes, **changes}
+    return {"problem": found, "implementation": implementation, **own}
+
+
+def write(folder: Path, *points: dict[str, Any], gpu: str = "CPU", **changes: Any) -> Path:
+    """Write a rule file and make the next call read it."""
+    folder.mkdir(exist_ok=True)
+    path = folder / choice.file_name(gpu)
+    record = {"format": choice.FORMAT, "version": choice.VERSION, "gpu": gpu, "points": list(points), **changes}
+    path.write_text(json.dumps(record))
+    routes.forget()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The user's folder, with an empty folder of shipped rules next to it."""
+    monkeypatch.setenv(choice.FOLDER, str(tmp_path / "user"))
+    monkeypatch.delenv(choice.IMPLEMENTATION, raising=False)
+    monkeypatch.setattr(choice, "SHIPPED", tmp_path / "shipped")
+    routes.forget()
+    yield tmp_path / "user"
+    routes.forget()
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the implementations that calls run, in order."""
+    names: list[str] = []
+
+    def recorded(implementation):
+        def attention(*tensors, **options):
+            names.append(implementation.name)
+            return implementation.attention(*tensors, **options)
+
+        return replace(implementation, attention=attention)
+
+    found = {name: recorded(each) for name, each in registry.implementations().items()}
+    monkeypatch.setattr(registry, "implementations", lambda level="op": found)
+    return names
+
+
+def tensors(seqlen: int = 64, heads: int = 2, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(1, heads, seqlen, 16, generator=generator).to(dtype) for _ in range(3)]
+
+
+def trained(*inputs: torch.Tensor) -> list[torch.Tensor]:
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    return list(torch.autograd.grad(kernels.attention(*inputs, causal=True).square().sum(), inputs))
+
+
+def test_forward_and_training_calls_obey_their_own_points(user, ran) -> None:
+    q, k, v = tensors()
+    wanted, gradients = kernels.attention(q, k, v, causal=True), trained(q, k, v)
+    write(user, point(NAIVE), point(MATH, direction="training"))
+    torch.testing.assert_close(kernels.attention(q, k, v, causal=True), wanted)
+    assert ran == [NAIVE]
+    for found, right in zip(trained(q, k, v), gradients, strict=True):
+        torch.testing.assert_close(found, right)
+    assert ran == [NAIVE, MATH]
+    with torch.no_grad():
+        kernels.attention(*(x.clone().requires_grad_() for x in (q, k, v)), causal=True)
+    assert ran == [NAIVE, MATH, NAIVE]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "bfloat16"},
+        {"mask": "full"},
+        {"mask": "causal window", "window_size": 8},
+        {"direction": "training"},
+        {"regime": "captured"},
+        {"operator": "decode"},
+        {"features": ["softcap"]},
+        {"seqlen_q": 4},
+        {"layout": "transposed"},
+    ],
+)
+def test_a_point_of_another_class_decides_nothing(user, ran, changes) -> None:
+    write(user, point(NAIVE, **changes))
+    kernels.attention(*tensors(), causal=True)
+    assert ran == []
+
+
+def test_the_nearest_measured_problem_decides(user, ran) -> None:
+    write(user, point(MATH, 32), point(FLASH, 256), point(NAIVE, 64, num_heads=64, num_kv_heads=64))
+    for seqlen in (24, 160, 4096):
+        kernels.attention(*tensors(seqlen), causal=True)
+    assert ran == [MATH, FLASH, FLASH]
+
+
+def test_an_implementation_with_the_whole_matrix_is_not_used_beyond_what_was_measured(user, ran) -> None:
+    write(user, point(NAIVE, 64))
+    kernels.attention(*tensors(65), causal=True)
+    kernels.attention(*tensors(63), causal=True)
+    assert ran == [NAIVE]
+    assert "keeps the scores in memory" in kernels.explain(*tensors(65), causal=True)
+
+
+@pytest.mark.parametrize("beaten, obeyed", [(None, True), (["torch_sdpa_auto"], True), ([], False), ([FLASH], False)])
+def test_the_built_in_choice_stays_unless_it_was_measured_and_beaten(user, ran, beaten, obeyed) -> None:
+    write(user, point(NAIVE, **({} if beaten is None else {"beaten": beaten})))
+    kernels.attention(*tensors(), causal=True)
+    assert ran == [NAIVE] * obeyed
+
+
+def test_the_users_rule_comes_first_and_the_shipped_one_fills_its_gaps(user, ran) -> None:
+    write(user, point(NAIVE))
+    write(choice.SHIPPED, point(MATH), point(FLASH, mask="full"))
+    kernels.attention(*tensors(), causal=True)
+    kernels.attention(*tensors())
+    assert ran == [NAIVE, FLASH]
+
+
+def test_other_cards_take_the_rule_of_the_nearest_chip(user) -> None:
+    def ship(gpu: str, *figures: Any) -> None:
+        names = ("compute_capability", "sms", "shared_memory", "l2")
+        write(choice.SHIPPED, point(NAIVE), gpu=gpu, chip=dict(zip(names, figures, strict=False)))
+
+    ship("A100", [8, 0], 108, 163 << 10, 40 << 20)
+    ship("H200", [9, 0], 132, 227 << 10, 60 << 20)
+    ship("H20", [9, 0], 78, 227 << 10, 60 << 20)
+    ship("Unknown size", [9, 0])
+
+    def source(*figures: Any) -> str:
+        (rule,) = choice._rules_of(Chip("Another", *figures), "none", choice.SHIPPED)
+        return rule.source
+
+    assert "A100 (compute capability 8.0 for 8.6, 108 SMs for 82)" in source((8, 6), 82, 99 << 10, 6 << 20)
+    assert "H200 (" in source((9, 0), 114, 227 << 10, 50 << 20)
+    assert "H20 (" in source((9, 0), 60, 227 << 10, 50 << 20)
+    assert "H20" in source((10, 0), 100, 227 << 10, 126 << 20)
+    assert [rule.source for rule in choice._rules_of(Chip("H200", (9, 0), 132), "none", choice.SHIPPED)] == [
+        "the shipped rule"
+    ]
+    assert choice._rules_of(Chip("CPU"), "none", choice.SHIPPED) == ()
+
+
+GOOD = point(NAIVE)
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("", "cannot be read"),
+        (json.dumps({"format": choice.FORMAT, "version": 1, "gpu": "CPU", "points": [GOOD]})[:-30], "cannot be read"),
+        ("[1]", "no rule of attnbench"),
+        (json.dumps({"format": choice.FORMAT, "version": 2, "points": [GOOD]}), "has version 2"),
+        (json.dumps({"format": choice.FORMAT, "version": 1, "points": [GOOD]}), "KeyError"),
+        *(
+            (json.dumps({"format": choice.FORMAT, "version": 1, "gpu": "CPU", **wrong}), said)
+            for wrong, said in (
+                ({"points": 5}, "TypeError"),
+                ({"points": [point(NAIVE, seqlen="64")]}, "positive integer"),
+                ({"points": [point(NAIVE, colour="red")]}, "colour"),
+                ({"points": [point(7)]}, "a name"),
+                ({"points": [GOOD | {"beaten": "torch_naive"}]}, "a list"),
+                ({"points": [GOOD], "chip": {"compute_capability": [9]}}, "ValueError"),
+                ({"points": [GOOD], "gpu": "NVIDIA H200"}, "is for NVIDIA H200, not for CPU"),
+                ({"points": [point("gone_attention")]}, "names 'gone_attention', which is no implementation"),
+                ({"points": [point("triton_fa2_tf32")]}, "names triton_fa2_tf32"),
+                ({"points": [point("xformers")]}, "not installed"),
+            )
+        ),
+    ],
+)
+def test_a_broken_rule_warns_once_and_changes_nothing(user, ran, text: str, said: str) -> None:
+    user.mkdir()
+    (user / "cpu.json").write_text(text)
+    routes.forget()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for seqlen in (64, 64, 65):
+            inputs = tensors(seqlen)
+            out = kernels.attention(*inputs, causal=True)
+            torch.testing.assert_close(out, scaled_dot_product_attention(*inputs, is_causal=True))
+    assert ran == []
+    assert len(seen) == 1 and said in str(seen[0].message), [str(each.message) for each in seen]
+
+
+def test_a_warning_that_is_an_error_does_not_break_a_program(user, capsys) -> None:
+    write(user, point("gone_attention"))
+    kernels.attention(*tensors(), causal=True)  # in this test suite every warning is an error
+    assert "gone_attention" in capsys.readouterr().err
+
+
+def test_a_folder_in_the_place_of_a_rule_warns(user, capsys) -> None:
+    (user / "cpu.json").mkdir(parents=True)
+    kernels.attention(*tensors(), causal=True)
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_an_implementation_that_refuses_a_call_is_replaced_for_good(user, monkeypatch, capsys) -> None:
+    calls = []
+
+    def refusing(*tensors, **options):
+        calls.append(1)
+        raise registry.UnsupportedCase("no kernel for these strides")
+
+    found = {NAIVE: replace(registry.get(NAIVE), attention=refusing)}
+    monkeypatch.setattr(registry, "implementations", lambda level="op": found)
+    write(user, point(NAIVE), point(NAIVE, direction="training"))
+    for _ in range(2):
+        kernels.attention(*tensors(), causal=True)
+    assert len(calls) == 1
+    assert all(x.isfinite().all() for x in trained(*tensors()))
+    assert capsys.readouterr().err.count("no kernel for these strides") == 1
+
+
+def test_what_the_program_says_outranks_a_rule(user, ran, monkeypatch) -> None:
+    write(user, point(NAIVE))
+    with sdpa_kernel(SDPBackend.MATH):
+        kernels.attention(*tensors(), causal=True)
+        assert "no rule applies" in kernels.explain(*tensors(), causal=True)
+    with kernels.sdpa_replacement(MATH):
+        torch.nn.functional.scaled_dot_product_attention(*tensors(), is_causal=True)
+    monkeypatch.setenv(choice.IMPLEMENTATION, FLASH)
+    routes.forget()
+    kernels.attention(*tensors(), causal=True)
+    monkeypatch.setenv(choice.IMPLEMENTATION, choice.DEFAULT)
+    routes.forget()
+    kernels.attention(*tensors(), causal=True)
+    assert ran == [MATH, FLASH]
+
+
+def test_the_replacement_of_sdpa_obeys_rules(user, ran) -> None:
+    write(user, point(NAIVE), point(FLASH, direction="training"))
+    q, k, v = tensors()
+    with kernels.sdpa_replacement() as calls:
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        torch.nn.functional.scaled_dot_product_attention(q.clone().requires_grad_(), k, v, is_causal=True)
+        torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
+    assert ran == [NAIVE, FLASH]
+    assert (calls.served, calls.passed_on.total()) == (2, 1)
+
+
+def test_transformers_obeys_rules(user, ran) -> None:
+    ours = pytest.importorskip("kernels.transformers", exc_type=ImportError)
+    write(user, point(NAIVE))
+    ours.attend(dispatch.attention, torch.nn.Module(), *tensors(), None, is_causal=True)
+    assert ran == [NAIVE]
+
+
+def test_operators_of_compiled_programs_get_the_built_in_plan(user) -> None:
+    write(user, point(NAIVE, 16))
+    q = torch.ones(1, 2, 16, 16)
+    with host_alone.launching_nothing():
+        found = routes.route_of(q, q, q, True, 0, None)
+        assert isinstance(found, routes.Ruled)
+        assert isinstance(found.plan(q, q, q), routes.Route)
+        assert found.plan(q, q, q) is found.plan(q, q, q)
+
+
+def test_explain_names_the_file_the_problem_and_the_evidence(user) -> None:
+    q, k, v = tensors(48)
+    assert kernels.explain(q, k, v, causal=True) == (
+        "torch_sdpa_auto for forward: built-in table, as there is no rule for such tensors"
+    )
+    evidence = {"run": "my-run", "runner_up": "torch_sdpa_auto"}
+    path = write(user, point(NAIVE, 96, evidence=evidence), point(MATH, mask="full", beaten=[]))
+    assert kernels.explain(q, k, v, causal=True) == (
+        f"torch_naive for forward: your rule {path}, measured at float32 causal, batch 1, heads 2, seqlen 96, "
+        "head_dim 16 (distance 1); run my-run; next torch_sdpa_auto"
+    )
+    assert "no rule has a problem of this class" in kernels.explain(q.requires_grad_(), k, v, causal=True)
+    assert "built-in choice, which is not beaten" in kernels.explain(q.detach(), k, v)
+    assert "do not decide calls with features (softcap)" in kernels.explain(q, k, v, softcap=3.0)
+
+
+def test_tensors_of_another_shape_have_no_problem() -> None:
+    q, k, v = tensors()
+    assert problem.of_tensors(q, k[:, :, :0], v[:, :, :0], True, 0) is None
+    assert problem.of_tensors(q, k.double(), v.double(), True, 0) is None
+    assert problem.of_tensors(q[0], k[0], v[0], True, 0) is None
+    found = problem.of_tensors(q, k[:, :1], v[:, :1, :, :8], False, 5, "training")
+    assert (found.mask, found.features, found.num_kv_heads, found.chip) == ("window", ("head_dim_v",), 1, "CPU")
+    assert problem.of_tensors(*(x.mT.contiguous().mT for x in (q, k, v)), True, 0).layout == "other"
+    rows = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    assert problem.of_tensors(*rows, True, 0).layout == "transposed"
+
+
+def test_distances_count_doublings() -> None:
+    one = Problem("float16", "full", 2, 8, 8, 1024, 1024, 64, 64)
+    assert one.distance(one) == 0
+    assert one.distance(replace(one, seqlen_q=2048, seqlen_k=2048)) == 1
+    assert one.distance(replace(one, head_dim=128, head_dim_v=128)) == 2
+    assert one.distance(replace(one, num_kv_heads=2)) == 2
+    assert one.distance(replace(one, batch=None, num_heads=None, num_kv_heads=None)) == 0
+    assert one.distance(replace(one, seqlen_k=2048)) is None
