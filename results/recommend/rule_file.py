@@ -17,7 +17,7 @@ from typing import Any
 from results.gpus import find
 from results.recommend.doubt import doubts
 from results.recommend.rule import RuleError
-from results.recommend.winners import NO_SPREAD, Contest, contests, decide
+from results.recommend.winners import JUDGED_WITHIN, Contest, Rival, contests, decide
 from results.records import Status
 from results.slice import Filters
 from results.store.database import Store
@@ -102,7 +102,7 @@ def _point(contest: Contest) -> dict[str, Any] | None:
     sizes = (case.seqlen_q, case.seqlen_k, case.head_dim, case.dtype)
     if result.winner is None or not all(sizes) or case.causal is None or case.level not in (None, "op"):
         return None
-    slower = [rival for rival in result.rivals if not rival.ties and rival.basis != NO_SPREAD and rival.certain]
+    slower = [rival for rival in result.rivals if _certainly_slower(rival)]
     if not slower:
         return None
     incorrect = [name for name, status in result.failed if status == Status.INCORRECT]
@@ -122,6 +122,11 @@ def _point(contest: Contest) -> dict[str, Any] | None:
             "interval": _rounded((next_one.low, next_one.high)),
         },
     }
+
+
+def _certainly_slower(rival: Rival) -> bool:
+    """Return whether a rival is behind by more than 2 %; a close number without a spread proves nothing."""
+    return not rival.ties and rival.certain and (rival.low is not None or rival.ratio > JUDGED_WITHIN)
 
 
 def _problem(measurement: Any) -> dict[str, Any]:
