@@ -165,6 +165,15 @@ def test_a_trace_from_a_link_has_the_cell_of_the_link(app, started):
     assert page.selectbox(key="cell_modes_fa2_speedup").value == "bwd"
 
 
+def test_the_map_of_a_sweep_under_way_says_what_its_numbers_are(app, started, home):
+    folder = RunFolder(home / "runs" / "run-a")
+    with folder.lock():
+        folder.write_state(State(state="running", done=1, total=9))
+        text = shown(app.switch_page("pages/run_sweep.py").run())
+    assert "below each name: the time of the next best, relative to the fastest." in text
+    assert "speedup over" not in text
+
+
 def test_a_trace_under_way_says_how_far_it_is_and_a_finished_one_is_linked(app, started, home):
     run = replace(RunFolder(home / "runs" / "run-a").run(), protocol="sustained/1")
     folder = RunFolder.create(home, replace(run, run_id="traced"))
