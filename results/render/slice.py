@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -32,12 +33,13 @@ def complete(store: Store, filters: Filters) -> Filters:
         if name == "workload" and filters.workload is None:
             found = [workload for workload in found if is_on_map(workload, filters.level or "op")]
         scope[name] = _known(name, getattr(filters, name), found)
-    chosen = {name: _known(name, getattr(filters, name), _choices(store, name, scope)) for name in _SINGLE}
+    chosen: dict[str, Any] = dict(scope)
+    chosen |= {name: _known(name, getattr(filters, name), _choices(store, name, scope)) for name in _SINGLE}
     for name in _SEVERAL:
         possible = _choices(store, name, scope) if getattr(filters, name) else []
         for value in getattr(filters, name):
             _known(name, value, possible)
-    return replace(filters, **scope, **chosen, shape=filters.shape or _shape(store, scope))
+    return replace(filters, **chosen, shape=filters.shape or _shape(store, scope))
 
 
 def render(store: Store, filters: Filters) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 from results import reports
 from results.checks import CHECKS, Finding, by_rule, check
@@ -257,7 +258,7 @@ def _sections(grid: Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[Section]:
         yield Section(grid.section, setting, labels, columns, metrics, found)
 
 
-def _metric(grid: Grid, column: object) -> str | None:
+def _metric(grid: Grid, column: Any) -> str | None:
     if isinstance(column, Remark | SpreadColumn):
         return None
     facts = column.facts if isinstance(column, Best) else column
