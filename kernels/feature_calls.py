@@ -248,7 +248,8 @@ def _by_kernels(
     check_shapes(q, k, v)
     found = found.seeded(q.device)
     if wanted != _PLAIN_RESULT or isinstance(options[1], tuple):
-        call = FeatureCall(found, *options, "ieee", bounds)
+        causal, window_size, scale = options
+        call = FeatureCall(found, causal, window_size, scale, "ieee", bounds)
         plan = None if wanted.deterministic else _plan_without_features(call, q, k, v)
         return wanted.of(*lse.attend(call, q, k, v, plan))
     if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):

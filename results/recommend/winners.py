@@ -132,11 +132,11 @@ def decide(cases: Sequence[Contest]) -> ContestResult:
     first, *others = sorted(eligible, key=lambda name: (times[name], name))
     rivals = tuple(_rival(found[first], found[name], times[name] / times[first], name) for name in others)
     best = [contender for contender in found[first] if has_number(contender)]
-    low, high = (_mean([getattr(c.measurement, end) for c in best]) for end in ("p20", "p80"))
+    spread = tuple(_mean([getattr(c.measurement, end) for c in best]) for end in ("p20", "p80"))
     counts = [c.measurement.n for c in best]
     fewest = None if None in counts else min(counts)
     speedup = geometric_mean(c.speedup for c in best if c.speedup)
-    return ContestResult(first, times[first], (low, high), fewest, speedup, rivals, failed, most_frequent, len(cases))
+    return ContestResult(first, times[first], spread, fewest, speedup, rivals, failed, most_frequent, len(cases))
 
 
 def winners(store: Store, filters: Filters) -> pd.DataFrame:

@@ -33,13 +33,12 @@ def complete(store: Store, filters: Filters) -> Filters:
         if name == "workload" and filters.workload is None:
             found = [workload for workload in found if is_on_map(workload, filters.level or "op")]
         scope[name] = _known(name, getattr(filters, name), found)
-    chosen: dict[str, Any] = dict(scope)
-    chosen |= {name: _known(name, getattr(filters, name), _choices(store, name, scope)) for name in _SINGLE}
+    chosen = {name: _known(name, getattr(filters, name), _choices(store, name, scope)) for name in _SINGLE}
     for name in _SEVERAL:
         possible = _choices(store, name, scope) if getattr(filters, name) else []
         for value in getattr(filters, name):
             _known(name, value, possible)
-    return replace(filters, **chosen, shape=filters.shape or _shape(store, scope))
+    return replace(filters, **scope, **chosen, shape=filters.shape or _shape(store, scope))
 
 
 def render(store: Store, filters: Filters) -> str:
@@ -84,7 +83,7 @@ def outdated_words(found: Outdated, baseline: str | None, escaped: Callable[[str
     return f"Newer code was measured in {shapes}, but is not shown: {lacks} with that code ({runs})"
 
 
-def _known(name: str, value: object, possible: Sequence) -> object:
+def _known(name: str, value: object, possible: Sequence) -> Any:
     """Return the value, or the first possible one for None. Raises SliceError for an impossible value."""
     if value is None:
         return possible[0] if possible else None

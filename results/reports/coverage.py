@@ -43,8 +43,7 @@ def total(tables: Sequence[TableCoverage], title: str = "all") -> TableCoverage:
     sums = (sum(getattr(each, name) for each in tables) for name in ("rows", "filled", "by_formula"))
     cells = (sum(getattr(each, name) for each in tables) for name in ("cells", "filled_cells"))
     runs = tuple(dict.fromkeys(run for each in tables for run in each.runs))
-    gaps = tuple(gap for each in tables for gap in each.gaps)
-    return TableCoverage(title, **sums, **cells, runs=runs, gaps=gaps)
+    return TableCoverage(title, *sums, *cells, runs, tuple(gap for each in tables for gap in each.gaps))
 
 
 def as_markdown(label: str, tables: Sequence[TableCoverage], *, with_gaps: bool) -> str:

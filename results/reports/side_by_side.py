@@ -127,7 +127,7 @@ def like(store: Store, name: str) -> list[tuple[str, int]]:
     )
 
 
-def pairs(section: Section) -> list[dict[str, object]]:
+def pairs(section: Section) -> list[dict[str, Any]]:
     """Return both numbers of every cell as data, and own over printed. Words and missing numbers are None."""
     rows = []
     for row in section.rows:
@@ -258,7 +258,7 @@ def _sections(grid: Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[Section]:
         yield Section(grid.section, setting, labels, columns, metrics, found)
 
 
-def _metric(grid: Grid, column: Any) -> str | None:
+def _metric(grid: Grid, column: object) -> str | None:
     if isinstance(column, Remark | SpreadColumn):
         return None
     facts = column.facts if isinstance(column, Best) else column

@@ -13,7 +13,7 @@ from runner import launch
 from runner.launch import ClusterChoice, LaunchError, SweepRequest
 
 DEVICE = "ray"
-_BIND: Literal["query-params"] = "query-params"
+_BIND = "query-params"
 _MODES = {
     "spread": "Spread one run over equal GPUs",
     "each": "The whole sweep on each GPU",
