@@ -35,9 +35,11 @@ def attention(
     if features or type(window_size) in (tuple, list):
         from .feature_calls import attention_with
 
-        return attention_with(*autocasted(q, k, v), features, causal, window_size, softmax_scale)
+        q, k, v = autocasted(q, k, v)
+        return attention_with(q, k, v, features, causal, window_size, softmax_scale)
     if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
-        return _traced(*autocasted(q, k, v), causal, window_size, softmax_scale)
+        q, k, v = autocasted(q, k, v)
+        return _traced(q, k, v, causal, window_size, softmax_scale)
     if torch._C._is_any_autocast_enabled():
         q, k, v = autocasted(q, k, v)
     found = routes.route_of(q, k, v, causal, window_size, softmax_scale)
@@ -46,13 +48,14 @@ def attention(
     return found.attend(q, k, v)
 
 
-def autocasted(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def autocasted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.Tensors:
     """Return the tensors in the dtype of autocast where that is on for their device; float64 stays."""
-    device_type = tensors[0].device.type
+    device_type = q.device.type
     if not torch.is_autocast_enabled(device_type):
-        return tensors
+        return q, k, v
     dtype = torch.get_autocast_dtype(device_type)
-    return tuple(x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors)
+    q, k, v = [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v)]
+    return q, k, v
 
 
 def _traced(

@@ -86,7 +86,7 @@ def _replaced(
 ) -> torch.Tensor:
     """Compute the result of PyTorch's function, which aligns a causal mask with the first key."""
     opened = _OPEN[-1:]
-    options = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
+    options: dict[str, Any] = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
     options["enable_gqa"] = enable_gqa
     compiling = torch.compiler.is_compiling()
     if not opened or (compiling and opened[0].implementation):
@@ -101,7 +101,7 @@ def _replaced(
         reason = "heads that are broadcast"
     if reason is None:
         q, k, v = dispatch.autocasted(q, k, v)
-        features = {} if attn_mask is None else {"mask": attn_mask}
+        features: dict[str, Any] = {} if attn_mask is None else {"mask": attn_mask}
         if dropout_p:
             features["dropout_p"] = dropout_p
         reason, out = _computed(opened[0].implementation, q, k, v, is_causal, scale, features)

@@ -7,7 +7,7 @@ Packed sequences without a feature go to gluon_hopper where it is faster (`kerne
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -109,9 +109,9 @@ def bounds_of(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds
     starts = real.int().argmax(1).int()
     ends = seqlen_k - real.flip(1).int().argmax(1).int()
     if causal:
-        of_q = [(x - (seqlen_k - seqlen_q)).clamp(0) for x in (starts, ends)]
+        of_q = (starts - (seqlen_k - seqlen_q)).clamp(0), (ends - (seqlen_k - seqlen_q)).clamp(0)
     else:
-        of_q = [torch.zeros_like(starts), torch.full_like(ends, seqlen_q)]
+        of_q = torch.zeros_like(starts), torch.full_like(ends, seqlen_q)
     return SequenceBounds(*of_q, starts, ends, seqlen_q, seqlen_k, packed=False)
 
 
@@ -170,7 +170,7 @@ def attention_of_rows(
     shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
     if asked:
         features.check(found, shape, q.device, causal=causal, window_size=window_size)
-    packed = [x.transpose(0, 1)[None] for x in (q, k, v)]
+    packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
     options = (causal, window_size, q.shape[2] ** -0.5 if masks[2] is None else float(masks[2]))
     if takes(*packed, ("varlen", *found.asked)):
         result = _by_kernels(*packed, found, options, bounds, wanted)
@@ -248,13 +248,15 @@ def _by_kernels(
     check_shapes(q, k, v)
     found = found.seeded(q.device)
     if wanted != _PLAIN_RESULT or isinstance(options[1], tuple):
-        call = FeatureCall(found, *options, "ieee", bounds)
+        causal, window_size, scale = options
+        call = FeatureCall(found, causal, window_size, scale, "ieee", bounds)
         plan = None if wanted.deterministic else _plan_without_features(call, q, k, v)
         return wanted.of(*lse.attend(call, q, k, v, plan))
     if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
         causal, window_size, scale = options
         return forward_op(q, k, v, found.sinks, *_operands(found, bounds, scale), causal, window_size)[0]
-    call = FeatureCall(found, *options, "ieee", bounds)
+    causal, window_size, scale = options
+    call = FeatureCall(found, causal, window_size, scale, "ieee", bounds)
     plan = _on_hopper(call, q, k, v)
     return plans.attend(plan, q, k, v) if plan else attend(call, q, k, v)
 
@@ -286,7 +288,7 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
 class _ForwardOnHopper:
     """Packed sequences whose forward gluon_hopper computes, and whose backward triton_fa2 does."""
 
-    prepare = None
+    prepare: plans.Prepare | None = None
 
     def __init__(self, packed: Any, call: Any) -> None:
         self.output, self.forward, self._call = packed.output, packed.forward, call
@@ -306,7 +308,7 @@ class _ForwardOnHopper:
 
 
 def _sequence_by_sequence(
-    packed: list[torch.Tensor],
+    packed: Sequence[torch.Tensor],
     found: Features,
     options: tuple[Any, ...],
     shape: tuple[int, int, int, int],
@@ -371,7 +373,11 @@ def _call_of(sinks: torch.Tensor | None, operands: _Operands, causal: bool, wind
     softcap, dropout_p, scale = operands.numbers
     found = Features(softcap, dropout_p, sinks=sinks, **named)
     sizes = operands.sizes
-    bounds = None if ends[0] is None else SequenceBounds(*ends, *sizes[:2], bool(sizes[2]))
+    longest_q, longest_k, is_packed = sizes
+    starts_q, ends_q, starts_k, ends_k = ends
+    bounds = None
+    if starts_q is not None:
+        bounds = SequenceBounds(starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, bool(is_packed))
     return FeatureCall(found, causal, window_size, scale, "ieee", bounds)
 
 
@@ -416,7 +422,8 @@ def backward_op(
         gradients, of_sinks = plan.backward(q, k, v, out, lse, dout), None
     else:
         *gradients, of_sinks = call.backward(dout, q, k, v, out, lse)
-    return *(x.contiguous() for x in gradients), q.new_empty(0) if of_sinks is None else of_sinks
+    dq, dk, dv = (x.contiguous() for x in gradients)
+    return dq, dk, dv, q.new_empty(0) if of_sinks is None else of_sinks
 
 
 @forward_op.register_fake
@@ -430,7 +437,8 @@ def _(
     saved: list[torch.Tensor], sinks: torch.Tensor | None, *rest: object
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     of_sinks = saved[1].new_empty(0) if sinks is None else torch.empty_like(sinks)
-    return *(x.new_empty(x.shape) for x in saved[1:4]), of_sinks
+    dq, dk, dv = (x.new_empty(x.shape) for x in saved[1:4])
+    return dq, dk, dv, of_sinks
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:

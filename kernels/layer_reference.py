@@ -53,7 +53,8 @@ class LayerReference:
             dx = dx + self._weight_gradients(result, "down", self.x, dlatent)
         else:
             each = zip(("q", "k", "v"), (dq, dk, dv), strict=True)
-            dx = sum(self._weight_gradients(result, name, self.x, gradient) for name, gradient in each)
+            parts = [self._weight_gradients(result, name, self.x, gradient) for name, gradient in each]
+            dx = parts[0] + parts[1] + parts[2]
         return result | {"dx": dx.view(dout.shape)}
 
     def _linear(self, name: str, x: torch.Tensor) -> torch.Tensor:

@@ -64,9 +64,15 @@ KINDS = {  # subject of level layer -> projections, whether they have a bias
 class AttentionLayer(nn.Module):
     """Projections of an input to queries, keys and values, an attention, and the projection `out`."""
 
-    def __init__(
-        self, projections: Sequence[str], shape: LayerShape, attention: Attention, **like: torch.device | torch.dtype
-    ) -> None:
+    qkv: nn.Linear
+    q: nn.Linear
+    k: nn.Linear
+    v: nn.Linear
+    down: nn.Linear
+    up: nn.Linear
+    out: nn.Linear
+
+    def __init__(self, projections: Sequence[str], shape: LayerShape, attention: Attention, **like: Any) -> None:
         super().__init__()
         self.projections, self.shape, self.attention = projections, shape, attention
         for name in ("out", *projections):
@@ -82,11 +88,14 @@ class AttentionLayer(nn.Module):
         """Return q (batch, num_heads, seqlen, head_dim), k and v (batch, num_kv_heads, seqlen, head_dim)."""
         head_dim = self.shape.head_dim
         if self.projections == _FUSED:
-            return _heads(self.qkv(x), head_dim, 3)
-        q = _heads(self.q(x), head_dim)
+            q, k, v = _heads(self.qkv(x), head_dim, 3)
+            return q, k, v
+        (q,) = _heads(self.q(x), head_dim)
         if self.projections == _LATENT:
-            return *q, *_heads(self.up(self.down(x)), head_dim, 2)
-        return *q, *_heads(self.k(x), head_dim), *_heads(self.v(x), head_dim)
+            k, v = _heads(self.up(self.down(x)), head_dim, 2)
+            return q, k, v
+        (k,), (v,) = _heads(self.k(x), head_dim), _heads(self.v(x), head_dim)
+        return q, k, v
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the output of the layer for x (batch, seqlen, hidden), in the shape of x."""

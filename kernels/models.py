@@ -135,7 +135,8 @@ class KeyValueCache:
         if self.layers[at] is None:
             shapes = [(*x.shape[:2], self.held, x.shape[3]) for x in (k, v)]
             empty = (torch.empty(shape, dtype=k.dtype, device=k.device) for shape in shapes)
-            self.layers[at] = tuple(x.normal_(generator=self._generator) for x in empty)
+            keys, values = (x.normal_(generator=self._generator) for x in empty)
+            self.layers[at] = keys, values
         new = k.shape[2]
         if self.held < self.context and 1 < new < self.context:
             raise UnsupportedCase(f"A cache of a window takes one token or {self.context}, not {new}.")
@@ -147,7 +148,7 @@ class KeyValueCache:
 class CausalModel:
     """A language model of transformers whose attention can be exchanged between calls."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: Any) -> None:
         self.module, self._slot, self._compiled = module, _Slot(), False
         self._step: LlamaStep | None = None
         _plug(module, self._slot, NAME, _attend)
@@ -200,7 +201,7 @@ class CausalModel:
         for attention in _attentions(self.module):
             attention.layer_idx = 0
         for layer in _layers(self.module):
-            options = _OF_ONE_TOKEN if one_token and backend == "inductor" else None
+            options: Any = _OF_ONE_TOKEN if one_token and backend == "inductor" else None
             layer.forward = torch.compile(layer.forward, dynamic=False, backend=backend, options=options)
         self._compiled = True
 
@@ -287,7 +288,8 @@ def implementations(ops: Mapping[str, Implementation], decodes: Mapping[str, Imp
 def _around(name: str, op: Implementation | None, decode: Implementation | None) -> Implementation:
     of_either = op or decode
     widened, widened_cache = (bool(each) and not _takes_narrow_values(each) for each in (op, decode))
-    inside = AttentionInside(op and op.attention, decode and decode.attention, widened, widened_cache)
+    full, cached = op.attention if op else None, decode.attention if decode else None
+    inside = AttentionInside(full, cached, widened, widened_cache)
     return Implementation(
         name=name,
         description=f"A model around: {of_either.description}",
@@ -357,7 +359,7 @@ def _takes_narrow_values(inside: Implementation) -> bool:
 
 
 def _attend(
-    module: nn.Module,
+    module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -397,7 +399,7 @@ def _not_traced() -> tuple[Callable[..., Any], type[KeyValueCache]]:
     return torch.compiler.disable(_attend), UntracedCache
 
 
-def _plug(module: nn.Module, slot: _Slot, name: str, attend: Callable[..., Any]) -> None:
+def _plug(module: Any, slot: _Slot, name: str, attend: Callable[..., Any]) -> None:
     """Register `attend` with transformers under a name, and use it in the attention of a module."""
     from transformers import AttentionInterface
 
@@ -409,11 +411,11 @@ def _plug(module: nn.Module, slot: _Slot, name: str, attend: Callable[..., Any])
             attention._attn = partial(_attend_in_gptj, attend, attention)
 
 
-def _attentions(module: nn.Module) -> Iterator[nn.Module]:
+def _attentions(module: nn.Module) -> Iterator[Any]:
     return (each for each in module.modules() if type(each).__name__.endswith("Attention"))
 
 
-def _layers(module: nn.Module) -> Iterator[nn.Module]:
+def _layers(module: nn.Module) -> Iterator[Any]:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return (each for each in module.modules() if isinstance(each, GradientCheckpointingLayer))

@@ -25,10 +25,16 @@ P = TypeVar("P")
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
+Prepare = Callable[[torch.Tensor], torch.Tensor]
+
+
 class AttentionPlan(Protocol):
     """Forward and backward of attention for tensors with one `plan_key`."""
 
-    prepare: Callable[[torch.Tensor], torch.Tensor] | None  # copies what the kernels cannot address; None: nothing
+    @property
+    def prepare(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """Return what copies tensors that the kernels cannot address; None: nothing."""
+        ...
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out (batch, num_heads, seqlen_q, head_dim)."""

@@ -107,7 +107,7 @@ class Implementation:
 
     name: str
     description: str
-    attention: Attention | DecodeAttention
+    attention: Any  # an Attention; at level decode a DecodeAttention, at level model what kernels.models makes of both
     level: str = "op"  # one of FOLDERS or AROUND
     family: str = "own"  # pytorch; own: this repository; peer: another project's package, which may be missing
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
@@ -290,6 +290,6 @@ def describe_device(device: torch.device | str) -> Device:
         type="cuda",
         name=properties.name,
         compute_capability=(properties.major, properties.minor),
-        shared_memory_bytes=properties.shared_memory_per_block_optin,
+        shared_memory_bytes=properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]  # not in PyTorch's stubs
         memory_bytes=properties.total_memory,
     )

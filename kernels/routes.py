@@ -11,13 +11,13 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from . import choice, problem, registry
 from .attention.gluon_hopper.tuning import takes_head_dims
-from .plans import PlanCache, Tensors, attend, check_inputs, plan_key
+from .plans import PlanCache, Prepare, Tensors, attend, check_inputs, plan_key
 from .problem import FORWARD, TRAINING
 from .ruled import Attend, Ruled
 
@@ -284,7 +284,7 @@ def _route_by_names(
 class _DecodingRoute:
     """Out by triton_decode; with gradients by the kernels of longer queries, decided when they are first wanted."""
 
-    prepare = None
+    prepare: Prepare | None = None
     attend = attend
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> None:
@@ -333,7 +333,7 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
     return "gluon_hopper" if enough else "triton_fa2"
 
 
-def _triton_fa2(*arguments: Any) -> tuple[Callable[..., Any], ...]:
+def _triton_fa2(*arguments: *tuple[Any, Any, Any, Any, Any, Any]) -> tuple[Callable[..., Any], ...]:
     from .attention.triton_fa2.plan import TritonPlan
 
     plan = TritonPlan(*arguments, "ieee")
@@ -388,7 +388,7 @@ def _has_gluon() -> bool:
 
     implementation = IMPLEMENTATIONS[0]
     anything = Device(type="cuda", name="", compute_capability=HOPPER)
-    return implementation.unavailable is None and implementation.refuses(_AnyCase(), anything) is None
+    return implementation.unavailable is None and implementation.refuses(cast(Any, _AnyCase()), anything) is None
 
 
 class _AnyCase:

@@ -51,7 +51,8 @@ def backward(
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     found, ready = _kernels_for(q, k, v, causal, window_size, softmax_scale)
     gradients = found.backward(*ready, out, lse, dout)
-    return tuple(map(_as_empty_like, (q, k, v), gradients))
+    dq, dk, dv = map(_as_empty_like, (q, k, v), gradients)
+    return dq, dk, dv
 
 
 @forward.register_fake

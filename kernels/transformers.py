@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -165,7 +165,12 @@ def describe_mask(
     if _needs_tensor(config, kind, documents, options) or (unread and isinstance(q_offset, torch.Tensor)):
         from transformers.masking_utils import sdpa_mask
 
-        sizes = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
+        sizes: dict[str, Any] = {
+            "q_length": q_length,
+            "kv_length": kv_length,
+            "q_offset": q_offset,
+            "kv_offset": kv_offset,
+        }
         options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
         return sdpa_mask(batch_size, **sizes, mask_function=mask_function, attention_mask=attention_mask, **options)
     if documents is not None:
@@ -378,7 +383,8 @@ def _packed(call: _Call, asked: dict[str, Any]) -> torch.Tensor:
     starts = [asked[name].int() for name in ("cu_seq_lens_q", "cu_seq_lens_k")]
     longest = [int(asked[name]) for name in ("max_length_q", "max_length_k")]
     rows = [x[0].transpose(0, 1) for x in (call.q, call.k, call.v)]
-    return feature_calls.attention_varlen(*rows, *starts, *longest, **call.options).transpose(0, 1)[None]
+    arguments: list[Any] = [*rows, *starts, *longest]
+    return feature_calls.attention_varlen(*arguments, **call.options).transpose(0, 1)[None]
 
 
 def _chosen(indices: torch.Tensor, mask: torch.Tensor | None, keys: int) -> torch.Tensor:
@@ -441,7 +447,8 @@ def _each_group(call: _Call, groups: list[PaddingGroup]) -> torch.Tensor:
         if call.causal and isinstance(tokens, slice):
             queries = slice(max(0, tokens.start - before), max(0, tokens.stop - before))
         elif call.causal:
-            queries = tokens[tokens >= before] - before
+            real = cast(torch.Tensor, tokens)
+            queries = real[real >= before] - before
         part = replace(call, q=q[rows][:, :, queries], k=k[rows][:, :, tokens], v=v[rows][:, :, tokens])
         if part.q.shape[2]:
             out[rows, :, queries] = part.out()
@@ -478,7 +485,7 @@ def _find_groups(real: torch.Tensor) -> Iterator[PaddingGroup]:
         yield PaddingGroup(slice(rows[0], rows[-1] + 1) if together else rows, slice(start, end))
 
 
-def _checked(name: str) -> Attention:
+def _checked(name: str) -> Callable[..., torch.Tensor]:
     """Return the attention of an implementation, which raises the reason where it does not take a call.
 
     Values narrower than keys are padded with zeros where the implementation needs equal widths.
@@ -491,7 +498,7 @@ def _checked(name: str) -> Attention:
     ) -> torch.Tensor:  # fmt: skip
         q, k, v = dispatch.autocasted(q, k, v)
         width, missing = v.shape[3], k.shape[3] - v.shape[3]
-        mask = {"causal": causal, "window_size": window_size}
+        mask: dict[str, Any] = {"causal": causal, "window_size": window_size}
         asked = feature_calls.features_of(features, q.device) if features else None
         reason = implementation.reason_against_features(asked.asked) if asked else None
         reason = reason or registry.reason_against_tensors(name, q, k, v, **mask)

@@ -50,7 +50,7 @@ class UnspecializedTuples:
         return made
 
 
-def _placeholders(sizes: tuple[Any, ...], any_number: bool) -> tuple[Any, ...]:
+def _placeholders(sizes: Any, any_number: bool) -> tuple[Any, ...]:
     """Return a tuple of the same type with placeholders; 1 stays 1 unless `any_number`."""
     found = [x if x == 1 and not any_number else _PLACEHOLDER if x in _INT32 else _PLACEHOLDER + 2**32 for x in sizes]
     return type(sizes)(*found) if hasattr(sizes, "_fields") else tuple(found)

@@ -42,7 +42,7 @@ if found.cells:
     of_timing = table[table["timing"] == timing]
     if of_timing["speedup"].notna().any():
         if kind == IMPLEMENTATIONS:
-            versus.draw(of_timing, *chosen[1:], verdicts.title(found, timing))
+            versus.draw(of_timing, chosen[1], chosen[-1], verdicts.title(found, timing))
         else:
             alt = "Speedup and interval of each shape by latency"
             charts.show(verdicts.speedup_chart(of_timing), verdicts.title(found, timing), key="compare_chart", alt=alt)

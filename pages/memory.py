@@ -33,7 +33,7 @@ def show() -> None:
     by_seqlen.show_lines(table, formulas, view, capacities)
     by_seqlen.caption(view, table)
     if peak:
-        fits.show(table, *capacities.values(), view)
+        fits.show(table, next(iter(capacities.values())), view)
     parts.show(view, table)
     label = f"Reduction against {text.plain(taken.baseline)}: every number"
     messages.folded(label, "every_number", lambda: by_seqlen.reduction_table(table, formulas))

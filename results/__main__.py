@@ -20,7 +20,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from results.checks import IMPOSSIBLE, check
 from results.compare.against import NotAgainst, compare_versions
@@ -55,7 +55,7 @@ from results.store.database import Store, StoreError, open_store, rebuild
 
 EXIT_CANCELLED = 130  # the exit status of shells after Ctrl-C
 _ONE = ("gpu", "workload", "mask", "mode", "timing", "baseline", "shape")  # filters of one value
-_MANY = dict.fromkeys(("dtype", "implementation", "source", "run"), str)
+_MANY: dict[str, type] = dict.fromkeys(("dtype", "implementation", "source", "run"), str)
 _MANY |= dict.fromkeys(("seqlen", "head_dim", "batch", "num_heads"), int)
 _RULES = {"python": rule.as_python, "json": rule.as_json}
 
@@ -485,8 +485,9 @@ def _advise(options: argparse.Namespace) -> int:
 
 
 def _filters(options: argparse.Namespace) -> Filters:
-    one = {name: getattr(options, name) for name in _ONE}
-    return Filters(**one, **{name: tuple(getattr(options, name)) for name in _MANY})
+    chosen: dict[str, Any] = {name: getattr(options, name) for name in _ONE}
+    chosen |= {name: tuple(getattr(options, name)) for name in _MANY}
+    return Filters(**chosen)
 
 
 def _write(text: str, options: argparse.Namespace) -> int:

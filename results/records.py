@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -257,7 +257,7 @@ class Measurement:
         _check_counts(self)
 
     @property
-    def key(self) -> tuple[Hashable, ...]:
+    def key(self) -> tuple[Any, ...]:
         """Return what names the number; of two with one key the first counts."""
         key = (self.run_id, self.case, self.implementation, self.mode, self.timing, self.metric, self.baseline)
         return *key, self.origin
@@ -399,7 +399,7 @@ def measurement_from_json(record: dict[str, Any]) -> Measurement:
 
 
 @lru_cache(maxsize=4096, typed=True)  # a run has hundreds of lines of one case; typed, or 1 would do for true
-def _case(*values: object) -> Case:
+def _case(*values: Any) -> Case:
     return Case(*values)
 
 

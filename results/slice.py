@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from results.counting import MEASURED, compared_run
 from results.levels import Level, level_of, names
@@ -120,7 +120,7 @@ def in_order(name: str, numbers: Mapping[Offered, int]) -> list[Offered]:
 
     `numbers` counts the numbers of each choice, and says their order where the filter's own does not.
     """
-    rank = {choice: place for place, choice in enumerate(ORDER.get(name, ()))}
+    rank: dict[Any, int] = {choice: place for place, choice in enumerate(ORDER.get(name, ()))}
     return sorted(numbers, key=lambda choice: (not numbers[choice], rank.get(choice, len(rank))))
 
 
@@ -176,7 +176,8 @@ def of_mask(mask: str | None) -> dict[str, bool | int | None]:
 
 def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
     """Return the filters as a condition and its parameters; implementations always keep the baseline."""
-    conditions, params = ["TRUE"], []
+    conditions = ["TRUE"]
+    params: list[object] = []
     for name, column in COLUMNS.items():
         value = getattr(filters, name)
         if name in without or value in (None, ()):

@@ -68,8 +68,15 @@ def ordered_cells(
 class Target(Interface):
     """The properties of a device that time estimates depend on."""
 
-    type: str  # cuda or cpu
-    name: str
+    @property
+    def type(self) -> str:
+        """Return cuda or cpu."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+        ...
 
 
 def estimated_seconds(

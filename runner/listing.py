@@ -32,7 +32,7 @@ CAPABILITIES = (
 def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
     """Print devices, implementations with the reason against each on the device, and sweeps."""
     target = _resolve(device)
-    found = {
+    found: dict[str, Any] = {
         "devices": [
             {"id": d.id, "name": d.name, "type": d.type, "busy": holder(home, d.lock)} for d in devices.available()
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 SAMPLING = "sampling"  # all other kinds are overhead
@@ -20,7 +20,7 @@ class Costs:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._kinds: list[str] = []
         self._since = clock()
 
@@ -43,7 +43,7 @@ class Costs:
     def take(self) -> dict[str, float]:
         """Return the seconds since the last call."""
         self._charge()
-        taken, self._seconds = dict(self._seconds), Counter()
+        taken, self._seconds = dict(self._seconds), defaultdict(float)
         return taken
 
     def _charge(self) -> None:

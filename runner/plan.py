@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 from kernels import registry
 from results import levels
@@ -120,7 +120,7 @@ def _reason_against(case: Case, name: str, target: registry.Device) -> str | Non
     implementation = level.implementations().get(name)
     if implementation is None:
         return f"{name} is not part of this checkout."
-    return level.reason_against(case, implementation) or implementation.reason_against(case, target)
+    return level.reason_against(case, implementation) or implementation.reason_against(cast(Any, case), target)
 
 
 def _judged(

@@ -84,7 +84,7 @@ class TiledProblem:
         """Return out, sums and maxima of a block of rows before the first key."""
         batch, num_kv_heads, group = self.q.shape[:3]
         shape = (batch * num_kv_heads, group * (rows.stop - rows.start))
-        like = {"dtype": self.dtype, "device": self.q.device}
+        like: dict[str, Any] = {"dtype": self.dtype, "device": self.q.device}
         out = torch.zeros((*shape, self.v.shape[-1]), **like)
         return out, torch.zeros((*shape, 1), **like), torch.full((*shape, 1), _NONE, **like)
 
@@ -223,7 +223,7 @@ class _TiledAttention(torch.autograd.Function):
 
 
 def _implementation(name: str, description: str, loop: Loop, colour: str) -> Implementation:
-    rules = {"features": ("head_dim_v",), "memory": {"growth": "linear"}, "colour": colour}
+    rules: dict[str, Any] = {"features": ("head_dim_v",), "memory": {"growth": "linear"}, "colour": colour}
     return Implementation(name, description, partial(attention, loop), **rules)
 
 

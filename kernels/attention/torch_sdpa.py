@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache, partial
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -151,7 +152,7 @@ def pytorch_refuses(
     return " ".join(text.rstrip(".") + "." for text in texts) or f"PyTorch {torch.__version__} has no such kernel here."
 
 
-def _implementation(variant: str, description: str, **limits: object) -> Implementation:
+def _implementation(variant: str, description: str, **limits: Any) -> Implementation:
     return Implementation(
         name=f"torch_sdpa_{variant}",
         description=description,

@@ -54,7 +54,8 @@ def _arguments(step: DecodeStep, cudnn: Any) -> tuple[dict[str, torch.Tensor], d
     """Return the tensors and the options of `sdpa`; caches are (batch or pages, heads, tokens, head_dim)."""
     paged = step.page_table is not None
     k, v = (cache.transpose(1, 2) for cache in (step.k_cache, step.v_cache)) if paged else step.in_use()
-    tensors, options = {"q": step.q, "k": k, "v": v}, {}
+    tensors = {"q": step.q, "k": k, "v": v}
+    options: dict[str, Any] = {}
     if paged or not step.uniform:
         tensors["seq_len_q"] = torch.full_like(step.cache_seqlens, step.query_tokens).view(-1, 1, 1, 1)
         tensors["seq_len_kv"] = step.cache_seqlens.view(-1, 1, 1, 1)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
+from typing import Any
 
 import torch
 
@@ -123,7 +124,7 @@ def _pages(step: DecodeStep, page_size: int) -> tuple[torch.Tensor, torch.Tensor
     device = step.q.device
     counts = [-(-length // page_size) for length in step.lengths]
     starts = torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device=device)
-    rows = step.page_table
+    rows: Any = step.page_table
     if rows is None:
         apart = step.num_kv_heads * step.k_cache.shape[2] // page_size
         rows = [torch.arange(count, dtype=torch.int32) + at * apart for at, count in enumerate(counts)]

@@ -72,10 +72,10 @@ class DecodeStep:
 
     def tokens_first(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return views of q and the cache in other projects' layout: (batch or pages, tokens, heads, head_dim)."""
-        caches = (self.k_cache, self.v_cache)
+        k, v = self.k_cache, self.v_cache
         if self.page_table is None:
-            caches = tuple(cache.transpose(1, 2) for cache in self.in_use())
-        return self.q.transpose(1, 2), *caches
+            k, v = (cache.transpose(1, 2) for cache in self.in_use())
+        return self.q.transpose(1, 2), k, v
 
     def readable_table(self) -> torch.Tensor:
         """Return the page table with page 0 in unused entries, for libraries that may read them."""

@@ -9,8 +9,7 @@ import importlib.util
 import os
 from collections.abc import Callable
 from functools import partial
-
-import torch
+from typing import Any
 
 from ..registry import AttentionCase, Device, Implementation
 from .step import DecodeStep
@@ -19,18 +18,18 @@ from .triton_decode import decode as split_kv
 from .triton_mla import mla_decode
 
 
-def decode(step: DecodeStep, *, one_launch: bool = False) -> Callable[[], torch.Tensor]:
+def decode(step: DecodeStep, *, one_launch: bool = False) -> Callable[[], Any]:
     """Return the step as a call; `triton_decode.decode` describes `one_launch`, which latents do not have.
 
     If all lengths of a contiguous cache are equal, the used part of the cache is passed, as for PyTorch's backends, and
     no length is read from the device.
     """
     plain = step.page_table is None and step.uniform
-    where = {} if plain else {"cache_seqlens": step.cache_seqlens, "page_table": step.page_table}
+    where: dict[str, Any] = {} if plain else {"cache_seqlens": step.cache_seqlens, "page_table": step.page_table}
     k, v = step.in_use() if plain else (step.k_cache, step.v_cache)
     if step.latent_dim:
         records = k.squeeze(1 if step.page_table is None else 2)
-        latent = {"softmax_scale": step.scale, "latent_dim": step.latent_dim, "causal": step.causal}
+        latent: dict[str, Any] = {"softmax_scale": step.scale, "latent_dim": step.latent_dim, "causal": step.causal}
         return partial(mla_decode, step.q, records, **latent, **where)
     return partial(
         split_kv,

@@ -48,7 +48,7 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torc
 class LlamaStep:
     """The decoding step of one model for one sequence."""
 
-    def __init__(self, module: nn.Module, tiles: dict[str, ProductTile] | None = None) -> None:
+    def __init__(self, module: Any, tiles: dict[str, ProductTile] | None = None) -> None:
         """Take a LlamaForCausalLM or MistralForCausalLM, whose weights may change but not move.
 
         Raises UnsupportedCase for another family, or for biases.
@@ -61,7 +61,7 @@ class LlamaStep:
         self._module, self._tiles = module, tiles or TILES
         device = module.lm_head.weight.device
         self._chained = device.type == "cuda" and torch.cuda.get_device_capability(device) >= _CHAINED_FROM
-        self._angles: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._angles: tuple[torch.Tensor, ...] | None = None
 
     @torch.no_grad()
     def logits(
@@ -92,7 +92,7 @@ class LlamaStep:
         self._product("logits", x, self._module.lm_head.weight, logits, norm=body.norm)
         return logits.view(1, 1, -1)
 
-    def _angles_up_to(self, context: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _angles_up_to(self, context: int) -> tuple[torch.Tensor, ...]:
         """Return cosines and sines of all positions, (positions, head_dim / 2) in float32."""
         if self._angles is None or len(self._angles[0]) < context:
             weight = self._module.lm_head.weight
@@ -104,8 +104,8 @@ class LlamaStep:
     def _heads(
         self,
         x: torch.Tensor,
-        layer: nn.Module,
-        angles: tuple[torch.Tensor, torch.Tensor],
+        layer: Any,
+        angles: tuple[torch.Tensor, ...],
         lengths: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
@@ -138,7 +138,7 @@ class LlamaStep:
         )
         return q
 
-    def _gated(self, x: torch.Tensor, norm: nn.Module, mlp: nn.Module) -> torch.Tensor:
+    def _gated(self, x: torch.Tensor, norm: Any, mlp: Any) -> torch.Tensor:
         """Return the input of the last projection of an MLP."""
         from .projections import gated_kernel
 

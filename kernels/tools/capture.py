@@ -72,7 +72,7 @@ class _OnPretendedGpu(TorchFunctionMode):
     ) -> Any:
         if function == torch.Tensor.device.__get__:
             return self._device
-        if function == torch.Tensor.is_cuda.__get__:
+        if function == torch.Tensor.is_cuda.__get__:  # type: ignore[attr-defined]  # the stubs have a bool
             return True
         if function is torch.autograd.grad:
             return self._gradients(*arguments, **(named or {}))
@@ -97,4 +97,5 @@ def _launch_nothing(*arguments: Any) -> None:
     """Replace a compiled kernel's launcher."""
 
 
-_launch_nothing.global_scratch_size = 1  # makes kernels.parallel_compile.in_c take the launcher of any version
+# Makes kernels.parallel_compile.in_c take the launcher of any version.
+_launch_nothing.global_scratch_size = 1  # type: ignore[attr-defined]  # an attribute of a function

@@ -139,7 +139,7 @@ def results(
     """Return out, dq, dk, dv and the gradient of the sinks, if there are any; `dtype`: to convert the inputs to."""
     device, to = q.device, dtype or q.dtype
     tensors = [x.to(to).detach().requires_grad_() for x in (q, k, v)]
-    asked = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in case.asked.items()}
+    asked: dict[str, Any] = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in case.asked.items()}
     found = Features(**asked)
     if found.sinks is not None:
         tensors.append(found.sinks.to(to).requires_grad_())
@@ -153,8 +153,8 @@ def results(
 
 def _bounds(lengths: tuple[tuple[int, ...], tuple[int, ...]], device: torch.device) -> SequenceBounds:
     of_q, of_k = (torch.tensor([0, *x], device=device).cumsum(0).int() for x in lengths)
-    longest = (max(x) for x in lengths)
-    return SequenceBounds(of_q[:-1], of_q[1:], of_k[:-1], of_k[1:], *longest, packed=True)
+    longest_q, longest_k = (max(x) for x in lengths)
+    return SequenceBounds(of_q[:-1], of_q[1:], of_k[:-1], of_k[1:], longest_q, longest_k, packed=True)
 
 
 def _definition(
@@ -188,7 +188,7 @@ def refuses(implementation: Implementation, case: FeatureCase, device: str, dtyp
     batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v = case.shape
     sizes = ((heads, seqlen_q, head_dim), (kv_heads, seqlen_k, head_dim), (kv_heads, seqlen_k, head_dim_v))
     q, k, v = (torch.empty(batch, *size, dtype=dtype, device=device) for size in sizes)
-    mask = {"causal": case.causal, "window_size": case.window_size}
+    mask: dict[str, Any] = {"causal": case.causal, "window_size": case.window_size}
     return registry.reason_against_tensors(implementation.name, q, k, v, **mask) is not None
 
 

@@ -133,7 +133,7 @@ def resources_of(capability: int, launch: RecordedLaunch) -> Resources:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        command = [_BINARIES / "cuobjdump", "-res-usage", file.name]
+        command: list[str | Path] = [_BINARIES / "cuobjdump", "-res-usage", file.name]
         usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
     return Resources(shared_bytes, registers, stack)
@@ -169,6 +169,6 @@ def _ptxas_log(capability: int, ptx: str) -> str:
         path = Path(folder) / "kernel.ptx"
         path.write_text(ptx)
         ptxas = _BINARIES / ("ptxas-blackwell" if recent else "ptxas")
-        command = [ptxas, "-v", f"--gpu-name=sm_{capability}{'a' if capability >= 90 else ''}", path]
+        command: list[str | Path] = [ptxas, "-v", f"--gpu-name=sm_{capability}{'a' if capability >= 90 else ''}", path]
         command += ["-o", f"{path}.cubin", *(["--regAllocOptLevel=2"] if recent else [])]
         return subprocess.run(command, capture_output=True, text=True, check=True).stderr

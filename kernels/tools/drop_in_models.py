@@ -211,7 +211,7 @@ def train(model: nn.Module, inputs: Inputs, exact: Mapping[str, torch.Tensor], s
 def compare(name: str, attention: str, steps: int, tiny: bool, device: str) -> dict[str, Trained]:
     """Train a subject with its own attention and with ours."""
     subject = SUBJECTS[name]
-    model = subject.build(tiny, device)
+    model: Any = subject.build(tiny, device)
     inputs = subject.inputs(model.config, tiny, device)
     model.set_attn_implementation(subject.own)
     exact = gradients(model, inputs)
@@ -249,7 +249,8 @@ def _packed(model: nn.Module) -> Results:
 
 
 def _chunked(model: nn.Module) -> Results:
-    logits, cache = [], None
+    logits: list[torch.Tensor] = []
+    cache = None
     for start, end in ((0, 5), (5, 11), (11, _TOKENS)):
         ids, mask = _tokens()[:, start:end], _LEFT[:, :end]
         out = model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True)
@@ -260,7 +261,7 @@ def _chunked(model: nn.Module) -> Results:
 def _generated(**options: Any) -> Callable[[nn.Module], Results]:
     asked = {"max_new_tokens": 7, "do_sample": False, "pad_token_id": 0, "eos_token_id": None, **options}
 
-    def call(model: nn.Module) -> Results:
+    def call(model: Any) -> Results:
         found = model.generate(
             _tokens(), attention_mask=_LEFT, return_dict_in_generate=True, output_logits=True, **asked
         )
@@ -297,7 +298,7 @@ def _at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def outcome(model: nn.Module, call: Callable[[nn.Module], Results]) -> tuple[str, str]:
+def outcome(model: Any, call: Callable[[nn.Module], Results]) -> tuple[str, str]:
     """Return how a call with our attention compares with the model's own, and the error or reason."""
     try:
         model.set_attn_implementation("eager")
@@ -317,8 +318,8 @@ def outcome(model: nn.Module, call: Callable[[nn.Module], Results]) -> tuple[str
         return REFUSED, str(refused)
     except Exception as error:  # a user would see it
         return FAILED, f"{type(error).__name__}: {error}"[:100]
-    error = ((found - exact)[real].abs().max() / exact[real].abs().max()).item()
-    return (RIGHT if error <= _ALLOWED else WRONG), f"{error:.1e}"
+    deviation = ((found - exact)[real].abs().max() / exact[real].abs().max()).item()
+    return (RIGHT if deviation <= _ALLOWED else WRONG), f"{deviation:.1e}"
 
 
 def try_family(config_class: type, seconds: int) -> dict[str, tuple[str, str]]:

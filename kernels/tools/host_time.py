@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -90,6 +91,12 @@ def first_call_s(dtype: str, head_dim: int, seqlen: int, device: str = "cuda") -
     return forward, backward
 
 
+def _forward_and_backward(
+    f: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...], dout: torch.Tensor
+) -> object:
+    return torch.autograd.grad(f(*inputs), inputs, dout)
+
+
 def calls_of(shape: tuple[int, ...], device: str = "cuda") -> dict[str, dict[str, Callable[[], object]]]:
     """Return the calls to time by mode ("forward", "forward + backward") and name; one query has no backward.
 
@@ -101,15 +108,17 @@ def calls_of(shape: tuple[int, ...], device: str = "cuda") -> dict[str, dict[str
     inputs = tuple(x.clone().requires_grad_() for x in (q, k, v))
     causal = seqlen_q == seqlen_k
     attentions: dict[str, Callable[..., torch.Tensor]] = {
-        "kernels.attention": lambda *x: attention(*x, causal=causal),
-        "scaled_dot_product_attention": lambda *x: scaled_dot_product_attention(
-            *x, is_causal=causal, enable_gqa=heads != kv_heads
+        "kernels.attention": partial(attention, causal=causal),
+        "scaled_dot_product_attention": partial(
+            scaled_dot_product_attention, is_causal=causal, enable_gqa=heads != kv_heads
         ),
     }
-    found = {"forward": {name: lambda f=f: f(q, k, v) for name, f in attentions.items()}}
+    found: dict[str, dict[str, Callable[[], object]]] = {
+        "forward": {name: partial(f, q, k, v) for name, f in attentions.items()}
+    }
     if seqlen_q > 1:
         found["forward + backward"] = {
-            name: lambda f=f: torch.autograd.grad(f(*inputs), inputs, dout) for name, f in attentions.items()
+            name: partial(_forward_and_backward, f, inputs, dout) for name, f in attentions.items()
         }
     return found
 

@@ -47,8 +47,8 @@ Case = OpCase | DecodeCase | FeatureRun
 
 def run(case: Case) -> dict[str, float]:
     """Return the errors of out and of the gradients, relative to the float64 answer; of features, of the worst one."""
-    implementation = registry.get(case.implementation) if isinstance(case, FeatureRun) else None
-    if implementation:
+    if isinstance(case, FeatureRun):
+        implementation = registry.get(case.implementation)
         tf32 = implementation.precision == "tf32"
         error, name = worst_error(case.call, implementation.attention, getattr(torch, case.dtype), "cuda", tf32=tf32)
         return {name: error}
@@ -62,7 +62,7 @@ def run(case: Case) -> dict[str, float]:
 
 
 @contextmanager
-def circumstances(case: Case) -> Iterator[None]:
+def circumstances(case: Any) -> Iterator[None]:
     """Pretend what a case demands of the GPU and of the tables, and undo it."""
     with ExitStack() as to_undo:
         if getattr(case, "busy", False) or getattr(case, "idle", False):
@@ -120,7 +120,8 @@ def main(words: list[str], *, list_only: bool = False) -> int:
         print("kernels.tools.check sanitize needs a CUDA device; this machine has none.", file=sys.stderr)
         return 1
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # read at the first allocation
-    torch.utils.deterministic.fill_uninitialized_memory = False  # would hide reads of memory that was never written
+    # It would hide reads of memory that was never written.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set on the module
     chip = 10 * torch.cuda.get_device_capability()[0]
     return int(sum(_is_wrong(case, chip) for case in wanted) > 0)
 

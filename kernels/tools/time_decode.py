@@ -12,8 +12,10 @@ import multiprocessing
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 from triton import testing
@@ -120,7 +122,7 @@ class Inputs:
 
     def call(self, tile: DecodeTile) -> object:
         """Return the result of our kernel with a tile."""
-        options = {"cache_seqlens": self.lengths, "page_table": self.table, "tile": tile}
+        options: dict[str, Any] = {"cache_seqlens": self.lengths, "page_table": self.table, "tile": tile}
         if self.shape.latent:
             return mla_decode(self.q, self.k, softmax_scale=192**-0.5, **options)
         return decode(self.q, self.k, self.v, **options)
@@ -147,7 +149,7 @@ def time_shape(
     inputs, found = Inputs(shape), {}
     for tile in tiles:
         try:
-            found[tile_name(tile)] = bench(lambda tile=tile: inputs.call(tile)) * 1e3
+            found[tile_name(tile)] = bench(partial(inputs.call, tile)) * 1e3
         except (RuntimeError, CompilationError) as error:
             print(f"{tile_name(tile)}: {type(error).__name__} {str(error)[:100]}", flush=True)
     found = dict(sorted(found.items(), key=lambda item: item[1]))

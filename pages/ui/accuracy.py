@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -235,13 +236,13 @@ def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], limits: Seque
     """Return error by speedup, a mark for each implementation; marks on the frontier are filled and joined by steps."""
     known = summary[summary["speedup"].notna() & (summary["error"] > 0)]
     front = known[known["frontier"]].sort_values("speedup")
-    steps = {"line": "solid", "width": 1, "shape": "vh", "legend": False}
+    steps: dict[str, Any] = {"line": "solid", "width": 1, "shape": "vh", "legend": False}
     found = [charts.reference("frontier", front["speedup"], front["error"], **steps)]
     rows = {row["implementation"]: row for row in known.to_dict("records")}
     for name in colours.ordered(rows):
         row, symbol = rows[name], colours.symbol(name)
         said = f"{name}\n{text.ratio(row['speedup'])}, error {row['error']:.3g}\n{row['cases']} shapes"
-        look = {"symbol": symbol if row["frontier"] else f"{symbol}-open", "size": 12, "outline": 2}
+        look: dict[str, Any] = {"symbol": symbol if row["frontier"] else f"{symbol}-open", "size": 12, "outline": 2}
         found.append(Series(name, [row["speedup"]], [row["error"]], palette[name], [said], **look))
     naive = summary.loc[summary["implementation"] == NAIVE, "error"]
     rules = [ReferenceLine(float(error)) for error in naive.iloc[:1]]
@@ -271,7 +272,7 @@ def by_inputs(table: pd.DataFrame, palette: dict[str, str], limits: Sequence[flo
         aside = _WIDTH * ((at + 0.5) / len(names) - 0.5)
         x = [kinds.index(kind) + aside for kind in rows["inputs"]]
         said = [f"{name}\n{row.inputs} inputs: {row.error:.3g}" for row in rows.itertuples()]
-        look = {"symbol": f"{symbol}-open" if name == NAIVE else symbol, "size": 11, "outline": 2}
+        look: dict[str, Any] = {"symbol": f"{symbol}-open" if name == NAIVE else symbol, "size": 11, "outline": 2}
         found.append(Series(name, x, rows["error"], palette[name], said, **look))
     rules = [ReferenceLine(between - 0.5, dash="dot", width=1, vertical=True) for between in range(1, len(kinds))]
     ticks = {"tickvals": [*range(len(kinds))], "ticktext": kinds, "range": [-0.5, len(kinds) - 0.5]}

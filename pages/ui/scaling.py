@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -224,7 +225,7 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
     for name in colours.ordered(drawn["implementation"]):
         own = drawn[drawn["implementation"] == name]
         said = [_point_words(row) for row in own.to_dict("records")]
-        look = {"symbol": colours.symbol(name), "size": 8, "opacity": 0.85}
+        look: dict[str, Any] = {"symbol": colours.symbol(name), "size": 8, "opacity": 0.85}
         found.append(Series(name, own["intensity"], own["tflops"], palette[name], said, **look))
     x = charts.log_axis(low, high) | charts.titled("Arithmetic intensity (FLOP/byte, minimum traffic)")
     top = _highest(roofs, high, drawn["tflops"].max())
@@ -245,7 +246,10 @@ def _roof_lines(roofs: Sequence[Roof], low: float, high: float) -> list[Series]:
     for at, (kind, roof) in enumerate(zip(kinds, roofs, strict=True)):
         ridge = 1000 * roof.tflops / roof.gb_per_s if roof.tflops and roof.gb_per_s else None
         xs = [low, *([ridge] if ridge and low < ridge < high else []), high]
-        look = {"line": "dash" if kind.startswith("measured") else "solid", "legend": kind not in kinds[:at]}
+        look: dict[str, Any] = {
+            "line": "dash" if kind.startswith("measured") else "solid",
+            "legend": kind not in kinds[:at],
+        }
         look |= {"width": 1 if kind.endswith(("TF32", "FP8")) else 2, "group": kind}
         hover = f"{roof.name}: {_roof_words(roof)}"
         found.append(charts.reference(f"{kind} roof", xs, [roof.at(x) for x in xs], hover, **look))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -129,7 +131,7 @@ def _named(name: object) -> str:
     return "–" if text.missing(name) else text.short(str(name))
 
 
-def _ms(value: object) -> str:
+def _ms(value: Any) -> str:
     return "–" if text.missing(value) else text.significant(float(value))
 
 

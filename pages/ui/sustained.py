@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -158,7 +160,12 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
     found, rules = [], []
     for at, (trace, rows) in enumerate(slices.groupby("trace", sort=True)):
         colour = colours.legible(colours.SPARE_COLOURS[at % len(colours.SPARE_COLOURS)], colours.theme())
-        look = {"line": "solid", "width": 1.5, "size": 4, "symbol": colours.SYMBOLS[at % len(colours.SYMBOLS)]}
+        look: dict[str, Any] = {
+            "line": "solid",
+            "width": 1.5,
+            "size": 4,
+            "symbol": colours.SYMBOLS[at % len(colours.SYMBOLS)],
+        }
         for panel, name in enumerate(names):
             if rows[name].notna().any():
                 said = [f"{trace}: {value:.3g} {LABELS[name]}" for value in rows[name]]

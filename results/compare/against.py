@@ -15,6 +15,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from results import levels
 from results.compare.between_rounds import RoundMedians, RoundSpread, half_interval, rounds, spread, student, usual
@@ -148,7 +149,9 @@ def _half(
 
 def _pairs(measurements: Iterable[Measurement], label: str) -> list[Pair]:
     """Return the latencies of both versions by cell; a cell that the other version has not tried has no pair."""
-    latencies = {(m.case, m.mode, m.timing, m.implementation): m for m in measurements if m.metric == "latency_ms"}
+    latencies: dict[tuple[Any, ...], Measurement] = {
+        (m.case, m.mode, m.timing, m.implementation): m for m in measurements if m.metric == "latency_ms"
+    }
     found = []
     for (*cell, name), second in latencies.items():
         first = latencies.get((*cell, version_name(name, label)))

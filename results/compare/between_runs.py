@@ -28,6 +28,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from results.compare.between_rounds import RoundSpread
 from results.records import Run
@@ -49,7 +50,7 @@ _DEVIATIONS = statistics.NormalDist().inv_cdf((1 + SHARE) / 2)  # standard devia
 class Shift:
     """A cell of the comparison."""
 
-    kind: Hashable  # implementation and mode, which change together
+    kind: tuple[str, str | None]  # implementation and mode, which change together
     speedup: float  # its logarithm
     error: float  # the standard error of that, by its rounds
     latency_ms: float = 0.0
@@ -88,7 +89,7 @@ def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[P
     if len(controls) < LEAST:
         return [ProcessShift(RoundSpread(WITHOUT_CONTROLS**2, FREEDOM))] * len(cells)
     offset = statistics.median(control.speedup for control in controls)
-    usual = defaultdict(lambda: offset)
+    usual: defaultdict[Any, float] = defaultdict(lambda: offset)
     ordered = sorted(controls, key=lambda control: control.latency_ms)
     count = max(1, len(ordered) // STRETCH)
     cuts = [round(len(ordered) * i / count) for i in range(count + 1)]
@@ -107,13 +108,13 @@ def is_control(implementation: str) -> bool:
     return implementation.startswith(CONTROLS) and " -> " not in implementation
 
 
-def _beyond(stretch: Sequence[Shift], usual: Mapping[Hashable, float]) -> RoundSpread:
+def _beyond(stretch: Sequence[Shift], usual: Mapping[Any, float]) -> RoundSpread:
     """Take each cell by its own error: one that its rounds show to be sharp tells more than a blurred one."""
     beyond = _quantile([((c.speedup - usual[c.kind]) / _DEVIATIONS) ** 2 - c.error**2 for c in stretch])
     return RoundSpread(max(0.0, beyond), FREEDOM)
 
 
-def _medians(cells: Sequence[Shift]) -> dict[Hashable, float]:
+def _medians(cells: Sequence[Shift]) -> dict[Any, float]:
     by_kind: defaultdict[Hashable, list[float]] = defaultdict(list)
     for cell in cells:
         by_kind[cell.kind].append(cell.speedup)

@@ -285,7 +285,8 @@ def geometric_means(cells: Sequence[ComparedCell], tried: Counter) -> Iterable[M
         for key in of_timing if len(of_timing) > 1 else ():
             chosen = [c for c in cells if (c.timing, c.implementation, c.mode) == key]
             if chosen:
-                yield _mean(*key, chosen, tried[key])
+                name, mode = key[1:]
+                yield _mean(timing, name, mode, chosen, tried[key])
 
 
 def timing_coverage(

@@ -142,13 +142,14 @@ def judge(
     ends = [_without_waiting(found, first, second) for found in ends]
     clocks = _clocks(first, second)
     remarks = _remarks(first, second, clocks, protocol, paired=paired)
-    in_time = _judgement(*ends, remarks)
+    in_time = _judgement(ends[0], ends[1], remarks)
     if apart is not None:
         in_time = replace(in_time, apart=math.hypot(math.sqrt(apart.spread.variance), apart.offset))
     if not clocks or paired:
         return _hedged(in_time, first, second)
     shift = math.log(clocks[0] / clocks[1])
-    in_cycles = _judgement(*(replace(found, middle=found.middle + shift) for found in ends), remarks)
+    interval, certain = (replace(found, middle=found.middle + shift) for found in ends)
+    in_cycles = _judgement(interval, certain, remarks)
     return _confirmed(replace(in_cycles, clocks=clocks), in_time.verdict)
 
 
@@ -364,7 +365,7 @@ _UNPROVEN = {
 
 def _hedged(found: Judgement, first: Measurement, second: Measurement) -> Judgement:
     """Return the verdict, UNCLEAR where throttling could have made it up and the clocks to tell are not known."""
-    held = tuple("throttled" in m.flags for m in (first, second))
+    held = ("throttled" in first.flags, "throttled" in second.flags)
     if found.verdict not in _UNPROVEN.get(held, ()) or all(map(sm_clock_mhz, (first, second))):
         return found
     which = {(True, False): "the first was", (False, True): "the second was"}.get(held, "both were")

@@ -73,7 +73,7 @@ def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) 
 
 def stamp(folder: RunFolder) -> tuple[str, tuple[int, int] | None, tuple[int, int] | None]:
     """Return a key for caches that changes whenever the run does."""
-    return folder.run_id, *(_size_and_time(path) for path in (folder.run_path, folder.numbers_path))
+    return folder.run_id, _size_and_time(folder.run_path), _size_and_time(folder.numbers_path)
 
 
 def delete(home: Path, run_id: str) -> Deleted:

@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence, Set
 from pathlib import Path, PurePath, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 from results.files import columns
 from results.formats.errors import UploadError
@@ -58,7 +58,7 @@ def unpacked(files: Files) -> list[tuple[str, bytes]]:
 
     Raises UploadError if such a zip is damaged or unpacks to too much.
     """
-    found = []
+    found: list[Any] = []
     for name, data in files:
         inside = _tables_of(name, data) if data[:4] == ZIP else None
         found += [(name, data)] if inside is None else inside
@@ -168,7 +168,7 @@ def _too_large() -> UploadError:
 class _Bounded(io.RawIOBase):
     """A stream that ends in an UploadError after too much, so that a bomb costs no more than that."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile) -> None:
         super().__init__()
         self._stream = stream
         self._left = MAX_UNPACKED

@@ -227,8 +227,8 @@ def _write(
         if isinstance(error, AlreadyHere):
             raise
         cause = error if isinstance(error, OSError) else error.__cause__
-        known = isinstance(cause, OSError)
-        reason = durable.reason(cause, "import it again") if known else str(error).rstrip(".")
+        known = cause if isinstance(cause, OSError) else None
+        reason = durable.reason(known, "import it again") if known else str(error).rstrip(".")
         raise UploadError(f"The upload cannot be written to {runs}: {reason}.") from error
     return Arrival(tuple(folder.name for folder in moved), tuple(aside))
 

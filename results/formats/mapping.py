@@ -197,9 +197,9 @@ def changed(
         if meaning not in CHOICES or mode not in ("", *MODE_ALIASES):
             raise UploadError(f"{said!r} is no meaning of a column. Possible: {', '.join(filter(None, CHOICES))}.")
         roles[header.index(name)] = Role(meaning, implementation, MODE_ALIASES.get(mode, ""))
-    said = dict(text.partition("=")[::2] for text in constants)
-    check_constants(said)
-    return TableMapping(tuple(roles), decimal or mapping.decimal, {**mapping.constants, **said})
+    fixed = dict(text.partition("=")[::2] for text in constants)
+    check_constants(fixed)
+    return TableMapping(tuple(roles), decimal or mapping.decimal, {**mapping.constants, **fixed})
 
 
 def to_json(mapping: TableMapping) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def _numbers(
             _add_time(reading, measurement, said.get("timing"), line)
 
 
-def _key(number: Number, said: Mapping[str, Any]) -> dict[str, str | None]:
+def _key(number: Number, said: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key fields of a number other than its case, from the column and the row."""
     return {
         "implementation": number.implementation or said["implementation"],

@@ -95,7 +95,7 @@ class Level:
     def memory_pass(self, mode: str | None) -> str | None:
         """Return the pass of the memory law that predicts the peak of a mode; None if nothing predicts it."""
         found = self.modes.get(mode or "")
-        return found and found.memory_pass
+        return found.memory_pass if found else None
 
 
 @cache
@@ -148,7 +148,7 @@ def memory_mb(case: Case | Fields, law: MemoryLaw, mode: str | None) -> float | 
     level = level_of(case)
     of_pass = level.memory_pass(mode)
     parts = _parts(level, _fields(case), law, of_pass) if of_pass else None
-    return parts and parts.peak
+    return parts.peak if parts else None
 
 
 def _parts(level: Level, case: Fields, law: MemoryLaw, of_pass: str) -> MemoryParts | None:

@@ -111,7 +111,7 @@ def flops(case: Fields, mode: str | None) -> float | None:
     if mode != "decode" or found is None or lengths is None:
         return None
     heads, tokens, head_dim, causal, window = found
-    mask = {"causal": bool(causal), "window_size": int(window)}
+    mask: dict[str, Any] = {"causal": bool(causal), "window_size": int(window)}
     pairs = sum(count * unmasked_pairs(int(tokens), length, **mask) for length, count in lengths.items())
     return 2.0 * heads * pairs * (head_dim + (known(case.get("head_dim_v")) or head_dim))
 

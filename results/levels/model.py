@@ -42,7 +42,7 @@ class FlopConvention:
     of_token: Callable[[ModelConfig, int], float]  # forward and backward of a token, by model and sequence length
 
 
-def _attention(config: ModelConfig, seqlen: int) -> float:
+def _attention(config: ModelConfig, seqlen: float) -> float:
     """Count forward and backward of both products for one token that sees the whole sequence."""
     return 6.0 * config.layers * config.heads * (config.head_dim + config.value_dim) * seqlen
 
@@ -133,7 +133,7 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
         return None
     if mode == "step":
         optimizer = model_memory.OPTIMIZERS.get(str(case.get("optimizer")))
-        return optimizer and optimizer.bytes_moved(size) * config.parameters
+        return optimizer.bytes_moved(size) * config.parameters if optimizer else None
     found = numbers_of(case, "batch", "seqlen_k")
     if mode != "decode" or found is None:
         return None
@@ -148,7 +148,9 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
     if config is None:
         return None
     parts = (model_memory.training if of_pass == "fwd_bwd" else model_memory.inference)(case, config, work)
-    return parts and MemoryParts(
+    if parts is None:
+        return None
+    return MemoryParts(
         given=parts.weights + parts.optimizer + parts.cache,
         returned=parts.gradients,
         matrices=parts.matrices,

@@ -33,7 +33,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     `error` is that of out against float64 on the cache as stored, `error_original` against the one before, and
     `plain_error` that of the plain case. Of pairs in several runs the newest counts.
     """
-    found: dict[Hashable, dict[str, Any]] = {}
+    found: dict[tuple[Hashable, ...], dict[str, Any]] = {}
     cases = _cases(store, filters)
     for key, row in cases.items():
         for form, plain_fields in forms(row):
@@ -62,7 +62,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _cases(store: Store, filters: Filters) -> dict[Hashable, dict[str, Any]]:
+def _cases(store: Store, filters: Filters) -> dict[tuple[Hashable, ...], dict[str, Any]]:
     """Return the timed cases with their errors by run, implementation and fields, newest runs first."""
     wide = replace(filters, shape=None, seqlen=(), batch=(), head_dim=())
     timed, times = where(wide)
@@ -78,7 +78,7 @@ def _cases(store: Store, filters: Filters) -> dict[Hashable, dict[str, Any]]:
     )
     newest = [run_id for (run_id,) in store.kept(f"SELECT run_id FROM runs ORDER BY {NEWEST_FIRST}")]
     ages = {run_id: age for age, run_id in enumerate(newest)}
-    found: dict[Hashable, dict[str, Any]] = {}
+    found: dict[tuple[Hashable, ...], dict[str, Any]] = {}
     for row in sorted(table.to_dict("records"), key=lambda row: ages[row["run_id"]]):
         said = {name: known(value) for name, value in row.items()}
         found.setdefault(_key(said), said)[said["metric"]] = said["value"]

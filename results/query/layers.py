@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -111,5 +112,5 @@ def _span(values: Sequence[float]) -> dict[str, object]:
 def _named(fields: dict) -> str:
     """Return kind and shape: gqa B2 H32 KV8 D64 S2048."""
     said = {name: None if pd.isna(value) else value for name, value in fields.items()}
-    whole = {name: int(value) if isinstance(value, float) else value for name, value in said.items()}
+    whole: dict[str, Any] = {name: int(value) if isinstance(value, float) else value for name, value in said.items()}
     return levels.level_of(LEVEL).short(Case(**{**whole, "dtype": None, "causal": None}))

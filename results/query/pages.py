@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -135,8 +136,9 @@ def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, row: in
     batch.
     """
     level = level_in(filters)
-    place = {"dtype": dtype, level.columns.column: seqlen, level.rows.column: row}
-    known = replace(filters, **{name: (value,) for name, value in place.items() if value is not None})
+    place: dict[str, Any] = {"dtype": dtype, level.columns.column: seqlen, level.rows.column: row}
+    said: dict[str, Any] = {name: (value,) for name, value in place.items() if value is not None}
+    known = replace(filters, **said)
     runs = {row.number.run_id for row in paired(store, known)}
     ctes, params = _whole_cells(replace(known, run=tuple(sorted(runs))))
     table = store.query(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -22,11 +22,11 @@ _NEVER = timedelta.max  # age of a run without a date: older than all others
 _EPOCH = datetime(1970, 1, 1)
 _GONE = {"code_age": 2**62, "age": 2**62}  # the ages of a run that was removed in the meantime: it counts last
 Row = TypeVar("Row")
-
-
-Number = NamedTuple(
-    "Number", [(name, object) for name in summary.ANSWERED]
-)  # a row of `numbers`, with its slice and run
+Key = TypeVar("Key", bound=Hashable)
+if TYPE_CHECKING:
+    Number = Any  # its fields are the columns of `summary.ANSWERED`
+else:
+    Number = NamedTuple("Number", [(name, object) for name in summary.ANSWERED])  # a row, with its slice and run
 
 
 class Outdated(NamedTuple):
@@ -107,9 +107,9 @@ def paired(store: Store, filters: Filters) -> list[Paired]:
     return [_beside(row, baselines.get(row.case_id)) for row in rows]
 
 
-def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Hashable, list[Row]]:
+def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
     """Return the rows by what they have in common."""
-    groups: dict[Hashable, list[Row]] = {}
+    groups: dict[Key, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
     return groups

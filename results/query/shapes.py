@@ -77,7 +77,8 @@ def numbers(store: Store, gpu: str, timing: str) -> pd.DataFrame:
 
 def duels(numbers: pd.DataFrame) -> pd.DataFrame:
     """Return a row a shape, dtype and mode of `numbers`: the fastest on either side and their ratio."""
-    found = [_duel(*key, of_cell) for key, of_cell in numbers.groupby(["place", "dtype", "mode"], sort=True)]
+    groups = numbers.groupby(["place", "dtype", "mode"], sort=True)
+    found = [_duel(place, dtype, mode, of_cell) for (place, dtype, mode), of_cell in groups]
     return pd.DataFrame([astuple(duel) for duel in found], columns=[*ShapeDuel.__dataclass_fields__])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -27,7 +28,7 @@ _RANKED = (
 )  # fmt: skip
 
 
-def cells(store: Store, filters: Filters) -> list[dict[str, object]]:
+def cells(store: Store, filters: Filters) -> list[dict[str, Any]]:
     """Return every cell and implementation, in order: latency, speedup, status.
 
     A cell is a dtype and a place on the axes of the slice's level (`cell_columns`). One that holds several shapes
@@ -52,7 +53,7 @@ def grid(store: Store, filters: Filters) -> pd.DataFrame:
     return frame(cells(store, filters), (*cell_columns(filters), *_CELL))
 
 
-def ranked(store: Store, filters: Filters) -> list[dict[str, object]]:
+def ranked(store: Store, filters: Filters) -> list[dict[str, Any]]:
     """Return every implementation over the slice, best first: mean speedup, coverage, failures, how far it goes."""
     rows = paired(store, filters)
     cases, said = len({row.number.case_id for row in rows}), declared(store, level_in(filters).name)

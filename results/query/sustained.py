@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pandas as pd
 
@@ -66,7 +67,7 @@ def series(store: Store, trace: dict[str, object]) -> pd.DataFrame:
     return pd.DataFrame({"seconds": [step * (place + 1) for place in range(count)], **known})
 
 
-def _known(value: object) -> object:
+def _known(value: object) -> Any:
     """Return a number as Python's own; None for a table's NaN or NA."""
     if value is None or str(value) in ("nan", "<NA>", "NaT"):
         return None

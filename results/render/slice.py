@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -82,7 +83,7 @@ def outdated_words(found: Outdated, baseline: str | None, escaped: Callable[[str
     return f"Newer code was measured in {shapes}, but is not shown: {lacks} with that code ({runs})"
 
 
-def _known(name: str, value: object, possible: Sequence) -> object:
+def _known(name: str, value: object, possible: Sequence) -> Any:
     """Return the value, or the first possible one for None. Raises SliceError for an impossible value."""
     if value is None:
         return possible[0] if possible else None

@@ -6,6 +6,7 @@ import html
 import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from results.metrics import METRICS
 from results.reports.side_by_side import Section, pairs
@@ -25,7 +26,7 @@ def own_against_printed(found: Sequence[Section]) -> list[str]:
     return [_figure([pair for pair in cells if pair["metric"] == name], name) for name in names]
 
 
-def _figure(cells: Sequence[dict[str, object]], metric: str) -> str:
+def _figure(cells: Sequence[dict[str, Any]], metric: str) -> str:
     values = [float(pair[side]) for pair in cells for side in ("own", "printed")]
     low, high = 0.8 * min(values), 1.25 * max(values)
     by_column = {

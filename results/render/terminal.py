@@ -33,8 +33,8 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield from (coverage_words(coverage) for coverage in comparison.coverage)
     if comparison.cells:
         yield ""
-        header = ("verdict", "speedup", "90 % interval", "seen from", "first", "second", "shape", "why")
-        yield from _columns([header, *(_cell_row(cell) for cell in comparison.cells)])
+        of_cells = ("verdict", "speedup", "90 % interval", "seen from", "first", "second", "shape", "why")
+        yield from _columns([of_cells, *(_cell_row(cell) for cell in comparison.cells)])
 
 
 def coverage_words(coverage: TimingCoverage) -> str:

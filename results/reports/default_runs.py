@@ -124,7 +124,7 @@ def tried_of_store(store: Store) -> list[TriedRun]:
         case = Case(**dict(zip(CASE_FIELDS, values, strict=True)))
         tries.setdefault(run_id, {}).setdefault(case, set()).add((implementation, mode, of_memory, has_value))
     about = store.rows("SELECT run_id, source, gpu_name, created_text FROM runs WHERE source <> 'published'")
-    return [TriedRun(*facts, created or "", _frozen(tries.get(facts[0], {}))) for *facts, created in about]
+    return [TriedRun(run, source, gpu, made or "", _frozen(tries.get(run, {}))) for run, source, gpu, made in about]
 
 
 def tried_of_runs(runs: Runs) -> list[TriedRun]:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from results.reports.layout import Labels, Row, Section
 
@@ -59,7 +60,8 @@ def _is_same_chip(ours: str | None, theirs: str | None) -> bool:
 def _fullest(settings: Sequence[Section]) -> list[Section]:
     filled = {at: {row.labels for row in section.rows if row.own} for at, section in enumerate(settings)}
     order = sorted(filled, key=lambda at: -len(filled[at]))
-    kept, seen = [], set()
+    kept: list[Section] = []
+    seen: set[Any] = set()
     for at in order:
         if not kept or (filled[at] and len(filled[at]) == len(filled[order[0]])) or filled[at] - seen:
             kept.append(settings[at])

@@ -292,7 +292,7 @@ def all_facts(grid: Grid, labels: Labels) -> Iterator[Facts]:
 
 def case_fields(facts: Facts) -> dict[str, Any]:
     """Return the case fields of a cell. `seqlen` gives both lengths, and head_dim gives head_dim_v too."""
-    fields = {}
+    fields: dict[str, Any] = {}
     if "seqlen" in facts:
         fields |= {"seqlen_q": facts["seqlen"], "seqlen_k": facts["seqlen"]}
     fields |= {name: facts[name] for name in CASE_FIELDS if facts.get(name) is not None}

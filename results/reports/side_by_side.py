@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 from results import reports
 from results.checks import CHECKS, Finding, by_rule, check
@@ -126,7 +127,7 @@ def like(store: Store, name: str) -> list[tuple[str, int]]:
     )
 
 
-def pairs(section: Section) -> list[dict[str, object]]:
+def pairs(section: Section) -> list[dict[str, Any]]:
     """Return both numbers of every cell as data, and own over printed. Words and missing numbers are None."""
     rows = []
     for row in section.rows:

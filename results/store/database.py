@@ -249,7 +249,7 @@ def _connect_patiently(path: Path) -> duckdb.DuckDBPyConnection:
 
 def _connect(path: Path | None) -> duckdb.DuckDBPyConnection:
     """Open a locked-down connection whose tables are there. Raises StoreError if the file is somebody else's."""
-    config = {
+    config: dict[str, Any] = {
         "threads": 2,  # leave the other cores to a running benchmark
         "memory_limit": "2GB",
         "temp_directory": str(Path(tempfile.gettempdir()) / f"attnbench-spill-{os.getpid()}"),

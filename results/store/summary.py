@@ -226,7 +226,8 @@ def numbers(filters: Filters, metrics: Sequence[str], *, without: tuple[str, ...
     The query applies the filters of one value; the caller applies the filters that choose cases and implementations. It
     reads all runs if runs or sources are chosen, otherwise the runs that can count.
     """
-    conditions, params = [f"metric IN ({', '.join('?' * len(metrics))})"], [*metrics]
+    conditions = [f"metric IN ({', '.join('?' * len(metrics))})"]
+    params: list[object] = [*metrics]
     for name in ("gpu", "level", "workload", "mask", "mode", "timing", "shape"):
         if name not in without and getattr(filters, name) is not None:
             conditions.append(f"{name} = ?")

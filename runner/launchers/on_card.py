@@ -66,7 +66,8 @@ class CardSupervisor:
         self._claims.mkdir(exist_ok=True)
         self._folder = RunFolder(self._place / "runs" / errand.job.run_id)
         self._guard = threading.Lock()  # protects the following fields
-        self._offset, self._kept = 0, {}  # rows of cases that are not assigned to this card, by case
+        self._offset = 0
+        self._kept: dict[Any, Any] = {}  # rows of cases that are not assigned to this card, by case
         self._logged: int | None = None  # number of log bytes sent to the driver; None: the card is not announced yet
         self._case: Case | None = None
         self._code = ThreadPoolExecutor(1).submit(kernel_hash)  # while the worker starts

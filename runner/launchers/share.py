@@ -233,8 +233,8 @@ class Share:
         self._lock.enter_context(self.folder.lock())
         self.folder.clear_cancel()
         self._ids = self.folder.measurement_ids()
-        for _, of_case in groupby(cells, key=lambda cell: cell.case):
-            of_case = list(of_case)
+        for _, same_case in groupby(cells, key=lambda cell: cell.case):
+            of_case = list(same_case)
             rows = [row for cell in of_case for row in self._rows_of(cell, Status.SKIPPED, "")]
             lacking = {row.measurement_id for row in rows} - self._ids
             self._plan[of_case[0].case] = Planned(of_case, lacking)

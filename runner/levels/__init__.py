@@ -20,14 +20,17 @@ import torch
 from kernels.registry import Implementation
 from results.records import LEVELS, Case
 
-Call = Callable[[], object]
+Call = Callable[[], Any]
 Tensors = tuple[torch.Tensor, ...]
 
 
 class CaseInputs(Protocol):
     """The tensors of a case. They are random, because constant data runs faster than real data."""
 
-    case: Case
+    @property
+    def case(self) -> Case:
+        """Return the case."""
+        ...
 
     @property
     def device(self) -> torch.device:

@@ -11,6 +11,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -208,7 +209,7 @@ def oracle(inputs: DecodeInputs, modes: tuple[str, ...], *, fp8: bool = False) -
 
 def _exact(inputs: DecodeInputs, *, original: bool, stored_as: torch.dtype | None = None) -> torch.Tensor:
     step = inputs.step
-    options = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.scale}
+    options: dict[str, Any] = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.scale}
     sequences = inputs.sequences(original=original)
     return torch.cat([reference.attention(*each, **options, stored_as=stored_as).out for each in sequences])
 

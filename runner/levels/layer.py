@@ -62,7 +62,7 @@ class LayerInputs:
         with torch.no_grad():
             for weight in weights:
                 if weight.dim() == 2:
-                    weight *= weight.shape[1] ** -0.5
+                    weight.mul_(weight.shape[1] ** -0.5)
 
     def bytes_of(self, mode: str) -> int:
         """Return the bytes of the inputs of a call: weights, x and, with a backward, dout."""

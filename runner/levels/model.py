@@ -176,7 +176,8 @@ class ModelInputs:
     def _made(self, case: Case) -> ModelAtWork:
         """Build the model of a case, with as many of the tokens as the case has."""
         made = _model_of(case, self.device)
-        whole = ModelAtWork(made, *(ids[: case.batch, : case.seqlen_q] for ids in (self.tokens, self.targets)))
+        tokens, targets = (ids[: case.batch, : case.seqlen_q] for ids in (self.tokens, self.targets))
+        whole = ModelAtWork(made, tokens, targets)
         if not is_training(case):
             whole.cache = made.cache(int(case.seqlen_k), self.seed)
             made.use(registry.get("torch_naive", "model").attention)
@@ -437,7 +438,8 @@ class _ExactAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        found = reference.gradients(*ctx.saved_tensors, dout, **ctx.mask)
+        q, k, v = ctx.saved_tensors
+        found = reference.gradients(q, k, v, dout, **ctx.mask)
         return found.dq, found.dk, found.dv, None
 
 
@@ -446,7 +448,7 @@ def _exact_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **mask: 
 
 
 def _exact_step(step: DecodeStep) -> Callable[[], torch.Tensor]:
-    mask = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.softmax_scale}
+    mask: dict[str, Any] = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.softmax_scale}
     return lambda: reference.attention(step.q, *step.in_use(), **mask).out
 
 

@@ -78,7 +78,8 @@ def empty_inputs(case: Case, device: str) -> OpInputs:
     width = case.head_dim_v or case.head_dim
     shapes = ((*queries, case.head_dim), (*keys, case.head_dim), (*keys, width), (*queries, width))
     q, k, v, dout = (torch.empty(shape, dtype=dtype, device=device) for shape in shapes)
-    return OpInputs(case, *(tensor.requires_grad_() for tensor in (q, k, v)), dout)
+    q, k, v = (tensor.requires_grad_() for tensor in (q, k, v))
+    return OpInputs(case, q, k, v, dout)
 
 
 def forward(attention: Attention, inputs: OpInputs) -> torch.Tensor:
@@ -108,11 +109,12 @@ def fused_oracle(inputs: OpInputs, modes: tuple[str, ...]) -> dict[str, torch.Te
     return _results(inputs, modes, q, k, v, stored_as=inputs.q.dtype)
 
 
-def _results(inputs: OpInputs, modes: tuple[str, ...], *qkv: torch.Tensor, **options: Any) -> dict[str, torch.Tensor]:
+def _results(inputs: OpInputs, modes: tuple[str, ...], *qkv: Any, **options: Any) -> dict[str, torch.Tensor]:
     options |= {"causal": bool(inputs.case.causal), "window_size": inputs.case.window_size or 0}
     if "bwd" not in modes:
         return {"out": reference.attention(*qkv, **options).out}
-    found = reference.gradients(*qkv, inputs.dout, **options)
+    q, k, v = qkv
+    found = reference.gradients(q, k, v, inputs.dout, **options)
     return {name: getattr(found, name) for name in ("out", "dq", "dk", "dv")}
 
 

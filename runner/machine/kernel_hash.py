@@ -13,6 +13,7 @@ import importlib.util
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from results.paths import REPOSITORY
 
@@ -47,7 +48,8 @@ def modules(folder: Path = KERNELS) -> dict[Path, bytes]:
 @cache
 def _read(source: bytes, package: str) -> tuple[bytes, frozenset[str]]:
     """Return the hashed parts of a module of a package and its imports. Cached, because a driver hashes repeatedly."""
-    tree, parts = ast.parse(source), []
+    tree = ast.parse(source)
+    parts: list[Any] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             node.module, node.level = importlib.util.resolve_name("." * node.level + (node.module or ""), package), 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -339,7 +339,7 @@ def _synchronize(inputs: CaseInputs) -> None:
 
 
 def _naive_errors(
-    inputs: CaseInputs, passes: Collection[Pass], exact: Mapping[str, torch.Tensor], *, in_tf32: bool
+    inputs: CaseInputs, passes: Sequence[Pass], exact: Mapping[str, torch.Tensor], *, in_tf32: bool
 ) -> dict[str, TensorError] | None:
     """Return torch_naive's errors in the passes, starting with gradients; None if it does not fit in memory."""
     level = level_of(inputs.case)

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from results.records import Status
 from results.spread import spread
@@ -46,7 +47,7 @@ def extrapolate(run: CaseRun, cells: Sequence[Cell], measured: Sequence[Cell]) -
         failed = (Status.SKIPPED, reason) if reason else None
         if not failed:
             step = f"extrapolation from {depths[0]} and {depths[1]} layers"
-            failed = run.attempt(cell, [], step, lambda cell=cell: _extrapolate(run, cell))
+            failed = run.attempt(cell, [], step, partial(_extrapolate, run, cell))
         if failed:
             run.emit(cell, METRIC, timing=_timing(run, cell), status=failed[0], note=failed[1])
 

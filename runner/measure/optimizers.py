@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import torch
 
@@ -27,7 +27,7 @@ def make_optimizer(name: str, parameters: Iterable[torch.nn.Parameter]) -> StepO
     return _KINDS[name](list(parameters))
 
 
-def states_of(optimizer: StepOptimizer) -> list[torch.Tensor]:
+def states_of(optimizer: Any) -> list[torch.Tensor]:
     """Return the tensors that an optimizer keeps between steps, without parameters and gradients."""
     if isinstance(optimizer, MasterAdamW):
         return optimizer.states
@@ -73,4 +73,8 @@ def _sgd(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=_LEARNING_RATE, fused=True)
 
 
-_KINDS = {"adamw_bf16": _adamw, "adamw_fp32_master": MasterAdamW, "sgd": _sgd}
+_KINDS: dict[str, Callable[[list[Any]], StepOptimizer]] = {
+    "adamw_bf16": _adamw,
+    "adamw_fp32_master": MasterAdamW,
+    "sgd": _sgd,
+}

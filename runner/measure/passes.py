@@ -7,6 +7,7 @@ import gc
 import math
 import sys
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from kernels import registry
@@ -43,10 +44,10 @@ def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
     with bench.costs.of("memory"):
         for cell in list(run.live):
             if cell.about_mode.measures_memory:
-                run.attempt(cell, [cell], "memory", lambda cell=cell: _measure_memory(run, cell))
+                run.attempt(cell, [cell], "memory", partial(_measure_memory, run, cell))
     for cell in list(run.live):
         for kind in bench.files:
-            failed = run.attempt(cell, [], kind, lambda cell=cell, kind=kind: _record(run, cell, kind))
+            failed = run.attempt(cell, [], kind, partial(_record, run, cell, kind))
             if failed:
                 print(f"No {kind} of {cell.words}: {failed[1]}", file=sys.stderr)  # goes into the run's log
     if run.live:
@@ -113,7 +114,7 @@ class _Checks:
             if not cells:
                 continue
             at = next((cell for cell in cells if cell.mode == each.mode), cells[0])
-            run.attempt(at, cells, f"check of the {each.words}", lambda each=each: self._check_pass(name, each))
+            run.attempt(at, cells, f"check of the {each.words}", partial(self._check_pass, name, each))
         if self._bench.timings and is_interpreted(run.implementation(name), self._bench.device_type):
             run.fail([cell for cell in run.live if cell.implementation == name], Status.SKIPPED, NOT_TIMED)
 
@@ -123,7 +124,7 @@ class _Checks:
         on_gpu = self._bench.device_type == "cuda"
         with triton_hooks.watch() if on_gpu else contextlib.nullcontext(triton_hooks.Seen()) as seen:
             plain = implementation.family == "own" and implementation.compiled is None
-            options = {"warm": warm, "compiles": not plain, "fused": implementation.fused}
+            options: dict[str, Any] = {"warm": warm, "compiles": not plain, "fused": implementation.fused}
             found = check(implementation.attention, each, run.oracle, implementation.precision, **options)
         if seen.config:
             run.note_config(name, each.mode, seen.config)
@@ -138,7 +139,7 @@ class _Checks:
         for tensor, error in found.errors.items():
             for metric, value in ((f"error_{tensor}", error.relative), (f"max_error_{tensor}", error.largest)):
                 if math.isfinite(value):
-                    fields = {"statistic": "single", "n": 1, "note": found.reason, "flags": flags}
+                    fields: dict[str, Any] = {"statistic": "single", "n": 1, "note": found.reason, "flags": flags}
                     self._run.emit_pass(name, mode, metric, value=value, **fields)
                 else:
                     self._run.emit_pass(name, mode, metric, status=Status.INCORRECT, note=found.reason)

@@ -65,12 +65,14 @@ class Claims:
         """Show the other processes that this process compiles."""
         mark = self._folder / f"{_AT_WORK}{os.getpid()}" if self._folder else None
         with contextlib.suppress(OSError):
-            mark and mark.touch()
+            if mark:
+                mark.touch()
         try:
             yield
         finally:
             with contextlib.suppress(OSError):
-                mark and mark.unlink(missing_ok=True)
+                if mark:
+                    mark.unlink(missing_ok=True)
 
     def wait_for_others(self, limit_s: float = _OTHERS_S) -> None:
         """Wait until no other process compiles for the same sweep, up to the limit."""

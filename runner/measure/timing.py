@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from results.records import Status
@@ -68,10 +69,10 @@ class Rounds:
             self._go_round(throttled)
         self._wait_for_turn(self.bench.protocol.rounds, 0.0)
         for item in self._left():
-            self._attempt(item, "check after timing", lambda item=item: self._check_again(item))
+            self._attempt(item, "check after timing", partial(self._check_again, item))
         for item in self._left():
             if self.bench.protocol.trace_s:
-                self._attempt(item, "trace", lambda item=item: record_trace(self.run, item.cell))
+                self._attempt(item, "trace", partial(record_trace, self.run, item.cell))
         timed = self._left()
         for item in timed:
             self._emit(item)
@@ -88,13 +89,13 @@ class Rounds:
     def _go_round(self, items: list[Timed]) -> None:
         rounds = self.bench.protocol.rounds
         for number in range(rounds):
-            for item in sorted(items, key=lambda item, number=number: self._rank(item, number)):
+            for item in sorted(items, key=partial(self._rank, number=number)):
                 self._wait_for_turn(number, self._rank(item, number))
                 if item.cell not in self.run.live:
                     continue
                 again = f", retry {item.retries}" if item.retries else ""
                 step = f"timing, round {number + 1} of {rounds}{again}"
-                self._attempt(item, step, lambda item=item: self._sample(item))
+                self._attempt(item, step, partial(self._sample, item))
 
     def _rank(self, item: Timed, number: int) -> float:
         """Return a cell's random rank in a round, which is the same in the worker of another version."""
@@ -149,7 +150,7 @@ class Rounds:
         self.run.inputs.fill(self.bench.seed)  # an implementation may have written into them
         self.run.call(cell)()
         with level.doubled(self.run.inputs, cell.mode) as growth:
-            options = {"precision": implementation.precision, "fused": implementation.fused}
+            options: dict[str, Any] = {"precision": implementation.precision, "fused": implementation.fused}
             reason = check_timed(self.run.call(cell), names, growth, self.run.oracle, **options)
         if reason:
             self.run.fail([cell], Status.INCORRECT, reason)

@@ -170,7 +170,7 @@ class PairedWorkers:
 
     def _one_after_the_other(self, message: dict[str, Any], last: str) -> Iterator[dict[str, Any]]:
         """Send a message to our worker, then to the other one; our final answer comes last."""
-        answers = []
+        answers: list[dict[str, Any]] = []
         for side in self._sides:
             only_once = {"peaks": False} if answers and "peaks" in message else {}
             self._tell(side, self._for(side, message) | only_once)
@@ -221,7 +221,7 @@ class PairedWorkers:
     ) -> list[dict[str, Any]]:
         """Return the cells of both, each of ours followed by the other version's, and note their numbers."""
         others = {_key(cell): number for number, cell in enumerate(theirs)}
-        cells = []
+        cells: list[dict[str, Any]] = []
         for number, cell in enumerate(ours):
             if cell["implementation"] not in names:
                 continue

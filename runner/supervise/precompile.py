@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from runner.supervise.pair import PairedWorkers
 from runner.supervise.worker_handle import WorkerHandle
 
 SILENCE_S = 60.0  # time limit for compiling one kernel, and for finding all of them
@@ -20,7 +21,10 @@ def is_possible(device: str | None) -> bool:
 
 
 def compile_ahead(
-    handle: WorkerHandle, cells: Sequence[int], tell: Callable[[int, int], object], claims: str | None = None
+    handle: WorkerHandle | PairedWorkers,
+    cells: Sequence[int],
+    tell: Callable[[int, int], object],
+    claims: str | None = None,
 ) -> str:
     """Let the worker compile the kernels of the cells with these numbers, and return a sentence on the outcome.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from results import levels
 from results.files.journal import JournalError, RunFolder, State, new_run_id
@@ -67,7 +67,8 @@ class Sweeping:
         self._failed_starts, self._why = 0, ""
         self._begun, self._started, self._started_at = begun, time.monotonic(), utc_now()
         before = folder.read_state() if job.resume else None
-        self._costs = Counter((before.costs if before else None) or {})
+        costs_before = (before.costs if before else None) or {}
+        self._costs = cast(Any, Counter(costs_before))  # seconds by kind; the type of Counter allows whole numbers only
         self._costs_before_s = self._costs.pop(TOTAL, 0.0)
         self._costs[STARTS] += self._started - begun
         self._state_at = 0.0

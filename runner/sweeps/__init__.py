@@ -93,5 +93,7 @@ def from_json(record: dict[str, Any]) -> Sweep:
     apart = (kind for name, kind in _NO_GRIDS.items() if name in record)
     kind = next(apart, None) or _CLASSES[record.get("level", "op")]
     own = {field.name for field in dataclasses.fields(kind)}
-    found = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items() if name in own}
+    found: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in record.items() if name in own
+    }
     return kind(**found)

@@ -66,7 +66,7 @@ def sweep_of(run_id: str, measurements: Iterable[Measurement]) -> tuple[GivenSwe
     left.update(
         {f"cases of level {name}, which are another sweep": len(cases[name]) for name in cases if name != level}
     )
-    usual = {field.name: field.default for field in dataclasses.fields(KINDS[level])}
+    usual: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(KINDS[level])}
     given = list(cases[level])
     if len(given) > MAX_CASES:
         left[f"cases beyond the first {MAX_CASES:,}"] = len(given) - MAX_CASES

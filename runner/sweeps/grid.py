@@ -129,8 +129,8 @@ class Sweep(ABC):
 
     def with_axes(self, values: dict[str, tuple[Any, ...]]) -> Sweep:
         """Return the sweep with axes replaced; rules that derived their values no longer apply."""
-        ended = {rule: None for axis, rule in self.RULES.items() if axis in values}
-        return dataclasses.replace(self, **values, **ended)
+        changes: dict[str, Any] = {**values, **{rule: None for axis, rule in self.RULES.items() if axis in values}}
+        return dataclasses.replace(self, **changes)
 
     def takes_part(self, case: Case, implementation: str, mode: str) -> bool:
         """Return whether a combination is planned; by default all are."""

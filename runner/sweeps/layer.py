@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from results.records import Case, layer_case
 from runner.sweeps.grid import DTYPE, TIMING, TORCH, GridAxis, Sweep, SweepError, split_heads
@@ -80,7 +81,7 @@ def _fields_of(text: str) -> dict:
     return {"subject": match["subject"], "heads": match["heads"], **sizes}
 
 
-def _case(subject: str, heads: str, latent_dim: int, **fields: object) -> Case:
+def _case(subject: str, heads: str, latent_dim: int, **fields: Any) -> Case:
     num_heads, fewer = split_heads(heads)
     num_kv_heads = fewer if subject.startswith("gqa") else 1 if subject == "mqa" else num_heads
     latent_dim = latent_dim if subject == "mla" else 0

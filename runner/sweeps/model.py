@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from results.levels.model_table import UnknownModel, model, models
 from results.records import OPTIMIZERS, Case
@@ -136,12 +137,12 @@ class ModelSweep(Sweep):
         except UnknownModel as error:
             raise SweepError(str(error)) from error
 
-    def _inference(self, said: dict[str, object]) -> Iterator[Case]:
+    def _inference(self, said: dict[str, Any]) -> Iterator[Case]:
         for mode, context, batch in product(INFERENCE, self.context, self.batch):
             if mode in self.modes:
                 yield model_case(**said, batch=batch, seqlen=context, query_tokens=1 if mode == "decode" else None)
 
-    def _training(self, said: dict[str, object]) -> Iterator[Case]:
+    def _training(self, said: dict[str, Any]) -> Iterator[Case]:
         if not set(TRAINING) & set(self.modes):
             return
         settings = product(self.seqlen, self.train_batch, self.optimizer, self.checkpointing)

@@ -37,7 +37,7 @@ PLAIN = attention_case(batch=2, num_heads=4, num_kv_heads=2, seqlen=200, head_di
 WINDOW = replace(PLAIN, window_size=50)
 LARGE = replace(PLAIN, inputs="large")  # shows rounding of scores, which on normal data is smaller than that of p
 
-Change = Callable[[torch.Tensor], torch.Tensor]
+Change = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)

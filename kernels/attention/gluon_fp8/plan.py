@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -37,7 +38,7 @@ def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
     (batch, num_heads, seqlen_q, head_dim), (num_kv_heads, seqlen_k) = q.shape, k.shape[1:3]
     size = padded_head_dim(head_dim)
     q_blocks, k_blocks = (-(-seqlen // tuning.SCALE_ROWS) for seqlen in (seqlen_q, seqlen_k))
-    empty = {"dtype": torch.float8_e4m3fn, "device": q.device}
+    empty: dict[str, Any] = {"dtype": torch.float8_e4m3fn, "device": q.device}
     made = Quantised(
         q=torch.empty((batch, num_heads, seqlen_q, size), **empty),
         k=torch.empty((batch, num_kv_heads, seqlen_k, size), **empty),
@@ -83,7 +84,8 @@ class Fp8Plan:
         shaped = tensors.q, tensors.k, tensors.v, _room(tensors)
         makers = [Descriptor(x, [1, 1, *block]) for x, block in zip(shaped, blocks, strict=True)]
         programs = torch.cuda.get_device_properties(tensors.q.device).multi_processor_count
-        kernel, n_m, extra = forward_kernel, -(-seqlen_q // (tuning.ROWS * 2)), ()
+        kernel, n_m = forward_kernel, -(-seqlen_q // (tuning.ROWS * 2))
+        extra: tuple[int, ...] = ()
         if tiles.consumers == 3:
             long, short = tuning.tiles_of_head(seqlen_q, n_heads, programs, causal)
             kernel, n_m, extra = forward_three_kernel, long + short, (long,)

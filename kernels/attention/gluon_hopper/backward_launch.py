@@ -252,7 +252,8 @@ class BackwardLaunches(ABC):
             self._recorded(*given, *gradients)
             return gradients
         rooms, tensors = Rooms(), [x.detach() for x in (*given, *gradients)]  # a call may have one tensor twice
-        steps = list(self._all_steps(BackwardInputs(*tensors[:6]), tuple(tensors[6:]), rooms))
+        dq, dk, dv = tensors[6:]
+        steps = list(self._all_steps(BackwardInputs(*tensors[:6]), (dq, dk, dv), rooms))
         run_in_order(steps)
         self._recorded = recorded(steps, tensors, rooms, self.plan.device)
         return gradients
@@ -313,7 +314,7 @@ class AddingBackward(BackwardLaunches):
         return self.n_fragments() * FRAGMENT
 
 
-def fragments_of(plan: PlannedShape, room: torch.Tensor) -> Descriptor:
+def fragments_of(plan: tuning.ConfiguredShape, room: torch.Tensor) -> Descriptor:
     """Describe float32 room for fragments of dQ to TMA, as (place, row of 256 numbers, number).
 
     A place is a fragment at head_dim 64, and two side by side at 128. A fragment's numbers come in order of its

@@ -68,6 +68,7 @@ class Launch:
         self._kernel, self._grid, self._device = kernel, grid, device.index
         self._makers, self._rest = tuple(makers), tuple(Constants(x) if is_dataclass(x) else x for x in rest)
         self._run: Any = None
+        self._first: tuple[Any, ...] = ()
         self._encoders: list[tuple[Descriptor | None, dict[int, list[Any]], Any]] = []
         self._known: dict[tuple[int, ...], tuple[Any, ...]] = {}
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...features import SequenceBounds
-from ...plans import LOG2_E, PlanCache, Tensors, device_guard, plan_key
+from ...plans import LOG2_E, PlanCache, Prepare, Tensors, device_guard, plan_key
 from . import tuning
 from .backward import backward_kernel
 from .backward_common import BackwardShape, Scales, TileOrder
@@ -40,10 +40,11 @@ class PackedCall:
     must be a sequence.
     """
 
-    prepare = None
+    prepare: Prepare | None = None
 
     def __init__(self, bounds: SequenceBounds, causal: bool, window_size: int, softmax_scale: float) -> None:
-        self._bounds = SequenceBounds(*(x.contiguous() for x in bounds[:4]), *bounds[4:])
+        starts_q, ends_q, starts_k, ends_k = (x.contiguous() for x in bounds[:4])
+        self._bounds = SequenceBounds(starts_q, ends_q, starts_k, ends_k, *bounds[4:])
         self._masks = (causal, window_size, softmax_scale)
         alignments = tuple((x.dtype, x.data_ptr() & 15) for x in self._bounds[:4])
         self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks)
@@ -72,14 +73,14 @@ class PackedCall:
         with device_guard(q.device):
             return launches(q, k, v, out, lse, dout, self._bounds)
 
-    def _launches(self, kind: Any, *tensors: torch.Tensor) -> tuple[Any, ...]:
+    def _launches(self, kind: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[Any, ...]:
         """Return q, k and v, copied if TMA cannot address them, and the launches for such tensors."""
-        known = _LAUNCHES.get(plan_key(*tensors, (kind, self._key)))
+        known = _LAUNCHES.get(plan_key(q, k, v, (kind, self._key)))
         if known is not None:
-            return *tensors, known
-        ready = tuple(map(addressable, tensors))
-        key = plan_key(*ready, (kind, self._key))
-        return *ready, _LAUNCHES.get(key) or _LAUNCHES.remember(key, kind(*ready, self._bounds, self._masks))
+            return q, k, v, known
+        q, k, v = map(addressable, (q, k, v))
+        key = plan_key(q, k, v, (kind, self._key))
+        return q, k, v, _LAUNCHES.get(key) or _LAUNCHES.remember(key, kind(q, k, v, self._bounds, self._masks))
 
 
 class TileList:
@@ -198,7 +199,7 @@ class PackedBackward:
         shape, tiles, table = self._shape, self._block, self._tiles.table
         strides = _packed_like(q).stride()[1:3]
         blocks = self._n_m * shape.num_heads
-        rest = ((strides, strides), table, shape.total_q, self._n_m)
+        rest: tuple[Any, ...] = ((strides, strides), table, shape.total_q, self._n_m)
         rest += (tiles.block_m, shape.head_dim, shape.size, True)
         prepare = Launch(packed_prepare_kernel, (blocks, 1, 1), shape.device, (None,) * 7, rest, pdl=True)
         rest = (*strides, table, self._n_m, shape.softmax_scale, tiles.block_m, tiles.fragments, shape.head_dim, True)

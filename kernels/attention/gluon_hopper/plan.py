@@ -73,7 +73,7 @@ def plan_of(
 class GluonHopperPlan:
     """The launches for one shape and set of strides, all addressable by TMA, as `kernels.plans.AttentionPlan`."""
 
-    prepare = None
+    prepare: plans.Prepare | None = None
 
     def __init__(
         self,
@@ -196,12 +196,12 @@ class Forward:
         rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (tuning.ROWS, tiles.block_n))
         values = [1, 1, tiles.block_n, plan.size_v]
         out = plan.new_out(q)
-        stored = [None, None]
+        stored: list[Descriptor | None] = [None, None]
         if not tiles.store_from_registers:
             stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._partial_shape) if split_kv else out)]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], None, None)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
-        rest = (
+        rest: tuple[Any, ...] = (
             schedule.entries,
             ForwardSizes(
                 *(schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),

@@ -95,6 +95,7 @@ class BackwardConfig:
 class ConfiguredShape(Protocol):
     """The attributes of a shape that configs copy."""
 
+    head_dim: int
     size: int  # head_dim, padded
     size_v: int
     pieces: int
@@ -109,7 +110,7 @@ def forward_config(shape: ConfiguredShape, tiles: ForwardTiles, **own: Any) -> F
 
 def backward_config(shape: ConfiguredShape, tiles: BackwardTiles, **own: Any) -> BackwardConfig:
     """Return what a backward kernel with these tiles is compiled for; `own` as in `forward_config`."""
-    sizes = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
+    sizes: dict[str, Any] = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
     return BackwardConfig(**sizes, slots=SLOTS, **_fields_of(shape), **own)
 
 

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import shutil
 from functools import cache, partial
+from typing import Any
 
 import torch
 
@@ -87,7 +88,7 @@ def _unavailable() -> str | None:
     return None
 
 
-def _implementation(name: str, description: str, float32: str, **rules: object) -> Implementation:
+def _implementation(name: str, description: str, float32: str, **rules: Any) -> Implementation:
     split = {"split_rows": [32768, 131072], "split_most": [8, 16]}
     copies = {"copies_float32": 1, "parts_float32": 3, **split}, {"copies_float32": 4, "parts_float32": 4}
     forward, both = copies if float32 == "ieee" else ({}, {})

@@ -121,7 +121,7 @@ def most_registers(tile: Tile) -> int:
     return min(255, _REGISTERS // (tile.programs * tile.num_warps * 32) // 8 * 8)
 
 
-def strides_of(tensors: tuple[Any, ...], declared: Callable[[int], int] = int) -> tuple[Any, ...]:
+def strides_of(tensors: Any, declared: Callable[[int], int] = int) -> tuple[Any, ...]:
     """Return the strides of a named tuple of tensors, in a tuple of the same type; None for fields with a default."""
     strided = [name for name in tensors._fields if name not in tensors._field_defaults]
     return type(tensors)(*(Strides(*map(declared, getattr(tensors, name).stride()[:3])) for name in strided))

@@ -46,7 +46,7 @@ from .split import Split
 from .tile_ops import BF16_PARTS, PAD
 from .tuning import Tile
 
-Tensors = tuple[torch.Tensor, ...]
+Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _PREPROCESS_TILE = Tile(16, 0, 4, 1)
 _COMBINED = 1024  # elements of a result that one program of a second pass computes
 MOST_AT_ONCE = 192  # keys of a window up to which the programs of its tile fit a multiprocessor
@@ -76,15 +76,15 @@ class Launches:
             return
         split = problem.forward_split
         config = replace(problem.walk_config, scale_first=problem.scale_first, split=split is not None)
-        copies = self._copies_for_forward(q, k, v)
+        q, k, v, kt = self._copies_for_forward(q, k, v)
         numbers = (split or (1, 0), problem.scales[0])
         if split is None:
             config = replace(config, store_lse=lse is not None)
-            tensors = ForwardTensors(*copies[:3], out, statistics, copies[3])
+            tensors = ForwardTensors(q, k, v, out, statistics, kt)
             self._walk("forward", forward_kernel, tensors, numbers, config)
             return
         slots, slots_lse = self._empty_slots(out, split.count), self._empty_rows(problem.lse_dtype, split.count)
-        tensors = ForwardTensors(*copies[:3], slots, slots_lse, copies[3])
+        tensors = ForwardTensors(q, k, v, slots, slots_lse, kt)
         self._walk("forward", forward_kernel, tensors, numbers, replace(config, store_lse=True), split.count)
         results = SplitOutputs(out, slots, slots_lse, statistics)
         self._combine(combine_outputs, results, (out,), split, store_lse=lse is not None)
@@ -97,7 +97,7 @@ class Launches:
         dout: torch.Tensor,
         out: torch.Tensor,
         lse: torch.Tensor,
-        *gradients: torch.Tensor,
+        *gradients: *Gradients,
     ) -> None:
         """Write dq, dk and dv, the `gradients`."""
         problem = self.problem
@@ -120,27 +120,27 @@ class Launches:
             split = problem.dq_dkdv_split
             slots = gradients if split is None else self._gradient_slots(gradients, (split, split))
             config = replace(problem.walk_config, split=split is not None, own_delta=problem.has_own_delta)
-            tensors = DqDkdvTensors(q, k, v, dout, out, *slots, lse, delta, qt, kt, vt, dot)
+            every = DqDkdvTensors(q, k, v, dout, out, *slots, lse, delta, qt, kt, vt, dot)
             numbers, splits = (split or (1, 0), *scales), split.count if split else 1
-            self._walk("dq_dkdv", dq_dkdv_kernel, tensors, numbers, config, splits)
+            self._walk("dq_dkdv", dq_dkdv_kernel, every, numbers, config, splits)
             if split:
                 self._combine(combine_gradients, SplitGradients(*gradients, *slots), gradients, split, split)
             return
-        dq, *of_keys = gradients
+        dq, dk, dv = gradients
         self._walk("dq", dq_kernel, DqTensors(q, k, v, out, dout, dq, lse, delta, kt, vt), scales, problem.walk_config)
         config = replace(problem.walk_config, grouped=problem.group > 1)
-        self._walk("dkdv", dkdv_kernel, DkdvTensors(q, k, v, dout, *of_keys, lse, delta, qt, dot), scales, config)
+        self._walk("dkdv", dkdv_kernel, DkdvTensors(q, k, v, dout, dk, dv, lse, delta, qt, dot), scales, config)
 
-    def _copies_for_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    def _copies_for_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return q, k and v, or their bfloat16 parts, and a transposed copy of k, or k where none is needed."""
         kt = k
         if self.problem.precision == "ieee":
             (kt,) = self._empty_copies(k)
             self._preprocess("k", PreprocessTensors(q, q, q, k, v, q, q, kt, v, q), delta=False)
         elif self.problem.precision == "bf16x6":
-            copies = self._empty_copies(q, k, v)
-            self._preprocess("qkv", PreprocessTensors(q, q, q, k, v, copies[0], q, *copies[1:], q), delta=False)
-            q, k, v = copies
+            q_parts, k_parts, v_parts = self._empty_copies(q, k, v)
+            self._preprocess("qkv", PreprocessTensors(q, q, q, k, v, q_parts, q, k_parts, v_parts, q), delta=False)
+            q, k, v = q_parts, k_parts, v_parts
         return q, k, v, kt
 
     def _empty_copies(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -167,11 +167,11 @@ class Launches:
         rows = (splits * problem.batch, problem.num_heads, problem.seqlen_q)
         return self._room(torch.empty(rows, dtype=dtype, device="meta"))
 
-    def _gradient_slots(self, gradients: Tensors, splits: tuple[Split, Split]) -> Tensors:
+    def _gradient_slots(self, gradients: Gradients, splits: tuple[Split, Split]) -> Gradients:
         """Return room for slots of dq by the split of the keys, and of dk and dv by that of the walk over rows."""
         (dq, dk, dv), (walk, slots) = gradients, splits
-        of_keys = (self._empty_slots(x, walk.count) for x in (dk, dv))
-        return self._empty_slots(dq, slots.count), *of_keys
+        dk, dv = (self._empty_slots(x, walk.count) for x in (dk, dv))
+        return self._empty_slots(dq, slots.count), dk, dv
 
     def _room(self, room: torch.Tensor) -> torch.Tensor:
         return self.rooms.note(room)
@@ -246,7 +246,7 @@ class Launches:
         config, heads = replace(problem.panel_config, masked=masked), problem.heads("few_queries")
         self._run(KernelCall(few_queries_kernel, tensors, scalars, config, [tile], lambda _: heads))
 
-    def _one_pass(self, tensors: OnePassTensors, gradients: Tensors) -> bool:
+    def _one_pass(self, tensors: OnePassTensors, gradients: Gradients) -> bool:
         """List the backward of one pass; return False if its tile does not fit this device."""
         problem, rooms = self.problem, len(self.rooms.tensors)
         walk = problem.one_pass_split or Split(1, max(1, problem.seqlen_q))
@@ -266,7 +266,9 @@ class Launches:
         self._combine(combine_gradients, SplitGradients(*gradients, dq, dk, dv), gradients, walk, slots)
         return True
 
-    def _combine(self, kernel: Any, tensors: Any, results: Tensors, *splits: Split, store_lse: bool = False) -> None:
+    def _combine(
+        self, kernel: Any, tensors: Any, results: tuple[torch.Tensor, ...], *splits: Split, store_lse: bool = False
+    ) -> None:
         """List the launch that combines the slots of results."""
         problem = self.problem
         heads, rows = problem.batch * problem.num_heads, max(x.shape[2] for x in results)

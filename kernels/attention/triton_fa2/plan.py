@@ -41,7 +41,7 @@ class TritonPlan:
     Raises UnsupportedCase if the tensors do not belong together or the kernels cannot take them.
     """
 
-    prepare = None
+    prepare: plans.Prepare | None = None
 
     def __init__(
         self,

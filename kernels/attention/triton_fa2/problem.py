@@ -340,5 +340,6 @@ def _chip(device: torch.device) -> tuple[str, int, int]:
     """Return the device's table of tiles, multiprocessors and L2 bytes."""
     properties = torch.cuda.get_device_properties(device)
     capability = properties.major * 10 + properties.minor
-    chip = tuning.chip_class(capability, properties.shared_memory_per_block_optin)
+    most_shared = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]  # not in PyTorch's stubs
+    chip = tuning.chip_class(capability, most_shared)
     return chip, properties.multi_processor_count, properties.L2_cache_size

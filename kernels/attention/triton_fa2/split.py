@@ -21,7 +21,7 @@ LONG = 2048  # keys or rows; shorter walks are not split where every multiproces
 class Split(NamedTuple):
     """How the walks of a kernel's tiles are split."""
 
-    count: int  # splits of a walk at most, and so slots
+    count: int  # type: ignore[assignment]  # hides tuple.count; splits of a walk at most, and so slots
     length: int  # rows or keys of a split
 
 

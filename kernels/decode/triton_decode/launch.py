@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -35,7 +35,7 @@ class DecodeLaunch:
     ) -> None:
         constants = {name: constants[name] for name in kernel.arg_names if name in constants}
         if INTERPRETED:
-            self.at = InterpretedLaunch(kernel, grid, scalars, constants).at
+            self.at: Callable[..., None] = InterpretedLaunch(kernel, grid, scalars, constants).at
         else:
             made = _compiled(kernel, tensors, scalars, constants, options)
             self.at = PreparedLaunch(made, grid, scalars, constants).at

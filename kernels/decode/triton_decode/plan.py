@@ -114,7 +114,7 @@ class Plan:
         v: torch.Tensor,
         out: torch.Tensor,
         lse: torch.Tensor | None,
-        others: tuple[torch.Tensor | None, ...],  # lengths, page table, factors of keys and of values
+        others: tuple[Any, ...],  # tensors or None: lengths, page table, factors of keys and of values
     ) -> None:
         stream = torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
         scratch = workspace(self._tickets, self.shares.room, q.device, stream)
@@ -295,5 +295,6 @@ def machine_of(device: torch.device) -> Machine:
         return "sm_90", 4, 0
     properties = torch.cuda.get_device_properties(device)
     capability = properties.major * 10 + properties.minor
-    chip = chip_class(capability, properties.shared_memory_per_block_optin)
+    most_shared = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]  # not in PyTorch's stubs
+    chip = chip_class(capability, most_shared)
     return chip, properties.multi_processor_count, capability

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -82,7 +84,7 @@ def _devices(pairs: list[tuple[str, str]]) -> list[str]:
     known = sorted({gpu for pair in pairs for gpu in pair})
     address.check("GPUs", "gpus", known)
     if "gpus" not in st.session_state and "gpus" not in st.query_params:
-        st.session_state["gpus"] = list(next(filter(_share_a_shape, pairs), pairs[0]))
+        st.session_state["gpus"] = list(next((pair for pair in pairs if _share_a_shape(pair)), pairs[0]))
     return st.multiselect("GPUs", known, key="gpus", bind="query-params", select_all=False)
 
 
@@ -193,7 +195,7 @@ def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
     boxes = st.columns(len(_SERIES))
     for box, (name, order) in zip(boxes, _SERIES.items(), strict=True):
         values = [value for value in shapes[name].unique() if not text.missing(value)]
-        values.sort(key=lambda value, order=order: (order.index(value) if value in order else len(order), str(value)))
+        values.sort(key=partial(_place_in, order))
         if values:
             labels = {f"{value:g}" if isinstance(value, float) else str(value): value for value in values}
             with box:
@@ -223,3 +225,7 @@ def _placed(column: pd.Series) -> pd.Series:
     """Return sort keys: the order of the select boxes with unknown words last, and sizes by size."""
     order = {"head_dim": ()}.get(str(column.name), _SERIES.get(str(column.name), ()))
     return column.map(lambda value: order.index(value) if value in order else len(order)) if order else column
+
+
+def _place_in(order: Sequence[Any], value: Any) -> tuple[int, str]:
+    return (order.index(value) if value in order else len(order)), str(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -82,8 +83,9 @@ def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relativ
         ]
         if marked:
             colour, symbol = MARKS[outcome]
-            look = {"symbol": symbol, "size": 15, "outline": 1}
-            found.append(Series(f"{outcome} than the run before", *zip(*marked, strict=True), colour, **look))
+            look: dict[str, Any] = {"symbol": symbol, "size": 15, "outline": 1}
+            ids, times = zip(*marked, strict=True)
+            found.append(Series(f"{outcome} than the run before", ids, times, colour, **look))
     every = -(-len(places) // _LABELS)
     labels = [f"{run.created[:10]}<br>{(run.git_commit or 'no commit')[:7]}" for run in runs]
     x = charts.categories(places, tickvals=places[::every], ticktext=labels[::every], automargin=True)

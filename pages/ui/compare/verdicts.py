@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -213,7 +214,7 @@ def speedup_chart(table: pd.DataFrame) -> Chart:
         if len(rows):
             errors = (rows["high"] - rows["speedup"]).fillna(0), (rows["speedup"] - rows["low"]).fillna(0)
             said = [_hover(row) for row in rows.to_dict("records")]
-            look = {"symbol": symbol, "size": 8, "errors": errors}
+            look: dict[str, Any] = {"symbol": symbol, "size": 8, "errors": errors}
             found.append(Series(f"{verdict} {len(rows)}", rows["first_ms"], rows["speedup"], colour, said, **look))
     latency = charts.log_axis_at(table["first_ms"].min(), table["first_ms"].max(), charts.HALF_DECADES)
     ends = pd.concat([table["speedup"], table["low"], table["high"]]).dropna()

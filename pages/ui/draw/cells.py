@@ -140,10 +140,10 @@ def speedup_cells(
 def cells_table(level: Level, table: Sequence[dict], baseline: str | None) -> None:
     """Draw the numbers behind a speedup heatmap."""
     cells = pd.DataFrame(table)
-    table = tables.in_words(cells).assign(
+    worded = tables.in_words(cells).assign(
         baseline_ms=cells["latency_ms"] * cells["speedup"], note=cells["note"].fillna("")
     )
-    shown = table[[*place_columns(level), *COLUMNS]].dropna(axis="columns", how="all")
+    shown = worded[[*place_columns(level), *COLUMNS]].dropna(axis="columns", how="all")
     config = NUMBERS | axis_columns(level) | {"baseline_ms": tables.number(f"{baseline} (ms)", "%.4g")}
     tables.grid(shown, "Numbers of every shape", config)
 

@@ -254,7 +254,7 @@ def lines(
 
 
 def line(
-    name: str, rows: Sequence[Mapping], value: str, colour: str, hover: Callable[[dict], str], *, by: str
+    name: str, rows: Sequence[Mapping], value: str, colour: str, hover: Callable[[Any], str], *, by: str
 ) -> Series:
     """Return one series of `lines`, from rows in order."""
     said = [f"{name}: {hover(row)}" for row in rows]
@@ -270,7 +270,8 @@ def dotted(series: Series, name: str) -> Series:
 def reference(name: str, x: Sequence[float], y: Sequence[float], hover: str | None = None, **look: Any) -> Series:
     """Return a gray line to compare with, such as a peak or a formula."""
     said = None if hover is None else [hover] * len(x)
-    return Series(name, x, y, EMPTY_COLOUR, said, **({"line": "dash", "width": 1.5} | look))
+    dashed: dict[str, Any] = {"line": "dash", "width": 1.5} | look
+    return Series(name, x, y, EMPTY_COLOUR, said, **dashed)
 
 
 def by_size(
@@ -349,7 +350,8 @@ def _end_labels(found: Sequence[Series], last: float, y: Mapping[str, Any], heig
     A line that ends before the last size is named above its end.
     """
     low, high = y["range"]
-    at_end, before = [], []
+    at_end: list[Any] = []
+    before: list[Any] = []
     for series in found:
         if series.legend and len(series.x):
             value = math.log10(series.y[-1]) if y.get("type") == "log" else series.y[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -76,8 +77,9 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
 def _answer(chosen: Filters, place: tuple) -> None:
     """Name the fastest implementation of the cell, its lead, and findings against its number."""
     level, (dtype, length, other) = level_in(chosen), place
-    sizes = {"dtype": dtype, level.columns.column: length, level.rows.column: other}
-    only = replace(chosen, **{name: (value,) for name, value in sizes.items() if value is not None})
+    sizes: dict[str, Any] = {"dtype": dtype, level.columns.column: length, level.rows.column: other}
+    said: dict[str, Any] = {name: (value,) for name, value in sizes.items() if value is not None}
+    only = replace(chosen, **said)
     for row in ask(winners.winners, only).to_dict("records"):
         if text.missing(row["dtype"]) != (dtype is None) or text.missing(row["winner"]):
             continue
@@ -211,7 +213,7 @@ def _environment(rows: pd.DataFrame) -> None:
             run_facts(first)
 
 
-def _fact(name: str, value: object) -> str:
+def _fact(name: str, value: Any) -> str:
     """Write a fact of a run: without meaningless digits, and yes or no for truth values."""
     if name == "source":
         return text.SOURCE_WORDS[value]

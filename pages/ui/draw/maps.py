@@ -37,7 +37,7 @@ class Look:
     below: Callable[[dict], str] = lambda row: ""  # a second line, drawn where cells are wide enough
     legend: Sequence[tuple[str, str]] = ()  # name and color
     # A color bar: `colours` from left to right, `ticks` below them, and the bar's `name` above them.
-    scale: dict[str, list[str] | str] | None = None
+    scale: Mapping[str, Sequence[str]] | None = None
     hatched: frozenset[str] = frozenset((cells.DOUBT,))  # marks whose cells are hatched
     named: bool = False  # whether the cells hold names, which need more room than numbers
 
@@ -90,7 +90,7 @@ def show(
     """
     across = across or _axis(level.rows.column, level.rows.label, table, str)
     down = _axis(level.columns.column, level.columns.label, table, text.size)
-    chosen = {"on_cell_change": lambda: take(st.session_state[key].get("cell"))} if selectable else {}
+    chosen: dict[str, Any] = {"on_cell_change": lambda: take(st.session_state[key].get("cell"))} if selectable else {}
     marks = {row.get("mark") for row in table}
     data = {
         "facets": [
@@ -190,7 +190,7 @@ def pick(level: Level, table: Iterable[dict]) -> Place | None:
     )
 
 
-def place(dtype: object, length: object, other: object) -> Place | None:
+def place(dtype: object, length: Any, other: Any) -> Place | None:
     """Return a cell by its sizes; None if the source does not state the length."""
     if text.missing(length):
         return None

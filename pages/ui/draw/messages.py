@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -111,7 +112,7 @@ def folded(label: str, key: str, draw: Callable[[], None], icon: str = ":materia
             draw()
 
 
-def offer(label: str, name: str, data: object, key: str, *, icon: str = ":material/download:", **more: object) -> None:
+def offer(label: str, name: str, data: Any, key: str, *, icon: str = ":material/download:", **more: Any) -> None:
     """Offer a file; `data` may be a function that makes it on demand."""
     st.download_button(label, data, file_name=name, on_click="ignore", icon=icon, key=key, **more)
 

@@ -204,7 +204,7 @@ class TableColumn:
     """
 
     label: str
-    write: Callable[[object], str] = str
+    write: Callable[[Any], str] = str
     help: str = ""
     text: bool = False
     axis: BarAxis | None = None

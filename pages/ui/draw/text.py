@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from results.levels.real_shapes import RealShape
 from results.render.text import SOURCE_WORDS, missing, size
@@ -137,7 +138,7 @@ def short(name: str) -> str:
     return name
 
 
-def statistic(names: Iterable[object], counts: Iterable[object] = ()) -> str:
+def statistic(names: Iterable[object], counts: Iterable[Any] = ()) -> str:
     """Describe the numbers of a slice by their statistics and numbers of samples."""
     found = {part for name in names if not missing(name) for part in str(name).split(", ")}
     known = sorted({int(count) for count in counts if not missing(count)})
@@ -146,7 +147,7 @@ def statistic(names: Iterable[object], counts: Iterable[object] = ()) -> str:
     return ", ".join(meanings.get(name, f"{name} of {samples} samples") for name in sorted(found)) or "no number"
 
 
-def mask(causal: object, window_size: object) -> str:
+def mask(causal: object, window_size: Any) -> str:
     """Write a mask as the filters do: causal, full window 1024, or not stated."""
     kind = NOT_STATED if missing(causal) else "causal" if causal else "full"
     return kind if missing(window_size) or not window_size else f"{kind} window {int(window_size)}"

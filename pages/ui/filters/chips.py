@@ -9,6 +9,7 @@ the offered workloads, sizes and modes, and each level keeps its own choices.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -58,7 +59,7 @@ _NEXT = (
 _REPLACED = "filters_baseline"  # a baseline without numbers, and the one that replaced it
 _UNKNOWN = "filters_unknown"  # unknown values of the link, as Markdown
 # A filter of one value that is None gets its default when it is drawn.
-_DEFAULTS = {name: None for name in SINGLE} | {name: [] for name in MULTIPLE}
+_DEFAULTS: dict[str, Any] = {name: None for name in SINGLE} | {name: [] for name in MULTIPLE}
 _BEFORE = {"not said": NOT_STATED}  # words of old links
 
 

@@ -119,7 +119,7 @@ def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
     if not set_:
         return Filters()
     ask(gpus, "op")
-    scope = _first_scope(ask, set_["gpu"], "op") | ({"mask": set_["mask"]} if "mask" in set_ else {})
+    scope = _first_scope(ask, str(set_["gpu"]), "op") | ({"mask": set_["mask"]} if "mask" in set_ else {})
     found = ask(choices, **scope)
     first = {name: next(iter(ordered(name, found)), None) for name in ("mode", "baseline", "timing")}
     dtypes = tuple(set_.get("dtype", ()))

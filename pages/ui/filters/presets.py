@@ -55,7 +55,7 @@ def offered(level: str, masks: Sequence[str], choices_of: Callable[[str], Choice
         mask = next((mask for mask in masks if ("window" in mask) == preset.window), None)
         settings = _settings(preset, choices_of(mask)) if mask else None
         if settings:
-            found[preset.title] = {"mask": mask} | settings
+            found[preset.title] = {"mask": mask, **settings}
     return found
 
 

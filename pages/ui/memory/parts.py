@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -82,7 +83,7 @@ def parts_chart(rows: pd.DataFrame) -> Chart:
             found.append(Series(name, own[part], names, colour, said, bars="h"))
     peaks = own["peak_memory_mb"]
     said = [f"measured peak: {_mib(value)}" for value in peaks]
-    look = {"symbol": "line-ns-open", "size": 18, "outline": 3}
+    look: dict[str, Any] = {"symbol": "line-ns-open", "size": 18, "outline": 3}
     found.append(Series("measured peak", peaks, names, colours.EMPTY_COLOUR, said, **look))
     x = charts.titled("MiB") | {"rangemode": "tozero"}
     return Chart(found, x, {"automargin": True}, 220 + 26 * len(names), "y unified", stacked=True)

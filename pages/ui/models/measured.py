@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -206,7 +207,7 @@ def rate_lines(rows: pd.DataFrame, palette: dict[str, str]) -> Chart:
     known, guessed = (rows[rows["extrapolated"] == kind].to_dict("records") for kind in (False, True))
     found = charts.lines(known, "tokens_per_s", palette, _hover)
     for line in charts.lines(guessed, "tokens_per_s", palette, _hover):
-        look = {"symbol": f"{line.symbol}-open", "line": "dot", "width": 1.5}
+        look: dict[str, Any] = {"symbol": f"{line.symbol}-open", "line": "dot", "width": 1.5}
         found.append(replace(line, name=f"{line.name}, extrapolated", **look))
     drawn = [value for line in found for value in line.y]
     axis = charts.from_zero(max(drawn, default=1.0)) | charts.titled("tokens/s")

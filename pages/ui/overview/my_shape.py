@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
@@ -72,11 +72,11 @@ def rule_of(store: Store, chosen: Filters) -> Rule | None:
 
 def _shape(made: Rule, chosen: Filters) -> dict[str, Any]:
     """Ask for a shape, and for a measured dtype, mask and mode; those of the filters come first."""
-    kinds = {(p["dtype"], p["mask"], p["mode"]) for p in made.points}
-    kinds = sorted(kinds, key=lambda kind: (kind[1] != chosen.mask, kind[2] != chosen.mode, kind))
+    unordered = {(p["dtype"], p["mask"], p["mode"]) for p in made.points}
+    kinds = sorted(unordered, key=lambda kind: (kind[1] != chosen.mask, kind[2] != chosen.mode, kind))
     with st.container(border=True):
         seqlen, head_dim, batch, heads, kv_heads = st.columns(5)
-        bind = "query-params"
+        bind: Literal["query-params"] = "query-params"
         sizes = {
             "seqlen": seqlen.number_input("seqlen", 1, 1 << 20, 4096, key="shape_seqlen", bind=bind),
             "head_dim": head_dim.number_input("head_dim", 1, 1024, 64, key="shape_head_dim", bind=bind),

@@ -273,7 +273,7 @@ def reduced(precision: str | None) -> str | None:
     return f"{precision.upper()}, reduced" if precision else None
 
 
-def failure_words(counts: Mapping[str, object]) -> str:
+def failure_words(counts: Mapping[str, int]) -> str:
     """Write failures by kind, such as OOM 3, unsupported 2; empty if nothing failed."""
     names = [name for name in text.STATUS_WORDS if name not in ("ok", None) and name in counts]
     return ", ".join(f"{text.status(name)} {counts[name]}" for name in names if counts[name] > 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from typing import Any
 
 import streamlit as st
 
@@ -59,7 +60,8 @@ def panels(found: Sequence[CurvePoint], metric: str) -> Chart:
     """Return a panel for each head_dim with a line for each implementation and side, all on one vertical axis."""
     dims = sorted({point.head_dim for point in found}, key=lambda dim: (dim is None, dim))[:_MOST_PANELS]
     names = sorted({point.name for point in found})
-    palette, made = colours.palette(names), []
+    palette = colours.palette(names)
+    made: list[Series] = []
     for panel, dim in enumerate(dims):
         for name, ours in product(names, (False, True)):
             own = [p for p in found if (p.head_dim, p.name, p.ours) == (dim, name, ours)]
@@ -82,7 +84,8 @@ def bars(found: Sequence[CurvePoint], metric: str) -> Chart:
     for name, ours in product(names, (False, True)):
         own = [point for point in ordered if (point.name, point.ours) == (name, ours)]
         if own:
-            values, look = [point.value for point in own], {"bars": "v", "pattern": "" if ours else "/"}
+            values = [point.value for point in own]
+            look: dict[str, Any] = {"bars": "v", "pattern": "" if ours else "/"}
             places = [_configuration(point) for point in own]
             made.append(Series(_side(name, ours), places, values, palette[name], _words(own), **look))
     x = charts.categories(list(dict.fromkeys(map(_configuration, ordered))), tickangle=-45, automargin=True)
@@ -109,7 +112,7 @@ def _configuration(point: CurvePoint) -> str:
 
 def _line(points: Sequence[CurvePoint], label: str, colour: str, legend: bool, panel: int) -> Series:
     x, y, name = [point.seqlen for point in points], [point.value for point in points], points[0].name
-    look = {"line": "solid" if points[0].ours else "dash", "symbol": colours.symbol(name), "size": 6}
+    look: dict[str, Any] = {"line": "solid" if points[0].ours else "dash", "symbol": colours.symbol(name), "size": 6}
     return Series(label, x, y, colour, _words(points), **look, group=label, legend=legend, panel=panel)
 
 

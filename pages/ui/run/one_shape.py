@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import streamlit as st
@@ -19,7 +20,7 @@ _Axes = dict[str, Callable[[Case], object]]
 
 def _fields(*names: str) -> _Axes:
     """Return axes with the names of fields of the case."""
-    return {name: lambda case, name=name: getattr(case, name) for name in names}
+    return {name: attrgetter(name) for name in names}
 
 
 _CAUSAL: _Axes = {"causal": lambda case: None if case.causal is None else str(case.causal).lower()}
@@ -113,6 +114,7 @@ def _identity(case: Case) -> tuple[object, ...]:
 
 def _case_of(row: Mapping[str, Any]) -> Case:
     """Return the case of a row of a table, in which missing values are NaN and whole numbers may be floats."""
-    found = {name: None if text.missing(row.get(name)) else row[name] for name in CASE_FIELDS}
+    found: dict[str, Any] = {name: None if text.missing(row.get(name)) else row[name] for name in CASE_FIELDS}
     whole = {name for name, value in found.items() if isinstance(value, float) and value.is_integer()}
-    return Case(**{name: int(value) if name in whole else value for name, value in found.items()})
+    found |= {name: int(found[name]) for name in whole}
+    return Case(**found)

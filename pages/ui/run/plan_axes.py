@@ -6,13 +6,14 @@ A sweep is edited axis by axis. A sustained trace measures one cell, so its form
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import streamlit as st
 
 from runner.sweeps import GridAxis, Sweep, axes_of
 
 _LABELS = {"modes": "mode"}
-_BIND = "query-params"
+_BIND: Literal["query-params"] = "query-params"
 
 
 def edited_axes(sweep: Sweep) -> dict[str, str]:

@@ -172,7 +172,7 @@ def other_environment(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
     names = [name for name in runs["run_id"] if name != run["run_id"]]
     if not names:
         return
-    widget = {"index": None, "key": "beside_run", "bind": "query-params", "placeholder": "Choose a run"}
+    widget: dict[str, Any] = {"index": None, "key": "beside_run", "bind": "query-params", "placeholder": "Choose a run"}
     other = st.selectbox("Compare environment with", names, **widget)
     if other is None:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -79,7 +80,7 @@ def with_states(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([found[undated], found[~undated]])
 
 
-def counts(run: Mapping[str, object]) -> str:
+def counts(run: Mapping[str, Any]) -> str:
     """Count the numbers of a run, its failures, and the combinations that were not possible."""
     found = ask(pages.outcomes)
     missing = found[found["run_id"] == run["run_id"]]

@@ -80,7 +80,8 @@ def ask(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return `question(store, ...)`, cached for each version of the data; it must not be large."""
     if _FOUND not in st.session_state:
         store()
-    return _asked(*st.session_state[_FOUND], question, args, kwargs)
+    opened, version = st.session_state[_FOUND]
+    return _asked(opened, version, question, args, kwargs)
 
 
 def asked_ahead(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -6,7 +6,7 @@ A CellError inside `Collected.row` becomes a Rejection that names the line; the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -55,7 +55,8 @@ class Collected:
             for text in fields.values():
                 values.name(text or "")
             run_id = self.upload.run_id if number == 1 else f"{self.upload.run_id}-{number}"
-            self.runs[key] = Run(run_id=run_id, source="upload", title=name, **fields)
+            facts: dict[str, Any] = dict(fields)
+            self.runs[key] = Run(run_id=run_id, source="upload", title=name, **facts)
         return self.runs[key].run_id
 
     @contextmanager
@@ -108,7 +109,7 @@ class Collected:
         self.add(line, column, metric=metric, value=value, **known)
 
     def understanding(
-        self, format: str, description: str, columns: Sequence[Column], assumptions: Sequence[str]
+        self, format: str, description: str, columns: Iterable[Column], assumptions: Sequence[str]
     ) -> Understanding:
         """Return everything collected. Raises UploadError if there is nothing to take and nothing was refused."""
         self._note_wrong_ratios()

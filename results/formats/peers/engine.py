@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -188,7 +188,7 @@ class Peer:
         """Take the failures of a row, or its numbers, and note the columns of the numbers in `taken`."""
         run = dict(self.run(row))
         key = run.pop("key", None) or tuple(run.values())
-        known = {"run_id": collected.run(key, **run), "case": self._case(row)}
+        known: dict[str, Any] = {"run_id": collected.run(key, **run), "case": self._case(row)}
         known |= {"implementation": self._implementation(row), "mode": choice(self.mode, row), **self.extras(row)}
         if failures := self.fails(row):
             for number, status, note, printed in failures:
@@ -211,18 +211,18 @@ class Peer:
             latency = latency or (fields.get("value") if fields["metric"] == "latency_ms" else None)
 
     def _case(self, row: Row) -> Case:
-        fields = dict(self.facts)
+        fields: dict[str, Any] = dict(self.facts)
         fields |= {name: row.need(column, _PARSERS.get(name, values.whole)) for name, column in self.needs.items()}
         for name, column in self.takes.items():
             if (value := row.read(column, _PARSERS.get(name, values.whole))) is not None:
                 fields[name] = value
-        return Case(**fields | self.case(row))
+        return Case(**{**fields, **self.case(row)})
 
     def _implementation(self, row: Row) -> str:
         source = f"({self.source})" if self.source else None
         return values.words(" ".join(filter(None, (*self.implementation(row), source))))
 
-    def _columns(self, found: Found, taken: Mapping[str, str]) -> Iterator[Column]:
+    def _columns(self, found: Found, taken: Mapping[str, str]) -> Iterable[Column]:
         """Yield each column with the fields or the metric that are read from it; `taken` has the columns of numbers."""
         said: dict[str, list[str]] = {column: [meaning] for column, meaning in taken.items()}
         pairs = [(meaning, column) for meaning, columns in self.meanings.items() for column in columns]

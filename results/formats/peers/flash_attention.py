@@ -58,7 +58,8 @@ def _entries(lines: list[str]) -> Iterator[Entry]:
     heads = {found[1]: (found[2], found[3]) for line in lines if (found := _HEADS.search(line))}
     ran = {name for line in lines for name, _, rate, _ in _passes(line) if not _ZERO.fullmatch(rate)}
     block: dict[str, str] = {}
-    mode, columns = "", ()
+    mode = ""
+    columns: tuple[str, ...] = ()
     for number, line in enumerate(lines, start=1):
         if found := _BLOCK.match(line):
             parts = (part.partition("=") for part in found["said"].split(","))

@@ -139,20 +139,22 @@ class FeatureCall:
     @cached_property
     def _tensors(self) -> FeatureTensors:
         asked, slopes = self.features, self.features.alibi_slopes
-        mask, strides = asked.mask, (0, 0, 0, 0)
+        step_b = step_h = step_m = step_n = 0  # strides of the mask
+        mask = asked.mask
         if mask is not None:
             mask = mask[(None,) * (4 - mask.dim())]
-            strides = tuple(0 if size == 1 else step for size, step in zip(mask.shape, mask.stride(), strict=True))
+            steps = (0 if size == 1 else step for size, step in zip(mask.shape, mask.stride(), strict=True))
+            step_b, step_h, step_m, step_n = steps
             mask = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
         slopes = None if slopes is None else slopes.contiguous()
         slopes_b = slopes.stride(0) if slopes is not None and slopes.dim() == 2 else 0
-        bounds = self.bounds[:4] if self.bounds else (None,) * 4
+        bounds: tuple[Any, ...] = self.bounds[:4] if self.bounds else (None,) * 4
         seed = asked.dropout_seed if asked.dropout_p else None
         contiguous = (
             None if x is None else x.detach().contiguous()
             for x in (asked.sinks, asked.prefix_lengths, asked.document_ids, *bounds, seed)
         )
-        return FeatureTensors(mask, *strides, slopes, slopes_b, *contiguous)
+        return FeatureTensors(mask, step_b, step_h, step_m, step_n, slopes, slopes_b, *contiguous)
 
     def _shape(self, q: torch.Tensor, k: torch.Tensor) -> FeatureShape:
         heads, asked = q.shape[1], self.features

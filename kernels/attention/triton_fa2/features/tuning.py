@@ -71,7 +71,8 @@ def chip_of(device: torch.device) -> str:
     if device.type == "cpu":
         return "sm_86"
     properties = torch.cuda.get_device_properties(device)
-    return chip_class(properties.major * 10 + properties.minor, properties.shared_memory_per_block_optin)
+    most_shared = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]  # not in PyTorch's stubs
+    return chip_class(properties.major * 10 + properties.minor, most_shared)
 
 
 def panels(head_dim: int) -> tuple[int, int]:
