@@ -59,7 +59,7 @@ def exact(q, k, v, causal=False, window_size=(-1, -1), softcap=0.0, slopes=None)
 
 
 def assert_near(got: torch.Tensor, expected: torch.Tensor) -> None:
-    got, expected = (torch.where(x.isinf(), -1e3, x.double().cpu()) for x in (got, expected))
+    got, expected = (torch.where(x.isinf(), -1e3, x.double()).cpu() for x in (got, expected))
     assert (got - expected).abs().max() <= UNITS * expected.abs().clamp(1).max()
 
 

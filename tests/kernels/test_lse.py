@@ -43,7 +43,7 @@ def both_gradients(out, lse, inputs):
 def assert_near(got, expected, units: float = 32) -> None:
     for mine, exact in zip(got, expected, strict=True):
         assert torch.equal(mine.isinf(), exact.isinf().to(mine.device))
-        mine, exact = (torch.where(x.isinf(), 0.0, x.double().cpu()) for x in (mine, exact))
+        mine, exact = (torch.where(x.isinf(), 0.0, x.double()).cpu() for x in (mine, exact))
         assert (mine - exact).abs().max() <= units * torch.finfo(torch.float32).eps * exact.abs().max().clamp(1)
 
 
