@@ -20,6 +20,7 @@ _STYLE = """<style>
 [data-testid="stRadioGroup"] > div { position: relative; }  /* the words below an option choose it too */
 [data-testid="stRadioOption"] { position: static; }
 [data-testid="stRadioOption"]::after { content: ""; position: absolute; inset: 0; cursor: pointer; }
+[data-testid="stRadioOption"] p { position: relative; z-index: 1; }
 .st-key-chips { gap: 0.4rem; }
 .st-key-chips button { border-radius: 999px; min-height: 2rem; padding: 0.1rem 0.7rem; }
 .st-key-presets [role="radiogroup"] { gap: 0.2rem; }

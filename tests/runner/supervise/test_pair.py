@@ -99,7 +99,9 @@ def test_another_python_is_the_other_side_of_every_implementation(runner) -> Non
     assert set(map(frozenset, pairs(folder).values())) == {frozenset({"ours", "python"})}
     assert (run.against["label"], run.against["git_commit"]) == ("python", None)
     assert f"--against-python {sys.executable}" in run.command
-    assert runner("run", "--resume", folder.run_id).returncode == 0
+    assert runner("run", "--resume", folder.run_id).returncode == 2  # the record alone names no program to start
+    repeated = runner("run", "--resume", folder.run_id, "--against-python", sys.executable)
+    assert repeated.returncode == 0, repeated.stderr
 
 
 @pytest.mark.slow
