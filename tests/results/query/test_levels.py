@@ -124,7 +124,7 @@ def test_errors_of_decode_stand_at_their_context(store: Store) -> None:
 
 
 def test_a_rule_is_of_the_operator_alone(store: Store) -> None:
-    with pytest.raises(RuleError, match="decode attention is told apart by context and batch"):
+    with pytest.raises(RuleError, match="decode attention has context and batch"):
         rule_of(store, SLICE)
 
 
