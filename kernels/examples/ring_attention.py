@@ -8,7 +8,7 @@ import torch.distributed as dist
 import kernels  # installed with pip, the name is attnbench
 
 
-class Pass(torch.autograd.Function):
+class Exchange(torch.autograd.Function):
     """Send a tensor to the next rank and receive the previous one's; the gradient goes the other way."""
 
     @staticmethod
@@ -21,7 +21,7 @@ class Pass(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        return Pass.apply(gradient.contiguous(), -ctx.step), None
+        return Exchange.apply(gradient.contiguous(), -ctx.step), None
 
 
 def ring_attention(q, k, v):
@@ -29,7 +29,7 @@ def ring_attention(q, k, v):
     half, kv = q.shape[2] // 2, torch.stack([k, v])
     out, lse = kernels.attention(q, k, v, causal=True, return_lse=True)
     for step in range(1, dist.get_world_size()):
-        kv = Pass.apply(kv)
+        kv = Exchange.apply(kv)
         if step <= dist.get_rank():  # from a rank before: all queries see its first chunk, and none its second
             part = kernels.attention(q, *kv[..., :half, :], return_lse=True)
         else:  # from a rank behind: the second chunk of queries sees both of its chunks
@@ -39,7 +39,7 @@ def ring_attention(q, k, v):
     return out.to(q.dtype)
 
 
-def work(rank, ranks, store):
+def _work(rank, ranks, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     torch.manual_seed(0)
     whole = [torch.randn(1, 4, 64 * ranks, 32).requires_grad_() for _ in range(3)]
@@ -57,4 +57,4 @@ def work(rank, ranks, store):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(work, (2, f"{folder}/store"), 2)
+        torch.multiprocessing.spawn(_work, (2, f"{folder}/store"), 2)
