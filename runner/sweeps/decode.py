@@ -1,4 +1,4 @@
-"""Sweeps of level decode: context by batch, for paged, ragged, quantized and latent caches."""
+"""Sweeps of level decode: context by batch, for paged, ragged, quantized and latent caches; and batch specs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
+from results import batches
 from results.records import DTYPES, LENGTHS, Case, decode_case
 from runner.sweeps.grid import DTYPE, TIMING, TORCH, GridAxis, Sweep, split_heads
 
 OURS = ("triton_split_kv",)
+OURS_ANY = ("triton_varlen", "triton_separate")  # any number of query tokens
 FUSED = ("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_efficient")
 PEERS = ("cudnn_frontend", "flashinfer", "flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")
 OVER_PAGES = ("flex_paged",)
@@ -48,8 +51,15 @@ class DecodeSweep(Sweep):
             about=f"Width of the latent, without its {ROPE_DIM} rotary dimensions (MLA, absorbed); 0: keys and values.",
             of_a_cell="any",
         ),
+        GridAxis(
+            "batch_spec",
+            "batch",
+            about="Batches such as 2q2k_32q1s4k, as in vLLM's attention benchmark; they set batch, context and tokens.",
+            optional=True,
+        ),
         TIMING,
     )
+    RULES = MappingProxyType(dict.fromkeys(("context", "batch", "query_tokens", "lengths"), "batch_spec"))
     FOLDED = "Head_dim, dtype, cache, window and timings"
     FOLDED_OF_A_CELL = "Query tokens, window and cache"
 
@@ -63,6 +73,7 @@ class DecodeSweep(Sweep):
     lengths: tuple[str, ...] = ("uniform",)
     cache_dtype: tuple[str, ...] = (SAME,)
     latent_dim: tuple[int, ...] = (0,)
+    batch_spec: tuple[str, ...] | None = None  # in place of context, batch, query_tokens and lengths
     features_apart: bool = False  # whether features vary one at a time from their first values, not in a product
     dtype: tuple[str, ...] = ("bfloat16",)
     modes: tuple[str, ...] = ("decode",)
@@ -71,12 +82,20 @@ class DecodeSweep(Sweep):
     @classmethod
     def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
         """Return a case of a table with unstated fields filled in."""
-        return decode_case(context=case.seqlen_k, query_tokens=case.seqlen_q, page_size=case.page_size or 0, **sizes)
+        lengths: dict[str, Any] = {"query_tokens": case.seqlen_q, "lengths": case.lengths or "uniform"}
+        return decode_case(context=case.seqlen_k, page_size=case.page_size or 0, **lengths, **sizes)
 
     def _cases(self) -> Iterator[Case]:
-        for context, batch in product(self.context, self.batch):
+        for sizes in self._sizes():
             for values in self._features():
-                yield _case(context=context, batch=batch, **values)
+                yield _case(**values | sizes)
+
+    def _sizes(self) -> Iterator[dict[str, Any]]:
+        """Yield context and batch, or the fields of a batch spec."""
+        for context, batch in () if self.batch_spec else product(self.context, self.batch):
+            yield {"context": context, "batch": batch}
+        for fields in map(batches.fields_of, self.batch_spec or ()):
+            yield {_NAMES.get(name, name): value for name, value in fields.items()}
 
     def _features(self) -> Iterator[dict[str, Any]]:
         """Yield the fields of a case other than its context and batch."""
@@ -88,6 +107,9 @@ class DecodeSweep(Sweep):
         yield first
         for name, values in axes.items():
             yield from (first | {name: value} for value in values[1:])
+
+
+_NAMES = {"seqlen_q": "query_tokens", "seqlen_k": "context"}  # of decode_case, by field
 
 
 def _case(*, heads: str, head_dim: int, cache_dtype: str, latent_dim: int, **fields: Any) -> Case:
@@ -148,6 +170,28 @@ SWEEPS = (
         description="A cache in e4m3 with a scale per head, and one in bfloat16: time and error",
         cache_dtype=(SAME, "float8_e4m3fn"),
         implementations=("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", *OURS, "cudnn_frontend", "flashinfer"),
+    ),
+    dataclasses.replace(
+        _LLAMA_70B,
+        name="paged_prefill",
+        description="Prompts, whole or the last chunk, over pages of 16, 64 and 256 tokens and a contiguous cache",
+        context=(),
+        batch=(),
+        batch_spec=("q2k", "8q2k", "q8k", "q2ks16k", "4q512s8k"),
+        heads=("32/8", "64/8"),
+        page_size=(0, 16, 64, 256),
+        implementations=("torch_naive", *OURS_ANY, *PEERS),
+    ),
+    dataclasses.replace(
+        _LLAMA_70B,
+        name="mixed_batches",
+        description="Prompts and decoding steps in one batch over pages, as a serving engine has them",
+        context=(),
+        batch=(),
+        batch_spec=("q2k_32q1s4k", "2q2k_32q1s4k", "q1ks16k_64q1s2k", "4q512s2k_128q1s1k", "q8k_8q4s8k"),
+        heads=("32/8", "64/8"),
+        page_size=(16, 64),
+        implementations=("torch_naive", *OURS_ANY, *PEERS),
     ),
     DecodeSweep(
         name="decode_quick",
