@@ -47,7 +47,7 @@ for column, label in (
         help = "Time of triton_varlen, geometric mean; below 1 is faster."
         facts.append(tables.Fact(label, text.ratio(geometric_mean(known[column])), span, help))
 tables.show_facts(facts)
-tables.grid(tables.in_words(table).dropna(axis="columns", how="all"), "Latency of each batch", _COLUMNS)
+tables.grid(table.dropna(axis="columns", how="all"), "Latency of each batch", _COLUMNS)
 st.caption(
     "A batch such as 2q2k_32q1s4k is two prompts of 2048 tokens and 32 decoding steps over 4096 keys. Ratios are "
     "within one run; below 1× is faster."
