@@ -6,6 +6,7 @@ ends with its call. A call that reaches a limit is refused in words, like any ot
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import os
@@ -47,7 +48,7 @@ def call(work: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         theirs.close()
         ours.settimeout(WAIT_S)
         try:
-            _send(ours, (work, arguments, named))
+            _send(ours, (work, arguments, named, MEMORY, SECONDS))
             answer = _receive(ours)
         except TimeoutError as error:
             raise UploadError(f"No answer within {WAIT_S} s: this machine is too busy. Try again later.") from error
@@ -69,7 +70,13 @@ def _hand_over(connection: socket.socket) -> None:
             process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
             theirs.close()
             _server = process, ours
+            atexit.register(_end, process, ours)
         socket.send_fds(_server[1], [b"."], [connection.fileno()])
+
+
+def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    control.close()
+    process.wait()
 
 
 def _send(connection: socket.socket, message: Any) -> None:
@@ -105,16 +112,16 @@ def _serve(control: socket.socket) -> None:
 
 def _answer(connection: socket.socket) -> None:
     """Receive a call, make it within the limits, and send its answer or its exception."""
-    work, arguments, named = pickle.loads(_receive(connection))
+    work, arguments, named, memory, seconds = pickle.loads(_receive(connection))
     try:
-        _limit()
+        _limit(memory, seconds)
         data = pickle.dumps((False, work(*arguments, **named)))
         if len(data) > MAX_ANSWER:
             raise UploadError(f"The file holds more than {MAX_ANSWER >> 20} MiB once it is read. {_ADVICE}")
     except MemoryError:
-        data = _refusal(f"Reading the file needs more than {MEMORY >> 30} GiB of memory. {_ADVICE}")
+        data = _refusal(f"Reading the file needs more than {memory >> 30} GiB of memory. {_ADVICE}")
     except _TooLong:
-        data = _refusal(f"Reading the file takes more than {SECONDS} s. {_ADVICE}")
+        data = _refusal(f"Reading the file takes more than {seconds} s. {_ADVICE}")
     except Exception as error:  # raised again by the caller
         data = pickle.dumps((True, error))
     _send(connection, data)
@@ -124,7 +131,7 @@ def _refusal(sentence: str) -> bytes:
     return pickle.dumps((True, UploadError(sentence)))
 
 
-def _limit() -> None:
+def _limit(memory: int, seconds: int) -> None:
     """Limit the memory and the time of this process, as far as the system can."""
 
     def too_long(*_: object) -> None:
@@ -132,11 +139,11 @@ def _limit() -> None:
 
     signal.signal(signal.SIGXCPU, too_long)
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     with contextlib.suppress(ValueError, OSError):
         with open("/proc/self/statm") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ def overview(understood: list[Understanding | None]) -> None:
             "numbers": len(found.measurements),
             "new": new_numbers(found),
             "rejected": len(found.rejected),
-            "findings": len(_checked(_key(found), found)),
+            "findings": None if (problems := _checked(_key(found), found)) is None else len(problems),
         }
         for found in understood
         if found is not None
@@ -189,12 +189,21 @@ def _stood(key: str, home: str, version: str, _found: Understanding) -> list[Run
 
 
 @st.cache_data(max_entries=16, show_spinner="Checking every number")
-def _checked(key: str, _found: Understanding) -> list[Finding]:
-    return findings.of_upload(_found)
+def _checked(key: str, _found: Understanding) -> list[Finding] | None:
+    """Return the findings of a file; None if the checks reach a limit."""
+    try:
+        return findings.of_upload(_found)
+    except UploadError:
+        return None
 
 
 def _findings_of(found: Understanding) -> None:
     problems = _checked(_key(found), found)
+    if problems is None:
+        st.caption(
+            ":material/hourglass_disabled: The file is too large to be checked here. Findings has its findings later."
+        )
+        return
     if not problems:
         st.caption(":material/check_circle: No number contradicts arithmetic, its device or the other rows.")
         return
