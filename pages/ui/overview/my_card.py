@@ -34,7 +34,7 @@ def choose(chosen: Filters) -> None:
     if card and _filters(card).get("gpu", chosen.gpu) != chosen.gpu:
         st.session_state[_KEY] = None
     address.check("Card", _KEY, [*ROWS])
-    look = {"placeholder": _WORDS, "label_visibility": "collapsed", "width": 230}
+    look: dict[str, Any] = {"placeholder": _WORDS, "label_visibility": "collapsed", "width": 230}
     st.selectbox(_WORDS, [*ROWS], None, key=_KEY, bind="query-params", on_change=_take, **look)
 
 
