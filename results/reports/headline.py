@@ -1,4 +1,4 @@
-"""The tables of the README.md files and of kernels/DESIGN.md, made from the shipped runs.
+"""The tables of README.md, kernels/DESIGN.md and published/TABLES.md, made from the shipped runs.
 
 In a document each table is between two lines, `<!-- made by: python -m results headline NAME -->` and `<!-- end -->`.
 `blocks` reads the tables, `updated` renews them, and tests/test_readme.py compares them with the runs.
@@ -47,7 +47,7 @@ DECODE_FORMS = ("h200-paged_decode", "h200-multi_token_decode", "h200-fp8_cache_
 MLA = ("h200-mla_decode",)
 LAYERS = ("h200-attention_layers", "h200-attention_layers-float16")
 GENERATION = ("h200-generation",)
-DOCUMENT = journal.PUBLISHED / "README.md"
+DOCUMENT = journal.PUBLISHED / "TABLES.md"
 _BEYOND_LAUNCHES = 512  # below as many tokens of one head, launches set the time
 _NORMAL_95 = statistics.NormalDist().inv_cdf(0.975)
 _BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
