@@ -23,7 +23,7 @@ from results.levels.decode import forms
 from results.levels.model_table import model
 from results.records import Case, Measurement, Run, case_to_json
 from results.render.markdown import markdown_table
-from results.reports import fa2_rtx4060
+from results.reports import get
 from results.reports import names as report_names
 from results.reports.coverage import coverage, total
 from results.reports.default_runs import default_runs, tried_of_runs
@@ -169,8 +169,8 @@ def means(shipped: Shipped, corner: Sequence[str], rows: Sequence[Means]) -> str
 
 def of_report(shipped: Shipped) -> str:
     """Return the speedups that report fa2_rtx4060 prints, each with that of our run."""
-    printed = next(rows for run, rows in shipped.of_reports if run.report == fa2_rtx4060.NAME)
-    baseline, implementation = fa2_rtx4060.IMPLEMENTATIONS.values()
+    printed = next(rows for run, rows in shipped.of_reports if run.report == "fa2_rtx4060")
+    baseline, implementation = get("fa2_rtx4060").implementations.values()
     own = shipped.read(ONE_HEAD[0])[1]
     return speedups_beside(printed, own, baseline=baseline, implementation=implementation).rstrip("\n")
 
