@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pages.ui.draw import titles
+from pages.ui.draw import cells, titles
 from pages.ui.overview import ranking
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
@@ -29,11 +29,9 @@ def _fact(app, label):
 
 def test_the_answer_names_the_fastest_its_speedup_and_its_coverage(app):
     text = shown(app)
-    answer = (
-        "On Test GPU (float16, causal, forward, B1 H2) triton_fa2 is the fastest: 4.00× torch_naive on average over"
-    )
-    assert f"{answer} 2 shapes, 2.00× the next best, torch_sdpa_flash" in text
-    assert _fact(app, "Mean speedup") == ("4.00×", "range 2.00–8.00×")
+    assert "On Test GPU (float16, causal, forward, B1 H2) triton_fa2 is the fastest: 2.00× torch_sdpa_flash" in text
+    assert "torch_sdpa_flash, the next best, and 4.00× torch_naive on average over 2 shapes" in text
+    assert _fact(app, "Over sdpa_flash") == ("2.00×", "4.00× torch_naive, range 2.00–8.00×")
 
 
 def test_a_close_call_is_a_tie_and_failures_are_counted_by_kind(app):
@@ -55,7 +53,7 @@ def test_a_gpu_without_the_baseline_is_compared_with_another_and_says_so(home, a
     app.run()
     app.radio(key="gpu").set_value("Other GPU").run()
     text = shown(app)
-    assert "mine is the fastest: 2.00× torch_sdpa_flash on average over 1 shape" in text
+    assert "mine is the fastest: 2.00× torch_sdpa_flash, the next best, on average over 1 shape" in text
     assert "Nothing here can be compared with torch_naive. Speedups are over torch_sdpa_flash." in text
     assert app.radio(key="baseline").value == "torch_sdpa_flash"
 
@@ -67,9 +65,14 @@ def test_the_next_best_can_be_the_baseline_and_a_mean_over_few_shapes_is_named()
     chosen = Filters(gpu=GPU, baseline="fa4", mask="causal", mode="fwd", workload="attention")
     best, others = ranked("mine", 1.12), [ranked("fa4", 1.0), ranked("sdpa", 0.91)]
     said = ranking._sentence([best, *others], best, [], chosen)
-    assert said.endswith("mine is the fastest: 1.12× fa4 on average over 9 shapes, and fa4 is the next best")
+    assert said.endswith("mine is the fastest: 1.12× fa4, the next best, on average over 9 shapes")
     said = ranking._sentence([ranked("few", 13.1, 2), best, ranked("near", 1.01), *others], best, [], chosen)
-    assert said.endswith("(few has 13.1×, but only over 2 shapes), 1.11× the next best, near")
+    assert "1.11× near, the next best, and 1.12× fa4 on average" in said
+    assert said.endswith("(few has 13.1×, but only over 2 shapes)")
+    tie = {"winner": "mine", "mark": cells.TIE, "dtype": "float16"}
+    assert "mine is ahead, but in no shape with certainty: 1.12×" in ranking._sentence(
+        [best, *others], best, [tie], chosen
+    )
 
 
 def test_ones_own_winner_is_not_its_baseline():
@@ -90,7 +93,7 @@ def test_a_feature_leaves_the_implementations_that_declare_it_and_the_baseline(h
     assert app.multiselect(key="feature").options == ["sliding window", "softcap"]
     app.multiselect(key="feature").select("softcap").run()
     assert "torch_sdpa_flash" not in shown(app)
-    assert "triton_fa2 is the fastest: 4.00× torch_naive" in shown(app)
+    assert "triton_fa2 is the fastest: 4.00× torch_naive, the next best" in shown(app)
     app.multiselect(key="feature").select("sliding window").run()
     assert "triton_fa2" not in shown(app), "none declares both, so that the baseline stands alone"
 
