@@ -395,7 +395,7 @@ def _site(options: argparse.Namespace) -> int:
     reports = {}
     for name in () if options.no_reports else report_names():
         printed = side_by_side.published(name)
-        reports[name] = report_named(name).LABEL, side_by_side.render(name, printed, _beside_report(name, [], printed))
+        reports[name] = report_named(name).label, side_by_side.render(name, printed, _beside_report(name, [], printed))
     with _store() as store:
         if unknown := [gpu for gpu in options.gpu if gpu not in pages.gpus(store)["gpu"].tolist()]:
             raise CommandError(f"There is no GPU {unknown[0]!r}. Here: {', '.join(pages.gpus(store)['gpu'])}.")

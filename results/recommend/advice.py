@@ -13,8 +13,9 @@ from typing import Any
 
 from results.derive import geometric_mean
 from results.query import pages
+from results.recommend.contest import Contest, decide
 from results.recommend.rule import BACKENDS
-from results.recommend.winners import Contest, contests, decide
+from results.recommend.winners import contests
 from results.slice import AS_PUBLISHED, Filters
 from results.store.database import Store
 
