@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -137,7 +138,9 @@ def _of_best(best: dict, won: Sequence[dict], following: dict | None, chosen: Fi
         "undecided": marks[cells.DOUBT],
         "tied with another winner": sum(name in row["ties"].split(", ") for row in won),
     }
-    rival = following if following and best["speedup"] > 1 else {"speedup": 1.0, "implementation": chosen.baseline}
+    rival: dict[str, Any] = (
+        following if following and best["speedup"] > 1 else {"speedup": 1.0, "implementation": chosen.baseline}
+    )
     over = "" if rival["implementation"] == chosen.baseline else f"{text.ratio(best['speedup'])} {chosen.baseline}, "
     return (
         Fact(
