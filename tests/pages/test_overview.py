@@ -12,7 +12,6 @@ from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from results.slice import Filters, best_baseline, level_in
 from results.store.database import open_store
-from runner import launch
 from tests.pages.conftest import GPU, shown
 
 
@@ -161,7 +160,7 @@ def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
 
 
 @pytest.mark.slow
-def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
+def test_recommendations_and_features_rest_on_stored_numbers(app):
     app.radio(key="gpu").set_value("NVIDIA H200").run()
     app.segmented_control(key="overview_view").set_value("What to use when").run()
     text = shown(app)
@@ -175,16 +174,6 @@ def test_recommendations_and_features_rest_on_stored_numbers(app, monkeypatch):
     assert (table["behind"] >= 1).all()
     features = app.dataframe[1].value.set_index("feature")
     assert features.loc["float32", "gluon_hopper"].startswith("✗")
-    mine = {"name": "mine", "description": "what it is", "reason": "mine runs on cuda, not on cpu."}
-    able = {"dtypes": ["bfloat16"], "max_head_dim": 256, "causal": True, "window": False, "gqa": True, "backward": True}
-    able |= {"min_compute_capability": [9, 0], "max_compute_capability": [9, 0], "materialises_scores": False}
-    monkeypatch.setattr(launch, "listing", lambda device=None: {"implementations": [mine | {"capabilities": able}]})
-    app.toggle(key="declared").set_value(True).run()
-    shown(app)
-    row = app.dataframe[-1].value.loc[0]
-    assert row["reason"] == "mine runs on cuda, not on cpu."
-    assert (row["head_dim"], row["compute capability"]) == ("up to 256", "9.0")
-    assert row["features"] == "causal mask, fewer key heads than query heads, backward"
 
 
 def test_the_ranking_says_which_implementations_compute_in_a_lower_precision(app):
