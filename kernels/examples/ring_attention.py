@@ -1,6 +1,12 @@
-"""Causal ring attention of a sequence that two ranks share: `python -m kernels.examples.ring_attention`."""
+"""Causal ring attention of a sequence that ranks share: `python -m kernels.examples.ring_attention [RANKS]`.
 
+Two processes exchange keys and values over gloo; with RANKS, so many ranks are computed in turn on one device.
+"""
+
+import sys
 import tempfile
+import time
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -24,13 +30,28 @@ class Exchange(torch.autograd.Function):
         return Exchange.apply(gradient.contiguous(), -ctx.step), None
 
 
+def zigzag(x, rank, ranks):
+    """Return the rows of a rank: of 2N chunks of rows, rank r holds chunks r and 2N - 1 - r."""
+    return torch.cat([x.chunk(2 * ranks, 2)[i] for i in (rank, 2 * ranks - 1 - rank)], 2)
+
+
 def ring_attention(q, k, v):
-    """Compute causal attention where, of 2N chunks of rows, rank r holds chunks r and 2N - 1 - r: a zigzag."""
-    half, kv = q.shape[2] // 2, torch.stack([k, v])
+    """Compute causal attention of the rows of `zigzag` that this process holds."""
+
+    def received(kv):
+        for _ in range(1, dist.get_world_size()):
+            kv = Exchange.apply(kv)
+            yield kv
+
+    return over_parts(q, k, v, received(torch.stack([k, v])), dist.get_rank())
+
+
+def over_parts(q, k, v, received, rank):
+    """Merge causal attention to the rank's own keys with that to each part received, from the rank before it on."""
+    half = q.shape[2] // 2
     out, lse = kernels.attention(q, k, v, causal=True, return_lse=True)
-    for step in range(1, dist.get_world_size()):
-        kv = Exchange.apply(kv)
-        if step <= dist.get_rank():  # from a rank before: all queries see its first chunk, and none its second
+    for step, kv in enumerate(received, 1):
+        if step <= rank:  # from a rank before: all queries see its first chunk, and none its second
             part = kernels.attention(q, *kv[..., :half, :], return_lse=True)
         else:  # from a rank behind: the second chunk of queries sees both of its chunks
             seen, unseen = kernels.attention(q[:, :, half:], *kv, return_lse=True), lse[:, :, :half] - torch.inf
@@ -44,7 +65,7 @@ def _work(rank, ranks, store):
     torch.manual_seed(0)
     whole = [torch.randn(1, 4, 64 * ranks, 32).requires_grad_() for _ in range(3)]
     expected = kernels.attention(*whole, causal=True)
-    mine = [torch.cat([x.chunk(2 * ranks, 2)[i] for i in (rank, 2 * ranks - 1 - rank)], 2) for x in (*whole, expected)]
+    mine = [zigzag(x, rank, ranks) for x in (*whole, expected)]
     out = ring_attention(*mine[:3])
     found, wanted = (torch.autograd.grad(x.square().sum(), whole, retain_graph=True) for x in (out, expected))
     for x in found:  # those of a rank are zero in other ranks' rows
@@ -55,6 +76,42 @@ def _work(rank, ranks, store):
     assert max(errors) < 1e-4
 
 
-if __name__ == "__main__":
+def simulate(q, k, v, ranks):
+    """Compute the ranks in turn on one device; return out of all rows, each rank's seconds, and those of one call."""
+    mine = [[zigzag(x, rank, ranks) for x in (q, k, v)] for rank in range(ranks)]
+    calls = [partial(kernels.attention, q, k, v, causal=True)]
+    for rank in range(ranks):
+        received = [torch.stack(mine[rank - step][1:]) for step in range(1, ranks)]
+        calls.append(partial(over_parts, *mine[rank], received, rank))
+    (_, whole), *found = [_timed(call) for call in calls]
+    halves = [out.chunk(2, 2) for out, _ in found]
+    rows = [first for first, _ in halves] + [second for _, second in reversed(halves)]
+    return torch.cat(rows, 2), [seconds for _, seconds in found], whole
+
+
+def _timed(call):
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    call()  # compiles
+    wait()
+    start, out = time.perf_counter(), call()
+    wait()
+    return out, time.perf_counter() - start
+
+
+def _compare(ranks):
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    q, k, v = torch.randn(3, 1, 8, 512 * ranks, 64, device=device)
+    out, seconds, whole = simulate(q, k, v, ranks)
+    exact = kernels.attention(q.double(), k.double(), v.double(), causal=True)
+    errors = [(x - exact).abs().max().item() for x in (out, kernels.attention(q, k, v, causal=True))]
+    print(f"{ranks} ranks: largest error {errors[0]:.1e}, of one call {errors[1]:.1e}")
+    if device == "cuda":
+        print(f"the slowest rank takes {max(seconds) * ranks / whole:.2f} times its share of one call")
+    assert errors[0] <= 2 * errors[1] + 1e-6
+
+
+if __name__ == "__main__" and len(sys.argv) > 1:
+    _compare(int(sys.argv[1]))
+elif __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(_work, (2, f"{folder}/store"), 2)

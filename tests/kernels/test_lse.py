@@ -7,6 +7,7 @@ import torch
 
 import kernels
 from kernels import feature_calls, features
+from kernels.examples.ring_attention import simulate
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
 
@@ -131,3 +132,15 @@ def test_merged_parts_are_the_whole(front) -> None:
     assert_near(both_gradients(*merged, inputs), expected)
     nothing = kernels.merge(*empty, *empty)
     assert torch.equal(nothing[0], empty[0]) and torch.equal(nothing[1], empty[1])
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_ranks_of_a_ring_computed_in_turn_are_as_near_float64_as_one_call(ranks, device) -> None:
+    """Chunks of 5 rows, in float16 whose parts are merged in float32."""
+    with torch.no_grad():
+        q, k, v = numbers(*[(1, heads, 10 * ranks, 16) for heads in (4, 2, 2)], device=device, dtype=torch.float16)
+        found, seconds, _ = simulate(q, k, v, ranks)
+        exact = kernels.attention(*(x.double() for x in (q, k, v)), causal=True)
+        errors = [(x.double() - exact).norm() for x in (found, kernels.attention(q, k, v, causal=True))]
+    assert len(seconds) == ranks
+    assert errors[0] <= 2 * errors[1] + torch.finfo(torch.float16).eps * exact.norm()

@@ -112,7 +112,7 @@ def test_hugging_faces_loader_takes_the_universal_kernel(hugging_face: Path, tmp
     assert json.loads((tmp_path / "kernel/build/torch-universal/metadata.json").read_text())["python-depends"] == []
 
 
-MOST_LINES = {"ring_attention": 60}  # of an example, otherwise 40
+MOST_LINES = {"ring_attention": 120}  # of an example, otherwise 40
 EXAMPLES = sorted(path.stem for path in (ROOT / "kernels" / "examples").glob("[!_]*.py"))
 
 
