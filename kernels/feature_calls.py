@@ -128,6 +128,7 @@ def attention_varlen(
     window_size: Window = 0,
     softmax_scale: float | None = None,
     block_table: torch.Tensor | None = None,
+    copy_pages: bool = True,
     **asked: Any,
 ) -> Any:
     """Compute attention of sequences that lie one after the other: q (total_q, num_heads, head_dim) gives out like q.
@@ -137,18 +138,60 @@ def attention_varlen(
     and contiguous, or else copied. Masks and features apply within each sequence; masks given as tensors and document
     ids need a batch. There is no device-to-host synchronization on a GPU. With a block_table, int32 (sequences, pages
     of a sequence), k and v are (pages, page_size, num_kv_heads, head_dim), and a call copies the pages into one row.
-    The fields of Wanted are arguments, too; lse is (num_heads, total_q).
+    Without copy_pages a kernel of triton_fa2 reads them where they lie, if it takes the tensors and no gradient is
+    wanted; it was checked in Triton's interpreter and is not timed. The fields of Wanted are arguments, too; lse is
+    (num_heads, total_q).
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
     starts = [x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k)]
     of_k = starts[1][:-1], starts[1][1:]
     if block_table is not None:
-        _check_pages(k, v, block_table, max_seqlen_k)
+        _check_pages(k, v, block_table, max_seqlen_k, len(of_k[0]))
+        if not copy_pages and reads_pages(q, k, v):
+            _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
+            bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
+            return _over_pages(q, k, v, bounds, block_table, asked, (causal, window_size, softmax_scale))
         (k, v), of_k = _rows_of_pages((k, v), block_table, of_k)
     _check_packed(q, k, cu_seqlens_q, cu_seqlens_k, asked)
     bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
     return attention_of_rows(q, k, v, bounds, asked, (causal, window_size, softmax_scale))
+
+
+def reads_pages(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Return whether triton_fa2 computes packed queries over pages of k and v without copying them."""
+    if plans.wants_gradients(q, k, v) or torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
+        return False
+    return q.dim() == 3 and takes(q.transpose(0, 1)[None], k[:1].transpose(1, 2), v[:1].transpose(1, 2), ("varlen",))
+
+
+def _over_pages(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bounds: SequenceBounds,
+    block_table: torch.Tensor,
+    asked: dict[str, Any],
+    masks: tuple[bool, Window, float | None],
+) -> Any:
+    """Compute attention of packed queries to keys that a kernel reads through the table of their pages."""
+    from .attention.triton_fa2.features.call import FeatureCall, check_shapes
+
+    packed = q.transpose(0, 1)[None]
+    check_shapes(packed, k[:1].transpose(1, 2), v[:1].transpose(1, 2))
+    wanted, asked = Wanted.taken_from(asked)
+    found = features_of(asked, q.device).seeded(q.device)
+    causal, window_size = features.one_window(*masks[:2])
+    shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
+    features.check(found, shape, q.device, causal=causal, window_size=window_size)
+    ends = bounds.ends_k - bounds.starts_k
+    bounds = bounds._replace(starts_k=torch.zeros_like(ends), ends_k=ends)
+    scale = q.shape[2] ** -0.5 if masks[2] is None else float(masks[2])
+    table = block_table.int() if block_table.stride(-1) == 1 else block_table.int().contiguous()
+    call = FeatureCall(found, causal, window_size, scale, "ieee", bounds, table)
+    out, statistics = call.forward(packed, k.transpose(1, 2), v.transpose(1, 2))
+    result = wanted.of(out, lse.natural(statistics))
+    return (result[0][0].transpose(0, 1), result[1][0]) if wanted.return_lse else result[0].transpose(0, 1)
 
 
 def attention_of_rows(
@@ -181,9 +224,11 @@ def attention_of_rows(
     return result[0].transpose(0, 1)
 
 
-def _check_pages(k: torch.Tensor, v: torch.Tensor, block_table: torch.Tensor, longest: int) -> None:
+def _check_pages(k: torch.Tensor, v: torch.Tensor, block_table: torch.Tensor, longest: int, sequences: int) -> None:
     if k.dim() != 4 or v.shape[:3] != k.shape[:3] or block_table.dim() != 2:
         raise UnsupportedCase("block_table needs k and v as (pages, page_size, heads, head_dim), and two dimensions.")
+    if len(block_table) != sequences:
+        raise UnsupportedCase(f"block_table has {len(block_table)} rows for {sequences} sequences.")
     if block_table.device != k.device or block_table.dtype not in (torch.int32, torch.int64):
         raise UnsupportedCase(f"block_table must hold integers on {k.device}, where k is.")
     room = block_table.shape[1] * k.shape[1]

@@ -30,6 +30,12 @@ def merge(
     return out.to(torch.promote_types(out_a.dtype, out_b.dtype)), lse
 
 
+def natural(lse: torch.Tensor) -> torch.Tensor:
+    """Return the natural logsumexp in float32 of that to base 2, in which rows that see no key have +inf."""
+    found = (lse * math.log(2)).float()
+    return found.masked_fill_(found == float("inf"), float("-inf"))
+
+
 @torch.compiler.disable
 def attend(
     call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: plans.AttentionPlan | None = None
@@ -54,8 +60,7 @@ class _AttentionWithLse(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.call, ctx.plan = call, plan
         ctx.set_materialize_grads(False)
-        natural = (lse * math.log(2)).float()
-        return out, natural.masked_fill_(natural == float("inf"), float("-inf"))
+        return out, natural(lse)
 
     @staticmethod
     @once_differentiable

@@ -1,12 +1,14 @@
 """Query tokens in any number over a cache, by the kernels of this repository: prefill over pages, and mixed batches.
 
-`triton_varlen` is one call of `attention_varlen` for all sequences. `triton_separate` decodes the sequences with few
+`triton_varlen` is one call of `attention_varlen` for all sequences, which copies pages; for `triton_paged` its kernel
+reads them where they lie. `triton_separate` decodes the sequences with few
 query tokens and computes the others by `attention_varlen`, call by call, like a serving engine without mixed batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -19,7 +21,7 @@ from .triton_decode import MAX_SEQLEN_Q
 from .triton_split_kv import decode, refuses_device
 
 
-def varlen(step: DecodeStep) -> Callable[[], torch.Tensor]:
+def varlen(step: DecodeStep, *, copy_pages: bool = True) -> Callable[[], torch.Tensor]:
     """Return the step as a call of `attention_varlen` over its pages, or of `attention` over a contiguous cache."""
     masks: dict[str, Any] = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.scale}
     if step.page_table is None:
@@ -29,7 +31,8 @@ def varlen(step: DecodeStep) -> Callable[[], torch.Tensor]:
 
     def attend() -> torch.Tensor:
         rows = step.query_rows, step.k_cache, step.v_cache
-        return step.like_q(feature_calls.attention_varlen(*rows, *lengths, block_table=step.page_table, **masks))
+        pages: dict[str, Any] = {"block_table": step.page_table, "copy_pages": copy_pages}
+        return step.like_q(feature_calls.attention_varlen(*rows, *lengths, **pages, **masks))
 
     return attend
 
@@ -49,6 +52,12 @@ def _refuses_varlen(case: AttentionCase, device: Device) -> str | None:
     return _refuses("triton_varlen", case)
 
 
+def _refuses_paged(case: AttentionCase, device: Device) -> str | None:
+    if not case.page_size or device.type == "cpu":
+        return "triton_paged reads the pages of a cache on a GPU; triton_varlen takes other caches and devices."
+    return refuses_device("triton_paged", case, device)
+
+
 def _refuses_separate(case: AttentionCase, device: Device) -> str | None:
     return _refuses("triton_separate", case) or refuses_device("triton_separate", case, device)
 
@@ -64,6 +73,14 @@ IMPLEMENTATIONS = (
         attention=varlen,
         colour="#009e73",
         refuses=_refuses_varlen,
+        **_DECLARED,
+    ),
+    Implementation(
+        name="triton_paged",
+        description="Any number of query tokens in one call, whose kernel reads the pages where they lie",
+        attention=partial(varlen, copy_pages=False),
+        colour="#cc79a7",
+        refuses=_refuses_paged,
         **_DECLARED,
     ),
     Implementation(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -263,6 +263,30 @@ class FeatureRun:
 
 
 @dataclass(frozen=True)
+class PagedRun(FeatureRun):
+    """A forward of two packed prompts over pages of 16 keys, which the kernel reads where they lie."""
+
+    feature: str = "pages"
+
+    def inputs(self, device: str) -> list[torch.Tensor]:
+        """Return random q, k and v, the table, and the starts of sequences."""
+        q, *caches = (
+            torch.randn(*sizes, 2, self.head_dim, device=device).to(getattr(torch, self.dtype))
+            for sizes in ((64,), (5, 16), (5, 16))
+        )
+        table = torch.tensor([[3, 1], [0, 4]], dtype=torch.int32, device=device)
+        return [q, *caches, table, torch.tensor([0, 32, 64], dtype=torch.int32, device=device)]
+
+    def compute(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        """Return out."""
+        from .. import feature_calls
+
+        *rows, table, starts = inputs
+        sizes: tuple[Any, ...] = (starts, starts, 32, 32)
+        return [feature_calls.attention_varlen(*rows, *sizes, causal=True, block_table=table, copy_pages=False)]
+
+
+@dataclass(frozen=True)
 class StepCase:
     """A step of one token through a Llama of one layer, in the sizes of Llama-2 7B; only compiled."""
 
@@ -395,6 +419,8 @@ def compiled_cases() -> Iterator[Case]:
     dtypes = (("triton_fa2", "bfloat16"), ("triton_fa2", "float32"), ("triton_fa2_tf32", "float32"))
     for (implementation, dtype), head_dim, feature in product(dtypes, (128, 240), features):
         yield FeatureRun(implementation, dtype, head_dim, feature)
+    for dtype, head_dim in product(("bfloat16", "float32"), (64, 128, 240)):
+        yield PagedRun("triton_fa2", dtype, head_dim)
     shapes = ((1, 8192), (8, 512), (128, 8192))  # batch, context
     for dtype, head_dim in product(("bfloat16", "float8_e4m3fn", "float32"), (64, 128, 256)):
         for rows, (batch, context), page in product((1, 16, 64), shapes, (0, 16)):

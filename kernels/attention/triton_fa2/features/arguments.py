@@ -27,10 +27,13 @@ class FeatureTensors(NamedTuple):
     ends_k: Any
     seed: Any  # dropout seed, one int64
     dlse: Any = None  # the gradient of the natural logsumexp, with the strides of delta
+    table: Any = None  # int32, the pages of each sequence; None: keys lie in a row
+    table_b: Any = None  # its stride between sequences
+    last_page: Any = None  # number of the last page
 
 
 class Rows(NamedTuple):
-    """A tensor of rows: its address, and the strides between batches, heads and rows."""
+    """A tensor of rows: its address, and the strides between batches or pages, heads and rows."""
 
     base: Any
     b: Any
@@ -85,6 +88,7 @@ class FeatureConfig:
     bounded: bool  # whether sequences have starts and ends
     half: bool  # whether q, k and v have 16 bits
     precision: str  # float32 products: "ieee" or "tf32"
+    page_size: int = 0  # keys of a page; 0: keys lie in a row
 
     @property
     def without_features(self) -> PackedConfig:

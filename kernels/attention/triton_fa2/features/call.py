@@ -51,6 +51,7 @@ class FeatureCall:
     scale: float
     precision: str  # float32 products: "ieee" or "tf32"
     bounds: SequenceBounds | None = None
+    table: torch.Tensor | None = None  # int32 (sequences, pages of a sequence): k, v: (pages, heads, page_size, width)
 
     @property
     def packed(self) -> bool:
@@ -106,10 +107,14 @@ class FeatureCall:
         """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
         q, k, v = qkv
         shape, config, tensors = self._shape(q, k), self._config(q, v), self._tensors._replace(dlse=dlse)
+        if self.table is not None:
+            tensors = tensors._replace(table=self.table, table_b=self.table.stride(0), last_page=len(k) - 1)
         packed_alone = self._is_packed_alone(config)
         name = f"packed_{walk}" if packed_alone else walk
         chosen = config.without_features if packed_alone else config
         rows = [Rows(x, 0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
+        if self.table is not None:  # forward: q, k, v and out
+            rows[1:3] = [Rows(x, *x.stride()[:3]) for x in strided[1:3]]
         batches = len(self.bounds.starts_q) if self.packed else q.shape[0]
         needed = 0
         for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3], chip_of(q.device)):
@@ -134,7 +139,8 @@ class FeatureCall:
     def _is_packed_alone(self, config: FeatureConfig) -> bool:
         """Return whether the kernels of packed.py compute this, as was timed up to head_dim 128."""
         one_panel = config.block_d2 == 0 and config.head_dim == config.head_dim_v <= 128
-        return self.bounds is not None and config.half and one_panel and not config.has_features and self.scale > 0
+        plain = self.bounds is not None and not config.has_features and not config.page_size
+        return plain and config.half and one_panel and self.scale > 0
 
     @cached_property
     def _tensors(self) -> FeatureTensors:
@@ -198,6 +204,7 @@ class FeatureCall:
             bounded=self.bounds is not None,
             half=q.dtype.itemsize == 2,
             precision=self.precision,
+            page_size=v.shape[2] if self.table is not None else 0,
         )
 
 

@@ -9,9 +9,12 @@ from ..tile_ops import load_rows, store_logsumexp, store_rows
 from .scores import (
     capped,
     kept,
+    load_from_pages,
+    load_panels_from_pages,
     load_sink,
     masked,
     place,
+    places_in_pages,
     rows_of,
     sequence,
 )
@@ -57,7 +60,11 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         keys = start + tl.arange(0, BLOCK_N)
-        k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG, True)
+        if CONFIG.page_size > 0:
+            places = places_in_pages(keys, seqlen_k, batch, tensors, CONFIG)
+            k_tile = load_panels_from_pages(k, head // shape.group, places, keys < seqlen_k, CONFIG)
+        else:
+            k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG, True)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[:, None], keys[None, :], batch, head, bounds, tensors, shape, CONFIG)
         new_max = tl.maximum(row_max, tl.max(scores, 1))
@@ -66,7 +73,11 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
         alpha = tl.exp2(row_max - base)
         row_sum = row_sum * alpha + tl.sum(p, 1)
         row_max = new_max
-        v_tile = load_rows(v_base, start, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, BLOCK_DV, True)
+        if CONFIG.page_size > 0:
+            head_v = head // shape.group
+            v_tile = load_from_pages(v, head_v, places, keys < seqlen_k, 0, CONFIG.head_dim_v, BLOCK_DV)
+        else:
+            v_tile = load_rows(v_base, start, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, BLOCK_DV, True)
         p = kept(p, rows[:, None], keys[None, :], batch, head, tensors, shape, CONFIG)
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc * alpha[:, None], input_precision=CONFIG.precision)
 

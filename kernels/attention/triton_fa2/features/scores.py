@@ -30,6 +30,42 @@ def rows_of(rows, batch, head, first):
 
 
 @triton.jit
+def places_in_pages(keys, seqlen_k, batch, tensors, CONFIG: tl.constexpr):
+    """Return the pages of keys of a sequence, and the places of the keys in them.
+
+    Nothing is read for keys beyond the sequence. A number of a page that does not exist becomes that of one that does.
+    """
+    entries = tensors.table + batch * tensors.table_b + keys // CONFIG.page_size
+    pages = tl.load(entries, mask=keys < seqlen_k, other=0)
+    pages = tl.minimum(tl.maximum(pages, 0), tensors.last_page)
+    return tl.cast(pages, tl.int64), tl.cast(keys % CONFIG.page_size, tl.int64)
+
+
+@triton.jit
+def load_from_pages(
+    rows, head, places, there,
+    FIRST: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Load HEAD_DIM columns from FIRST on, of rows of one head at places in pages; zeros where they are not `there`."""
+    dims = tl.arange(0, BLOCK_D)
+    pointers = rows.base + FIRST + head * rows.h + places[0] * rows.b + places[1] * rows.m
+    mask = there[:, None] & (dims < HEAD_DIM)[None, :]
+    return tl.load(pointers[:, None] + dims[None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def load_panels_from_pages(rows, head, places, there, CONFIG: tl.constexpr):
+    """Load rows as panels.load_panels does, from pages."""
+    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
+    low = load_from_pages(rows, head, places, there, 0, FIRST, CONFIG.block_d)
+    high = low
+    if CONFIG.block_d2 > 0:
+        SECOND: tl.constexpr = CONFIG.head_dim - CONFIG.block_d
+        high = load_from_pages(rows, head, places, there, CONFIG.block_d, SECOND, CONFIG.block_d2)
+    return low, high
+
+
+@triton.jit
 def sequence(tensors, shape, batch, CONFIG: tl.constexpr):
     """Return where a batch's queries and keys begin in their rows, and their numbers."""
     if CONFIG.bounded:

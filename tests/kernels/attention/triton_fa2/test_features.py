@@ -88,6 +88,48 @@ def test_packed_sequences_are_each_computed_alone(dtype, width, asked, monkeypat
         assert (ours - plain).abs().max() <= 16 * torch.finfo(dtype).eps * plain.abs().max()
 
 
+PAGED_FORMS = {
+    "causal, grouped heads": ({"causal": True}, 16, 16),
+    "full, two panels": ({}, 24, 24),
+    "window": ({"causal": True, "window_size": 5}, 16, 16),
+    "window of two widths": ({"window_size": (3, 2)}, 16, 16),
+    "softcap, slopes, narrower values": ({"softcap": 2.0, "alibi_slopes": numbers(4), "causal": True}, 16, 11),
+}
+
+
+@pytest.mark.parametrize("page_size", [1, 5, 16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16] if CUDA else [torch.float16, torch.float32])
+@pytest.mark.parametrize("form", PAGED_FORMS)
+def test_keys_in_pages_are_read_as_those_in_a_row(form, dtype, page_size, monkeypatch, device):
+    """Prompts, a chunk of one, single tokens and an empty sequence; what is not in use is NaN or names no page."""
+    asked, width, width_v = PAGED_FORMS[form]
+    asked = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in asked.items()}
+    lengths = (torch.tensor([20, 3, 1, 1, 0]), torch.tensor([20, 33, 17, 1, 6]))
+    starts = [torch.tensor([0, *x], device=device).cumsum(0).int() for x in lengths]
+    counts = [-(-length // page_size) for length in lengths[1].tolist()]
+    order = torch.randperm(sum(counts) + 2, generator=torch.Generator().manual_seed(3)).tolist()
+    table = torch.full((5, max(counts)), 2**30, dtype=torch.int32)
+    rows = [numbers(77, 2, w, seed=w + i).to(device, dtype) for i, w in enumerate((width, width_v))]
+    pages = [torch.full((len(order), page_size, 2, w), torch.nan, dtype=dtype, device=device) for w in (width, width_v)]
+    for i, count in enumerate(counts):
+        table[i, :count] = torch.tensor([order.pop() for _ in range(count)], dtype=torch.int32)
+        for key in range(int(lengths[1][i])):
+            for cache, row in zip(pages, rows, strict=True):
+                cache[table[i, key // page_size], key % page_size] = row[starts[1][i] + key]
+    q = numbers(25, 4, width).to(device, dtype)
+    sizes = (*starts, 20, 33)
+    plain = kernels.attention_varlen(q, *rows, *sizes, return_lse=True, **asked)
+    monkeypatch.setattr(feature_calls, "takes", lambda *given: True)
+    monkeypatch.setattr(feature_calls, "_rows_of_pages", None)
+    before = [x.clone() for x in pages]
+    given = {"block_table": table.to(device), "copy_pages": False, "return_lse": True}
+    ours = kernels.attention_varlen(q, *pages, *sizes, **given, **asked)
+    for got, expected in zip(ours, plain, strict=True):
+        got, expected = (x.double().masked_fill(x.isinf(), -1e3) for x in (got, expected))
+        assert (got - expected).abs().max() <= 16 * torch.finfo(dtype).eps * expected.abs().max()
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(pages, before, strict=True))
+
+
 @pytest.mark.parametrize("walk", ["forward", "dq", "dkdv"])
 def test_packed_sequences_have_the_tiles_of_features_where_none_were_timed(walk):
     for chip in ("sm_80", "sm_86", "sm_100"):
