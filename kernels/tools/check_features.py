@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from .. import registry
-from ..features import Features, SequenceBounds
+from ..features import Features, SequenceBounds, Window, attention_of_sequences
 from ..features import attention as define
 from ..registry import FEATURES, Implementation
 
@@ -39,7 +39,7 @@ class FeatureCase:
     feature: str  # a name of kernels.registry.FEATURES
     shape: tuple[int, ...]  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v
     causal: bool = False
-    window_size: int = 0
+    window_size: Window = 0
     asked: dict[str, Any] = field(default_factory=dict)  # fields of Features
     lengths: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # lengths of packed sequences in q and in k
 
@@ -79,6 +79,7 @@ def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
         "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": blocks(1, k, 7)}),
         "dropout": FeatureCase("dropout", (2, 2, 1, q, k, d, d), True, asked=kept),
         "packed": FeatureCase("varlen", (1, 2, 1, *rows, d, d), True, lengths=packed),
+        "two widths": FeatureCase("two_windows", (1, 2, 1, q, k, d, d), window_size=(5, 2)),
         "several, packed": FeatureCase("softcap", (1, 2, 1, *rows, d, d), True, 0, bent, packed),
         "several, in a window": FeatureCase("sinks", (1, 2, 1, k, k, d, d), True, 9, several),
         "several, narrower values": FeatureCase("mask", (1, 2, 1, q, k, d, d - 5), False, 5, several | {"mask": seen}),
@@ -170,9 +171,7 @@ def _definition(
     asked = features or Features()
     if bounds is None:
         return define(q, k, v, asked, **masks)
-    rows = zip(*(x.tolist() for x in bounds[:4]), strict=True)
-    outs = [define(q[:, :, a:b], k[:, :, c:d], v[:, :, c:d], asked, **masks) for a, b, c, d in rows]
-    return torch.cat(outs, 2)
+    return attention_of_sequences(q, k, v, asked, bounds, **masks)[0]
 
 
 def check(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> float | None:
