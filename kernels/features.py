@@ -191,7 +191,7 @@ def head_by_head(
     dout: torch.Tensor | None = None,
     **masks: Any,
 ) -> dict[str, torch.Tensor]:
-    """Compute out, and with dout also dq, dk and dv, with the scores of one head of one sequence in memory at a time."""
+    """Compute out, and with dout also dq, dk and dv, with the scores of one head of one sequence at a time."""
     found = {"out": q.new_zeros(*q.shape[:3], v.shape[3])}
     if dout is not None:
         found |= {name: torch.zeros_like(x) for name, x in (("dq", q), ("dk", k), ("dv", v))}
@@ -230,9 +230,7 @@ def of_sequence(features: Features, i: int, heads: slice = slice(None)) -> Featu
         mask = mask[:, heads] if mask.shape[1] > 1 else mask
     prefixes, ids = (None if x is None else x[i : i + 1] for x in (features.prefix_lengths, features.document_ids))
     sinks = None if features.sinks is None else features.sinks[heads]
-    return replace(
-        features, alibi_slopes=slopes, mask=mask, prefix_lengths=prefixes, document_ids=ids, sinks=sinks
-    )
+    return replace(features, alibi_slopes=slopes, mask=mask, prefix_lengths=prefixes, document_ids=ids, sinks=sinks)
 
 
 def _slices(bounds: SequenceBounds) -> list[tuple[slice, slice]]:

@@ -1,8 +1,8 @@
-"""Features of an attention call beyond q, k, v and its causal or window mask, as the text of a case: `softcap=50,sinks`.
+"""Features of an attention call beyond its causal or window mask, as one text of a case: `softcap=50,sinks`.
 
 A feature is one entry of FEATURES. Its text is its name, with a value after `=` if it takes one, and the text of a case
-lists features in the order of FEATURES. What a feature computes is defined in `kernels.features`. Lengths that a feature
-needs are drawn here from a seed made of the case, so that operations, bytes and inputs agree. Standard library only.
+lists features in the order of FEATURES. `kernels.features` defines what they compute. Lengths that a feature needs are
+drawn here from a seed made of the case, so that operations, bytes and inputs agree. Standard library only.
 """
 
 from __future__ import annotations

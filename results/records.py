@@ -92,6 +92,8 @@ class Case:
             self._check_features()
 
     def _check_features(self) -> None:
+        if not isinstance(self.features, str):
+            raise RecordError(f"features is {self.features!r}; it must be text, such as 'softcap=50,sinks'.")
         try:
             object.__setattr__(self, "features", features.canonical(self.features))
         except ValueError as error:

@@ -16,8 +16,8 @@ FLOP_SOURCE = (
 )
 BYTES_SOURCE = (
     "Each input read once and each output written once, logsumexp in float32: forward q, k, v, out, lse; "
-    "backward reads q, k, v, out, dout, lse and writes dq, dk, dv. Keys that no query sees are not read. A mask or bias "
-    "that is a tensor is read once."
+    "backward reads q, k, v, out, dout, lse and writes dq, dk, dv. Keys that no query sees are not read. "
+    "A mask or bias that is a tensor is read once."
 )
 _PRODUCTS = {"fwd": (1, 1), "bwd": (3, 2), "fwd_bwd": (4, 3)}  # products over head_dim, over head_dim_v
 

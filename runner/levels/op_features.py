@@ -41,9 +41,7 @@ def random_tensors(options: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     return tuple(x for x in tensors if x is not None and x.is_floating_point())
 
 
-def _fields(
-    name: str, value: str, case: Case, lengths: Sequence[Sequence[int]], device: str
-) -> list[tuple[str, Any]]:
+def _fields(name: str, value: str, case: Case, lengths: Sequence[Sequence[int]], device: str) -> list[tuple[str, Any]]:
     """Return the fields of Features of one feature."""
     heads, seqlen = int(case.num_heads or 1), int(case.seqlen_k or 1)
     dtype = getattr(torch, str(case.dtype))

@@ -36,8 +36,8 @@ def attention(
 ) -> torch.Tensor:
     """Attention as `kernels.registry.Attention` defines it; `precision` ("ieee" or "tf32") is for float32 products.
 
-    With features, sequences within bounds, a window of two widths, or values of another head_dim, its kernels are those of `features`. Raises
-    UnsupportedCase for tensors it cannot take, and on the CPU without TRITON_INTERPRET=1.
+    With features, sequences within bounds, a window of two widths, or values of another head_dim, its kernels are those
+    of `features`. Raises UnsupportedCase for tensors it cannot take, and on the CPU without TRITON_INTERPRET=1.
     """
     if q.device.type != "cuda":
         _refuse_cpu(q)
