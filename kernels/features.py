@@ -155,7 +155,7 @@ def attention_and_lse(
     keys = torch.arange(seqlen_k, device=q.device)
     positions = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=q.device)[:, None]
     hidden = (keys > positions + right) | (keys < positions - left)
-    scores, hidden = _with_masks(scores, hidden, features)
+    scores, hidden = with_masks(scores, hidden, features)
     p, lse = _probabilities(scores.masked_fill(hidden, float("-inf")), features.sinks)
     if features.dropout_p:
         if kept is None:
@@ -258,7 +258,7 @@ def _probabilities(scores: torch.Tensor, sinks: torch.Tensor | None) -> tuple[to
     return p / total, (top + total.log()).masked_fill(blind, float("-inf")).squeeze(-1)
 
 
-def _with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
+def with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
     """Return scores with slopes and an additive mask, and which keys are hidden, (seqlen_q, seqlen_k) or wider."""
     seqlen_q, seqlen_k = scores.shape[2:]
     keys = torch.arange(seqlen_k, device=scores.device)

@@ -28,7 +28,13 @@ class Feature:
     words: str  # what an implementation is able to compute
     value: str = ""  # NUMBER, SHARE or WHOLE; empty: no value, or one of `choices`
     choices: tuple[str, ...] = ()
+    usual: str = ""  # text with a usual value; empty: the name alone
     of_lengths: bool = False  # gives each sequence a length, so that seqlen_k must be seqlen_q; at most one in a case
+
+    @property
+    def example(self) -> str:
+        """Return the text with a usual value."""
+        return self.usual or self.name
 
     def read(self, text: str) -> str:
         """Return the value of the feature as a case has it. Raises ValueError with the values that are possible."""
@@ -52,15 +58,22 @@ class Feature:
 
 
 FEATURES = (
-    Feature("softcap", "softcap", "softcap", NUMBER),
+    Feature("softcap", "softcap", "softcap", NUMBER, usual="softcap=50"),
     Feature("sinks", "sinks", "attention sinks"),
     Feature("alibi", "alibi_slopes", "ALiBi slopes"),
-    Feature("mask", "mask", "mask as a tensor", choices=("padding", "bias")),
-    Feature("prefix", "prefix_lengths", "prefix mask", WHOLE, of_lengths=True),
-    Feature("documents", "document_ids", "document mask", WHOLE, of_lengths=True),
-    Feature("dropout", "dropout", "dropout", SHARE),
-    Feature("varlen", "varlen", "packed sequences (varlen)", choices=("uniform", "skewed"), of_lengths=True),
-    Feature("ahead", "two_windows", "windows of two widths", WHOLE),
+    Feature("mask", "mask", "mask as a tensor", choices=("padding", "bias"), usual="mask=padding"),
+    Feature("prefix", "prefix_lengths", "prefix mask", WHOLE, usual="prefix=1024", of_lengths=True),
+    Feature("documents", "document_ids", "document mask", WHOLE, usual="documents=600", of_lengths=True),
+    Feature("dropout", "dropout", "dropout", SHARE, usual="dropout=0.1"),
+    Feature(
+        "varlen",
+        "varlen",
+        "packed sequences (varlen)",
+        choices=("uniform", "skewed"),
+        usual="varlen=skewed",
+        of_lengths=True,
+    ),
+    Feature("ahead", "two_windows", "windows of two widths", WHOLE, usual="ahead=128"),
 )
 _NAMED = {feature.name: feature for feature in FEATURES}
 

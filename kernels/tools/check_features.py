@@ -176,10 +176,15 @@ def _definition(
 
 def check(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> float | None:
     """Return the largest error over what is allowed; None for what it does not declare, or refuses for its sizes."""
-    if case.feature not in implementation.features or refuses(implementation, case, device, dtype):
+    if not declares(implementation, case) or refuses(implementation, case, device, dtype):
         return None
     tf32 = implementation.precision == "tf32"
     return worst_error(case, implementation.attention, dtype, device, tf32=tf32)[0]
+
+
+def declares(implementation: Implementation, case: FeatureCase) -> bool:
+    """Return whether an implementation declares all features of a case."""
+    return {case.feature, *Features(**case.asked).asked} <= set(implementation.features)
 
 
 def refuses(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> bool:
@@ -212,13 +217,13 @@ class FeatureCheck:
 
 def checks(names: Sequence[str], dtype: str | None, head_dim: int, device: str) -> list[FeatureCheck]:
     """Return what there is to check of implementations, in one dtype or all that they take."""
-    of_feature = {name: case.feature for name, case in cases(16, head_dim).items()}
+    every = cases(16, head_dim)
     return [
         FeatureCheck(name, case, each, head_dim, device)
         for name in names
         for each in reversed(registry.get(name).dtypes)  # float32 compiles longest
-        for case, feature in of_feature.items()
-        if dtype in (None, each) and feature in registry.get(name).features
+        for case, of_case in every.items()
+        if dtype in (None, each) and declares(registry.get(name), of_case)
     ]
 
 

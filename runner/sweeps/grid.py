@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from results.features import canonical
 from results.records import DTYPES, TIMINGS, Case
 
 TORCH = (
@@ -33,7 +34,7 @@ class GridAxis:
     """One axis of a level's sweeps: its possible values and its place in the form of a sweep."""
 
     name: str  # field of the sweep
-    kind: str = "whole"  # whole, boolean, text (one of `choices`) or heads (64/8)
+    kind: str = "whole"  # whole, boolean, text (one of `choices`), heads (64/8), features (softcap=50+sinks)
     choices: tuple[str, ...] = ()  # possible texts
     about: str | None = None  # explanation for users
     first: bool = False  # whether the form always shows it; the other axes are folded
@@ -50,6 +51,11 @@ class GridAxis:
         if self.kind == "heads":
             split_heads(text)
             return text
+        if self.kind == "features":
+            try:
+                return canonical(text.replace("+", ",")) or ""
+            except ValueError as error:
+                raise SweepError(str(error)) from error
         if self.kind == "boolean":
             if text not in _BOOLEANS:
                 raise SweepError(f"{self.name} {text!r} is not true or false.")

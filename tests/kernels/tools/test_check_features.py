@@ -13,6 +13,7 @@ ON_CPU = [
     for name, each in registry.implementations().items()
     if "cpu" in each.devices and not each.interpreted_on_cpu and not each.unavailable
 ]
+MASKS = ("narrower values", "192 and 128", "prefixes", "documents", "two widths")
 
 
 @pytest.mark.parametrize("name", ON_CPU)
@@ -38,6 +39,14 @@ def test_a_report_has_errors_of_what_is_declared_and_reasons_against_the_rest(ca
     assert "head_dim_v" not in found["gluon_hopper"], "declared, and not checked on a CPU"
     assert is_right(found)
     assert capsys.readouterr().out.count("tiled_v1") == 2
+
+
+@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("name", ["torch_sdpa_auto", "torch_sdpa_math"])
+def test_masks_of_features_reach_pytorch(name: str, case: str) -> None:
+    ratio = check(registry.get(name), cases()[case], "cpu", torch.float32)
+    assert ratio is None or ratio <= 1
+    assert (ratio is None) == ("mask" not in case and "of " not in case and case not in MASKS)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
