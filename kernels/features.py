@@ -201,16 +201,16 @@ def head_by_head(
     for i, (row, of_q, of_k) in enumerate(parts):
         for head in range(q.shape[1]):
             places = [(row, head, of_q)] + [(row, head * k.shape[1] // q.shape[1], of_k)] * 2
-            tensors = [x[at][None, None].detach() for x, at in zip((q, k, v), places, strict=True)]
+            own_q, own_k, own_v = (x[at][None, None].detach() for x, at in zip((q, k, v), places, strict=True))
             kept = None
             if features.dropout_p:
                 first = (i * q.shape[1] + head) * longest[0] * longest[1]
                 kept = dropout_mask(features.dropout_seed, (1, 1, *longest), features.dropout_p, q.device, first)
-                kept = kept[:, :, : tensors[0].shape[2], : tensors[1].shape[2]]
+                kept = kept[:, :, : own_q.shape[2], : own_k.shape[2]]
             own = of_sequence(features, i, slice(head, head + 1))
             with torch.enable_grad():
-                tensors = [x.requires_grad_(dout is not None) for x in tensors]
-                out = attention_and_lse(*tensors, own, **masks, kept=kept)[0]
+                tensors = [x.requires_grad_(dout is not None) for x in (own_q, own_k, own_v)]
+                out = attention_and_lse(own_q, own_k, own_v, own, **masks, kept=kept)[0]
                 found["out"][places[0]] = out[0, 0].detach()
                 if dout is not None:
                     gradients = torch.autograd.grad(out, tensors, dout[places[0]][None, None])

@@ -80,11 +80,12 @@ def _modifications(
 
     batch, _, seqlen_q, seqlen_k = sizes
     asked = features or Features()
-    score = _score_of(asked, seqlen_k - seqlen_q) if asked.softcap or asked.alibi_slopes is not None else None
-    if asked.mask is not None and asked.mask.dtype != torch.bool:
-        score = _added(asked.mask, score)
-    sees = visible_keys(seqlen_q, seqlen_k, *masks) if masks[0] or masks[1] else None
-    for other in _others(asked, bounds, seqlen_k - seqlen_q, sees):
+    position = _positions(bounds, seqlen_k - seqlen_q)
+    score = None
+    for other in _scores(asked, position):
+        score = other
+    sees = visible_keys(position, seqlen_q + seqlen_k, *masks) if masks[0] or masks[1] else None
+    for other in _others(asked, bounds, position, sees):
         sees = other
     if sees is None:
         return score, None
@@ -94,29 +95,37 @@ def _modifications(
     return score, create_block_mask(sees, *rows, seqlen_q, seqlen_k, device=device, _compile=device.type == "cuda")
 
 
-def _score_of(asked: Features, offset: int) -> Callable[..., Any]:
-    softcap, slopes = asked.softcap, asked.alibi_slopes
-    slopes = slopes if slopes is None or slopes.dim() == 2 else slopes[None]
+def _positions(bounds: SequenceBounds | None, offset: int) -> Callable[..., Any]:
+    """Return the function from a query to the key at its position; the last query of a sequence is at its last key."""
+    if bounds is None:
+        return lambda query: query + offset
+    moved = torch.repeat_interleave(bounds.ends_k - bounds.ends_q, bounds.ends_q - bounds.starts_q)
+    return lambda query: query + moved[query]
 
-    def score(score, batch, head, query, key):
-        if softcap:
-            score = softcap * torch.tanh(score / softcap)
-        if slopes is not None:
-            score = score - slopes[batch * (slopes.shape[0] > 1), head] * (query + offset - key).abs()
-        return score
 
+def _scores(asked: Features, position: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield the score after each feature; the last is that of all."""
+    before = _unchanged
+    if asked.softcap:
+        yield (before := _capped(asked.softcap))
+    if (slopes := asked.alibi_slopes) is not None:
+        of_batches, first = slopes.dim() == 2, before
+
+        def sloped(score, b, h, q, k):
+            return first(score, b, h, q, k) - (slopes[b, h] if of_batches else slopes[h]) * (position(q) - k).abs()
+
+        yield (before := sloped)
+    if asked.mask is not None and asked.mask.dtype != torch.bool:
+        of, second = _entry(asked.mask), before
+        yield lambda score, b, h, q, k: second(score, b, h, q, k) + of(b, h, q, k)
+
+
+def _unchanged(score, b, h, q, k):
     return score
 
 
-def _added(mask: torch.Tensor, before: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Return a score_mod that adds a mask to what another one returns."""
-    of = _entry(mask)
-
-    def score(score, batch, head, query, key):
-        score = before(score, batch, head, query, key) if before else score
-        return score + of(batch, head, query, key)
-
-    return score
+def _capped(softcap: float) -> Callable[..., Any]:
+    return lambda score, b, h, q, k: softcap * torch.tanh(score / softcap)
 
 
 def _entry(mask: torch.Tensor) -> Callable[..., Any]:
@@ -127,36 +136,34 @@ def _entry(mask: torch.Tensor) -> Callable[..., Any]:
 
 
 def _others(
-    asked: Features, bounds: SequenceBounds | None, offset: int, sees: Callable[..., Any] | None
+    asked: Features, bounds: SequenceBounds | None, position: Callable[..., Any], sees: Callable[..., Any] | None
 ) -> Iterator[Callable[..., Any]]:
     """Yield the masks after each feature; the last is that of all."""
     if (lengths := asked.prefix_lengths) is not None:
         before = sees
         yield (sees := lambda b, h, q, k: before(b, h, q, k) | (k < lengths[b]))
-    ids = asked.document_ids
+    whole = sees
     if bounds is not None:
-        ids = torch.repeat_interleave(bounds.ends_q - bounds.starts_q)[None]
-    if ids is not None:
-        whole, wide = sees, int(ids.shape[0] > 1)
-
-        def same(b, h, q, k):
-            alike = ids[b * wide, q + offset] == ids[b * wide, k]
-            return alike & whole(b, h, q, k) if whole else alike
-
-        yield (sees := same)
+        of_q = torch.repeat_interleave(bounds.ends_q - bounds.starts_q)
+        of_k = torch.repeat_interleave(bounds.ends_k - bounds.starts_k)
+        yield (sees := _both(lambda b, h, q, k: of_q[q] == of_k[k], whole))
+    elif (ids := asked.document_ids) is not None:
+        yield (sees := _both(lambda b, h, q, k: ids[b, position(q)] == ids[b, k], whole))
     if asked.mask is not None and asked.mask.dtype == torch.bool:
-        all_before, of = sees, _entry(asked.mask)
-        yield lambda b, h, q, k: of(b, h, q, k) & all_before(b, h, q, k) if all_before else of(b, h, q, k)
+        yield _both(_entry(asked.mask), sees)
 
 
-def visible_keys(seqlen_q: int, seqlen_k: int, causal: bool, window_size: Window):
-    """Return FlexAttention's mask: True where a query looks; the last query is aligned with the last key."""
-    offset = seqlen_k - seqlen_q
-    left, right = reach(causal, window_size, seqlen_q + seqlen_k)
+def _both(one: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:
+    return (lambda b, h, q, k: one(b, h, q, k) & other(b, h, q, k)) if other else one
+
+
+def visible_keys(position: Callable[..., Any], far: int, causal: bool, window_size: Window):
+    """Return FlexAttention's mask: True where a query looks; `far`: more than the distance of any key."""
+    left, right = reach(causal, window_size, far)
 
     def sees(batch, head, query, key):
-        seen = key <= query + offset + right
-        return seen & (key >= query + offset - left) if window_size else seen
+        seen = key <= position(query) + right
+        return seen & (key >= position(query) - left) if window_size else seen
 
     return sees
 

@@ -7,6 +7,8 @@ keeps no state; its bytes are part of what it needs.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ..features import Features, SequenceBounds, Window, attention_and_lse, attention_of_sequences
@@ -29,7 +31,7 @@ def attention(
     With features it is the definition in `kernels.features`, packed sequences one after the other.
     """
     if features is not None or bounds is not None or isinstance(window_size, tuple):
-        masks = {"causal": causal, "window_size": window_size, "softmax_scale": softmax_scale}
+        masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": softmax_scale}
         asked = features or Features()
         if bounds is not None:
             return attention_of_sequences(q, k, v, asked, bounds, **masks)[0]

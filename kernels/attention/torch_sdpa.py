@@ -111,7 +111,7 @@ def merged_mask(
 @lru_cache(maxsize=8)
 def _constant_mask(asked: Features, shape: Any, masks: Any, dtype: Any, device: Any) -> torch.Tensor:
     _, heads, seqlen_q, seqlen_k = shape
-    left, right = reach(*masks, seqlen_q + seqlen_k)
+    left, right = reach(masks[0], masks[1], seqlen_q + seqlen_k)
     positions = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=device)[:, None]
     distance = torch.arange(seqlen_k, device=device) - positions
     hidden = ((distance > right) | (distance < -left))[None, None]

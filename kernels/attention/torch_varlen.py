@@ -15,15 +15,17 @@ PACKAGE = packages.Package("torch.nn.attention.varlen", "pip install 'torch>=2.1
 
 def packed(
     *tensors: torch.Tensor, bounds: SequenceBounds, causal: bool, window_size: Window, softmax_scale: float | None
-) -> torch.Tensor:
+) -> Any:
     """Call the function with packed sequences, see `kernels.packages.op`; causal is a window that ends at a query."""
     from torch.nn.attention.varlen import varlen_attn
 
-    q, k, _ = tensors
+    q, k, v = tensors
     masks = packages.masked(causal, window_size)
-    lengths = packages.flash_lengths(bounds).values()
+    lengths = packages.flash_lengths(bounds)
+    starts, longest = (lengths["cu_seqlens_q"], lengths["cu_seqlens_k"]), (bounds.longest_q, bounds.longest_k)
     window = (-1, 0) if masks["causal"] else masks["window_size"]
-    return varlen_attn(*tensors, *lengths, scale=softmax_scale, window_size=window, enable_gqa=q.shape[1] != k.shape[1])
+    grouped = q.shape[1] != k.shape[1]
+    return varlen_attn(q, k, v, *starts, *longest, scale=softmax_scale, window_size=window, enable_gqa=grouped)
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:

@@ -62,7 +62,7 @@ def found(store: Store, wanted: tuple[str, ...]) -> pd.DataFrame:
         ]
         row = {"gpu": gpu, "checked": ", ".join(sorted(set.intersection(*sets))) if sets else ""}
         rows.append(row | _result(cases))
-    return pd.DataFrame(rows, columns=[*COLUMNS])
+    return pd.DataFrame(rows, columns=[*COLUMNS]).astype({"winner": object})
 
 
 def command(wanted: Collection[str]) -> str:
@@ -88,7 +88,7 @@ def _case(contest: Mapping[str, Any]) -> Case:
 def _result(cases: list[Any]) -> dict[str, Any]:
     result = decide(cases) if cases else None
     if result is None or result.winner is None:
-        return {"standing": NOT_MEASURED, "cases": len(cases)}
+        return {"winner": None, "standing": NOT_MEASURED, "cases": len(cases)}
     rival = result.rivals[0] if result.rivals else None
     return {
         "winner": result.winner,

@@ -118,7 +118,8 @@ def fused_oracle(inputs: OpInputs, modes: tuple[str, ...]) -> dict[str, torch.Te
 
 def _results(inputs: OpInputs, modes: tuple[str, ...], *qkv: Any, **options: Any) -> dict[str, torch.Tensor]:
     if inputs.case.features:
-        return _results_of_features(inputs, modes, *(x.double() for x in qkv))
+        q, k, v = (x.double() for x in qkv)
+        return _results_of_features(inputs, modes, q, k, v)
     options |= inputs.options
     if "bwd" not in modes:
         return {"out": reference.attention(*qkv, **options).out}
@@ -127,9 +128,12 @@ def _results(inputs: OpInputs, modes: tuple[str, ...], *qkv: Any, **options: Any
     return {name: getattr(found, name) for name in ("out", "dq", "dk", "dv")}
 
 
-def _results_of_features(inputs: OpInputs, modes: tuple[str, ...], *qkv: torch.Tensor) -> dict[str, torch.Tensor]:
-    dout = inputs.dout.double() if "bwd" in modes else None
-    return head_by_head(*qkv, **{"features": Features(), **inputs.options}, dout=dout)
+def _results_of_features(
+    inputs: OpInputs, modes: tuple[str, ...], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    options: dict[str, Any] = {"features": Features(), **inputs.options}
+    options["dout"] = inputs.dout.double() if "bwd" in modes else None
+    return head_by_head(q, k, v, **options)
 
 
 @contextlib.contextmanager
