@@ -1,0 +1,148 @@
+"""Decisions as data: `kernels/tuned/sm_*.json`, one file per family of chips, and the row that decides a problem.
+
+A table names its conditions ("when"), its results ("then"), where it comes from ("source"), and has rows of both. The
+first row whose conditions all hold decides. A condition is a value, null for any value, or a range: "16..64", "..64"
+and "200.." include their ends. A row without results says that there is nothing to use. Where a file
+has no table, that of the file named by "like" holds; a name in place of a table is the file that has it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+FORMAT, VERSION = "attnbench forms", 1
+FOLDER = Path(__file__).parent / "tuned"
+Row = tuple[Any, ...]
+_SMALLEST = "sm_86"  # the family for a chip that holds less than any other
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a table, grouped by the conditions that are plain values in every row."""
+
+    when: tuple[str, ...]
+    then: tuple[str, ...]
+    source: str
+    plain: tuple[str, ...]
+    groups: Mapping[Row, tuple[tuple[tuple[tuple[str, Any], ...], Row], ...]]
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Table:
+        """Return the table of a record of the file."""
+        when, then, rows = tuple(record["when"]), tuple(record["then"]), record["rows"]
+        plain = [name for at, name in enumerate(when) if not any(_is_open(row[at]) for row in rows)]
+        groups: dict[Row, list[tuple[tuple[tuple[str, Any], ...], Row]]] = {}
+        for row in rows:
+            asked = dict(zip(when, row, strict=False))
+            key = tuple(asked.pop(name) for name in plain)
+            conditions = tuple((name, _condition(cell)) for name, cell in asked.items() if cell is not None)
+            groups.setdefault(key, []).append((conditions, tuple(row[len(when) :])))
+        return cls(when, then, record["source"], tuple(plain), {key: tuple(found) for key, found in groups.items()})
+
+    def every(self, **facts: Any) -> Iterator[Row]:
+        """Yield the results of all rows whose conditions hold, in their order; () where a row has none."""
+        for conditions, result in self.groups.get(tuple([facts[name] for name in self.plain]), ()):
+            if all(_holds(condition, facts[name]) for name, condition in conditions):
+                yield result
+
+    def first(self, **facts: Any) -> Row:
+        """Return the results of the row that decides; () if there is none, or if it says that there is nothing."""
+        return next(self.every(**facts), ())
+
+    def results(self) -> Iterator[tuple[Row, Row]]:
+        """Yield the plain conditions and the results of all rows that have any."""
+        for key, rows in self.groups.items():
+            yield from ((key, result) for _, result in rows if result)
+
+
+@dataclass(frozen=True)
+class Family:
+    """The tables of a family of chips, and the shared memory of a block on each compute capability (90 for 9.0)."""
+
+    name: str
+    chips: Mapping[int, int]
+    tables: Mapping[str, Table]
+
+    def __getitem__(self, table: str) -> Table:
+        return self.tables[table]
+
+
+@cache
+def family(name: str) -> Family:
+    """Return the tables of a family by its name, such as "sm_90"."""
+    record = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    if (record["format"], record["version"]) != (FORMAT, VERSION):
+        raise ValueError(f"{name}.json has format {record['format']!r}, version {record['version']!r}.")
+    tables = dict(family(record["like"]).tables) if record["like"] else {}
+    for table, rows in record["tables"].items():
+        tables[table] = family(rows)[table] if isinstance(rows, str) else Table.of(rows)
+    return Family(name, {int(chip): size for chip, size in record["chips"].items()}, tables)
+
+
+class Machine(NamedTuple):
+    """What the tables ask of a GPU."""
+
+    family: str
+    multiprocessors: int
+    capability: int  # 90 for 9.0
+    l2_bytes: int  # 0 if unknown
+
+
+@cache
+def machine_of(device: torch.device) -> Machine:
+    """Return the machine of a CUDA device."""
+    found = torch.cuda.get_device_properties(device)
+    capability = found.major * 10 + found.minor
+    most_shared = found.shared_memory_per_block_optin  # type: ignore[attr-defined]  # not in PyTorch's stubs
+    l2_bytes = getattr(found, "L2_cache_size", 0)
+    return Machine(family_of(capability, most_shared), found.multi_processor_count, capability, l2_bytes)
+
+
+@cache
+def families() -> tuple[Family, ...]:
+    """Return all families."""
+    return tuple(family(path.stem) for path in sorted(FOLDER.glob("sm_*.json")))
+
+
+@cache
+def shared_memory() -> dict[int, int]:
+    """Return the bytes that a block may use, by compute capability (CUDA C++ Programming Guide, technical table)."""
+    return {chip: size for each in families() for chip, size in each.chips.items()}
+
+
+@cache
+def family_of(capability: int, shared_memory_bytes: int) -> str:
+    """Return the name of the family for a chip: the largest tiles that it holds, then the nearest older chip."""
+    fitting = [
+        (size, -abs(capability - chip), each.name)
+        for each in families()
+        for chip, size in each.chips.items()
+        if size <= shared_memory_bytes and chip <= capability
+    ]
+    return max(fitting, default=(0, 0, _SMALLEST))[2]
+
+
+def _is_open(cell: Any) -> bool:
+    return cell is None or isinstance(cell, str) and ".." in cell
+
+
+def _condition(cell: Any) -> Any:
+    if not _is_open(cell):
+        return cell
+    low, high = cell.split("..")
+    return float(low or -math.inf), float(high or math.inf)
+
+
+def _holds(condition: Any, fact: Any) -> bool:
+    if isinstance(condition, tuple):
+        low, high = condition
+        return low <= fact <= high
+    return condition == fact
