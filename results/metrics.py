@@ -1,8 +1,10 @@
-"""Every metric: its label, unit, which direction is better and what it can be. A new metric is one line here."""
+"""Every metric: its label, unit, which direction is better and its range. A new metric is a table in metrics.toml."""
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 LONGEST_MS = 1e9  # largest time that an upload can state: 11 days
 ABOVE_ZERO, ZERO_TOO, SIGNED = "above 0", "at least 0", "any number"
@@ -34,92 +36,18 @@ _WEIGHTS = ("qkv", "q", "k", "v", "down", "up", "out")  # projections of layers
 CHECKED = ("out", "dq", "dk", "dv", "dx", *(f"d{kind}_{name}" for kind in "wb" for name in _WEIGHTS))
 CHECKED += ("logits", "loss", "grads")  # models: last tokens, all tokens, first layer's attention
 
-METRICS: dict[str, Metric] = {
-    "latency_ms": Metric("Latency", "ms", "lower", "time of one call", repeats=True),
-    "latency_extrapolated_ms": Metric(
-        "Latency, extrapolated",
-        "ms",
-        "lower",
-        "of a model deeper than was measured, from two depths; never compared with measured latencies",
-    ),
-    "attention_share": Metric("Share of attention", "%", "lower", "of the call's device time", ZERO_TOO),
-    "throttled_latency_ms": Metric(
-        "Latency of a throttled attempt", "ms", "lower", "the first attempt; the latency was measured again"
-    ),
-    "attention_ms": Metric(
-        "Attention alone", "ms", "lower", "time of the attention inside a layer, on the views its projections give"
-    ),
-    "compile_ms": Metric(
-        "Compile time",
-        "ms",
-        "lower",
-        "first call less a warm call: loading, and compiling what was not on disk already",
-        ZERO_TOO,
-    ),
-    "peak_memory_mb": Metric("Peak memory", "MiB", "lower", "largest allocation during the call, inputs included"),
-    "extra_memory_mb": Metric(
-        "Memory above inputs", "MiB", "lower", "peak less what was allocated before the call", ZERO_TOO
-    ),
-    "inputs_memory_mb": Metric("Inputs", "MiB", "lower", "what the call is given: q, k, v, and with a backward dout"),
-    "reserved_memory_mb": Metric(
-        "Reserved memory", "MiB", "lower", "the inputs and what torch's allocator takes from the device for the call"
-    ),
-    "activation_memory_mb": Metric("Saved for backward", "MiB", "lower", "kept between forward and backward", ZERO_TOO),
-    "attention_memory_mb": Metric(
-        "Attention matrix", "MiB", "lower", "scores and probabilities, as published", ZERO_TOO
-    ),
-    "kv_cache_mb": Metric("KV cache", "MiB", "lower", "keys and values kept", ZERO_TOO),
-    "weights_memory_mb": Metric("Weights", "MiB", "lower", "parameters of a model"),
-    "states_memory_mb": Metric(
-        "Training states", "MiB", "lower", "gradients, optimizer states and master weights", ZERO_TOO
-    ),
-    "memory_per_token_mb": Metric("Memory per token", "MiB", "lower", "memory over tokens"),
-    "memory_reduction": Metric("Memory reduction", "x", "higher", "baseline over implementation, as printed"),
-    "memory_saved_percent": Metric("Memory saved", "%", "higher", "1 - implementation / baseline, as printed", SIGNED),
-    "energy_j": Metric("Energy", "J", "lower", "of one call, idle power of the GPU included", repeats=True),
-    "burst_tflops": Metric("Burst", "TFLOP/s", "higher", "in the first second of back-to-back calls"),
-    "sustained_tflops": Metric("Sustained", "TFLOP/s", "higher", "of back-to-back calls once the GPU is hot"),
-    "sustained_clock_mhz": Metric("SM clock, sustained", "MHz", "higher", "during sustained_tflops"),
-    "sustained_power_w": Metric("Power, sustained", "W", "lower", "during sustained_tflops"),
-    "sustained_temperature_c": Metric("Temperature, sustained", "C", "lower", "during sustained_tflops", SIGNED),
-    "time_per_token_ms": Metric("Time per token", "ms", "lower", "latency over tokens"),
-    "time_to_first_token_ms": Metric("Time to first token", "ms", "lower", "of one request, queueing included"),
-    "requests_per_s": Metric("Requests per second", "1/s", "higher", "completed by a server or a batch run"),
-    "tokens_per_s": Metric("Tokens per second", "1/s", "higher", "throughput of generation"),
-    "samples_per_s": Metric("Samples per second", "1/s", "higher", "throughput of training"),
-    "tflops": Metric("TFLOP/s", "TFLOP/s", "higher", "as printed; ours is derived from latency"),
-    "gb_per_s": Metric("GB/s", "GB/s", "higher", "10^9 bytes a second, as printed; ours is derived from latency"),
-    "peak_percent": Metric("Share of peak", "%", "higher", "of what the device can do, as printed", ZERO_TOO),
-    "utilization_percent": Metric("GPU utilization", "%", "higher", "as printed", ZERO_TOO),
-    "shared_memory_kb": Metric("Shared memory", "KiB", "lower", "of one block, as printed"),
-    "speedup": Metric("Speedup", "x", "higher", "baseline over implementation, as printed"),
-    **{
-        f"error_{tensor}": Metric(
-            f"Error of {tensor}", "", "lower", "relative root mean square error against float64", ZERO_TOO
-        )
-        for tensor in CHECKED
-    },
-    **{
-        f"max_error_{tensor}": Metric(
-            f"Largest error of {tensor}", "", "lower", "largest absolute difference from float64", ZERO_TOO
-        )
-        for tensor in CHECKED
-    },
-    "error_out_original": Metric(
-        "Error of out, original cache",
-        "",
-        "lower",
-        "relative root mean square error against float64 on the cache before it was quantised",
-        ZERO_TOO,
-    ),
-    "max_error_out_original": Metric(
-        "Largest error of out, original cache",
-        "",
-        "lower",
-        "largest absolute difference from float64 on the cache before it was quantised",
-        ZERO_TOO,
-    ),
-}
+
+def _metrics() -> dict[str, Metric]:
+    """Return the metrics of metrics.toml; one of a {tensor} once for each tensor that is checked."""
+    found = {}
+    for name, said in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items():
+        for tensor in CHECKED if "{tensor}" in name else ("",):
+            own = {**said, "label": said["label"].replace("{tensor}", tensor)}
+            found[name.replace("{tensor}", tensor)] = Metric(**own)
+    return found
+
+
+METRICS = _metrics()
 
 # A printed ratio -> the metrics that it can be a ratio of; the first is what our own runs are compared by.
 RATIO_OF = {

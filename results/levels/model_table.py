@@ -1,15 +1,16 @@
 """Configurations of published models, with their numbers of parameters and cache sizes. Standard library only.
 
-Sizes come from each model's `config.json` at its source. `gpt2-tiny` is ours: GPT-2's block, small enough to train on a
-CPU. Counts are exact; tests compare them with the published numbers of parameters.
+Sizes come from each model's `config.json` at its source, see model_table.toml. `gpt2-tiny` is ours: GPT-2's block,
+small enough to train on a CPU. Counts are exact; tests compare them with the published numbers of parameters.
 """
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
-
-_HUB = "https://huggingface.co/"
+from pathlib import Path
+from typing import Any
 
 
 class UnknownModel(LookupError):
@@ -178,101 +179,20 @@ class ModelConfig:
         return of_width * self.experts.ffn * (routed + self.experts.shared) + self.hidden * self.experts.routed
 
 
-_GPT2 = Architecture("gpt2", "layer", 2, "learned", attention_bias=True, mlp_bias=True)
-_GPTJ = Architecture("gptj", "layer", 1, "rotary", mlp_bias=True, head_bias=True)
-_NEOX = Architecture("gpt_neox", "layer", 2, "rotary", attention_bias=True, mlp_bias=True)
-_LLAMA = Architecture("llama", "rms", 2, "rotary", gated_mlp=True)
-_MISTRAL = Architecture("mistral", "rms", 2, "rotary", gated_mlp=True)
-_DEEPSEEK = Architecture("deepseek_v2", "rms", 2, "rotary", gated_mlp=True)
-
-# name, title, architecture, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, source
-_CONFIGS = (
-    ModelConfig(
-        *("gpt2-tiny", "GPT-2 tiny (5.8M)", _GPT2, 256, 4, 4, 4, 64, 1024, 8192),
-        source="GPT-2's block at sizes of our own, for CPUs",
-        tied=True,
-        max_context=2048,
-    ),
-    ModelConfig(
-        *("gpt2", "GPT-2 (124M)", _GPT2, 768, 12, 12, 12, 64, 3072, 50257),
-        source=_HUB + "openai-community/gpt2",
-        tied=True,
-        max_context=1024,
-    ),
-    ModelConfig(
-        *("gpt2-xl", "GPT-2 XL (1.5B)", _GPT2, 1600, 48, 25, 25, 64, 6400, 50257),
-        source=_HUB + "openai-community/gpt2-xl",
-        tied=True,
-        max_context=1024,
-    ),
-    ModelConfig(
-        *("gpt-j-6b", "GPT-J 6B", _GPTJ, 4096, 28, 16, 16, 256, 16384, 50400),
-        source=_HUB + "EleutherAI/gpt-j-6b",
-        max_context=2048,
-        rotary_dim=64,
-        rope_theta=10000.0,
-    ),
-    ModelConfig(
-        *("gpt-neox-20b", "GPT-NeoX 20B", _NEOX, 6144, 44, 64, 64, 96, 24576, 50432),
-        source=_HUB + "EleutherAI/gpt-neox-20b",
-        max_context=2048,
-        rotary_dim=24,
-        rope_theta=10000.0,
-    ),
-    ModelConfig(
-        *("llama2-7b", "Llama-2 7B", _LLAMA, 4096, 32, 32, 32, 128, 11008, 32000),
-        source=_HUB + "meta-llama/Llama-2-7b-hf",
-        max_context=4096,
-        rope_theta=10000.0,
-    ),
-    ModelConfig(
-        *("llama2-13b", "Llama-2 13B", _LLAMA, 5120, 40, 40, 40, 128, 13824, 32000),
-        source=_HUB + "meta-llama/Llama-2-13b-hf",
-        max_context=4096,
-        rope_theta=10000.0,
-    ),
-    ModelConfig(
-        *("llama2-70b", "Llama-2 70B", _LLAMA, 8192, 80, 64, 8, 128, 28672, 32000),
-        source=_HUB + "meta-llama/Llama-2-70b-hf",
-        max_context=4096,
-        rope_theta=10000.0,
-    ),
-    ModelConfig(
-        *("llama3-8b", "Llama-3 8B", _LLAMA, 4096, 32, 32, 8, 128, 14336, 128256),
-        source=_HUB + "meta-llama/Meta-Llama-3-8B",
-        max_context=8192,
-        rope_theta=500000.0,
-    ),
-    ModelConfig(
-        *("llama3-70b", "Llama-3 70B", _LLAMA, 8192, 80, 64, 8, 128, 28672, 128256),
-        source=_HUB + "meta-llama/Meta-Llama-3-70B",
-        max_context=8192,
-        rope_theta=500000.0,
-    ),
-    ModelConfig(
-        *("mistral-7b", "Mistral 7B (v0.1)", _MISTRAL, 4096, 32, 32, 8, 128, 14336, 32000),
-        source=_HUB + "mistralai/Mistral-7B-v0.1",
-        max_context=32768,
-        rope_theta=10000.0,
-        window_size=4096,
-    ),
-    ModelConfig(
-        *("deepseek-v2-lite", "DeepSeek-V2-Lite (15.7B)", _DEEPSEEK, 2048, 27, 16, 16, 192, 10944, 102400),
-        source=_HUB + "deepseek-ai/DeepSeek-V2-Lite",
-        max_context=163840,
-        head_dim_v=128,
-        rotary_dim=64,
-        rope_theta=10000.0,
-        latent=LatentAttention(rank=512, nope_dim=128, rope_dim=64),
-        experts=Experts(routed=64, active=6, shared=2, ffn=1408, dense_layers=1),
-    ),
-)
+_PARTS: dict[str, type] = {"latent": LatentAttention, "experts": Experts}
 
 
 @cache
 def models() -> dict[str, ModelConfig]:
     """Return every configuration by name."""
-    return {config.name: config for config in _CONFIGS}
+    read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    kinds = {family: Architecture(family, **common) for family, common in read["architectures"].items()}
+    return {name: _config(name, kinds, **sizes) for name, sizes in read["models"].items()}
+
+
+def _config(name: str, kinds: dict[str, Architecture], *, architecture: str, **sizes: Any) -> ModelConfig:
+    parts = {part: kind(**sizes.pop(part)) for part, kind in _PARTS.items() if part in sizes}
+    return ModelConfig(name=name, architecture=kinds[architecture], **sizes, **parts)
 
 
 def model(name: str) -> ModelConfig:

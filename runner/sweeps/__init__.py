@@ -1,4 +1,4 @@
-"""Sweeps as data, one module per level. A new sweep is one entry in SWEEPS of its level's module.
+"""Sweeps as data, one module per level. A new sweep is one table in the TOML file of its level.
 
 Sweeps that are not grids are in `real_models` (shapes of existing models) and `given` (the cases of a table).
 """

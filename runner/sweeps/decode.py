@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from results.records import DTYPES, LENGTHS, Case, decode_case
-from runner.sweeps.grid import DTYPE, TIMING, TORCH, GridAxis, Sweep, split_heads
+from runner.sweeps.declared import Declarations
+from runner.sweeps.grid import Sweep, split_heads
 
-OURS = ("triton_split_kv",)
-FUSED = ("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_efficient")
-PEERS = ("cudnn_frontend", "flashinfer", "flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")
-OVER_PAGES = ("flex_paged",)
-OVER_LATENTS = ("flashinfer", "flash_attn_3", "flash_mla")
+_DECLARED = Declarations(__file__)
 SAME = "same"  # cache_dtype of a cache in the dtype of q
 ROPE_DIM = 64  # rotary dimensions of a latent record, in addition to its latent
 _FEATURES = (
@@ -28,28 +24,7 @@ class DecodeSweep(Sweep):
     """A grid of decoding cases."""
 
     LEVEL = "decode"
-    AXES = (
-        GridAxis("context", about="Tokens in each sequence's cache, on average.", first=True, of_a_cell="one"),
-        GridAxis("batch", first=True, of_a_cell="one"),
-        GridAxis("heads", "heads", about="Query heads over key heads, such as 64/8.", first=True, of_a_cell="one"),
-        GridAxis("head_dim", of_a_cell="one"),
-        DTYPE,
-        GridAxis("query_tokens", about="New tokens of each sequence, up to 16.", of_a_cell="any"),
-        GridAxis("window_size", about="Keys that a query sees to its left; 0: all of them.", of_a_cell="any"),
-        GridAxis("page_size", about="Tokens per page of the cache; 0: contiguous.", of_a_cell="any"),
-        GridAxis(
-            "lengths", "text", LENGTHS, about="ragged: normal, standard deviation half the context.", of_a_cell="any"
-        ),
-        GridAxis(
-            "cache_dtype", "text", (SAME, *DTYPES), about="float8_e4m3fn has a scale for each head.", of_a_cell="any"
-        ),
-        GridAxis(
-            "latent_dim",
-            about=f"Width of the latent, without its {ROPE_DIM} rotary dimensions (MLA, absorbed); 0: keys and values.",
-            of_a_cell="any",
-        ),
-        TIMING,
-    )
+    AXES = _DECLARED.axes(lengths=LENGTHS, cache_dtype=(SAME, *DTYPES))
     FOLDED = "Head_dim, dtype, cache, window and timings"
     FOLDED_OF_A_CELL = "Query tokens, window and cache"
 
@@ -66,7 +41,7 @@ class DecodeSweep(Sweep):
     features_apart: bool = False  # whether features vary one at a time from their first values, not in a product
     dtype: tuple[str, ...] = ("bfloat16",)
     modes: tuple[str, ...] = ("decode",)
-    implementations: tuple[str, ...] = FUSED + OURS + PEERS
+    implementations: tuple[str, ...] = _DECLARED.names("fused", "ours", "peers")
 
     @classmethod
     def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
@@ -103,68 +78,4 @@ def _case(*, heads: str, head_dim: int, cache_dtype: str, latent_dim: int, **fie
 
 
 SWEEP = DecodeSweep
-_LLAMA_70B = DecodeSweep(  # most of the sweeps below use its heads
-    name="decode", description="", context=(2048, 8192, 32768), batch=(1, 8, 32, 128), heads=("64/8",)
-)
-SWEEPS = (
-    dataclasses.replace(
-        _LLAMA_70B,
-        description="One query token against contiguous KV caches: context by batch, four pairs of heads",
-        context=(2048, 8192, 32768, 131072),
-        heads=("64/8", "32/8", "32/32", "71/1"),
-    ),
-    dataclasses.replace(
-        _LLAMA_70B,
-        name="paged_decode",
-        description="Pages of 1, 16, 64 and 256 tokens and a contiguous cache, lengths uniform and ragged",
-        context=(2048, 8192),
-        page_size=(0, 1, 16, 64, 256),
-        lengths=("uniform", "ragged"),
-        implementations=("torch_naive", *OURS, *PEERS, *OVER_PAGES),
-    ),
-    dataclasses.replace(
-        _LLAMA_70B,
-        name="multi_token_decode",
-        description="1 to 16 query tokens of each sequence, as speculative decoding has them",
-        context=(2048, 8192, 32768),
-        batch=(1, 8, 32),
-        query_tokens=(1, 2, 4, 8, 16),
-        implementations=("torch_naive", "torch_sdpa_efficient", *OURS, *PEERS),
-    ),
-    dataclasses.replace(
-        _LLAMA_70B,
-        name="mla_decode",
-        description="Latent attention (MLA, 512 + 64, absorbed) with 16 to 128 heads over pages of 64",
-        context=(1024, 8192, 32768),
-        batch=(1, 16, 64, 128),
-        heads=("16", "32", "64", "128"),
-        page_size=(64,),
-        latent_dim=(512,),
-        implementations=("torch_naive", *OURS, *OVER_LATENTS),
-    ),
-    dataclasses.replace(
-        _LLAMA_70B,
-        name="fp8_cache_decode",
-        description="A cache in e4m3 with a scale per head, and one in bfloat16: time and error",
-        cache_dtype=(SAME, "float8_e4m3fn"),
-        implementations=("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", *OURS, "cudnn_frontend", "flashinfer"),
-    ),
-    DecodeSweep(
-        name="decode_quick",
-        description="A first look at decoding in seconds, on any GPU or CPU: every kind of cache once",
-        context=(128, 512),
-        batch=(1, 4),
-        heads=("8/2",),
-        head_dim=(64,),
-        dtype=("float16", "float32"),
-        query_tokens=(1, 4),
-        window_size=(0, 64),
-        page_size=(0, 16),
-        lengths=LENGTHS,
-        cache_dtype=(SAME, "float8_e4m3fn"),
-        latent_dim=(0, 512),
-        features_apart=True,
-        implementations=TORCH + OURS + PEERS,
-        protocol="quick",
-    ),
-)
+SWEEPS = _DECLARED.sweeps(DecodeSweep)

@@ -70,13 +70,15 @@ class GridAxis:
         return value
 
 
-DTYPE = GridAxis("dtype", "text", DTYPES, of_a_cell="one")
-TIMING = GridAxis(
-    "timings",
-    "text",
-    TIMINGS,
-    about="kernel: device time only; eager: a plain call. If empty, only errors are recorded.",
-)
+STANDARD_AXES = {
+    "dtype": GridAxis("dtype", "text", DTYPES, of_a_cell="one"),
+    "timings": GridAxis(
+        "timings",
+        "text",
+        TIMINGS,
+        about="kernel: device time only; eager: a plain call. If empty, only errors are recorded.",
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

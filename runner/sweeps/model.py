@@ -9,9 +9,11 @@ from typing import Any
 
 from results.levels.model_table import UnknownModel, model, models
 from results.records import OPTIMIZERS, Case
-from runner.sweeps.grid import DTYPE, TIMING, GridAxis, Sweep, SweepError
+from runner.sweeps.declared import Declarations
+from runner.sweeps.grid import Sweep, SweepError
 
 INFERENCE, TRAINING = ("prefill", "decode"), ("fwd", "bwd", "step", "train")
+_DECLARED = Declarations(__file__)
 _FULL = ("triton_fa2", "gluon_hopper")  # our kernels for whole sequences
 _CACHED = ("triton_split_kv", "triton_step")  # our kernels for a cache
 _TORCH = ("torch_naive", "torch_sdpa_auto")
@@ -65,38 +67,7 @@ class ModelSweep(Sweep):
     """Two grids of cases for each model: inference by context and batch, training by seqlen and train_batch."""
 
     LEVEL = "model"
-    AXES = (
-        GridAxis(
-            "subject",
-            "text",
-            tuple(models()),
-            about="Name of the model in the table.",
-            first=True,
-            of_a_cell="one",
-        ),
-        GridAxis("context", about="Tokens of a prompt, or in the cache of each sequence.", first=True, of_a_cell="any"),
-        GridAxis("batch", about="Sequences of a prompt or of a generation.", first=True, of_a_cell="any"),
-        GridAxis("seqlen", about="Tokens of each sequence in training.", first=True, of_a_cell="any"),
-        GridAxis("train_batch", about="Sequences of a training step.", first=True, of_a_cell="any"),
-        DTYPE,
-        GridAxis(
-            "optimizer", "text", _STATES, about="State that a training step keeps for each parameter.", of_a_cell="any"
-        ),
-        GridAxis("checkpointing", "boolean", about="Whether the backward recomputes activations.", of_a_cell="any"),
-        GridAxis(
-            "compiled",
-            "boolean",
-            about="Whether torch.compile compiles each layer around its attention.",
-            of_a_cell="any",
-        ),
-        GridAxis(
-            "depths",
-            about="Two numbers of layers, such as 4,8, to extrapolate larger models from. Empty: no extrapolation.",
-            optional=True,
-        ),
-        GridAxis("modes", "text", _MODES, of_a_cell="one"),
-        TIMING,
-    )
+    AXES = _DECLARED.axes(subject=tuple(models()), optimizer=_STATES, modes=_MODES)
     FOLDED = "Dtype, optimizer, checkpointing, compiling, depths, modes and timings"
     FOLDED_OF_A_CELL = "Lengths, batches, optimizer, checkpointing and compiling"
 
@@ -151,55 +122,4 @@ class ModelSweep(Sweep):
 
 
 SWEEP = ModelSweep
-SWEEPS = (
-    ModelSweep(
-        name="models",
-        description="Llama-2 7B whole: generation and prefill by context, training at 4 x 2048, memory of each",
-        subject=("llama2-7b",),
-        context=(512, 2048, 8192, 16384),
-        seqlen=(2048,),
-        train_batch=(4,),
-        compiled=(True,),
-        protocol="quick",
-    ),
-    ModelSweep(
-        name="generation",
-        description="One token of each sequence by context and batch, Llama-2 7B and 13B",
-        subject=("llama2-7b", "llama2-13b"),
-        context=(512, 1024, 2048, 4096, 8192, 16384, 32768),
-        batch=(1, 8),
-        compiled=(True,),
-        modes=("decode",),
-        timings=("kernel",),
-    ),
-    ModelSweep(
-        name="prefill",
-        description="A prompt of 512 to 16384 tokens, Llama-2 7B and 13B",
-        subject=("llama2-7b", "llama2-13b"),
-        context=(512, 1024, 2048, 4096, 8192, 16384),
-        compiled=(True,),
-        modes=("prefill",),
-        timings=("kernel",),
-    ),
-    ModelSweep(
-        name="training",
-        description="A training step of Llama-2 7B by batch and seqlen: forward, backward, optimizer, and all of it",
-        subject=("llama2-7b",),
-        seqlen=(2048, 4096, 8192),
-        train_batch=(2, 4, 8),
-        checkpointing=(False, True),
-        compiled=(True,),
-        modes=TRAINING,
-        timings=("eager",),
-    ),
-    ModelSweep(
-        name="models_quick",
-        description="A tiny GPT-2 in every mode in about a minute, on any GPU or CPU",
-        subject=("gpt2-tiny",),
-        context=(64,),
-        seqlen=(64,),
-        train_batch=(1,),
-        dtype=("float32",),
-        protocol="quick",
-    ),
-)
+SWEEPS = _DECLARED.sweeps(ModelSweep)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from results.levels.real_shapes import DOMAINS, SHAPES
 from results.records import Case
-from runner.sweeps.grid import DTYPE, TIMING, GridAxis, Sweep
-from runner.sweeps.op import PEERS, OpSweep
+from runner.sweeps.grid import STANDARD_AXES, GridAxis, Sweep
+from runner.sweeps.op import OpSweep
 
 NAMES = tuple(shape.name for shape in SHAPES)
 
@@ -21,10 +21,10 @@ class RealModelsSweep(Sweep):
     LEVEL = "op"
     AXES = (
         GridAxis("domain", "text", DOMAINS, first=True),
-        dataclasses.replace(DTYPE, first=True),
+        dataclasses.replace(STANDARD_AXES["dtype"], first=True),
         GridAxis("shape", "text", NAMES, about="Empty: all shapes of the domains.", of_a_cell="one"),
         next(axis for axis in OpSweep.AXES if axis.name == "modes"),
-        TIMING,
+        STANDARD_AXES["timings"],
     )
     FOLDED = "Single shapes, modes and timings"
     FOLDED_OF_A_CELL = ""
@@ -51,6 +51,6 @@ REAL_MODELS = RealModelsSweep(
         "torch_sdpa_efficient",
         "triton_fa2",
         "gluon_hopper",
-        *PEERS,
+        *OpSweep.PEERS,
     ),
 )

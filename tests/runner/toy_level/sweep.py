@@ -6,13 +6,13 @@ from itertools import product
 
 from results.levels.softmax import softmax_case
 from results.records import Case
-from runner.sweeps.grid import DTYPE, TIMING, GridAxis, Sweep
+from runner.sweeps.grid import STANDARD_AXES, GridAxis, Sweep
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxSweep(Sweep):
     LEVEL = "softmax"
-    AXES = (GridAxis("rows"), GridAxis("columns"), DTYPE, TIMING)
+    AXES = (GridAxis("rows"), GridAxis("columns"), STANDARD_AXES["dtype"], STANDARD_AXES["timings"])
     FOLDED = FOLDED_OF_A_CELL = ""
 
     rows: tuple[int, ...]
