@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,9 +26,60 @@ _SMALLEST = "sm_86"  # the family for a chip that holds less than any other
 
 
 @dataclass(frozen=True)
+class Form:
+    """One way to compute: the results of a row, such as a tile with its warps, stages and programs that split walks."""
+
+    table: str
+    asked: Row  # the plain conditions, such as the kernel and the padded head_dim
+    result: Row
+    names: tuple[str, ...] = field(compare=False)  # of the results
+    source: str = field(compare=False)  # where the row comes from
+    flags: Mapping[str, bool] = field(compare=False)  # what the problem says in addition to sizes, such as causal
+
+    @property
+    def words(self) -> str:
+        """Return the form in a line."""
+        results = ", ".join(f"{name} {value}" for name, value in zip(self.names, self.result, strict=False))
+        return f"{self.table} ({', '.join(map(str, self.asked))}): {results or 'not used'}"
+
+    def others(self, shared_memory_bytes: int) -> list[Form]:
+        """Return what the tables of all families that need no more shared memory have for other sizes."""
+        fitting = (
+            each.tables.get(self.table) for each in families() if min(each.chips.values()) <= shared_memory_bytes
+        )
+        found = (form for table in fitting if table for form in table.forms(self.asked, self.flags))
+        return [form for form in dict.fromkeys(found) if form.result and form != self]
+
+
+_ASKED: list[list[Form]] = []  # lists that take down the forms which decide
+_USED: dict[tuple[str, Row], Form] = {}  # forms that decide in place of the tables
+
+
+@contextmanager
+def asked() -> Iterator[list[Form]]:
+    """Take down the forms that decide within, each once, in the order of the questions."""
+    _ASKED.append(found := [])
+    try:
+        yield found
+    finally:
+        _ASKED.remove(found)
+
+
+@contextmanager
+def using(form: Form) -> Iterator[None]:
+    """Let plans that are made within take a form; `kernels.plans.forget` forgets those that were made before."""
+    _USED[form.table, form.asked] = form
+    try:
+        yield
+    finally:
+        del _USED[form.table, form.asked]
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows of a table, grouped by the conditions that are plain values in every row."""
 
+    name: str
     when: tuple[str, ...]
     then: tuple[str, ...]
     source: str
@@ -35,7 +87,7 @@ class Table:
     groups: Mapping[Row, tuple[tuple[tuple[tuple[str, Any], ...], Row], ...]]
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Table:
+    def of(cls, name: str, record: Mapping[str, Any]) -> Table:
         """Return the table of a record of the file."""
         when, then, rows = tuple(record["when"]), tuple(record["then"]), record["rows"]
         plain = [name for at, name in enumerate(when) if not any(_is_open(row[at]) for row in rows)]
@@ -45,22 +97,38 @@ class Table:
             key = tuple(asked.pop(name) for name in plain)
             conditions = tuple((name, _condition(cell)) for name, cell in asked.items() if cell is not None)
             groups.setdefault(key, []).append((conditions, tuple(row[len(when) :])))
-        return cls(when, then, record["source"], tuple(plain), {key: tuple(found) for key, found in groups.items()})
+        return cls(
+            name, when, then, record["source"], tuple(plain), {key: tuple(found) for key, found in groups.items()}
+        )
 
     def every(self, **facts: Any) -> Iterator[Row]:
         """Yield the results of all rows whose conditions hold, in their order; () where a row has none."""
-        for conditions, result in self.groups.get(tuple([facts[name] for name in self.plain]), ()):
+        key = tuple([facts[name] for name in self.plain])
+        if _USED and (self.name, key) in _USED:
+            yield _USED[self.name, key].result
+            return
+        for conditions, result in self.groups.get(key, ()):
             if all(_holds(condition, facts[name]) for name, condition in conditions):
+                if _ASKED:
+                    self._take_down(key, result, facts)
                 yield result
 
     def first(self, **facts: Any) -> Row:
         """Return the results of the row that decides; () if there is none, or if it says that there is nothing."""
         return next(self.every(**facts), ())
 
-    def results(self) -> Iterator[tuple[Row, Row]]:
-        """Yield the plain conditions and the results of all rows that have any."""
-        for key, rows in self.groups.items():
-            yield from ((key, result) for _, result in rows if result)
+    def forms(self, asked: Row, flags: Mapping[str, bool]) -> Iterator[Form]:
+        """Yield the forms of all rows with these plain conditions that no flag contradicts, whatever the sizes."""
+        for conditions, result in self.groups.get(asked, ()):
+            if all(flags.get(name, condition) == condition for name, condition in conditions):
+                yield Form(self.name, asked, result, self.then, self.source, flags)
+
+    def _take_down(self, key: Row, result: Row, facts: Mapping[str, Any]) -> None:
+        flags = {name: fact for name, fact in facts.items() if isinstance(fact, bool)}
+        form = Form(self.name, key, result, self.then, self.source, flags)
+        for found in _ASKED:
+            if form not in found:
+                found.append(form)
 
 
 @dataclass(frozen=True)
@@ -83,7 +151,7 @@ def family(name: str) -> Family:
         raise ValueError(f"{name}.json has format {record['format']!r}, version {record['version']!r}.")
     tables = dict(family(record["like"]).tables) if record["like"] else {}
     for table, rows in record["tables"].items():
-        tables[table] = family(rows)[table] if isinstance(rows, str) else Table.of(rows)
+        tables[table] = family(rows)[table] if isinstance(rows, str) else Table.of(table, rows)
     return Family(name, {int(chip): size for chip, size in record["chips"].items()}, tables)
 
 
@@ -94,6 +162,13 @@ class Machine(NamedTuple):
     multiprocessors: int
     capability: int  # 90 for 9.0
     l2_bytes: int  # 0 if unknown
+
+    @property
+    def words(self) -> str:
+        """Return which chip's forms are used, and whether they are the chip's own."""
+        if self.capability in family(self.family).chips:
+            return f"forms of {self.family}"
+        return f"forms of {self.family}, the nearest chip with a file to compute capability {self.capability / 10}"
 
 
 @cache

@@ -31,7 +31,6 @@ def _forward(row: tuple[Any, ...]) -> ForwardTiles:
     return ForwardTiles(*sizes, **{flag: flag in names.split() for flag in _FLAGS})
 
 
-@cache
 def backward_tiles(kernel: str, size: int) -> BackwardTiles:
     """Return the tiles of a backward kernel: "sums" of dQ in memory, or one kernel for "keys" and one for "queries"."""
     return BackwardTiles(*_first("backward", kernel=kernel, size=size))

@@ -10,9 +10,8 @@ from kernels.attention.triton_fa2 import tuning
 from kernels.attention.triton_fa2.tuning import Tile
 
 TABLES = [(each.name, precision) for each in tables.families() for precision in tuning.PRECISIONS]
-TILES = {
-    Tile(*row) for chip, precision in TABLES for _, row in tables.family(chip)[f"triton_fa2 {precision}"].results()
-}
+GROUPS = [tables.family(chip)[f"triton_fa2 {precision}"].groups for chip, precision in TABLES]
+TILES = {Tile(*row) for groups in GROUPS for rows in groups.values() for _, row in rows if row}
 
 
 @pytest.mark.parametrize("chip, precision", TABLES)
@@ -64,11 +63,13 @@ def test_chips_without_a_file_take_the_nearest_one_that_they_hold() -> None:
     assert [tables.family_of(*chip) for chip in ((103, 232448), (121, 101376), (110, 232448), (75, 65536))] == [
         "sm_100", "sm_86", "sm_100", "sm_86",
     ]  # fmt: skip
+    assert "the nearest chip with a file to compute capability 12.1" in tables.Machine("sm_86", 48, 121, 0).words
+    assert tables.Machine("sm_86", 170, 120, 0).words == "forms of sm_86"
 
 
 def test_a_row_decides_if_its_values_and_ranges_hold() -> None:
     rows = [["a", "..4", None], ["a", "2..4", 1, 10], ["a", "5..", None, 20], ["b", None, None, 30]]
-    table = tables.Table.of({"when": ["kind", "size", "page"], "then": ["tile"], "source": "", "rows": rows})
+    table = tables.Table.of("t", {"when": ["kind", "size", "page"], "then": ["tile"], "source": "", "rows": rows})
     assert [table.first(kind="a", size=size, page=0) for size in (4, 4.5, 5, 6)] == [(), (), (20,), (20,)]
     assert list(table.every(kind="a", size=3, page=1)) == [(), (10,)]
     assert table.first(kind="b", size=1, page=7) == (30,)
