@@ -19,7 +19,6 @@ from dataclasses import asdict, fields, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO
 
 from results.checks import IMPOSSIBLE, check
@@ -46,7 +45,7 @@ from results.records import Measurement, Run
 from results.render import advice, export, peers, slice, svg
 from results.render.html import html_page
 from results.render.terminal import comparison_lines, finding_lines
-from results.reports import ReportError, coverage, default_runs, headline, side_by_side
+from results.reports import Report, ReportError, coverage, default_runs, headline, side_by_side
 from results.reports import get as report_named
 from results.reports import names as report_names
 from results.reports.rendering import Runs, render_report
@@ -351,7 +350,7 @@ def _coverage(options: argparse.Namespace) -> int:
         published = side_by_side.published(name)
         runs = _beside_report(name, options.run, published)
         tables = coverage.coverage(side_by_side.sections(name, published, runs))
-        print(coverage.as_markdown(report_named(name).LABEL, tables, with_gaps=bool(options.name)))
+        print(coverage.as_markdown(report_named(name).label, tables, with_gaps=bool(options.name)))
     return 0
 
 
@@ -363,8 +362,8 @@ def _beside_report(name: str, named: Sequence[str], published: Runs) -> Runs:
     return [_read(_folder(run)) for run in named]
 
 
-def _beside(report: ModuleType, published: Runs, runs: Runs) -> str:
-    systems = getattr(report, "IMPLEMENTATIONS", {})
+def _beside(report: Report, published: Runs, runs: Runs) -> str:
+    systems = report.implementations
     if len(published) != 1 or len(systems) != 2 or len(runs) != 1:
         raise CommandError("--beside needs --run RUN and a report of one GPU that compares one system with a baseline.")
     baseline, implementation = systems.values()

@@ -133,7 +133,7 @@ def largest(metric: str, **conditions: object) -> Answer:
     return answer
 
 
-def share(*picks: Pick, slower: bool = False, with_span: bool = False) -> Answer:
+def share(picks: Sequence[Pick], *, slower: bool = False, with_span: bool = False) -> Answer:
     """Answer with the number of cases in which the implementation is faster than its baseline, or slower."""
 
     def answer(numbers: OwnNumbers) -> str | None:
@@ -193,3 +193,8 @@ def _by_dtype(words: Mapping[str, str]) -> str | None:
     if len(words) == 1:
         return next(iter(words.values()))
     return ", ".join(f"{dtype} {of_dtype}" for dtype, of_dtype in sorted(words.items())) or None
+
+
+ANSWERS: Mapping[str, Callable[..., Answer]] = {
+    each.__name__: each for each in (span, span_by_dtype, largest, share, growths, ends)
+}

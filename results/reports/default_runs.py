@@ -105,7 +105,7 @@ def _union(found: Iterable[_Filled]) -> _Filled:
 def _evidence(name: str, best: Iterable[TriedRun], chosen: Sequence[str]) -> list[str]:
     """Return further runs of the same GPU that show a feature: for each missing feature the newest run."""
     more: list[str] = []
-    for names, shows in getattr(reports.get(name), "EVIDENCE", ()):
+    for names, shows in reports.get(name).evidence:
         showing = [run.run_id for run in best if run.shows(names, shows)]
         if showing and not set(showing) & {*chosen, *more}:
             more.append(showing[0])
@@ -167,10 +167,10 @@ def _wanted(name: str, printed: Runs) -> dict[str, list[_Cell]]:
     """Return the requirements of every own cell of a report, by table."""
     report = reports.get(name)
     found: dict[str, list[_Cell]] = {}
-    for grid in report.GRIDS:
+    for grid in report.grids:
         for labels in printed_rows(grid, printed):
             for facts in all_facts(grid, labels):
-                names = {facts["implementation"], *own_names(facts, report.IMPLEMENTATIONS)}
+                names = {facts["implementation"], *own_names(facts, report.implementations)}
                 of_memory = own_metric(facts) == _MEMORY
                 found.setdefault(grid.section, []).append((case_fields(facts), names, facts.get("mode"), of_memory))
     return found

@@ -1,105 +1,24 @@
-"""FlashTile: tiled attention in plain PyTorch and a Triton forward against a naive layer on an A100."""
+"""Answers to the claims of report flashtile_a100, and its tables of words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any
 
 from results.checks.memory import SHARED_KB
 from results.levels.tensors import kv_cache_mb
 from results.records import Measurement, attention_case, case_to_json
-from results.reports.claims import Answer, Claim, Pick, ends, growths, largest, span_by_dtype
-from results.reports.layout import Facts, Grid, Labels, Remark, Row, Section
+from results.reports.claims import Answer, Pick, growths
+from results.reports.layout import Row, Section
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
 
 NAME = "flashtile_a100"
-LABEL = "FlashTile, A100 80 GB"
-TITLE = "FlashTile performance on an A100"
-SOURCE = "FlashTile, docs/PERFORMANCE.md, https://github.com/iamrahulreddy/FlashTile"
-IMPLEMENTATIONS = {
-    "naive": "torch_naive",
-    "flashtile_v1": "tiled_v1",
-    "flashtile_v2": "tiled_v2",
-    "flashtile_gqa": "tiled_v2",  # the same code with fewer key heads
-    "flashtile_triton": "triton_fa2",
-}
-
-_SYSTEMS = {
-    "Naive": "naive",
-    "Flash V1": "flashtile_v1",
-    "Flash V2": "flashtile_v2",
-    "GQA": "flashtile_gqa",
-    "Triton": "flashtile_triton",
-}
-_LAYER: dict[str, Any] = {
-    "level": "layer",
-    "batch": 4,
-    "num_heads": 12,
-    "head_dim": 64,  # embed-dim 768 over 12 heads
-    "causal": True,
-    "mode": "fwd",
-}
 _MHA = {"subject": "mha_fused_bias", "num_kv_heads": 12}
 _GQA = {"subject": "gqa_bias", "num_kv_heads": 3}
 
 
-def _row(labels: Labels) -> Facts:
-    return {"seqlen": int(labels[0].replace(",", ""))}
-
-
-def _name(measurement: Measurement) -> Labels:
-    return (f"{measurement.case.seqlen_q or 0:,}",)
-
-
-def _block(labels: Labels) -> Facts:
-    return {"subject": f"block_size {labels[0]}"}
-
-
-def _layer_of(implementation: str) -> dict[str, Any]:
-    """Return the layer by FlashTile's code: biases in the projections, 3 key heads in GQA."""
-    return _GQA if implementation == "flashtile_gqa" else _MHA
-
-
-def _columns(suffix: str, **facts: str) -> dict[str, Any]:
-    return {
-        f"{title}{suffix}": {"implementation": name, **_layer_of(name), **facts} for title, name in _SYSTEMS.items()
-    }
-
-
-_TRITON_SPEEDUP = {**_LAYER, **_MHA, "implementation": "flashtile_triton", "baseline": "naive", "metric": "speedup"}
-GRIDS = (
-    *(
-        Grid(
-            section=section,
-            header=("Sequence Length", *columns),
-            row=_row,
-            name=_name,
-            columns=columns,
-            facts=_LAYER,
-            measured_by=("flashtile", {"subject": "subject", "seqlen": "seqlen"}),
-        )
-        for section, columns in (
-            ("Memory", _columns(" Memory", metric="peak_memory_mb")),
-            ("Time", _columns("", metric="latency_ms", format="{:.2f} ms")),
-            ("Triton speedup", {"Speedup": _TRITON_SPEEDUP}),
-        )
-    ),
-    Grid(
-        section="Shared memory",
-        header=("Block Size", "SRAM Required", "Best For"),
-        row=_block,
-        rows=(("32",), ("64",), ("128",)),
-        columns={
-            "SRAM Required": {"implementation": "flashtile", "metric": "shared_memory_kb", "level": None},
-            "Best For": Remark(),
-        },
-    ),
-)
-
-
-def _cache_savings(numbers: OwnNumbers) -> str | None:
+def cache_savings(numbers: OwnNumbers) -> str | None:
     """Return by formula how much smaller the cache of the report's GQA is: 2 key heads for 8 query heads."""
     sizes = {"batch": 1, "num_heads": 8, "seqlen": 1024, "head_dim": 64, "dtype": "float32", "causal": True}
     whole, fewer = (kv_cache_mb(case_to_json(attention_case(**sizes, num_kv_heads=heads))) for heads in (8, 2))
@@ -148,44 +67,18 @@ def _all(names: Sequence[str], aspect: str, numbers: OwnNumbers, *, gqa: bool = 
     return ", ".join(filter(None, found))
 
 
-def _all_memory(numbers: OwnNumbers) -> str | None:
+def all_memory(numbers: OwnNumbers) -> str | None:
+    """Return how the memory of each version grows."""
     of_gqa = _all(("flashtile_gqa",), "Memory", numbers, gqa=True)
     return "; ".join(filter(None, [_all(_TILED, "Memory", numbers), of_gqa and f"GQA: {of_gqa}"])) or None
 
 
-def _all_speed(numbers: OwnNumbers) -> str | None:
+def all_speed(numbers: OwnNumbers) -> str | None:
+    """Return the speed of each version over the naive layer."""
     return _all((*_TILED, "flashtile_triton"), "Speed", numbers) or None
 
 
-def _at_8k(metric: str, name: str) -> Answer:
-    case = {"level": "layer", "head_dim": 64, "subject": _layer_of(name)["subject"]}
-    return span_by_dtype(metric, name, "naive", mode="fwd", seqlen=(8192, 8192), case=case)
-
-
 _TILED = ("flashtile_v1", "flashtile_v2")
-CLAIMS = (
-    *(
-        Claim(f"Memory reduction at 8K vs Naive / {title}", _at_8k("memory_reduction", name))
-        for title, name in _SYSTEMS.items()
-        if name != "naive"
-    ),
-    Claim("Implementation / Triton Kernel / Speed", _at_8k("speedup", "flashtile_triton")),
-    Claim("Aspect / Speed / Triton Kernel", _at_8k("speedup", "flashtile_triton")),
-    Claim("Correctness", largest("max_error_out", mode="fwd", case={"level": "layer"})),
-    Claim("GroupedQueryAttention(512, 8, num_kv_heads=2)", _cache_savings),
-    Claim("Takeaways / Memory", _all_memory, "V1, V2 and GQA stay at O(N) peak memory"),
-    Claim("Takeaways / Speed", _all_speed, "Only the Triton kernel is faster than naive"),
-    Claim(
-        "Takeaways / Scaling",
-        ends(_forward("flashtile_v2", "peak_memory_mb"), form=".3g", named=True),
-        "Memory reduction grows linearly with sequence length",
-    ),
-    Claim(
-        "Takeaways / Triton",
-        ends(_forward("flashtile_triton", "latency_ms"), form=".3g", named=True),
-        "Speedup grows with sequence length",
-    ),
-)
 
 _ROWS: Mapping[str, tuple[str, ...]] = {  # row of the table of implementations -> implementations
     "Flash V1/V2": _TILED,

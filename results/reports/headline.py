@@ -1,4 +1,4 @@
-"""The tables of the README.md files and of kernels/DESIGN.md, made from the shipped runs.
+"""The tables of README.md, kernels/DESIGN.md and published/TABLES.md, made from the shipped runs.
 
 In a document each table is between two lines, `<!-- made by: python -m results headline NAME -->` and `<!-- end -->`.
 `blocks` reads the tables, `updated` renews them, and tests/test_readme.py compares them with the runs.
@@ -23,7 +23,7 @@ from results.levels.decode import forms
 from results.levels.model_table import model
 from results.records import Case, Measurement, Run, case_to_json
 from results.render.markdown import markdown_table
-from results.reports import fa2_rtx4060
+from results.reports import get
 from results.reports import names as report_names
 from results.reports.coverage import coverage, total
 from results.reports.default_runs import default_runs, tried_of_runs
@@ -47,7 +47,7 @@ DECODE_FORMS = ("h200-paged_decode", "h200-multi_token_decode", "h200-fp8_cache_
 MLA = ("h200-mla_decode",)
 LAYERS = ("h200-attention_layers", "h200-attention_layers-float16")
 GENERATION = ("h200-generation",)
-DOCUMENT = journal.PUBLISHED / "README.md"
+DOCUMENT = journal.PUBLISHED / "TABLES.md"
 _BEYOND_LAUNCHES = 512  # below as many tokens of one head, launches set the time
 _NORMAL_95 = statistics.NormalDist().inv_cdf(0.975)
 _BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -169,8 +169,8 @@ def means(shipped: Shipped, corner: Sequence[str], rows: Sequence[Means]) -> str
 
 def of_report(shipped: Shipped) -> str:
     """Return the speedups that report fa2_rtx4060 prints, each with that of our run."""
-    printed = next(rows for run, rows in shipped.of_reports if run.report == fa2_rtx4060.NAME)
-    baseline, implementation = fa2_rtx4060.IMPLEMENTATIONS.values()
+    printed = next(rows for run, rows in shipped.of_reports if run.report == "fa2_rtx4060")
+    baseline, implementation = get("fa2_rtx4060").implementations.values()
     own = shipped.read(ONE_HEAD[0])[1]
     return speedups_beside(printed, own, baseline=baseline, implementation=implementation).rstrip("\n")
 

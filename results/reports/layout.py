@@ -2,8 +2,8 @@
 
 The facts of a cell are a dict, merged from those of the table, the row and the column. Its keys are the fields of Case;
 `seqlen` for both lengths; implementation, metric, mode and baseline; `std`, the column with the standard deviation;
-`unit`, `format` and `bold` for the text; `own_metric`, the metric of our number if it is another one; and `places`, our
-candidates for each published name, best first.
+`unit` and `format` for the text; `bold`, the seqlen and the ratio from which a cell is bold; `own_metric`, the metric
+of our number if it is another one; and `places`, our candidates for each published name, best first.
 
 Reports print MB and GB although their code divides by 1024, so MB is read as MiB and GB as 1024 MiB.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -179,7 +180,8 @@ class OwnNumbers:
             if ratio is None:
                 return "—"
             text = _format(metric, 100 * (1 - 1 / ratio) if percent else ratio, facts)
-            return f"**{text}**" if "bold" in facts and facts["bold"](facts, ratio) else text
+            shortest, least = facts.get("bold", (math.inf, math.inf))
+            return f"**{text}**" if facts["seqlen"] >= shortest and ratio >= least else text
         measurement = self._number(facts, rest, facts["implementation"], metric)
         guessed = self._number(facts, rest, facts["implementation"], metric, self.extrapolated)
         if guessed and guessed.value is not None and (measurement is None or measurement.value is None):

@@ -1,306 +1,238 @@
-"""Report performance_guide: FlashAttention 1 to 3 against standard attention, on several GPUs and models.
+"""Answers to the claims of report performance_guide, its features and its recommendations.
 
-This module declares its tables; performance_guide_words has its claims, features and recommendations.
+An answer comes from the numbers of one run, or from the memory formulas of level model where it says so.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from results.records import Measurement
-from results.reports import performance_guide_words
-from results.reports.layout import Facts, Grid, Labels, Remark, read_seqlen, with_k
+from results import capabilities, levels
+from results.derive import geometric_mean
+from results.implementations import facts_of
+from results.levels import model_memory
+from results.levels.model_table import model
+from results.recommend.model_fit import CARDS
+from results.records import Case, Measurement, Status
+from results.reports.claims import Answer, answered, span
+from results.reports.declared import picks
+from results.reports.layout import Facts, Row, Section
+from results.reports.notes import Note, shipped_notes
+from results.reports.own import OwnNumbers
 
-NAME = "performance_guide"
-LABEL = "Performance guide, A100, H100 and A10G"
-TITLE = "Performance Benchmarks"
-SOURCE = (
-    "Performance Benchmarks: references/benchmarks.md of a flash-attention skill, as vendored in "
-    "https://github.com/zhuangbiaowei/smart_bot (author unknown, no code)"
-)
-IMPLEMENTATIONS = {
-    "standard": "torch_naive",
-    "flash_attn_1": "flash_attn_1",
-    "flash_attn_2": "triton_fa2",
-    "flash_attn_3": "gluon_hopper",
-    "flash_attn_3_fp16": "gluon_hopper",
-    "flash_attn_3_fp8": "gluon_fp8",
-    "flash_attn": "triton_fa2",
-}
-CLAIMS = performance_guide_words.CLAIMS
-EVIDENCE = performance_guide_words.EVIDENCE
-more_sections = performance_guide_words.more_sections
+_SHORT = 512
+_SERVED = ("llama2-7b", 4096)  # our choice of model and context, which the report's advice on serving leaves open
 
 
-def _seqlen(labels: Labels) -> Facts:
-    return {"seqlen": read_seqlen(labels[0])}
+_PICKS = picks("performance_guide")
 
 
-def _plain_seqlen(measurement: Measurement) -> Labels:
-    return (str(measurement.case.seqlen_k or 0),)
+def fp8_rate(numbers: OwnNumbers) -> str | None:
+    """Return the highest rate in FP8."""
+    rates = [m for m in _PICKS["fp8_rate"].measurements(numbers) if m.value]
+    if not rates:
+        return None
+    best = max(rates, key=lambda m: m.value)
+    peak = numbers.found.get((best.case, best.implementation, best.mode, "peak_percent"))
+    words = f" ({peak.value:.0f}% of the datasheet's peak)" if peak and peak.value else ""
+    return f"{best.value / 1000:.2f} PFLOPS{words} at seqlen {best.case.seqlen_q}"
 
 
-def _short_seqlen(measurement: Measurement) -> Labels:
-    return (with_k(measurement.case.seqlen_k or 0),)
+def long_context(numbers: OwnNumbers, *, named: bool = False) -> str | None:
+    """Return the speedups of long generation and of long prompts, with the names of our kernels if `named`."""
+    parts = []
+    for pick, what in ((_PICKS["long_steps"], "long step"), (_PICKS["prompts"], "long prompt")):
+        if words := span(pick, what)(numbers):
+            parts.append(f"{pick.name(numbers)} {words}" if named else words)
+    return ", ".join(parts) or None
 
 
-def _short_from_1k(measurement: Measurement) -> Labels:
-    return _plain_seqlen(measurement) if measurement.case.seqlen_k == 512 else _short_seqlen(measurement)
+def memory_per_token(numbers: OwnNumbers) -> str | None:
+    """Return the range of the memory per token."""
+    measurements = _PICKS["memory_per_token"].measurements
+    found = {m.case.seqlen_k: m.value for m in measurements(numbers) if m.value}
+    if len(found) < 2:
+        return None
+    return f"{min(found.values()):.3g} to {max(found.values()):.3g} MB from {min(found):,} to {max(found):,} tokens"
 
 
-def _batch_and_seqlen(labels: Labels) -> Facts:
-    batch, _, seqlen = labels[0].partition(" × ")
-    return {"batch": int(batch), "seqlen": read_seqlen(seqlen)}
-
-
-def _batch_and_short_seqlen(measurement: Measurement) -> Labels:
-    case = measurement.case
-    return (f"{case.batch or 0} × {with_k(case.seqlen_q or 0)}",)
-
-
-_MODELS = {
-    "Llama 2 7B": "llama2-7b",
-    "Llama 2 13B": "llama2-13b",
-    "Llama 2 70B": "llama2-70b",
-    "GPT-2 (124M)": "gpt2",
-    "GPT-J (6B)": "gpt-j-6b",
-    "GPT-NeoX (20B)": "gpt-neox-20b",
-}
-
-
-def _model(labels: Labels) -> Facts:
-    return {"subject": _MODELS[labels[0]]}
-
-
-def _of(implementation: str, metric: str, **facts: Any) -> Facts:
-    return {"implementation": implementation, "metric": metric, **facts}
-
-
-def _ratio(implementation: str, metric: str = "speedup", **facts: Any) -> Facts:
-    return {"implementation": implementation, "metric": metric, "baseline": "standard", **facts}
-
-
-def _throughput(metric: str, words: str) -> dict[str, Facts]:
-    return {
-        f"Standard ({words})": _of("standard", metric),
-        f"Flash Attn ({words})": _of("flash_attn", metric),
-        "Speedup": _ratio("flash_attn"),
+def means(numbers: OwnNumbers) -> str | None:
+    """Return the geometric means of the speedups of generation and training."""
+    kinds = {
+        "generation": _PICKS["steps"],
+        "generation by triton_step, projections included": replace(_PICKS["steps"], implementation="triton_step"),
+        "training": _PICKS["training"],
     }
+    means = {what: geometric_mean(ratio for _, ratio in pick.ratios(numbers)) for what, pick in kinds.items()}
+    return ", ".join(f"{what} {mean:.2f}x" for what, mean in means.items() if mean) or None
 
 
-# Sweeps that measure the tables: the name, and the fact that each of its axes sets.
-_OPS_SWEEP = ("performance_guide", {"seqlen": "seqlen", "batch": "batch"})
-_PROMPT_AXES = {"subject": "subject", "context": "seqlen", "batch": "batch"}
-_TRAINING_SWEEP = ("training", {"subject": "subject", "seqlen": "seqlen", "train_batch": "batch", "modes": "mode"})
-_GENERATION_SWEEP = ("generation", _PROMPT_AXES)
-
-_OWN_SHAPE = {"num_heads": 32, "head_dim": 64}  # our shape in tables that do not state one
-_SHAPE = {"batch": 8, **_OWN_SHAPE}
-_LLAMA = {"level": "model", "subject": "llama2-7b"}
-_OWN_OPS = {**_OWN_SHAPE, "dtype": None}
-_OWN_MEMORY = {"mode": "fwd", "dtype": None}
-# Our implementations for a published one; on Hopper its own kernel comes first.
-_OWN_TRAINING = {"places": {"flash_attn": ("gluon_hopper", "triton_fa2")}}
-_OWN_DECODING = {"batch": 1, "places": {"standard": ("torch_naive",), "flash_attn": ("triton_split_kv",)}}
-_OWN_PREFILL = {"mode": "prefill", "dtype": None, "places": {"flash_attn_2": ("gluon_hopper", "triton_fa2")}}
-
-_FA3_FP16 = {"implementation": "flash_attn_3_fp16", "dtype": "float16"}
-_FA3_FP8 = {"implementation": "flash_attn_3_fp8", "dtype": "float8_e4m3fn"}
-_SEQLENS: dict[str, Facts] = {text: {"seqlen": read_seqlen(text)} for text in ("512", "1K", "2K", "4K", "8K", "16K")}
-_PER_TOKEN: dict[str, Facts] = {
-    "Standard": _of("standard", "time_per_token_ms"),
-    "Flash Attn 2": _of("flash_attn_2", "time_per_token_ms"),
-    "Speedup": _ratio("flash_attn_2"),
+# Row of the feature table -> the declared fact with its value, and the cases that show the feature when they ran.
+_FEATURES: Mapping[str, tuple[str, object, Callable[[Case], object]]] = {
+    "Basic attention": ("family", None, lambda case: True),
+    "Causal masking": ("causal", True, lambda case: case.causal),
+    "Multi-query attention": (
+        "gqa",
+        True,
+        lambda case: case.latent_dim == 0 and case.num_kv_heads == 1 != case.num_heads,
+    ),
+    "Sliding window": ("window", True, lambda case: case.window_size),
+    "Paged KV cache": ("paged", True, lambda case: case.page_size),
+    "FP8 support": ("precision", "fp8", lambda case: False),  # a property of the implementation, not of a case
 }
-_VERSION_ROWS: dict[str, Facts] = {
-    "Forward time (ms)": {"metric": "latency_ms"},
-    "Memory (GB)": {"metric": "peak_memory_mb", "unit": "GB"},
-    "TFLOPS": {"metric": "tflops"},
-    "GPU util %": {"metric": "utilization_percent", "own_metric": "peak_percent"},
+_VERSIONS = {  # column -> published names, and our decode kernel
+    "FA1": ("flash_attn_1",),
+    "FA2": ("flash_attn_2", "triton_split_kv"),
+    "FA3": ("flash_attn_3", "flash_attn_3_fp8", "triton_split_kv"),
 }
-_VERSIONS: dict[str, Facts] = {
-    "FA1": {"implementation": "flash_attn_1"},
-    "FA2": {"implementation": "flash_attn_2"},
-    "FA3 (FP16)": _FA3_FP16,
-    "FA3 (FP8)": _FA3_FP8,
-}
-_STANDARD: dict[str, Facts] = {"Standard": {"implementation": "standard"}}
-_FA2: dict[str, Facts] = {"Flash Attn 2": {"implementation": "flash_attn_2"}}
-_SAMPLES = _throughput("samples_per_s", "samples/sec")
-_TOKENS = _throughput("tokens_per_s", "tokens/sec")
-_MEMORY = "GPU memory consumption (batch=8, heads=32, dim=64)"
+_PARTITIONING = {"FA2": "fa2_over_fa1", "FA3": "fa3_over_fa1"}  # versions that the row compares with FA1
+# Runs that show a feature fill its row: any of these implementations in such a case.
+EVIDENCE = (
+    (("triton_fa2", "gluon_hopper"), _FEATURES["Multi-query attention"][2]),
+    (("triton_fa2", "gluon_hopper"), _FEATURES["Sliding window"][2]),
+    (("triton_split_kv",), _FEATURES["Paged KV cache"][2]),
+)
 
 
-def _forward(section: str, columns: dict[str, Facts], **facts: int) -> Grid:
-    """Return a table of forward times of the operator by sequence length."""
-    return Grid(
-        section=section,
-        header=("Seq Length", *columns),
-        row=_seqlen,
-        name=_plain_seqlen,
-        columns=columns,
-        facts={"level": "op", "mode": "fwd", "metric": "latency_ms", **facts},
-        own=_OWN_OPS,
-        measured_by=_OPS_SWEEP,
+def more_sections(printed: Sequence[Measurement], numbers: OwnNumbers) -> list[Section]:
+    """Return the features by version and the recommendations by use case."""
+    notes, found = shipped_notes("performance_guide"), []
+    for note in notes:
+        if note.header[:1] == ("Feature",):
+            versions = note.header[1:]
+            rows = tuple(_feature(row, versions, numbers) for row in note.rows)
+            found.append(_by_version("Features by version", versions, rows))
+            if more := _beyond(versions, numbers):
+                found.append(_by_version("Features that the report does not name", versions, more))
+    cases = [note for note in notes if note.section.endswith("Recommendations by use case")]
+    advice = tuple(_recommendation(note, numbers) for note in cases)
+    return [*found, Section("Recommendations by use case", "", ("Use case",), ("Advice",), (None,), advice)]
+
+
+def _by_version(title: str, versions: tuple[str, ...], rows: tuple[Row, ...]) -> Section:
+    return Section(title, "", ("Feature",), versions, (None,) * len(versions), rows, pooled=True)
+
+
+def fits_24_gb(facts: Facts) -> str:
+    """Return which attention serves a context on a 24 GB card, by formula: one prompt in one prefill."""
+    sizes = {"seqlen_q": facts["seqlen"], "seqlen_k": facts["seqlen"], "batch": facts["batch"]}
+    case = Case(level="model", subject=facts["subject"], dtype="float16", causal=True, **sizes)
+    standard, flash = (
+        (levels.memory_mb(case, facts_of(name).memory, "prefill") or 0.0) <= CARDS["24 GB"].usable_mb
+        for name in ("torch_naive", "triton_fa2")
+    )
+    if standard != flash:
+        return "by formula only Flash: yes"
+    return f"by formula both: {'yes' if flash else 'no'}"
+
+
+def _feature(row: Sequence[str], versions: Sequence[str], numbers: OwnNumbers) -> Row:
+    said = _partitioning if row[0] == "Work partitioning" else _has
+    own = tuple(said(row[0], version, numbers) for version in versions)
+    return Row((row[0],), tuple(row[1:]), own if any(own) else None)
+
+
+def _has(feature: str, version: str, numbers: OwnNumbers) -> str:
+    """Return which of our implementations for a version ran with a feature, or else which declare it.
+
+    The answer is "no" if they declare its absence, and empty if nothing is known.
+    """
+    if feature not in _FEATURES:
+        return ""
+    key, wanted, shows = _FEATURES[feature]
+    names = [numbers.own(name) for name in _VERSIONS.get(version, ())]
+    precise = [name for name in names if facts_of(name, numbers.declared).precision == wanted]
+    ran = [name for name in names if any(name == own and (shows(case) or name in precise) for own, case in numbers.ran)]
+    declared = {name: numbers.declared[name][key] for name in names if key in numbers.declared.get(name, {})}
+    having = [name for name, value in declared.items() if wanted in (None, value)]
+    words = [f"{how}: {', '.join(which)}" for how, which in (("ran", ran), ("declared", having)) if which]
+    return words[0] if words else "no" * bool(declared)
+
+
+def _partitioning(feature: str, version: str, numbers: OwnNumbers) -> str:
+    """Return the speed of a version over FA1 in the report's shape."""
+    gain = span(_PICKS[_PARTITIONING[version]], "case")(numbers) if version in _PARTITIONING else None
+    return (gain or "").replace("x (", "x the speed of FA1 (")
+
+
+def _beyond(versions: Sequence[str], numbers: OwnNumbers) -> tuple[Row, ...]:
+    """Return a row for each feature that was checked on a GPU: the implementations that passed, by version."""
+    right = {gpu: capabilities.checked(entry) for gpu, entry in capabilities.record().items()}
+    rows = []
+    for each, words in capabilities.CAPABILITIES.items():
+        if any(each in of_gpu for of_gpu in right.values()):
+            own = []
+            for version in versions:
+                names = [numbers.own(name) for name in _VERSIONS.get(version, ())]
+                there = {gpu: [name for name in of_gpu.get(each, ()) if name in names] for gpu, of_gpu in right.items()}
+                checked = (f"checked on {gpu}: {', '.join(found)}" for gpu, found in there.items() if found)
+                own.append("; ".join(checked) or "no")
+            rows.append(Row((words,), ("",) * len(versions), tuple(own)))
+    return tuple(rows)
+
+
+def _recommendation(note: Note, numbers: OwnNumbers) -> Row:
+    title = note.lines[0].strip("*: ")
+    printed = " ".join(line.removeprefix("- ") + "." for line in note.lines[1:])
+    advice = next((make for start, make in _ADVICE.items() if title.startswith(start)), None)
+    return answered(title, printed, advice(numbers) if advice else None)
+
+
+def _advise_training(numbers: OwnNumbers) -> str | None:
+    gain = span(_PICKS["training"], "training case")(numbers)
+    memory = span(_PICKS["training_memory"], "case")(numbers)
+    return gain and _with_memory(f"{_PICKS['training'].name(numbers)}: {gain}", memory, numbers, "train")
+
+
+def _advise_long(numbers: OwnNumbers) -> str | None:
+    gain = long_context(numbers, named=True)
+    return gain and _with_memory(gain, span(_PICKS["prompt_memory"], "long prompt")(numbers), numbers, "prefill")
+
+
+def _advise_short(numbers: OwnNumbers) -> str | None:
+    gain = span(_PICKS["short_forward"], "forward case")(numbers)
+    return gain and f"{_PICKS['short_forward'].name(numbers)}: {gain} at seqlen {_SHORT} and below"
+
+
+def _with_memory(gain: str, memory: str | None, numbers: OwnNumbers, mode: str) -> str:
+    return ". ".join(part for part in (gain, memory and f"{memory} less memory", _stops(numbers, mode)) if part)
+
+
+def _stops(numbers: OwnNumbers, mode: str) -> str | None:
+    """Return the shortest context that does not fit with standard attention."""
+    name = numbers.own("standard")
+    out = [
+        m.case.seqlen_k
+        for m in numbers.measurements
+        if (m.implementation, m.mode, m.metric, m.case.level) == (name, mode, "latency_ms", "model")
+        if m.status in (Status.OOM, Status.SKIPPED) and m.case.seqlen_k
+    ]
+    return f"{name} does not fit from {min(out):,} tokens" if out else None
+
+
+def _advise_serving(numbers: OwnNumbers) -> str | None:
+    """Return by formula how many sequences a card serves with and without a score matrix, reading one prompt a time."""
+    subject, context = _SERVED
+    with_matrix, without = (_users(name, CARDS["80 GB"].usable_mb) for name in ("torch_naive", "triton_fa2"))
+    if not with_matrix or all(m.case.level != "model" for m in numbers.measurements):
+        return None
+    return (
+        f"By formula 80 GB hold {without} sequences of {context:,} tokens of {model(subject).title} without a score "
+        f"matrix and {with_matrix} with one: {without / with_matrix:.2f}x. The cache is the limit."
     )
 
 
-def _memory(title: str, implementation: str, first: str, last: dict[str, Any]) -> Grid:
-    """Return a table of the operator's memory by sequence length."""
-    columns = {
-        first: {"metric": "attention_memory_mb"},
-        "KV Cache": {"metric": "kv_cache_mb"},
-        "Total": {"metric": "peak_memory_mb"},
-        **last,
-    }
-    return Grid(
-        section=f"{_MEMORY} > {title}",
-        header=("Seq Length", *columns),
-        row=_seqlen,
-        name=_plain_seqlen,
-        columns=columns,
-        facts={"level": "op", "implementation": implementation, **_SHAPE},
-        own=_OWN_MEMORY,
-        measured_by=_OPS_SWEEP,
-    )
+def _users(name: str, usable_mb: float) -> int:
+    subject, context = _SERVED
+    case = {"dtype": "bfloat16", "batch": 1, "seqlen_q": context, "seqlen_k": context, "num_layers": None}
+    prompt = model_memory.inference(case, model(subject), facts_of(name).memory.confirmed("fwd"))
+    return max(0, int((usable_mb - prompt.peak + prompt.cache) // prompt.cache))
 
 
-_FORWARD = (
-    _forward(
-        "A100 80GB (Ampere) > Forward pass time (milliseconds, batch=8, heads=32, dim=64)",
-        {
-            **_STANDARD,
-            **_FA2,
-            "Flash Attn 3": {"implementation": "flash_attn_3"},
-            "Speedup (FA2)": _ratio("flash_attn_2"),
-        },
-        **_SHAPE,
-    ),
-    _forward(
-        "H100 80GB (Hopper) > Forward pass time (milliseconds, same config)",
-        {
-            **_STANDARD,
-            **_FA2,
-            "Flash Attn 3 (FP16)": _FA3_FP16,
-            "Flash Attn 3 (FP8)": _FA3_FP8,
-            "Best Speedup": {**_ratio("flash_attn_3_fp8"), **_FA3_FP8},  # the printed figures are those of FP8
-        },
-        **_SHAPE,
-    ),
-    _forward(
-        "A10G 24GB (Ampere) > Forward pass time (milliseconds, batch=4)",
-        {**_STANDARD, **_FA2, "Speedup": _ratio("flash_attn_2")},
-        batch=4,
-    ),
-)
-_BY_FORMULA = (
-    _memory("Standard attention memory", "standard", "Attention Matrix", {"Notes": Remark()}),
-    _memory(
-        "Flash Attention 2 memory",
-        "flash_attn_2",
-        "Attention (on-chip)",
-        {"Reduction": _ratio("flash_attn_2", "memory_saved_percent")},
-    ),
-    Grid(
-        section="Memory scaling comparison > Llama 2 7B model memory (float16, batch=1)",
-        header=("Context Length", "Standard Attention", "Flash Attention 2", "Can Fit 24GB GPU?"),
-        row=_seqlen,
-        name=_short_seqlen,
-        columns={
-            "Standard Attention": _of("standard", "peak_memory_mb"),
-            "Flash Attention 2": _of("flash_attn_2", "peak_memory_mb"),
-            "Can Fit 24GB GPU?": Remark(performance_guide_words.fits_24_gb),
-        },
-        facts={**_LLAMA, "batch": 1, "dtype": "float16"},
-        own=_OWN_PREFILL,
-        measured_by=("prefill", _PROMPT_AXES),
-    ),
-    Grid(
-        section="Training memory (Llama 2 7B, batch=4)",
-        header=("Context", "Standard (GB)", "Flash Attn (GB)", "Reduction"),
-        row=_seqlen,
-        name=_short_seqlen,
-        columns={
-            "Standard (GB)": _of("standard", "peak_memory_mb", unit="GB"),
-            "Flash Attn (GB)": _of("flash_attn", "peak_memory_mb", unit="GB"),
-            "Reduction": _ratio("flash_attn", "memory_saved_percent"),
-        },
-        facts={**_LLAMA, "batch": 4, "mode": "train"},
-        own=_OWN_TRAINING,
-        measured_by=_TRAINING_SWEEP,
-    ),
-    Grid(
-        section="Memory per token (MB)",
-        header=("Sequence", *_SEQLENS),
-        row=lambda labels: {**_PER_TOKEN[labels[0]], "metric": "memory_per_token_mb"},
-        rows=(("Standard",), ("Flash Attn 2",)),
-        columns=_SEQLENS,
-        facts={"level": "op"},
-        own={**_OWN_SHAPE, "batch": 1, **_OWN_MEMORY},
-        measured_by=_OPS_SWEEP,
-    ),
-)
-_RATES = (
-    Grid(
-        section="Training (forward + backward, Llama 2 7B, A100)",
-        header=("Batch × Seq", *_SAMPLES),
-        row=_batch_and_seqlen,
-        name=_batch_and_short_seqlen,
-        columns=_SAMPLES,
-        facts={**_LLAMA, "mode": "train"},
-        own=_OWN_TRAINING,
-        measured_by=_TRAINING_SWEEP,
-    ),
-    Grid(
-        section="Inference (generation, Llama 2 7B, A100)",
-        header=("Context Length", *_TOKENS),
-        row=_seqlen,
-        name=_short_from_1k,
-        columns=_TOKENS,
-        facts={**_LLAMA, "mode": "decode", "seqlen_q": 1},
-        own=_OWN_DECODING,
-        measured_by=_GENERATION_SWEEP,
-    ),
-    Grid(
-        section="Flash Attention 1 vs 2 vs 3 (H100, seq=4096, batch=8)",
-        header=("Metric", *_VERSIONS),
-        row=lambda labels: _VERSION_ROWS[labels[0]],
-        rows=tuple((name,) for name in _VERSION_ROWS),
-        columns=_VERSIONS,
-        facts={"level": "op", "mode": "fwd", "seqlen": 4096, "batch": 8},
-        own=_OWN_OPS,
-        measured_by=_OPS_SWEEP,
-    ),
-    Grid(
-        section="Llama 2 models (A100 80GB, batch=4, seq=2048)",
-        header=("Model", "Params", *_SAMPLES),
-        row=_model,
-        rows=tuple((f"Llama 2 {size}", size) for size in ("7B", "13B", "70B")),
-        columns=_SAMPLES,
-        facts={"level": "model", "batch": 4, "seqlen": 2048},
-        own={"mode": "train", **_OWN_TRAINING},
-        measured_by=_TRAINING_SWEEP,
-    ),
-    Grid(
-        section="GPT-style models (seq=1024)",
-        header=("Model", *_TOKENS),
-        row=_model,
-        rows=(("GPT-2 (124M)",), ("GPT-J (6B)",), ("GPT-NeoX (20B)",)),
-        columns=_TOKENS,
-        facts={"level": "model", "seqlen": 1024},
-        own={"seqlen_q": 1, "mode": "decode", **_OWN_DECODING},
-        measured_by=_GENERATION_SWEEP,
-    ),
-)
-_TIME_PER_TOKEN = Grid(
-    section="Empirical scaling (A100, batch=1, heads=32, dim=64) > Time per token (milliseconds)",
-    header=("Sequence", *_SEQLENS),
-    row=lambda labels: _PER_TOKEN[labels[0]],
-    rows=tuple((name,) for name in _PER_TOKEN),
-    columns=_SEQLENS,
-    facts={"level": "op", "batch": 1, **_OWN_SHAPE},
-    own=_OWN_MEMORY,
-    measured_by=_OPS_SWEEP,
-)
-GRIDS = (*_FORWARD, *_BY_FORMULA[:-1], _TIME_PER_TOKEN, _BY_FORMULA[-1], *_RATES)
-GRIDS_BY_FORMULA = _BY_FORMULA
+_ADVICE: Mapping[str, Answer] = {
+    "Training": _advise_training,
+    "Long context": _advise_long,
+    "Short sequences": _advise_short,
+    "Multi-user serving": _advise_serving,
+}

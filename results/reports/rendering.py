@@ -21,13 +21,13 @@ def render_report(name: str, runs: Runs) -> str:
     """
     report = reports.get(name)
     if all(run.report == name and run.source == "published" for run, _ in runs):
-        parts = [f"# {report.TITLE}", f"Source: {report.SOURCE}", "\n".join(environment(run) for run, _ in runs)]
-        parts += [*_printed_parts(runs, report.GRIDS), *map(quoted, shipped_notes(name))]
+        parts = [f"# {report.title}", f"Source: {report.source}", "\n".join(environment(run) for run, _ in runs)]
+        parts += [*_printed_parts(runs, report.grids), *map(quoted, shipped_notes(name))]
         return "\n\n".join(parts) + "\n"
-    parts = [f"# {report.TITLE}"]
+    parts = [f"# {report.title}"]
     for run, measurements in runs:
         parts += [f"The layout of the published report with the numbers of run {run.run_id}.", environment(run)]
-        parts += _own_parts(measurements, report.GRIDS, report.IMPLEMENTATIONS)
+        parts += _own_parts(measurements, report.grids, report.implementations)
     return "\n\n".join(parts) + "\n"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 from results import reports
@@ -59,7 +58,7 @@ def sections(
     own implementations; the default is the report's own map.
     """
     report = reports.get(name)
-    chosen = implementations or report.IMPLEMENTATIONS
+    chosen = implementations or report.implementations
     declared = {name: facts for run, _ in runs for name, facts in (run.implementations or {}).items()}
     levels = {m.case.level for _, measurements in printed for m in measurements}
     timed = [m for _, own in runs for m in own if m.metric == "latency_ms" and m.value]
@@ -70,7 +69,7 @@ def sections(
         near = [m for m in own if m.case.level in levels and not m.metric.startswith(_UNPRINTED)]
         numbers[run.run_id] = OwnNumbers(enriched(run, near), chosen, declared, ran, cases)
     each = {run_id: _sections_of(report, printed, own) for run_id, own in numbers.items()}
-    grids = {grid.section: grid for grid in report.GRIDS}
+    grids = {grid.section: grid for grid in report.grids}
     whole = merged(
         each or {"": _sections_of(report, printed, OwnNumbers((), chosen))},
         {run.run_id: run.gpu_name for run, _ in runs},
@@ -81,7 +80,7 @@ def sections(
     for title, settings in whole.items():
         missing = gaps(grids[title], settings, numbers, chosen, memory) if title in grids and numbers else ()
         found += [*settings[:-1], replace(settings[-1], gaps=missing)]
-        if title in grids and grids[title] in getattr(report, "GRIDS_BY_FORMULA", ()):
+        if title in grids and grids[title] in report.formula_grids:
             found += _formula_sections(grids[title], settings, printed, chosen)
     places = [*whole]
     return sorted(found, key=lambda section: places.index(section.title.partition(SUFFIX)[0]))
@@ -104,11 +103,11 @@ def _formula_sections(
         yield replace(section, title=f"{section.title}{SUFFIX}", by_formula=True)
 
 
-def _sections_of(report: ModuleType, printed: Runs, numbers: OwnNumbers) -> list[Section]:
-    found = [section for grid in report.GRIDS for section in _sections(grid, printed, numbers)]
+def _sections_of(report: reports.Report, printed: Runs, numbers: OwnNumbers) -> list[Section]:
+    found = [section for grid in report.grids for section in _sections(grid, printed, numbers)]
     rows = [m for _, measurements in printed for m in measurements]
-    more = report.more_sections(rows, numbers) if hasattr(report, "more_sections") else []
-    return [*found, claims.section(report.CLAIMS, rows, numbers), *more]
+    more = report.more_sections(rows, numbers) if report.more_sections else []
+    return [*found, claims.section(report.claims, rows, numbers), *more]
 
 
 def like(store: Store, name: str) -> list[tuple[str, int]]:
@@ -183,7 +182,7 @@ def render(
     Raises ReportError if the runs have no number for its tables.
     """
     report = reports.get(name)
-    implementations = implementations or report.IMPLEMENTATIONS
+    implementations = implementations or report.implementations
     found = sections(name, printed, own, implementations)
     if own and not total(coverage(found)).filled:
         names = ", ".join(run.run_id for run, _ in own)
@@ -191,7 +190,7 @@ def render(
             f"Run {names!r} has no number for the tables of {name}. It needs the report's shapes and "
             f"{', '.join(sorted(set(implementations.values())))}."
         )
-    parts = [f"# {report.TITLE}", f"Source: {report.SOURCE}"]
+    parts = [f"# {report.title}", f"Source: {report.source}"]
     parts += [f"**{run.run_id}** (published)\n\n{environment(run)}" for run, _ in printed]
     parts += [f"**{run.run_id}** (own)\n\n{environment(run)}" for run, _ in own]
     if own:

@@ -54,11 +54,11 @@ def _metric(page, label):
 def test_every_report_begins_beside_the_runs_that_fill_it_best_with_its_findings(page):
     for report in reports.names():
         page.pills(key="report").set_value(report).run()
-        theirs = reports.get(report).IMPLEMENTATIONS
+        theirs = reports.get(report).implementations
         baseline = next(own for name, own in theirs.items() if name in ("torch", "naive", "standard"))
         assert baseline in _implementations(page.multiselect(key=f"beside_{report}").value[0]), report
         assert not _metric(page, "Rows with both").value.startswith("0 of ")
-        assert reports.get(report).LABEL in shown(page)
+        assert reports.get(report).label in shown(page)
         assert "doubtful" in _metric(page, "Impossible").delta
 
 

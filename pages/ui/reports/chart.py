@@ -49,7 +49,7 @@ def draw(choice: Choice) -> None:
     about = [text.MODE_WORDS.get(mode, ""), str(found[0].dtype or ""), found[0].setting if lines else ""]
     sides = f"ours: {', '.join(choice.runs)}" if any(point.ours for point in found) else ""
     by = "sequence length" if lines else "configuration"
-    title = ChartTitle(f"{label} by {by}", tuple(filter(None, (report.LABEL, *about))), sides)
+    title = ChartTitle(f"{label} by {by}", tuple(filter(None, (report.label, *about))), sides)
     made = panels(found, metric) if lines else bars(found, metric)
     charts.show(made, title, key="report_chart", alt=f"{label} by {by} as published and as measured")
     printed = "Dashed: as printed." if lines else "Hatched: as printed."
@@ -94,7 +94,7 @@ def bars(found: Sequence[CurvePoint], metric: str) -> Chart:
 
 def points(store: Store, choice: Choice) -> list[CurvePoint]:
     """Return the curves of the choice; a question for `ask_slowly`."""
-    implementations = dict(choice.places) or reports.get(choice.report).IMPLEMENTATIONS
+    implementations = dict(choice.places) or reports.get(choice.report).implementations
     return curve_points(side_by_side.published(choice.report), own_runs(choice), implementations)
 
 

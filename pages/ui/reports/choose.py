@@ -39,7 +39,7 @@ def choose() -> Choice:
         "report",
         names,
         max(names, key=lambda name: sum(shapes for _, shapes in ask_slowly(side_by_side.like, name)[:1])),
-        lambda name: reports.get(name).LABEL,
+        lambda name: reports.get(name).label,
         draw=st.pills,
         required=True,
         wrap=True,
@@ -70,7 +70,7 @@ def best_runs(store: Store, report: str) -> list[str]:
 
 def fitting(report: str) -> list[str]:
     """Return the runs with shapes of a report: own runs first, then by number of its implementations and shapes."""
-    sources, wanted = ask_slowly(_sources), set(reports.get(report).IMPLEMENTATIONS.values())
+    sources, wanted = ask_slowly(_sources), set(reports.get(report).implementations.values())
     runs = [name for name, _ in ask_slowly(side_by_side.like, report)]
     there = {name: len(wanted & set(ask_slowly(_implementations, name))) for name in runs}
     return sorted(runs, key=lambda name: (sources[name] == "published", -there[name]))
@@ -86,8 +86,8 @@ def _take_old_link(key: str, options: Sequence[str]) -> None:
 def facts(choice: Choice) -> None:
     """Draw the sources of the report and of the runs."""
     report = reports.get(choice.report)
-    st.markdown(f"#### {text.plain(report.LABEL)}")
-    st.caption(f"{messages.source_badges(['published'])} {text.plain(report.SOURCE)}")
+    st.markdown(f"#### {text.plain(report.label)}")
+    st.caption(f"{messages.source_badges(['published'])} {text.plain(report.source)}")
     if not choice.runs:
         return
     rows = [ask_slowly(_run, run) for run in choice.runs]
@@ -116,7 +116,7 @@ def _read(run_id: str, stamp: tuple) -> tuple[Run, list[Measurement]]:
 def _places(report: str, runs: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Ask for the matches between implementations of the report and of the runs."""
     there = _there(runs)
-    usual = reports.get(report).IMPLEMENTATIONS
+    usual = reports.get(report).implementations
     chosen = []
     with st.expander("Match implementations", icon=":material/swap_horiz:", key="report_places"):
         for theirs, own in usual.items():

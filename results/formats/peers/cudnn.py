@@ -22,9 +22,8 @@ from typing import Any
 from results.formats import values
 from results.formats.errors import UploadError
 from results.formats.peers.engine import (
+    Declarations,
     Failure,
-    Number,
-    Peer,
     failure_of,
     not_finite,
     positive,
@@ -34,17 +33,8 @@ from results.formats.peers.engine import (
 from results.formats.peers.sources import Entry, Row, only
 from results.records import Status
 
+_DECLARED = Declarations(__file__)
 _SOURCE = "cudnn-frontend"
-_KERNEL_TIME = (
-    "Times are kernel time: the benchmark of cuDNN frontend sums torch.profiler's device time after an L2 flush and "
-    "takes the median."
-)
-_TIME = Number("latency_ms", ("time_ms",), ("median",), timing="kernel", required=True)
-_TFLOPS = Number("tflops", ("tflops",), is_rate=True, zero_is_none=True)
-_SHAPE = {  # fields of a case, by column
-    "batch": "batch_size", "num_heads": "num_q_heads", "num_kv_heads": "num_kv_heads", "head_dim": "head_dim_qk",
-    "head_dim_v": "head_dim_vo", "dtype": "data_type",
-}  # fmt: skip
 _TIME_COLUMNS = ("time_ms", "fwd_time_ms")  # headers B and C, and header A
 _OF_FAILURES = ("gpu_name", "cudnn_version", "cudnn_backend_version")  # columns that failed rows leave empty
 _MASKS = ("top_left", "bottom_right", "no_mask")
@@ -59,7 +49,7 @@ def _failed(row: Row) -> list[Failure]:
             raise row.fault("time_ms", "is no time, although success is True")
         return []
     status = Status.UNSUPPORTED if row.read("skipped", values.boolean) else failure_of(message)
-    return [Failure(_TIME, status, telling_line(message), text or None)]
+    return [Failure(TRAINING.numbers[0], status, telling_line(message), text or None)]
 
 
 def _passes(entry: Entry) -> Iterator[Row]:
@@ -107,37 +97,15 @@ def _training_name(row: Row) -> Iterator[str | None]:
     yield "deterministic" if row.text("mode") == "bwd" and row.read("deterministic_bwd", values.boolean) else None
 
 
-TRAINING = Peer(
-    name="cudnn_training",
-    description="the CSV of cuDNN frontend's attention training benchmark",
-    source=_SOURCE,
-    counted="rows of cuDNN frontend's training benchmark",
-    columns=("backend", "data_type", "attn_mask", "q_seqlen", "kv_seqlen", "num_q_heads", "profile_pass", "success"),
+TRAINING = _DECLARED.peer(
+    "cudnn_training",
     split=_passes,
     shared=_filled,
-    needs={**_SHAPE, "seqlen_q": "q_seqlen", "seqlen_k": "kv_seqlen"},
-    takes={"window_size": "sliding_window_size"},
-    facts={"window_size": 0, "page_size": 0, "latent_dim": 0},
     case=_mask,
     implementation=_training_name,
     mode=lambda row: row.text("mode"),
     run=_training_run,
     fails=_failed,
-    numbers=(_TIME, _TFLOPS),
-    meanings={
-        "implementation": ("backend", "deterministic_bwd", "cudnn_version", "cudnn_backend_version"),
-        "status": ("success", "skipped", "error_message"),
-        "latency_ms": ("fwd_time_ms", "bwd_time_ms"),
-        "tflops": ("fwd_tflops", "bwd_tflops"),
-        "causal": ("attn_mask",),
-        "mode": ("profile_pass",),
-        "gpu_name": ("gpu_name",),
-    },
-    assumptions=(
-        _KERNEL_TIME,
-        "Failed rows name neither GPU nor versions; these are taken from the file's other rows if those agree.",
-        "mxfp8 is 8-bit e4m3 with block scales; the name of the implementation says so.",
-    ),
 )
 
 
@@ -207,37 +175,15 @@ def _config(row: Row) -> dict[str, str | None]:
     return {"config": detail[: values.MAX_TEXT] if " plan=" in detail else None}
 
 
-INFERENCE = Peer(
-    name="cudnn_inference",
-    description="the CSV of cuDNN frontend's attention inference benchmark",
-    source=_SOURCE,
-    counted="rows of cuDNN frontend's inference benchmark",
-    columns=("phase", "backend", "kv_cache_dtype", "q_tokens", "kv_len", "num_q_heads", "kind", "time_ms", "success"),
+INFERENCE = _DECLARED.peer(
+    "cudnn_inference",
     shared=_with_masks,
-    needs={**_SHAPE, "seqlen_q": "q_tokens", "seqlen_k": "kv_len"},
-    takes={"window_size": "sliding_window_size"},
-    facts={"window_size": 0},
     case=_inference_case,
     implementation=_inference_name,
     mode=lambda row: "decode" if row.text("phase") == "generation" else "fwd",
     run=lambda row: {"gpu_name": row.read("gpu_name")},
     extras=_config,
     fails=_failed,
-    numbers=(_TIME, _TFLOPS, Number("gb_per_s", ("gbps",), is_rate=True, zero_is_none=True)),
-    meanings={
-        "implementation": ("backend", "kv_cache_dtype", "backend_detail"),
-        "status": ("success", "error_message"),
-        "level and mode": ("phase",),
-        "subject": ("kind",),
-        "page_size of paged backends": ("page_size",),
-        "gpu_name": ("gpu_name",),
-    },
-    assumptions=(
-        _KERNEL_TIME,
-        "The header has no mask. Decoding is causal, aligned bottom-right. A prompt is causal if its printed TFLOP/s "
-        "count half of the rectangle, or if those of a prompt of the same model do; otherwise its mask is unknown.",
-        f"The backends other than {', '.join(_PAGED)} read a contiguous cache; their page_size is not used.",
-    ),
 )
 
 
@@ -252,21 +198,8 @@ def _baseline(entry: Entry) -> Iterator[Row]:
     yield row.having(baseline=f"{baseline} ({_SOURCE})", speedup=None if own else row.text("speedup"))
 
 
-LLAMA = Peer(
-    name="cudnn_llama",
-    description="the CSV of cuDNN frontend's Llama-3.2-1B training times",
-    source=_SOURCE,
-    counted="rows of cuDNN frontend's Llama-3.2-1B training",
-    columns=("backend", "batch_size", "seq_len", "time", "label", "speedup_label", "speedup"),
+LLAMA = _DECLARED.peer(
+    "cudnn_llama",
     split=_baseline,
-    needs={"batch": "batch_size", "seqlen_q": "seq_len", "seqlen_k": "seq_len"},
-    facts={"level": "model", "subject": "llama3.2-1b"},
     implementation=lambda row: (row.need("backend"),),
-    mode="train",
-    numbers=(
-        Number("latency_ms", ("time",), scale=1000, required=True),
-        Number("speedup", ("speedup",), baseline=lambda row: row.text("baseline")),
-    ),
-    meanings={"implementation": ("backend",), "baseline": ("speedup_label",)},
-    assumptions=("Rows are training steps of Llama-3.2-1B; time is in seconds and becomes milliseconds.",),
 )

@@ -1,5 +1,7 @@
 """The one importer of other tools' files. A tool is declared as a `Peer`: columns, units, statuses, names and facts.
 
+What a table can express is in the TOML file next to the tool's module, which `Declarations` reads.
+
 A file becomes entries (`sources`), an entry becomes rows (`Peer.split`), and a row becomes one measurement for each
 declared `Number`. Only what a table cannot express is a function of the declaration.
 """
@@ -7,10 +9,13 @@ declared `Number`. Only what a table cannot express is a function of the declara
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import methodcaller
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from results.formats import values
@@ -230,6 +235,39 @@ class Peer:
             said.setdefault(column, []).append(meaning)
         for header, name in zip(found.header, found.names or found.header, strict=True):
             yield Column(header, " and ".join(dict.fromkeys(said.get(name, ()))) or None)
+
+
+class Declarations:
+    """The peers of the TOML file next to a module: their words, columns, units and numbers."""
+
+    def __init__(self, module_file: str) -> None:
+        self._read = tomllib.loads(Path(module_file).with_suffix(".toml").read_text(encoding="utf-8"))
+
+    def peer(
+        self, name: str, choices: Mapping[str, Callable[[Row], str | None]] | None = None, **functions: Any
+    ) -> Peer:
+        """Return a peer with the functions of its module.
+
+        In a number "@NAME" is the choice of that name, or else the value of that column.
+        """
+
+        def field_of(key: str, value: Any) -> Any:
+            if key == "failures":
+                return {word: Status(status) for word, status in value.items()}
+            if isinstance(value, str) and value.startswith("@"):
+                return (choices or {}).get(value[1:], methodcaller("value", value[1:]))
+            return _frozen(value)
+
+        said = {key: _frozen(value) for key, value in self._read[name].items() if key != "numbers"}
+        numbers = [{key: field_of(key, value) for key, value in each.items()} for each in self._read[name]["numbers"]]
+        return Peer(name=name, numbers=tuple(Number(**each) for each in numbers), **said, **functions)
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value of TOML with tuples in place of lists."""
+    if isinstance(value, dict):
+        return {key: _frozen(inner) for key, inner in value.items()}
+    return tuple(value) if isinstance(value, list) else value
 
 
 def choice(of: Choice, row: Row) -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from results.formats.errors import CellError, UploadError
-from results.formats.peers.engine import Failure, Number, Peer, positive
+from results.formats.peers.engine import Declarations, Failure, positive
 from results.formats.peers.sources import Entry, Found, Row, places_of
 from results.formats.tables import MAX_BYTES, MAX_ROWS, decode
 from results.formats.upload import Upload
@@ -33,7 +33,7 @@ _TABLE_ROW = re.compile(r"\d+(-\d+)?", re.ASCII)
 _HEADS = re.compile(r"Benchmarking .{1,200}?\bhdim=(\d+), .{0,300}?\bnheads=(\d+), nheads_kv=(\d+)")
 _SHAPE = ("hdim", "causal", "batch", "seqlen", "seqlen_q", "seqlen_kv", "gather_kv")  # the first columns of a table
 _RENAMED = {"headdim": "hdim", "head_dim": "hdim", "headdim_v": "hdim_v", "batch_size": "batch", "seqlen_kv": "seqlen"}
-_TFLOPS = Number("tflops", ("TFLOP/s", "TFLOPS"), ("printed", "printed"), is_rate=True)
+_DECLARED = Declarations(__file__)
 
 
 def _find(upload: Upload) -> Found | None:
@@ -148,38 +148,14 @@ def _fails(row: Row) -> list[Failure]:
         return []
     rate, ran = row.text("TFLOP/s"), row.value("ran")
     note = f"prints {rate}: {'failed, the cause is not said' if ran else 'did not run'}"
-    return [Failure(_TFLOPS, Status.ERROR if ran else Status.SKIPPED, note, rate)]
+    return [Failure(PEER.numbers[1], Status.ERROR if ran else Status.SKIPPED, note, rate)]
 
 
-PEER = Peer(
-    name="flash_attention",
-    description="what FlashAttention's benchmark scripts print",
-    source="flash-attention",
-    counted="lines with numbers of FlashAttention's benchmarks",
+PEER = _DECLARED.peer(
+    "flash_attention",
     find=_find,
     split=_split,
-    takes={
-        "batch": "batch",
-        "num_heads": "nheads",
-        "num_kv_heads": "nheads_kv",
-        "seqlen_q": "seqlen_q",
-        "seqlen_k": "seqlen",
-        "head_dim": "hdim",
-        "head_dim_v": "hdim_v",
-        "causal": "causal",
-    },  # fmt: skip
-    facts={"page_size": 0, "latent_dim": 0},
     implementation=lambda row: (row.text("method"), "varlen" if row.text("varlen") == "True" else None),
     mode=_mode,
     fails=_fails,
-    numbers=(
-        Number("latency_ms", ("ms",), unit=" ms"),
-        _TFLOPS,
-        Number("gb_per_s", ("TBs",), scale=1000, is_rate=True, zero_is_none=True),
-    ),
-    assumptions=(
-        "Every number is of attention alone (level op). The printed lines name no dtype.",
-        "seqlen is the length of queries and of keys.",
-        "0.00 means a method that failed or did not run: skipped if it never ran, otherwise an unknown error.",
-    ),
 )

@@ -18,10 +18,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import Failure, Number, Peer, telling_line, whole_from_0
+from results.formats.peers.engine import Declarations, Failure, telling_line, whole_from_0
 from results.formats.peers.sources import Entry, Row, objects, row_of
 from results.records import Status
 
+_DECLARED = Declarations(__file__)
 _ROUTINES = {  # level, subject
     "BatchDecodeWithPagedKVCacheWrapper": ("decode", "attention"),
     "BatchPrefillWithPagedKVCacheWrapper": ("op", "attention"),
@@ -71,57 +72,20 @@ def _widths(row: Row, subject: str) -> dict[str, int]:
     return {"num_kv_heads": 1, "head_dim": latent + rope, "head_dim_v": latent, "latent_dim": latent}
 
 
-TABLE = Peer(
-    name="flashinfer",
-    description="FlashInfer's benchmark table",
-    source="flashinfer",
-    counted="rows of FlashInfer's benchmark",
-    columns=("routine", "median_time", "std_time", "tflops", "tb_per_sec", "backend", "s_qo", "s_kv", "q_dtype"),
+TABLE = _DECLARED.peer(
+    "flashinfer",
     others=(
         "rows of routines that are no attention",
         lambda row: None if row.text("routine") in _ROUTINES else row.text("routine"),
     ),
-    needs={"batch": "batch_size", "num_heads": "num_qo_heads", "dtype": "q_dtype"},
-    takes={"causal": "causal", "page_size": "page_size"},
-    facts={"window_size": 0},
     case=_table_case,
     implementation=_implementation,
     mode=lambda row: "decode" if _level(row) == "decode" else "fwd",
     extras=_note,
-    numbers=(
-        Number(
-            "latency_ms",
-            ("median_time",),
-            ("median",),
-            std="std_time",
-            timing=lambda row: "kernel" if row.read("use_cupti", values.boolean) else None,
-            required=True,
-        ),
-        Number("tflops", ("tflops",), is_rate=True, zero_is_none=True),
-        Number("gb_per_s", ("tb_per_sec",), scale=1000, is_rate=True, zero_is_none=True),
-    ),
-    meanings={
-        "implementation": ("backend", "resolved_backend", "kv_dtype"),
-        "seqlen_k of random lengths": ("avg_actual_seq_len", "random_actual_seq_len"),
-        "level and subject": ("routine",),
-        "seqlen_q": ("s_qo",),
-        "seqlen_k": ("s_kv",),
-        "num_kv_heads": ("num_kv_heads",),
-        "head_dim": ("head_dim_qk", "head_dim_kpe"),
-        "head_dim_v": ("head_dim_vo",),
-        "latent_dim": ("head_dim_ckv",),
-        "timing": ("use_cupti",),
-    },
-    assumptions=(
-        "Rows with use_cupti True are kernel time, measured by CUPTI; the others have no timing.",
-        "Where lengths are random, decoding has the mean length as its context. A batch of prompts has no length, "
-        "because its work does not follow from the mean.",
-        "TFLOP/s and TB/s are FlashInfer's own counts for the lengths it drew.",
-    ),
+    choices={"timing": lambda row: "kernel" if row.read("use_cupti", values.boolean) else None},
 )
 
 
-_TRACE_SOURCE = "flashinfer-bench"
 _STATUSES = {
     "PASSED": Status.OK,
     "INCORRECT_SHAPE": Status.INCORRECT,
@@ -136,7 +100,6 @@ _ATTENTION = re.compile(
 )
 _SIZE = re.compile(r"_(ckv|kpe|kv|ps|h|d)(\d{1,6})(?![a-z0-9])")
 _PERFORMANCE, _ENVIRONMENT = "evaluation.performance.", "evaluation.environment."
-_TRACE_TIME = Number("latency_ms", ("latency_ms",), ("mean",), mean="latency_ms", required=True)
 
 
 def _split(entry: Entry) -> Iterator[Row | str]:
@@ -154,7 +117,7 @@ def _split(entry: Entry) -> Iterator[Row | str]:
 def _fails(row: Row) -> list[Failure]:
     status = row.one_of("evaluation.status", _STATUSES)
     note = f"{status}: {telling_line(row.text('evaluation.log')[:20_000])}"[:500]
-    return [Failure(_TRACE_TIME, _STATUSES[status], note)] if status != "PASSED" else []
+    return [Failure(TRACES.numbers[0], _STATUSES[status], note)] if status != "PASSED" else []
 
 
 def _run(row: Row) -> dict[str, str]:
@@ -195,26 +158,13 @@ def _axis(row: Row, name: str) -> int | None:
     return row.read(f"workload.axes.{name}", whole_from_0)
 
 
-TRACES = Peer(
-    name="flashinfer_trace",
-    description="flashinfer-bench's traces, one JSON object a line",
-    source=_TRACE_SOURCE,
-    counted="traces of flashinfer-bench",
+TRACES = _DECLARED.peer(
+    "flashinfer_trace",
     find=lambda upload: objects(upload, ("definition", "workload"), ("axes", "uuid")),
     split=_split,
-    facts={"window_size": 0},
     case=_trace_case,
     implementation=lambda row: (row.need("solution"),),
     mode=lambda row: "decode" if row.text("step") == "decode" else "fwd",
     run=_run,
     fails=_fails,
-    numbers=(
-        _TRACE_TIME,
-        Number("speedup", ("speedup_factor",), baseline=f"reference ({_TRACE_SOURCE})", zero_is_none=True),
-    ),
-    assumptions=(
-        "Sequences of a workload differ in length, so its id is part of the subject and distinguishes workloads.",
-        "Decoding has the mean context if pages hold one token; a batch of prompts has no length.",
-        "Latency is flashinfer-bench's mean; the speedup is relative to the definition's reference.",
-    ),
 )

@@ -13,15 +13,13 @@ from itertools import islice
 from typing import Any
 
 from results.formats.errors import CellError
-from results.formats.peers.engine import Number, Peer
+from results.formats.peers.engine import Declarations
 from results.formats.peers.sources import Entry, Found, Row, objects, row_of
 from results.formats.tables import MAX_ROWS
 from results.formats.upload import Upload
-from results.records import Status
 
-_SOURCE = "FlashTile"
+_DECLARED = Declarations(__file__)
 _BASELINE = "Naive"
-_OOM = dict.fromkeys(("inf", "-inf", "nan"), Status.OOM)
 _LISTS = {"seq_lengths": True, "time_ms": True, "memory_mb": True, "time_std": False}  # whether each is required
 _RATIOS = ("speedups", "reductions")
 
@@ -80,42 +78,10 @@ def _case(row: Row) -> dict[str, Any]:
     }
 
 
-PEER = Peer(
-    name="flashtile",
-    description="FlashTile's benchmark_results.json",
-    source=_SOURCE,
-    counted="results of FlashTile's modules",
+PEER = _DECLARED.peer(
+    "flashtile",
     find=_find,
     split=_split,
-    needs={
-        "batch": "batch_size",
-        "num_heads": "num_heads",
-        "seqlen_q": "seq_lengths",
-        "seqlen_k": "seq_lengths",
-    },
-    facts={"level": "layer", "dtype": "float32", "window_size": 0, "page_size": 0, "latent_dim": 0},
     case=_case,
     implementation=lambda row: (row.need("name"),),
-    mode="fwd",
-    numbers=(
-        Number(
-            "latency_ms",
-            ("time_ms",),
-            ("mean",),
-            mean="time_ms",
-            std="time_std",
-            timing="eager",
-            required=True,
-            failures=_OOM,
-        ),  # fmt: skip
-        Number("peak_memory_mb", ("memory_mb",), ("max",), required=True, failures=_OOM),
-        Number("speedup", ("speedups",), timing="eager", baseline=f"{_BASELINE} ({_SOURCE})"),
-        Number("memory_reduction", ("reductions",), baseline=f"{_BASELINE} ({_SOURCE})"),
-    ),
-    assumptions=(
-        "Every row is the forward pass of an attention module with its projections (level layer): FlashTile times "
-        "modules by wall clock around a synchronized call.",
-        "The file names no dtype; FlashTile's benchmark has no option for it and runs float32.",
-        "Infinity means out of memory. Speedups and memory reductions are relative to Naive.",
-    ),
 )

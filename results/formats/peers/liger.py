@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import Number, Peer, dtype
+from results.formats.peers.engine import Declarations, dtype
 from results.formats.peers.sources import Row
 
+_DECLARED = Declarations(__file__)
 _METRICS = {("speed", "ms"): "latency_ms", ("memory", "MB"): "peak_memory_mb"}
 _MODES = {"forward": "fwd", "backward": "bwd", "full": "fwd_bwd"}
 _LENGTHS = ("seq_len", "L", "T")
@@ -62,48 +63,15 @@ def _case(row: Row) -> dict[str, Any]:
     }
 
 
-PEER = Peer(
-    name="liger",
-    description="Liger-Kernel's benchmark table",
-    source="Liger-Kernel",
-    counted="rows of Liger-Kernel's benchmarks",
-    columns=(
-        "kernel_name",
-        "kernel_provider",
-        "kernel_operation_mode",
-        "metric_name",
-        "metric_unit",
-        "x_name",
-        "x_value",
-        "y_value_50",
-        "y_value_20",
-        "y_value_80",
-        _EXTRA,
-        "gpu_name",
-        "liger_version",
-    ),  # fmt: skip
+PEER = _DECLARED.peer(
+    "liger",
     others=(
         "rows of kernels that are no attention",
         lambda row: None if "attention" in row.text("kernel_name") else row.text("kernel_name"),
     ),
-    needs={"seqlen_q": "x_value", "seqlen_k": "x_value"},
     case=_case,
     implementation=_implementation,
     mode=lambda row: _MODES[row.one_of("kernel_operation_mode", _MODES)],
     run=_run,
-    numbers=(Number(_metric, ("y_value_50",), ("median",), p20="y_value_20", p80="y_value_80", required=True),),
-    meanings={
-        "metric": ("metric_name", "metric_unit"),
-        "subject": ("kernel_name",),
-        "implementation": ("kernel_provider",),
-        "mode": ("kernel_operation_mode",),
-        "seqlen_q and seqlen_k": ("x_name",),
-        "batch, num_heads, dtype and subject": (_EXTRA,),
-        "gpu_name": ("gpu_name",),
-        "run and implementation": ("liger_version",),
-    },
-    assumptions=(
-        "Values are medians with the 20 % and 80 % quantiles; MB are 2^20 bytes.",
-        "Settings of a kernel without a field in a case (window, dilation, channels) are part of the subject.",
-    ),
+    choices={"metric": _metric},
 )

@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import Number, Peer, refuse_unless_near, whole_from_0
+from results.formats.peers.engine import Declarations, refuse_unless_near, whole_from_0
 from results.formats.peers.sources import Entry, Found, Row, objects, of_sheet, row_of, table, tables
 from results.formats.tables import MARKDOWN, Sheet, decode
 from results.formats.upload import Upload
 
+_DECLARED = Declarations(__file__)
 _COLUMNS = ("model_type", "n_prompt", "n_gen", "avg_ns", "avg_ts")
 _PRINTED = ("model", "backend", "test", "t/s")  # columns of the Markdown table
 _SETTINGS = {  # columns that change the speed and may differ between rows, with their short names
@@ -130,55 +131,14 @@ def _implementation(row: Row) -> Iterator[str]:
     yield row.text("settings")
 
 
-PEER = Peer(
-    name="llama_bench",
-    description="llama-bench's CSV, JSON, JSON lines or Markdown",
-    source="llama-bench",
-    counted="tests of llama-bench",
+PEER = _DECLARED.peer(
+    "llama_bench",
     find=_find,
     split=_split,
     shared=_differing,
-    needs={"subject": "model_type", "seqlen_q": "tokens", "seqlen_k": "context"},
-    facts={"level": "model", "batch": 1},
     case=lambda row: {"dtype": _DTYPES.get(row.text("model_type").rpartition(" ")[2])},
     implementation=_implementation,
     mode=lambda row: "prefill" if row.value("is_prompt") else "decode",
     run=_run,
     extras=lambda row: {"time": time if _ISO.fullmatch(time := row.text("test_time")) else None},
-    numbers=(
-        Number(
-            "tokens_per_s",
-            ("avg_ts",),
-            ("mean",),
-            mean="avg_ts",
-            std="stddev_ts",
-            samples="samples_ts",
-            required=True,
-        ),
-        Number(
-            "latency_ms",
-            ("avg_ns",),
-            ("mean",),
-            per=1e6,
-            unit=" ns",
-            mean="avg_ns",
-            std="stddev_ns",
-            samples="samples_ns",
-        ),  # fmt: skip
-    ),
-    meanings={
-        "implementation, where rows differ": tuple(_SETTINGS),
-        "implementation": ("build_number", "backends", "flash_attn"),
-        "gpu_name": ("gpu_info",),
-        "cpu": ("cpu_info",),
-        "dtype": ("model_type",),
-        "seqlen_q": ("n_prompt",),
-        "mode": ("n_gen",),
-        "seqlen_k": ("n_depth",),
-        "time": ("test_time",),
-    },
-    assumptions=(
-        "Rows are whole models with one sequence: pp is prefill, tg decode. Tokenization and sampling are not timed.",
-        "seqlen_k is the number of tokens in the cache at the end of the test: the depth and the tokens of the test.",
-    ),
 )

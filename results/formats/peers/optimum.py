@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError
-from results.formats.peers.engine import Failure, Number, Peer, failure_of, telling_line
+from results.formats.peers.engine import Declarations, Failure, Number, failure_of, telling_line
 from results.formats.peers.sources import Entry, Found, Row, objects, places_of, row_of, table
 from results.formats.upload import Upload
 
+_DECLARED = Declarations(__file__)
 _TARGETS = {  # target -> its mode
     "prefill": "prefill",
     "forward": "prefill",
@@ -27,7 +29,7 @@ _TARGETS = {  # target -> its mode
 }
 _PREFIXES = ("report.", "config.", "benchmark_report.", "benchmark_config.")
 _OLD = {"forward": "prefill", "generate": None}  # targets of 2023, with their modes
-_MEGABYTE = 1e6 / 2**20  # in MiB
+_MEMORY = ("peak_memory_mb", "reserved_memory_mb")
 _NAMES = re.compile(r"'([^']{1,200})'|\"([^\"]{1,200})\"")
 _RATES = {"tokens/s": "tokens_per_s", "samples/s": "samples_per_s"}
 _FAILED = Number("latency_ms", ("traceback",))
@@ -93,11 +95,8 @@ def _rate(row: Row) -> str | None:
     return None if row.prefix == "per_token." else _RATES.get(row.text("throughput.unit"))
 
 
-def _memory(metric: str, column: str) -> Number:
-    def chosen(row: Row) -> str | None:
-        return None if row.prefix in ("per_token.", "forward.") else metric
-
-    return Number(chosen, (column,), ("max",), scale=_MEGABYTE, unit=" MB", zero_is_none=True)
+def _memory(metric: str, row: Row) -> str | None:
+    return None if row.prefix in ("per_token.", "forward.") else metric
 
 
 def _first(row: Row, *names: str) -> str:
@@ -148,42 +147,15 @@ def _fails(row: Row) -> list[Failure]:
     return [Failure(_FAILED, failure_of(message), telling_line(message))] if message else []
 
 
-PEER = Peer(
-    name="optimum_benchmark",
-    description="optimum-benchmark's JSON or CSV",
-    source="optimum-benchmark",
-    counted="reports of optimum-benchmark",
+PEER = _DECLARED.peer(
+    "optimum_benchmark",
     find=_find,
     split=_split,
-    facts={"level": "model"},
     case=_case,
     implementation=_implementation,
     mode=lambda row: row.value("mode"),
     run=_run,
     extras=lambda row: {"note": row.said.get("note")},
     fails=_fails,
-    numbers=(
-        Number(
-            _time,
-            ("latency.p50", "latency.mean"),
-            ("median", "mean"),
-            scale=1000,
-            unit=" s",
-            mean="latency.mean",
-            std="latency.stdev",
-            samples="latency.values",
-        ),
-        Number(_rate, ("throughput.value",)),
-        _memory("peak_memory_mb", "memory.max_allocated"),
-        _memory("reserved_memory_mb", "memory.max_reserved"),
-        Number("latency_ms", ("latency(s)",), ("mean",), scale=1000, unit=" s", mean="latency(s)"),
-        Number("tokens_per_s", ("throughput(tokens/s)",)),
-        Number("peak_memory_mb", ("peak_memory(MB)",), ("max",), scale=_MEGABYTE, unit=" MB"),
-    ),  # fmt: skip
-    assumptions=(
-        "Rows are whole models. Times are seconds in the file and become milliseconds; MB are 10^6 bytes and become "
-        "MiB.",
-        "The target generate is left out where there is decode: its rate mixes the prompt with the new tokens.",
-        "The context of decoding is the prompt and all new tokens.",
-    ),
+    choices={"time": _time, "rate": _rate, **{name: partial(_memory, name) for name in _MEMORY}},
 )

@@ -15,12 +15,13 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError, CellFault, UploadError
-from results.formats.peers.engine import Failure, Number, Peer, failure_of, telling_line
+from results.formats.peers.engine import Declarations, Failure, Number, failure_of, telling_line
 from results.formats.peers.sources import Entry, Found, Row, places_of
 from results.formats.tables import MAX_BYTES, MAX_COLUMNS, MAX_ROWS, decode
 from results.formats.upload import Upload
 from results.records import Status
 
+_DECLARED = Declarations(__file__)
 _SOURCE = "tritonbench"
 _SHAPES = {  # names in the first header cell, in lower case -> fields
     "batch": "batch", "b": "batch", "heads": "num_heads", "hq": "num_heads", "headq": "num_heads",
@@ -28,12 +29,7 @@ _SHAPES = {  # names in the first header cell, in lower case -> fields
     "seqlen_kv": "seqlen_k", "seqlenkv": "seqlen_k", "n": "seqlen_k", "dhead": "head_dim", "headd": "head_dim",
     "d": "head_dim", "maxlenkv": "",  # the room in the cache, not the keys that are read
 }  # fmt: skip
-_NUMBERS = {
-    "latency": Number("latency_ms", ("latency",), ("median",)),
-    "tflops": Number("tflops", ("tflops",), is_rate=True),
-    "gbps": Number("gb_per_s", ("gbps",), is_rate=True),
-    "speedup": Number("speedup", ("speedup",), baseline=lambda row: row.value("baseline")),
-}
+_NUMBERS = {"latency": 0, "tflops": 1, "gbps": 2, "speedup": 3}  # metric -> index of its number
 _UNNAMED = {  # number of entries -> the assumed names of a shape under the header x_val
     4: "(Batch, Heads, SeqLen, Dhead)",
     5: "(Batch, Heads, SeqLen, SeqLen_KV, Dhead)",
@@ -163,12 +159,12 @@ def _fails(row: Row) -> list[Failure]:
     metrics = [metric for metric in _NUMBERS if metric in texts]
     first, message = next(iter(texts.items()))
     if [metric for metric, text in texts.items() if text] == [first] and _is_error(message):
-        number = Number(_NUMBERS[metrics[0]].metric, (first,))
+        number = Number(PEER.numbers[_NUMBERS[metrics[0]]].metric, (first,))
         return [Failure(number, failure_of(message), telling_line(message), message[: values.MAX_TEXT])]
     if texts.get("accuracy") in ("0", "0.0", "False"):
         filled = [metric for metric in metrics if texts[metric]]
         note = "tritonbench says accuracy 0"
-        return [Failure(_NUMBERS[metric], Status.INCORRECT, note, texts[metric]) for metric in filled]
+        return [Failure(PEER.numbers[_NUMBERS[metric]], Status.INCORRECT, note, texts[metric]) for metric in filled]
     return []
 
 
@@ -197,22 +193,12 @@ def _shape(label: str, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-PEER = Peer(
-    name="tritonbench",
-    description="tritonbench's CSV or printed table of an attention operator",
-    source=_SOURCE,
-    counted="rows of tritonbench",
+PEER = _DECLARED.peer(
+    "tritonbench",
     find=_find,
     split=_split,
-    facts={"latent_dim": 0},
     case=lambda row: row.value("shape"),
     implementation=lambda row: (row.text("backend"),),
     mode=lambda row: "decode" if row.value("shape")["level"] == "decode" else row.value("mode"),
     fails=_fails,
-    numbers=tuple(_NUMBERS.values()),
-    assumptions=(
-        "Rows are attention alone (level op), or decoding if the shape has the lengths of a cache.",
-        "Latency is the median of triton's do_bench, outliers removed. A backend with accuracy 0 is incorrect and has "
-        "no speed.",
-    ),
 )

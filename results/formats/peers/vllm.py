@@ -20,9 +20,9 @@ from typing import Any
 from results.formats import values
 from results.formats.errors import CellError
 from results.formats.peers.engine import (
+    Declarations,
     Failure,
     Number,
-    Peer,
     dtype,
     failure_of,
     not_finite,
@@ -34,14 +34,11 @@ from results.formats.peers.sources import Entry, Found, Row, objects, row_of, ta
 from results.formats.upload import Upload
 from results.records import Status
 
+_DECLARED = Declarations(__file__)
 _COLUMNS = ("backend", "batch_spec", "num_layers", "kv_cache_dtype", "mean_time", "std_time", "throughput", "memory_mb")
 _FIELDS = ("config", "mean_time", "std_time", "throughput_tokens_per_sec", "error")
 _MOST_TOKENS = 16  # the most query tokens of a request that counts as decoding
 _SPEC = re.compile(r"(?P<count>\d{1,6})?q(?P<q>\d{1,7})(?P<qk>k?)(?:s(?P<s>\d{1,7})(?P<sk>k?))?", re.ASCII)
-_TIME = Number(
-    "latency_ms", ("median_time", "mean_time"), ("median", "mean"), scale=1000, unit=" s", mean="mean_time",
-    std="std_time", required=True,
-)  # fmt: skip
 
 
 def _attention_rows(entry: Entry) -> Iterator[Row | str]:
@@ -89,37 +86,21 @@ def _attention_name(row: Row) -> Iterator[str]:
 def _attention_failure(row: Row) -> list[Failure]:
     time, error = row.text("mean_time"), row.text("error")[:20_000]
     if error:
-        return [Failure(_TIME, failure_of(error), telling_line(error), f"{time[:40]} s")]
+        return [Failure(ATTENTION.numbers[0], failure_of(error), telling_line(error), f"{time[:40]} s")]
     no_time = time in ("", "0", "0.0")
     if "throughput" in row.places and (not_finite(time) or no_time and row.text("throughput") in ("", "0", "0.0")):
-        return [Failure(_TIME, Status.ERROR, "the file says no time and no reason", f"{time} s")]
+        return [Failure(ATTENTION.numbers[0], Status.ERROR, "the file says no time and no reason", f"{time} s")]
     return []
 
 
-ATTENTION = Peer(
-    name="vllm_attention",
-    description="the JSON or CSV of vLLM's attention benchmark",
-    source="vllm",
-    counted="results of vLLM's attention benchmark",
+ATTENTION = _DECLARED.peer(
+    "vllm_attention",
     find=lambda upload: table(upload, _COLUMNS) or objects(upload, _FIELDS, ("batch_spec",), "entry"),
     split=_attention_rows,
-    needs={"batch": "count", "seqlen_q": "query", "seqlen_k": "keys"},
-    takes={"num_heads": "num_q_heads", "num_kv_heads": "num_kv_heads", "page_size": "block_size"},
-    facts={"causal": True},
     case=_attention_case,
     implementation=_attention_name,
     mode=lambda row: "decode" if row.text("level") == "decode" else "fwd",
     fails=_attention_failure,
-    numbers=(_TIME,),
-    meanings={
-        "implementation": ("backend", "kv_cache_dtype"),
-        "level, batch, seqlen_q and seqlen_k": ("batch_spec",),
-    },
-    assumptions=(
-        "Times are seconds of one layer in the file and become milliseconds.",
-        f"Requests of up to {_MOST_TOKENS} query tokens against a longer cache are decoding, the others a forward "
-        "pass. Both are causal, aligned bottom-right.",
-    ),
 )
 
 
@@ -195,48 +176,14 @@ def _serving_name(row: Row) -> Iterator[str]:
     yield f"(vllm bench {row.text('kind')})"
 
 
-def _time(metric: str, name: str, mode: str | None) -> Number:
-    """Return a kind of time of `serve`: the median over the requests, or the mean if there is no median."""
-    return Number(
-        metric, (f"median_{name}_ms", f"mean_{name}_ms"), ("median", "mean"), mean=f"mean_{name}_ms",
-        std=f"std_{name}_ms", mode=mode, zero_is_none=True,
-    )  # fmt: skip
-
-
-SERVING = Peer(
-    name="vllm_serving",
-    description="the JSON of vllm bench serve, latency or throughput",
-    source="",
-    counted="results of vLLM's benchmarks",
+SERVING = _DECLARED.peer(
+    "vllm_serving",
     find=_find_serving,
     split=_serving_rows,
-    facts={"level": "model"},
     case=lambda row: {"subject": row.need("model_id") if row.text("kind") == "serve" else None},
     implementation=_serving_name,
     run=lambda row: {"key": row.place, "title": row.text("load")},
     extras=lambda row: {"note": row.said.get("note")},
     fails=_serving_failure,
-    numbers=(
-        _time("time_to_first_token_ms", "ttft", "prefill"),
-        _time("time_per_token_ms", "tpot", "decode"),
-        _time("latency_ms", "e2el", None),
-        Number("requests_per_s", ("request_throughput",), zero_is_none=True),
-        Number("tokens_per_s", ("output_throughput",), mode="decode", zero_is_none=True),
-        Number(
-            "latency_ms",
-            ("percentiles", "avg_latency"),
-            ("median", "mean"),
-            scale=1000,
-            mean="avg_latency",
-            std="std_latency",
-            samples="latencies",
-        ),
-        Number("requests_per_s", ("requests_per_second",)),
-    ),  # fmt: skip
-    assumptions=(
-        "serve: ttft is the time to the first token, queueing included; tpot the time of each further token; e2el the "
-        "whole request. Medians with mean and standard deviation over the requests. Inter-token latencies are left "
-        "out because they nearly equal tpot.",
-        "Output tokens a second are the tokens of all requests together.",
-    ),
+    choices={"unsaid": lambda row: None},
 )

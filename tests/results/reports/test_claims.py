@@ -16,12 +16,12 @@ def own_of(name: str, factor: float, dtypes: tuple[str, ...] = DTYPES[:1]) -> li
     """Return a run with a report's own latencies, but those of the baseline that many times as long."""
     report = reports.get(name)
     ((_, printed),) = side_by_side.published(name)
-    baseline = next(iter(report.IMPLEMENTATIONS.values()))
+    baseline = next(iter(report.implementations.values()))
     found = []
     for m in printed:
         if m.metric != "latency_ms" or m.value is None:
             continue
-        ours = report.IMPLEMENTATIONS[m.implementation]
+        ours = report.implementations[m.implementation]
         value = m.value * factor if ours == baseline else m.value
         for dtype in dtypes:
             case = replace(m.case, dtype=dtype)

@@ -24,11 +24,11 @@ def measured(command: str) -> sweeps.Sweep:
 @pytest.mark.parametrize("name", reports.names())
 def test_the_command_of_every_table_plans_every_cell_of_it(name: str) -> None:
     printed, report = side_by_side.published(name), reports.get(name)
-    tables = [grid for grid in reports.get(name).GRIDS if grid.measured_by]
-    assert [grid.section for grid in reports.get(name).GRIDS if not grid.measured_by] in ([], ["Shared memory"])
+    tables = [grid for grid in reports.get(name).grids if grid.measured_by]
+    assert [grid.section for grid in reports.get(name).grids if not grid.measured_by] in ([], ["Shared memory"])
     for grid in tables:
         facts = [each for labels in printed_rows(grid, printed) for each in all_facts(grid, labels)]
-        cases = measured(command_of(grid, facts, report.IMPLEMENTATIONS.values())).cases()
+        cases = measured(command_of(grid, facts, report.implementations.values())).cases()
         for each in facts:
             fields = case_fields(each)
             planned = (case for case in cases if all(getattr(case, field) == said for field, said in fields.items()))

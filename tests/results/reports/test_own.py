@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from results import reports
 from results.records import Measurement, Run, Status
 from results.render.markdown import tables
-from results.reports import ReportError, fa2_rtx4060, side_by_side
+from results.reports import ReportError, side_by_side
 from results.reports.rendering import render_report
 from runner.sweeps import SWEEPS
 from tests.builders import shipped
@@ -56,7 +57,7 @@ def test_a_report_of_layers_says_what_a_run_of_the_operator_lacks() -> None:
 
 def test_an_own_run_stands_in_the_layout_of_fa2_rtx4060() -> None:
     (table,) = tables(render_report("fa2_rtx4060", [_own_run(4.0)]))
-    assert table.header == fa2_rtx4060.GRIDS[0].header and len(table.rows) == 56
+    assert table.header == reports.get("fa2_rtx4060").grids[0].header and len(table.rows) == 56
     assert table.rows[1][:4] == ("128", "16", "fp32", "0.1280") and table.rows[1][6:] == (
         *["0.0320"] * 3,
         *["4.0x"] * 3,
@@ -148,11 +149,7 @@ def test_the_bold_rule_of_fa2_rtx4060_is_the_one_that_it_prints_by() -> None:
     _, rows = shipped("published-fa2_rtx4060")
     cells = [m for m in rows if m.metric == "speedup" and m.value and (m.origin or "").startswith("Results Table")]
     assert len(cells) > 140
-    odd = [
-        m.origin
-        for m in cells
-        if m.printed.startswith("**") != (m.case.seqlen_q >= fa2_rtx4060.LONG and m.value >= fa2_rtx4060.GAIN)
-    ]
+    odd = [m.origin for m in cells if m.printed.startswith("**") != (m.case.seqlen_q >= 4096 and m.value >= 2.0)]
     assert odd == []
 
 

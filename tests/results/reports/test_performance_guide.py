@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from results import capabilities
+from results import capabilities, reports
 from results.__main__ import main
 from results.files.journal import RunFolder
 from results.levels.model_table import model
 from results.records import Case, Measurement, Run, Status
-from results.reports import performance_guide, side_by_side
+from results.reports import side_by_side
 from results.reports.coverage import coverage
 from results.reports.layout import Remark, Section
 from runner.sweeps import SWEEPS
@@ -122,7 +122,7 @@ def sections() -> dict[str, Section]:
 
 
 def test_every_table_has_an_own_number_in_every_cell_that_prints_one(sections):
-    grids = {grid.section: grid for grid in performance_guide.GRIDS}
+    grids = {grid.section: grid for grid in reports.get("performance_guide").grids}
     assert set(grids) <= set(sections)
     for title, grid in grids.items():
         words = {name for name, column in grid.columns.items() if isinstance(column, Remark) and not column.own}

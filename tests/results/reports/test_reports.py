@@ -9,7 +9,7 @@ from results import reports
 from results.metrics import METRICS
 from results.records import Measurement, Run, Status, run_from_json
 from results.render.markdown import tables
-from results.reports import ReportError, fa2_rtx4060
+from results.reports import ReportError
 from results.reports.notes import shipped_notes
 from results.reports.rendering import render_report
 from tests.builders import COUNTS, PUBLISHED, shipped
@@ -55,7 +55,7 @@ def test_no_other_run_calls_itself_a_report() -> None:
 def test_a_rendered_report_has_every_printed_cell_in_its_table(name: str) -> None:
     runs = _report(name)
     cells = Counter(cell for table in tables(render_report(name, runs)) for row in table.rows for cell in row)
-    claims = [claim.where for claim in reports.get(name).CLAIMS]
+    claims = [claim.where for claim in reports.get(name).claims]
     printed = Counter(
         part
         for _, measurements in runs
@@ -70,7 +70,9 @@ def test_report_fa2_rtx4060_has_56_rows_of_9_numbers() -> None:
     ((run, measurements),) = _report("fa2_rtx4060")
     table = [m for m in measurements if m.origin.startswith("Results Table")]
     assert len({m.case for m in table}) == 56
-    assert Counter(m.origin.rpartition(" / ")[2] for m in table) == dict.fromkeys(fa2_rtx4060.GRIDS[0].columns, 56)
+    assert Counter(m.origin.rpartition(" / ")[2] for m in table) == dict.fromkeys(
+        reports.get("fa2_rtx4060").grids[0].columns, 56
+    )
     assert (run.gpu_name, run.gpu_memory_mb) == ("RTX 4060 Laptop", 8192.0)
     case = table[0].case
     assert (case.batch, case.num_heads, case.window_size, case.causal) == (1, None, None, True)

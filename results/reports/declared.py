@@ -1,0 +1,172 @@
+"""Reports as data: the TOML file of a report has its words, its tables (`Grid`) and its claims (`Claim`).
+
+- A table names its rows by `labels`, each with the fact that it says, or lists them as `rows` with their facts.
+- `columns` are facts by header. `words` makes a column of remarks, `spread` one of standard deviations, and `best` one
+  of best ratios. `open` names facts that are left open.
+- `[defaults]` are fields of every table.
+- A claim has one answer: a function of `results.reports.claims` with its arguments, or `answer`, the name of a function
+  in the report's module. `[picks.NAME]` are the numbers that claims are about.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from results.records import Case, Measurement
+from results.reports.claims import ANSWERS, Claim, Pick
+from results.reports.layout import Best, Facts, Grid, Labels, Remark, Section, SpreadColumn, read_seqlen, with_k
+from results.reports.own import OwnNumbers
+
+Evidence = tuple[tuple[str, ...], Callable[[Case], object]]
+_HERE = Path(__file__).parent
+_LENGTHS: dict[str, Callable[[int], str]] = {"plain": str, "comma": "{:,}".format, "K": with_k}
+
+
+@dataclass(frozen=True)
+class Report:
+    """A published report."""
+
+    name: str
+    label: str
+    title: str
+    source: str
+    implementations: Mapping[str, str]  # published name -> own implementation
+    grids: tuple[Grid, ...]
+    formula_grids: tuple[Grid, ...]  # the grids that a formula fills, too
+    claims: tuple[Claim, ...]
+    more_sections: Callable[[Sequence[Measurement], OwnNumbers], list[Section]] | None = None
+    evidence: tuple[Evidence, ...] = ()  # implementations and cases that fill rows of `more_sections`
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all reports."""
+    return tuple(sorted(path.stem for path in _HERE.glob("*.toml")))
+
+
+@cache
+def read(name: str) -> Report:
+    """Return a report by its name."""
+    said = _toml(name)
+    module = importlib.import_module(f"results.reports.{name}") if (_HERE / f"{name}.py").exists() else None
+    tables = [{**said.get("defaults", {}), **table} for table in said["tables"]]
+    grids = [_grid(table, module) for table in tables]
+    return Report(
+        name=name,
+        label=said["label"],
+        title=said["title"],
+        source=said["source"],
+        implementations=said["implementations"],
+        grids=tuple(grids),
+        formula_grids=tuple(grid for grid, table in zip(grids, tables, strict=True) if table.get("by_formula")),
+        claims=tuple(_claim(each, picks(name), module) for each in said["claims"]),
+        more_sections=getattr(module, "more_sections", None),
+        evidence=getattr(module, "EVIDENCE", ()),
+    )
+
+
+@cache
+def picks(name: str) -> dict[str, Pick]:
+    """Return the numbers that claims of a report are about, by name."""
+    return {pick: Pick(**_frozen(fields)) for pick, fields in _toml(name).get("picks", {}).items()}
+
+
+@cache
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads((_HERE / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+
+def _claim(said: Mapping[str, Any], known: Mapping[str, Pick], module: ModuleType | None) -> Claim:
+    where, words = said["where"], said.get("words", "")
+    if "answer" in said:
+        return Claim(where, getattr(module, said["answer"]), words)
+    ((kind, arguments),) = ((key, value) for key, value in said.items() if key in ANSWERS)
+    values = _frozen(arguments)
+    if "pick" in values:
+        values["pick"] = known[values["pick"]]
+    if "picks" in values:
+        values["picks"] = [known[pick] for pick in values["picks"]]
+    return Claim(where, ANSWERS[kind](**values), words)
+
+
+def _grid(table: Mapping[str, Any], module: ModuleType | None) -> Grid:
+    labels, rows = table.get("labels", []), {tuple(row["labels"]): _facts(row) for row in table.get("rows", [])}
+    columns = {header: _column(said, module) for header, said in table["columns"].items()}
+    sweep = table.get("measured_by")
+    return Grid(
+        section=table["section"],
+        header=(*(label["head"] for label in labels), *table.get("heads", ()), *columns),
+        row=_reader(labels) if labels else lambda labels: rows[labels],
+        name=_writer(labels) if labels else None,
+        rows=tuple(rows),
+        columns=columns,
+        facts=_facts(table.get("facts", {})),
+        own=_facts(table.get("own", {})),
+        order=tuple(table.get("order", (0,))),
+        measured_by=(sweep[0], sweep[1]) if sweep else None,
+    )
+
+
+def _facts(said: Mapping[str, Any]) -> Facts:
+    left = {name: value for name, value in _frozen(said).items() if name not in ("labels", "open")}
+    return {**left, **dict.fromkeys(said.get("open", ()))}
+
+
+def _column(said: Mapping[str, Any], module: ModuleType | None) -> Facts | Remark | SpreadColumn | Best:
+    if "words" in said:
+        return Remark(getattr(module, said["words"]) if said["words"] else None)
+    if "best" in said:
+        return Best(said["best"], {name: value for name, value in said.items() if name != "best"})
+    return SpreadColumn() if "spread" in said else _facts(said)
+
+
+def _reader(labels: Sequence[Mapping[str, Any]]) -> Callable[[Labels], Facts]:
+    """Return the function from the labels of a row to its facts."""
+
+    def row(texts: Labels) -> Facts:
+        found: dict[str, Any] = {}
+        for label, text in zip(labels, texts, strict=True):
+            names, separator = [label["fact"], *label.get("and", ())], label.get("by", "\n")
+            for name, part in zip(names, text.split(separator), strict=True):
+                found[name] = _value(name, part, label.get("words"))
+        return found
+
+    return row
+
+
+def _value(fact: str, text: str, words: Mapping[str, Any] | None) -> Any:
+    if words:
+        return words.get(text)
+    if text == "None":
+        return None
+    return text if fact in ("implementation", "dtype") else read_seqlen(text)
+
+
+def _writer(labels: Sequence[Mapping[str, Any]]) -> Callable[[Measurement], Labels]:
+    """Return the function from a number to the labels of its row."""
+
+    def name(measurement: Measurement) -> Labels:
+        return tuple(
+            label.get("by", "").join(_text(measurement, fact, label) for fact in (label["fact"], *label.get("and", ())))
+            for label in labels
+        )
+
+    return name
+
+
+def _text(measurement: Measurement, fact: str, label: Mapping[str, Any]) -> str:
+    field = {"seqlen": "seqlen_k"}.get(fact, fact)
+    value: Any = measurement.implementation if fact == "implementation" else getattr(measurement.case, field)
+    if "words" in label:
+        return {said: word for word, said in label["words"].items()}.get(value, "None")
+    return _LENGTHS[label.get("form", "plain")](value) if fact == "seqlen" and value else str(value)
