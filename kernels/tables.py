@@ -44,10 +44,9 @@ class Form:
 
     def others(self, shared_memory_bytes: int) -> list[Form]:
         """Return what the tables of all families that need no more shared memory have for other sizes."""
-        fitting = (
-            each.tables.get(self.table) for each in families() if min(each.chips.values()) <= shared_memory_bytes
-        )
-        found = (form for table in fitting if table for form in table.forms(self.asked, self.flags))
+        fitting = [each for each in families() if min(each.chips.values()) <= shared_memory_bytes]
+        having = [each[self.table] for each in fitting if self.table in each.tables]
+        found = (form for table in having for form in table.forms(self.asked, self.flags))
         return [form for form in dict.fromkeys(found) if form.result and form != self]
 
 
@@ -58,11 +57,12 @@ _USED: dict[tuple[str, Row], Form] = {}  # forms that decide in place of the tab
 @contextmanager
 def asked() -> Iterator[list[Form]]:
     """Take down the forms that decide within, each once, in the order of the questions."""
-    _ASKED.append(found := [])
+    found: list[Form] = []
+    _ASKED.append(found)
     try:
         yield found
     finally:
-        _ASKED.remove(found)
+        _ASKED.pop()
 
 
 @contextmanager
@@ -97,9 +97,8 @@ class Table:
             key = tuple(asked.pop(name) for name in plain)
             conditions = tuple((name, _condition(cell)) for name, cell in asked.items() if cell is not None)
             groups.setdefault(key, []).append((conditions, tuple(row[len(when) :])))
-        return cls(
-            name, when, then, record["source"], tuple(plain), {key: tuple(found) for key, found in groups.items()}
-        )
+        grouped = {key: tuple(found) for key, found in groups.items()}
+        return cls(name, when, then, record["source"], tuple(plain), grouped)
 
     def every(self, **facts: Any) -> Iterator[Row]:
         """Yield the results of all rows whose conditions hold, in their order; () where a row has none."""

@@ -44,7 +44,7 @@ def call_of(problem: Problem, device: str) -> Callable[[], object]:
 
 
 def forms(problem: Problem, chip: int) -> dict[Form, list[Form]]:
-    """Return the forms that decide a problem on a chip (90 for 9.0), each with all that its tables have in its place."""
+    """Return the forms that decide a problem on a chip (90 for 9.0), each with what could take its place."""
     plans.forget()
     routes.forget()
     with launches_on(chip), tables.asked() as found:
@@ -74,7 +74,8 @@ def times_ms(
     problem: Problem, candidates: Sequence[Form], bench: Callable[[Callable[[], object]], float], device: str = "cuda"
 ) -> dict[Form, list[float]]:
     """Return the times of a call by form, interleaved; a form that this device cannot run is left out, with a line."""
-    call, found = call_of(problem, device), {form: [] for form in candidates}
+    call = call_of(problem, device)
+    found: dict[Form, list[float]] = {form: [] for form in candidates}
     for _ in range(ROUNDS):
         for form in list(found):
             plans.forget()
@@ -89,7 +90,7 @@ def times_ms(
 
 
 def better(times: dict[Form, list[float]], chosen: Form) -> list[Form]:
-    """Return the forms that are certainly faster than the chosen one, the fastest first: in every round, by over 2 %."""
+    """Return the forms that are faster than the chosen one in every round by over 2 %, the fastest first."""
     least = min(times[chosen])
     certain = [form for form, found in times.items() if max(found) * CERTAIN < least]
     return sorted(certain, key=lambda form: statistics.median(times[form]))
