@@ -27,12 +27,12 @@ def varlen(step: DecodeStep, *, copy_pages: bool = True) -> Callable[[], torch.T
     if step.page_table is None:
         return lambda: dispatch.attention(step.q, *step.in_use(), **masks)
     starts_k = torch.tensor([0, *accumulate(step.lengths)], dtype=torch.int32, device=step.q.device)
-    lengths: tuple[Any, ...] = (step.query_starts, starts_k, step.query_tokens, step.longest)
+    starts_q, longest_q, longest_k = step.query_starts, step.query_tokens, step.longest
+    masks |= {"block_table": step.page_table, "copy_pages": copy_pages}
 
     def attend() -> torch.Tensor:
-        rows = step.query_rows, step.k_cache, step.v_cache
-        pages: dict[str, Any] = {"block_table": step.page_table, "copy_pages": copy_pages}
-        return step.like_q(feature_calls.attention_varlen(*rows, *lengths, **pages, **masks))
+        q, k, v = step.query_rows, step.k_cache, step.v_cache
+        return step.like_q(feature_calls.attention_varlen(q, k, v, starts_q, starts_k, longest_q, longest_k, **masks))
 
     return attend
 

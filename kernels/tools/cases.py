@@ -281,9 +281,9 @@ class PagedRun(FeatureRun):
         """Return out."""
         from .. import feature_calls
 
-        *rows, table, starts = inputs
-        sizes: tuple[Any, ...] = (starts, starts, 32, 32)
-        return [feature_calls.attention_varlen(*rows, *sizes, causal=True, block_table=table, copy_pages=False)]
+        q, k, v, table, starts = inputs
+        pages: dict[str, Any] = {"block_table": table, "copy_pages": False}
+        return [feature_calls.attention_varlen(q, k, v, starts, starts, 32, 32, causal=True, **pages)]
 
 
 @dataclass(frozen=True)
