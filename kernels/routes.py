@@ -173,9 +173,11 @@ def _packed_name(
     softmax_scale: float,
 ) -> str:
     _, heads, total_q, head_dim = q.shape
-    takes = head_dim == v.shape[3] and head_dim % 8 == 0 and k.shape[2] > 0 and not window_size and sequences > 0
+    fits = head_dim == v.shape[3] and head_dim % 8 == 0 and k.shape[2] > 0 and not window_size and sequences > 0
     asked = {"direction": direction, "head_dim": head_dim, "causal": causal, "rows": heads * total_q}
-    if not takes or not _table("packed routes", q.device).first(**asked, queries=total_q / sequences):
+    if q.device.type != "cuda" or not fits:
+        return _PORTABLE
+    if not _table("packed routes", q.device).first(**asked, queries=total_q / sequences):
         return _PORTABLE
     return name(direction, q, k, softmax_scale)
 
