@@ -78,8 +78,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "implementations": {"triton_fa2": {"memory": {"growth": 7}, "colour": "red", "level": "none"}, "": {}},
     }
     runs = (
-        Run("hostile-1", "upload", created="yesterday", title=TEXTS[10], **facts),
-        Run("hostile-2", "local", created="9999-12-31T23:59:59", sm_count=0, power_limit_w=SMALLEST, **facts),
+        Run("hostile-1", "upload", created="1970-01-01", title=TEXTS[10], **facts),
+        Run("hostile-2", "local", created="2200-12-31T23:59:59", sm_count=0, power_limit_w=SMALLEST, **facts),
         Run("hostile-3", "upload"),
     )
     for run in runs:
