@@ -19,6 +19,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -93,8 +94,8 @@ def certificates(device: str, names: Sequence[str], seqlen: int, head_dim: int) 
     """Return the certificate of each implementation, or the reason why it has none."""
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     where, torch_device = registry.describe_device(device), torch.device(device)
-    sizes = {"batch": 2, "num_heads": 2, "seqlen": seqlen, "head_dim": head_dim, "causal": True}
-    case = attention_case(dtype=str(dtype).removeprefix("torch."), **sizes)
+    sizes: dict[str, Any] = {"batch": 2, "num_heads": 2, "seqlen": seqlen, "head_dim": head_dim, "causal": True}
+    case: Any = attention_case(dtype=str(dtype).removeprefix("torch."), **sizes)
     source = torch.Generator(device=torch_device).manual_seed(1)
     shape = (2, 2, seqlen, head_dim)
     q = tuple(torch.randn(shape, generator=source, device=torch_device, dtype=dtype) for _ in range(4))
