@@ -153,6 +153,7 @@ def expect_every_number_once(home: Path, folder: RunFolder) -> None:
         assert {row for (row,) in rows} == set(written)
 
 
+@pytest.mark.slow
 def test_kills_of_the_writer_lose_and_double_nothing(home: Path, server: Server, folder: RunFolder) -> None:
     dice = random.Random(1)
     for _ in range(KILLS):
@@ -180,6 +181,7 @@ def test_a_writer_cut_in_the_middle_of_a_line_goes_on_after_it(home: Path, serve
     assert len(folder.read()[2]) == 25
 
 
+@pytest.mark.slow
 def test_kills_of_the_reader_lose_and_double_nothing(home: Path, server: Server) -> None:
     dice = random.Random(3)
     folders = [RunFolder.create(home, Run(f"r{number}", "local")) for number in range(KILLS)]
@@ -199,6 +201,7 @@ def test_kills_of_the_reader_lose_and_double_nothing(home: Path, server: Server)
         assert opened.problems == []
 
 
+@pytest.mark.slow
 def test_kills_of_both_lose_and_double_nothing(home: Path, server: Server, folder: RunFolder) -> None:
     dice = random.Random(4)
     for _ in range(KILLS):
@@ -213,6 +216,7 @@ def test_kills_of_both_lose_and_double_nothing(home: Path, server: Server, folde
     expect_every_number_once(home, folder)
 
 
+@pytest.mark.slow
 def test_kills_of_an_import_leave_all_of_its_runs_or_none(home: Path, server: Server) -> None:
     dice, runs = random.Random(5), random_runs(5, 8)
     lines = [measurement_to_json(measurement) for _, measurements in runs for measurement in measurements]
