@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 from results.checks import IMPOSSIBLE, check
 from results.compare.against import NotAgainst, compare_versions
 from results.compare.compare import Comparison, Side, as_json, compare
+from results.features import FEATURES
 from results.files import journal, library
 from results.files.journal import JournalError, RunFolder
 from results.formats import (
@@ -46,7 +47,7 @@ from results.records import Measurement, Run
 from results.render import advice, export, peers, site, slice, svg
 from results.render.html import html_page
 from results.render.terminal import comparison_lines, finding_lines
-from results.reports import Report, ReportError, coverage, default_runs, headline, side_by_side
+from results.reports import Report, ReportError, coverage, default_runs, headline, receipts, side_by_side
 from results.reports import get as report_named
 from results.reports import names as report_names
 from results.reports.rendering import Runs, render_report
@@ -126,6 +127,13 @@ def _add_reports(commands: argparse._SubParsersAction) -> None:
     command.add_argument("name", nargs="?", metavar="TABLE", choices=headline.TABLES, help=", ".join(headline.TABLES))
     command.add_argument("--update", nargs="+", metavar="FILE", default=[], help="renew the tables of these documents")
     command.set_defaults(command=_headline)
+
+    command = commands.add_parser(
+        "receipt", help="a claim: what was measured, under which conditions, how to repeat it"
+    )
+    command.add_argument("claim", nargs="?", metavar="CLAIM", help="such as fa2_rtx4060/1; without one all are listed")
+    command.add_argument("--run", action="append", default=[], help="a run that answers the claim, repeatable")
+    command.set_defaults(command=_receipt)
 
     command = commands.add_parser("site", help="the main views as static files, which open from disk without a server")
     command.add_argument("folder", metavar="FOLDER", type=Path)
@@ -210,6 +218,14 @@ def _add_filters(command: argparse.ArgumentParser) -> None:
         command.add_argument(f"--{name}", help="as the pages choose it if left out")
     for name, kind in _MANY.items():
         command.add_argument(f"--{name}", type=kind, action="append", default=[], help="may be given several times")
+    command.add_argument(
+        "--feature",
+        dest="features",
+        choices=[feature.name for feature in FEATURES],
+        action="append",
+        default=[],
+        help="of the cases; given several times, cases have all of them",
+    )
 
 
 def _import(options: argparse.Namespace) -> int:
@@ -389,6 +405,21 @@ def _headline(options: argparse.Namespace) -> int:
     return 0
 
 
+def _receipt(options: argparse.Namespace) -> int:
+    if not options.claim:
+        sys.stdout.writelines(f"{name}  {words}\n" for name, words in receipts.names())
+        return 0
+    name, at = receipts.split(options.claim)
+    if name == receipts.OURS:
+        shipped = headline.Shipped()
+        shipped.folders += [_folder(run) for run in options.run]
+        sys.stdout.write(receipts.of_headline(at, shipped, options.run))
+    else:
+        published = side_by_side.published(name)
+        sys.stdout.write(receipts.of_report(name, at, published, _beside_report(name, options.run, published)))
+    return 0
+
+
 def _site(options: argparse.Namespace) -> int:
     held = list(library.with_records(complain=_say))
     findings = check(library.read_all([folder for folder, _ in held], complain=_say))
@@ -509,7 +540,7 @@ def _advise(options: argparse.Namespace) -> int:
 
 def _filters(options: argparse.Namespace) -> Filters:
     chosen: dict[str, Any] = {name: getattr(options, name) for name in _ONE}
-    chosen |= {name: tuple(getattr(options, name)) for name in _MANY}
+    chosen |= {name: tuple(getattr(options, name)) for name in (*_MANY, "features")}
     return Filters(**chosen)
 
 
