@@ -121,5 +121,10 @@ def other_latents(case: AttentionCase) -> tuple[object, str]:
     return case.latent_dim and sizes != LATENTS, f"takes only latents of {latent} and {rotary} rotary dimensions"
 
 
+def first(out: Any) -> torch.Tensor:
+    """Return the output of a function that may return more."""
+    return out[0] if isinstance(out, tuple) else out
+
+
 def _heads_first(out: Any) -> torch.Tensor:
-    return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+    return first(out).transpose(1, 2)

@@ -37,7 +37,7 @@ class AttentionCase(Protocol):
     page_size: int | None
     latent_dim: int | None
     cache_dtype: str | None  # dtype of the cache, if it differs from dtype
-    lengths: str | None  # uniform or ragged lengths in a batch
+    lengths: str | None  # uniform, ragged, or a batch spec: sequences with different numbers of query tokens
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ FEATURES: Mapping[str, str] = {  # name of a feature -> its words in a refusal
     "dropout": "dropout",
     "varlen": "packed sequences of different lengths",
 }
-_BOOLEANS = ("causal", "window", "gqa", "backward", "paged", "ragged", "quantised", "latent")
+_BOOLEANS = ("causal", "window", "gqa", "backward", "paged", "ragged", "mixed", "quantised", "latent")
 CAPABILITIES = (*_BOOLEANS, *FEATURES)  # a reader may select implementations by them
 _RECORDED = (  # fields that a run records
     "level", "family", "precision", "memory", "colour", "causal", "window", "gqa", "backward", "paged",
@@ -121,6 +121,7 @@ class Implementation:
     backward: bool = True
     paged: bool = False
     ragged: bool = False  # takes sequences of different lengths in a batch
+    mixed: bool = False  # takes sequences with different numbers of query tokens in a batch
     quantised: bool = False  # caches in e4m3 with a scale for each head
     latent: bool = False  # caches of latents
     features: tuple[str, ...] = ()  # names of FEATURES that it computes, see kernels.features
@@ -192,6 +193,10 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
         (bool(case.page_size and not impl.paged), "does not support paged caches"),
         (bool(case.latent_dim and not impl.latent and impl.level not in AROUND), "does not support latent caches"),
         (bool(case.lengths == "ragged" and not impl.ragged), "does not support sequences of different lengths"),
+        (
+            case.lengths not in (None, "uniform", "ragged") and not impl.mixed,
+            "does not support batches with different numbers of query tokens",
+        ),
         (
             bool(case.cache_dtype not in (None, case.dtype) and not impl.quantised),
             f"does not support caches in {case.cache_dtype}",

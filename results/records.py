@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
+from results import batches
 from results.metrics import METRICS
 from results.schema import LISTS, REQUIRED, Field, magnitude_fits, rule, ruled, schema_of
 
@@ -26,7 +28,7 @@ SOURCES = ("local", "published", "upload", "shipped")
 STATISTICS = ("median", "mean", "max", "single", "printed")
 INPUTS = ("normal", "outliers", "large", "heavy_tails")  # runner.measure.inputs says what each is
 LENGTHS = ("uniform", "ragged")  # of the sequences of a decoding batch; results.levels.decode says what ragged is
-MAX_RAGGED = 4096  # sequences of a batch with ragged lengths, which are drawn one by one
+MAX_RAGGED = 4096  # sequences of a batch whose lengths differ, which are handled one by one
 OPTIMIZERS = ("none", "sgd", "adamw_bf16", "adamw_fp32_master")  # results.levels.model says what each keeps
 ROUNDING = 1e-9  # relative rounding error allowed between neighboring statistics
 _SORTED = json.JSONEncoder(sort_keys=True)  # made once: json.dumps makes one for every text
@@ -70,7 +72,8 @@ class Case:
     latent_dim: int | None = rule(minimum=0)
     inputs: str | None = rule(choices=INPUTS, later=True)  # the data it is computed on
     cache_dtype: str | None = rule(choices=DTYPES, later=True)  # how the KV cache is stored; dtype if not quantised
-    lengths: str | None = rule(choices=LENGTHS, later=True)  # distribution of lengths with mean seqlen_k
+    # Distribution of lengths with mean seqlen_k; or a spec of results.batches, with the largest seqlen_q and seqlen_k.
+    lengths: str | None = rule(choices=LENGTHS, pattern=batches.PATTERN, later=True)
     num_layers: int | None = rule(minimum=1, later=True)  # number of layers that are built
     optimizer: str | None = rule(choices=OPTIMIZERS, later=True)
     checkpointing: bool | None = rule(later=True)  # the backward recomputes activations
@@ -84,8 +87,12 @@ class Case:
                 raise RecordError(f"{name} is {value!r}; possible are true and false.")
         if self.num_heads and self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise RecordError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}.")
-        if self.lengths == "ragged" and (self.batch or 0) > MAX_RAGGED:
-            raise RecordError(f"batch is {self.batch}; with ragged lengths at most {MAX_RAGGED} is possible.")
+        if self.lengths not in (None, "uniform") and (self.batch or 0) > MAX_RAGGED:
+            raise RecordError(
+                f"batch is {self.batch}; with {self.lengths:.60} lengths at most {MAX_RAGGED} is possible."
+            )
+        if batches.is_spec(self.lengths):
+            _check_batch(self)
 
 
 CASE_SCHEMA = schema_of(Case)
@@ -362,6 +369,19 @@ def _check_facts(what: str, facts: Any, texts: Sequence[str]) -> None:
                 raise RecordError(f"{what}: {name} is {facts[name]!r}; it must be {word}.")
 
 
+def _check_batch(case: Case) -> None:
+    """Raise RecordError if the fields of a case are not those of its batch spec, as that is written here."""
+    try:
+        fields = batches.fields_of(str(case.lengths))
+    except ValueError as error:
+        raise RecordError(str(error)) from error
+    for name, value in fields.items():
+        if getattr(case, name) != value:
+            raise RecordError(
+                f"{name} is {getattr(case, name)!r}; of the batch {case.lengths:.60} it must be {value!r}."
+            )
+
+
 def case_to_json(case: Case) -> dict[str, Any]:
     """Return the case as a flat dict; `dataclasses.asdict` would copy each value, ten times slower."""
     return {name: getattr(case, name) for name in CASE_FIELDS}
@@ -459,7 +479,8 @@ def _check(record: Case | Measurement | Run, fields: Sequence[Field]) -> None:
         if value is None:
             continue
         if rules.choices:
-            _one_of(name, value, rules.choices)
+            if not rules.pattern or not re.fullmatch(rules.pattern, str(value)):
+                _one_of(name, value, rules.choices)
         elif rules.minimum is not None:
             _whole_number(name, value, minimum=rules.minimum)
         elif rules.least is not None and value < rules.least:

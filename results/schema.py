@@ -40,6 +40,7 @@ class Field:
     kind: str  # one of the values of _KINDS
     nullable: bool  # None says that the source did not say; an empty list or object says so too
     choices: tuple[str, ...] = ()  # allowed texts; all texts if empty
+    pattern: str = ""  # regular expression of further allowed texts
     minimum: int | None = None  # smallest whole number
     largest: int = LARGEST_WHOLE  # largest whole number
     least: float | None = None  # smallest number

@@ -43,6 +43,7 @@ USED = {  # parameter -> its meaning for `attend`
     "qv": "qv",
     "cache_seqlens": "lengths",
     "seqused_k": "lengths",
+    "cu_seqlens_q": "starts",
     "block_table": "table",
     "page_table": "table",
     "softmax_scale": "scale",
@@ -61,14 +62,18 @@ MLA_PLAN = """qo_indptr indptr indices kv_len_arr num_heads head_dim_ckv head_di
     q_data_type kv_data_type use_profiler"""
 
 
-def attend(q, k, v, *, lengths=None, table=None, scale=None, causal=False, window=(-1, -1)) -> torch.Tensor:
+def attend(
+    q, k, v, *, lengths=None, table=None, scale=None, causal=False, window=(-1, -1), starts=None
+) -> torch.Tensor:
     """Return attention of q (batch, tokens, heads, head_dim) to k and v of the same layout, or to their pages.
+
+    With starts q is (all tokens, heads, head_dim).
 
     window: the keys that a query sees before and after its own position. The last query is aligned with the last key.
     """
     left, right = (10**6 if side in (-1, None) else side for side in window)
     outs = []
-    for at, query in enumerate(q):
+    for at, query in enumerate(q if starts is None else q.split(starts.diff().tolist())):
         pages = None if table is None else table[at, : -(-int(lengths[at]) // k.shape[1])].long()
         keys, values = (x[at] if pages is None else x[pages].flatten(0, 1) for x in (k, v))
         length = len(keys) if lengths is None else int(lengths[at])
@@ -79,7 +84,7 @@ def attend(q, k, v, *, lengths=None, table=None, scale=None, causal=False, windo
         scores = torch.einsum("qhd,khd->hqk", query, keys) * (q.shape[-1] ** -0.5 if scale is None else scale)
         weights = scores.masked_fill(~seen, float("-inf")).softmax(-1).nan_to_num(0.0)
         outs.append(torch.einsum("hqk,khd->qhd", weights, values))
-    return torch.stack(outs)
+    return torch.stack(outs) if starts is None else torch.cat(outs)
 
 
 def bound(parameters: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -176,11 +181,11 @@ class _Wrapper:
             lengths = given["last_page_len"] + torch.tensor(before)
         self.options = {"table": table, "lengths": lengths, "scale": given["sm_scale"]}
         self.options |= {"causal": given.get("causal", True), "window": (given.get("window_left", -1), -1)}
-        self.tokens = int(given["qo_indptr"][1]) if "qo_indptr" in given else 1
+        self.options["starts"] = given.get("qo_indptr", torch.arange(len(counts) + 1))
 
     def run(self, q, paged_kv_cache):
         k, v = (x.transpose(1, 2) if self.layout == "HND" else x for x in paged_kv_cache)
-        return attend(q.unflatten(0, (-1, self.tokens)), k, v, **self.options).flatten(0, 1)
+        return attend(q, k, v, **self.options)
 
 
 class _Prefill(_Wrapper):

@@ -27,7 +27,8 @@ DECODE_CASES = [
     replace(case, **form)
     for case in (CASE, replace(CASE, seqlen_q=3), replace(CASE, window_size=7))
     for form in ({}, PAGED, RAGGED, {**PAGED, **RAGGED}, {"page_size": 256, **RAGGED}, {**PAGED, **E4M3})
-] + [LATENT, replace(LATENT, seqlen_q=2, **RAGGED)]
+] + [LATENT, replace(LATENT, seqlen_q=2, **RAGGED), replace(CASE, seqlen_q=20, **PAGED)]
+DECODE_CASES += [replace(CASE, batch=5, seqlen_q=20, lengths="2q20s64_3q1s33", window_size=w, **PAGED) for w in (0, 7)]
 H200 = Device("cuda", "NVIDIA H200", (9, 0), 232448, 150 << 30)
 OP = ("flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")
 DECODE = (*OP, "cudnn_frontend", "flash_mla", "flashinfer")

@@ -72,7 +72,11 @@ def test_the_wheel_needs_nothing_but_torch_and_triton(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "site", sources]
     subprocess.run(command, check=True, capture_output=True)
     seen = "; import sys; print(sorted({'kernels', 'results', 'runner', 'pages', 'transformers'} & set(sys.modules)))"
-    assert _run("import attnbench as PACKAGE; " + CALL + seen, [tmp_path / "site"], tmp_path) == "(1, 2, 8, 4)\n[]\n"
+    tables = "from attnbench import tables; assert len(tables.families()) == 4; "
+    assert (
+        _run("import attnbench as PACKAGE; " + tables + CALL + seen, [tmp_path / "site"], tmp_path)
+        == "(1, 2, 8, 4)\n[]\n"
+    )
     pytest.importorskip("transformers")
     _run("import attnbench; attnbench.transformers.register()", [tmp_path / "site"], tmp_path)
 

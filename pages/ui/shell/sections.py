@@ -13,6 +13,7 @@ _QUESTIONS = {
     "shapes": "Which kernel is fastest in the shapes of real models?",
     "sustained": "Does it stay as fast once the GPU is hot?",
     "decode": "Which decode kernel is fastest at my context and batch, and what share of the bandwidth does it reach?",
+    "batches": "How fast are prompts over a cache and mixed batches, and what do pages and one call for all cost?",
     "layers": "How fast is a whole attention layer by the attention inside, and how much of its time is attention?",
     "models": "I train and serve a model: which attention, how fast, how much memory, does it fit?",
     "compare": "What changed, and is it significant?",
@@ -68,7 +69,14 @@ SECTIONS = (
             PageEntry("sustained", "Power", "thermostat"),
         ),
     ),
-    _of_one(PageEntry("decode", "Decode", "text_rotation_none", "decode")),
+    SidebarSection(
+        "Decode",
+        "text_rotation_none",
+        (
+            PageEntry("decode", "Decode", "text_rotation_none", "decode"),
+            PageEntry("batches", "Prefill and mixed batches", "stacks"),
+        ),
+    ),
     _of_one(PageEntry("layers", "Layers", "layers", "layer")),
     _of_one(PageEntry("models", "Models", "model_training")),
     _of_one(PageEntry("compare", "Compare", "compare_arrows")),
