@@ -38,6 +38,7 @@ class AttentionCase(Protocol):
     latent_dim: int | None
     cache_dtype: str | None  # dtype of the cache, if it differs from dtype
     lengths: str | None  # uniform, ragged, or a batch spec: sequences with different numbers of query tokens
+    asked: tuple[str, ...] | None  # names of FEATURES that the case needs, beyond head_dim_v
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Attention(Protocol):
     q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim);
     returns out like q. `window_size=0` is no window; otherwise a query sees the last `window_size` keys up to
     its own position if causal, and the keys less than `window_size` away if not. Causal masks are aligned
-    bottom-right when lengths differ.
+    bottom-right when lengths differ. An implementation that declares features also takes `features` and `bounds`, a
+    `kernels.features.Features` and a `SequenceBounds`, and with "two_windows" a window_size of two numbers.
     """
 
     def __call__(
@@ -93,6 +95,7 @@ FEATURES: Mapping[str, str] = {  # name of a feature -> its words in a refusal
     "document_ids": "document masks",
     "dropout": "dropout",
     "varlen": "packed sequences of different lengths",
+    "two_windows": "windows of two widths",
 }
 _BOOLEANS = ("causal", "window", "gqa", "backward", "paged", "ragged", "mixed", "quantised", "latent")
 CAPABILITIES = (*_BOOLEANS, *FEATURES)  # a reader may select implementations by them
@@ -174,6 +177,7 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
     capability, wanted = device.compute_capability, (impl.min_compute_capability, impl.max_compute_capability)
     head_dim = max(case.head_dim or 0, case.head_dim_v or 0)
     widths_differ = impl.level == "op" and case.head_dim_v not in (None, case.head_dim)
+    missing = [name for name in case.asked or () if name not in impl.features]
     checks = (
         (case.level not in (None, impl.level), f"computes cases of level {impl.level}, not of level {case.level}"),
         (device.type not in impl.devices, f"runs on {' and '.join(impl.devices)}, not on {device.type}"),
@@ -189,6 +193,7 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
             "does not support causal masks with seqlen_q different from seqlen_k",
         ),
         (bool(case.window_size and not impl.window), "does not support sliding windows"),
+        (bool(missing), f"does not support {' or '.join(FEATURES[name] for name in missing)}"),
         (case.num_heads != case.num_kv_heads and not impl.gqa, "does not support fewer key heads than query heads"),
         (bool(case.page_size and not impl.paged), "does not support paged caches"),
         (bool(case.latent_dim and not impl.latent and impl.level not in AROUND), "does not support latent caches"),

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 from results.checks import IMPOSSIBLE, check
 from results.compare.against import NotAgainst, compare_versions
 from results.compare.compare import Comparison, Side, as_json, compare
+from results.features import FEATURES
 from results.files import journal, library
 from results.files.journal import JournalError, RunFolder
 from results.formats import (
@@ -210,6 +211,14 @@ def _add_filters(command: argparse.ArgumentParser) -> None:
         command.add_argument(f"--{name}", help="as the pages choose it if left out")
     for name, kind in _MANY.items():
         command.add_argument(f"--{name}", type=kind, action="append", default=[], help="may be given several times")
+    command.add_argument(
+        "--feature",
+        dest="features",
+        choices=[feature.name for feature in FEATURES],
+        action="append",
+        default=[],
+        help="of the cases; given several times, cases have all of them",
+    )
 
 
 def _import(options: argparse.Namespace) -> int:
@@ -509,7 +518,7 @@ def _advise(options: argparse.Namespace) -> int:
 
 def _filters(options: argparse.Namespace) -> Filters:
     chosen: dict[str, Any] = {name: getattr(options, name) for name in _ONE}
-    chosen |= {name: tuple(getattr(options, name)) for name in _MANY}
+    chosen |= {name: tuple(getattr(options, name)) for name in (*_MANY, "features")}
     return Filters(**chosen)
 
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from results import batches
+from results import batches, features
 from results.metrics import METRICS
 from results.schema import LISTS, REQUIRED, Field, magnitude_fits, rule, ruled, schema_of
 
@@ -78,6 +78,7 @@ class Case:
     optimizer: str | None = rule(choices=OPTIMIZERS, later=True)
     checkpointing: bool | None = rule(later=True)  # the backward recomputes activations
     compiled: bool | None = rule(later=True)  # whether the model is compiled by torch.compile
+    features: str | None = rule(later=True)  # text of results.features, such as "softcap=50,sinks"; None: no feature
 
     def __post_init__(self) -> None:
         _check(self, _CASE_RULES)
@@ -93,6 +94,23 @@ class Case:
             )
         if batches.is_spec(self.lengths):
             _check_batch(self)
+        if self.features is not None:
+            self._check_features()
+
+    def _check_features(self) -> None:
+        if not isinstance(self.features, str):
+            raise RecordError(f"features is {self.features!r}; it must be text, such as 'softcap=50,sinks'.")
+        try:
+            object.__setattr__(self, "features", features.canonical(self.features))
+        except ValueError as error:
+            raise RecordError(str(error)) from error
+        if reason := features.reason_against(case_to_json(self)):
+            raise RecordError(reason)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Return the names of `kernels.registry.FEATURES` that the case's features need."""
+        return features.capabilities(self.features)
 
 
 CASE_SCHEMA = schema_of(Case)
@@ -115,6 +133,7 @@ def attention_case(
     head_dim_v: int | None = None,
     window_size: int = 0,
     inputs: str | None = None,
+    features: str | None = None,
 ) -> Case:
     """Return a fully specified case of the attention operator: every field of its shape said, absent features 0.
 
@@ -136,6 +155,7 @@ def attention_case(
         page_size=0,
         latent_dim=0,
         inputs=inputs,
+        features=features,
     )
 
 
@@ -388,10 +408,13 @@ def case_to_json(case: Case) -> dict[str, Any]:
 
 
 def compatible(first: Case, second: Case, *, but: Sequence[str] = ()) -> bool:
-    """Tell whether two cases can be the same: every field that both say is equal, except those named in `but`."""
+    """Tell whether two cases can be the same: every field that both say is equal, except those named in `but`.
+
+    A case without features never matches one with features.
+    """
     for name in CASE_FIELDS:
         one, other = getattr(first, name), getattr(second, name)
-        if one != other and one is not None and other is not None and name not in but:
+        if one != other and (None not in (one, other) or name == "features") and name not in but:
             return False
     return True
 

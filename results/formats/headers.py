@@ -28,6 +28,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "num_kv_heads": ("num_kv_heads", "kv_heads", "n_kv_heads"),
     "causal": ("causal", "is_causal"),
     "window_size": ("window_size", "window", "sliding_window", "sliding_window_size"),
+    "features": ("features",),
     "level": ("level",),
     "subject": ("subject",),
     "mode": ("mode", "pass", "direction"),
@@ -215,7 +216,7 @@ def _one_of(possible: tuple[str, ...], text: str) -> str:
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(ALIASES, values.whole),
-    **dict.fromkeys(("implementation", "gpu_name", "subject"), values.name),
+    **dict.fromkeys(("implementation", "gpu_name", "subject", "features"), values.name),
     "dtype": values.dtype,
     "causal": values.boolean,
     "window_size": partial(values.whole, minimum=0),

@@ -164,6 +164,7 @@ _NOT_CANONICAL = f"""
                    % try_cast(key[{_KEYS.index("$.num_kv_heads") + 1}] AS INTEGER), 0) <> 0
        OR coalesce({_LENGTHS} = '"ragged"'
                    AND try_cast(key[{_KEYS.index("$.batch") + 1}] AS INTEGER) > {MAX_RAGGED}, false)
+       OR (? AND coalesce(key[{_KEYS.index("$.features") + 1}]::VARCHAR, 'null') <> 'null')
 """
 _KNOWN = "SELECT measurement_id FROM measurements WHERE measurement_id IN (SELECT measurement_id FROM incoming)"
 
@@ -223,7 +224,7 @@ def _not_canonical(cursor: duckdb.DuckDBPyConnection, lines: list[Line], *, chec
     """Return positions of the lines that need a closer look."""
     prefixes = {run_id: f'{{"run_id":{json.dumps(run_id)},' for run_id in {line.run_id for line in lines}}
     _register(cursor, line=[line.text for line in lines], prefix=[prefixes[line.run_id] for line in lines])
-    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL, check_id, check_id]).fetchall()}
+    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL, *[check_id] * 3]).fetchall()}
 
 
 def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> int:

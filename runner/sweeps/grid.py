@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from results import batches
+from results.features import canonical
 from results.records import DTYPES, TIMINGS, Case
 
 TORCH = (
@@ -34,7 +35,7 @@ class GridAxis:
     """One axis of a level's sweeps: its possible values and its place in the form of a sweep."""
 
     name: str  # field of the sweep
-    kind: str = "whole"  # whole, boolean, text (one of `choices`), heads (64/8) or batch (2q2k_32q1s4k)
+    kind: str = "whole"  # whole, boolean, text (one of `choices`), heads (64/8), batch (2q2k_32q1s4k), features (sinks)
     choices: tuple[str, ...] = ()  # possible texts
     about: str | None = None  # explanation for users
     first: bool = False  # whether the form always shows it; the other axes are folded
@@ -51,6 +52,11 @@ class GridAxis:
         if self.kind == "heads":
             split_heads(text)
             return text
+        if self.kind == "features":
+            try:
+                return canonical(text.replace("+", ",")) or ""
+            except ValueError as error:
+                raise SweepError(str(error)) from error
         if self.kind == "batch":
             return _batch(text)
         if self.kind == "boolean":

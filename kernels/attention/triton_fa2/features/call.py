@@ -210,7 +210,7 @@ def attend_checked(
     features: Features | None,
     bounds: SequenceBounds | None,
     causal: bool,
-    window_size: int,
+    window_size: Window,
     scale: float | None,
     precision: str,
 ) -> torch.Tensor:
