@@ -280,7 +280,7 @@ def test_a_file_that_is_too_large_is_refused_with_its_size(monkeypatch: pytest.M
         understand("a.csv", b"x" * 77)
 
 
-def test_a_hundred_thousand_rows_are_read() -> None:
-    rows = "".join(ROW.replace("128", str(128 + number)) for number in range(100_000))
+def test_twenty_thousand_rows_are_read() -> None:
+    rows = "".join(ROW.replace("128", str(128 + number)) for number in range(20_000))
     found = understand("a.csv", (LONG + rows).encode())
-    assert (len(found.measurements), found.rejected) == (100_000, ())
+    assert (len(found.measurements), found.rejected) == (20_000, ())

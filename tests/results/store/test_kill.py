@@ -145,6 +145,7 @@ def expect_every_number_once(home: Path, folder: RunFolder) -> None:
         assert {row for (row,) in rows} == set(written)
 
 
+@pytest.mark.slow
 def test_thirty_kills_of_the_writer_lose_and_double_nothing(home: Path, server: Server, folder: RunFolder) -> None:
     dice = random.Random(1)
     for _ in range(30):
@@ -172,6 +173,7 @@ def test_a_writer_cut_in_the_middle_of_a_line_goes_on_after_it(home: Path, serve
     assert len(folder.read()[2]) == 25
 
 
+@pytest.mark.slow
 def test_thirty_kills_of_the_reader_lose_and_double_nothing(home: Path, server: Server) -> None:
     dice = random.Random(3)
     folders = [RunFolder.create(home, Run(f"r{number}", "local")) for number in range(30)]
@@ -191,6 +193,7 @@ def test_thirty_kills_of_the_reader_lose_and_double_nothing(home: Path, server: 
         assert opened.problems == []
 
 
+@pytest.mark.slow
 def test_thirty_kills_of_both_lose_and_double_nothing(home: Path, server: Server, folder: RunFolder) -> None:
     dice = random.Random(4)
     for _ in range(30):
