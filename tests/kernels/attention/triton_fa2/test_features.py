@@ -216,8 +216,8 @@ def test_an_implementation_says_which_features_it_lacks():
     names = tuple(registry.FEATURES)
     assert registry.get("triton_fa2").reason_against_features(names) is None
     assert registry.get("triton_fa2").facts["features"] == list(names)
-    reason = registry.get("torch_naive").reason_against_features(("softcap", "dropout"))
-    assert reason == "torch_naive does not support softcaps or dropout."
+    reason = registry.get("tiled_v1").reason_against_features(("softcap", "dropout"))
+    assert reason == "tiled_v1 does not support softcaps or dropout."
 
 
 @pytest.mark.gpu
