@@ -154,6 +154,7 @@ def published() -> list[tuple[str, Case, str, dict[str, float]]]:
     return [(*key, times) for key, times in found.items() if set(times) == OURS]
 
 
+@pytest.mark.slow
 def test_no_published_shape_goes_to_the_slower_kernel() -> None:
     cells = published()
     assert len(cells) > 100
