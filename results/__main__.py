@@ -47,7 +47,7 @@ from results.records import Measurement, Run
 from results.render import advice, export, peers, site, slice, svg
 from results.render.html import html_page
 from results.render.terminal import comparison_lines, finding_lines
-from results.reports import Report, ReportError, coverage, default_runs, headline, side_by_side
+from results.reports import Report, ReportError, coverage, default_runs, headline, receipts, side_by_side
 from results.reports import get as report_named
 from results.reports import names as report_names
 from results.reports.rendering import Runs, render_report
@@ -127,6 +127,13 @@ def _add_reports(commands: argparse._SubParsersAction) -> None:
     command.add_argument("name", nargs="?", metavar="TABLE", choices=headline.TABLES, help=", ".join(headline.TABLES))
     command.add_argument("--update", nargs="+", metavar="FILE", default=[], help="renew the tables of these documents")
     command.set_defaults(command=_headline)
+
+    command = commands.add_parser(
+        "receipt", help="a claim: what was measured, under which conditions, how to repeat it"
+    )
+    command.add_argument("claim", nargs="?", metavar="CLAIM", help="such as fa2_rtx4060/1; without one all are listed")
+    command.add_argument("--run", action="append", default=[], help="a run that answers the claim, repeatable")
+    command.set_defaults(command=_receipt)
 
     command = commands.add_parser("site", help="the main views as static files, which open from disk without a server")
     command.add_argument("folder", metavar="FOLDER", type=Path)
@@ -395,6 +402,21 @@ def _headline(options: argparse.Namespace) -> int:
         sys.stdout.write(text)
     for path, document in documents.items():
         path.write_text(headline.updated(document, headline.blocks(text)), encoding="utf-8")
+    return 0
+
+
+def _receipt(options: argparse.Namespace) -> int:
+    if not options.claim:
+        sys.stdout.writelines(f"{name}  {words}\n" for name, words in receipts.names())
+        return 0
+    name, at = receipts.split(options.claim)
+    if name == receipts.OURS:
+        shipped = headline.Shipped()
+        shipped.folders += [_folder(run) for run in options.run]
+        sys.stdout.write(receipts.of_headline(at, shipped, options.run))
+    else:
+        published = side_by_side.published(name)
+        sys.stdout.write(receipts.of_report(name, at, published, _beside_report(name, options.run, published)))
     return 0
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from results import batches, features
 from results.metrics import METRICS
-from results.schema import LISTS, REQUIRED, Field, magnitude_fits, rule, ruled, schema_of
+from results.schema import LISTS, REQUIRED, Field, fault, magnitude_fits, rule, ruled, schema_of, time_fault
 
 DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
 LEVELS = ("op", "decode", "layer", "model")
@@ -242,7 +242,7 @@ class Measurement:
     case: Case
     implementation: str
     metric: str  # a key of results.metrics.METRICS
-    status: Status
+    status: Status = rule(REQUIRED, choices=tuple(Status))
     mode: str | None = rule(choices=MODES)
     timing: str | None = rule(choices=TIMINGS)  # for latencies; None elsewhere or when the source did not say
     baseline: str | None = None  # for printed ratios: what the implementation is compared with
@@ -452,7 +452,16 @@ def run_to_json(run: Run) -> dict[str, Any]:
 
 
 def run_from_json(record: dict[str, Any]) -> Run:
-    """Return the run of a run.json. Raises RecordError if a field is missing, unknown or breaks a rule."""
+    """Return the run of a run.json, here or in an upload. Raises RecordError that names the field and the rule."""
+    if not isinstance(record, dict):
+        raise RecordError("It is not an object.")
+    for name, value in record.items():
+        if name not in RUN_SCHEMA:
+            raise RecordError(f"It has the unknown field {name[:80]!r}.")
+        if value is None and RUN_SCHEMA[name].nullable:
+            continue
+        if reason := fault(RUN_SCHEMA[name], value) or time_fault(name, value):
+            raise RecordError(f"{name} {reason}.")
     try:
         return Run(**record)
     except (TypeError, AttributeError) as error:

@@ -349,7 +349,7 @@ def _in_words(row: dict) -> dict[str, str | None]:
         None if text.missing(row["optimizer"]) or row["optimizer"] == "none" else row["optimizer"],
         "checkpointing" if is_on(row["checkpointing"]) else None,
         "compiled" if is_on(row["compiled"]) else None,
-        row["dtype"],
+        None if text.missing(row["dtype"]) else row["dtype"],
     )
     status = None if row["status"] == "ok" else text.status(row["status"])
     note = row["note"] if status or row["extrapolated"] else None

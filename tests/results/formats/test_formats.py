@@ -270,7 +270,7 @@ def test_each_gpu_of_a_file_is_a_run() -> None:
 
 def test_more_rows_than_the_limit_are_refused_with_the_number() -> None:
     text = "a,b\n" + "1,2\n" * (MAX_ROWS + 1)
-    with pytest.raises(UploadError, match="has 200,001 rows; at most 200,000"):
+    with pytest.raises(UploadError, match="has more than the 200,000 rows that are taken"):
         understand("a.csv", text.encode())
 
 
