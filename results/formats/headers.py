@@ -13,7 +13,7 @@ from results.formats.errors import CellError, UploadError
 from results.records import LEVELS, MODES, TIMINGS
 
 ALIASES: dict[str, list[str]] = values.WORDS["fields"]
-MODE_ALIASES = {word: mode for mode, words in values.WORDS["modes"].items() for word in (*words, mode)}
+MODE_ALIASES = {word: mode for mode, words in values.WORDS["modes"].items() for word in words}
 MODE_ALIASES |= {mode: mode for mode in MODES}
 UNITS: dict[str, tuple[str, float]] = {  # unit as `_spelled` writes it -> metric, and the factor to the metric's unit
     word: (metric, unit["factor"])
