@@ -10,6 +10,7 @@ import html
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -43,24 +44,10 @@ def in_words(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-_FACTS_STYLE = """<style>
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1rem; }
-dl.facts.facts { margin: 0; padding: 0; }
-.facts > div { position: relative; padding: 0.9rem 1rem; border-radius: 0.5rem;
-  border: 1px solid color-mix(in srgb, currentcolor 20%, transparent); }
-.facts dt { display: flex; align-items: center; gap: 0.4rem; font-size: 0.875rem; font-weight: 400; margin: 0; }
-.facts dd { margin: 0.1rem 0 0; font-size: 1.6rem; line-height: 1.4; }
-.facts dd.below { display: inline-block; margin-top: 0.3rem; padding: 0.1rem 0.5rem; border-radius: 1rem;
-  font-size: 0.875rem; background: color-mix(in srgb, currentcolor 7%, transparent); }
-.facts button { width: 1.1rem; height: 1.1rem; padding: 0; border: 1px solid currentcolor; border-radius: 50%;
-  background: none; color: inherit; font-size: 0.75rem; line-height: 1; cursor: help; opacity: 0.75; }
-.facts .note { display: none; position: absolute; z-index: 10; top: 2.4rem; left: 0; min-width: 100%; max-width: 80vw;
-  width: 16rem; padding: 0.5rem 0.75rem; border-radius: 0.5rem; font-size: 0.875rem; color: CanvasText;
-  background: Canvas; border: 1px solid color-mix(in srgb, currentcolor 20%, transparent);
-  box-shadow: 0 2px 8px rgb(0 0 0 / 20%); }
-.facts > div:last-child:not(:first-child) .note { left: auto; right: 0; }
-.facts button:hover + .note, .facts button:focus + .note { display: block; }
-</style>"""
+_FACTS_STYLE, _TABLE_STYLE = (
+    f"<style>\n{(Path(__file__).parent / name).read_text(encoding='utf-8')}</style>"
+    for name in ("facts.css", "tables.css")
+)
 
 
 @dataclass(frozen=True)
@@ -83,40 +70,6 @@ def _tile(fact: Fact) -> str:
     more = f'<button type="button" aria-label="{help}">?</button><span class="note" aria-hidden="true">{help}</span>'
     shown = f'<dd class="below">{below}</dd>' if below else ""
     return f"<div><dt>{label} {more}</dt><dd>{value}</dd>{shown}</div>"
-
-
-_BAR_STYLE = """
-.plain .reach { display: grid; grid-template-columns: minmax(5rem, 1fr) minmax(4.5rem, max-content); gap: 0.5rem;
-  align-items: center; text-align: left; }
-.plain .reach .track { position: relative; height: 0.9rem; }
-.plain .reach .fill { position: absolute; inset: 0.1rem auto 0.1rem; border-radius: 2px; min-width: 2px; }
-.plain .reach .fill.hatched { opacity: 0.6; background-image: repeating-linear-gradient(
-  45deg, Canvas 0 2px, transparent 2px 6px); }
-.plain .reach .span { position: absolute; top: 0.35rem; height: 0.2rem; min-width: 2px; background: currentcolor; }
-.plain .reach .line { position: absolute; top: -0.35rem; bottom: -0.35rem; width: 1px; background: currentcolor; }
-.plain .reach .ticks { position: relative; height: 1.1rem; font-size: 0.75rem; }
-.plain .reach .ticks span { position: absolute; transform: translateX(-50%); }
-.plain .reach .ticks span:first-child { transform: none; }
-"""
-_TABLE_STYLE = (
-    """<style>
-.plain { overflow-x: auto; }
-.plain table { width: 100%; border-collapse: collapse; font-size: 0.875rem; }
-.plain th, .plain td { padding: 0.4rem 0.5rem; text-align: right; white-space: nowrap; font-weight: 400;
-  border-bottom: 1px solid color-mix(in srgb, currentcolor 18%, transparent); }
-.plain thead th { font-weight: 600; }
-.plain tr > :first-child, .plain .text { text-align: left; }
-.plain .text { white-space: normal; min-width: 8rem; }
-.plain th.text { min-width: 14rem; }
-.plain thead th.text { min-width: 0; }
-.plain .bar { min-width: 9rem; text-align: left; }
-.plain .one .bar { width: 55%; }
-.plain mark { padding: 0 0.35rem; border-radius: 0.6rem; font-size: 0.75rem; color: inherit;
-  background: color-mix(in srgb, currentcolor 12%, transparent); }
-"""
-    + _BAR_STYLE
-    + "</style>"
-)
 
 
 _TICK_SHARE = 0.12  # of the axis: labels that are closer overlap

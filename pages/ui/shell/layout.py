@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import streamlit as st
 
@@ -13,26 +14,7 @@ from pages.ui.shell.sections import entry_of
 _FRAMED = "framed"
 # Streamlit 1.67 fades captions and writes white on the accent color; neither has a contrast of 4.5:1.
 # The filters are drawn as chips and the presets smaller; on a phone the presets are one row.
-_STYLE = """<style>
-[data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 70%, transparent); }
-[data-testid="stMultiSelect"] span:has(> span[title]) { background-color: #3b5bdb; }
-[data-testid="stBaseButton-primary"] { background-color: #3b5bdb; border-color: #3b5bdb; }  /* its text is white */
-[data-testid="stRadioGroup"] > div { position: relative; }  /* the words below an option choose it too */
-[data-testid="stRadioOption"] { position: static; }
-[data-testid="stRadioOption"]::after { content: ""; position: absolute; inset: 0; cursor: pointer; }
-[data-testid="stRadioOption"] p { position: relative; z-index: 1; }
-.st-key-chips { gap: 0.4rem; }
-.st-key-chips button { border-radius: 999px; min-height: 2rem; padding: 0.1rem 0.7rem; }
-.st-key-presets [role="radiogroup"] { gap: 0.2rem; }
-.st-key-presets button { flex: none; min-height: 1.75rem; padding: 0 0.5rem; }
-.st-key-presets button p { font-size: 0.8rem; }
-@media (min-width: 768px) {  /* Streamlit reserves 60 pixels for buttons, which an open sidebar contains */
-  .stApp:has(.stSidebar[data-collapsed="false"]) [data-testid="stMainBlockContainer"] { padding-top: 1.25rem; }
-  [data-testid="stHeader"] { background: transparent; pointer-events: none; }
-  [data-testid="stHeader"] button { pointer-events: auto; }
-}
-@media (max-width: 640px) { .st-key-presets [role="radiogroup"] { flex-wrap: nowrap; overflow-x: auto; } }
-</style>"""
+_STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}</style>"
 
 
 @contextmanager
