@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from .drop_in import SdpaCalls
+    from .recorder import Recording
 
 VERSION = "0.1.0"
 _SUBMODULES = ("transformers",)  # imported when the attribute is first used, because they import torch
@@ -83,6 +84,11 @@ def sdpa_replacement(implementation: str | None = None) -> AbstractContextManage
     from . import drop_in
 
     return drop_in.sdpa_replacement(implementation)
+
+
+def recording() -> AbstractContextManager[Recording]:
+    """Count the problems of attention that a program computes within a `with` block; see `recorder`."""
+    return importlib.import_module(".recorder", __name__).recording()
 
 
 def decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +46,7 @@ class _Replacement:
 
 _OPEN: list[_Replacement] = []  # the last one is in effect
 _LOCK = threading.Lock()
+_OBSERVED: Callable[..., Any] | None = None  # the replacement, with an observer of its calls
 
 
 @contextmanager
@@ -62,16 +63,29 @@ def sdpa_replacement(implementation: str | None = None) -> Iterator[SdpaCalls]:
         registry.get(implementation)
     opened = _Replacement(implementation, SdpaCalls())
     with _LOCK:
-        if not _OPEN:
-            functional.scaled_dot_product_attention = _replaced
         _OPEN.append(opened)
+        _install(len(_OPEN) == 1)
     try:
         yield opened.calls
     finally:
         with _LOCK:
             _OPEN.remove(opened)
-            if not _OPEN and functional.scaled_dot_product_attention is _replaced:
-                functional.scaled_dot_product_attention = _ORIGINAL
+            _install(False)
+
+
+def observe(around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
+    """Call PyTorch's function, replaced or not, through what `around` returns for it; None ends that."""
+    global _OBSERVED
+    with _LOCK:
+        _OBSERVED = around and around(_replaced)
+        _install(around is not None)
+
+
+def _install(opening: bool) -> None:
+    """Put in place what the open contexts need; later, leave what another package has put there alone."""
+    found = functional.scaled_dot_product_attention
+    if opening or found is _replaced or hasattr(found, "__wrapped__") and found.__wrapped__ is _replaced:
+        functional.scaled_dot_product_attention = _OBSERVED or (_replaced if _OPEN else _ORIGINAL)
 
 
 def _replaced(

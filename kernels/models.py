@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib.util
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -86,9 +87,9 @@ class _Slot:
 class KeyValueCache:
     """A cache of one length for every layer; each step overwrites its last tokens. `CausalModel.cache` makes it.
 
-    It is transformers' `past_key_values`. The tensors of a layer are made at its first step, (batch, heads, held,
-    width) like the keys and values of that step, and filled with standard normal numbers. `held` is the context, or the
-    window that its last token sees. A layer is identified by the order of the calls, because torch.compile would
+    It is transformers' `cache` (`past_key_values` before 5.24). The tensors of a layer are made at its first step,
+    (batch, heads, held, width) like the keys and values of that step, and filled with standard normal numbers. `held`
+    is the context, or the window that its last token sees. A layer is identified by the order of the calls, because torch.compile would
     compile each layer separately for its index.
     """
 
@@ -150,6 +151,7 @@ class CausalModel:
 
     def __init__(self, module: Any) -> None:
         self.module, self._slot, self._compiled = module, _Slot(), False
+        self._cache_argument = cache_argument(module)
         self._step: LlamaStep | None = None
         _plug(module, self._slot, NAME, _attend)
 
@@ -223,7 +225,7 @@ class CausalModel:
         cache.begin()
         positions = torch.arange(cache.context - tokens.shape[1], cache.context, device=tokens.device)
         positions = positions.expand(tokens.shape)
-        placed = {"position_ids": positions, "past_key_values": cache, "use_cache": True}
+        placed = {"position_ids": positions, self._cache_argument: cache, "use_cache": True}
         return self.module(input_ids=tokens, logits_to_keep=keep, **placed).logits
 
     def _fused_logits(self, token: torch.Tensor, cache: KeyValueCache) -> torch.Tensor:
@@ -243,6 +245,11 @@ def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return nn.functional.cross_entropy(wide.flatten(0, 1), targets.flatten())
+
+
+def cache_argument(module: Any) -> str:
+    """Return the name of a model's argument for its cache, which transformers 5.24 changed."""
+    return "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"
 
 
 def unavailable() -> str | None:
@@ -407,7 +414,7 @@ def _plug(module: Any, slot: _Slot, name: str, attend: Callable[..., Any]) -> No
     module.config._attn_implementation = name
     for attention in _attentions(module):
         attention.attnbench_slot = slot
-        if hasattr(attention, "_attn"):  # GPT-J does not use AttentionInterface
+        if hasattr(attention, "_attn"):  # GPT-J does not use AttentionInterface before transformers 5.24
             attention._attn = partial(_attend_in_gptj, attend, attention)
 
 

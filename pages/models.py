@@ -14,9 +14,8 @@ from results.recommend import model_attention
 def show() -> None:
     """Draw the answer in one place, then the calculator's tables, then what runs measured of the model."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="model_question"):
-        gpus = ask(model_attention.gpus)
-        question = calculator.choose(ask(models.subjects), gpus[0] if gpus else None)
-        gpu = answer.choose_gpu(gpus)
+        gpu = answer.choose_gpu(ask(model_attention.gpus))
+        question = calculator.choose(ask(models.subjects), gpu)
         found = measured.choose(str(question.training.subject), gpu)
     answer.show(question, gpu, found)
     with st.expander("Which card?", icon=":material/developer_board:", key="model_cards"):

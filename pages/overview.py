@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.ui.draw import cell_panel, colours, maps, messages, text, titles
 from pages.ui.filters import chips, select
-from pages.ui.overview import every_gpu, my_shape, use_cases
+from pages.ui.overview import every_gpu, my_card, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask, ask_slowly
@@ -23,7 +23,10 @@ def show() -> None:
     if not ranking:
         messages.nothing_here(chosen)
         return
-    view = select.segments("View", "overview_view", VIEWS, label_visibility="collapsed")
+    with st.container(horizontal=True, key="views"):
+        view = select.segments("View", "overview_view", VIEWS, label_visibility="collapsed")
+        my_card.choose(chosen)
+    my_card.show()
     if view == "Every GPU":
         st.subheader("Fastest implementation on every GPU")
         every_gpu.show(chosen)
@@ -68,5 +71,6 @@ def this_gpu(chosen: Filters, ranking: list[dict]) -> None:
     messages.provenance(chosen)
 
 
+my_card.enter()
 layout.header("overview")
 page_body.show(show)

@@ -8,7 +8,6 @@ from pages.ui.draw import messages, text
 from pages.ui.shell import access, layout
 from pages.ui.upload import files, outcome
 from results.formats import UploadError
-from results.formats.archives import bundled, unpacked
 
 layout.header("upload")
 st.markdown(
@@ -32,7 +31,7 @@ with st.expander("An example", icon=":material/description:"):
     st.code(files.EXAMPLE, language=None)
     messages.offer("Download the example", "example.csv", files.EXAMPLE, "example", mime="text/csv")
 try:
-    taken = bundled(unpacked([(file.name, file.getvalue()) for file in given]))
+    taken = files.taken([(file.name, file.getvalue()) for file in given])
 except UploadError as error:
     st.error(text.plain(str(error)), icon=":material/error:")
     taken = []

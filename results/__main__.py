@@ -40,9 +40,10 @@ from results.formats.archives import MAX_TABLES, bundled, unpacked
 from results.formats.importing import LEAVE, NEW, REPLACE
 from results.formats.tables import MAX_ROWS
 from results.formats.upload import Understanding
+from results.query import pages
 from results.recommend import rule, rule_file
 from results.records import Measurement, Run
-from results.render import advice, export, peers, slice, svg
+from results.render import advice, export, peers, site, slice, svg
 from results.render.html import html_page
 from results.render.terminal import comparison_lines, finding_lines
 from results.reports import Report, ReportError, coverage, default_runs, headline, side_by_side
@@ -125,6 +126,12 @@ def _add_reports(commands: argparse._SubParsersAction) -> None:
     command.add_argument("name", nargs="?", metavar="TABLE", choices=headline.TABLES, help=", ".join(headline.TABLES))
     command.add_argument("--update", nargs="+", metavar="FILE", default=[], help="renew the tables of these documents")
     command.set_defaults(command=_headline)
+
+    command = commands.add_parser("site", help="the main views as static files, which open from disk without a server")
+    command.add_argument("folder", metavar="FOLDER", type=Path)
+    command.add_argument("--gpu", action="append", default=[], help="only the numbers of this GPU, repeatable")
+    command.add_argument("--no-reports", action="store_true", help="without the published reports")
+    command.set_defaults(command=_site)
 
 
 def _add_moving(commands: argparse._SubParsersAction) -> None:
@@ -379,6 +386,23 @@ def _headline(options: argparse.Namespace) -> int:
         sys.stdout.write(text)
     for path, document in documents.items():
         path.write_text(headline.updated(document, headline.blocks(text)), encoding="utf-8")
+    return 0
+
+
+def _site(options: argparse.Namespace) -> int:
+    held = list(library.with_records(complain=_say))
+    findings = check(library.read_all([folder for folder, _ in held], complain=_say))
+    reports = {}
+    for name in () if options.no_reports else report_names():
+        printed = side_by_side.published(name)
+        reports[name] = report_named(name).label, side_by_side.render(name, printed, _beside_report(name, [], printed))
+    with _store() as store:
+        if unknown := [gpu for gpu in options.gpu if gpu not in pages.gpus(store)["gpu"].tolist()]:
+            raise CommandError(f"There is no GPU {unknown[0]!r}. Here: {', '.join(pages.gpus(store)['gpu'])}.")
+        runs = [run for _, run in held]
+        written = site.write(store, options.folder, runs=runs, findings=findings, reports=reports, gpus=options.gpu)
+    size = sum(path.stat().st_size for path in written) / 1e6
+    _say(f"{len(written)} files, {size:.1f} MB. Open {options.folder / 'index.html'} in a browser.")
     return 0
 
 

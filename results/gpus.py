@@ -99,21 +99,35 @@ def bounds_of(gpu_name: str | None) -> DataSheet:
     """
     if exact := find(gpu_name):
         return exact
+    chips = rows_named(gpu_name)
+    if not chips:
+        unknown = "of the fastest GPU that exists, as the name says no known one"
+        return replace(_most(_ALL, unknown), known=False)
+    source = ", ".join(dict.fromkeys(GPUS[name].source for name in chips))
+    assumed = f"; taken as the fastest of {', '.join(chips)}" if len(chips) > 1 else ""
+    assumed += "; taken as the desktop's" if "laptop" in _words(gpu_name) and "laptop" not in _words(chips[0]) else ""
+    return _most(chips, source + assumed)
+
+
+@cache
+def rows_named(gpu_name: str | None) -> tuple[str, ...]:
+    """Return the rows of the table that a name can mean, none if it is unknown."""
     words = _words(gpu_name)
+    if exact := find(gpu_name):
+        return tuple(name for name, chip in GPUS.items() if chip is exact)
     named = [name for name in GPUS if _words(name) & words and _model(name) <= words]
     longest = max((len(_model(name)) for name in named), default=0)
     fitting = [name for name in named if len(_model(name)) == longest]
     closest = [name for name in fitting if _words(name) <= words] or [
         name for name in fitting if _fits(_words(name) - _model(name), words)
     ]
-    chips = sorted(closest or fitting)
-    if not chips:
-        unknown = "of the fastest GPU that exists, as the name says no known one"
-        return replace(_most(_ALL, unknown), known=False)
-    source = ", ".join(dict.fromkeys(GPUS[name].source for name in chips))
-    assumed = f"; taken as the fastest of {', '.join(chips)}" if len(chips) > 1 else ""
-    assumed += "; taken as the desktop's" if "laptop" in words and "laptop" not in _words(chips[0]) else ""
-    return _most(chips, source + assumed)
+    return tuple(sorted(closest or fitting))
+
+
+def title(row: str) -> str:
+    """Return the name of a row for readers, such as RTX 4070 Ti or A100 SXM4 80GB."""
+    kept = {"ti": "Ti", "super": "Super", "laptop": "Laptop", "ada": "Ada", "pcie": "PCIe"}
+    return " ".join(kept.get(word, word.upper()) for word in row.split())
 
 
 def _most(names: Sequence[str], source: str) -> DataSheet:

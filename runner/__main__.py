@@ -1,4 +1,4 @@
-"""The command line: `python -m runner list | plan | run`. Data on stdout, progress and errors on stderr."""
+"""The command line: `python -m runner list | plan | run | record`. Data on stdout, progress and errors on stderr."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 
 from results.compare import against
 from results.files.cell_files import ENDINGS
 from results.files.journal import JournalError, RunFolder, home
-from runner import sweeps
+from results.programs import ProgramError
+from runner import record, sweeps
 from runner.launch import CLUSTER_MODES, RUN_ID, cases_of, to_confirm
 from runner.launchers import cluster
 from runner.launchers import ray as launcher
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of stdout closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (Refused, SweepError) as error:
+    except (Refused, SweepError, ProgramError) as error:
         return _complain(error, EXIT_ARGUMENTS)
     except DeviceBusy as error:
         return _complain(error, EXIT_BUSY)
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m runner", description="Measure attention implementations.")
-    commands = parser.add_subparsers(required=True, metavar="list|plan|run")
+    commands = parser.add_subparsers(required=True, metavar="list|plan|run|record")
     listing = commands.add_parser("list", help="list devices, implementations and sweeps")
     listing.add_argument("--device", help="device for which reasons against implementations are given")
     listing.set_defaults(do=_list)
@@ -72,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
         words = f"record {about} for every cell as a file of the run"
         running.add_argument(f"--{kind}", dest="files", action="append_const", const=kind, default=[], help=words)
     running.set_defaults(do=_run)
+    recording = commands.add_parser("record", help="run a Python program and write its problems of attention")
+    recording.add_argument("--output", type=Path, default=Path("recording.json"), help="default: recording.json")
+    recording.add_argument("--name", help="title of the recording; default: the command")
+    recording.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="a script or -m MODULE")
+    recording.set_defaults(do=_record)
     for command in (planning, running):
         _add_choices(command)
     for command in (listing, planning):
@@ -139,6 +146,11 @@ def _list(options: argparse.Namespace) -> int:
         return 0
     listing.show_list(home(), options.device, as_json=options.json)
     return 0
+
+
+def _record(options: argparse.Namespace) -> int:
+    words = options.command[1:] if options.command[:1] == ["--"] else options.command
+    return record.record(words, options.output, options.name)
 
 
 def _plan(options: argparse.Namespace) -> int:

@@ -8,10 +8,16 @@ from pathlib import Path
 from results.checks import Finding, check
 from results.compare.verdicts import judge
 from results.files.journal import RunFolder
+from results.levels import level_of
 from results.metrics import METRICS
 from results.paths import PUBLISHED
 from results.records import (
+    DTYPES,
+    LENGTHS,
+    LEVELS,
+    MAX_RAGGED,
     MODES,
+    OPTIMIZERS,
     TIMINGS,
     Case,
     Measurement,
@@ -19,6 +25,7 @@ from results.records import (
     Status,
     attention_case,
 )
+from results.schema import LARGEST_WHOLE
 from results.spread import spread
 
 # A home of runs with known numbers.
@@ -246,3 +253,34 @@ def shipped(run_id: str) -> tuple[Run, list[Measurement]]:
 WIDE = "seq_len,d,dtype,PT fwd (ms),PT bwd (ms),TR fwd (ms),TR bwd (ms),Fwd Speedup\n"
 LONG = "impl,dtype,seq_len,d_model,batch,is_causal,forward_ms_mean,forward_ms_std\n"
 ROW = "torch,bf16,128,64,1,True,0.35,0.01\n"
+
+
+def odd_rows(chance: random.Random, count: int, run_id: str = "r1") -> list[Measurement]:
+    """Make latencies of all levels with sizes that no device has, each allowed by the records."""
+
+    def size() -> int:
+        return chance.choice((1, 2, 7, 64, 4096, 65_536, 1_000_003, LARGEST_WHOLE))
+
+    rows = []
+    while len(rows) < count:
+        level, heads, lengths = level_of(chance.choice(LEVELS)), size() // 4 or 1, chance.choice((None, *LENGTHS))
+        sizes = ("batch", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "num_layers")
+        fields = {name: chance.choice((None, size(), size())) for name in sizes}
+        fields |= {name: chance.choice((None, 0, size())) for name in ("window_size", "page_size", "latent_dim")}
+        if lengths == "ragged":
+            fields["batch"] = min(fields["batch"] or 1, MAX_RAGGED)
+        case = Case(
+            *(level.name, chance.choice((None, *level.subjects))),
+            num_heads=heads * chance.choice((1, 4)),
+            num_kv_heads=heads,
+            dtype=chance.choice((None, *DTYPES)),
+            cache_dtype=chance.choice((None, *DTYPES)),
+            causal=chance.choice((None, True, False)),
+            optimizer=chance.choice((None, *OPTIMIZERS)),
+            lengths=lengths,
+            **fields,
+        )
+        value = chance.choice((1e-6, chance.uniform(0.01, 100), 1e8))
+        row = timed(value, case=case, mode=chance.choice((None, *level.modes)))
+        rows.append(replace(row, run_id=run_id))
+    return rows

@@ -63,7 +63,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "results/formats/workbook.py": ({"results.formats"}, {"openpyxl"}),
     "results/recommend": (
-        _GROUND | {"results.store", "results.query", "results.compare", "results.checks", "results.recommend"},
+        _GROUND | {f"results.{name}" for name in ("store", "query", "compare", "checks", "recommend", "files.durable")},
         {"pandas"},
     ),
     "results/files/durable.py": (set(), set()),

@@ -34,6 +34,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from ..models import cache_argument
 from ..registry import UnsupportedCase
 from ..transformers import FRONT_DOOR, register
 
@@ -250,11 +251,11 @@ def _packed(model: nn.Module) -> Results:
 
 def _chunked(model: nn.Module) -> Results:
     logits: list[torch.Tensor] = []
-    cache = None
+    name, cache = cache_argument(model), None
     for start, end in ((0, 5), (5, 11), (11, _TOKENS)):
         ids, mask = _tokens()[:, start:end], _LEFT[:, :end]
-        out = model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True)
-        logits, cache = [*logits, out.logits], out.past_key_values
+        out = model(input_ids=ids, attention_mask=mask, use_cache=True, **{name: cache})
+        logits, cache = [*logits, out.logits], out[name]
     return torch.cat(logits, 1), _LEFT.bool()
 
 

@@ -20,6 +20,7 @@ from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, NOTE, Finding, check
 from results.checks.finding import voided as voided_by
 from results.files import library
 from results.files.journal import JournalError
+from results.formats import bounded
 from results.formats.upload import Understanding
 from results.metrics import METRICS
 from results.query import pages
@@ -113,8 +114,10 @@ def badges(counts: dict[str, int]) -> str:
 
 def of_upload(found: Understanding) -> list[Finding]:
     """Check an upload that is not stored yet."""
-    rows = {run.run_id: [m for m in found.measurements if m.run_id == run.run_id] for run in found.runs}
-    return check((run, rows[run.run_id]) for run in found.runs)
+    rows: dict[str, list[Measurement]] = {run.run_id: [] for run in found.runs}
+    for measurement in found.measurements:
+        rows[measurement.run_id].append(measurement)
+    return bounded.call(check, [(run, rows[run.run_id]) for run in found.runs])
 
 
 def section(run_ids: Collection[str], *, key: str) -> None:

@@ -81,7 +81,7 @@ def _impossible(run: Run, rows: Sequence[Measurement], chip: DataSheet) -> list[
     if run.measured_gbs and run.measured_gbs > HEADROOM * chip.bandwidth_gb_per_s:
         found.append(f"a copy reached {run.measured_gbs:.0f} GB/s where {chip.bandwidth_gb_per_s:g} is the most")
     names = sorted({m.implementation for m in rows})
-    found += [f"{name} does not run on compute capability {has}" for name in names if not _runs_on(name, has)]
+    found += [f"{name} does not run on compute capability {has}" for name in names if not runs_on(name, has)]
     return found
 
 
@@ -132,7 +132,7 @@ def _reached(run: Run, rows: Sequence[Measurement]) -> tuple[float, float]:
     return (compute, memory) if compute and memory else (max(measured), run.measured_gbs or 0.0)
 
 
-def _runs_on(name: str, capability: str) -> bool:
+def runs_on(name: str, capability: str) -> bool:
     """Tell whether an implementation, of any version, can run on a compute capability."""
     least, most = RUNS_ON.get(name.partition("@")[0], (None, None))
     if capability.startswith("gfx"):

@@ -13,6 +13,7 @@ from results.records import Measurement, compatible
 Found = Iterator[tuple[Sequence[Measurement], str]]
 
 _LOW, _HIGH = "low end of a range", "high end of a range"
+_MOST_CANDIDATES = 30  # other rows of a length that a printed ratio is compared with, so that a check costs O(rows)
 _FROM_SEQLEN = re.compile(r"at seq_?len of (\d+) and more")
 
 
@@ -90,17 +91,24 @@ def best_is_not_best(numbers: Numbers) -> Found:
 
 def _not_derivable(numbers: Numbers) -> Iterator[tuple[Measurement, _Pair]]:
     """Yield the printed ratios that no pair of printed numbers gives, each with the pair that comes nearest."""
-    known = _pairs(numbers)
+    known: dict[tuple, list[_Pair]] = {}  # by case, and by length for claims that leave other fields open
+    for key, found in _pairs(numbers).items():
+        for pair in found:
+            for case in (pair.row.case, pair.row.case.seqlen_q):
+                known.setdefault((*key, pair.row.run_id, pair.row.mode, case), []).append(pair)
     for claim in numbers.of(*RATIO_OF):
         if claim.case.seqlen_q is None or not claim.baseline:
             continue
+        of_claim = claim.metric, claim.implementation, claim.baseline, claim.run_id, claim.mode
+        candidates = [
+            pair
+            for case in (claim.case, claim.case.seqlen_q, None)
+            for pair in known.get((*of_claim, case), ())[:_MOST_CANDIDATES]
+        ]
         pairs = [
             pair
-            for pair in known[claim.metric, claim.implementation, claim.baseline]
-            if pair.row.run_id == claim.run_id
-            and pair.row.mode == claim.mode
-            and compatible(claim.case, pair.row.case)
-            and claim.timing in (None, pair.row.timing)
+            for pair in candidates
+            if compatible(claim.case, pair.row.case) and claim.timing in (None, pair.row.timing)
         ]
         if pairs and not any(_agree(claim, pair) for pair in pairs):
             yield claim, min(pairs, key=lambda pair: abs(pair.ratio - claim.value))
@@ -134,18 +142,21 @@ def _pairs_of(numbers: Numbers, metric: str) -> dict[tuple[str, str], list[_Pair
     for m in numbers.of(*RATIO_OF[metric]):
         rows.setdefault((m.implementation, m.run_id, m.metric, m.mode, m.timing, m.case.seqlen_q), []).append(m)
     found: dict[tuple[str, str], list[_Pair]] = {pair: [] for pair in wanted}
+    baselines: dict[str, list[str]] = {}
+    for implementation, baseline in found:
+        baselines.setdefault(implementation, []).append(baseline)
     for key, group in rows.items():
-        for implementation, baseline in wanted:
-            if key[0] == implementation:
-                there = rows.get((baseline, *key[1:]), ())
-                found[implementation, baseline] += _matched(metric, group, there)
+        for baseline in baselines.get(key[0], ()):
+            there = rows.get((baseline, *key[1:]), ())
+            found[key[0], baseline] += _matched(metric, group, there) if there else ()
     return found
 
 
 def _matched(metric: str, rows: Iterable[Measurement], baselines: Sequence[Measurement]) -> Iterator[_Pair]:
+    exact = {base.case: base for base in reversed(baselines)}
     for row in rows:
-        base = next((b for b in baselines if b.case == row.case), None)
-        base = base or next((b for b in baselines if compatible(row.case, b.case)), None)
+        base = exact.get(row.case)
+        base = base or next((b for b in baselines[:_MOST_CANDIDATES] if compatible(row.case, b.case)), None)
         if base and row.value and base.value:
             yield _pair(metric, row, base)
 

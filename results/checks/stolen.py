@@ -15,6 +15,7 @@ DISTINCT = 6  # different samples of a cell, which two measurements cannot share
 _CELLS = 3  # cells of two runs with the same samples
 _VALUES = 5  # cells of two runs with the same values, where a file has no samples
 _SETTLED_MS = 0.1  # of shorter times two honest medians are often the same tick of the timer
+_MOST_RUNS = 20  # earliest runs that a cell is compared with, so that many copies cost no more than their rows
 _EXACT = 1e-9  # relative: far above the rounding of a product, far below a tick of any timer
 
 
@@ -24,7 +25,8 @@ class Elsewhere:
     def __init__(self, runs: Sequence[tuple[Run, Sequence[Measurement]]]) -> None:
         self.runs = {run.run_id: run for run, _ in runs}
         self._place = {run_id: place for place, run_id in enumerate(self.runs)}
-        self._rows = [m for _, rows in runs for m in rows if m.metric == "latency_ms" and m.value]
+        earliest_first = sorted(runs, key=lambda pair: self._order(pair[0].run_id))
+        self._rows = [m for _, rows in earliest_first for m in rows if m.metric == "latency_ms" and m.value]
 
     def is_before(self, first: str, second: str) -> bool:
         """Tell whether the first run can be the source of the second: shipped runs before others, then by date."""
@@ -35,22 +37,23 @@ class Elsewhere:
         return run.source not in ("shipped", "published"), run.created or "", self._place[run_id]
 
     @cached_property
-    def by_samples(self) -> dict[tuple, list[Measurement]]:
-        """Return the rows by the shape of their samples."""
-        found: dict[tuple, list[Measurement]] = {}
-        for m in self._rows:
-            if shape := shape_of(m.samples):
-                found.setdefault(shape, []).append(m)
-        return found
+    def by_samples(self) -> dict[tuple, dict[str, Measurement]]:
+        """Return by the shape of samples the first row of each of the earliest runs that has it."""
+        return _of_earliest((shape, m) for m in self._rows if (shape := shape_of(m.samples)))
 
     @cached_property
-    def by_cell(self) -> dict[tuple, list[Measurement]]:
-        """Return the rows that are long enough by cell: case, implementation, mode and timing."""
-        found: dict[tuple, list[Measurement]] = {}
-        for m in self._rows:
-            if m.value > _SETTLED_MS:
-                found.setdefault(_cell(m), []).append(m)
-        return found
+    def by_cell(self) -> dict[tuple, dict[str, Measurement]]:
+        """Return the rows that are long enough by cell: case, implementation, mode and timing; of the earliest runs."""
+        return _of_earliest((_cell(m), m) for m in self._rows if m.value > _SETTLED_MS)
+
+
+def _of_earliest(rows: Iterable[tuple[tuple, Measurement]]) -> dict[tuple, dict[str, Measurement]]:
+    found: dict[tuple, dict[str, Measurement]] = {}
+    for key, m in rows:
+        there = found.setdefault(key, {})
+        if len(there) < _MOST_RUNS:
+            there.setdefault(m.run_id, m)
+    return found
 
 
 def shape_of(samples: Sequence[float]) -> tuple | None:
@@ -104,7 +107,7 @@ def _sentence(
 
 def _same_samples(rows: Iterable[Measurement], here: Elsewhere) -> Iterator[tuple[Measurement, Measurement]]:
     for m in rows:
-        for other in here.by_samples.get(shape_of(m.samples) or (), ()):
+        for other in here.by_samples.get(shape_of(m.samples) or (), {}).values():
             if other.run_id != m.run_id and factor_of(m.samples, other.samples):
                 yield m, other
 
@@ -113,7 +116,7 @@ def _same_values(rows: Sequence[Measurement], here: Elsewhere) -> Iterator[tuple
     """Yield the rows whose values are the same multiple of another run's, if at least half of the shared rows are."""
     shared: dict[str, list[tuple[Measurement, Measurement]]] = {}
     for m in rows:
-        for other in here.by_cell.get(_cell(m), ()):
+        for other in here.by_cell.get(_cell(m), {}).values():
             if other.run_id != m.run_id:
                 shared.setdefault(other.run_id, []).append((m, other))
     for pairs in shared.values():

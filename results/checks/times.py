@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from results import levels
@@ -215,15 +216,25 @@ def _work(m: Measurement) -> float:
 
 
 def _longest_flat(rows: Sequence[Measurement]) -> Sequence[Measurement]:
+    """Return the longest stretch of rows whose times are alike. The cost is that of the number of rows."""
     best: Sequence[Measurement] = ()
-    for start, first in enumerate(rows):
-        low = high = first.value
-        for end in range(start + 1, len(rows)):
-            low, high = min(low, rows[end].value), max(high, rows[end].value)
-            if high > FLAT * low:
-                break
-            if rows[end].case.seqlen_q >= STRETCH * first.case.seqlen_q and end + 1 - start > len(best):
-                best = rows[start : end + 1]
+    lows: deque[int] = deque()  # rows whose times are below those of all later rows of the stretch
+    highs: deque[int] = deque()
+    start = 0
+    for end, last in enumerate(rows):
+        while lows and rows[lows[-1]].value >= last.value:
+            lows.pop()
+        while highs and rows[highs[-1]].value <= last.value:
+            highs.pop()
+        lows.append(end)
+        highs.append(end)
+        while rows[highs[0]].value > FLAT * rows[lows[0]].value:
+            start += 1
+            for kept in (lows, highs):
+                if kept[0] < start:
+                    kept.popleft()
+        if end + 1 - start > len(best) and last.case.seqlen_q >= STRETCH * rows[start].case.seqlen_q:
+            best = rows[start : end + 1]
     return best
 
 

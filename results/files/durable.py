@@ -8,6 +8,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,16 @@ def write_synced(path: Path, content: str | bytes) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write a file that other processes see whole or not at all."""
+    written = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
+    try:
+        write_synced(written, content)
+        written.replace(path)
+    finally:
+        written.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:

@@ -53,6 +53,11 @@ def members(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
         raise UploadError(f"The archive cannot be read: {error}. Create it again and retry.") from error
 
 
+def opened(files: Files) -> list[tuple[str, bytes]]:
+    """Return the files to read: those inside of archives, and each run as one file. Raises UploadError."""
+    return bundled(unpacked(files))
+
+
 def unpacked(files: Files) -> list[tuple[str, bytes]]:
     """Return the files, where the files of a zip replace it unless it holds a run folder; names combine both.
 

@@ -41,7 +41,9 @@ def wall(where: str, doing: str = "read") -> Iterator[None]:
         yield
     except (UploadError, CellError):
         raise
-    except Exception as error:  # a hostile file can raise anything: RecursionError, MemoryError, struct.error
+    except MemoryError as error:
+        raise UploadError(f"{where} cannot be {doing}: it needs more memory than there is. Split it.") from error
+    except Exception as error:  # a hostile file can raise anything: RecursionError, struct.error
         said = "".join(character if character.isprintable() else " " for character in str(error)[:_SHOWN])
         what = f"{type(error).__name__}{said and f': {said}'}"
         raise ReaderFault(f"{where} cannot be {doing} ({what}). Nothing of the file is taken.") from error

@@ -28,6 +28,10 @@ class UnknownTable(UploadError):
         super().__init__(message)
         self.sheet = sheet
 
+    def __reduce__(self) -> tuple[type[UnknownTable], tuple[str, Sheet]]:
+        """Keep the table when the exception comes from another process."""
+        return UnknownTable, (str(self), self.sheet)
+
 
 def reason_against(upload: Upload) -> str | None:
     """Return why the file is not of this format; None if it is."""

@@ -93,7 +93,7 @@ class ModelConfig:
     @property
     def parameters(self) -> int:
         """Count all parameters."""
-        return sum(self._layer(at) for at in range(self.layers)) + self.outside_parameters
+        return self.layers * self._of_each_layer() + self._mlp_matrices(active=False) + self.outside_parameters
 
     @property
     def outside_parameters(self) -> int:
@@ -108,7 +108,7 @@ class ModelConfig:
 
         Only active experts count. An embedding tied to the head counts once, as the head.
         """
-        layers = sum(self._attention_matrices() + self._mlp_matrices(at, active=True) for at in range(self.layers))
+        layers = self.layers * self._attention_matrices() + self._mlp_matrices(active=True)
         return layers + self.vocab * self.hidden
 
     def matrices_read(self, tokens: int) -> float:
@@ -129,10 +129,7 @@ class ModelConfig:
         """Count the parameters that one token uses: all except inactive experts."""
         if self.experts is None:
             return self.parameters
-        idle = sum(
-            self._mlp_matrices(at, active=False) - self._mlp_matrices(at, active=True) for at in range(self.layers)
-        )
-        return self.parameters - idle
+        return self.parameters - self._mlp_matrices(active=False) + self._mlp_matrices(active=True)
 
     def at_depth(self, layers: int | None) -> ModelConfig:
         """Return the model with its first `layers` only, or unchanged if None."""
@@ -149,12 +146,13 @@ class ModelConfig:
             raise ValueError(f"{self.name} has no latent attention, so its cache holds keys and values.")
         return self.latent.rank + self.latent.rope_dim
 
-    def _layer(self, at: int) -> int:
+    def _of_each_layer(self) -> int:
+        """Count the parameters of a layer without the matrices of its MLP, which differ between layers."""
         kind = self.architecture
         biases = self._attention_biases() if kind.attention_bias else 0
         biases += self.ffn + self.hidden if kind.mlp_bias else 0
         norms = kind.norms * self._norm(self.hidden) + (self.latent.rank if self.latent else 0)
-        return self._attention_matrices() + self._mlp_matrices(at, active=False) + biases + norms
+        return self._attention_matrices() + biases + norms
 
     def _norm(self, width: int) -> int:
         return 2 * width if self.architecture.norm == "layer" else width
@@ -171,12 +169,15 @@ class ModelConfig:
         up = self.latent.rank * self.heads * (self.latent.nope_dim + self.value_dim)
         return queries + down + up + out
 
-    def _mlp_matrices(self, at: int, *, active: bool) -> int:
+    def _mlp_matrices(self, *, active: bool) -> int:
+        """Count the parameters of the MLPs of all layers, by arithmetic: a case can state any number of layers."""
         of_width = (3 if self.architecture.gated_mlp else 2) * self.hidden
-        if self.experts is None or at < self.experts.dense_layers:
-            return of_width * self.ffn
+        if self.experts is None:
+            return self.layers * of_width * self.ffn
+        dense = min(self.layers, self.experts.dense_layers)
         routed = self.experts.active if active else self.experts.routed
-        return of_width * self.experts.ffn * (routed + self.experts.shared) + self.hidden * self.experts.routed
+        sparse = of_width * self.experts.ffn * (routed + self.experts.shared) + self.hidden * self.experts.routed
+        return dense * of_width * self.ffn + (self.layers - dense) * sparse
 
 
 _PARTS: dict[str, type] = {"latent": LatentAttention, "experts": Experts}

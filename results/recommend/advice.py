@@ -13,8 +13,9 @@ from typing import Any
 
 from results.derive import geometric_mean
 from results.query import pages
+from results.recommend.contest import Contest, decide
 from results.recommend.rule import BACKENDS
-from results.recommend.winners import Contest, contests, decide
+from results.recommend.winners import contests
 from results.slice import AS_PUBLISHED, Filters
 from results.store.database import Store
 
@@ -109,7 +110,9 @@ class Advice:
 
 
 def advise(store: Store, filters: Filters) -> list[Advice]:
-    """Return the advice for each use case that has shapes on the GPU; `filters` gives GPU, baseline, sources, runs."""
+    """Return the advice for each use case that has shapes on the GPU; `filters` gives all but
+    the shapes: GPU, baseline, sources, runs and implementations.
+    """
     found = []
     there = set(pages.options(store, "timing", gpu=str(filters.gpu), workload="attention")["choice"])
     masks = pages.options(store, "mask", gpu=str(filters.gpu), workload="attention")["choice"].tolist()
@@ -125,6 +128,7 @@ def advise(store: Store, filters: Filters) -> list[Advice]:
                 baseline=filters.baseline,
                 source=filters.source,
                 run=filters.run,
+                implementation=filters.implementation,
             )
             for name in ([name for name in masks if name.startswith(f"{mask} window ")] if window else [mask])
         ]

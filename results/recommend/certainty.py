@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from results.compare.verdicts import BAND, judge, sampled_in_rounds
 from results.query.pairing import paired
+from results.recommend.contest import mean_range
 from results.recommend.doubt import doubts
-from results.recommend.winners import FIELDS, mean_range, measurement_of, place_in
+from results.recommend.winners import FIELDS, measurement_of, place_in
 from results.records import Measurement
 from results.slice import MODE, TIMING, Filters, level_in
 from results.store.database import Store

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from results.checks import CHECKS
 from results.checks.finding import Numbers
 from results.records import Measurement, Run, Status
-from results.store.database import Store
+
+if TYPE_CHECKING:
+    from results.store.database import Store
 
 _OF_ONE_ROW = frozenset(("above_peak", "above_bandwidth", "below_launch"))
 _FACTS = ("run_id", "source", "gpu_name", "device_type", "empty_launch_ms", "implementations")
@@ -20,10 +23,16 @@ _FACTS = ("run_id", "source", "gpu_name", "device_type", "empty_launch_ms", "imp
 
 def doubts(store: Store, measurements: Iterable[Measurement]) -> dict[str, str]:
     """Return the reason why a latency is impossible, as a sentence with its arithmetic, by measurement id."""
-    rows = [row for row in measurements if row.status is Status.OK]
-    wanted = sorted({row.run_id for row in rows})
+    rows = list(measurements)
+    wanted = sorted({row.run_id for row in rows if row.status is Status.OK})
     facts = store.rows(f"SELECT {', '.join(_FACTS)} FROM runs WHERE run_id IN ?", [wanted]) if wanted else []
-    numbers = Numbers((run, [row for row in rows if row.run_id == run.run_id]) for run in map(_run, facts))
+    return doubts_of(map(_run, facts), rows)
+
+
+def doubts_of(runs: Iterable[Run], measurements: Iterable[Measurement]) -> dict[str, str]:
+    """Return the same for measurements of some runs, without a store."""
+    rows = [row for row in measurements if row.status is Status.OK]
+    numbers = Numbers((run, [row for row in rows if row.run_id == run.run_id]) for run in runs)
     looks = (rule.look for rule in CHECKS if rule.name in _OF_ONE_ROW)
     return {about[0].measurement_id: sentence for look in looks for about, sentence in look(numbers)}
 

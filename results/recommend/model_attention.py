@@ -33,6 +33,7 @@ class LayerTime:
     run_id: str
     source: str = "local"
     compared: int = 2  # implementations timed at the measured shape; the only one is no winner
+    estimated_by: str | None = None  # another GPU of which the time is, scaled by the data sheets
 
 
 def gpus(store: Store) -> list[str]:
@@ -47,19 +48,19 @@ def gpus(store: Store) -> list[str]:
     ]
 
 
-def fastest(store: Store, gpu: str, case: Case, mode: str) -> LayerTime | None:
+def fastest(store: Store, gpu: str, case: Case, mode: str, without: Sequence[str] = ()) -> LayerTime | None:
     """Return the fastest attention of one layer of a model in a mode: train, prefill or decode.
 
     None if the GPU has no time of that dtype, mask and head_dim. Implementations that compute in less than the dtype's
     precision are left out. Training with recomputed activations has the forward twice. Shapes that compare several
-    implementations come before shapes with only one.
+    implementations come before shapes with only one. Implementations in `without` do not count.
     """
     asked, passes = _layer(case, mode), _PASSES[mode]
     counted = ("fwd", *passes) if mode == "train" and case.checkpointing else passes
     said = declared(store, asked.level)
     times: dict[tuple[str, str, Case], dict[str, dict[str, float]]] = {}
     for row in _rows(store, gpu, asked, passes):
-        if not facts_of(row["implementation"], said).reduced:
+        if row["implementation"] not in without and not facts_of(row["implementation"], said).reduced:
             measured = Case(**{field.name: row[field.name] for field in fields(Case)})
             of_name = times.setdefault((row["run_id"], row["source"], measured), {}).setdefault(
                 row["implementation"], {}

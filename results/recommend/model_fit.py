@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from results import levels
-from results.gpus import GPUS
+from results.gpus import GPUS, bounds_of, title
 from results.levels import model_memory
 from results.levels.memory import MemoryLaw
 from results.levels.model import TRAINING, config_of
@@ -30,15 +29,15 @@ class CardSize:
         return self.memory_mb - RUNTIME_MB
 
 
-_EXAMPLES = {
-    "rtx 4060": "GeForce RTX 4060",
-    "rtx 4080": "GeForce RTX 4080",
-    "rtx 4090": "GeForce RTX 4090",
-    "l40s": "L40S",
-    "h100 sxm": "H100 SXM",
-    "h200 sxm": "H200",
+_EXAMPLES = (
+    *("rtx 4060", "rtx 4070", "rtx 4080", "rtx 4090", "rtx 5090", "a100 sxm4 40gb", "l40s", "h100 sxm"),
+    *("rtx pro 6000", "h200 sxm", "b200", "b300"),
+)
+# If the total of nvidia-smi is not recorded, a GB counts as 10^9 bytes, which is less than any recorded total.
+CARDS = {
+    f"{chip.memory_gb} GB": CardSize(chip.total_mb or chip.memory_gb * 1e9 / 2**20, title(name))
+    for name, chip in ((name, GPUS[name]) for name in _EXAMPLES)
 }
-CARDS = {f"{GPUS[name].memory_gb} GB": CardSize(GPUS[name].total_mb, said) for name, said in _EXAMPLES.items()}
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,10 @@ class CardFit:
 
 
 def card_of(gpu: str) -> str | None:
-    """Return the card size whose example is a GPU, by the number in its name."""
-    named = ((name, [word for word in card.example.split() if re.search(r"\d", word)]) for name, card in CARDS.items())
-    return next((name for name, words in named if any(word in gpu for word in words)), None)
+    """Return the largest card size that is not above the memory of a GPU, a row of the table or a device."""
+    chip = GPUS.get(gpu) or bounds_of(gpu)
+    sizes = [name for name in CARDS if int(name.split()[0]) <= chip.memory_gb]
+    return sizes[-1] if chip.known and sizes else None
 
 
 def on_cards(case: Case, law: MemoryLaw, mode: str) -> list[CardFit]:

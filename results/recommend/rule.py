@@ -13,8 +13,10 @@ from typing import Any
 
 from results.levels import level_of
 from results.recommend import nearest as nearest_module
-from results.recommend.winners import Contest, contests, decide
-from results.slice import Filters, SliceError, level_in
+from results.recommend.contest import Contest, decide
+from results.recommend.rule_file import RuleError
+from results.recommend.winners import contests
+from results.slice import Filters, level_in
 from results.store.database import Store
 
 # Names in torch.nn.attention.SDPBackend.
@@ -28,10 +30,6 @@ POINT = (
     "mask", "mode", "dtype", "batch", "num_heads", "num_kv_heads", "seqlen", "head_dim",
     "implementation", "latency_ms", "ties", "backend", "backend_ms", "run",
 )  # fmt: skip
-
-
-class RuleError(SliceError):
-    """No rule follows from the slice. The message says why."""
 
 
 @dataclass(frozen=True)

@@ -6,27 +6,36 @@ reader keeps its built-in choice unless that is beaten, so ties and what was not
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from results.files.durable import replace_file, take_lock
 from results.gpus import find
-from results.recommend.doubt import doubts
-from results.recommend.rule import RuleError
-from results.recommend.winners import JUDGED_WITHIN, Contest, Rival, contests, decide
-from results.records import Status
-from results.slice import Filters
-from results.store.database import Store
+from results.implementations import facts_of
+from results.recommend.contest import JUDGED_WITHIN, Contender, Contest, Rival, decide
+from results.recommend.doubt import doubts, doubts_of
+from results.records import Measurement, Run, Status
+from results.slice import Filters, SliceError
+
+if TYPE_CHECKING:
+    from results.store.database import Store
 
 FORMAT, VERSION = "attnbench rule", 1
 DIRECTIONS = {"fwd": "forward", "fwd_bwd": "training"}  # by mode
 REGIMES = {"eager": "eager", "kernel": "captured"}  # by timing
+_LOCK_S = 10.0
 _VERSIONS = ("driver", "cuda", "torch", "triton", "kernel_hash", "git_commit", "created", "protocol")
 _CHIP = ("device_type", "compute_capability", "sm_count", "l2_mb")
+
+
+class RuleError(SliceError):
+    """No rule follows from the results. The message says why."""
 
 
 def rule_file(store: Store, filters: Filters) -> dict[str, Any]:
@@ -39,7 +48,7 @@ def rule_file(store: Store, filters: Filters) -> dict[str, Any]:
         for mode in DIRECTIONS
         for timing in REGIMES
         if filters.mode in (None, mode) and filters.timing in (None, timing)
-        for point in _points(store, replace(filters, mode=mode, timing=timing))
+        for point in _points_of_slice(store, replace(filters, mode=mode, timing=timing))
     ]
     if not points:
         raise RuleError(
@@ -49,8 +58,29 @@ def rule_file(store: Store, filters: Filters) -> dict[str, Any]:
     runs = sorted({point["evidence"]["run"] for point in points})
     facts = store.rows(f"SELECT run_id, {', '.join((*_CHIP, *_VERSIONS))} FROM runs WHERE run_id = ANY(?)", [runs])
     known = {run_id: dict(zip((*_CHIP, *_VERSIONS), values, strict=True)) for run_id, *values in facts}
+    return _rule(str(filters.gpu), known, points)
+
+
+def rule_of_run(run: Run, measurements: Iterable[Measurement]) -> dict[str, Any]:
+    """Return the rule that follows from one run, without a store. Raises RuleError as `rule_file`."""
+    contests: dict[tuple, dict[str, Contender]] = {}
+    rows = [m for m in measurements if m.metric == "latency_ms" and m.mode in DIRECTIONS and m.timing in REGIMES]
+    for row in rows:
+        precision = facts_of(row.implementation, run.implementations).precision
+        contender = Contender(row, None, run.source, run.protocol, "", "", precision)
+        contests.setdefault((row.case, row.mode, row.timing), {})[row.implementation] = contender
+    points = list(_points(list(contests.values()), doubts_of([run], rows)))
+    if not points:
+        raise RuleError(
+            f"No rule follows from run {run.run_id}: no implementation is certainly slower than another one, so what "
+            "`kernels.attention` chooses today stays."
+        )
+    return _rule(str(run.gpu_name), {run.run_id: {name: getattr(run, name) for name in (*_CHIP, *_VERSIONS)}}, points)
+
+
+def _rule(gpu: str, known: Mapping[str, Mapping[str, Any]], points: list[dict[str, Any]]) -> dict[str, Any]:
     newest = max(known.values(), key=lambda run: str(run["created"]))
-    gpu = "CPU" if newest["device_type"] == "cpu" else str(filters.gpu)
+    gpu = "CPU" if newest["device_type"] == "cpu" else gpu
     versions = {run_id: {name: run[name] and str(run[name]) for name in _VERSIONS} for run_id, run in known.items()}
     return {
         "format": FORMAT,
@@ -60,6 +90,45 @@ def rule_file(store: Store, filters: Filters) -> dict[str, Any]:
         "runs": versions,
         "points": points,
     }
+
+
+def install(rule: Mapping[str, Any]) -> Path:
+    """Write a rule where `kernels.choice` looks, together with what was installed for other problems.
+
+    Two writers wait for each other, and a reader sees a whole file. Returns its path. Raises RuleError.
+    """
+    path = installed_at(rule)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path.with_suffix(".lock"), "w") as lock:
+            if not take_lock(lock.fileno(), fcntl.LOCK_EX, _LOCK_S):
+                raise RuleError(f"Another process has been writing {path} for {_LOCK_S:g} s; install the rule later.")
+            replace_file(path, as_text(_with_others(rule, read(path))))
+    except OSError as fault:
+        raise RuleError(
+            f"{path} cannot be written: {fault.strerror}; name another folder in $ATTNBENCH_RULES."
+        ) from fault
+    return path
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """Return a rule of this version; None if there is none that is whole."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        whole = (found["format"], found["version"]) == (FORMAT, VERSION) and found["runs"].keys() is not None
+        return found if whole and all(point["problem"]["mask"] for point in found["points"]) else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _with_others(rule: Mapping[str, Any], installed: Mapping[str, Any] | None) -> dict[str, Any]:
+    if installed is None or installed["gpu"] != rule["gpu"]:
+        return dict(rule)
+    new = [point["problem"] for point in rule["points"]]
+    kept = [point for point in installed["points"] if point["problem"] not in new]
+    runs = {point["evidence"]["run"] for point in kept if point.get("evidence")}
+    others = {run_id: facts for run_id, facts in installed["runs"].items() if run_id in runs}
+    return {**rule, "runs": {**others, **rule["runs"]}, "points": [*kept, *rule["points"]]}
 
 
 def as_text(rule: Mapping[str, Any]) -> str:
@@ -85,10 +154,15 @@ def summary(rule: Mapping[str, Any]) -> str:
     return f"{eager} problems timed eagerly and {captured} by device time, from {len(rule['runs'])} runs.{needs}"
 
 
-def _points(store: Store, filters: Filters) -> Iterator[dict[str, Any]]:
+def _points_of_slice(store: Store, filters: Filters) -> Iterator[dict[str, Any]]:
+    from results.recommend.winners import contests  # needs a database, which a bare GPU node lacks
+
     found = contests(store, filters)
-    void = doubts(store, (contender.measurement for contest in found for contender in contest.values()))
-    for contest in found:
+    return _points(found, doubts(store, (contender.measurement for contest in found for contender in contest.values())))
+
+
+def _points(contests: Iterable[Contest], void: Container[str]) -> Iterator[dict[str, Any]]:
+    for contest in contests:
         sound = {name: c for name, c in contest.items() if c.measurement.measurement_id not in void}
         if sound and (point := _point(sound)):
             yield point

@@ -238,3 +238,18 @@ def test_every_gpu_has_a_column_of_one_map(app):
     assert GPU in json.loads(app.get("bidi_component")[0].proto.json)["columns"]
     table = app.dataframe[0].value.set_index(["gpu", "dtype", "seqlen"])
     assert table.loc[(GPU, "float16", 128), "winner"] == "triton_fa2"
+
+
+def test_a_card_shows_its_numbers_or_says_that_nothing_was_measured(home, app):
+    app.selectbox(key="my_card").set_value("MI300X").run()
+    assert "**MI300X** (192 GB, 1307.4 TFLOP/s in 16 bits, 5300 GB/s): not measured, and no GPU of its" in shown(app)
+    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    row = Measurement("own", case, "triton_fa2", "latency_ms", Status.OK, "fwd", "kernel", value=1.0)
+    rows = [row, replace(row, implementation="torch_naive", value=2.0)]
+    RunFolder.create(home, Run("own", "upload", gpu_name="NVIDIA L40S", device_type="cuda"), rows)
+    app.run().selectbox(key="my_card").set_value("L40S").run()
+    assert "2 numbers of NVIDIA L40S" in shown(app)
+    assert app.radio(key="gpu").value == "NVIDIA L40S"
+    assert "python -m runner run quick" in shown(app)
+    app.radio(key="gpu").set_value(GPU).run()
+    assert app.selectbox(key="my_card").value is None, "another GPU was chosen"

@@ -12,7 +12,7 @@ from pages.ui.draw import tables, text
 from results.compare.verdicts import BAND
 from results.levels import Level
 from results.recommend.certainty import SpeedupRange
-from results.recommend.winners import Standing
+from results.recommend.contest import Standing
 
 COLUMNS = ("speedup", "latency_ms", "baseline_ms", "p20", "p80", "n", "status", "note", "source", "run_id")
 

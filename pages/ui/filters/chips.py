@@ -88,6 +88,12 @@ def current() -> Filters:
     return Filters(**chosen, level=None if _draws_as_op(level) else level.name)
 
 
+def take(**values: Any) -> None:
+    """Set these filters and the others to their defaults, and redraw the page; for the callback of a widget."""
+    st.session_state[_NEXT] = _DEFAULTS | values
+    st.rerun("app")
+
+
 def _draw(level_name: str, unused: Sequence[str]) -> None:
     st.session_state.update(st.session_state.pop(_NEXT, {}))
     st.session_state[_OFFERED] = {}

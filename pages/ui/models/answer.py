@@ -9,15 +9,16 @@ import streamlit as st
 
 from pages.ui.draw import tables, text
 from pages.ui.draw.tables import TableColumn
-from pages.ui.filters.select import one_value
+from pages.ui.filters.select import named_choice
 from pages.ui.models import calculator, measured
 from pages.ui.models.calculator import ModelQuestion, law_of
 from pages.ui.models.measured import MeasuredModel
 from pages.ui.shell.data import ask
 from results import derive, levels
+from results.gpus import GPUS, rows_named, title
 from results.levels.model import unmasked_flops
 from results.levels.model_table import model
-from results.recommend import model_attention, model_fit
+from results.recommend import cards, model_fit
 from results.recommend.model_attention import LayerTime
 from results.records import Case, case_to_json
 
@@ -56,7 +57,7 @@ class StepAnswer:
         return self.case.num_layers or 1
 
 
-def steps(question: ModelQuestion, gpu: str | None) -> list[StepAnswer]:
+def steps(question: ModelQuestion, gpu: str) -> list[StepAnswer]:
     """Return the training step, the prompt and the decoding step, with times if the GPU has any."""
     asked = (
         (f"train {_shape(question.training)}", question.training, "train"),
@@ -71,61 +72,76 @@ def steps(question: ModelQuestion, gpu: str | None) -> list[StepAnswer]:
             mode,
             levels.memory_mb(case, law, mode) or 0.0,
             levels.largest_seqlen(case, law, mode, usable) or 0,
-            ask(model_attention.fastest, gpu, case, mode) if gpu else None,
+            ask(cards.attention_time, gpu, case, mode),
             _least_ms(case, mode, gpu),
         )
         for what, case, mode in asked
     ]
 
 
-def _least_ms(case: Case, mode: str, gpu: str | None) -> float | None:
+def _least_ms(case: Case, mode: str, gpu: str) -> float | None:
     """Return a lower bound in milliseconds for a whole model on a GPU."""
     flops = unmasked_flops(case_to_json(case), mode)
     return derive.least_ms(flops, levels.bytes_moved(case, mode), gpu, case.dtype)
 
 
-def choose_gpu(gpus: Sequence[str]) -> str | None:
-    """Ask for the GPU of the kernel times; return None if there are no times."""
-    if not gpus:
-        return None
-    about = "GPUs on which attention was timed."
-    return one_value("Attention times of", "kernels_of", gpus, gpus[0], about, width=230)
+def choose_gpu(measured: Sequence[str]) -> str:
+    """Ask for the GPU: those with times of attention first, then the other cards of the table.
+
+    Another GPU also sets the memory that the model must fit into.
+    """
+    own = {row for gpu in measured for row in rows_named(gpu)}
+    names = [*measured, *(row for row in GPUS if row not in own)]
+    about = "Measured GPUs first. The times of other cards are estimated from their nearest relative."
+    return named_choice("GPU", "kernels_of", names, names[0], title_of, width=230, help=about, on_change=_take_memory)
 
 
-def show(question: ModelQuestion, gpu: str | None, timed: MeasuredModel | None) -> None:
+def title_of(gpu: str) -> str:
+    """Return the name of a measured GPU or of a row of the table for readers."""
+    return title(gpu) if gpu in GPUS else gpu
+
+
+def _said(gpu: str) -> str:
+    return text.plain(title_of(gpu))
+
+
+def _take_memory() -> None:
+    st.session_state["card"] = model_fit.card_of(st.session_state["kernels_of"]) or st.session_state.get("card")
+
+
+def show(question: ModelQuestion, gpu: str, timed: MeasuredModel | None) -> None:
     """Draw the answer of the chosen settings in one card, the memory bars, and a folded row for each step."""
     found = steps(question, gpu)
     with st.container(border=True, key="model_answer"):
         st.markdown(f"#### {headline(question, found)}")
-        measured.headline(question, timed)
+        measured.headline(question, timed, gpu)
         st.markdown(fastest_attention(found, gpu))
     calculator.parts_chart(question)
     with st.expander("Every step: attention, time, memory and card", icon=":material/table_rows:", key="model_steps"):
         _steps_table(question, found, gpu, timed)
 
 
-def fastest_attention(found: Sequence[StepAnswer], gpu: str | None) -> str:
+def fastest_attention(found: Sequence[StepAnswer], gpu: str) -> str:
     """Return a sentence on the fastest attention of each step on a GPU; the only measured one is not a winner."""
     known = [f"{step.mode} {text.plain(_attention(step))}" for step in found if step.time]
     if not known:
-        return f"No attention kernel of this dtype and head_dim was measured on {text.plain(gpu or 'any GPU')}."
-    return f"Fastest attention on {text.plain(gpu)}: {'; '.join(known)}."
+        return f"No attention kernel of this dtype and head_dim was measured on {_said(gpu)} or a relative."
+    return f"Fastest attention on {_said(gpu)}: {'; '.join(known)}."
 
 
 def _attention(step: StepAnswer) -> str:
     """Name the fastest attention of a step; say if it was uploaded, or had no rival."""
     if step.time is None:
         return "not measured"
-    notes = ["uploaded"] * (step.time.source == "upload") + ["the only one measured"] * (step.time.compared < 2)
+    notes = [f"estimated from {step.time.estimated_by}"] * bool(step.time.estimated_by)
+    notes += ["uploaded"] * (step.time.source == "upload") + ["the only one measured"] * (step.time.compared < 2)
     return step.time.implementation + f" ({', '.join(notes)})" * bool(notes)
 
 
-def _steps_table(
-    question: ModelQuestion, found: Sequence[StepAnswer], gpu: str | None, timed: MeasuredModel | None
-) -> None:
+def _steps_table(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str, timed: MeasuredModel | None) -> None:
     """Draw a row for each step, the parts of the memory, and the origin of the times."""
     card = question.card
-    on = f" on {gpu}" * bool(gpu)
+    on = f" on {title_of(gpu)}"
     columns = _COLUMNS | {
         "time": TableColumn(f"attention time{on}", help="Of all layers; the rest of the model is not in it"),
         "least": TableColumn(f"model, at least{on}", help="By the operations or bytes of the whole and the datasheet"),
@@ -240,18 +256,20 @@ def _recomputed_mb(question: ModelQuestion) -> float | None:
     return levels.memory_mb(case, law_of(question.attention), "train")
 
 
-def _origin(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str | None) -> str:
+def _origin(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str) -> str:
     """Name the GPU of the times and their scale factors; warn if it is not the chosen card."""
     known = [step for step in found if step.time]
     if not known:
-        return f"Attention of this dtype and head_dim was not measured on {text.plain(gpu or 'any GPU')}."
+        return fastest_attention(found, gpu)
     scaled = ", ".join(f"{step.mode} × {text.significant(step.time.factor)} of {_measured(step)}" for step in known)
     unknown = [step.mode for step in found if step.time is None]
     lacks = f" Not measured there: {', '.join(unknown)}." * bool(unknown)
     example = model_fit.CARDS[question.card].example
-    same = model_fit.card_of(str(gpu)) == question.card
+    same = model_fit.card_of(gpu) == question.card
     other = "" if same else f" They are not times of a {question.card} card such as the {example}."
-    return f"Times are of {text.plain(gpu)}, scaled to this shape: {text.plain(scaled)}.{lacks}{other}"
+    origins = " and ".join(sorted({step.time.estimated_by or gpu for step in known}))
+    sheets = f", estimated for the {title_of(gpu)} by the data sheets" * (origins != gpu)
+    return f"Times are of {text.plain(origins)}, scaled to this shape{sheets}: {text.plain(scaled)}.{lacks}{other}"
 
 
 def _measured(step: StepAnswer) -> str:

@@ -145,7 +145,7 @@ def nothing_here(question: ModelQuestion) -> None:
         st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:", query_params=link)
 
 
-def headline(question: ModelQuestion, found: MeasuredModel | None) -> None:
+def headline(question: ModelQuestion, found: MeasuredModel | None, gpu: str) -> None:
     """Name the fastest generation and training with the settings of the question, at the nearest measured shape."""
     if found is None:
         st.markdown("No run measured the whole model yet.")
@@ -161,8 +161,9 @@ def headline(question: ModelQuestion, found: MeasuredModel | None) -> None:
             parts.append(f"{verb} {rate} with {text.plain(attention_of(best))} ({where})")
         elif not found.of(mode).empty:
             lacking.append(f" No run measured {_settings_words(case, mode)} there.")
+    elsewhere = "" if found.gpu == gpu else ", another GPU"
     if parts:
-        st.markdown(f"Measured on {text.plain(found.gpu)}: it {' and '.join(parts)}.{''.join(lacking)}")
+        st.markdown(f"Measured on {text.plain(found.gpu)}{elsewhere}: it {' and '.join(parts)}.{''.join(lacking)}")
     elif lacking:
         st.markdown(f"On {text.plain(found.gpu)}:{''.join(lacking)}")
     elif found.calls["extrapolated"].any():

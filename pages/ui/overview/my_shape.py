@@ -11,11 +11,12 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, tables, text
-from pages.ui.overview import usage
+from pages.ui.overview import my_card, usage
 from pages.ui.run import one_shape
 from pages.ui.shell.data import ask_slowly
 from results import levels
 from results.recommend import rule
+from results.recommend.cards import Relative
 from results.recommend.rule import RuleError, ShapeRule
 from results.records import Case, RecordError, attention_case
 from results.slice import Filters, of_mask
@@ -38,7 +39,9 @@ Neighbour = tuple[float, Mapping[str, Any]]  # its distance, and the point of th
 
 def show(chosen: Filters) -> None:
     """Ask for a shape, answer it, show the nearest measured shapes, and offer the whole rule."""
-    made = ask_slowly(rule_of, chosen)
+    made, subject = ask_slowly(rule_of, chosen), my_card.estimate_of(chosen)
+    if made is None and (other := my_card.stand_in(chosen)):
+        made, subject = ask_slowly(rule_of, other[0]), (str(chosen.gpu), other[1])
     if made is None:
         st.info("No rule follows from this selection: nothing in it has a time.", icon=":material/rule:")
         return
@@ -51,7 +54,7 @@ def show(chosen: Filters) -> None:
         st.error(text.plain(error), icon=":material/error:")
         return
     found = rule.choose(made, count=_NEIGHBOURS, **shape)
-    _answer(found, case, shape["mode"])
+    _answer(found, case, shape["mode"], subject)
     usage.show(found[0][1]["implementation"], "op", causal=bool(shape["causal"]), window_size=shape["window_size"])
     with st.container(horizontal=True):
         stated = replace(case, causal=shape["causal"])
@@ -103,7 +106,8 @@ def _shape(made: ShapeRule, chosen: Filters) -> dict[str, Any]:
     return sizes | {"dtype": dtype, "mode": mode, "causal": said["causal"], "window_size": said["window_size"] or 0}
 
 
-def _answer(found: Sequence[Neighbour], case: Case, mode: str) -> None:
+def _answer(found: Sequence[Neighbour], case: Case, mode: str, subject: tuple[str, Relative] | None) -> None:
+    """Answer with the nearest shape; for a card without times also by the data sheets of it and its relative."""
     distance, point = found[0]
     backend = point["backend"] and f" Within PyTorch: scaled_dot_product_attention with SDPBackend.{point['backend']}"
     st.markdown(f"#### Use {text.plain(point['implementation'])}.{text.plain(backend or '')}")
@@ -114,6 +118,12 @@ def _answer(found: Sequence[Neighbour], case: Case, mode: str) -> None:
         sentences = [f"{kind}: {text.ms(point['latency_ms'])}."]
     else:
         sentences = [_estimate(found, case, mode), f"Nearest measured shape: {place}: {text.ms(point['latency_ms'])}."]
+    if subject and (there := scaled_ms(point, case, mode)):
+        card, other = subject
+        sentences.append(
+            f"These are times of {other.gpu}; by the data sheets the {card} takes about "
+            f"{text.ms(other.compute * there)} (an estimate)."
+        )
     if point["ties"]:
         sentences.append(f"Equally fast within 2 %: {', '.join(point['ties'])}.")
     if distance > _NEAR:

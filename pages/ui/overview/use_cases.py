@@ -9,6 +9,7 @@ import streamlit as st
 
 from pages.ui.draw import colours, messages, tables, text, titles
 from pages.ui.draw.tables import Bar, BarAxis, TableColumn
+from pages.ui.overview import my_card
 from pages.ui.run import background
 from pages.ui.shell.data import ask, ask_slowly, store
 from results.capabilities import CAPABILITIES, declares
@@ -30,8 +31,11 @@ MARKS = {
 
 def show(chosen: Filters) -> None:
     """Draw the advice of the GPU, use case by use case, then features by implementation."""
-    found = ask_slowly(advice.advise, chosen)
     st.subheader("What to use when")
+    found = ask_slowly(advice.advise, chosen)
+    if not found and (other := my_card.stand_in(chosen)):
+        chosen = other[0]
+        found = ask_slowly(advice.advise, chosen)
     if found:
         _advice(found, chosen)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -23,10 +23,12 @@ from results.formats import (
     Understanding,
     UnknownTable,
     UploadError,
+    bounded,
     left_alone,
     standing,
     understand,
 )
+from results.formats.archives import opened
 from results.formats.importing import LEAVE, REPLACE
 from results.formats.mapping import guess, key_of, remembered, to_json
 from results.levels import level_of
@@ -39,6 +41,11 @@ My GPU,mine,1,8,1024,64,bfloat16,true,fwd,kernel,0.103,4.5
 My GPU,torch_naive,1,8,65536,64,bfloat16,true,fwd,kernel,OOM,OOM
 """
 _SHOWN_ROWS = 200
+
+
+def taken(given: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Return the files to read: those inside of archives, and each run as one file. Raises UploadError."""
+    return _taken(tuple(given)) if given else []
 
 
 def each_once(given: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
@@ -130,7 +137,7 @@ def overview(understood: list[Understanding | None]) -> None:
             "numbers": len(found.measurements),
             "new": new_numbers(found),
             "rejected": len(found.rejected),
-            "findings": len(_checked(_key(found), found)),
+            "findings": None if (problems := _checked(_key(found), found)) is None else len(problems),
         }
         for found in understood
         if found is not None
@@ -157,9 +164,14 @@ def ask_gpu(ready: list[Understanding]) -> None:
         )
 
 
+@st.cache_data(max_entries=4, show_spinner="Opening the files")
+def _taken(given: tuple[tuple[str, bytes], ...]) -> list[tuple[str, bytes]]:
+    return bounded.call(opened, given)
+
+
 @st.cache_data(max_entries=16, show_spinner="Reading the file")
 def _understand(filename: str, data: bytes, mappings: dict[str, TableMapping]) -> Understanding:
-    return understand(filename, data, mappings)
+    return bounded.call(understand, filename, data, mappings)
 
 
 def _key(found: Understanding) -> str:
@@ -177,12 +189,21 @@ def _stood(key: str, home: str, version: str, _found: Understanding) -> list[Run
 
 
 @st.cache_data(max_entries=16, show_spinner="Checking every number")
-def _checked(key: str, _found: Understanding) -> list[Finding]:
-    return findings.of_upload(_found)
+def _checked(key: str, _found: Understanding) -> list[Finding] | None:
+    """Return the findings of a file; None if the checks reach a limit."""
+    try:
+        return findings.of_upload(_found)
+    except UploadError:
+        return None
 
 
 def _findings_of(found: Understanding) -> None:
     problems = _checked(_key(found), found)
+    if problems is None:
+        st.caption(
+            ":material/hourglass_disabled: The file is too large to be checked here. Findings has its findings later."
+        )
+        return
     if not problems:
         st.caption(":material/check_circle: No number contradicts arithmetic, its device or the other rows.")
         return

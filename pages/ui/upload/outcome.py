@@ -16,6 +16,7 @@ from results.formats import (
     Arrival,
     Understanding,
     UploadError,
+    bounded,
     import_for_undo,
     left_alone,
     mapping,
@@ -50,7 +51,8 @@ def import_all(ready: list[Understanding]) -> None:
         left = left_alone(standing(home, found)) if existing == LEAVE else []
         arrived, problem = Arrival(()), None
         try:
-            arrived = import_for_undo(home, found, gpu_name=gpu_name, skip_rejected=True, existing=existing)
+            how = {"gpu_name": gpu_name, "skip_rejected": True, "existing": existing}
+            arrived = bounded.call(import_for_undo, home, found, **how)
             if found.sheet and found.mapping and found.mapping != mapping.guess(found.sheet):
                 mapping.remember(home, found.sheet.header, found.mapping)
         except AlreadyHere as error:

@@ -78,3 +78,11 @@ def test_nothing_is_fetched_from_outside_because_of_a_file(tab):
     page.get_by_role("button", name=re.compile("^Import 1 number from 1 file")).click()
     expect(page.get_by_text("1 number in 1 run")).to_be_visible()
     assert asked and not [url for url in asked if "example.com" in url]
+
+
+def test_a_page_of_another_origin_cannot_frame_the_app(chrome, server):
+    page = chrome.new_page()
+    with page.expect_console_message(lambda message: "frame-ancestors 'self'" in message.text):
+        page.set_content(f'<iframe src="{server.url}/run_sweep"></iframe>')
+    assert not [frame for frame in page.frames if frame.get_by_role("button").count()]
+    page.close()

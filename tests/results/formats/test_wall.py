@@ -2,15 +2,26 @@
 
 import io
 import json
+import os
+import random
 import zipfile
 from typing import Any
 
 import pytest
 
 from results import formats
-from results.formats import ReaderFault, UploadError, errors, import_understanding, rows, understand
+from results.formats import (
+    ReaderFault,
+    UnknownTable,
+    UploadError,
+    bounded,
+    errors,
+    import_understanding,
+    rows,
+    understand,
+)
 from results.records import measurement_to_json, run_to_json
-from tests.builders import LONG, ROW, random_runs
+from tests.builders import LONG, ROW, odd_rows, random_runs
 
 
 def _own(run: dict[str, Any] | None = None, **changes: Any) -> bytes:
@@ -116,3 +127,18 @@ def test_sizes_at_their_limit_are_taken_and_break_no_formula(tmp_path) -> None:
     found = understand("a.json", _own(**sizes))
     assert import_understanding(tmp_path, found) == [found.runs[0].run_id]
     assert found.measurements[0].case.batch == 999_999_999
+
+
+def test_work_on_a_file_ends_in_words_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bounded.call(understand, "a.csv", (LONG + ROW).encode()).measurements
+    with pytest.raises(UnknownTable) as unknown:
+        bounded.call(understand, "a.csv", b"a,b,c\n1,2,3\n")
+    assert unknown.value.sheet.header == ("a", "b", "c")
+    with pytest.raises(UploadError, match="needs more than 2 GiB of memory"):
+        bounded.call(bytearray, 3 << 30)
+    with pytest.raises(UploadError, match="ended at its limits"):
+        bounded.call(os._exit, 1)
+    monkeypatch.setattr(bounded, "SECONDS", 1)
+    with pytest.raises(UploadError, match="takes more than 1 s"):
+        bounded.call(odd_rows, random.Random(1), 10**9)
+    assert bounded.call(str, "the server goes on") == "the server goes on"

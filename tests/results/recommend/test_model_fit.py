@@ -32,7 +32,7 @@ def test_the_longest_context_is_the_last_that_fits(mode):
 
 
 def test_a_model_can_fit_no_card():
-    large = replace(STEP, subject="llama3-70b", seqlen_k=131072)
+    large = replace(STEP, subject="llama3-70b", seqlen_k=1 << 20)
     assert not any(fit.fits for fit in model_fit.on_cards(large, LINEAR, "decode"))
 
 

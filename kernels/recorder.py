@@ -1,0 +1,294 @@
+"""Record which problems of attention a program computes, and how often.
+
+While a recording is open, calls of PyTorch's scaled_dot_product_attention, of this package's functions, and of modules
+of transformers that use it are counted for the whole process. No tensor is kept or read. A call within another one is
+not counted again, such as PyTorch's function that `kernels.attention` falls back to.
+
+Functions given to torch.compile run eagerly meanwhile, so that each call is seen, and their problems have the regime
+"captured". Calls captured in a CUDA graph are counted at the capture, not at its replays.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+
+from . import drop_in, feature_calls, problem, transformers
+from .decode import triton_decode, triton_mla
+from .features import Features, SequenceBounds, one_window
+from .plans import wants_gradients
+from .problem import CAPTURED, FORWARD, TRAINING, Problem
+
+FORKED = "processes that were forked, whose calls are not recorded"
+GRAPHS = "calls captured in CUDA graphs, counted once and not at each replay"
+_COMPILED = os.path.join("torch", "_dynamo", "eval_frame.py"), "compile_wrapper"  # runs what torch.compile was given
+
+
+@dataclass(eq=False)
+class Recording:
+    """The calls that were made while a recording was open."""
+
+    calls: Counter[Problem] = field(default_factory=Counter)
+    unseen: Counter[str] = field(default_factory=Counter)  # what is missing, in words
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the recording as plain data, the most frequent problem first."""
+        calls = [{"problem": _stated(asked), "count": count} for asked, count in self.calls.most_common()]
+        return {"calls": calls, "unseen": dict(self.unseen)}
+
+
+_OPEN: list[Recording] = []
+_LOCK = threading.Lock()
+_THREAD = threading.local()
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Count the problems of attention that the process computes within the block; see the module."""
+    opened = Recording()
+    with _LOCK:
+        if not _OPEN:
+            _open()
+        _OPEN.append(opened)
+    try:
+        yield opened
+    finally:
+        with _LOCK:
+            if opened in _OPEN:  # a forked process has none
+                _OPEN.remove(opened)
+                if not _OPEN:
+                    _close()
+
+
+_UNDO: list[Callable[[], Any]] = []
+
+
+def _open() -> None:
+    drop_in.observe(functools.partial(_watched, describe=functools.partial(_problem, _of_sdpa)))
+    _UNDO.append(lambda: drop_in.observe(None))
+    for module, name, describe in _WATCHED:
+        original = getattr(module, name)
+        setattr(module, name, _watched(original, functools.partial(_problem, describe)))
+        _UNDO.append(functools.partial(setattr, module, name, original))
+    for module_name, name, words in _UNSEEN:
+        module = importlib.import_module(module_name)
+        if original := getattr(module, name, None):
+            setattr(module, name, _watched(original, lambda *x, said=words, **y: said))
+            _UNDO.append(functools.partial(setattr, module, name, original))
+    before = torch.compiler.set_stance("force_eager")
+    _UNDO.append(functools.partial(before.__exit__, None, None, None))
+
+
+def _close() -> None:
+    while _UNDO:
+        _UNDO.pop()()
+
+
+def _watched(original: Callable[..., Any], describe: Callable[..., Problem | str]) -> Callable[..., Any]:
+    """Return a function that counts the calls that return, unless they are part of another one."""
+
+    @functools.wraps(original)
+    def watched(*arguments: Any, **options: Any) -> Any:
+        if torch.compiler.is_compiling() or getattr(_THREAD, "inside", False):
+            return original(*arguments, **options)
+        try:
+            found = describe(*arguments, **options)
+        except Exception as fault:  # of arguments that the function itself will refuse
+            found = f"calls that cannot be described ({type(fault).__name__})"
+        _THREAD.inside = True
+        try:
+            result = original(*arguments, **options)
+        finally:
+            _THREAD.inside = False
+        _count(found)
+        return result
+
+    return watched
+
+
+def _count(found: Problem | str) -> None:
+    with _LOCK:
+        for each in _OPEN:
+            if isinstance(found, str):
+                each.unseen[found] += 1
+            else:
+                each.calls[found] += 1
+
+
+def _problem(describe: Callable[..., Problem | str], *arguments: Any, **options: Any) -> Problem | str:
+    """Return the problem of a call with its direction and regime, or what is missing."""
+    if torch._C._are_functorch_transforms_active():
+        return "calls within transforms of torch.func"
+    found = describe(*arguments, **options)
+    return found if isinstance(found, str) else replace(found, chip=None, regime=_regime())
+
+
+def _regime() -> str:
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        _count(GRAPHS)
+        return CAPTURED
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == _COMPILED[1] and frame.f_code.co_filename.endswith(_COMPILED[0]):
+            return CAPTURED
+        frame = frame.f_back
+    return problem.EAGER
+
+
+def _of_tensors(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window: Any, features: Sequence[str]
+) -> Problem | str:
+    if any(type(x) not in (torch.Tensor, torch.nn.Parameter) or x.is_nested for x in (q, k, v)):
+        return "calls with nested tensors or other classes of tensors"
+    causal, window = one_window(bool(causal), window)
+    if isinstance(window, tuple):
+        return "calls with windows of two widths"
+    direction = TRAINING if wants_gradients(q, k, v) else FORWARD
+    kind = q.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        q, k, v = (_cast(x, torch.get_autocast_dtype(kind)) for x in (q, k, v))
+    found = problem.of_tensors(q, k, v, causal, window, direction)
+    if found is None:
+        return "calls whose tensors have no common batch, heads or dtype"
+    return replace(found, features=tuple(dict.fromkeys((*found.features, *features))))
+
+
+def _cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    kept = not x.is_floating_point() or x.dtype == torch.float64
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype if kept else dtype, device="meta")
+
+
+def _of_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: Any = 0,
+    softmax_scale: float | None = None,
+    **asked: Any,
+) -> Problem | str:
+    return _of_tensors(q, k, v, causal, window_size, _names(asked))
+
+
+def _names(asked: dict[str, Any]) -> tuple[str, ...]:
+    return Features(**feature_calls.Wanted.taken_from(asked)[1]).asked
+
+
+def _of_sdpa(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **_: Any,
+) -> Problem | str:
+    if query.is_nested or not query.dim() == key.dim() == value.dim() in (3, 4):
+        return "calls with nested tensors or tensors of other than three or four dimensions"
+    q, k, v = (x[None] if x.dim() == 3 else x for x in (query, key, value))
+    if is_causal and q.shape[-2] > k.shape[-2]:
+        return "calls with a causal mask over more queries than keys"
+    if is_causal:  # PyTorch aligns the mask with the first key: later keys are not seen
+        k, v = k[..., : q.shape[-2], :], v[..., : q.shape[-2], :]
+    asked = (("mask", attn_mask is not None), ("dropout", dropout_p > 0))
+    return _of_tensors(q, k, v, is_causal, 0, [name for name, there in asked if there])
+
+
+def _of_module(call: Any, mask: torch.Tensor | None, asked: dict[str, Any]) -> Problem | str:
+    features = Features(**call.features).asked
+    if mask is not None:
+        padded = mask.dim() != 2 or mask.dtype == torch.bool
+        features = (*features, "mask" if padded else "document_ids")
+    elif asked.get("cu_seq_lens_q") is not None:
+        features = (*features, "varlen")
+    causal, window = (False, 0) if mask is not None and mask.dim() != 2 else (call.causal, call.window_size)
+    return _of_tensors(call.q, call.k, call.v, causal, window, features)
+
+
+def _of_rows(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, asked: dict[str, Any], masks: Any
+) -> Problem | str:
+    causal, window = one_window(bool(masks[0]), masks[1])
+    if isinstance(window, tuple):
+        return "calls with windows of two widths"
+    sizes = (len(bounds.starts_q), q.shape[1], k.shape[1], bounds.longest_q, bounds.longest_k, q.shape[2], v.shape[2])
+    features = ("varlen", *_names(asked), *(("head_dim_v",) if v.shape[2] != q.shape[2] else ()))
+    direction = TRAINING if wants_gradients(q, k, v) else FORWARD
+    kind = problem.mask_of(causal, window)
+    return Problem(_dtype(q), kind, *sizes, window_size=window, features=features, direction=direction)
+
+
+def _of_decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Problem:
+    table, layout = options.get("page_table"), options.get("kv_layout", "NHD")
+    heads, rows = (1, 2) if table is None or layout == "HND" else (2, 1)
+    capacity = k_cache.shape[rows] * (1 if table is None else table.shape[1])
+    (batch, num_heads, queries, head_dim), window = q.shape, options.get("window_size", 0)
+    sizes = (batch, num_heads, k_cache.shape[heads], queries, capacity, head_dim, v_cache.shape[3])
+    kind = problem.mask_of(options.get("causal", True), window)
+    return Problem(_dtype(q), kind, *sizes, window_size=window, operator="decode")
+
+
+def _of_latents(q: torch.Tensor, kv_cache: torch.Tensor, **options: Any) -> Problem:
+    table, (batch, num_heads, queries, head_dim) = options.get("page_table"), q.shape
+    capacity = kv_cache.shape[1] * (1 if table is None else table.shape[1])
+    sizes = (batch, num_heads, 1, queries, capacity, head_dim, options.get("latent_dim", 512))
+    return Problem(_dtype(q), problem.mask_of(options.get("causal", True), 0), *sizes, operator="mla_decode")
+
+
+def _dtype(x: torch.Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
+def _stated(asked: Problem) -> dict[str, Any]:
+    """Return the fields of a problem that say something."""
+    return {name: value for name, value in asdict(asked).items() if value not in (None, ()) and name != "chip"}
+
+
+def _dispatch() -> Any:
+    from . import dispatch
+
+    return dispatch
+
+
+# Functions that are called by their module's name, so that replacing the name is enough; SDPA has its own way.
+_WATCHED: tuple[tuple[Any, str, Callable[..., Problem | str]], ...] = (
+    (_dispatch(), "attention", _of_attention),
+    (feature_calls, "attention_of_rows", _of_rows),
+    (triton_decode, "decode", _of_decode),
+    (triton_mla, "mla_decode", _of_latents),
+    (transformers, "_by_mask", _of_module),
+)
+_UNSEEN = (
+    ("torch", "_native_multi_head_attention", "calls of nn.MultiheadAttention's fast path for inference"),
+    ("torch", "_transformer_encoder_layer_fwd", "calls of nn.TransformerEncoderLayer's fast path for inference"),
+    ("torch.nn.attention.flex_attention", "flex_attention", "calls of FlexAttention"),
+)
+
+
+def _forked_parent() -> None:
+    for each in _OPEN:
+        each.unseen[FORKED] += 1
+
+
+def _forked_child() -> None:
+    """Record nothing in a forked process, which may hold a lock that no thread releases."""
+    global _LOCK
+    _LOCK = drop_in._LOCK = threading.Lock()
+    _THREAD.inside = False
+    _OPEN.clear()
+    with suppress(RuntimeError):
+        _close()
+
+
+os.register_at_fork(after_in_parent=_forked_parent, after_in_child=_forked_child)

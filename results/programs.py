@@ -1,0 +1,135 @@
+"""Recordings: the problems of attention that a program computes, and how often. JSON files, read without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from results.paths import REPOSITORY
+from results.records import Case, RecordError, attention_case
+
+FORMAT, VERSION = "attnbench recording", 1
+SHIPPED = REPOSITORY / "results" / "programs"  # recordings of well-known models
+MOST_BYTES = 4 << 20
+MODES = {"forward": "fwd", "training": "fwd_bwd"}  # by direction
+TIMINGS = {"eager": "eager", "captured": "kernel"}  # by regime
+_SIZES = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim")
+
+
+class ProgramError(ValueError):
+    """A recording that cannot be read; the message says why."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A problem, with the fields of `kernels.problem.Problem`, and how often a program computes it."""
+
+    problem: Mapping[str, Any]
+    count: int
+
+    @property
+    def mode(self) -> str:
+        """Return the mode that measures it."""
+        return MODES[self.problem.get("direction", "forward")]
+
+    @property
+    def timing(self) -> str:
+        """Return the timing that its program pays for."""
+        return TIMINGS[self.problem.get("regime", "eager")]
+
+    @property
+    def reason(self) -> str | None:
+        """Return why no sweep measures it; None if one does."""
+        if self.problem.get("operator", "attention") != "attention":
+            return f"{self.problem['operator']} calls"
+        asked = [name for name in self.problem.get("features", ()) if name != "head_dim_v"]
+        return f"calls with {' and '.join(asked)}" if asked else None
+
+    @property
+    def case(self) -> Case:
+        """Return the case that measures it."""
+        found = self.problem
+        sizes = {name: found[name] for name in _SIZES if name != "seqlen_q"}
+        more = {"head_dim_v": found.get("head_dim_v"), "window_size": found.get("window_size", 0)}
+        causal = found["mask"].startswith("causal")
+        return attention_case(seqlen=found["seqlen_q"], dtype=found["dtype"], causal=causal, **sizes, **more)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A recording. `path` is its file."""
+
+    path: Path
+    name: str
+    calls: tuple[Call, ...]
+    source: str = ""  # where the sizes come from
+    unseen: Mapping[str, int] | None = None
+
+    @property
+    def tuned(self) -> tuple[Call, ...]:
+        """Return the calls that a sweep measures."""
+        return tuple(call for call in self.calls if call.reason is None)
+
+    @property
+    def left_out(self) -> list[str]:
+        """Return sentences on the calls that no sweep measures, and on what was not seen."""
+        counts: dict[str, int] = {}
+        for call in self.calls:
+            if call.reason:
+                counts[call.reason] = counts.get(call.reason, 0) + call.count
+        measured = [
+            f"{count} {reason}: no sweep measures these, so today's choice stays." for reason, count in counts.items()
+        ]
+        return measured + [f"Not recorded: {count} {words}." for words, count in (self.unseen or {}).items()]
+
+
+def load(path: Path) -> Program:
+    """Return the recording in a file. Raises ProgramError."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ProgramError(f"{path} has more than {MOST_BYTES >> 20} MB and is no recording.")
+        return _parsed(path, json.loads(path.read_text(encoding="utf-8")))
+    except OSError as fault:
+        raise ProgramError(f"The recording {path} cannot be read: {fault.strerror or fault}.") from fault
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
+        if isinstance(fault, ProgramError):
+            raise
+        said = " ".join(str(fault).split())
+        raise ProgramError(f"{path} is not a recording ({type(fault).__name__}: {said}).") from fault
+
+
+def shipped() -> list[Program]:
+    """Return the recordings that come with the repository."""
+    return [load(path) for path in sorted(SHIPPED.glob("*.json"))]
+
+
+def as_text(name: str, source: str, record: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+    """Return a recording as JSON with one call on a line; `record` is that of `kernels.recorder.Recording`."""
+    head = {"format": FORMAT, "version": VERSION, "program": name, "source": source, "versions": dict(versions)}
+    lines = ",\n  ".join(map(json.dumps, record["calls"]))
+    return f'{json.dumps(head | {"unseen": record["unseen"]}, indent=1)[:-2]},\n "calls": [\n  {lines}\n ]\n}}\n'
+
+
+def _parsed(path: Path, record: Any) -> Program:
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ProgramError(f"{path} is not a recording; `python -m runner record` writes one.")
+    if record.get("version") != VERSION:
+        raise ProgramError(f"{path} has version {record.get('version')!r}; this attnbench reads version {VERSION}.")
+    calls = tuple(_call(call["problem"], call["count"]) for call in record["calls"])
+    unseen = {str(words): int(count) for words, count in (record.get("unseen") or {}).items()}
+    return Program(path, str(record["program"]), calls, str(record.get("source") or ""), unseen)
+
+
+def _call(problem: Mapping[str, Any], count: Any) -> Call:
+    if type(count) is not int or count < 1:
+        raise ProgramError(f"a count is a whole number from 1 on, not {count!r}")
+    call = Call(dict(problem), count)
+    if call.mode and call.timing and call.reason is None:
+        try:
+            assert call.case
+        except RecordError as fault:
+            raise ProgramError(str(fault)) from fault
+    return call

@@ -1,0 +1,56 @@
+"""What is known of a card of the GPU table: its own numbers, or those of its nearest relative."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from results.files.journal import RunFolder
+from results.gpus import GPUS
+from results.recommend import cards
+from results.records import Measurement, Run, Status, attention_case
+from results.store.database import Store, open_store
+
+CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=128, dtype="bfloat16", causal=True)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Store:
+    """A store of a B200 with too few numbers, besides what ships."""
+    home = tmp_path_factory.mktemp("cards")
+    (home / shipped.name).write_bytes(shipped.read_bytes())
+    row = Measurement("few", CASE, "triton_fa2", "latency_ms", Status.OK, "fwd", "kernel", value=1.0)
+    RunFolder.create(home, Run("few", "upload", gpu_name="NVIDIA B200", device_type="cuda"), [row])
+    return open_store(home)
+
+
+def test_every_card_has_numbers_or_a_relative_of_its_maker(store):
+    for row, chip in GPUS.items():
+        found = cards.known(store, row)
+        assert (found.own is None) != (found.numbers > 0)
+        assert found.own or (found.relative is None) == chip.compute_capability.startswith("gfx"), row
+
+
+def test_own_numbers_come_first_and_are_named_with_their_source(store):
+    assert cards.known(store, "h200 sxm").own == "NVIDIA H200"
+    assert (cards.known(store, "b200").own, cards.known(store, "b200").sources) == ("NVIDIA B200", ("upload",))
+    assert cards.known(store, "a100 pcie 80gb").sources == ("published",)
+
+
+def test_a_relative_is_of_the_nearest_data_sheet_without_what_cannot_run(store):
+    assert cards.known(store, "rtx 3090").relative.gpu == "RTX 4060 Laptop"
+    relative = cards.known(store, "gb200").relative
+    assert relative.gpu == "NVIDIA H200", "a B200 has too few numbers to stand for others"
+    assert set(relative.unable) == {"gluon_hopper", "gluon_fp8"} and "triton_fa2" in relative.able
+    assert (relative.compute, relative.bandwidth) == (989.5 / 2500, 4800 / 8000)
+    assert cards.relatives(store, "a card that nobody knows") == []
+
+
+def test_a_time_is_measured_or_estimated_by_the_next_relative_that_has_one(store):
+    large = replace(CASE, level="model", batch=1, num_heads=32, num_kv_heads=32, seqlen_q=8192, seqlen_k=8192)
+    measured = cards.attention_time(store, "NVIDIA H200", large, "prefill")
+    assert measured.implementation == "gluon_hopper" and measured.estimated_by is None
+    estimate = cards.attention_time(store, "rtx 3090", large, "prefill")
+    assert estimate.estimated_by == "NVIDIA H100 80GB HBM3", "the RTX 4060 has no head_dim of 128"
+    assert estimate.implementation != "gluon_hopper" and estimate.layer_ms > 5 * measured.layer_ms
+    assert cards.attention_time(store, "mi300x", large, "prefill") is None

@@ -1,0 +1,65 @@
+"""The static site: its JSON file follows its schema and holds the winners of the pages, within 5 MB for what ships."""
+
+import json
+
+import pytest
+
+from results.__main__ import main
+from results.files.journal import RunFolder
+from results.recommend.winners import winners
+from results.records import Case, Measurement, Run, Status, attention_case
+from results.render import site
+from results.slice import Filters
+
+RUN = Run("run-a", "local", created="2026-01-01", gpu_name="A GPU", title="</script><b>A title</b>", device_type="cuda")
+
+
+def case(seqlen: int) -> Case:
+    return attention_case(batch=1, num_heads=2, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
+
+
+def rows() -> list[Measurement]:
+    def row(name: str, seqlen: int, value: float | None, status: Status = Status.OK) -> Measurement:
+        return Measurement("run-a", case(seqlen), name, "latency_ms", status, "fwd", "kernel", value=value)
+
+    fast = [row("triton_fa2", 128, 0.5), row("triton_fa2", 256, 1.0)]
+    slow = [row("torch_naive", 128, 1.0), row("torch_naive", 256, None, Status.OOM), row("gluon_fp8", 128, 0.1)]
+    return [*fast, *slow]
+
+
+@pytest.fixture
+def folder(home, tmp_path):
+    """A written site of a small store."""
+    RunFolder.create(home, RUN, rows())
+    assert main(["site", str(tmp_path / "out"), "--no-reports"]) == 0
+    return tmp_path / "out"
+
+
+def test_the_json_file_follows_its_schema_and_has_the_winners_of_the_pages(folder, opened):
+    data, schema = (json.loads((folder / name).read_text()) for name in ("data.json", "schema.json"))
+    assert set(schema["required"]) == set(data) == set(schema["properties"])
+    for name in ("cells", "fits", "calls", "findings", "runs"):
+        assert all(len(row) == len(data[name]["fields"]) for row in data[name]["rows"])
+    cells = [dict(zip(data["cells"]["fields"], row, strict=True)) for row in data["cells"]["rows"]]
+    first, second = sorted(cells, key=lambda cell: cell["column"])
+    assert (first["winner"], first["times"]["torch_naive"], first["reduced"]) == ("triton_fa2", 1.0, ["gluon_fp8"])
+    assert first["standings"] == {"torch_naive": "ahead"}
+    assert second["failed"] == {"torch_naive": "oom"}
+    chosen = Filters(gpu="A GPU", mask="causal", mode="fwd", timing="kernel", baseline="torch_naive")
+    assert winners(opened(), chosen)["winner"].tolist() == [first["winner"], second["winner"]]
+    fits = [dict(zip(data["fits"]["fields"], row, strict=True)) for row in data["fits"]["rows"]]
+    llama = {fit["step"]: fit for fit in fits if fit["subject"] == "llama3-8b"}
+    assert "80 GB" not in llama["train"]["fits"] and "80 GB" in llama["train, recomputed"]["fits"]
+    page = (folder / "index.html").read_text()
+    assert "triton_fa2" in page and "</script><b>" not in page
+    assert "http" not in page.replace("http-equiv", ""), "nothing is loaded from elsewhere"
+    assert site._DATA not in page
+
+
+@pytest.mark.slow
+def test_the_site_of_what_ships_is_small(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path / "home"))
+    assert main(["site", str(tmp_path / "out")]) == 0
+    files = list((tmp_path / "out").iterdir())
+    assert sum(file.stat().st_size for file in files) <= 5_000_000
+    assert {"index.html", "data.json", "schema.json", "fa2_rtx4060.html"} <= {file.name for file in files}
