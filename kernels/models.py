@@ -89,8 +89,8 @@ class KeyValueCache:
 
     It is transformers' `cache` (`past_key_values` before 5.24). The tensors of a layer are made at its first step,
     (batch, heads, held, width) like the keys and values of that step, and filled with standard normal numbers. `held`
-    is the context, or the window that its last token sees. A layer is identified by the order of the calls, because torch.compile would
-    compile each layer separately for its index.
+    is the context, or the window that its last token sees. A layer is identified by the order of the calls, because
+    torch.compile would compile each layer separately for its index.
     """
 
     is_compileable = False
