@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
+from results.commands import parser_of
 from results.compare import against
 from results.files.cell_files import ENDINGS
 from results.files.journal import JournalError, RunFolder, home
@@ -57,84 +58,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m runner", description="Measure attention implementations.")
-    commands = parser.add_subparsers(required=True, metavar="list|plan|run|record")
-    listing = commands.add_parser("list", help="list devices, implementations and sweeps")
-    listing.add_argument("--device", help="device for which reasons against implementations are given")
-    listing.set_defaults(do=_list)
-    planning = commands.add_parser("plan", help="show the cells of a sweep, with estimates and reasons for skipping")
-    planning.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
-    planning.set_defaults(do=_plan)
-    running = commands.add_parser("run", help="measure a sweep")
-    running.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
-    running.add_argument("--resume", metavar="RUN", help="resume an interrupted run")
-    running.add_argument("--run-id", help=argparse.SUPPRESS)
-    running.add_argument("--step-limit", type=float, metavar="SECONDS", help="time limit of a single step")
-    for kind, about in (("profile", "a torch.profiler trace"), ("snapshot", "the history of GPU memory")):
-        words = f"record {about} for every cell as a file of the run"
-        running.add_argument(f"--{kind}", dest="files", action="append_const", const=kind, default=[], help=words)
-    running.set_defaults(do=_run)
-    recording = commands.add_parser("record", help="run a Python program and write its problems of attention")
-    recording.add_argument("--output", type=Path, default=Path("recording.json"), help="default: recording.json")
-    recording.add_argument("--name", help="title of the recording; default: the command")
-    recording.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="a script or -m MODULE")
-    recording.set_defaults(do=_record)
-    for command in (planning, running):
-        _add_choices(command)
-    for command in (listing, planning):
-        command.add_argument("--json", action="store_true", help="machine-readable")
-    for command in (listing, running):
-        command.add_argument("--on", choices=("ray",), help="use a cluster instead of this machine's devices")
-        command.add_argument(
-            "--address", metavar="HOST", help="address of the cluster's head node; default: this machine's GPUs"
-        )
-    _add_cluster_choices(running)
-    _add_other_version(running)
-    return parser
-
-
-def _add_choices(command: argparse.ArgumentParser) -> None:
-    """Add the options that change a sweep: device, implementations, axes, seed and protocol."""
-    command.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
-    command.add_argument("--implementations", metavar="A,B", help="replace the sweep's implementations")
-    about = "only implementations that declare all of these, such as window,softcap,varlen"
-    command.add_argument("--features", metavar="A,B", help=about)
-    command.add_argument(
-        "--cases-of", metavar="RUN", help="measure the cases of a run, such as an upload, instead of a sweep"
-    )
-    command.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048")
-    command.add_argument("--seed", type=int, default=0, help="seed of the data and the order; default 0")
-    preset = command.add_mutually_exclusive_group()
+    presets = []
     for name, protocol in PROTOCOLS.items():
         about = f"{protocol.rounds} round(s), about {protocol.cap_ms:.0f} ms of sampling per number"
         about += f", then a trace of {protocol.trace_s:.0f} s" if protocol.trace_s else ""
-        preset.add_argument(f"--{name}", dest="protocol", action="store_const", const=name, help=about)
-
-
-def _add_other_version(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--against",
-        metavar="RUN|COMMIT|FOLDER",
-        help="compare our kernels with those of a run's commit, a commit or another checkout, in the same rounds",
-    )
-    command.add_argument(
-        "--against-python",
-        metavar="PATH",
-        help="run the other side in another Python environment, such as another torch",
-    )
-
-
-def _add_cluster_choices(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--gpus", metavar="all|N|KIND,…|kinds", help="GPUs of the cluster: all, a number, kinds, or one of each kind"
-    )
-    command.add_argument(
-        "--mode",
-        choices=CLUSTER_MODES,
-        help="spread: divide one sweep over equal GPUs; each: run the whole sweep on each card",
-    )
-    command.add_argument(
-        "--one-per-host", action="store_true", help="do not measure on two cards of a host at the same time"
+        presets.append(
+            {"flags": [f"--{name}"], "dest": "protocol", "action": "store_const", "const": name, "help": about}
+        )
+    return parser_of(
+        Path(__file__).with_name("commands.toml"),
+        {"list": _list, "plan": _plan, "run": _run, "record": _record},
+        texts={"cluster modes": CLUSTER_MODES},
+        groups={"presets": presets},
+        prog="python -m runner",
+        description="Measure attention implementations.",
     )
 
 
