@@ -179,7 +179,8 @@ def _of_chip(path: Path, chip: Chip, source: str) -> Rule | None:
 
 
 def _of_nearest_chip(shipped: Path, chip: Chip) -> Rule | None:
-    rules = [rule for path in sorted(shipped.glob("*.json")) if (rule := _read(path, "")) and rule.chip.sms]
+    paths = (path for path in sorted(shipped.glob("*.json")) if not path.name.startswith("sm_"))  # those hold forms
+    rules = [rule for path in paths if (rule := _read(path, "")) and rule.chip.sms]
     nearest = min(rules, key=lambda rule: chip.distance(rule.chip), default=None)
     if nearest is None:
         return None

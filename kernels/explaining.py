@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from . import choice, feature_calls, routes
+from . import choice, feature_calls, routes, tables
 from .dispatch import autocasted
 from .features import Features
 from .plans import wants_gradients
@@ -25,8 +25,22 @@ def explain(
 ) -> str:
     """Return what would run and why: the rule file and its measured problem, or the built-in table.
 
-    The arguments are those of `kernels.attention`. Nothing is computed or compiled.
+    On a GPU also which chip's tiles the kernels take. The arguments are those of `kernels.attention`. Nothing is
+    computed or compiled.
     """
+    said = _explained(q, k, v, causal, window_size, softmax_scale, asked)
+    return f"{said}; {tables.machine_of(q.device).words}" if q.device.type == "cuda" else said
+
+
+def _explained(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    window_size: int,
+    softmax_scale: float | None,
+    asked: dict[str, Any],
+) -> str:
     q, k, v = autocasted(q, k, v)
     if asked:
         names = Features(**asked).asked

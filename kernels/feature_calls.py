@@ -7,7 +7,7 @@ Packed sequences without a feature go to gluon_hopper where it is faster (`kerne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from . import dispatch, features, lse, plans, routes
-from .features import Features, SequenceBounds, Window, dropout_mask
+from .features import Features, SequenceBounds, Window
 from .registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -175,7 +175,8 @@ def attention_of_rows(
     if takes(*packed, ("varlen", *found.asked)):
         result = _by_kernels(*packed, found, options, bounds, wanted)
     else:
-        result = wanted.of(*_sequence_by_sequence(packed, found, options, shape, bounds))
+        names = dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
+        result = wanted.of(*features.attention_of_sequences(*packed, found, bounds, **names))
     if wanted.return_lse:
         return result[0][0].transpose(0, 1), result[1][0]
     return result[0].transpose(0, 1)
@@ -305,37 +306,6 @@ class _ForwardOnHopper:
         """Return dq, dk and dv."""
         dq, dk, dv, _ = self._call.backward(dout, q, k, v, out, lse)
         return dq, dk, dv
-
-
-def _sequence_by_sequence(
-    packed: Sequence[torch.Tensor],
-    found: Features,
-    options: tuple[Any, ...],
-    shape: tuple[int, int, int, int],
-    bounds: SequenceBounds,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute out and the logsumexp of packed sequences from the definition, one after the other."""
-    q, k, v = packed
-    kept = dropout_mask(found.dropout_seed, shape, found.dropout_p, q.device) if found.dropout_p else None
-    names = dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
-    results, end = [], 0
-    starts_q, ends_q, starts_k, ends_k = (x.tolist() for x in bounds[:4])
-    for i in range(shape[0]):
-        rows, keys, end = slice(starts_q[i], ends_q[i]), slice(starts_k[i], ends_k[i]), ends_q[i]
-        own = replace(found, prefix_lengths=_row(found.prefix_lengths, i))
-        if found.alibi_slopes is not None and found.alibi_slopes.dim() == 2:
-            own = replace(own, alibi_slopes=found.alibi_slopes[i])
-        own_kept = None if kept is None else kept[i : i + 1, :, : rows.stop - rows.start, : keys.stop - keys.start]
-        part = q[:, :, rows], k[:, :, keys], v[:, :, keys]
-        results.append(features.attention_and_lse(*part, own, **names, kept=own_kept))
-    rest = (1, q.shape[1], q.shape[2] - end)
-    results.append((q.new_zeros(*rest, v.shape[3]), q.new_full(rest, float("-inf"))))
-    out, statistics = (torch.cat(parts, 2) for parts in zip(*results, strict=True))
-    return out, statistics
-
-
-def _row(x: torch.Tensor | None, i: int) -> torch.Tensor | None:
-    return None if x is None else x[i : i + 1]
 
 
 _TENSORS = (

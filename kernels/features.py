@@ -155,13 +155,88 @@ def attention_and_lse(
     keys = torch.arange(seqlen_k, device=q.device)
     positions = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=q.device)[:, None]
     hidden = (keys > positions + right) | (keys < positions - left)
-    scores, hidden = _with_masks(scores, hidden, features)
+    scores, hidden = with_masks(scores, hidden, features)
     p, lse = _probabilities(scores.masked_fill(hidden, float("-inf")), features.sinks)
     if features.dropout_p:
         if kept is None:
             kept = dropout_mask(features.dropout_seed, tuple(scores.shape), features.dropout_p, q.device)
         p = p * kept / (1 - features.dropout_p)
     return p @ v, lse
+
+
+def attention_of_sequences(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, features: Features, bounds: SequenceBounds, **masks: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute out and the logsumexp of packed sequences in rows of a batch of 1, one sequence after the other."""
+    results, end = [], 0
+    shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
+    kept = dropout_mask(features.dropout_seed, shape, features.dropout_p, q.device) if features.dropout_p else None
+    for i, (rows, keys) in enumerate(_slices(bounds)):
+        own_kept = None if kept is None else kept[i : i + 1, :, : rows.stop - rows.start, : keys.stop - keys.start]
+        part = q[:, :, rows], k[:, :, keys], v[:, :, keys]
+        results.append(attention_and_lse(*part, of_sequence(features, i), **masks, kept=own_kept))
+        end = rows.stop
+    rest = (1, q.shape[1], q.shape[2] - end)
+    results.append((q.new_zeros(*rest, v.shape[3]), q.new_full(rest, float("-inf"))))
+    out, statistics = (torch.cat(parts, 2) for parts in zip(*results, strict=True))
+    return out, statistics
+
+
+def head_by_head(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    features: Features,
+    bounds: SequenceBounds | None = None,
+    dout: torch.Tensor | None = None,
+    **masks: Any,
+) -> dict[str, torch.Tensor]:
+    """Compute out, and with dout also dq, dk and dv, with the scores of one head of one sequence at a time."""
+    found = {"out": q.new_zeros(*q.shape[:3], v.shape[3])}
+    if dout is not None:
+        found |= {name: torch.zeros_like(x) for name, x in (("dq", q), ("dk", k), ("dv", v))}
+    whole = slice(None)
+    parts = [(0, *each) for each in _slices(bounds)] if bounds else [(i, whole, whole) for i in range(len(q))]
+    longest = (bounds.longest_q, bounds.longest_k) if bounds else (q.shape[2], k.shape[2])
+    for i, (row, of_q, of_k) in enumerate(parts):
+        for head in range(q.shape[1]):
+            places = [(row, head, of_q)] + [(row, head * k.shape[1] // q.shape[1], of_k)] * 2
+            own_q, own_k, own_v = (x[at][None, None].detach() for x, at in zip((q, k, v), places, strict=True))
+            kept = None
+            if features.dropout_p:
+                first = (i * q.shape[1] + head) * longest[0] * longest[1]
+                kept = dropout_mask(features.dropout_seed, (1, 1, *longest), features.dropout_p, q.device, first)
+                kept = kept[:, :, : own_q.shape[2], : own_k.shape[2]]
+            own = of_sequence(features, i, slice(head, head + 1))
+            with torch.enable_grad():
+                tensors = [x.requires_grad_(dout is not None) for x in (own_q, own_k, own_v)]
+                out = attention_and_lse(own_q, own_k, own_v, own, **masks, kept=kept)[0]
+                found["out"][places[0]] = out[0, 0].detach()
+                if dout is not None:
+                    gradients = torch.autograd.grad(out, tensors, dout[places[0]][None, None])
+                    for name, at, gradient in zip(("dq", "dk", "dv"), places, gradients, strict=True):
+                        found[name][at] += gradient[0, 0]
+    return found
+
+
+def of_sequence(features: Features, i: int, heads: slice = slice(None)) -> Features:
+    """Return the features of one sequence of a batch, and of some of its heads."""
+    slopes, mask = features.alibi_slopes, features.mask
+    if slopes is not None:
+        slopes = (slopes[i] if slopes.dim() == 2 else slopes)[heads]
+    if mask is not None:
+        mask = mask[(None,) * (4 - mask.dim())]
+        mask = mask[i : i + 1] if mask.shape[0] > 1 else mask
+        mask = mask[:, heads] if mask.shape[1] > 1 else mask
+    prefixes, ids = (None if x is None else x[i : i + 1] for x in (features.prefix_lengths, features.document_ids))
+    sinks = None if features.sinks is None else features.sinks[heads]
+    return replace(features, alibi_slopes=slopes, mask=mask, prefix_lengths=prefixes, document_ids=ids, sinks=sinks)
+
+
+def _slices(bounds: SequenceBounds) -> list[tuple[slice, slice]]:
+    """Return the rows of q and of k of each sequence."""
+    starts_q, ends_q, starts_k, ends_k = (x.tolist() for x in bounds[:4])
+    return [(slice(a, b), slice(c, d)) for a, b, c, d in zip(starts_q, ends_q, starts_k, ends_k, strict=True)]
 
 
 def _probabilities(scores: torch.Tensor, sinks: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -183,7 +258,7 @@ def _probabilities(scores: torch.Tensor, sinks: torch.Tensor | None) -> tuple[to
     return p / total, (top + total.log()).masked_fill(blind, float("-inf")).squeeze(-1)
 
 
-def _with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
+def with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
     """Return scores with slopes and an additive mask, and which keys are hidden, (seqlen_q, seqlen_k) or wider."""
     seqlen_q, seqlen_k = scores.shape[2:]
     keys = torch.arange(seqlen_k, device=scores.device)
@@ -203,13 +278,15 @@ def _with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) 
     return scores, hidden
 
 
-def dropout_mask(seed: int | torch.Tensor, shape: tuple[int, ...], dropout_p: float, device: Any) -> torch.Tensor:
-    """Return which probabilities of a shape (batch, num_heads, seqlen_q, seqlen_k) dropout keeps.
+def dropout_mask(
+    seed: int | torch.Tensor, shape: tuple[int, ...], dropout_p: float, device: Any, first: int = 0
+) -> torch.Tensor:
+    """Return which probabilities of a shape (batch, num_heads, seqlen_q, seqlen_k) dropout keeps, from place `first`.
 
     That of place i, counted in this order, is kept if the first word of Philox-4x32-10 (Salmon et al. 2011,
     doi:10.1145/2063384.2063405) of the counter i and the key `seed`, 64 bits each, is at least dropout_p x 2^32.
     """
-    places = torch.arange(torch.Size(shape).numel(), device=device)
+    places = torch.arange(first, first + torch.Size(shape).numel(), device=device)
     words = [places & _LOW, places >> 32, torch.zeros_like(places), torch.zeros_like(places)]
     key = [seed & _LOW, seed >> 32 & _LOW]
     for _ in range(10):

@@ -8,8 +8,9 @@ kernels, also windows of two widths. Differences:
 - return_attn_probs gives out, softmax_lse and None; softmax_lse has a gradient, and is -inf for a query without a key.
   With dropout it is refused.
 - deterministic=True uses kernels that give the same bits in every run. Otherwise PyTorch's global switch decides.
-- Arguments that cannot be computed raise UnsupportedCase. The values of tensors of integers (lengths, page numbers) are
-  checked on a CPU. On a GPU that would synchronize; the environment variable ATTNBENCH_CHECK=1 turns the check on.
+- Arguments that cannot be computed raise UnsupportedCase. The values of tensors of integers (lengths, page numbers,
+  left padding) are checked on a CPU. On a GPU that would synchronize; the environment variable ATTNBENCH_CHECK=1 turns
+  the check on. Without it, no number leads to a write outside of the cache: PyTorch's assertion fails instead.
 """
 
 from __future__ import annotations
@@ -57,14 +58,37 @@ def flash_attn_func(
     return result.transpose(1, 2)
 
 
-def flash_attn_kvpacked_func(q: torch.Tensor, kv: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+def flash_attn_kvpacked_func(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Pair = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
     """Compute attention of q to kv (batch, seqlen_k, 2, heads_k, head_dim); the rest as for flash_attn_func."""
-    return flash_attn_func(q, *_unpacked(kv, 2, 2), *arguments, **options)
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    return flash_attn_func(q, *_unpacked(kv, 2, 2), *options)
 
 
-def flash_attn_qkvpacked_func(qkv: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+def flash_attn_qkvpacked_func(
+    qkv: torch.Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Pair = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
     """Compute attention of qkv (batch, seqlen, 3, heads, head_dim); the rest as for flash_attn_func."""
-    return flash_attn_func(*_unpacked(qkv, 3, 2), *arguments, **options)
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    return flash_attn_func(*_unpacked(qkv, 3, 2), *options)
 
 
 def flash_attn_varlen_func(
@@ -106,17 +130,45 @@ def flash_attn_varlen_func(
     return (*result, None) if return_attn_probs else result
 
 
-def flash_attn_varlen_kvpacked_func(q: torch.Tensor, kv: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+def flash_attn_varlen_kvpacked_func(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Pair = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
     """Compute attention of q to kv (total_k, 2, heads_k, head_dim); the rest as for flash_attn_varlen_func."""
-    return flash_attn_varlen_func(q, *_unpacked(kv, 2, 1), *arguments, **options)
+    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    return flash_attn_varlen_func(q, *_unpacked(kv, 2, 1), *lengths, *options)
 
 
 def flash_attn_varlen_qkvpacked_func(
-    qkv: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int, *arguments: Any, **options: Any
+    qkv: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    max_seqlen: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: Pair = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: torch.Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
 ) -> Any:
     """Compute attention of qkv (total, 3, heads, head_dim); the rest as for flash_attn_varlen_func."""
     lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    return flash_attn_varlen_func(*_unpacked(qkv, 3, 1), *lengths, *arguments, **options)
+    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
+    return flash_attn_varlen_func(*_unpacked(qkv, 3, 1), *lengths, *options)
 
 
 @torch.no_grad()
@@ -153,8 +205,9 @@ def flash_attn_with_kvcache(
     lengths = _lengths(cache_seqlens, 0 if k is not None else cache.capacity, q)
     new = 0 if k is None else k.shape[1]
     cache.check_lengths(lengths, new)
-    if (rotary_cos is None) != (rotary_sin is None) or (rotary_cos is not None and k is None):
-        raise UnsupportedCase("flash_attn_with_kvcache: rotary_cos, rotary_sin and k belong together.")
+    if not isinstance(num_splits, int) or num_splits < 0:
+        raise UnsupportedCase(f"num_splits must be a number of at least 0, not {num_splits!r}; it is not used.")
+    _check_rotary(rotary_cos, rotary_sin, q, k, cache.capacity)
     causal, window = one_window(causal, _pair(window_size))
     if rotary_cos is not None:
         tables = rotary_cos, rotary_sin
@@ -211,8 +264,11 @@ class _Cache(NamedTuple):
         elif table.dim() != 2 or len(table) != batch or table.dtype != torch.int32 or table.device != q.device:
             raise UnsupportedCase(f"{name} needs an int32 block_table ({batch}, pages) on {q.device}.")
         for x in (self.batch_idx, self.leftpad):
-            if x is not None and (tuple(x.shape) != (batch,) or x.device != q.device):
-                raise UnsupportedCase(f"{name}: cache_batch_idx and cache_leftpad must be ({batch},) on {q.device}.")
+            integers = x is None or x.dtype in (torch.int32, torch.int64)
+            if x is not None and (tuple(x.shape) != (batch,) or x.device != q.device or not integers):
+                raise UnsupportedCase(
+                    f"{name}: cache_batch_idx and cache_leftpad must hold integers ({batch},) on {q.device}."
+                )
         if k is None and v is None:
             return
         for x, cache in ((k, self.k), (v, self.v)):
@@ -227,20 +283,24 @@ class _Cache(NamedTuple):
             raise UnsupportedCase(f"{new} new keys do not fit into {place}.")
         if _reads(lengths) and bool(((lengths < 0) | (lengths + new > self.capacity)).any()):
             raise UnsupportedCase(f"{new} keys after {lengths.tolist()} do not fit into {place}.")
+        pads = self.leftpad
+        if pads is not None and _reads(pads) and bool(((pads < 0) | (pads > lengths + new)).any()):
+            raise UnsupportedCase(f"cache_leftpad {pads.tolist()} must be 0 to the keys in use.")
         if self.table is not None:
             _check_pages(self.table, lengths + new, self.k)
 
     def append(self, lengths: torch.Tensor, *new: torch.Tensor) -> None:
-        """Write k and v behind each sequence. PyTorch asserts on the device that every place is in the cache."""
+        """Write k and v behind each sequence; outside of the cache, PyTorch raises on a CPU and asserts on a GPU."""
         size, table = self.k.shape[1], self.table
         positions = lengths[:, None].long() + torch.arange(new[0].shape[1], device=lengths.device)
+        positions = torch.where(positions < 0, self.capacity, positions)  # a negative index would count from the end
         if table is None:
             pages = torch.arange(len(lengths), device=lengths.device)[:, None].expand_as(positions)
         elif table.shape[1] == 1:
             pages = table.long().expand_as(positions)
         else:
             pages, positions = table.long().gather(1, positions // size), positions % size
-        pages = torch.where(pages < 0, len(self.k), pages)  # a negative index would count from the end
+        pages = torch.where(pages < 0, len(self.k), pages)
         self.k[pages, positions], self.v[pages, positions] = new
 
 
@@ -301,6 +361,23 @@ def _check_pages(block_table: torch.Tensor, lengths: torch.Tensor, pages: torch.
         wrong = ((block_table < 0) | (block_table >= len(pages))) & (first < lengths[:, None])
         if bool(wrong.any()):
             raise UnsupportedCase(f"block_table names pages outside 0 to {len(pages) - 1}.")
+
+
+def _check_rotary(
+    cos: torch.Tensor | None, sin: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor | None, capacity: int
+) -> None:
+    """Refuse rotary tables that do not go with q and a cache of that capacity."""
+    name = "flash_attn_with_kvcache"
+    if (cos is None) != (sin is None) or (cos is not None and k is None):
+        raise UnsupportedCase(f"{name}: rotary_cos, rotary_sin and k belong together.")
+    if cos is None or sin is None:
+        return
+    fits = cos.dim() == 2 and cos.shape == sin.shape and 2 * cos.shape[1] <= q.shape[3] and len(cos) >= capacity
+    if not fits or not cos.device == sin.device == q.device or not cos.is_floating_point():
+        raise UnsupportedCase(
+            f"{name} needs rotary_cos and rotary_sin of at least {capacity} positions and at most {q.shape[3] // 2} "
+            f"angles on {q.device}, not {tuple(cos.shape)} and {tuple(sin.shape)} on {cos.device}."
+        )
 
 
 def _lengths(given: Any, default: int, q: torch.Tensor) -> torch.Tensor:

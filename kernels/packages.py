@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from .decode.step import DecodeStep
+from .features import Features, SequenceBounds, Window
 from .registry import AttentionCase, DecodeAttention, Implementation, UnsupportedCase
 
 Step = Callable[[], torch.Tensor]
@@ -22,6 +25,7 @@ Step = Callable[[], torch.Tensor]
 # returns the output, or a tuple that begins with it.
 Call = Callable[..., Any]
 LATENTS = (512, 64)  # latent and rotary dimensions of DeepSeek's models, the only ones that these packages support
+_NO_KEYWORDS: Mapping[str, str] = MappingProxyType({})
 _USUAL = {"dtypes": ("bfloat16", "float16"), "devices": ("cuda",), "family": "peer"}
 
 
@@ -44,8 +48,21 @@ class Package:
         return None if found else f"{self.title} is not installed: {self.install}."
 
 
-def op(package: Package, name: str, description: str, call: Call, **rules: Any) -> tuple[Implementation, ...]:
-    """Declare a package at level op; `rules` are fields of Implementation."""
+def op(
+    package: Package,
+    name: str,
+    description: str,
+    call: Call,
+    *,
+    keywords: Mapping[str, str] = _NO_KEYWORDS,
+    packed: Call | None = None,
+    **rules: Any,
+) -> tuple[Implementation, ...]:
+    """Declare a package at level op; `rules` are fields of Implementation.
+
+    `keywords` has the package's argument for a field of Features. `packed` is a Call for packed sequences: q is
+    (total_q, heads, head_dim), and a keyword `bounds` has their `kernels.features.SequenceBounds`.
+    """
     unavailable = package.unavailable
 
     def attention(
@@ -54,15 +71,25 @@ def op(package: Package, name: str, description: str, call: Call, **rules: Any) 
         v: torch.Tensor,
         *,
         causal: bool = False,
-        window_size: int = 0,
+        window_size: Window = 0,
         softmax_scale: float | None = None,
+        features: Features | None = None,
+        bounds: SequenceBounds | None = None,
     ) -> torch.Tensor:
         if unavailable:
             raise UnsupportedCase(unavailable)
+        options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": softmax_scale}
+        if features is not None:
+            asked = {keyword: getattr(features, name) for name, keyword in keywords.items()}
+            options |= {keyword: x for keyword, x in asked.items() if x is not None}
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return _heads_first(call(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale))
+        if bounds is None or packed is None:
+            return _heads_first(call(q, k, v, **options))
+        out = packed(q[0], k[0], v[0], bounds=bounds, **options)
+        return _heads_first((out[0] if isinstance(out, tuple) else out)[None])
 
-    declared = {**_USUAL, "max_head_dim": 256, **rules}
+    computed = (*rules.pop("features", ()), *keywords, *(("varlen",) if packed else ()))
+    declared = {**_USUAL, "max_head_dim": 256, "features": computed, **rules}
     return (Implementation(name, description, attention, unavailable=unavailable, **declared),)
 
 
@@ -86,13 +113,31 @@ def step_of(function: Callable[..., Any], *arguments: Any, **options: Any) -> St
     return lambda: _heads_first(function(*arguments, **options))
 
 
-def masked(causal: bool, window_size: int, every: int | None = -1) -> dict[str, Any]:
+@lru_cache(maxsize=8)
+def cumulative(starts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """Return the starts of packed sequences and the end of the last one, kept for the bounds of one call."""
+    return torch.cat((starts, ends[-1:]))
+
+
+def flash_lengths(bounds: SequenceBounds) -> dict[str, Any]:
+    """Return the bounds of packed sequences as the FlashAttention packages take them."""
+    return {
+        "cu_seqlens_q": cumulative(bounds.starts_q, bounds.ends_q),
+        "cu_seqlens_k": cumulative(bounds.starts_k, bounds.ends_k),
+        "max_seqlen_q": bounds.longest_q,
+        "max_seqlen_k": bounds.longest_k,
+    }
+
+
+def masked(causal: bool, window_size: Window, every: int | None = -1) -> dict[str, Any]:
     """Return causal and window_size as the FlashAttention packages take them; `every` means an unlimited side.
 
     With a window causal is False, and the window ends at the position of the query.
     """
     if not window_size:
         return {"causal": causal, "window_size": (every, every)}
+    if isinstance(window_size, tuple):
+        return {"causal": False, "window_size": window_size}
     return {"causal": False, "window_size": (window_size - 1, 0 if causal else window_size - 1)}
 
 
@@ -121,5 +166,10 @@ def other_latents(case: AttentionCase) -> tuple[object, str]:
     return case.latent_dim and sizes != LATENTS, f"takes only latents of {latent} and {rotary} rotary dimensions"
 
 
+def first(out: Any) -> torch.Tensor:
+    """Return the output of a function that may return more."""
+    return out[0] if isinstance(out, tuple) else out
+
+
 def _heads_first(out: Any) -> torch.Tensor:
-    return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+    return first(out).transpose(1, 2)

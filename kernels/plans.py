@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -99,12 +99,24 @@ def _side_by_side(tensors: Sequence[torch.Tensor]) -> bool:
 class PlanCache(dict[tuple[Any, ...], P]):
     """Plans by their key, emptied when it holds MAX_PLANS."""
 
+    made: ClassVar[list[PlanCache[Any]]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made.append(self)
+
     def remember(self, key: tuple[Any, ...], plan: P) -> P:
         """Keep a plan under a key and return it."""
         if len(self) >= MAX_PLANS:
             self.clear()
         self[key] = plan
         return plan
+
+
+def forget() -> None:
+    """Forget all plans, so that the next call of each shape makes a new one."""
+    for cache in PlanCache.made:
+        cache.clear()
 
 
 def plan_key(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[Any, ...]) -> tuple[Any, ...]:

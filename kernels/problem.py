@@ -122,7 +122,8 @@ def of_case(case: Any, direction: str, regime: str, chip: str | None = None) -> 
     return Problem(
         case.dtype, mask_of(bool(case.causal), case.window_size or 0), case.batch, case.num_heads, case.num_kv_heads,
         case.seqlen_q, case.seqlen_k, case.head_dim, head_dim_v, case.window_size or 0,
-        ("head_dim_v",) if head_dim_v != case.head_dim else (), direction=direction, regime=regime, chip=chip,
+        (*(["head_dim_v"] if head_dim_v != case.head_dim else []), *(case.asked or ())), direction=direction,
+        regime=regime, chip=chip,
     )  # fmt: skip
 
 

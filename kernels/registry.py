@@ -37,7 +37,8 @@ class AttentionCase(Protocol):
     page_size: int | None
     latent_dim: int | None
     cache_dtype: str | None  # dtype of the cache, if it differs from dtype
-    lengths: str | None  # uniform or ragged lengths in a batch
+    lengths: str | None  # uniform, ragged, or a batch spec: sequences with different numbers of query tokens
+    asked: tuple[str, ...] | None  # names of FEATURES that the case needs, beyond head_dim_v
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Attention(Protocol):
     q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim);
     returns out like q. `window_size=0` is no window; otherwise a query sees the last `window_size` keys up to
     its own position if causal, and the keys less than `window_size` away if not. Causal masks are aligned
-    bottom-right when lengths differ.
+    bottom-right when lengths differ. An implementation that declares features also takes `features` and `bounds`, a
+    `kernels.features.Features` and a `SequenceBounds`, and with "two_windows" a window_size of two numbers.
     """
 
     def __call__(
@@ -93,8 +95,9 @@ FEATURES: Mapping[str, str] = {  # name of a feature -> its words in a refusal
     "document_ids": "document masks",
     "dropout": "dropout",
     "varlen": "packed sequences of different lengths",
+    "two_windows": "windows of two widths",
 }
-_BOOLEANS = ("causal", "window", "gqa", "backward", "paged", "ragged", "quantised", "latent")
+_BOOLEANS = ("causal", "window", "gqa", "backward", "paged", "ragged", "mixed", "quantised", "latent")
 CAPABILITIES = (*_BOOLEANS, *FEATURES)  # a reader may select implementations by them
 _RECORDED = (  # fields that a run records
     "level", "family", "precision", "memory", "colour", "causal", "window", "gqa", "backward", "paged",
@@ -121,6 +124,7 @@ class Implementation:
     backward: bool = True
     paged: bool = False
     ragged: bool = False  # takes sequences of different lengths in a batch
+    mixed: bool = False  # takes sequences with different numbers of query tokens in a batch
     quantised: bool = False  # caches in e4m3 with a scale for each head
     latent: bool = False  # caches of latents
     features: tuple[str, ...] = ()  # names of FEATURES that it computes, see kernels.features
@@ -173,6 +177,7 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
     capability, wanted = device.compute_capability, (impl.min_compute_capability, impl.max_compute_capability)
     head_dim = max(case.head_dim or 0, case.head_dim_v or 0)
     widths_differ = impl.level == "op" and case.head_dim_v not in (None, case.head_dim)
+    missing = [name for name in case.asked or () if name not in impl.features]
     checks = (
         (case.level not in (None, impl.level), f"computes cases of level {impl.level}, not of level {case.level}"),
         (device.type not in impl.devices, f"runs on {' and '.join(impl.devices)}, not on {device.type}"),
@@ -188,10 +193,15 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
             "does not support causal masks with seqlen_q different from seqlen_k",
         ),
         (bool(case.window_size and not impl.window), "does not support sliding windows"),
+        (bool(missing), f"does not support {' or '.join(FEATURES[name] for name in missing)}"),
         (case.num_heads != case.num_kv_heads and not impl.gqa, "does not support fewer key heads than query heads"),
         (bool(case.page_size and not impl.paged), "does not support paged caches"),
         (bool(case.latent_dim and not impl.latent and impl.level not in AROUND), "does not support latent caches"),
         (bool(case.lengths == "ragged" and not impl.ragged), "does not support sequences of different lengths"),
+        (
+            case.lengths not in (None, "uniform", "ragged") and not impl.mixed,
+            "does not support batches with different numbers of query tokens",
+        ),
         (
             bool(case.cache_dtype not in (None, case.dtype) and not impl.quantised),
             f"does not support caches in {case.cache_dtype}",

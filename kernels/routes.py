@@ -1,4 +1,4 @@
-"""Which of our kernels computes a problem, by a table of measurements, and the plans that launch them.
+"""Which of our kernels computes a problem, by the routes of `kernels.tables`, and the plans that launch them.
 
 Both packages agree on what passes from a forward to a backward (out, and the base-2 logsumexp, +inf for a row that sees
 no key), so each direction takes the one that is faster there. Few query tokens that want no gradients, as in generating
@@ -16,10 +16,11 @@ from typing import Any, cast
 import torch
 
 from . import choice, problem, registry
-from .attention.gluon_hopper.tuning import takes_head_dims
+from .attention.gluon_hopper.configs import takes_head_dims
 from .plans import PlanCache, Prepare, Tensors, attend, check_inputs, plan_key
 from .problem import FORWARD, TRAINING
 from .ruled import Attend, Ruled
+from .tables import Table, family
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_HEAD_DIM = 256
@@ -30,92 +31,13 @@ TRITON = importlib.util.find_spec("triton") is not None
 _ROUTES: PlanCache[Route | _DecodingRoute | Ruled | None] = PlanCache()
 _UNDECIDED: Any = object()
 
-NEVER = 1 << 62
-LONG_KEYS = 4096
-
-
-@dataclass(frozen=True)
-class From:
-    """From how many query rows in all (batch x num_heads x seqlen_q) and keys on gluon_hopper is the faster one.
-
-    `alone`: the rows where they are one head's, for triton_fa2 cuts long walks into pieces (its split.py).
-    `long`: the rows of several heads on LONG_KEYS keys and more, as of a chunk of a long prompt. `queries`: how many of
-    them a head make up for fewer keys, as of an image that attends to words. `window`: the shortest sliding window.
-    `many`: a number of rows from which so many keys are enough.
-    """
-
-    rows: int
-    keys: int
-    alone: int
-    long: int = NEVER
-    queries: int = NEVER
-    window: int = 0
-    many: tuple[int, int] = (NEVER, 0)
-
-    def reached_by(self, heads: int, seqlen_q: int, seqlen_k: int, window_size: int = 0) -> bool:
-        """Return whether so many heads (batch x num_heads), queries, keys and such a window (0: none) are enough."""
-        if 0 < window_size < self.window:
-            return False
-        rows = self.alone if heads == 1 else self.rows
-        if heads > 1 and seqlen_k >= LONG_KEYS:
-            rows = min(rows, self.long)
-        keys = min(self.keys, self.many[1]) if heads * seqlen_q >= self.many[0] else self.keys
-        return heads * seqlen_q >= rows and (seqlen_k >= keys or seqlen_q >= self.queries)
-
-
-@dataclass(frozen=True)
-class PackedFrom:
-    """From how many rows (num_heads x total_q), and queries of a sequence on average, gluon_hopper is the faster one.
-
-    `causal` and `full` masks without a window, each a number of rows and of queries.
-    """
-
-    causal: tuple[int, int]
-    full: tuple[int, int]
-
-    def reached_by(self, heads: int, total_q: int, sequences: int, causal: bool) -> bool:
-        """Return whether so many heads, queries and sequences are enough."""
-        rows, queries = self.causal if causal else self.full
-        return heads * total_q >= rows and total_q >= queries * sequences > 0
-
-
-# (direction, head_dim from and up to) of packed sequences: forward and backward together as timed on an H200 at
-# head_dim 64 and 128; the others from what else was timed of their kernels (kernels/DESIGN.md, "Packed sequences")
-PACKED = {
-    ("forward", 64, 64): PackedFrom(causal=(32768, 128), full=(131072, 256)),
-    ("forward", 72, 120): PackedFrom(causal=(131072, 256), full=(131072, 256)),
-    ("forward", 128, 128): PackedFrom(causal=(16384, 64), full=(131072, 256)),
-    ("forward", 256, 256): PackedFrom(causal=(65536, 512), full=(65536, 512)),
-    ("backward", 64, 64): PackedFrom(causal=(32768, 128), full=(131072, 256)),
-    ("backward", 72, 120): PackedFrom(causal=(131072, 256), full=(131072, 256)),
-    ("backward", 128, 128): PackedFrom(causal=(16384, 64), full=(131072, 256)),
-}
-
-WIDE_KEYS_ROWS = 65536  # half of the fewest that were timed (kernels/DESIGN.md, "Wide keys")
-
-# (direction, head_dim up to), measured on an H200; few keys also on an H100. One head, causal, up to 65536 rows:
-# results/published/h200-fa2_speedup and h200-long_context. Long keys, many queries on few keys and the backward at
-# head_dim 160: results/published/h200-real_models.
-GLUON_HOPPER = {
-    ("forward", 32): From(rows=32768, keys=1024, alone=NEVER, many=(1 << 19, 384)),
-    ("forward", 64): From(rows=32768, keys=128, alone=65536, window=256),
-    ("forward", 128): From(rows=16384, keys=192, alone=32768, long=12288),
-    ("forward", 256): From(rows=8192, keys=128, alone=8192),
-    ("backward", 32): From(rows=32768, keys=256, alone=32768),
-    ("backward", 64): From(rows=16384, keys=192, alone=16384, queries=4096),
-    ("backward", 128): From(rows=16384, keys=192, alone=16384, long=4096),
-    ("backward", 256): From(rows=4096, keys=64, alone=8192),
-}
-
-# (head_dim up to, query tokens up to) whose backward is one walk over the keys in triton_fa2, which takes half of
-# gluon_hopper's time on an H200 (kernels/DESIGN.md)
-FEW_QUERIES = ((64, 32), (128, 16))
-
+_PORTABLE = "triton_fa2"  # for what no table names
 # From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
-# are shared by query heads, and elsewhere. Measured on an H200 (kernels/DESIGN.md).
-DECODED_KEYS_SHARED, DECODED_KEYS = 64, 512
-MANY_KEY_HEADS = 64
-DECODED_COLUMNS = 16  # head_dims are multiples of: of others its loads are 2 bytes, 253 us for 29 at head_dim 72
+# are shared by query heads, and elsewhere. Columns: head_dims are multiples of them.
+_DECODE = family("sm_86")["decode routes"]
+DECODED_KEYS_SHARED, DECODED_KEYS, MANY_KEY_HEADS, DECODED_COLUMNS = (
+    _DECODE.first(name=name)[0] for name in ("shared_keys", "keys", "shared_from_key_heads", "columns")
+)
 
 
 @dataclass(frozen=True)
@@ -227,7 +149,7 @@ def takes_wide_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_s
         return False
     names = {name(direction, q, k, softmax_scale) for direction in ("forward", "backward")}
     fits = takes_head_dims(k.shape[3], v.shape[3]) and v.dtype == q.dtype and names == {"gluon_hopper"}
-    return fits and q.shape[0] * q.shape[1] * q.shape[2] >= WIDE_KEYS_ROWS
+    return fits and bool(_table("wide routes", q.device).first(rows=q.shape[0] * q.shape[1] * q.shape[2]))
 
 
 def packed_names(
@@ -251,10 +173,10 @@ def _packed_name(
     softmax_scale: float,
 ) -> str:
     _, heads, total_q, head_dim = q.shape
-    least = next((x for (way, low, high), x in PACKED.items() if way == direction and low <= head_dim <= high), None)
-    takes = head_dim == v.shape[3] and head_dim % 8 == 0 and k.shape[2] > 0 and not window_size
-    if least is None or not takes or not least.reached_by(heads, total_q, sequences, causal):
-        return "triton_fa2"
+    takes = head_dim == v.shape[3] and head_dim % 8 == 0 and k.shape[2] > 0 and not window_size and sequences > 0
+    asked = {"direction": direction, "head_dim": head_dim, "causal": causal, "rows": heads * total_q}
+    if not takes or not _table("packed routes", q.device).first(**asked, queries=total_q / sequences):
+        return _PORTABLE
     return name(direction, q, k, softmax_scale)
 
 
@@ -322,15 +244,19 @@ def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float | None, window_size: int = 0) -> str:
     """Return the implementation that computes a direction of tensors that `takes` accepts."""
     if q.dtype == torch.float32 or (softmax_scale is not None and softmax_scale <= 0):
-        return "triton_fa2"
+        return _PORTABLE
     if q.device.type != "cuda" or _capability(q.device) != HOPPER or not _has_gluon():
-        return "triton_fa2"
-    few = any(q.shape[3] <= size and q.shape[2] <= tokens for size, tokens in FEW_QUERIES)
-    if direction == "backward" and few and q.shape[1] == k.shape[1]:
-        return "triton_fa2"
-    least = next(entry for (way, size), entry in GLUON_HOPPER.items() if way == direction and q.shape[3] <= size)
-    enough = least.reached_by(q.shape[0] * q.shape[1], q.shape[2], k.shape[2], window_size)
-    return "gluon_hopper" if enough else "triton_fa2"
+        return _PORTABLE
+    heads, queries = q.shape[0] * q.shape[1], q.shape[2]
+    sizes = {"heads": heads, "rows": heads * queries, "queries": queries, "keys": k.shape[2]}
+    asked = {"direction": direction, "head_dim": q.shape[3], "grouped": q.shape[1] != k.shape[1]}
+    found = _table("routes", q.device).first(**asked, **sizes, window=window_size)
+    return found[0] if found else _PORTABLE
+
+
+def _table(name: str, device: torch.device) -> Table:
+    """Return a table of routes; those of Hopper are the only ones that have rows."""
+    return family("sm_90" if _capability(device) == HOPPER else "sm_86")[name]
 
 
 def _triton_fa2(*arguments: *tuple[Any, Any, Any, Any, Any, Any]) -> tuple[Callable[..., Any], ...]:

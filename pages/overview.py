@@ -6,14 +6,14 @@ import streamlit as st
 
 from pages.ui.draw import cell_panel, colours, maps, messages, text, titles
 from pages.ui.filters import chips, select
-from pages.ui.overview import every_gpu, my_card, my_shape, use_cases
+from pages.ui.overview import every_gpu, finder, my_card, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask, ask_slowly
 from results.query import pages, speedups
 from results.slice import Filters, level_in
 
-VIEWS = ("This GPU", "Every GPU", "My shape", "What to use when")
+VIEWS = ("This GPU", "Every GPU", "My shape", "My features", "What to use when")
 
 
 def show() -> None:
@@ -33,6 +33,9 @@ def show() -> None:
     elif view == "My shape":
         st.subheader("Best choice for a shape")
         my_shape.show(chosen)
+    elif view == "My features":
+        st.subheader("Implementations with the features of a program")
+        finder.show()
     elif view == "What to use when":
         use_cases.show(chosen)
     else:

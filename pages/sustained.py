@@ -14,11 +14,13 @@ layout.header("sustained")
 table = sustained.named(ask_slowly(stored.traces))
 if table.empty:
     sustained.nothing_here()
+    sustained.energy()
     st.stop()
 
 chosen = sustained.choose(table)
 sustained.headline(chosen)
 sustained.show_curves(chosen)
+sustained.energy()
 st.subheader("Every trace")
 sustained.numbers_table(table)
 sustained.run_one()

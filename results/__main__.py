@@ -25,6 +25,7 @@ from results.checks import IMPOSSIBLE, check
 from results.commands import parser_of
 from results.compare.against import NotAgainst, compare_versions
 from results.compare.compare import Comparison, Side, as_json, compare
+from results.features import FEATURES
 from results.files import journal, library
 from results.files.journal import JournalError, RunFolder
 from results.formats import (
@@ -47,7 +48,7 @@ from results.records import Measurement, Run
 from results.render import advice, export, peers, site, slice, svg
 from results.render.html import html_page
 from results.render.terminal import comparison_lines, finding_lines
-from results.reports import Report, ReportError, coverage, default_runs, headline, side_by_side
+from results.reports import Report, ReportError, coverage, default_runs, headline, receipts, side_by_side
 from results.reports import get as report_named
 from results.reports import names as report_names
 from results.reports.rendering import Runs, render_report
@@ -94,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
             "reports": report_names(),
             "tables": headline.TABLES,
             "rules": sorted(_RULES),
+            "features": [feature.name for feature in FEATURES],
         },
         groups={
             "selection": [{"flags": [f"--{field.name}"], **several} for field in fields(export.Selection)],
@@ -282,6 +284,21 @@ def _headline(options: argparse.Namespace) -> int:
     return 0
 
 
+def _receipt(options: argparse.Namespace) -> int:
+    if not options.claim:
+        sys.stdout.writelines(f"{name}  {words}\n" for name, words in receipts.names())
+        return 0
+    name, at = receipts.split(options.claim)
+    if name == receipts.OURS:
+        shipped = headline.Shipped()
+        shipped.folders += [_folder(run) for run in options.run]
+        sys.stdout.write(receipts.of_headline(at, shipped, options.run))
+    else:
+        published = side_by_side.published(name)
+        sys.stdout.write(receipts.of_report(name, at, published, _beside_report(name, options.run, published)))
+    return 0
+
+
 def _site(options: argparse.Namespace) -> int:
     held = list(library.with_records(complain=_say))
     findings = check(library.read_all([folder for folder, _ in held], complain=_say))
@@ -402,7 +419,7 @@ def _advise(options: argparse.Namespace) -> int:
 
 def _filters(options: argparse.Namespace) -> Filters:
     chosen: dict[str, Any] = {name: getattr(options, name) for name in _ONE}
-    chosen |= {name: tuple(getattr(options, name)) for name in _MANY}
+    chosen |= {name: tuple(getattr(options, name)) for name in (*_MANY, "features")}
     return Filters(**chosen)
 
 
@@ -489,6 +506,7 @@ _COMMANDS = {
     "export": _export,
     "report": _report,
     "headline": _headline,
+    "receipt": _receipt,
     "site": _site,
     "runs": _runs,
     "publish": _publish,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from results import paths
+from results.features import FEATURES
 
 RECORD = "features.json"  # among what ships: GPU -> environment and, by implementation and feature, what was found
 CAPABILITIES: Mapping[str, str] = {  # as kernels.registry names them -> words
@@ -20,15 +21,7 @@ CAPABILITIES: Mapping[str, str] = {  # as kernels.registry names them -> words
     "backward": "backward",
     "paged": "paged cache",
     "head_dim_v": "values of another head_dim, such as 192 and 128",
-    "softcap": "softcap",
-    "sinks": "attention sinks",
-    "alibi_slopes": "ALiBi slopes",
-    "mask": "mask as a tensor",
-    "prefix_lengths": "prefix mask",
-    "document_ids": "document mask",
-    "dropout": "dropout",
-    "varlen": "packed sequences (varlen)",
-}
+} | {feature.capability: feature.words for feature in FEATURES}
 
 
 def declares(said: Mapping[str, Any], capability: str) -> bool:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
+from results import batches, features
 from results.metrics import METRICS
-from results.schema import LISTS, REQUIRED, Field, magnitude_fits, rule, ruled, schema_of
+from results.schema import LISTS, REQUIRED, Field, fault, magnitude_fits, rule, ruled, schema_of, time_fault
 
 DTYPES = ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn")
 LEVELS = ("op", "decode", "layer", "model")
@@ -26,7 +28,7 @@ SOURCES = ("local", "published", "upload", "shipped")
 STATISTICS = ("median", "mean", "max", "single", "printed")
 INPUTS = ("normal", "outliers", "large", "heavy_tails")  # runner.measure.inputs says what each is
 LENGTHS = ("uniform", "ragged")  # of the sequences of a decoding batch; results.levels.decode says what ragged is
-MAX_RAGGED = 4096  # sequences of a batch with ragged lengths, which are drawn one by one
+MAX_RAGGED = 4096  # sequences of a batch whose lengths differ, which are handled one by one
 OPTIMIZERS = ("none", "sgd", "adamw_bf16", "adamw_fp32_master")  # results.levels.model says what each keeps
 ROUNDING = 1e-9  # relative rounding error allowed between neighboring statistics
 _SORTED = json.JSONEncoder(sort_keys=True)  # made once: json.dumps makes one for every text
@@ -70,11 +72,13 @@ class Case:
     latent_dim: int | None = rule(minimum=0)
     inputs: str | None = rule(choices=INPUTS, later=True)  # the data it is computed on
     cache_dtype: str | None = rule(choices=DTYPES, later=True)  # how the KV cache is stored; dtype if not quantised
-    lengths: str | None = rule(choices=LENGTHS, later=True)  # distribution of lengths with mean seqlen_k
+    # Distribution of lengths with mean seqlen_k; or a spec of results.batches, with the largest seqlen_q and seqlen_k.
+    lengths: str | None = rule(choices=LENGTHS, pattern=batches.PATTERN, later=True)
     num_layers: int | None = rule(minimum=1, later=True)  # number of layers that are built
     optimizer: str | None = rule(choices=OPTIMIZERS, later=True)
     checkpointing: bool | None = rule(later=True)  # the backward recomputes activations
     compiled: bool | None = rule(later=True)  # whether the model is compiled by torch.compile
+    features: str | None = rule(later=True)  # text of results.features, such as "softcap=50,sinks"; None: no feature
 
     def __post_init__(self) -> None:
         _check(self, _CASE_RULES)
@@ -84,8 +88,29 @@ class Case:
                 raise RecordError(f"{name} is {value!r}; possible are true and false.")
         if self.num_heads and self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise RecordError(f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}.")
-        if self.lengths == "ragged" and (self.batch or 0) > MAX_RAGGED:
-            raise RecordError(f"batch is {self.batch}; with ragged lengths at most {MAX_RAGGED} is possible.")
+        if self.lengths not in (None, "uniform") and (self.batch or 0) > MAX_RAGGED:
+            raise RecordError(
+                f"batch is {self.batch}; with {self.lengths:.60} lengths at most {MAX_RAGGED} is possible."
+            )
+        if batches.is_spec(self.lengths):
+            _check_batch(self)
+        if self.features is not None:
+            self._check_features()
+
+    def _check_features(self) -> None:
+        if not isinstance(self.features, str):
+            raise RecordError(f"features is {self.features!r}; it must be text, such as 'softcap=50,sinks'.")
+        try:
+            object.__setattr__(self, "features", features.canonical(self.features))
+        except ValueError as error:
+            raise RecordError(str(error)) from error
+        if reason := features.reason_against(case_to_json(self)):
+            raise RecordError(reason)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Return the names of `kernels.registry.FEATURES` that the case's features need."""
+        return features.capabilities(self.features)
 
 
 CASE_SCHEMA = schema_of(Case)
@@ -108,6 +133,7 @@ def attention_case(
     head_dim_v: int | None = None,
     window_size: int = 0,
     inputs: str | None = None,
+    features: str | None = None,
 ) -> Case:
     """Return a fully specified case of the attention operator: every field of its shape said, absent features 0.
 
@@ -129,6 +155,7 @@ def attention_case(
         page_size=0,
         latent_dim=0,
         inputs=inputs,
+        features=features,
     )
 
 
@@ -215,7 +242,7 @@ class Measurement:
     case: Case
     implementation: str
     metric: str  # a key of results.metrics.METRICS
-    status: Status
+    status: Status = rule(REQUIRED, choices=tuple(Status))
     mode: str | None = rule(choices=MODES)
     timing: str | None = rule(choices=TIMINGS)  # for latencies; None elsewhere or when the source did not say
     baseline: str | None = None  # for printed ratios: what the implementation is compared with
@@ -362,16 +389,32 @@ def _check_facts(what: str, facts: Any, texts: Sequence[str]) -> None:
                 raise RecordError(f"{what}: {name} is {facts[name]!r}; it must be {word}.")
 
 
+def _check_batch(case: Case) -> None:
+    """Raise RecordError if the fields of a case are not those of its batch spec, as that is written here."""
+    try:
+        fields = batches.fields_of(str(case.lengths))
+    except ValueError as error:
+        raise RecordError(str(error)) from error
+    for name, value in fields.items():
+        if getattr(case, name) != value:
+            raise RecordError(
+                f"{name} is {getattr(case, name)!r}; of the batch {case.lengths:.60} it must be {value!r}."
+            )
+
+
 def case_to_json(case: Case) -> dict[str, Any]:
     """Return the case as a flat dict; `dataclasses.asdict` would copy each value, ten times slower."""
     return {name: getattr(case, name) for name in CASE_FIELDS}
 
 
 def compatible(first: Case, second: Case, *, but: Sequence[str] = ()) -> bool:
-    """Tell whether two cases can be the same: every field that both say is equal, except those named in `but`."""
+    """Tell whether two cases can be the same: every field that both say is equal, except those named in `but`.
+
+    A case without features never matches one with features.
+    """
     for name in CASE_FIELDS:
         one, other = getattr(first, name), getattr(second, name)
-        if one != other and one is not None and other is not None and name not in but:
+        if one != other and (None not in (one, other) or name == "features") and name not in but:
             return False
     return True
 
@@ -409,7 +452,16 @@ def run_to_json(run: Run) -> dict[str, Any]:
 
 
 def run_from_json(record: dict[str, Any]) -> Run:
-    """Return the run of a run.json. Raises RecordError if a field is missing, unknown or breaks a rule."""
+    """Return the run of a run.json, here or in an upload. Raises RecordError that names the field and the rule."""
+    if not isinstance(record, dict):
+        raise RecordError("It is not an object.")
+    for name, value in record.items():
+        if name not in RUN_SCHEMA:
+            raise RecordError(f"It has the unknown field {name[:80]!r}.")
+        if value is None and RUN_SCHEMA[name].nullable:
+            continue
+        if reason := fault(RUN_SCHEMA[name], value) or time_fault(name, value):
+            raise RecordError(f"{name} {reason}.")
     try:
         return Run(**record)
     except (TypeError, AttributeError) as error:
@@ -459,7 +511,8 @@ def _check(record: Case | Measurement | Run, fields: Sequence[Field]) -> None:
         if value is None:
             continue
         if rules.choices:
-            _one_of(name, value, rules.choices)
+            if not rules.pattern or not re.fullmatch(rules.pattern, str(value)):
+                _one_of(name, value, rules.choices)
         elif rules.minimum is not None:
             _whole_number(name, value, minimum=rules.minimum)
         elif rules.least is not None and value < rules.least:

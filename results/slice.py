@@ -39,6 +39,7 @@ RESULTS = (
 WORKLOAD = (
     f"CASE WHEN coalesce(level, 'op') = 'op' THEN coalesce(subject, '{NOT_STATED}') "
     f"ELSE level || ' ' || coalesce(subject, '{NOT_STATED}') END "
+    "|| CASE WHEN features IS NULL THEN '' ELSE ' with ' || features END "
     "|| CASE WHEN inputs <> 'normal' THEN ', ' || inputs || ' inputs' ELSE '' END"
 )
 MASK = (
@@ -89,6 +90,7 @@ class Filters:
     shape: str | None = None  # None: all shapes
     source: tuple[str, ...] = ()
     run: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()  # names of features of a case, all of which it needs to have
 
 
 COLUMNS = {
@@ -174,6 +176,11 @@ def of_mask(mask: str | None) -> dict[str, bool | int | None]:
     return {"causal": {"causal": True, "full": False}.get(kind), "window_size": int(window) if window else None}
 
 
+def having(column: str) -> str:
+    """Return the condition, with a feature's name as parameter, that a text or workload has this feature."""
+    return f"regexp_matches({column}, '(^|[ ,])' || ? || '([=,]|$)')"
+
+
 def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
     """Return the filters as a condition and its parameters; implementations always keep the baseline."""
     conditions = ["TRUE"]
@@ -187,6 +194,9 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
             f"({column}) IN ({', '.join('?' * len(several))})"
         )  # a list parameter would prevent filter pushdown
         params += several
+    for name in filters.features:
+        conditions.append(having("features"))
+        params.append(name)
     if filters.implementation and "implementation" not in without:
         conditions.append("implementation IN ?")
         params.append([*filters.implementation, filters.baseline])

@@ -141,13 +141,15 @@ _REST = ("implementation", "mode", "reason", "reason_status", "seconds", "memory
 def cell_to_json(cell: Cell) -> dict[str, Any]:
     """Return a flat dict; `cell_from_json` is its inverse."""
     record = asdict(cell.case)
+    if cell.case.features is None:
+        del record["features"]  # the other version of a run may not know the field
     return record | {name: getattr(cell, name) for name in _REST}
 
 
 def cell_from_json(record: Mapping[str, Any]) -> Cell:
     """Return the cell of a dict that `cell_to_json` returned."""
     rest = {name: value for name, value in record.items() if name not in CASE_FIELDS}
-    return Cell(case=Case(**{name: record[name] for name in CASE_FIELDS}), **rest)
+    return Cell(case=Case(**{name: record.get(name) for name in CASE_FIELDS}), **rest)
 
 
 def utc_now() -> str:

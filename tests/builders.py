@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from results.checks import Finding, check
@@ -242,6 +243,7 @@ COUNTS = {  # measurements of each run
 }
 
 
+@cache
 def shipped(run_id: str) -> tuple[Run, list[Measurement]]:
     """Read a run and its measurements from its folder."""
     folder = RunFolder(PUBLISHED / run_id)

@@ -18,7 +18,7 @@ STDLIB = set(sys.stdlib_module_names)
 _GROUND = {
     f"results.{name}"
     for name in (
-        *("records", "schema", "metrics", "implementations", "capabilities", "paths", "gpus", "counting"),
+        *("records", "schema", "batches", "metrics", "implementations", "capabilities", "paths", "gpus", "counting"),
         *("slice", "levels", "derive", "spread"),
     )
 }
@@ -42,17 +42,22 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "kernels/decode/flashinfer.py": ({"kernels"}, {"torch", "flashinfer"}),
     "kernels/decode/xformers.py": ({"kernels"}, {"torch", "xformers"}),
     "results": ({"results"}, {"duckdb", "pandas"}),
-    "results/records.py": ({"results.metrics", "results.schema"}, set()),
+    "results/batches.py": (set(), set()),
+    "results/features.py": (set(), set()),
+    "results/records.py": (
+        {"results.batches", "results.features", "results.metrics", "results.schema"},
+        set(),
+    ),
     "results/schema.py": (set(), set()),
     "results/metrics.py": (set(), set()),
     "results/paths.py": (set(), set()),
     "results/spread.py": (set(), set()),
-    "results/levels": ({"results.levels", "results.records"}, set()),
+    "results/levels": ({"results.batches", "results.features", "results.levels", "results.records"}, set()),
     "results/gpus.py": (set(), set()),
     "results/counting.py": (set(), set()),
     "results/derive.py": ({"results.gpus", "results.levels"}, set()),
     "results/implementations.py": ({"results.levels"}, set()),
-    "results/capabilities.py": ({"results.paths"}, set()),
+    "results/capabilities.py": ({"results.features", "results.paths"}, set()),
     "results/store": (_GROUND | {"results.files", "results.store"}, {"duckdb", "pandas"}),
     "results/query": (_GROUND | {"results.store", "results.compare", "results.query"}, {"pandas"}),
     "results/compare": (_GROUND | {"results.compare"}, {"pandas"}),
@@ -63,7 +68,11 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "results/formats/workbook.py": ({"results.formats"}, {"openpyxl"}),
     "results/recommend": (
-        _GROUND | {f"results.{name}" for name in ("store", "query", "compare", "checks", "recommend", "files.durable")},
+        _GROUND
+        | {
+            f"results.{name}"
+            for name in ("store", "query", "compare", "checks", "recommend", "features", "files.durable")
+        },
         {"pandas"},
     ),
     "results/files/durable.py": (set(), set()),
@@ -74,7 +83,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     "runner": ({"kernels", "results", "runner"}, {"torch", "pynvml"}),
     "runner/measure/triton_hooks.py": (set(), {"triton"}),
-    "runner/sweeps": ({"results.levels", "results.records", "runner.sweeps"}, set()),
+    "runner/sweeps": (
+        {"results.batches", "results.features", "results.levels", "results.records", "runner.sweeps"},
+        set(),
+    ),
     "runner/launchers/cluster.py": ({"results.paths", "runner.supervise.job"}, {"ray"}),
     "runner/launchers/ray.py": ({"results", "runner"}, {"ray"}),
     "runner/launch.py": (

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from results.__main__ import main as results
 from results.reports import headline
 from runner.__main__ import main as runner
 from runner.sweeps import SWEEPS
+from tests.lock import LOCKS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -139,3 +141,13 @@ def test_every_table_is_what_its_command_prints() -> None:
             assert table == printed[name], f"{name} in {path}: python -m results headline --update {path}"
             found[name] = table
     assert found.keys() == printed.keys()
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+def test_a_lock_names_a_file_of_each_package_within_its_range(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9._-]+==\S+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
+    locked = dict(line.partition(" ")[0].split("==") for line in lines)
+    ranges = [line.partition("  #")[0] for line in (ROOT / LOCKS[path]).read_text().splitlines()]
+    for wanted in (Requirement(line) for line in ranges if not line.startswith("-r")):
+        assert wanted.specifier.contains(locked[wanted.name]), f"{wanted}: make the locks again, see tests/README.md"

@@ -8,15 +8,25 @@ from __future__ import annotations
 from typing import Any
 
 from .. import packages
+from ..features import SequenceBounds, Window
 
 PACKAGE = packages.Package("FlashAttention-2", "pip install flash-attn --no-build-isolation", "flash-attn")
+KEYWORDS = {"softcap": "softcap", "alibi_slopes": "alibi_slopes"}
 
 
-def call(*tensors: Any, causal: bool, window_size: int, softmax_scale: float | None) -> Any:
+def call(*tensors: Any, causal: bool, window_size: Window, **options: Any) -> Any:
     """Call the package as a `kernels.packages.Call`."""
     from flash_attn import flash_attn_func
 
-    return flash_attn_func(*tensors, softmax_scale=softmax_scale, **packages.masked(causal, window_size))
+    return flash_attn_func(*tensors, **options, **packages.masked(causal, window_size))
+
+
+def packed(*tensors: Any, bounds: SequenceBounds, causal: bool, window_size: Window, **options: Any) -> Any:
+    """Call the package with packed sequences, see `kernels.packages.op`."""
+    from flash_attn import flash_attn_varlen_func
+
+    masks = packages.masked(causal, window_size)
+    return flash_attn_varlen_func(*tensors, **packages.flash_lengths(bounds), **options, **masks)
 
 
 IMPLEMENTATIONS = packages.op(
@@ -24,6 +34,9 @@ IMPLEMENTATIONS = packages.op(
     "flash_attn_2",
     "FlashAttention-2, in CUDA C++, where it is installed",
     call,
+    features=("two_windows",),
+    keywords=KEYWORDS,
+    packed=packed,
     min_compute_capability=(8, 0),
     memory={"growth": "linear"},
 )

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from .. import packages
+from ..features import SequenceBounds, Window
 from ..registry import AttentionCase, Device
 
 PACKAGE = packages.Package("FlashAttention-4", "pip install --pre flash-attn-4", "flash-attn-4")
+KEYWORDS = {"softcap": "softcap", "sinks": "learnable_sink"}
 
 
-def call(*tensors: Any, causal: bool, window_size: int, softmax_scale: float | None) -> Any:
+def call(*tensors: Any, causal: bool, window_size: Window, **options: Any) -> Any:
     """Call the package as a `kernels.packages.Call`."""
-    return _function()(*tensors, softmax_scale=softmax_scale, **packages.masked(causal, window_size, every=None))
+    return _function("flash_attn_func")(*tensors, **options, **packages.masked(causal, window_size, every=None))
+
+
+def packed(*tensors: Any, bounds: SequenceBounds, **options: Any) -> Any:
+    """Call the package with packed sequences, see `kernels.packages.op`."""
+    options |= packages.flash_lengths(bounds)
+    options |= packages.masked(options.pop("causal"), options.pop("window_size"), every=None)
+    return _function("flash_attn_varlen_func")(*tensors, **options)
 
 
 @cache
-def _function() -> Callable[..., Any]:
-    from flash_attn.cute import flash_attn_func
-
-    return flash_attn_func
+def _function(name: str) -> Callable[..., Any]:
+    return getattr(importlib.import_module("flash_attn.cute"), name)
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
@@ -35,7 +43,9 @@ IMPLEMENTATIONS = packages.op(
     "flash_attn_4",
     "FlashAttention-4, in the CuTe DSL, where it is installed",
     call,
-    features=("head_dim_v",),
+    features=("head_dim_v", "two_windows"),
+    keywords=KEYWORDS,
+    packed=packed,
     min_compute_capability=(8, 0),
     memory={
         "growth": "linear",

@@ -7,9 +7,12 @@ keeps no state; its bytes are part of what it needs.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from ..registry import Implementation
+from ..features import Features, SequenceBounds, Window, attention_and_lse, attention_of_sequences
+from ..registry import FEATURES, Implementation
 
 
 def attention(
@@ -18,10 +21,21 @@ def attention(
     v: torch.Tensor,
     *,
     causal: bool = False,
-    window_size: int = 0,
+    window_size: Window = 0,
     softmax_scale: float | None = None,
+    features: Features | None = None,
+    bounds: SequenceBounds | None = None,
 ) -> torch.Tensor:
-    """Return softmax(scale q k^T) v in the dtype of q; see `kernels.registry.Attention`."""
+    """Return softmax(scale q k^T) v in the dtype of q; see `kernels.registry.Attention`.
+
+    With features it is the definition in `kernels.features`, packed sequences one after the other.
+    """
+    if features is not None or bounds is not None or isinstance(window_size, tuple):
+        masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": softmax_scale}
+        asked = features or Features()
+        if bounds is not None:
+            return attention_of_sequences(q, k, v, asked, bounds, **masks)[0]
+        return attention_and_lse(q, k, v, asked, **masks)[0]
     batch, num_heads, seqlen_q, head_dim = q.shape
     num_kv_heads, seqlen_k = k.shape[1], k.shape[2]
     scale = head_dim**-0.5 if softmax_scale is None else softmax_scale
@@ -52,7 +66,7 @@ IMPLEMENTATIONS = (
         description="Eager PyTorch with the score matrix in memory",
         attention=attention,
         family="pytorch",
-        features=("head_dim_v",),
+        features=tuple(FEATURES),
         memory={"growth": "matrix", "fwd": {"matrices": 2, "scaled": 1}, "fwd_bwd": {"matrices": 4, "mask_bytes": 1}},
         colour="#7f7f7f",
     ),

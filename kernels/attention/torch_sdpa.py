@@ -3,18 +3,21 @@
 Masks. is_causal is aligned top-left in PyTorch, so causal with unequal lengths goes through `causal_lower_right`
 (flash, efficient, auto; on CUDA) or an explicit mask (math, auto).
 Sliding windows need an explicit mask, which only math, efficient and auto take; it has seqlen_q x seqlen_k elements.
+Features that are masks or biases become one tensor; cuDNN takes it where PyTorch says so.
 """
 
 from __future__ import annotations
 
 import warnings
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from ..features import Features, Window, reach, with_masks
 from ..registry import AttentionCase, Device, Implementation, UnsupportedCase
 from .torch_naive import hidden_keys
 
@@ -39,16 +42,20 @@ def attention(
     v: torch.Tensor,
     *,
     causal: bool = False,
-    window_size: int = 0,
+    window_size: Window = 0,
     softmax_scale: float | None = None,
     variant: str = "auto",
+    features: Features | None = None,
 ) -> torch.Tensor:
     """Attention by one of PyTorch's backends; see `kernels.registry.Attention`.
 
     Raises UnsupportedCase when PyTorch has no such kernel for these tensors.
     """
     call = partial(scaled_dot_product_attention, scale=softmax_scale, enable_gqa=q.shape[1] != k.shape[1])
-    mask = _mask(q, k, causal, window_size, variant)
+    if features is not None or isinstance(window_size, tuple):
+        mask = merged_mask(features or Features(), (*q.shape[:3], k.shape[2]), (causal, window_size), q.dtype, q.device)
+    else:
+        mask = _mask(q, k, causal, window_size, variant)
     call = partial(call, attn_mask=mask) if mask is not None else partial(call, is_causal=causal)
     if variant == "auto":
         return call(q, k, v)
@@ -82,21 +89,57 @@ def _mask(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, vari
     return hidden_keys(seqlen_q, seqlen_k, causal, window_size, q.device).logical_not_()
 
 
+def merged_mask(
+    asked: Features,
+    shape: tuple[int, int, int, int],
+    masks: tuple[bool, Window],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """Return the masks and biases of a call as one tensor, boolean if there is no bias.
+
+    What does not change with the data is kept for the features, as users make a mask once for all layers.
+    """
+    bias = asked.mask if asked.mask is not None and asked.mask.dtype != torch.bool else None
+    if bias is None:
+        return _constant_mask(asked, shape, masks, dtype, device)
+    if not any(masks) and asked.asked == ("mask",):
+        return bias
+    return _constant_mask(asked, shape, masks, dtype, device) + bias
+
+
+@lru_cache(maxsize=8)
+def _constant_mask(asked: Features, shape: Any, masks: Any, dtype: Any, device: Any) -> torch.Tensor:
+    _, heads, seqlen_q, seqlen_k = shape
+    left, right = reach(masks[0], masks[1], seqlen_q + seqlen_k)
+    positions = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=device)[:, None]
+    distance = torch.arange(seqlen_k, device=device) - positions
+    hidden = ((distance > right) | (distance < -left))[None, None]
+    biased = asked.mask is not None and asked.mask.dtype != torch.bool
+    constant = replace(asked, mask=None) if biased else asked
+    scores, hidden = with_masks(torch.zeros(1, heads, seqlen_q, seqlen_k, device=device), hidden, constant)
+    if not biased and asked.alibi_slopes is None:
+        return ~hidden
+    return scores.masked_fill(hidden, float("-inf")).to(dtype)
+
+
 _UNDEFINED = (
     "torch_sdpa_{variant} does not define queries that see no key (seqlen_q {seqlen_q}, seqlen_k {seqlen_k}); "
     "torch_sdpa_math does."
 )
 
 
-def _undefined_rows(variant: str, device: str, seqlen_q: int, seqlen_k: int, causal: bool, window_size: int) -> bool:
+def _undefined_rows(variant: str, device: str, seqlen_q: int, seqlen_k: int, causal: bool, window_size: Window) -> bool:
     """Return whether some query sees no key, where PyTorch then does not return 0 (seen on an H200, torch 2.11)."""
-    blind = seqlen_q - seqlen_k - (0 if causal else window_size - 1)
-    return blind > 0 and bool(causal or window_size) and variant != "math" and device == "cuda"
+    _, ahead = reach(causal, window_size, seqlen_q + seqlen_k)
+    return seqlen_q - seqlen_k > ahead and bool(causal or window_size) and variant != "math" and device == "cuda"
 
 
 def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
     """Apply rules first, then PyTorch's own answer where this machine can give it."""
     name = f"torch_sdpa_{variant}"
+    if "mask" in (case.asked or ()) and case.window_size:
+        return f"{name} does not define queries that see no key, as with padding outside of a window."
     if case.seqlen_q is not None and case.seqlen_k is not None:
         lengths, window_size = (case.seqlen_q, case.seqlen_k), case.window_size or 0
         if _undefined_rows(variant, device.type, *lengths, bool(case.causal), window_size):
@@ -111,7 +154,7 @@ def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
         return f"{name} has no kernel for a seqlen of 1 (seen with cuDNN 9.19); torch_sdpa_auto chooses another."
     if variant in ("auto", "flash", "cudnn") and (case.num_heads or 0) > MAX_HEADS:
         return f"{name} launches a grid row a head and supports {MAX_HEADS} heads at most, not {case.num_heads}."
-    num_heads = case.num_heads or 1
+    num_heads, masked = case.num_heads or 1, bool(case.asked)
     answer = pytorch_refuses(
         variant,
         case.dtype,
@@ -120,6 +163,7 @@ def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
         case.num_kv_heads or num_heads,
         bool(case.causal),
         head_dim_v=case.head_dim_v,
+        masked=masked,
     )
     return f"{name}: {answer}" if answer else None
 
@@ -136,6 +180,7 @@ def pytorch_refuses(
     head_dim_v: int | None = None,
     seqlen_q: int = 128,
     training: bool = True,
+    masked: bool = False,
 ) -> str | None:
     """Return what PyTorch says against small tensors of this kind on the current device, None if it takes them."""
     if variant not in _CAN_USE or not torch.cuda.is_available():
@@ -145,7 +190,8 @@ def pytorch_refuses(
     k, v = (torch.empty(1, num_kv_heads, 128, width or 64, **like) for width in (head_dim, head_dim_v or head_dim))
     with sdpa_kernel(BACKENDS[variant]), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        params = torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, causal, num_heads != num_kv_heads)
+        mask = q.new_zeros(1, 1, seqlen_q, 128).detach() if masked else None
+        params = torch.backends.cuda.SDPAParams(q, k, v, mask, 0.0, causal and not masked, num_heads != num_kv_heads)
         if _CAN_USE[variant](params, debug=True):
             return None
     texts = [str(warning.message).split(" (Triggered internally")[0].strip() for warning in said]
@@ -164,6 +210,7 @@ def _implementation(variant: str, description: str, **limits: Any) -> Implementa
 
 
 _HALF = ("bfloat16", "float16")
+MASKS = ("mask", "alibi_slopes", "prefix_lengths", "document_ids", "two_windows")  # features that one mask holds
 _FORWARD = {"numbers": 1}
 _SUMS_OF_DQ = {"numbers": 2, "queries_float32": 1}
 _EXPANDED = {"expanded": 1}  # dk and dv of each query head, summed over those that share keys at the end
@@ -172,7 +219,7 @@ IMPLEMENTATIONS = (
     _implementation(
         "auto",
         "PyTorch's SDPA, backend chosen by PyTorch",
-        features=("head_dim_v",),
+        features=("head_dim_v", *MASKS),
         memory={  # grows as the backend that is chosen: FlashAttention where padded; a window is given as a mask
             "fwd": {**_FORWARD, "window_mask_bytes": 3, "padded": 8},
             "fwd_bwd": {
@@ -207,7 +254,7 @@ IMPLEMENTATIONS = (
     _implementation(
         "cudnn",
         "PyTorch's SDPA, cuDNN backend",
-        features=("head_dim_v",),
+        features=("head_dim_v", *MASKS),
         dtypes=_HALF,
         devices=("cuda",),
         window=False,
@@ -219,7 +266,7 @@ IMPLEMENTATIONS = (
     _implementation(
         "efficient",
         "PyTorch's SDPA, memory-efficient backend",
-        features=("head_dim_v",),
+        features=("head_dim_v", *MASKS),
         devices=("cuda",),
         gqa=False,
         memory={
@@ -232,7 +279,7 @@ IMPLEMENTATIONS = (
     _implementation(
         "math",
         "PyTorch's SDPA, its C++ composition of matmuls and softmax",
-        features=("head_dim_v",),
+        features=("head_dim_v", *MASKS),
         memory={
             "growth": "matrix",
             "fwd": {"matrices": 2.25, "float32_matrices": True, "upcast": 4, "mask_bytes": 4},

@@ -8,11 +8,13 @@ were run: its wheel is built for PyTorch 2.10, and has no kernels for PyTorch 2.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from .. import packages
+from ..features import SequenceBounds
 from ..plans import wants_gradients
 from ..registry import AttentionCase, Device
 
@@ -20,9 +22,16 @@ PACKAGE = packages.Package("xFormers", "pip install xformers", "xformers")
 
 
 def call(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int, softmax_scale: float | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool,
+    window_size: int,
+    softmax_scale: float | None,
+    bounds: SequenceBounds | None = None,
 ) -> torch.Tensor:
-    """Call the package as a `kernels.packages.Call`."""
+    """Call the package as a `kernels.packages.Call`; with bounds, the rows of a batch of 1 are packed sequences."""
     from xformers.ops import memory_efficient_attention
 
     shape, group = q.shape, q.shape[2] // k.shape[2]
@@ -31,8 +40,23 @@ def call(
     elif group > 1:
         q = q.unflatten(2, (-1, group))
         k, v = (x.unsqueeze(3).expand(-1, -1, -1, group, -1) for x in (k, v))
-    options = {"attn_bias": mask(causal, window_size), "scale": softmax_scale}
+    attn_bias = mask(causal, window_size) if bounds is None else _of_sequences(bounds.starts_q, bounds.ends_q, causal)
+    options = {"attn_bias": attn_bias, "scale": softmax_scale}
     return packages.supported(memory_efficient_attention, q, k, v, **options).reshape(shape)
+
+
+def packed(*tensors: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Call the package with packed sequences of equal lengths of queries and keys, see `kernels.packages.op`."""
+    return call(*(x[None] for x in tensors), **options)[0]
+
+
+@lru_cache(maxsize=8)
+def _of_sequences(starts: torch.Tensor, ends: torch.Tensor, causal: bool) -> Any:
+    """Return the mask of packed sequences, kept for the bounds of one call, because it needs lengths on the host."""
+    from xformers.ops.fmha.attn_bias import BlockDiagonalMask
+
+    found = BlockDiagonalMask.from_seqlens((ends - starts).tolist(), device=starts.device)
+    return found.make_causal() if causal else found
 
 
 def mask(causal: bool, window_size: int) -> Any:
@@ -51,6 +75,7 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return packages.reason(
         "xformers",
         packages.misaligned(case),
+        ("varlen" in (case.asked or ()) and case.window_size, "takes packed sequences here without a window"),
         (in_float32 and newer, "computes float32 up to compute capability 9.0; use bfloat16 or float16"),
         (
             in_float32 and case.window_size and not case.causal,
@@ -64,6 +89,7 @@ IMPLEMENTATIONS = packages.op(
     "xformers",
     "xFormers' memory-efficient attention, where it is installed",
     call,
+    packed=packed,
     dtypes=("bfloat16", "float16", "float32"),
     min_compute_capability=(8, 0),
     refuses=_refuses,

@@ -6,6 +6,8 @@ multiplies hidden keys of a page by zero; rows beyond a length are not finite he
 
 from __future__ import annotations
 
+from functools import partial
+
 from .. import packages
 from ..attention.flash_attn_4 import PACKAGE
 from ..registry import AttentionCase, Device
@@ -20,6 +22,10 @@ def prepare(step: DecodeStep) -> packages.Step:
     if step.page_table is None and step.uniform:
         return packages.step_of(flash_attn_func, *step.tokens_first(), **options)
     options |= {"seqused_k": step.cache_seqlens, "page_table": step.page_table}
+    if step.query_lengths:
+        _, k, v = step.tokens_first()
+        varlen = partial(flash_attn_varlen_func, step.query_rows, k, v, cu_seqlens_q=step.query_starts, **options)
+        return lambda: step.like_q(packages.first(varlen()))
     return packages.step_of(flash_attn_varlen_func, *step.tokens_first(), **options)
 
 
@@ -37,6 +43,7 @@ IMPLEMENTATIONS = packages.decode(
     max_head_dim=256,
     paged=True,
     ragged=True,
+    mixed=True,
     min_compute_capability=(8, 0),
     colour="#c51b8a",
     compiled="first_call",

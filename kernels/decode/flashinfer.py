@@ -54,8 +54,8 @@ def _keys_and_values(step: DecodeStep) -> Callable[..., torch.Tensor]:
         return lambda q=step.q: wrapper.run(q[:, :, 0], caches)[:, :, None]
     # The backend fa3 has tiles of 128 rows, most of them empty for a few query tokens.
     wrapper = BatchPrefillWithPagedKVCacheWrapper(workspace, layout, backend="fa2")
-    wrapper.plan(_query_starts(step), *pages, causal=step.causal, **options)
-    return lambda q=step.q: _by_sequence(step, wrapper.run(q.transpose(1, 2).flatten(0, 1), caches))
+    wrapper.plan(step.query_starts, *pages, causal=step.causal, **options)
+    return lambda q=step.q: step.like_q(wrapper.run(q.transpose(1, 2).flatten(0, 1), caches))
 
 
 def _scaled(step: DecodeStep, run: Callable[..., torch.Tensor]) -> packages.Step:
@@ -78,25 +78,16 @@ def _latent(step: DecodeStep) -> packages.Step:
     if step.page_size:
         pages, page_size = step.k_cache[:, :, 0], step.page_size
     wrapper = BatchMLAPagedAttentionWrapper(_workspace(step.q.device), backend="auto")
-    lengths = (_query_starts(step), *_pages(step, page_size)[:2], step.cache_seqlens)
+    lengths = (step.query_starts, *_pages(step, page_size)[:2], step.cache_seqlens)
     sizes = (heads, latent, width - latent, page_size)
     wrapper.plan(*lengths, *sizes, step.causal, step.scale, step.q.dtype, step.k_cache.dtype)
     ckv, kpe = pages[..., :latent], pages[..., latent:]
 
     def attend() -> torch.Tensor:
-        q = step.q.transpose(1, 2).reshape(-1, heads, width)
-        return _by_sequence(step, wrapper.run(q[..., :latent], q[..., latent:], ckv, kpe))
+        q = step.query_rows
+        return step.like_q(wrapper.run(q[..., :latent], q[..., latent:], ckv, kpe))
 
     return attend
-
-
-def _query_starts(step: DecodeStep) -> torch.Tensor:
-    return torch.arange(len(step.lengths) + 1, dtype=torch.int32, device=step.q.device) * step.query_tokens
-
-
-def _by_sequence(step: DecodeStep, out: torch.Tensor) -> torch.Tensor:
-    """Return (batch x tokens, heads, head_dim) as (batch, heads, tokens, head_dim)."""
-    return out.unflatten(0, (-1, step.query_tokens)).transpose(1, 2)
 
 
 def _caches(step: DecodeStep) -> tuple[tuple[torch.Tensor, torch.Tensor], str, int]:
@@ -159,6 +150,7 @@ IMPLEMENTATIONS = packages.decode(
     prepare,
     paged=True,
     ragged=True,
+    mixed=True,
     quantised=True,
     latent=True,
     planned="plan() on the host: how each sequence is split",

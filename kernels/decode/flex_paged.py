@@ -64,6 +64,8 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
         return f"flex_paged takes paged caches with pages of a multiple of {PAGE_MULTIPLE} tokens."
     if (case.seqlen_k or 0) % case.page_size:
         return f"flex_paged multiplies hidden values by zero: the context must fill its pages of {case.page_size}."
+    if (case.seqlen_q or 1) > case.page_size:
+        return f"flex_paged takes up to a page of query tokens, {case.page_size}, not {case.seqlen_q}."
     return torch_flex.refuses(case, device)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
+from typing import Any
 
 import torch
 
@@ -15,7 +18,8 @@ class DecodeStep:
     head_dim). It includes the keys of the query tokens; the last query is aligned with the last key. Rows beyond a
     length are undefined and must not be used, not even multiplied by 0. Entries of the page table beyond the pages of a
     sequence are invalid. A latent cache has one head with one record for each token: v_cache is a view of the first
-    `latent_dim` numbers of the records.
+    `latent_dim` numbers of the records. If `query_lengths` are given, q holds the query tokens of all sequences one
+    after the other: (1, num_heads, total, head_dim).
     """
 
     q: torch.Tensor  # (batch, num_heads, query tokens, head_dim)
@@ -30,6 +34,7 @@ class DecodeStep:
     causal: bool = True
     window_size: int = 0
     softmax_scale: float | None = None  # None: 1 / sqrt(head_dim)
+    query_lengths: tuple[int, ...] | None = None  # query tokens of each sequence; None: as many of each
 
     @property
     def page_size(self) -> int:
@@ -43,8 +48,41 @@ class DecodeStep:
 
     @property
     def query_tokens(self) -> int:
-        """Return the query tokens of each sequence."""
-        return self.q.shape[2]
+        """Return the query tokens of a sequence, the most if they differ."""
+        return max(self.query_lengths) if self.query_lengths else self.q.shape[2]
+
+    @property
+    def query_starts(self) -> torch.Tensor:
+        """Return int32 (batch + 1,), where the query tokens of each sequence begin among all, and their end."""
+        counts = self.query_lengths or (self.q.shape[2],) * len(self.lengths)
+        return torch.tensor([0, *accumulate(counts)], dtype=torch.int32, device=self.q.device)
+
+    @property
+    def query_rows(self) -> torch.Tensor:
+        """Return q as (all query tokens, num_heads, head_dim), a view if the tokens lie so in memory."""
+        return self.q.transpose(1, 2).flatten(0, 1)
+
+    def like_q(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return rows (all query tokens, num_heads, head_dim_v) in the layout of q."""
+        return rows.unflatten(0, (self.q.shape[0], self.q.shape[2])).transpose(1, 2)
+
+    def groups(self) -> Iterator[DecodeStep]:
+        """Yield a step for each run of sequences with as many query tokens, which are then one dimension of q."""
+        if self.query_lengths is None:
+            yield self
+            return
+        first = row = 0
+        for tokens, run in groupby(self.query_lengths):
+            count = len(list(run))
+            own, rows = slice(first, first + count), self.q[0, :, row : row + count * tokens]
+            if self.page_table is None:
+                cache: dict[str, Any] = {"k_cache": self.k_cache[own], "v_cache": self.v_cache[own]}
+            else:
+                cache = {"page_table": self.page_table[own, : max(self.pages_of_sequences[own])]}
+            lengths: dict[str, Any] = {"lengths": self.lengths[own], "query_lengths": None}
+            lengths["cache_seqlens"] = self.cache_seqlens[own]
+            yield replace(self, q=rows.unflatten(1, (count, tokens)).transpose(0, 1), **cache, **lengths)
+            first, row = first + count, row + count * tokens
 
     @property
     def longest(self) -> int:
@@ -82,3 +120,11 @@ class DecodeStep:
         used = torch.tensor(self.pages_of_sequences, device=self.page_table.device)
         entries = torch.arange(self.page_table.shape[1], device=self.page_table.device)
         return self.page_table.masked_fill(entries >= used[:, None], 0)
+
+
+def by_groups(prepare: Callable[[DecodeStep], Callable[[], torch.Tensor]], step: DecodeStep) -> Callable[[], Any]:
+    """Return a step as one call for each group of sequences with as many query tokens."""
+    if step.query_lengths is None:
+        return prepare(step)
+    parts = [prepare(group) for group in step.groups()]
+    return lambda: torch.cat([part().transpose(1, 2).flatten(0, 1) for part in parts]).transpose(0, 1)[None]

@@ -1,7 +1,8 @@
 """The baseline of decoding: eager PyTorch over any cache, with the softmax in float32.
 
 A contiguous cache of one length is read in place. At every call, pages are gathered and rows beyond a length are
-replaced by zeros. Heads that share keys are rows of one matrix product, so keys and values are not repeated.
+replaced by zeros. Heads that share keys are rows of one matrix product, so keys and values are not repeated. Sequences
+with different numbers of query tokens are computed group by group.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ from collections.abc import Callable
 import torch
 
 from ..registry import Implementation
-from .step import DecodeStep
+from .step import DecodeStep, by_groups
 
 
 def decode(step: DecodeStep) -> Callable[[], torch.Tensor]:
+    """Return the step as a call, one group of sequences with as many query tokens after the other."""
+    return by_groups(_decode, step)
+
+
+def _decode(step: DecodeStep) -> Callable[[], torch.Tensor]:
     """Return the step as a call: softmax(scale q k^T) v over the keys of each sequence; masks are made before it."""
     hidden = _hidden(step)
     unused = None if step.uniform and step.page_table is None else _unused(step)
@@ -104,6 +110,7 @@ IMPLEMENTATIONS = (
         backward=False,
         paged=True,
         ragged=True,
+        mixed=True,
         quantised=True,
         latent=True,
         planned="masks",

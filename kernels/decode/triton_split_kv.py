@@ -55,14 +55,17 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
         return f"triton_split_kv takes latents in the dtype of q, not in {case.cache_dtype}."
     if case.cache_dtype not in (None, case.dtype) and case.dtype == "float32":
         return "triton_split_kv takes an e4m3 cache with q in 16 bits alone."
+    return refuses_device("triton_split_kv", case, device)
+
+
+def refuses_device(name: str, case: AttentionCase, device: Device) -> str | None:
+    """Return why the kernels over keys and values cannot run there, in the name of an implementation, or None."""
     if not case.latent_dim and max(case.head_dim or 0, case.head_dim_v or 0) > MAX_HEAD_DIM:
-        return f"triton_split_kv does not support head_dim {case.head_dim} (up to {MAX_HEAD_DIM})."
+        return f"{name} does not support head_dim {case.head_dim} (up to {MAX_HEAD_DIM})."
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        return (
-            "triton_split_kv runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts."
-        )
+        return f"{name} runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts."
     if device.type == "cpu" and case.dtype == "bfloat16":
-        return "triton_split_kv runs in Triton's interpreter on the CPU, which has no bfloat16."
+        return f"{name} runs in Triton's interpreter on the CPU, which has no bfloat16."
     return None
 
 

@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from triton.runtime.jit import JITFunction
 
-from ..attention.triton_fa2.tuning import SHARED_MEMORY
+from ..tables import shared_memory
 from .compile import RecordedLaunch
 
 MULTIPROCESSORS = 132
@@ -44,7 +44,7 @@ def launches_on(chip: int) -> Iterator[list[RecordedLaunch]]:
         minor=chip % 10,
         multi_processor_count=MULTIPROCESSORS,
         L2_cache_size=_L2_BYTES,
-        shared_memory_per_block_optin=SHARED_MEMORY[chip],
+        shared_memory_per_block_optin=shared_memory()[chip],
         total_memory=80 << 30,
     )
     with ExitStack() as stack:

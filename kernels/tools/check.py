@@ -18,9 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from ..tables import shared_memory
 from . import cases
 from .cases import CHIPS, Case
-from .compile import SHARED_MEMORY, RecordedLaunch, Resources, fits, resources_of
+from .compile import RecordedLaunch, Resources, fits, resources_of
 
 _TILE = ("block_m", "block_n", "block_dv", "rows", "page")  # constants that a line shows, where a kernel has them
 
@@ -109,7 +110,7 @@ def compiled(wanted: Sequence[Variant], threads: int = 2) -> Iterator[tuple[Vari
 
 def line(variant: Variant, resources: Resources) -> str:
     """Return a line of the printed table."""
-    shared, limit = resources.shared_bytes / 1024, SHARED_MEMORY[variant.chip] / 1024
+    shared, limit = resources.shared_bytes / 1024, shared_memory()[variant.chip] / 1024
     needs = f"shared {shared:.1f} of {limit:.0f} KB, {resources.registers} registers, {resources.spilled_bytes} spilled"
     problems = [] if fits(variant.chip, resources) else ["DOES NOT FIT"]
     return "  ".join((f"{variant.name:90} {needs}", *problems, *resources.warnings))

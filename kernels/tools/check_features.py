@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from .. import registry
-from ..features import Features, SequenceBounds
+from ..features import Features, SequenceBounds, Window, attention_of_sequences
 from ..features import attention as define
 from ..registry import FEATURES, Implementation
 
@@ -39,7 +39,7 @@ class FeatureCase:
     feature: str  # a name of kernels.registry.FEATURES
     shape: tuple[int, ...]  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v
     causal: bool = False
-    window_size: int = 0
+    window_size: Window = 0
     asked: dict[str, Any] = field(default_factory=dict)  # fields of Features
     lengths: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # lengths of packed sequences in q and in k
 
@@ -79,6 +79,7 @@ def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
         "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": blocks(1, k, 7)}),
         "dropout": FeatureCase("dropout", (2, 2, 1, q, k, d, d), True, asked=kept),
         "packed": FeatureCase("varlen", (1, 2, 1, *rows, d, d), True, lengths=packed),
+        "two widths": FeatureCase("two_windows", (1, 2, 1, q, k, d, d), window_size=(5, 2)),
         "several, packed": FeatureCase("softcap", (1, 2, 1, *rows, d, d), True, 0, bent, packed),
         "several, in a window": FeatureCase("sinks", (1, 2, 1, k, k, d, d), True, 9, several),
         "several, narrower values": FeatureCase("mask", (1, 2, 1, q, k, d, d - 5), False, 5, several | {"mask": seen}),
@@ -170,17 +171,20 @@ def _definition(
     asked = features or Features()
     if bounds is None:
         return define(q, k, v, asked, **masks)
-    rows = zip(*(x.tolist() for x in bounds[:4]), strict=True)
-    outs = [define(q[:, :, a:b], k[:, :, c:d], v[:, :, c:d], asked, **masks) for a, b, c, d in rows]
-    return torch.cat(outs, 2)
+    return attention_of_sequences(q, k, v, asked, bounds, **masks)[0]
 
 
 def check(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> float | None:
     """Return the largest error over what is allowed; None for what it does not declare, or refuses for its sizes."""
-    if case.feature not in implementation.features or refuses(implementation, case, device, dtype):
+    if not declares(implementation, case) or refuses(implementation, case, device, dtype):
         return None
     tf32 = implementation.precision == "tf32"
     return worst_error(case, implementation.attention, dtype, device, tf32=tf32)[0]
+
+
+def declares(implementation: Implementation, case: FeatureCase) -> bool:
+    """Return whether an implementation declares all features of a case."""
+    return {case.feature, *Features(**case.asked).asked} <= set(implementation.features)
 
 
 def refuses(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> bool:
@@ -213,13 +217,13 @@ class FeatureCheck:
 
 def checks(names: Sequence[str], dtype: str | None, head_dim: int, device: str) -> list[FeatureCheck]:
     """Return what there is to check of implementations, in one dtype or all that they take."""
-    of_feature = {name: case.feature for name, case in cases(16, head_dim).items()}
+    every = cases(16, head_dim)
     return [
         FeatureCheck(name, case, each, head_dim, device)
         for name in names
         for each in reversed(registry.get(name).dtypes)  # float32 compiles longest
-        for case, feature in of_feature.items()
-        if dtype in (None, each) and feature in registry.get(name).features
+        for case, of_case in every.items()
+        if dtype in (None, each) and declares(registry.get(name), of_case)
     ]
 
 

@@ -21,7 +21,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.compiler import compile as triton_compile
 from triton.runtime.jit import create_function_from_signature
 
-from ..attention.triton_fa2.tuning import SHARED_MEMORY
+from ..tables import shared_memory
 
 _BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"  # ptxas and cuobjdump
 
@@ -77,7 +77,7 @@ def _kind(argument: Any) -> Any:
 
 def fits(capability: int, resources: Resources) -> bool:
     """Return whether the chip has that much shared memory for a block."""
-    return resources.shared_bytes <= SHARED_MEMORY[capability]
+    return resources.shared_bytes <= shared_memory()[capability]
 
 
 def compile_offline(capability: int, launch: RecordedLaunch) -> Any:

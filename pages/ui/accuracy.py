@@ -13,7 +13,7 @@ from pages.ui.draw import charts, colours, messages, tables, text, titles
 from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.filters import select
 from pages.ui.runs import listing
-from pages.ui.shell.data import store
+from pages.ui.shell.data import ask
 from results.derive import geometric_mean
 from results.query import accuracy
 from results.query.accuracy import NAIVE, NORMAL
@@ -93,7 +93,7 @@ def choose() -> tuple[str, str]:
 
 def errors(chosen: Filters, tensor: str, measure: str, *, by_inputs: bool = False) -> pd.DataFrame:
     """Return the errors of the slice, computed once for each version of the data."""
-    return _errors(str(store().home), store().version(), chosen, tensor, measure, by_inputs)
+    return ask(accuracy.errors, chosen, tensor, measure, by_inputs=by_inputs)
 
 
 def nothing(chosen: Filters) -> None:
@@ -296,8 +296,3 @@ def _axis(limits: Sequence[float]) -> dict:
     marks = [digit * 10.0**power for power in range(-17, 4) for digit in digits]
     axis = charts.log_axis_at(low, high, marks, lambda mark: f"{mark:.1e}".replace(".0e", "e"))
     return (axis if "range" in axis else charts.with_range(axis, low, high)) | charts.titled("error")
-
-
-@st.cache_data(max_entries=60, show_spinner=False)
-def _errors(home: str, version: str, chosen: Filters, tensor: str, measure: str, by_inputs: bool) -> pd.DataFrame:
-    return accuracy.errors(store(), chosen, tensor, measure, by_inputs=by_inputs)

@@ -68,6 +68,9 @@ def widest_and_fastest(known: pd.DataFrame) -> str:
 
 def latency_chart(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> None:
     """Ask for a batch and shape; draw latency by context, one chart for each dtype."""
+    if table.empty:
+        st.caption("No time here: the source states no context, or every implementation failed.")
+        return
     timed = table.assign(batch=table["batch"].map(str))
     timed, batch = select.rows_of_one(timed, "batch", "latency_ms", "decode_batch", "Batch")
     timed, shape = select.rows_of_one(timed, "shape", "latency_ms", "decode_shape", "Heads and cache")

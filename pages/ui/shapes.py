@@ -30,15 +30,15 @@ def measured(store: Store, gpu: str, timing: str) -> tuple[pd.DataFrame, pd.Data
     return numbers, shapes.duels(numbers)
 
 
-def choose_device(there: list[tuple[str, str]]) -> tuple[str, str]:
-    """Ask for a GPU and a timing; the default is the GPU of the page Start."""
+def choose_device(there: list[tuple[str, str]], key: str = "shapes") -> tuple[str, str]:
+    """Ask for a GPU and a timing, with keys of that prefix; the default is the GPU of the page Start."""
     gpus = list(dict.fromkeys(gpu for gpu, _ in there))
     of_start = st.session_state.get("gpu", ask(offers.first_gpu, "op"))
     first_gpu = of_start if of_start in gpus else gpus[0]
-    gpu = named_choice("GPU", "shapes_gpu", gpus, first_gpu, str, width=230)
+    gpu = named_choice("GPU", f"{key}_gpu", gpus, first_gpu, str, width=230)
     timings = [timing for each, timing in there if each == gpu]
     first = next((timing for timing in TIMINGS if timing in timings), timings[0])
-    timing = named_choice("Timing", "shapes_timing", timings, first, lambda name: TIMINGS.get(name, name), width=_WIDTH)
+    timing = named_choice("Timing", f"{key}_timing", timings, first, lambda name: TIMINGS.get(name, name), width=_WIDTH)
     return gpu, timing
 
 

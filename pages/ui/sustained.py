@@ -9,7 +9,9 @@ import streamlit as st
 
 from pages.ui.draw import charts, colours, messages, tables, text, titles
 from pages.ui.draw.charts import Chart, ReferenceLine, Series
+from pages.ui.draw.tables import Bar, TableColumn
 from pages.ui.draw.titles import ChartTitle
+from pages.ui.filters.select import named_choice
 from pages.ui.shell.data import ask
 from results.query import sustained
 
@@ -121,6 +123,34 @@ def title(chosen: pd.DataFrame) -> ChartTitle:
     return ChartTitle("Sustained throughput", (*gpus, *chosen["trace"]), titles.of_runs(chosen["run_id"]))
 
 
+def energy() -> None:
+    """Ask for a shape whose energy was measured; draw the rate and the energy of each kernel."""
+    table = ask(sustained.energies)
+    st.subheader("Speed against energy")
+    if table.empty:
+        st.caption("No run measured energy. On a GPU, every sweep does if the driver reports it.")
+    else:
+        firsts = {str(row["cell"]): row for row in table.drop_duplicates("cell").to_dict("records")}
+
+        def said(cell: str) -> str:
+            row = firsts[cell]
+            return f"{row['gpu_name']}: {_shape(row)}, {row['run_id']}"
+
+        cell = named_choice("Shape with energy", "energy_of", list(firsts), next(iter(firsts)), said)
+        rows = table[table["cell"] == int(cell)].sort_values("joules_per_tflop").to_dict("records")
+        palette = colours.palette([row["implementation"] for row in rows])
+        columns = {"implementation": TableColumn("implementation")}
+        for name, label in (("tflops", "TFLOP/s"), ("joules_per_tflop", "joules per TFLOP")):
+            columns[name] = TableColumn(label, axis=tables.linear_axis(row[name] for row in rows))
+            for row in rows:
+                row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
+        tables.show_table(rows, columns, "Rate and energy of every kernel")
+    with st.container(horizontal=True):
+        scaling, per_watt = {"quantity": "joules_per_tflop"}, {"of": "GPUs", "quantity": "gflops_per_watt"}
+        st.page_link("pages/scaling.py", label="Energy by seqlen", icon=":material/bolt:", query_params=scaling)
+        st.page_link("pages/compare.py", label="GPUs per watt", icon=":material/bolt:", query_params=per_watt)
+
+
 def numbers_table(table: pd.DataFrame) -> None:
     """Draw every trace in numbers, or the reason why it is missing."""
     number = tables.number
@@ -185,10 +215,14 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
 
 
 def _name(row: dict) -> str:
+    return f"{row['implementation']} {_shape(row)}"
+
+
+def _shape(row: dict) -> str:
     mask = "" if row["causal"] is None else f", {text.mask(row['causal'], row['window_size'])}"
     mode = text.MODE_WORDS.get(row["mode"], row["mode"])
     return (
-        f"{row['implementation']} {mode}, seqlen {text.size(row['seqlen_q'])}, "
+        f"{mode}, seqlen {text.size(row['seqlen_q'])}, "
         f"head_dim {row['head_dim']}, {row['dtype']}{mask}, B{row['batch']} H{row['num_heads']}"
     )
 

@@ -48,5 +48,5 @@ def too_wrong(numbers: Numbers) -> Found:
 
 def _fewest_keys(case: Case) -> int:
     """Return the keys of the shortest sequence; 0 where they are not said."""
-    lengths = lengths_of(case_to_json(case)) if case.lengths == "ragged" else None
+    lengths = lengths_of(case_to_json(case)) if case.lengths not in (None, "uniform") else None
     return min(lengths) if lengths else case.seqlen_k or 0

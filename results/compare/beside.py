@@ -1,11 +1,12 @@
 """Compare an imported table with one of our runs: the same cases row by row, and how their methods differ.
 
 Names of implementations differ between sources, so nothing is judged: every implementation of both is a column. Where
-the other run has the shape with another batch or other heads, only TFLOP/s are compared.
+the other run has it with another batch, other heads or a length within a factor of two, only TFLOP/s are compared.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -58,10 +59,12 @@ class BesideRow:
 
 
 def rows(theirs: Rows, ours: Rows) -> list[BesideRow]:
-    """Return the cases of `theirs` that `ours` has too, the very same first, then those of other batch or heads."""
+    """Return the cases of `theirs` that `ours` has too, the very same first, then those of other sizes."""
     own: dict[tuple, list[Measurement]] = defaultdict(list)
+    kinds: dict[tuple, list[Measurement]] = defaultdict(list)
     for m in _latencies(ours):
         own[_shape(m)].append(m)
+        kinds[_kind(m)].append(m)
     cases: dict[tuple[Case, str | None], list[Measurement]] = defaultdict(list)
     for m in _latencies(theirs):
         cases[m.case, m.mode].append(m)
@@ -70,6 +73,7 @@ def rows(theirs: Rows, ours: Rows) -> list[BesideRow]:
         rivals = own.get(_shape(measured[0]), [])
         same = [m for m in rivals if compatible(case, m.case, but=("inputs",))]
         like = same or [m for m in rivals if compatible(case, m.case, but=OTHER_SIZES)]
+        like = like or _of_nearest_length(measured[0], kinds[_kind(measured[0])])
         if like:
             cells = (*_cells(measured, same=True, ours=False), *_cells(like, same=bool(same), ours=True))
             found.append(BesideRow(case, mode, cells))
@@ -80,14 +84,16 @@ def partners(theirs: tuple[Run, Rows], others: Iterable[tuple[Run, Rows]]) -> li
     """Return the runs that share cases with an imported one: id, same cases, like cases; the best first."""
     run, measured = theirs
     ranked = []
+    places: dict[str | None, int] = {}  # GPUs in the order given
     for other, numbers in others:
+        places.setdefault(other.gpu_name, len(places))
         if other.run_id == run.run_id or other.source in ("upload", "published"):
             continue
         found = rows(measured, numbers)
         same = sum(row.same for row in found)
         if found:
-            ranked.append((other.gpu_name != run.gpu_name, -same, -len(found), other.run_id))
-    return [(name, -same, -found + same) for _, same, found, name in sorted(ranked)]
+            ranked.append((other.gpu_name != run.gpu_name, places[other.gpu_name], -same, -len(found), other.run_id))
+    return [(name, -same, -found + same) for _, _, same, found, name in sorted(ranked)]
 
 
 def differences(theirs: tuple[Run, Rows], ours: tuple[Run, Rows]) -> list[tuple[str, str, str]]:
@@ -145,6 +151,22 @@ def _shape(m: Measurement) -> tuple:
     case = m.case
     named = (case.level, case.seqlen_q, case.seqlen_k, case.head_dim, case.dtype, case.causal, case.window_size or 0)
     return (*named, m.mode)
+
+
+def _kind(m: Measurement) -> tuple:
+    """Return what two cases must share so that their rates compare."""
+    case = m.case
+    return case.level, case.head_dim, case.dtype, case.causal, case.window_size or 0, m.mode
+
+
+def _of_nearest_length(theirs: Measurement, ours: Rows) -> list[Measurement]:
+    """Return the rows of the nearest length, at most a factor of two away; none if a source leaves out a field."""
+    seqlen = theirs.case.seqlen_q
+    if not seqlen or None in _kind(theirs):
+        return []
+    lengths = {m.case.seqlen_q for m in ours if m.case.seqlen_q and m.case.seqlen_k == m.case.seqlen_q}
+    nearest = min(lengths, key=lambda length: abs(math.log2(length / seqlen)), default=0)
+    return [m for m in ours if m.case.seqlen_q == nearest] if seqlen / 2 <= nearest <= 2 * seqlen else []
 
 
 def _cells(measured: Rows, *, same: bool, ours: bool) -> Iterator[BesideCell]:

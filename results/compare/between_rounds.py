@@ -4,7 +4,12 @@ Three rounds say little about their own spread: Student's t has two degrees of f
 same two sides were taken by the same protocol on the same machines, so their spread says what is usual, and both are
 weighted by how much they know: the moderated variance of Smyth (Statistical Applications in Genetics and Molecular
 Biology 3, 2004, article 3), estimated for cells of like length. A cell whose rounds differ far more than is usual
-drifts, and is judged by its own rounds alone. Standard library only.
+drifts, and is judged by its own rounds alone.
+
+Rounds that follow each other on a slow drift differ by less than they are off together. The cells of a run say whether
+that is so: the mean square of successive differences over the variance (von Neumann, Annals of Mathematical Statistics
+12, 1941, 367) is 2 for independent rounds and smaller for rounds that follow each other.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +18,8 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from results.records import Measurement
 from results.spread import variance
@@ -21,6 +27,7 @@ from results.spread import variance
 LEAST_SAMPLES = 6  # fewer are too few to be cut into rounds
 _THIRDS = 3  # parts that replace the rounds if their boundaries are unknown
 _LIKE = 24  # cells that are enough to say what is usual at their length
+_SLOW_WALK = 0.95  # correlation of neighbouring rounds where rounds follow each other
 _DRIFTS = 0.995  # beyond this quantile of what is usual, a cell drifts
 _CERTAIN = 1e3  # degrees of freedom that are as good as infinitely many
 _NORMAL = statistics.NormalDist().inv_cdf
@@ -40,6 +47,7 @@ class RoundSpread:
 
     variance: float
     freedom: float
+    following: float = 1.0  # variance of a mean over rounds, relative to that of independent rounds with this variance
 
 
 @dataclass(frozen=True)
@@ -48,10 +56,12 @@ class Usual:
 
     upto: tuple[float, ...] = ()  # milliseconds; the last stretch has no end
     spreads: tuple[RoundSpread | None, ...] = (None,)
+    following: float = 1.0
 
     def near(self, latency_ms: float) -> RoundSpread | None:
         """Return the spread of cells of about that length; None where too few were seen."""
-        return self.spreads[bisect_right(self.upto, latency_ms)]
+        found = self.spreads[bisect_right(self.upto, latency_ms)]
+        return found and replace(found, following=self.following)
 
 
 def rounds(measurement: Measurement) -> RoundMedians | None:
@@ -73,7 +83,8 @@ def half_interval(
     drifts = usual is not None and own.variance > usual.variance * _chi_squared_share(_DRIFTS, own.freedom)
     whole = own if usual is None or drifts else _moderated(own, usual)
     parts = 1 / len(first.logs) if paired else 1 / len(first.logs) + 1 / len(second.logs)
-    return student(certainty, whole.freedom) * math.sqrt(whole.variance * parts)
+    following = usual.following if usual else 1.0
+    return student(certainty, whole.freedom) * math.sqrt(whole.variance * parts * following)
 
 
 def spread(first: RoundMedians, second: RoundMedians, *, paired: bool) -> RoundSpread:
@@ -86,14 +97,36 @@ def spread(first: RoundMedians, second: RoundMedians, *, paired: bool) -> RoundS
     return RoundSpread(sum(sums) / sum(freedoms), sum(freedoms))
 
 
-def usual(cells: Iterable[tuple[float, RoundSpread]]) -> Usual:
+def following(cells: Iterable[tuple[RoundMedians, RoundMedians]]) -> float:
+    """Return how much more the mean of paired rounds varies than that of independent rounds; 1 unless cells show it.
+
+    Cells show it if their mean ratio is below 2 by more than two standard errors. A few rounds do not show how slow the
+    drift is, so a slow walk is assumed.
+    """
+    by_count: dict[int, list[float]] = {}
+    for first, second in cells:
+        apart = [a - b for a, b in zip(first.logs, second.logs, strict=True)]
+        around = variance(apart) * (len(apart) - 1)
+        if len(apart) >= _THIRDS and around > 0:
+            steps = sum((a - b) ** 2 for a, b in pairwise(apart))
+            by_count.setdefault(len(apart), []).append(steps / around)
+    count, ratios = max(by_count.items(), key=lambda item: len(item[1]), default=(0, []))
+    if len(ratios) < _LIKE:
+        return 1.0
+    if statistics.fmean(ratios) + 2 * math.sqrt(variance(ratios) / len(ratios)) >= 2:
+        return 1.0
+    share = (count + 2 * sum((count - lag) * _SLOW_WALK**lag for lag in range(1, count))) / count**2
+    return share * (count - 1) / (1 - share)
+
+
+def usual(cells: Iterable[tuple[float, RoundSpread]], following: float = 1.0) -> Usual:
     """Return what is usual among cells, each given by its latency and spread; nothing where they are too few."""
     ordered = sorted(cells, key=lambda cell: cell[0])
     groups = max(1, len(ordered) // _LIKE)
     cuts = [round(len(ordered) * i / groups) for i in range(groups + 1)]
     stretches = [ordered[cuts[i] : cuts[i + 1]] for i in range(groups)]
     ends = tuple(stretch[0][0] for stretch in stretches[1:])
-    return Usual(ends, tuple(_of_group([spread for _, spread in stretch]) for stretch in stretches))
+    return Usual(ends, tuple(_of_group([spread for _, spread in stretch]) for stretch in stretches), following)
 
 
 def student(certainty: float, freedom: float) -> float:

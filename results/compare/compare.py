@@ -379,7 +379,8 @@ def _apart_in_words(timing: str | None, judged: Sequence[Judgement], *, controls
     if not controls:
         return (
             "No unchanged kernel is in both runs, so the intervals include what two processes usually vary "
-            f"{spread} in {which}."
+            f"{spread} in {which}; what is smaller is UNCLEAR. `python -m runner run SWEEP --against COMMIT` (or "
+            "--against-python for another PyTorch) measures both in one run and decides."
         )
     return f"PyTorch's unchanged kernels vary {spread} between these two runs; the intervals include that."
 

@@ -32,6 +32,7 @@ from results.compare.between_rounds import (
     RoundMedians,
     RoundSpread,
     Usual,
+    following,
     half_interval,
     rounds,
     spread,
@@ -142,6 +143,10 @@ def judge(
     ends = [_without_waiting(found, first, second) for found in ends]
     clocks = _clocks(first, second)
     remarks = _remarks(first, second, clocks, protocol, paired=paired)
+    if like and like.following > 1:
+        remarks.append(
+            "rounds of this run follow each other, so the interval is wider; a run with more rounds tells more"
+        )
     in_time = _judgement(ends[0], ends[1], remarks)
     if apart is not None:
         in_time = replace(in_time, apart=math.hypot(math.sqrt(apart.spread.variance), apart.offset))
@@ -155,8 +160,10 @@ def judge(
 
 def usual_spread(pairs: Iterable[tuple[Measurement, Measurement]], *, paired: bool = False) -> Usual:
     """Return what rounds of such pairs, all of one timing, differ by: for `judge(..., like=usual.near(ms))`."""
-    cells = ((first, *_rounds_of(first, second, paired=paired)) for first, second in pairs if first.value)
-    return usual((first.value, spread(a, b, paired=together)) for first, a, b, together in cells if a and b)
+    cells = [(first, *_rounds_of(first, second, paired=paired)) for first, second in pairs if first.value]
+    known = [(first.value, a, b, together) for first, a, b, together in cells if a and b]
+    follow = following((a, b) for _, a, b, together in known if together)
+    return usual(((ms, spread(a, b, paired=together)) for ms, a, b, together in known), follow)
 
 
 def sampled_in_rounds(protocol: str | None) -> bool:
@@ -269,6 +276,7 @@ def _of_medians(
     half = half_interval(before, after, like, paired=together, certainty=certainty)
     kind = "rounds" if before.said and after.said else "thirds"
     basis = f"samples and {'paired ' if together else ''}{kind}{' beside those of like cells' if like else ''}"
+    basis += ", wider because rounds follow each other" if like and like.following > 1 else ""
     ticks = sum(math.log1p(_tick_ms(m.samples) / m.value) for m in (first, second))
     if ticks > _NO_TICKS:
         basis += ", and a tick of the timer on either side"

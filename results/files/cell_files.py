@@ -24,6 +24,8 @@ OPENED_BY = {
 def path_of(run_folder: Path, kind: str, case: Mapping[str, Any], implementation: str, mode: str) -> Path:
     """Return where the file of a kind lies; `case` is the fields of a Case, or a row of a table that holds them."""
     fields = {name: _plain(case.get(name)) for name in CASE_FIELDS}
+    if fields["features"] is None:
+        del fields["features"]  # files of earlier runs keep their names
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
     return run_folder / FOLDER / f"{implementation}-{mode}-{digest}.{ENDINGS[kind]}"
 

@@ -158,7 +158,7 @@ def _one_of(possible: tuple[str, ...], text: str) -> str:
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(ALIASES, values.whole),
-    **dict.fromkeys(("implementation", "gpu_name", "subject"), values.name),
+    **dict.fromkeys(("implementation", "gpu_name", "subject", "features"), values.name),
     "dtype": values.dtype,
     "causal": values.boolean,
     "window_size": partial(values.whole, minimum=0),

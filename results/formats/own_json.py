@@ -100,6 +100,8 @@ def _export(upload: Upload) -> Understanding:
 
 
 def _lists(upload: Upload) -> tuple[list[Any], list[Any]]:
+    if (count := upload.data.count(b'"implementation"')) > MAX_ROWS:  # before it is parsed
+        raise UploadError(f"{upload.filename} has {count:,} measurements; at most {MAX_ROWS:,}. Upload run by run.")
     try:
         record = strict_json(decode(upload.data))
     except CellError as error:

@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from results.formats.errors import UploadError
 from results.render.markdown import Table, plain, tables
@@ -93,7 +94,7 @@ def _csv(text: str) -> Sheet:
     first = lines[skipped : skipped + 2]  # the first may be a title
     widths = {mark: max(_width(line, mark) for line in first) for mark in _DELIMITERS}
     delimiter = max(widths, key=widths.__getitem__)
-    records = list(_records("".join(lines[skipped:]), delimiter, skipped))
+    records = list(islice(_records("".join(lines[skipped:]), delimiter, skipped), MAX_ROWS + 4))  # more are refused
     if not records:
         raise UploadError("The file has no header line.")
     return sheet_of_records(records, f"CSV, separated by {_DELIMITERS[delimiter]}", comments)
@@ -168,7 +169,7 @@ def _records(text: str, delimiter: str, skipped: int) -> Iterator[tuple[int, tup
 
 def _checked(sheet: Sheet) -> Sheet:
     if len(sheet.rows) > MAX_ROWS:
-        raise UploadError(f"The table has {len(sheet.rows):,} rows; at most {MAX_ROWS:,} are taken. Split it.")
+        raise UploadError(f"The table has more than the {MAX_ROWS:,} rows that are taken. Split it.")
     if len(sheet.header) > MAX_COLUMNS:
         raise UploadError(f"The table has {len(sheet.header):,} columns; at most {MAX_COLUMNS} are taken.")
     return sheet

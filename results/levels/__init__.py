@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from results import features
 from results.levels.memory import MemoryLaw, MemoryParts, WorkspaceLaw, memory_words
 from results.levels.real_shapes import shape_of
-from results.levels.tensors import Fields
+from results.levels.tensors import Fields, known
 from results.records import Case, case_to_json
 
 LONGEST = 1 << 32  # Upper limit of the search for a length: no memory of today holds more tokens of one head.
@@ -153,6 +154,8 @@ def memory_mb(case: Case | Fields, law: MemoryLaw, mode: str | None) -> float | 
 
 def _parts(level: Level, case: Fields, law: MemoryLaw, of_pass: str) -> MemoryParts | None:
     """Return the parts of a pass; for one attention, those of the forward if it needs more than its backward."""
+    if known(case.get("features")):  # no law counts masks, lengths or other kernels
+        return None
     work = law.confirmed(of_pass) or law.least(of_pass)
     parts = level.memory(case, work, of_pass) if work else None
     if parts is None or not level.one_attention or of_pass != "fwd_bwd" or law.fwd is None:
@@ -195,7 +198,8 @@ def words(case: Case) -> str:
     model = shape_of(case)
     window = f"window {case.window_size}" if case.window_size else None
     of = f"as {model.name}" if model else None
-    return ", ".join(part for part in (level_of(case).words(case), mask, window, of) if part)
+    asked = features.words(case.features)
+    return ", ".join(part for part in (level_of(case).words(case), mask, window, asked, of) if part)
 
 
 def spelled(case: Case, **fields: str) -> Iterator[str]:

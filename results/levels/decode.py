@@ -1,11 +1,12 @@
-"""Decoding: one to sixteen query tokens of each sequence against its KV cache.
+"""Decoding and serving batches: query tokens of each sequence against its KV cache.
 
 `seqlen_q` counts the query tokens, `seqlen_k` the tokens in the cache (the context), and the causal mask is aligned
 bottom-right, so that the last query token sees the whole context. `page_size` 0 is a contiguous cache. With
 `latent_dim` the cache holds one record of width head_dim per token; the whole record is the key and its first
 head_dim_v numbers are the value (multi-head latent attention, absorbed). A cache whose dtype differs from q's has a
 float32 scale for each head of keys and of values. `lengths_of` draws ragged lengths, whose mean is the context. If a
-source states neither dtype nor lengths of a cache, the formulas assume q's dtype and sequences of equal length.
+source states neither dtype nor lengths of a cache, the formulas assume q's dtype and sequences of equal length. Lengths
+that are a spec of `results.batches` state the query tokens and keys of every sequence of a serving engine's batch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
+from results import batches
 from results.levels import Axis, Level, Mode, heads_spelled, spelled
 from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, unmasked_pairs
@@ -29,7 +31,7 @@ FLOP_SOURCE = (
 )
 BYTES_SOURCE = (
     "Keys and values that the mask leaves, as stored, read once a key head, and q and out: "
-    "keys x kv_heads x (head_dim + head_dim_v) x size of the cache + batch x tokens x heads x (head_dim + head_dim_v) "
+    "keys x kv_heads x (head_dim + head_dim_v) x size of the cache + all tokens x heads x (head_dim + head_dim_v) "
     "x size of q, and 4 bytes a page of the page table and a scale of a quantised cache. Keys are summed over the "
     "sequences; with a window they are at most window + tokens - 1 of each. Of a latent cache max(head_dim, "
     "head_dim_v) in place of the sum of keys and values."
@@ -44,7 +46,8 @@ SHAPE_SQL = (
     "|| ' D' || coalesce(head_dim::VARCHAR, '?') "
     "|| CASE WHEN head_dim_v <> head_dim THEN ' DV' || head_dim_v ELSE '' END "
     "|| CASE WHEN latent_dim > 0 THEN ' latent ' || latent_dim ELSE '' END "
-    "|| CASE WHEN seqlen_q > 1 THEN ' ' || seqlen_q || ' tokens' ELSE '' END "
+    "|| CASE WHEN contains(lengths, 'q') THEN ' ' || lengths WHEN seqlen_q > 1 THEN ' ' || seqlen_q || ' tokens' "
+    "ELSE '' END "
     "|| CASE WHEN page_size > 0 THEN ' page ' || page_size WHEN page_size = 0 THEN '' ELSE ' page ?' END "
     "|| CASE WHEN cache_dtype <> dtype THEN ' ' || cache_dtype || ' cache' ELSE '' END "
     "|| CASE WHEN lengths = 'ragged' THEN ' ragged' ELSE '' END"
@@ -62,11 +65,20 @@ def lengths_of(case: Fields) -> tuple[int, ...] | None:
     if found is None:
         return None
     batch, context, tokens = map(int, found)
+    if batches.is_spec(case.get("lengths")):
+        return tuple(keys for (_, keys), count in batches.parse(case["lengths"]).items() for _ in range(count))
     return _ragged(batch, context, tokens) if case.get("lengths") == "ragged" else (context,) * batch
 
 
-def _counts_of(case: Fields) -> Mapping[int, int] | None:
-    """Return the number of sequences of each length; None if it is not known.
+def query_lengths_of(case: Fields) -> tuple[int, ...] | None:
+    """Return the number of query tokens of each sequence; None if all have `seqlen_q`."""
+    if not batches.is_spec(case.get("lengths")):
+        return None
+    return tuple(tokens for (tokens, _), count in batches.parse(case["lengths"]).items() for _ in range(count))
+
+
+def _counts_of(case: Fields) -> Mapping[tuple[int, int], int] | None:
+    """Return the number of sequences by query tokens and keys; None if it is not known.
 
     Lengths of more than MAX_RAGGED sequences are not drawn: the formulas cost the same for every uniform batch.
     """
@@ -74,9 +86,11 @@ def _counts_of(case: Fields) -> Mapping[int, int] | None:
     if found is None:
         return None
     batch, context, tokens = map(int, found)
+    if batches.is_spec(case.get("lengths")):
+        return batches.parse(case["lengths"])
     if case.get("lengths") != "ragged":
-        return {context: batch}
-    return Counter(_ragged(batch, context, tokens)) if batch <= MAX_RAGGED else None
+        return {(tokens, context): batch}
+    return Counter((tokens, keys) for keys in _ragged(batch, context, tokens)) if batch <= MAX_RAGGED else None
 
 
 @lru_cache(maxsize=256)
@@ -100,19 +114,19 @@ def forms(case: Fields) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "ragged", {"lengths": "uniform"}
     if case["cache_dtype"] not in (None, case["dtype"]):
         yield f"{case['cache_dtype']} cache", {"cache_dtype": case["dtype"]}
-    if (case["seqlen_q"] or 1) > 1:
+    if (case["seqlen_q"] or 1) > 1 and not batches.is_spec(case["lengths"]):
         yield f"{int(case['seqlen_q'])} query tokens", {"seqlen_q": 1}
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
     """Return the operations of one call by FLOP_SOURCE; None if a size or the mask is not stated."""
-    found = numbers_of(case, "num_heads", "seqlen_q", "head_dim", "causal", "window_size")
+    found = numbers_of(case, "num_heads", "head_dim", "causal", "window_size")
     lengths = _counts_of(case)
     if mode != "decode" or found is None or lengths is None:
         return None
-    heads, tokens, head_dim, causal, window = found
+    heads, head_dim, causal, window = found
     mask: dict[str, Any] = {"causal": bool(causal), "window_size": int(window)}
-    pairs = sum(count * unmasked_pairs(int(tokens), length, **mask) for length, count in lengths.items())
+    pairs = sum(count * unmasked_pairs(*sizes, **mask) for sizes, count in lengths.items())
     return 2.0 * heads * pairs * (head_dim + (known(case.get("head_dim_v")) or head_dim))
 
 
@@ -124,16 +138,19 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
     if mode != "decode" or None in (window, queries, lengths, known(case.get("num_kv_heads"))):
         return None
     keys: Counter[int] = Counter()
-    for length, count in lengths.items():
-        keys[min(length, int(window + case["seqlen_q"] - 1)) if window else length] += count
+    for (tokens, length), count in lengths.items():
+        keys[min(length, int(window + tokens - 1)) if window else length] += count
     return queries + _cache_bytes(case, keys)
 
 
 def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None:
-    """Return the parts of the peak of one call; inputs include the whole cache and its page table."""
-    lengths = _counts_of(case)
-    padded = {**case, "seqlen_k": max(lengths)} if lengths else case
-    parts = attention_parts(padded, work, of_pass)
+    """Return the parts of the peak of one call; inputs include the whole cache and its page table.
+
+    None for batches of different numbers of query tokens, whose workspace is not known.
+    """
+    counts = None if batches.is_spec(case.get("lengths")) else _counts_of(case)
+    lengths = None if counts is None else {keys: count for (_, keys), count in counts.items()}
+    parts = attention_parts({**case, "seqlen_k": max(lengths)} if lengths else case, work, of_pass)
     if parts is None or lengths is None:
         return None
     head_dim_v = known(case.get("head_dim_v")) or case["head_dim"]
@@ -153,7 +170,7 @@ def words(case: Case) -> str:
         "decode" if case.subject == "attention" else f"decode {case.subject}" if case.subject else "decode",
         *spelled(case, batch="batch"),
         *heads_spelled(case),
-        f"{case.seqlen_q} query tokens" if case.seqlen_q and case.seqlen_q > 1 else None,
+        _tokens(case, "{} query tokens", "lengths {}"),
         *spelled(case, context="seqlen_k", head_dim="head_dim", latent_dim="latent_dim", page_size="page_size"),
         "ragged lengths" if case.lengths == "ragged" else None,
         case.dtype,
@@ -175,7 +192,7 @@ def short(case: Case) -> str:
         f"DV{case.head_dim_v}" if narrow else None,
         f"window {case.window_size}" if case.window_size else None,
         f"latent {case.latent_dim}" if case.latent_dim else None,
-        f"tokens {case.seqlen_q}" if case.seqlen_q and case.seqlen_q > 1 else None,
+        _tokens(case, "tokens {}", "{}"),
         f"context {case.seqlen_k}" if case.seqlen_k else None,
         f"page {case.page_size}" if case.page_size else None,
         "ragged" if case.lengths == "ragged" else None,
@@ -184,6 +201,13 @@ def short(case: Case) -> str:
         "full" if case.causal is False else None,
     )
     return " ".join(part for part in parts if part)
+
+
+def _tokens(case: Case, several: str, mixed: str) -> str | None:
+    """Return the query tokens in words, or the batch spec; None for one token of each sequence."""
+    if batches.is_spec(case.lengths):
+        return mixed.format(case.lengths)
+    return several.format(case.seqlen_q) if case.seqlen_q and case.seqlen_q > 1 else None
 
 
 def _quantised(case: Case) -> str | None:
@@ -197,7 +221,8 @@ def _query_bytes(case: Fields) -> float | None:
     if found is None or size is None:
         return None
     batch, heads, tokens, head_dim = found
-    return float(batch) * tokens * heads * (head_dim + (known(case.get("head_dim_v")) or head_dim)) * size
+    rows = sum(query_lengths_of(case) or (float(batch) * tokens,))
+    return rows * heads * (head_dim + (known(case.get("head_dim_v")) or head_dim)) * size
 
 
 def _cache_bytes(case: Fields, keys: Mapping[int, int]) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from results import features
 from results.levels import ATTENTION_MODES, Axis, Level, spelled
 from results.levels.memory import attention_parts
-from results.levels.tensors import Fields, known, product_flops, tensor_bytes
+from results.levels.tensors import DTYPE_BYTES, Fields, known, product_flops, tensor_bytes
 from results.records import Case
 
 FLOP_SOURCE = (
@@ -15,7 +16,8 @@ FLOP_SOURCE = (
 )
 BYTES_SOURCE = (
     "Each input read once and each output written once, logsumexp in float32: forward q, k, v, out, lse; "
-    "backward reads q, k, v, out, dout, lse and writes dq, dk, dv. Keys that no query sees are not read."
+    "backward reads q, k, v, out, dout, lse and writes dq, dk, dv. Keys that no query sees are not read. "
+    "A mask or bias that is a tensor is read once."
 )
 _PRODUCTS = {"fwd": (1, 1), "bwd": (3, 2), "fwd_bwd": (4, 3)}  # products over head_dim, over head_dim_v
 
@@ -42,7 +44,7 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
     if sizes is None or mode not in _PRODUCTS:
         return None
     gradients = sizes.q + sizes.k + sizes.v
-    inputs = sizes.q + (sizes.k + sizes.v) * _share_of_keys_seen(case)
+    inputs = sizes.q + (sizes.k + sizes.v) * _share_of_keys_seen(case) + _mask_bytes(case)
     forward = inputs + sizes.out + sizes.lse
     backward = (inputs + 2 * sizes.out + sizes.lse) + gradients
     return {"fwd": forward, "bwd": backward, "fwd_bwd": forward + backward}[mode]
@@ -51,11 +53,22 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
 def _share_of_keys_seen(case: Fields) -> float:
     """Return the share of the keys that some query sees; all of them if the mask is not stated."""
     seqlen_q, seqlen_k, window = int(case["seqlen_q"]), int(case["seqlen_k"]), known(case.get("window_size")) or 0
+    if asked := features.parsed(known(case.get("features"))):  # in other masks some query sees each key
+        real = features.lengths_of(case) if asked.get("mask") == "padding" else ()
+        return sum(n for (n,) in real) / (len(real) * seqlen_k) if real else 1.0
     offset = seqlen_k - seqlen_q
     first = max(0, offset - int(window) + 1) if window else 0
     after = seqlen_q - 1 + (int(window) - 1 if window else seqlen_k)
     last = min(seqlen_k - 1, offset + (seqlen_q - 1 if known(case.get("causal")) else after))
     return max(0, last - first + 1) / seqlen_k
+
+
+def _mask_bytes(case: Fields) -> float:
+    """Return the bytes of a mask given as a tensor: a byte a key of each row, or a bias of each head in the dtype."""
+    kind, keys = features.parsed(known(case.get("features"))).get("mask"), float(case["seqlen_k"])
+    if kind == "padding":
+        return case["batch"] * keys
+    return case["num_heads"] * case["seqlen_q"] * keys * DTYPE_BYTES[str(case["dtype"])] if kind else 0.0
 
 
 def with_seqlen(seqlen: int) -> dict[str, int]:
@@ -92,6 +105,7 @@ def short(case: Case) -> str:
         parts.append(f"S{case.seqlen_q}{keys}")
     parts += [case.dtype] if case.dtype else []
     parts += [] if case.causal is None else ["causal" if case.causal else "full"]
+    parts += [case.features] if case.features else []
     return " ".join(parts)
 
 

@@ -1,8 +1,8 @@
 """Attention shapes of existing models, each with its model, its layer and the source of its sizes.
 
 A case has no label. `shape_of` finds the model by the sizes, so that runs of all sweeps and of other tools show it too.
-The models are in real_shapes.toml. Sizes of language models come from each `config.json`, as repeated in litgpt's
-litgpt/config.py with the same URL.
+The models are in real_shapes.toml, and those with features of a call in feature_shapes.toml. Sizes of language models
+come from each `config.json`, as repeated in litgpt's litgpt/config.py with the same URL.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from results.levels.tensors import Fields
+from results.levels.tensors import Fields, known
 from results.records import Case, attention_case
 
 NO_MODEL = "No model: the end of the scale between grouped and shared key heads."
@@ -22,6 +22,7 @@ _HUB = "https://huggingface.co/{}/blob/main/config.json"
 
 _IDENTITY = (
     "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "causal", "window_size",
+    "features",
 )  # fmt: skip
 
 
@@ -47,6 +48,7 @@ class ModelAttention:
     uses: tuple[LayerUse, ...]
     head_dim_v: int = 0  # 0: head_dim
     window_size: int = 0
+    features: str | None = None  # text of results.features
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,21 @@ def _model(uses: list[list[Any]], heads: list[int], hub: str = "", source: str =
     return ModelAttention(source=source or _HUB.format(hub), heads=(heads[0], heads[1]), uses=calls, **said)
 
 
-_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-MODELS = tuple(_model(**each) for each in _READ["models"])
-DOMAINS = tuple(dict.fromkeys(model.domain for model in MODELS))
+def _models(name: str) -> tuple[ModelAttention, ...]:
+    read = tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    return tuple(_model(**each) for each in read["models"])
 
 
-def _shapes() -> Iterator[RealShape]:
-    for each in MODELS:
+def _domains(models: tuple[ModelAttention, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(model.domain for model in models))
+
+
+MODELS, FEATURED = _models("real_shapes.toml"), _models("feature_shapes.toml")
+DOMAINS, FEATURE_DOMAINS = _domains(MODELS), _domains(FEATURED)
+
+
+def _shapes(models: tuple[ModelAttention, ...]) -> Iterator[RealShape]:
+    for each in models:
         for use in each.uses:
             case = attention_case(
                 batch=use.batch,
@@ -88,11 +98,12 @@ def _shapes() -> Iterator[RealShape]:
                 dtype="bfloat16",
                 causal=use.causal,
                 window_size=each.window_size,
+                features=each.features,
             )
             yield RealShape(each.domain, f"{each.model}: {use.layer}", each.source, case)
 
 
-SHAPES = tuple(_shapes())
+SHAPES, FEATURE_SHAPES = tuple(_shapes(MODELS)), tuple(_shapes(FEATURED))
 
 
 def shape_of(case: Case | Fields) -> RealShape | None:
@@ -100,9 +111,9 @@ def shape_of(case: Case | Fields) -> RealShape | None:
     fields = {name: getattr(case, name) for name in ("level", *_IDENTITY)} if isinstance(case, Case) else case
     if fields.get("level") not in (None, "op"):
         return None
-    return _by_sizes().get(tuple(fields.get(name) for name in _IDENTITY))
+    return _by_sizes().get(tuple(known(fields.get(name)) for name in _IDENTITY))
 
 
 @cache
 def _by_sizes() -> dict[tuple[object, ...], RealShape]:
-    return {tuple(getattr(shape.case, name) for name in _IDENTITY): shape for shape in SHAPES}
+    return {tuple(getattr(shape.case, name) for name in _IDENTITY): shape for shape in (*FEATURE_SHAPES, *SHAPES)}

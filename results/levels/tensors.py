@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from results import features
+
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1}
 MIB = 1024 * 1024
 BF16X6 = "bf16x6"  # precision of a float32 product computed as six products of bfloat16 parts, with a separate peak
@@ -55,15 +57,50 @@ def tensor_bytes(case: Fields) -> TensorBytes | None:
     )
 
 
-def unmasked_pairs(seqlen_q: int, seqlen_k: int, *, causal: bool, window_size: int = 0) -> int:
-    """Count the query-key pairs that the mask leaves, for one head; causal masks are aligned bottom-right."""
+def unmasked_pairs(
+    seqlen_q: int,
+    seqlen_k: int,
+    *,
+    causal: bool,
+    window_size: int = 0,
+    ahead: int | None = None,
+    real: int | None = None,
+) -> int:
+    """Count the query-key pairs that the mask leaves, for one head; causal masks are aligned bottom-right.
+
+    With a window that is not causal, a query sees `ahead` keys after its position, by default as many as before. Of the
+    keys only the first `real` are seen, by default all.
+    """
     offset = seqlen_k - seqlen_q
     upto = seqlen_k if not causal else offset
     before = -seqlen_q
     if window_size:
-        upto = min(upto, offset + window_size - 1)
+        upto = min(upto, offset + (window_size - 1 if ahead is None else ahead))
         before = offset - window_size
-    return _keys_up_to(upto, seqlen_q, seqlen_k) - _keys_up_to(before, seqlen_q, seqlen_k)
+    keys = seqlen_k if real is None else real
+    return _keys_up_to(upto, seqlen_q, keys) - _keys_up_to(before, seqlen_q, keys)
+
+
+def pairs_in_batch(case: Fields) -> int | None:
+    """Count the query-key pairs of one head that masks and features leave, over the whole batch.
+
+    None if a size or the mask is not stated.
+    """
+    found = numbers_of(case, "batch", "seqlen_q", "seqlen_k", "causal", "window_size")
+    if found is None:
+        return None
+    batch, seqlen_q, seqlen_k, causal, window = map(int, found)
+    asked = features.parsed(known(case.get("features")))
+    mask: dict[str, Any] = {"causal": bool(causal), "window_size": window}
+    mask["ahead"] = int(asked["ahead"]) if "ahead" in asked else None
+    rows = features.lengths_of(case) if asked else ()
+    if not rows:
+        return batch * unmasked_pairs(seqlen_q, seqlen_k, **mask)
+    if "prefix" in asked:
+        return sum(unmasked_pairs(seqlen_q, seqlen_k, **mask) + n * (n - 1) // 2 for (n,) in rows)
+    if "mask" in asked:
+        return sum(unmasked_pairs(seqlen_q, seqlen_k, **mask, real=n) for (n,) in rows)
+    return sum(unmasked_pairs(n, n, **mask) for row in rows for n in row)
 
 
 def product_flops(case: Fields, over_head_dim: int, over_head_dim_v: int) -> float | None:
@@ -72,13 +109,12 @@ def product_flops(case: Fields, over_head_dim: int, over_head_dim_v: int) -> flo
     `over_head_dim` products have the width of q and k, and `over_head_dim_v` products the width of v. None if a size or
     the mask is not stated.
     """
-    found = numbers_of(case, "batch", "num_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "window_size")
-    if found is None:
+    found, pairs = numbers_of(case, "num_heads", "head_dim"), pairs_in_batch(case)
+    if found is None or pairs is None:
         return None
-    batch, heads, seqlen_q, seqlen_k, head_dim, causal, window = found
-    pairs = unmasked_pairs(int(seqlen_q), int(seqlen_k), causal=bool(causal), window_size=int(window))
+    heads, head_dim = found
     width = over_head_dim * head_dim + over_head_dim_v * (known(case.get("head_dim_v")) or head_dim)
-    return 2.0 * batch * heads * pairs * width
+    return 2.0 * heads * pairs * width
 
 
 def kv_cache_mb(case: Fields) -> float | None:

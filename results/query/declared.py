@@ -10,8 +10,12 @@ from results.levels import names
 from results.store.database import Store
 
 _RUNS = """
-    SELECT source = 'upload', implementations FROM runs WHERE implementations IS NOT NULL
+    SELECT run_id, source = 'upload', implementations FROM runs WHERE implementations IS NOT NULL
     ORDER BY created NULLS FIRST, run_id DESC
+"""
+_UPLOADED = """
+    SELECT DISTINCT run_id, implementation FROM measurements
+    WHERE coalesce(level, 'op') = ? AND run_id IN (SELECT run_id FROM runs WHERE source = 'upload')
 """
 _MEASURED = """
     SELECT DISTINCT implementation FROM measurements
@@ -22,24 +26,28 @@ _MEASURED = """
 def declared(store: Store, level: str = "op") -> dict[str, dict[str, Any]]:
     """Return by name what each implementation at that level declares; of several runs the newest counts.
 
-    An upload declares only names that uploads alone hold, so that it changes nothing about other runs. If uploads
-    contradict each other, the facts that they share count.
+    What an upload declares describes its own rows: a name that other runs hold keeps their facts, and a fact counts for
+    a name of uploads only if each upload with rows of that name declares it.
     """
     ours: dict[str, dict[str, Any]] = {}
-    uploaded: dict[str, dict[str, Any]] = {}
-    for is_upload, text in store.kept(_RUNS):
+    uploads: dict[str, dict[str, dict[str, Any]]] = {}  # by run, then by name
+    for run_id, is_upload, text in store.kept(_RUNS):
         said = {name: facts for name, facts in json.loads(text).items() if facts.get("level", "op") == level}
         if is_upload:
-            shared = {name: uploaded[name].items() for name in said if name in uploaded}
-            uploaded |= said
-            for name, before in shared.items():
-                uploaded[name] = {key: value for key, value in before if said[name].get(key) == value}
+            uploads[run_id] = said
         else:
             ours |= said
-    if not uploaded:
+    if not uploads:
         return ours
     known = {*ours, *known_names(), *(name for (name,) in store.kept(_MEASURED))}
-    return ours | {name: facts for name, facts in uploaded.items() if name not in known}
+    found: dict[str, dict[str, Any]] = {}
+    holding = {(run_id, name) for run_id, said in uploads.items() for name in said} | {*store.kept(_UPLOADED, [level])}
+    for run_id, name in sorted(holding):
+        if name not in known:
+            facts = uploads.get(run_id, {}).get(name, {})
+            shared = found.get(name, facts)
+            found[name] = {key: value for key, value in shared.items() if facts.get(key) == value}
+    return ours | {name: facts for name, facts in found.items() if facts}
 
 
 def colours(store: Store) -> dict[str, str]:

@@ -36,7 +36,7 @@ _SAID_OF_CELL = (
     "window_size", "level", "page_size", "latent_dim",
 )  # fmt: skip
 _REST_OF_CASE = ", ".join(name for name in CASE_FIELDS if name not in _SAID_OF_CELL)
-_SHAPE_OF_IMPORT = "level, seqlen_q, seqlen_k, head_dim, dtype, causal, mode"
+_KIND_OF_IMPORT = "level, head_dim, dtype, causal, mode"
 _MOST_BESIDE = 8
 
 
@@ -58,18 +58,25 @@ def run_dates(store: Store) -> dict[str, str]:
 
 
 def runs_beside(store: Store, run_id: str) -> list[str]:
-    """Return the runs of this machine or of attnbench that share shapes with an import: those of its GPU first."""
+    """Return the runs of this machine or of attnbench that share kinds of shapes with an import.
+
+    Those of its GPU come first, then those of the GPU with most numbers.
+    """
     found = store.rows(
         f"""WITH theirs AS (
-                SELECT DISTINCT {_SHAPE_OF_IMPORT} FROM measurements WHERE run_id = $1 AND metric = 'latency_ms'
+                SELECT DISTINCT {_KIND_OF_IMPORT}, seqlen_q FROM measurements
+                WHERE run_id = $1 AND metric = 'latency_ms'
             ),
-            ours AS (SELECT DISTINCT run_id, {_SHAPE_OF_IMPORT} FROM measurements WHERE metric = 'latency_ms')
-            SELECT ours.run_id
-            FROM ours JOIN theirs USING ({_SHAPE_OF_IMPORT}) JOIN runs ON runs.run_id = ours.run_id
-            WHERE runs.source IN ('local', 'shipped') AND ours.run_id <> $1
-            GROUP BY ours.run_id, runs.gpu_name
-            ORDER BY runs.gpu_name IS NOT DISTINCT FROM (SELECT gpu_name FROM runs WHERE run_id = $1) DESC,
-                     count(*) DESC, 1
+            ours AS (
+                SELECT DISTINCT run_id, {_KIND_OF_IMPORT}, seqlen_q FROM measurements WHERE metric = 'latency_ms'
+            ),
+            shared AS (
+                SELECT ours.run_id, count(*) FILTER (ours.seqlen_q = theirs.seqlen_q) AS same, count(*) AS alike
+                FROM ours JOIN theirs USING ({_KIND_OF_IMPORT}) WHERE ours.run_id <> $1 GROUP BY ours.run_id
+            )
+            SELECT run_id FROM shared JOIN runs USING (run_id) WHERE source IN ('local', 'shipped')
+            ORDER BY gpu_name IS NOT DISTINCT FROM (SELECT gpu_name FROM runs WHERE run_id = $1) DESC,
+                     sum(alike) OVER (PARTITION BY gpu_name) DESC, same DESC, alike DESC, 1
             LIMIT {_MOST_BESIDE}""",
         [run_id],
     )

@@ -139,4 +139,5 @@ def _joined() -> str:
 
 
 def _counted() -> str:
-    return f"coalesce(level, '{LEVEL}') = '{LEVEL}' AND metric = 'latency_ms' AND coalesce(inputs, 'normal') = 'normal'"
+    plain = "features IS NULL AND coalesce(inputs, 'normal') = 'normal'"
+    return f"coalesce(level, '{LEVEL}') = '{LEVEL}' AND metric = 'latency_ms' AND {plain}"

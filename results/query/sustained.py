@@ -50,6 +50,28 @@ def traces(store: Store) -> pd.DataFrame:
     return table[[*COLUMNS]]
 
 
+def energies(store: Store) -> pd.DataFrame:
+    """Return a row for each kernel whose energy a call was measured: its rate and its joules per TFLOP.
+
+    `cell` numbers the shapes and modes of a run; those with most implementations come first.
+    """
+    table = store.query(
+        f"""WITH calls AS (
+            SELECT {_KEY}, max(value) FILTER (metric = 'energy_j') AS joules,
+                   max(value) FILTER (metric = 'latency_ms' AND timing = 'kernel') AS latency_ms
+            FROM measurements WHERE status = 'ok' AND metric IN ('energy_j', 'latency_ms')
+                  AND run_id IN (SELECT run_id FROM measurements WHERE metric = 'energy_j' AND status = 'ok')
+            GROUP BY ALL HAVING joules > 0 AND latency_ms > 0)
+        SELECT calls.*, gpu_name, source, count(*) OVER (PARTITION BY run_id, mode, {", ".join(CASE_FIELDS)}) AS kernels
+        FROM calls JOIN runs USING (run_id) ORDER BY kernels DESC, created DESC NULLS LAST, {_KEY}"""
+    )
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    work = pd.Series([levels.flops(row, row["mode"]) for row in rows], index=table.index, dtype=float)
+    cells = table.groupby(["run_id", "mode", *CASE_FIELDS], dropna=False, sort=False).ngroup()
+    rates = {"tflops": work / table["latency_ms"] / 1e9, "joules_per_tflop": 1e12 * table["joules"] / work}
+    return table.assign(cell=cells, **rates)
+
+
 def series(store: Store, trace: dict[str, object]) -> pd.DataFrame:
     """Return a trace slice by slice: `seconds` since its start and a column for each quantity that was watched."""
     of_cell = " AND ".join(f"{name} IS NOT DISTINCT FROM ?" for name in CELL)

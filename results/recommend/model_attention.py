@@ -92,6 +92,7 @@ def _rows(store: Store, gpu: str, asked: Case, passes: Sequence[str]) -> Sequenc
             WHERE coalesce(level, 'op') = ? AND gpu_name = ? AND metric = 'latency_ms' AND status = 'ok'
             AND list_contains(?, mode) AND dtype = ? AND causal AND head_dim = ? AND head_dim_v = ?
             AND coalesce(window_size, 0) = ? AND coalesce(page_size, 0) = 0 AND coalesce(latent_dim, 0) = 0
+            AND features IS NULL
             AND coalesce(inputs, 'normal') = 'normal' AND coalesce(lengths, 'uniform') = 'uniform'
             AND coalesce(cache_dtype, dtype) = ? AND seqlen_q = CASE WHEN ? = 'op' THEN seqlen_k ELSE 1 END
             AND batch IS NOT NULL AND num_heads IS NOT NULL AND num_kv_heads IS NOT NULL AND seqlen_k IS NOT NULL

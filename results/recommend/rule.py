@@ -62,7 +62,7 @@ def rule_of(store: Store, filters: Filters) -> ShapeRule:
             f"A rule chooses by seqlen and head_dim; {filters.workload} has {level.columns.label} and "
             f"{level.rows.label}. Choose a workload of the operator."
         )
-    cases = contests(store, filters)
+    cases = [each for each in contests(store, filters) if not next(iter(each.values())).measurement.case.features]
     points = tuple(point for contest in cases if (point := _point(contest)))
     if not points:
         raise RuleError(f"Nothing has a time on {filters.gpu} in this slice; choose another GPU, mode or timing.")

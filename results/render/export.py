@@ -65,6 +65,7 @@ class Selection:
     metric: tuple[str, ...] = ()
     source: tuple[str, ...] = ()
     status: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()  # texts such as softcap=50,sinks
 
 
 EVERYTHING = Selection()

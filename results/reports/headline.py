@@ -123,18 +123,21 @@ class Means:
     ours: tuple[str, ...]
     dtype: str | None = None
     shortest: int = 0  # tokens
+    windows: bool = True  # SDPA has no fused kernel for sliding windows, so that few shapes carry a mean with them
 
 
 _BOTH, _HOPPER, _TRITON = "`triton_fa2` or `gluon_hopper`", "`gluon_hopper`", "`triton_fa2`"
 _WINDOW_SHAPES = "window of 1024, 32 and 8 heads"
-_SUMMARY = (
+SUMMARY = (
     Means(("one head, bfloat16", _BOTH, "PyTorch's fastest"), (ONE_HEAD,), PYTORCH, OURS, "bfloat16"),
     Means(("one head, float32", _TRITON, "PyTorch's fastest"), (ONE_HEAD,), PYTORCH, OURS, "float32"),
     Means(("16k tokens, hidden 2048", _HOPPER, "SDPA's fastest"), FA_PAPER_THRICE, SDPA, HOPPER),
     Means(("16k tokens, hidden 2048", _HOPPER, "FlashAttention-4"), (FA_PAPER,), FLASH_4, HOPPER),
     Means(("real models", _BOTH, "SDPA's fastest"), (MODELS,), SDPA, OURS),
+    Means(("real models without windows", _BOTH, "SDPA's fastest"), (MODELS,), SDPA, OURS, windows=False),
     Means(("16k tokens, on an H100", _HOPPER, "SDPA's fastest"), (FA_PAPER_H100,), SDPA, HOPPER),
     Means(("real models, on an H100", _BOTH, "SDPA's fastest"), (MODELS_H100,), SDPA, OURS),
+    Means(("real models, no windows, H100", _BOTH, "SDPA's fastest"), (MODELS_H100,), SDPA, OURS, windows=False),
     Means((_WINDOW_SHAPES, _HOPPER, "FlexAttention"), (WINDOW,), FLEX, HOPPER),
     Means((_WINDOW_SHAPES, _HOPPER, "FlashAttention-4"), (WINDOW,), FLASH_4, HOPPER),
 )
@@ -157,14 +160,17 @@ _FA_PAPER = (
 
 def means(shipped: Shipped, corner: Sequence[str], rows: Sequence[Means]) -> str:
     """Return a row of geometric means for each declaration; with three labels also its shapes and processes."""
-    lines = []
-    for row in rows:
-        ratios = shipped.middle(row.processes, row.others, row.ours)
-        kept = [r for r in ratios if row.dtype in (None, r.case.dtype) and r.case.seqlen_q >= row.shortest]
-        first, *more = row.labels
-        shapes = f" ({len({r.case for r in kept})} shapes)" if more else ""
-        lines.append((first + shapes, *more, *[str(len(row.processes))] * bool(more), *_spans(kept)))
-    return markdown_table((*corner, *MODES.values()), lines)
+    return markdown_table((*corner, *MODES.values()), [cells(shipped, row) for row in rows])
+
+
+def cells(shipped: Shipped, row: Means) -> tuple[str, ...]:
+    """Return the cells of a row: its labels, then the means of each mode."""
+    ratios = shipped.middle(row.processes, row.others, row.ours)
+    kept = [r for r in ratios if row.dtype in (None, r.case.dtype) and r.case.seqlen_q >= row.shortest]
+    kept = [r for r in kept if row.windows or not r.case.window_size]
+    first, *more = row.labels
+    shapes = f" ({len({r.case for r in kept})} shapes)" if more else ""
+    return (first + shapes, *more, *[str(len(row.processes))] * bool(more), *_spans(kept))
 
 
 def of_report(shipped: Shipped) -> str:
@@ -428,7 +434,7 @@ def same_code(shipped: Shipped) -> str:
 
 
 TABLES: dict[str, Callable[[Shipped], str]] = {
-    "summary": partial(means, corner=("shapes", "ours", "over", "processes"), rows=_SUMMARY),
+    "summary": partial(means, corner=("shapes", "ours", "over", "processes"), rows=SUMMARY),
     "fa2_rtx4060": of_report,
     "one_head": partial(means, corner=("dtype, ratio, seqlen",), rows=_ONE_HEAD),
     "over_naive": over_naive,
@@ -488,7 +494,7 @@ def _pivot(
 
 
 def _spans(ratios: Sequence[Ratio]) -> Iterator[str]:
-    """Yield the geometric mean of each mode with its 95 % interval, the lowest and the highest.
+    """Yield the geometric mean of each mode with its 95 % interval, the median, the lowest and the highest.
 
     The errors of a run have a common cause, its machine, so they are averaged and do not cancel.
     """
@@ -497,7 +503,11 @@ def _spans(ratios: Sequence[Ratio]) -> Iterator[str]:
         values, errors = [r.value for r in of_mode], [r.error for r in of_mode if r.error is not None]
         mean = geometric_mean(values)
         half = f" ± {_NORMAL_95 * mean * statistics.fmean(errors):.2f}" if errors else ""
-        yield f"{mean:.2f}×{half} ({min(values):.2f} to {max(values):.2f})" if values else "—"
+        yield f"{mean:.2f}×{half} ({_span(values)})" if values else "—"
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"median {statistics.median(values):.2f}, {min(values):.2f} to {max(values):.2f}"
 
 
 def _cell(ratio: Ratio) -> str:

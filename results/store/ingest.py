@@ -73,7 +73,7 @@ _MEANINGS = {
 def _pattern(rules: Field) -> str:
     """Return what a field's value looks like in a line of our own writer."""
     if rules.choices:
-        return rf'(?:null|"(?:{"|".join(rules.choices)})")'
+        return rf'(?:null|"(?:{"|".join(filter(None, (*rules.choices, rules.pattern)))})")'
     if rules.minimum == 1:
         return rf"(?:null|{_ABOVE_0})"
     return _TEXT if rules.kind == "text" and not rules.nullable else _SHAPES[SQL_TYPES[rules.kind]]
@@ -151,17 +151,20 @@ _ODD_COLUMNS = f"""
            + count(*) - count(DISTINCT measurement_id) AS odd
     FROM read_parquet(?) m
 """
+_LENGTHS = f"key[{_KEYS.index('$.lengths') + 1}]::VARCHAR"  # `results.records` judges batch specs
 _NOT_CANONICAL = f"""
     SELECT position FROM (
         SELECT *, CASE WHEN regexp_full_match(line, ?) AND starts_with(line, prefix)
                        THEN json_extract(line, {_KEYS}) END AS key,
                   CASE WHEN ? AND key IS NOT NULL THEN json_transform(line, '{json.dumps(_RULED)}') END AS m
         FROM incoming)
-    WHERE key IS NULL OR coalesce({_BREAKS_A_RULE}, false) OR (? AND {_ID} <> line[-22:-3])
+    WHERE key IS NULL OR coalesce({_BREAKS_A_RULE}, false)
+       OR (? AND ({_ID} <> line[-22:-3] OR coalesce(contains({_LENGTHS}, 'q'), false)))
        OR coalesce(try_cast(key[{_KEYS.index("$.num_heads") + 1}] AS INTEGER)
                    % try_cast(key[{_KEYS.index("$.num_kv_heads") + 1}] AS INTEGER), 0) <> 0
-       OR coalesce(key[{_KEYS.index("$.lengths") + 1}]::VARCHAR = '"ragged"'
+       OR coalesce({_LENGTHS} = '"ragged"'
                    AND try_cast(key[{_KEYS.index("$.batch") + 1}] AS INTEGER) > {MAX_RAGGED}, false)
+       OR (? AND coalesce(key[{_KEYS.index("$.features") + 1}]::VARCHAR, 'null') <> 'null')
 """
 _KNOWN = "SELECT measurement_id FROM measurements WHERE measurement_id IN (SELECT measurement_id FROM incoming)"
 
@@ -221,7 +224,7 @@ def _not_canonical(cursor: duckdb.DuckDBPyConnection, lines: list[Line], *, chec
     """Return positions of the lines that need a closer look."""
     prefixes = {run_id: f'{{"run_id":{json.dumps(run_id)},' for run_id in {line.run_id for line in lines}}
     _register(cursor, line=[line.text for line in lines], prefix=[prefixes[line.run_id] for line in lines])
-    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL, check_id, check_id]).fetchall()}
+    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL, *[check_id] * 3]).fetchall()}
 
 
 def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> int:

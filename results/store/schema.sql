@@ -63,6 +63,7 @@ CREATE TABLE IF NOT EXISTS measurements (
     optimizer VARCHAR,
     checkpointing BOOLEAN,
     compiled BOOLEAN,
+    features VARCHAR,
     implementation VARCHAR NOT NULL,
     mode VARCHAR,
     timing VARCHAR,

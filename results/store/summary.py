@@ -28,7 +28,7 @@ import duckdb
 from results.counting import surpasses
 from results.levels import level_of, names
 from results.metrics import MEMORY_METRICS
-from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters
+from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, having
 
 # 64 bits of a digest: among a million cases, the probability of a collision is one in ten million.
 _TEXTS = ", ".join(f"coalesce({name}::VARCHAR, '')" for name in CASE_KEY.split(", "))
@@ -232,6 +232,9 @@ def numbers(filters: Filters, metrics: Sequence[str], *, without: tuple[str, ...
         if name not in without and getattr(filters, name) is not None:
             conditions.append(f"{name} = ?")
             params.append(getattr(filters, name))
+    for name in filters.features:
+        conditions.append(having("workload"))
+        params.append(name)
     for column, wanted in (("run_id", filters.run), ("source", filters.source)):
         conditions += [f"{column} IN ({', '.join('?' * len(wanted))})"] if wanted else []
         params += wanted

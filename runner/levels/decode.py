@@ -1,8 +1,9 @@
-"""Level decode: a few query tokens of each sequence against its KV cache, no gradients.
+"""Level decode: query tokens of each sequence against its KV cache, no gradients.
 
-Caches are contiguous or paged, hold keys and values or latents, and have q's dtype or e4m3. Reads of unused memory are
-detected: unused rows and spare pages hold NaN, and unused entries of the page table name a page that does not exist.
-Pages are permuted, and no two sequences share one.
+More query tokens than a decoding step has, and different numbers of them, lie in memory one token after the other, as
+in a serving engine. Caches are contiguous or paged, hold keys and values or latents, and have q's dtype or e4m3. Reads
+of unused memory are detected: unused rows and spare pages hold NaN, and unused entries of the page table name a page
+that does not exist. Pages are permuted, and no two sequences share one.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import torch
 
 from kernels import reference, registry
 from kernels.decode.step import DecodeStep
+from kernels.problem import FEW_QUERIES
 from kernels.registry import DecodeAttention, UnsupportedCase
-from results.levels.decode import lengths_of
+from results.levels.decode import lengths_of, query_lengths_of
 from results.records import Case, case_to_json, decode_case
 from runner.levels import Call, MeasuredLevel, Pass, Trial, fill_normal, generator_of
 
@@ -82,12 +84,16 @@ class DecodeInputs:
         """
         quantised = self.step.k_scale is not None and not original
         scales = (self.step.k_scale, self.step.v_scale)[: len(self.caches)]
+        ends = self.step.query_starts.tolist()[1:] if self.step.query_lengths else None
         for at, length in enumerate(self.step.lengths):
             found = [self._rows(cache, at, length) for cache in (self.originals if original else self.caches)]
             if quantised:
                 found = [x.double() * scale[:, None, None] for x, scale in zip(found, scales, strict=True)]
             values = found[-1][..., : self.case.latent_dim] if self.case.latent_dim else found[-1]
-            yield self.step.q[at : at + 1], found[0], values
+            q = self.step.q[at : at + 1]
+            if ends:
+                q = self.step.q[:, :, ends[at] - self.step.query_lengths[at] : ends[at]]
+            yield q, found[0], values
 
     def _rows(self, cache: torch.Tensor, at: int, length: int) -> torch.Tensor:
         if not self.step.page_size:
@@ -132,8 +138,9 @@ def empty_inputs(case: Case, device: str) -> DecodeInputs:
     quantised = case.cache_dtype not in (None, case.dtype)
     caches = tuple(torch.empty_like(x, dtype=_E4M3) for x in originals) if quantised else originals
     scales = [torch.ones(case.num_kv_heads, device=device) if quantised else None for _ in range(2)]
+    query_lengths = query_lengths_of(case_to_json(case))
     step = DecodeStep(
-        q=torch.empty((case.batch, case.num_heads, case.seqlen_q, case.head_dim), dtype=dtype, device=device),
+        q=_queries(case, query_lengths, device),
         k_cache=caches[0],
         v_cache=caches[0][..., : case.latent_dim] if case.latent_dim else caches[1],
         lengths=lengths,
@@ -145,8 +152,18 @@ def empty_inputs(case: Case, device: str) -> DecodeInputs:
         causal=bool(case.causal),
         window_size=case.window_size or 0,
         softmax_scale=LATENT_HEADS_WIDTH**-0.5 if case.latent_dim else None,
+        query_lengths=query_lengths,
     )
     return DecodeInputs(case, step, originals, unused)
+
+
+def _queries(case: Case, query_lengths: tuple[int, ...] | None, device: str) -> torch.Tensor:
+    """Return q (batch, num_heads, tokens, head_dim), uninitialized; batch 1 if the numbers of tokens differ."""
+    dtype = getattr(torch, case.dtype)
+    if query_lengths is None and case.seqlen_q <= FEW_QUERIES:
+        return torch.empty((case.batch, case.num_heads, case.seqlen_q, case.head_dim), dtype=dtype, device=device)
+    sizes = (1, sum(query_lengths)) if query_lengths else (case.batch, case.seqlen_q)
+    return torch.empty((*sizes, case.num_heads, case.head_dim), dtype=dtype, device=device).transpose(1, 2)
 
 
 def _contiguous(
@@ -211,7 +228,8 @@ def _exact(inputs: DecodeInputs, *, original: bool, stored_as: torch.dtype | Non
     step = inputs.step
     options: dict[str, Any] = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.scale}
     sequences = inputs.sequences(original=original)
-    return torch.cat([reference.attention(*each, **options, stored_as=stored_as).out for each in sequences])
+    found = [reference.attention(*each, **options, stored_as=stored_as).out for each in sequences]
+    return torch.cat(found, 2 if step.query_lengths else 0)
 
 
 def fused_oracle(inputs: DecodeInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from kernels import reference, registry
+from kernels.features import Features, head_by_head
 from kernels.registry import Attention
 from results.records import Case, attention_case
 from runner.levels import DifferentiableCalls, MeasuredLevel, Pass, fill_normal, generator_of
+from runner.levels.op_features import options_of, random_tensors
 
 PASSES = (
     Pass("fwd", "forward", ("fwd", "bwd", "fwd_bwd"), ("out",)),
@@ -27,7 +29,7 @@ _SMALL_SEQLEN = 64
 
 @dataclass(frozen=True)
 class OpInputs:
-    """q, k, v and the gradient of out.
+    """q, k, v, the gradient of out, and the options of a call. Packed sequences (varlen) are the rows of a batch of 1.
 
     `normal`: all are standard normal. `outliers`: in a few channels of k the values of all tokens are 30 times larger,
     as in trained models (KIVI, arXiv 2402.02750, section 3.2, figure 2). `large`: q, k and v are 8 times larger, so
@@ -40,6 +42,7 @@ class OpInputs:
     k: torch.Tensor  # (batch, num_kv_heads, seqlen_k, head_dim)
     v: torch.Tensor  # (batch, num_kv_heads, seqlen_k, head_dim_v)
     dout: torch.Tensor  # (batch, num_heads, seqlen_q, head_dim_v)
+    options: dict[str, Any] = field(default_factory=dict)  # keywords of a call: masks, features, bounds
 
     @property
     def device(self) -> torch.device:
@@ -49,7 +52,7 @@ class OpInputs:
     def fill(self, seed: int) -> None:
         """Write the data of a seed into the tensors; a seed gives the same data on all devices of a type."""
         generator = generator_of(self.case, self.device, seed)
-        fill_normal((self.q, self.k, self.v, self.dout), generator)
+        fill_normal((self.q, self.k, self.v, self.dout, *random_tensors(self.options)), generator)
         with torch.no_grad():
             if self.case.inputs == "outliers":
                 self.k[..., :: max(1, self.case.head_dim // _OUTLIERS)] *= _OUTLIER_SIZE
@@ -74,18 +77,20 @@ class OpInputs:
 def empty_inputs(case: Case, device: str) -> OpInputs:
     """Return the tensors of a case, uninitialized."""
     dtype = getattr(torch, case.dtype)
-    queries, keys = (case.batch, case.num_heads, case.seqlen_q), (case.batch, case.num_kv_heads, case.seqlen_k)
+    options, batch, longer = options_of(case, device), case.batch, 1
+    if "bounds" in options:
+        batch, longer = 1, case.batch
+    queries, keys = (batch, case.num_heads, case.seqlen_q * longer), (batch, case.num_kv_heads, case.seqlen_k * longer)
     width = case.head_dim_v or case.head_dim
     shapes = ((*queries, case.head_dim), (*keys, case.head_dim), (*keys, width), (*queries, width))
     q, k, v, dout = (torch.empty(shape, dtype=dtype, device=device) for shape in shapes)
     q, k, v = (tensor.requires_grad_() for tensor in (q, k, v))
-    return OpInputs(case, q, k, v, dout)
+    return OpInputs(case, q, k, v, dout, options)
 
 
 def forward(attention: Attention, inputs: OpInputs) -> torch.Tensor:
     """Return out, with its autograd graph if gradients are enabled."""
-    case = inputs.case
-    return attention(inputs.q, inputs.k, inputs.v, causal=bool(case.causal), window_size=case.window_size or 0)
+    return attention(inputs.q, inputs.k, inputs.v, **inputs.options)
 
 
 def backward(inputs: OpInputs, out: torch.Tensor, *, keep: bool = False) -> tuple[torch.Tensor, ...]:
@@ -104,18 +109,31 @@ def oracle(inputs: OpInputs, modes: tuple[str, ...], *, fp8: bool = False) -> di
 
 
 def fused_oracle(inputs: OpInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """Return the results of a kernel that rounds only its factors and its results to the dtype."""
+    """Return the results of a kernel that rounds only its factors and its results to the dtype; none of features."""
+    if inputs.case.features:
+        return {}
     q, k, v = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
     return _results(inputs, modes, q, k, v, stored_as=inputs.q.dtype)
 
 
 def _results(inputs: OpInputs, modes: tuple[str, ...], *qkv: Any, **options: Any) -> dict[str, torch.Tensor]:
-    options |= {"causal": bool(inputs.case.causal), "window_size": inputs.case.window_size or 0}
+    if inputs.case.features:
+        q, k, v = (x.double() for x in qkv)
+        return _results_of_features(inputs, modes, q, k, v)
+    options |= inputs.options
     if "bwd" not in modes:
         return {"out": reference.attention(*qkv, **options).out}
     q, k, v = qkv
     found = reference.gradients(q, k, v, inputs.dout, **options)
     return {name: getattr(found, name) for name in ("out", "dq", "dk", "dv")}
+
+
+def _results_of_features(
+    inputs: OpInputs, modes: tuple[str, ...], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    options: dict[str, Any] = {"features": Features(), **inputs.options}
+    options["dout"] = inputs.dout.double() if "bwd" in modes else None
+    return head_by_head(q, k, v, **options)
 
 
 @contextlib.contextmanager

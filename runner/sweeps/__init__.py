@@ -14,7 +14,7 @@ from typing import Any
 from results.records import LEVELS
 from runner.sweeps.given import GivenSweep
 from runner.sweeps.grid import GridAxis, Sweep, SweepError
-from runner.sweeps.real_models import REAL_MODELS, RealModelsSweep
+from runner.sweeps.real_models import FEATURES, REAL_MODELS, RealModelsSweep
 
 __all__ = (
     "SWEEPS", "GridAxis", "Sweep", "SweepError", "axes_of", "changes_of", "from_json", "get", "override", "to_json",
@@ -31,7 +31,7 @@ _CLASSES = _classes()
 _NO_GRIDS: dict[str, type[Sweep]] = {"given": GivenSweep, "domain": RealModelsSweep}  # by a field that only they have
 SWEEPS: dict[str, Sweep] = {
     sweep.name: sweep for level in _CLASSES for sweep in importlib.import_module(f"{__name__}.{level}").SWEEPS
-} | {REAL_MODELS.name: REAL_MODELS}
+} | {sweep.name: sweep for sweep in (REAL_MODELS, FEATURES)}
 
 
 def get(name: str) -> Sweep:

@@ -1,12 +1,14 @@
-"""Sweeps of level decode: context by batch, for paged, ragged, quantized and latent caches."""
+"""Sweeps of level decode: context by batch, for paged, ragged, quantized and latent caches; and batch specs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
+from results import batches
 from results.records import DTYPES, LENGTHS, Case, decode_case
 from runner.sweeps.declared import SweepFile
 from runner.sweeps.grid import Sweep, split_heads
@@ -25,6 +27,7 @@ class DecodeSweep(Sweep):
 
     LEVEL = "decode"
     AXES = _FILE.axes(lengths=LENGTHS, cache_dtype=(SAME, *DTYPES))
+    RULES = MappingProxyType(dict.fromkeys(("context", "batch", "query_tokens", "lengths"), "batch_spec"))
     FOLDED = "Head_dim, dtype, cache, window and timings"
     FOLDED_OF_A_CELL = "Query tokens, window and cache"
 
@@ -38,6 +41,7 @@ class DecodeSweep(Sweep):
     lengths: tuple[str, ...] = ("uniform",)
     cache_dtype: tuple[str, ...] = (SAME,)
     latent_dim: tuple[int, ...] = (0,)
+    batch_spec: tuple[str, ...] | None = None  # in place of context, batch, query_tokens and lengths
     features_apart: bool = False  # whether features vary one at a time from their first values, not in a product
     dtype: tuple[str, ...] = ("bfloat16",)
     modes: tuple[str, ...] = ("decode",)
@@ -46,12 +50,20 @@ class DecodeSweep(Sweep):
     @classmethod
     def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
         """Return a case of a table with unstated fields filled in."""
-        return decode_case(context=case.seqlen_k, query_tokens=case.seqlen_q, page_size=case.page_size or 0, **sizes)
+        lengths: dict[str, Any] = {"query_tokens": case.seqlen_q, "lengths": case.lengths or "uniform"}
+        return decode_case(context=case.seqlen_k, page_size=case.page_size or 0, **lengths, **sizes)
 
     def _cases(self) -> Iterator[Case]:
-        for context, batch in product(self.context, self.batch):
+        for sizes in self._sizes():
             for values in self._features():
-                yield _case(context=context, batch=batch, **values)
+                yield _case(**values | sizes)
+
+    def _sizes(self) -> Iterator[dict[str, Any]]:
+        """Yield context and batch, or the fields of a batch spec."""
+        for context, batch in () if self.batch_spec else product(self.context, self.batch):
+            yield {"context": context, "batch": batch}
+        for fields in map(batches.fields_of, self.batch_spec or ()):
+            yield {_NAMES.get(name, name): value for name, value in fields.items()}
 
     def _features(self) -> Iterator[dict[str, Any]]:
         """Yield the fields of a case other than its context and batch."""
@@ -63,6 +75,9 @@ class DecodeSweep(Sweep):
         yield first
         for name, values in axes.items():
             yield from (first | {name: value} for value in values[1:])
+
+
+_NAMES = {"seqlen_q": "query_tokens", "seqlen_k": "context"}  # of decode_case, by field
 
 
 def _case(*, heads: str, head_dim: int, cache_dtype: str, latent_dim: int, **fields: Any) -> Case:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from results import batches
+from results.features import canonical
 from results.records import DTYPES, TIMINGS, Case
 
 TORCH = (
@@ -33,7 +35,7 @@ class GridAxis:
     """One axis of a level's sweeps: its possible values and its place in the form of a sweep."""
 
     name: str  # field of the sweep
-    kind: str = "whole"  # whole, boolean, text (one of `choices`) or heads (64/8)
+    kind: str = "whole"  # whole, boolean, text (one of `choices`), heads (64/8), batch (2q2k_32q1s4k), features (sinks)
     choices: tuple[str, ...] = ()  # possible texts
     about: str | None = None  # explanation for users
     first: bool = False  # whether the form always shows it; the other axes are folded
@@ -50,6 +52,13 @@ class GridAxis:
         if self.kind == "heads":
             split_heads(text)
             return text
+        if self.kind == "features":
+            try:
+                return canonical(text.replace("+", ",")) or ""
+            except ValueError as error:
+                raise SweepError(str(error)) from error
+        if self.kind == "batch":
+            return _batch(text)
         if self.kind == "boolean":
             if text not in _BOOLEANS:
                 raise SweepError(f"{self.name} {text!r} is not true or false.")
@@ -141,6 +150,13 @@ class Sweep(ABC):
     @abstractmethod
     def _cases(self) -> Iterator[Case]:
         """Yield the cases of the grid. Raises ValueError for an impossible combination."""
+
+
+def _batch(text: str) -> str:
+    try:
+        return batches.spelled(batches.parse(text))
+    except ValueError as error:
+        raise SweepError(str(error)) from error
 
 
 def split_heads(text: str) -> tuple[int, int]:

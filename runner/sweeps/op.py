@@ -35,6 +35,7 @@ class OpSweep(Sweep):
     num_heads: tuple[int, ...] = (1,)
     num_kv_heads: tuple[int, ...] = ()  # empty: as many as num_heads
     window_size: tuple[int, ...] = (0,)
+    features: tuple[str, ...] = ()  # texts of results.features; empty: no features
     inputs: tuple[str, ...] = ("normal",)
     tokens: int | None = None
     hidden: int | None = None
@@ -45,7 +46,7 @@ class OpSweep(Sweep):
     def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
         """Return a case of a table with unstated fields filled in."""
         whole = attention_case(seqlen=case.seqlen_q, seqlen_k=case.seqlen_k, causal=case.causal, **sizes)
-        return dataclasses.replace(whole, head_dim_v=case.head_dim_v or case.head_dim)
+        return dataclasses.replace(whole, head_dim_v=case.head_dim_v or case.head_dim, features=case.features)
 
     def _cases(self) -> Iterator[Case]:
         for seqlen, head_dim in product(self.seqlen, self.head_dim):
@@ -55,8 +56,9 @@ class OpSweep(Sweep):
         batches = (_divide("tokens", self.tokens, "seqlen", seqlen),) if self.tokens else self.batch
         heads = (_divide("hidden", self.hidden, "head_dim", head_dim),) if self.hidden else self.num_heads
         kv_heads = self.num_kv_heads or (None,)
-        grid = product(self.dtype, self.causal, batches, heads, kv_heads, self.window_size, self.inputs)
-        for dtype, causal, batch, num_heads, num_kv_heads, window_size, inputs in grid:
+        masks = (self.window_size, self.features or (None,))
+        grid = product(self.dtype, self.causal, batches, heads, kv_heads, *masks, self.inputs)
+        for dtype, causal, batch, num_heads, num_kv_heads, window_size, features, inputs in grid:
             yield attention_case(
                 batch=batch,
                 num_heads=num_heads,
@@ -67,6 +69,7 @@ class OpSweep(Sweep):
                 causal=causal,
                 window_size=window_size,
                 inputs=inputs,
+                features=features,
             )
 
 

@@ -1,4 +1,4 @@
-"""The sweep over attention shapes of existing models, by domain or individually."""
+"""The sweeps over attention shapes of existing models, by domain or individually."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from results.levels.real_shapes import DOMAINS, SHAPES
+from results.levels.real_shapes import DOMAINS, FEATURE_DOMAINS, FEATURE_SHAPES, SHAPES
 from results.records import Case
 from runner.sweeps.grid import STANDARD_AXES, GridAxis, Sweep
 from runner.sweeps.op import OpSweep
 
-NAMES = tuple(shape.name for shape in SHAPES)
+NAMES = tuple(shape.name for shape in (*SHAPES, *FEATURE_SHAPES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class RealModelsSweep(Sweep):
 
     LEVEL = "op"
     AXES = (
-        GridAxis("domain", "text", DOMAINS, first=True),
+        GridAxis("domain", "text", DOMAINS + FEATURE_DOMAINS, first=True),
         dataclasses.replace(STANDARD_AXES["dtype"], first=True),
         GridAxis("shape", "text", NAMES, about="Empty: all shapes of the domains.", of_a_cell="one"),
         next(axis for axis in OpSweep.AXES if axis.name == "modes"),
@@ -36,7 +36,7 @@ class RealModelsSweep(Sweep):
     baseline: str = "torch_sdpa_auto"
 
     def _cases(self) -> Iterator[Case]:
-        for shape in SHAPES:
+        for shape in (*SHAPES, *FEATURE_SHAPES):
             if shape.domain in self.domain and (not self.shape or shape.name in self.shape):
                 yield from map(shape.in_dtype, self.dtype)
 
@@ -49,6 +49,23 @@ REAL_MODELS = RealModelsSweep(
         "torch_sdpa_flash",
         "torch_sdpa_cudnn",
         "torch_sdpa_efficient",
+        "triton_fa2",
+        "gluon_hopper",
+        *OpSweep.PEERS,
+    ),
+)
+FEATURES = RealModelsSweep(
+    name="features",
+    description=f"{len(FEATURE_SHAPES)} shapes of models with softcap, sinks, ALiBi, prefixes, documents and the like",
+    domain=FEATURE_DOMAINS,
+    baseline="torch_flex",
+    implementations=(
+        "torch_naive",
+        "torch_sdpa_auto",
+        "torch_sdpa_cudnn",
+        "torch_sdpa_efficient",
+        "torch_flex",
+        "torch_varlen",
         "triton_fa2",
         "gluon_hopper",
         *OpSweep.PEERS,

@@ -17,11 +17,16 @@ import torch
 FLASH = {
     "flash_attn:flash_attn_func": """q k v dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic
         return_attn_probs""",
+    "flash_attn:flash_attn_varlen_func": """q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p
+        softmax_scale causal window_size softcap alibi_slopes deterministic return_attn_probs block_table""",
     "flash_attn:flash_attn_with_kvcache": """q k_cache v_cache k v rotary_cos rotary_sin cache_seqlens cache_batch_idx
         cache_leftpad block_table softmax_scale causal window_size softcap rotary_interleaved alibi_slopes num_splits
         return_softmax_lse""",
     "flash_attn_interface:flash_attn_func": """q k v softmax_scale causal qv q_descale k_descale v_descale window_size
         attention_chunk softcap num_splits pack_gqa deterministic sm_margin return_attn_probs""",
+    "flash_attn_interface:flash_attn_varlen_func": """q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k
+        seqused_q seqused_k softmax_scale causal qv q_descale k_descale v_descale window_size attention_chunk softcap
+        num_splits pack_gqa deterministic sm_margin return_attn_probs""",
     "flash_attn_interface:flash_attn_with_kvcache": """q k_cache v_cache k v qv rotary_cos rotary_sin cache_seqlens
         cache_batch_idx cache_leftpad page_table cu_seqlens_q cu_seqlens_k_new max_seqlen_q rotary_seqlens q_descale
         k_descale v_descale softmax_scale causal window_size attention_chunk softcap rotary_interleaved
@@ -43,6 +48,7 @@ USED = {  # parameter -> its meaning for `attend`
     "qv": "qv",
     "cache_seqlens": "lengths",
     "seqused_k": "lengths",
+    "cu_seqlens_q": "starts",
     "block_table": "table",
     "page_table": "table",
     "softmax_scale": "scale",
@@ -50,6 +56,12 @@ USED = {  # parameter -> its meaning for `attend`
     "window_size": "window",
     "head_dim_v": "latent_dim",
     "tile_scheduler_metadata": "schedule",
+    "softcap": "softcap",
+    "alibi_slopes": "slopes",
+    "learnable_sink": "sinks",
+    "cu_seqlens_k": "starts_k",
+    "max_seqlen_q": "longest",
+    "max_seqlen_k": "longest_k",
 }
 WITH_LSE = ("flash_attn.cute", "flash_mla")  # modules whose functions return more than the output
 DECODE_PLAN = """indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size pos_encoding_mode window_left
@@ -61,14 +73,36 @@ MLA_PLAN = """qo_indptr indptr indices kv_len_arr num_heads head_dim_ckv head_di
     q_data_type kv_data_type use_profiler"""
 
 
-def attend(q, k, v, *, lengths=None, table=None, scale=None, causal=False, window=(-1, -1)) -> torch.Tensor:
+def attend_packed(q, k, v, starts, **options) -> torch.Tensor:
+    """Return attention of packed sequences, one after the other."""
+    parts = zip(*(x.split(starts.diff().tolist()) for x in (q, k, v)), strict=True)
+    return torch.cat([attend(*(x[None] for x in each), **options)[0] for each in parts])
+
+
+def attend(
+    q,
+    k,
+    v,
+    *,
+    lengths=None,
+    table=None,
+    scale=None,
+    causal=False,
+    window=(-1, -1),
+    starts=None,
+    softcap=0.0,
+    slopes=None,
+    sinks=None,
+) -> torch.Tensor:
     """Return attention of q (batch, tokens, heads, head_dim) to k and v of the same layout, or to their pages.
+
+    With starts q is (all tokens, heads, head_dim).
 
     window: the keys that a query sees before and after its own position. The last query is aligned with the last key.
     """
     left, right = (10**6 if side in (-1, None) else side for side in window)
     outs = []
-    for at, query in enumerate(q):
+    for at, query in enumerate(q if starts is None else q.split(starts.diff().tolist())):
         pages = None if table is None else table[at, : -(-int(lengths[at]) // k.shape[1])].long()
         keys, values = (x[at] if pages is None else x[pages].flatten(0, 1) for x in (k, v))
         length = len(keys) if lengths is None else int(lengths[at])
@@ -77,9 +111,14 @@ def attend(q, k, v, *, lengths=None, table=None, scale=None, causal=False, windo
         distance = torch.arange(length) - torch.arange(len(query))[:, None] - (length - len(query))
         seen = (distance >= -left) & (distance <= (0 if causal else right))
         scores = torch.einsum("qhd,khd->hqk", query, keys) * (q.shape[-1] ** -0.5 if scale is None else scale)
-        weights = scores.masked_fill(~seen, float("-inf")).softmax(-1).nan_to_num(0.0)
+        scores = softcap * torch.tanh(scores / softcap) if softcap else scores
+        scores = scores if slopes is None else scores - slopes.expand(len(q), -1)[at, :, None, None] * distance.abs()
+        scores = scores.masked_fill(~seen, float("-inf"))
+        if sinks is not None:
+            scores = torch.cat((scores, sinks[:, None, None].expand(*scores.shape[:2], 1)), -1)
+        weights = scores.softmax(-1).nan_to_num(0.0)[..., :length]
         outs.append(torch.einsum("hqk,khd->qhd", weights, values))
-    return torch.stack(outs)
+    return torch.stack(outs) if starts is None else torch.cat(outs)
 
 
 def bound(parameters: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -98,6 +137,12 @@ def _flash(path: str) -> Any:
             assert (-1 if "cute" in path else None) not in window, "the package has another word for all keys"
         assert not (given["causal"] and any(side not in (-1, None) for side in window))
         q, k = given.pop("q"), given.pop("k")
+        if "starts_k" in given:
+            starts = given["starts"]
+            assert torch.equal(starts, given.pop("starts_k"))
+            assert starts.diff().max() == given.pop("longest") == given.pop("longest_k")
+            out = attend_packed(q, k, given.pop("v"), **given)
+            return (out, None) if path.startswith(WITH_LSE) else out
         if latent_dim := given.pop("latent_dim", None):  # FlashMLA
             assert k.shape[1:] == (64, 1, 576) and given.pop("schedule") == "schedule"
             given["v"] = k[..., :latent_dim]
@@ -118,6 +163,20 @@ class _Band:
 
     def make_local_attention(self, window_size):
         return _Band(window_size - 1, 0)
+
+
+class _Blocks:
+    """BlockDiagonalMask."""
+
+    def __init__(self, starts, window=(-1, -1)):
+        self.starts, self.window = starts, window
+
+    @classmethod
+    def from_seqlens(cls, q_seqlen, kv_seqlen=None, *, device=None):
+        return cls(torch.tensor([0, *q_seqlen]).cumsum(0))
+
+    def make_causal(self):
+        return _Blocks(self.starts, (-1, 0))
 
 
 class _PagedMask:
@@ -147,6 +206,9 @@ def memory_efficient_attention(query, key, value, attn_bias=None, p=0.0, scale=N
         q, k, v = (x.flatten(2, 3) for x in (q, k, v))
     assert q.shape[2] == k.shape[2]
     window = attn_bias.window if attn_bias else (-1, -1)
+    if isinstance(attn_bias, _Blocks):
+        out = attend_packed(q[0], k[0], v[0], attn_bias.starts, scale=scale, window=window)
+        return out.reshape(query.shape)
     return attend(q, k, v, scale=scale, window=window).reshape(query.shape)
 
 
@@ -176,11 +238,11 @@ class _Wrapper:
             lengths = given["last_page_len"] + torch.tensor(before)
         self.options = {"table": table, "lengths": lengths, "scale": given["sm_scale"]}
         self.options |= {"causal": given.get("causal", True), "window": (given.get("window_left", -1), -1)}
-        self.tokens = int(given["qo_indptr"][1]) if "qo_indptr" in given else 1
+        self.options["starts"] = given.get("qo_indptr", torch.arange(len(counts) + 1))
 
     def run(self, q, paged_kv_cache):
         k, v = (x.transpose(1, 2) if self.layout == "HND" else x for x in paged_kv_cache)
-        return attend(q.unflatten(0, (-1, self.tokens)), k, v, **self.options).flatten(0, 1)
+        return attend(q, k, v, **self.options)
 
 
 class _Prefill(_Wrapper):
@@ -269,6 +331,7 @@ _CONTENT: dict[str, dict[str, Any]] = {  # module -> its content; a module's par
         "memory_efficient_attention_forward": memory_efficient_attention_forward,
     },
     "xformers.ops.fmha.attn_bias": {
+        "BlockDiagonalMask": _Blocks,
         "LocalAttentionFromBottomRightMask": _Band,
         "LowerTriangularFromBottomRightMask": _Band,
         "PagedBlockDiagonalPaddedKeysMask": _PagedMask,

@@ -9,11 +9,12 @@ pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from triton.experimental.gluon import language as gl
 
-from kernels.attention.gluon_hopper.tuning import BACKWARD, BackwardConfig
+from kernels.attention.gluon_hopper.configs import BackwardConfig
+from kernels.attention.gluon_hopper.tuning import backward_tiles
 from kernels.constants import Constants
 
 CONFIG = BackwardConfig(
-    **{name: getattr(BACKWARD[128], name) for name in ("block_m", "block_n")},
+    **{name: getattr(backward_tiles("sums", 128), name) for name in ("block_m", "block_n")},
     head_dim=128,
     head_dim_v=128,
     slots=2,

@@ -206,6 +206,7 @@ def test_rows_that_are_read_two_bytes_at_a_time_are_not_decoded() -> None:
     assert routes.decodes(q[..., :64], k[..., :64], k[..., :64])
 
 
+@pytest.mark.slow
 @TORCH_COMPILE
 def test_compiled_calls_of_few_query_tokens_are_decoded(decoder, device, monkeypatch) -> None:
     q, k, v, _ = few_tokens(2, device)

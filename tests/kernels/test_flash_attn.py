@@ -1,10 +1,13 @@
 """flash-attn's functions against attention written out here in float64: layouts, masks, caches, and refusals."""
 
+import inspect
+
 import pytest
 import torch
 
 from kernels import feature_calls, flash_attn
 from kernels.registry import UnsupportedCase
+from tests.kernels import stand_ins
 
 ON_GPU = torch.cuda.is_available()
 UNITS = 64 * torch.finfo(torch.float32).eps
@@ -152,6 +155,21 @@ CACHES = {
 }
 
 
+GUARD = -77.0
+
+
+def guarded(x: torch.Tensor) -> torch.Tensor:
+    """Return a copy of x within a row of numbers that nothing may write to."""
+    whole = x.new_full((x.numel() + 128,), GUARD)
+    whole[64:-64] = x.flatten()
+    return whole[64:-64].view(x.shape)
+
+
+def is_guarded(x: torch.Tensor) -> bool:
+    around = x.new_empty(0).set_(x.untyped_storage(), 0, (x.numel() + 128,), (1,))
+    return bool((around[:64] == GUARD).all()) and bool((around[-64:] == GUARD).all())
+
+
 def check_cache(
     device, *, causal=False, window_size=(-1, -1), softcap=0.0, tokens=3, rotary=False, interleaved=True,
     paged=False, batch_idx=False, leftpad=False, slopes=False,
@@ -170,6 +188,7 @@ def check_cache(
         table = torch.tensor([[8, 3, 6], [1, 14, 0], [7, 2, 9]], dtype=torch.int32, device=device)
         caches = [x.reshape(15, 16, 2, 16) for x in caches]
         expected_caches = [x[table.long()].flatten(1, 2).clone() for x in caches]
+    caches = [guarded(x) for x in caches]
     angles = numbers(capacity, 4, seed=6).double().to(device)
     slope = numbers(4, seed=7).abs().to(device)
     integers = {name: torch.tensor(x, dtype=torch.int32, device=device) for name, x in
@@ -199,6 +218,7 @@ def check_cache(
         expected = exact(query, keys, values, **masks)
         assert_near(out[i], expected[0])
         assert_near(lse[i], expected[1])
+    assert all(map(is_guarded, caches))
     found = [x[table.long()].flatten(1, 2) for x in caches] if paged else caches
     assert torch.equal(found[1], expected_caches[1])
     assert (found[0] - expected_caches[0]).abs().max() <= (UNITS if rotary else 0)
@@ -215,8 +235,66 @@ def test_few_tokens_use_the_decoding_kernels(decoder, device, name) -> None:
     assert decoder
 
 
+@pytest.mark.parametrize("table", [None, [[0, 7], [2, 3]], [[0, -1], [2, 3]]])
+@pytest.mark.parametrize("lengths", [[3, -1], [30, 2]])
+@pytest.mark.skipif(ON_GPU, reason="an index out of range ends a GPU's process")
+def test_unchecked_lengths_and_pages_write_nothing_outside_of_the_cache(monkeypatch, table, lengths) -> None:
+    monkeypatch.setattr(flash_attn, "_reads", lambda x: False)  # as on a GPU
+    caches = [
+        guarded(numbers(2, 32, 2, 16, seed=i) if table is None else numbers(4, 16, 2, 16, seed=i)) for i in (1, 2)
+    ]
+    before, pages = [x.clone() for x in caches], None if table is None else torch.tensor(table, dtype=torch.int32)
+    new = numbers(2, 3, 2, 16)
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        flash_attn.flash_attn_with_kvcache(
+            numbers(2, 3, 4, 16), *caches, new, new, cache_seqlens=_integers(*lengths), block_table=pages
+        )
+    named = torch.zeros(caches[0].shape[:2], dtype=torch.bool)
+    for i, length in enumerate(lengths):
+        for at in range(max(0, length), min(32, length + 3)):
+            page, place = (i, at) if table is None else (table[i][at // 16], at % 16)
+            if 0 <= page < len(named):
+                named[page, place] = True
+    assert all(torch.equal(x[~named], y[~named]) for x, y in zip(caches, before, strict=True))
+    assert all(map(is_guarded, caches))
+
+
+# flash-attn 2.8.3, flash_attn/flash_attn_interface.py: the first arguments of each function, then the defaults.
+_OPTIONS = {
+    "dropout_p": 0.0, "softmax_scale": None, "causal": False, "window_size": (-1, -1), "softcap": 0.0,
+    "alibi_slopes": None, "deterministic": False, "return_attn_probs": False,
+}  # fmt: skip
+_LENGTHS = "cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k"
+_CACHE = dict.fromkeys(stand_ins.FLASH["flash_attn:flash_attn_with_kvcache"].split())
+_CACHE |= {"causal": False, "window_size": (-1, -1), "softcap": 0.0, "rotary_interleaved": True, "num_splits": 0}
+_NEEDED = inspect.Parameter.empty
+SIGNATURES = {
+    "flash_attn_func": ("q k v", _OPTIONS),
+    "flash_attn_kvpacked_func": ("q kv", _OPTIONS),
+    "flash_attn_qkvpacked_func": ("qkv", _OPTIONS),
+    "flash_attn_varlen_func": (f"q k v {_LENGTHS}", _OPTIONS | {"block_table": None}),
+    "flash_attn_varlen_kvpacked_func": (f"q kv {_LENGTHS}", _OPTIONS),
+    "flash_attn_varlen_qkvpacked_func": ("qkv cu_seqlens max_seqlen", _OPTIONS),
+    "flash_attn_with_kvcache": ("q k_cache v_cache", _CACHE | {"return_softmax_lse": False}),
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_arguments_their_order_and_their_defaults_are_those_of_flash_attn(name) -> None:
+    first, options = SIGNATURES[name]
+    expected = options | dict.fromkeys(first.split(), _NEEDED)
+    found = {each.name: each.default for each in inspect.signature(getattr(flash_attn, name)).parameters.values()}
+    assert found == expected and list(found) == [*first.split(), *(x for x in options if x not in first.split())]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'qv'"):
+        getattr(flash_attn, name)(*[Q] * len(first.split()), qv=Q)
+
+
 def _integers(*x: int) -> torch.Tensor:
     return torch.tensor(x, dtype=torch.int32)
+
+
+def rotary(positions: int, angles: int) -> dict[str, torch.Tensor]:
+    return {"rotary_cos": torch.ones(positions, angles), "rotary_sin": torch.ones(positions, angles)}
 
 
 Q, CACHE, NEW = numbers(2, 3, 4, 16), numbers(2, 32, 2, 16), numbers(2, 3, 2, 16)
@@ -243,6 +321,11 @@ SIX = (_integers(0, 2, 6), _integers(0, 2, 6), 4, 4)
         (KV, {"cache_seqlens": torch.tensor([1, 2])}, "int32"),
         (KV, {"k": NEW}, "like the cache"),
         (KV, {"rotary_cos": torch.ones(32, 4)}, "belong together"),
+        (KV, {"k": NEW, "v": NEW, "cache_seqlens": 1, **rotary(31, 4)}, "at least 32 positions"),
+        (KV, {"k": NEW, "v": NEW, "cache_seqlens": 1, **rotary(32, 9)}, "at most 8 angles"),
+        (KV, {"cache_leftpad": _integers(-1, 2), "cache_seqlens": 5}, "must be 0 to the keys in use"),
+        (KV, {"cache_leftpad": torch.tensor([1.0, 2.0])}, "must hold integers"),
+        (KV, {"num_splits": -1}, "at least 0"),
         (KV, {"cache_batch_idx": _integers(0, 2)}, "outside 0 to 1"),
         ((*KV[:2], CACHE[:1], CACHE[:1]), {}, "pass cache_batch_idx"),
         ((*KV[:2], PAGES, PAGES), {"block_table": _integers(0, -1)[:, None]}, "outside 0 to 3"),

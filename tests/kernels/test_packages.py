@@ -11,7 +11,9 @@ from kernels import packages, registry
 from kernels.attention import flash_attn_2, flash_attn_3, flash_attn_4, torch_flex, xformers
 from kernels.attention.torch_naive import hidden_keys
 from kernels.decode import cudnn_frontend, flash_mla, flashinfer, flex_paged
+from kernels.features import Features
 from kernels.registry import Device, UnsupportedCase
+from kernels.tools import check_features
 from results.records import attention_case, decode_case
 from runner.levels import decode, make_inputs
 from runner.measure.check import check, make_oracle
@@ -27,7 +29,9 @@ DECODE_CASES = [
     replace(case, **form)
     for case in (CASE, replace(CASE, seqlen_q=3), replace(CASE, window_size=7))
     for form in ({}, PAGED, RAGGED, {**PAGED, **RAGGED}, {"page_size": 256, **RAGGED}, {**PAGED, **E4M3})
-] + [LATENT, replace(LATENT, seqlen_q=2, **RAGGED)]
+] + [LATENT, replace(LATENT, seqlen_q=2, **RAGGED), replace(CASE, seqlen_q=20, **PAGED)]
+DECODE_CASES += [replace(CASE, batch=5, seqlen_q=20, lengths="2q20s64_3q1s33", window_size=w, **PAGED) for w in (0, 7)]
+FEATURE_CASES = check_features.cases()
 H200 = Device("cuda", "NVIDIA H200", (9, 0), 232448, 150 << 30)
 OP = ("flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")
 DECODE = (*OP, "cudnn_frontend", "flash_mla", "flashinfer")
@@ -54,7 +58,8 @@ def peer(monkeypatch):
         here = packages.Package("here", "", module="sys")
         if level == "decode":
             return packages.decode(here, name, "", module.prepare)[0].attention
-        return packages.op(here, name, "", module.call)[0].attention
+        declared = {"keywords": getattr(module, "KEYWORDS", {}), "packed": getattr(module, "packed", None)}
+        return packages.op(here, name, "", module.call, **declared)[0].attention
 
     yield attention
     flash_attn_4._function.cache_clear()
@@ -72,6 +77,40 @@ def test_a_peer_gets_layout_mask_and_scale(peer, name, problem, seqlen_q, seqlen
         out = attention(made.q, made.k, made.v, **made.keywords)
     assert out.shape == made.q.shape
     torch.testing.assert_close(out.double(), made.expected()["out"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the stand-ins compute on the CPU")
+@pytest.mark.parametrize("case", check_features.cases())
+@pytest.mark.parametrize("name", OP)
+def test_a_peer_gets_the_features_that_it_declares(peer, name, case):
+    made = FEATURE_CASES[case]
+    if not check_features.declares(registry.get(name), made):
+        names = (made.feature, *Features(**made.asked).asked)
+        assert registry.get(name).reason_against_features(names).startswith(name)
+    elif "rows without a key" not in case:  # of which the stand-ins have no gradient
+        lengths = made.lengths and (made.lengths[0], made.lengths[0])  # packages want as many keys as queries here
+        rows = sum(lengths[0]) if lengths else 0
+        shape = (*made.shape[:3], rows, rows, *made.shape[5:]) if rows else made.shape
+        made = replace(made, lengths=lengths, shape=shape)
+        assert check_features.worst_error(made, peer(name, "op"), torch.float32, "cpu")[0] <= 1
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("case", check_features.cases())
+def test_flex_computes_features(case, monkeypatch):
+    from torch.nn.attention import flex_attention
+
+    made = FEATURE_CASES[case]
+    if not check_features.declares(registry.get("torch_flex"), made):
+        assert made.asked.get("dropout_p"), "the only feature that it lacks"
+        return
+    torch._dynamo.reset()  # numbers that differ from those of another case would be symbols
+    monkeypatch.setattr(flex_attention, "_validate_device", lambda *tensors: None)  # refuses gradients on a CPU
+
+    def attend(q, k, v, *, causal, window_size, **asked):
+        return torch_flex.call(flex_attention.flex_attention, q, k, v, (causal, window_size), None, **asked)
+
+    assert check_features.worst_error(made, attend, torch.float32, "cpu")[0] <= 1
 
 
 @pytest.mark.parametrize("name", DECODE)
@@ -203,7 +242,7 @@ def test_what_is_planned_before_a_step_is_timed_is_recorded():
 
 @pytest.mark.parametrize(("seqlen_q", "seqlen_k", "causal", "window_size"), MASKS)
 def test_flex_sees_what_the_baseline_does_not_hide(seqlen_q, seqlen_k, causal, window_size):
-    sees = torch_flex.visible_keys(seqlen_q, seqlen_k, causal, window_size)
+    sees = torch_flex.visible_keys(lambda q: q + seqlen_k - seqlen_q, seqlen_q + seqlen_k, causal, window_size)
     queries, keys = torch.arange(seqlen_q)[:, None], torch.arange(seqlen_k)
     hidden = hidden_keys(seqlen_q, seqlen_k, causal, window_size, torch.device("cpu"))
     assert torch.equal(sees(0, 0, queries, keys), ~hidden)

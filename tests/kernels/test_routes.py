@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from kernels import routes
+from results.files import columns
 from results.files.journal import published_folders
-from results.records import Case
+from results.records import Case, measurement_from_json
 
 OURS = {"triton_fa2", "gluon_hopper"}
 DIRECTIONS = {"fwd": "forward", "bwd": "backward"}
@@ -145,12 +146,15 @@ def published() -> list[tuple[str, Case, str, dict[str, float]]]:
     """Run, case, mode and the milliseconds of both, where a published run timed them on the GPU the routes are of."""
     found: dict[tuple[str, Case, str], dict[str, float]] = {}
     for folder in (folder for folder in published_folders() if folder.run().gpu_name == "NVIDIA H200"):
-        for m in folder.read()[0]:
-            if m.implementation in OURS and m.timing == "kernel" and m.mode in DIRECTIONS and m.value is not None:
-                found.setdefault((folder.run_id, m.case, m.mode), {})[m.implementation] = m.value
+        for record in columns.read(folder.columns_path):
+            if record["implementation"] in OURS and record["timing"] == "kernel" and record["mode"] in DIRECTIONS:
+                m = measurement_from_json(record)
+                if m.value is not None:
+                    found.setdefault((folder.run_id, m.case, m.mode), {})[m.implementation] = m.value
     return [(*key, times) for key, times in found.items() if set(times) == OURS]
 
 
+@pytest.mark.slow
 def test_no_published_shape_goes_to_the_slower_kernel() -> None:
     cells = published()
     assert len(cells) > 100

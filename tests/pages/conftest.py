@@ -88,10 +88,7 @@ def _packages_looked_through_once() -> None:
 
 @pytest.fixture
 def app(home: Path) -> AppTest:
-    """The app, looking at the test GPU; no page of it has run, for most tests switch to another than the first.
-
-    Findings checks every shipped run, which takes half a minute on a machine that does much else.
-    """
+    """The app, looking at the test GPU; no page of it has run, for most tests switch to another than the first."""
     test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=90)
     test.query_params["gpu"] = GPU
     return test

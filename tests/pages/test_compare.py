@@ -94,7 +94,7 @@ def test_the_newest_two_runs_of_one_sweep_on_one_gpu_are_compared_first(page, ho
 
 def test_what_changed_around_it_is_listed(page):
     changes = next(table.value for table in page.dataframe if "fact" in table.value)
-    assert changes.to_dict("records") == [{"fact": "Driver", "before": "570", "after": "575"}]
+    assert changes.to_dict("records") == [{"fact": "driver", "before": "570", "after": "575"}]
 
 
 def test_the_reader_can_keep_some_verdicts_only(page):

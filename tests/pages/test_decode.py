@@ -59,7 +59,7 @@ def _map(page, index=0):
 
 def test_the_answer_names_the_fastest_kernel_and_what_it_reads(page):
     text = shown(page)
-    assert "triton_split_kv is the fastest: 8.00× torch_naive on average over 3 shapes" in text
+    assert "triton_split_kv is the fastest: 2.00× torch_sdpa_auto, the next best, and 8.00× torch_naive" in text
     moved = 2 * 1024 * 8 * 128 * 2 + 2 * 32 * 128 * 2  # q and out are most beside the shortest cache
     best = moved / 0.05 / 1e9
     assert f"triton_split_kv reads fastest: **{decode.rate_words(best)}**" in text
@@ -153,6 +153,8 @@ def test_without_any_result_it_says_what_measures_decoding(tmp_path, monkeypatch
     page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).switch_page("pages/decode.py").run()
     assert "No decode results yet" in shown(page)
     assert [code.value for code in page.code] == ["python -m runner run decode"]
+    page.switch_page("pages/batches.py").run()
+    assert [code.value for code in page.code] == ["python -m runner run mixed_batches"]
 
 
 @pytest.fixture
@@ -194,6 +196,28 @@ def test_what_pages_and_e4m3_cost_is_said_drawn_and_listed(costs):
 
 def test_without_paged_or_quantised_cases_the_page_has_no_costs(page):
     assert not any("cost" in element.value for element in page.subheader)
+
+
+def test_prefill_and_mixed_batches_have_a_tab_that_compares_pages_and_separate_calls(home, app):
+    sizes = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128, "dtype": "bfloat16"}
+    prompt = decode_case(batch=2, context=4096, query_tokens=2048, **sizes)
+    mixed = decode_case(batch=3, context=4096, query_tokens=2048, page_size=16, lengths="q2k_2q1s4k", **sizes)
+    times = {prompt: (2.0, 2.0), replace(prompt, page_size=16): (2.2, 2.5), mixed: (1.5, 2.0)}
+    rows = [
+        Measurement("mixed", case, name, "latency_ms", Status.OK, mode="decode", timing="kernel", value=ms)
+        for case, both in times.items()
+        for name, ms in zip(("triton_varlen", "triton_separate"), both, strict=True)
+    ]
+    RunFolder.create(home, Run("mixed", "local", created="2026-03-01T00:00:00", gpu_name=GPU), rows)
+    page = app.switch_page("pages/batches.py").run()
+    assert not page.exception
+    table = page.dataframe[0].value.set_index(["spec", "shape", "implementation"])
+    paged, of_mixed = "H32 KV8 D128 2048 tokens page 16", ("q2k_2q1s4k", "H32 KV8 D128 q2k_2q1s4k page 16")
+    assert table.loc[("2q2ks4k", paged, "triton_varlen"), "of_contiguous"] == pytest.approx(1.1)
+    assert table.loc[(*of_mixed, "triton_varlen"), "of_separate"] == pytest.approx(0.75)
+    assert table.loc[(*of_mixed, "triton_separate"), "of_fastest"] == pytest.approx(4 / 3)
+    facts = "".join(element.value for element in page.get("html"))
+    assert "One call over separate calls" in facts and "Pages over a contiguous cache" in facts
 
 
 def test_a_bandwidth_below_one_terabyte_a_second_is_written_in_gigabytes():

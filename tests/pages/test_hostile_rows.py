@@ -78,8 +78,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "implementations": {"triton_fa2": {"memory": {"growth": 7}, "colour": "red", "level": "none"}, "": {}},
     }
     runs = (
-        Run("hostile-1", "upload", created="yesterday", title=TEXTS[10], **facts),
-        Run("hostile-2", "local", created="9999-12-31T23:59:59", sm_count=0, power_limit_w=SMALLEST, **facts),
+        Run("hostile-1", "upload", created="1970-01-01", title=TEXTS[10], **facts),
+        Run("hostile-2", "local", created="2200-12-31T23:59:59", sm_count=0, power_limit_w=SMALLEST, **facts),
         Run("hostile-3", "upload"),
     )
     for run in runs:
@@ -99,7 +99,7 @@ def test_no_page_is_brought_down_by_rows_that_are_accepted(home: Path) -> None:
             if app.exception:
                 failed[page, *choice.items()] = [problem.message for problem in app.exception]
     assert failed == {}
-    assert views >= 2 * len(PAGES)
+    assert views > len(PAGES) + 12
 
 
 def _at(page: str, **choice: str) -> AppTest:

@@ -189,17 +189,6 @@ def test_training_shows_its_parts_and_mfu_by_the_chosen_convention(tables, page)
     assert "needs 150 GiB of 139.8" in tables, "what does not fit says what it needs"
 
 
-def test_compiled_layers_are_told_from_others_where_a_model_has_both(page, home):
-    assert not [box for box in page.selectbox if box.key in ("model_compiled", "model_checkpointing")]
-    plain = replace(rows()[-3], run_id="models-b", case=case(2048, 2048, compiled=False), value=700.0)
-    RunFolder.create(home, replace(RUN, run_id="models-b"), [replace(plain, mode="prefill", timing="kernel")])
-    page.run().selectbox(key="model_compiled").set_value("off").run()
-    drawn = [heading.value for heading in page.subheader]
-    assert "Prefill" in drawn
-    assert "Generation" not in drawn
-    assert "Training" not in drawn
-
-
 def test_an_extrapolated_step_is_drawn_open_and_wins_nothing(page):
     traces = {trace["name"]: trace for trace in _chart(page, "tokens/s")["data"]}
     assert traces["triton_split_kv"]["x"] == [512, 8192]

@@ -1,6 +1,7 @@
 """The page Power: traces of a sustained load."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,18 @@ def test_a_trace_is_read_slice_by_slice_for_its_own_cell_alone(empty):
     assert series["seconds"].iloc[0] == pytest.approx(0.25)
     assert sustained.series(store, named["first", "torch_naive"]).empty
     store.close()
+
+
+def test_kernels_are_compared_by_rate_and_energy(empty, monkeypatch):
+    pieces: list[str] = []
+    monkeypatch.setattr(st, "html", lambda body, **_: pieces.append(body))
+    assert "No run measured energy." in shown(_page())
+    rows = []
+    for name, ms, joules in (("triton_fa2", 1.0, 0.4), ("torch_naive", 2.0, 0.9)):
+        row = Measurement("energy", CASE, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=ms)
+        rows += [row, replace(row, metric="energy_j", timing=None, value=joules)]
+    RunFolder.create(empty, Run("energy", "local", gpu_name="A GPU"), rows)
+    found = sustained.energies(open_store(empty))
+    assert found["joules_per_tflop"].tolist() == pytest.approx([0.9e12 / FLOPS, 0.4e12 / FLOPS])
+    assert "Shape with energy" in [box.label for box in _page().selectbox]
+    assert "joules per TFLOP" in "".join(pieces)

@@ -127,6 +127,7 @@ def test_a_table_that_nobody_knows_is_read_as_its_columns_are_chosen_and_remembe
     page.file_uploader[0].upload("report.csv", b"N_CTX,Triton [FP16],Flash-2\n1024,0.2,0.1\n2048,0.8,0.4\n")
     page.run()
     assert "This table is of no known format. No column of times" in shown(page)
+    assert "To compare these numbers with other runs and GPUs, say dtype, head_dim, batch" in shown(page)
     assert "import" not in [button.key for button in page.button]
     for at, name in ((2, "triton"), (3, "flash")):
         page.selectbox[_at(page, f"Column {at} is")].select("latency_ms/us").run()
@@ -134,6 +135,7 @@ def test_a_table_that_nobody_knows_is_read_as_its_columns_are_chosen_and_remembe
     assert "Import 4 numbers from 1 file" in [button.label for button in page.button]
     page.button(key="import").click().run()
     assert "4 numbers in 1 run" in shown(page)
+    assert "It does not state enough to be compared" in shown(page)
     (folder,) = [folder for folder in journal.run_folders(home) if folder.run_id != "run-a"]
     assert {m.value for m in folder.read()[0]} == {0.2e-3, 0.1e-3, 0.8e-3, 0.4e-3}
     assert len(mapping.remembered(home)) == 1

@@ -1,11 +1,15 @@
 """The nouns keep their rules, and go to JSON and back unchanged."""
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
 
+from results.formats.errors import CellError
+from results.formats.validation import run_of
 from results.records import (
+    RUN_SCHEMA,
     Case,
     Measurement,
     RecordError,
@@ -178,3 +182,21 @@ def test_an_unknown_field_is_named() -> None:
 def test_what_a_source_did_not_say_is_none_and_never_a_default() -> None:
     said = {name: value for name, value in vars(Case()).items() if value is not None}
     assert said == {"level": "op", "subject": "attention"}
+
+
+def test_any_record_of_a_run_is_read_or_refused_in_words_like_an_import() -> None:
+    chance, values = random.Random(1), (None, True, -1, 0.5, 1e300, float("nan"), "x", "\x00", [], ["x"], {}, {"x": 5})
+    read = 0
+    for _ in range(3000):
+        record = {"run_id": "r1", "source": "local"}
+        for name in chance.sample([*RUN_SCHEMA, "unknown"], chance.choice((1, 1, 2, 5))):
+            record[name] = chance.choice(
+                (*values, {"x": {chance.choice((*RUN_SCHEMA, "memory")): chance.choice(values)}})
+            )
+        try:
+            read += run_from_json(record).run_id == record["run_id"]
+        except RecordError as error:
+            with pytest.raises(CellError):
+                run_of(record)
+            assert len(str(error)) > 10
+    assert read > 200

@@ -75,6 +75,7 @@ def test_bad_arguments_are_a_sentence_and_exit_code_2(complaint, words: tuple[st
     assert text.startswith(sentence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

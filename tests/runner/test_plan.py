@@ -96,9 +96,9 @@ def test_an_unknown_implementation_is_refused_with_those_that_exist() -> None:
 def test_a_feature_leaves_implementations_that_declare_it_or_says_which_do() -> None:
     sweep = dataclasses.replace(sweeps.get("quick"), implementations=("torch_naive", "torch_flex", "triton_fa2"))
     assert plan.chosen(sweep, None, ("window", "head_dim_v")).implementations == sweep.implementations
-    assert plan.chosen(sweep, None, ("head_dim_v", "softcap")).implementations == ("triton_fa2",)
-    with pytest.raises(plan.UnknownImplementation, match="quick declares softcap. Of level op these do: triton_fa2,"):
-        plan.chosen(sweep, ("torch_naive",), ("softcap",))
+    assert plan.chosen(sweep, None, ("head_dim_v", "dropout")).implementations == ("torch_naive", "triton_fa2")
+    with pytest.raises(plan.UnknownImplementation, match="quick declares dropout. Of level op these do: torch_naive,"):
+        plan.chosen(sweep, ("torch_flex",), ("dropout",))
     with pytest.raises(plan.UnknownImplementation, match="Unknown feature soft_cap. Possible: causal, window"):
         plan.chosen(sweep, None, ("soft_cap",))
 
@@ -150,10 +150,12 @@ def test_a_faster_memory_is_expected_to_decode_faster() -> None:
 
 
 def test_a_cell_survives_the_way_through_json() -> None:
-    cell = Cell(case(), "torch_naive", "bwd", reason="why", seconds=1.5, memory_mb=None)
-    record = cell_to_json(cell)
-    assert set(CASE_FIELDS) < set(record)
-    assert cell_from_json(record) == cell
+    for features in (None, "softcap=50,sinks"):
+        of = dataclasses.replace(case(), features=features)
+        cell = Cell(of, "torch_naive", "bwd", reason="why", seconds=1.5, memory_mb=None)
+        record = cell_to_json(cell)
+        assert ({*CASE_FIELDS} - {"features"} < {*record}) and ("features" in record) == bool(features)
+        assert cell_from_json(record) == cell
 
 
 def test_a_cell_without_a_number_has_a_row_for_each_timing() -> None:

@@ -26,6 +26,8 @@ from runner.sweeps import SWEEPS, Sweep, SweepError
         ("mla_decode", 48),
         ("fp8_cache_decode", 24),
         ("decode_quick", 32),
+        ("paged_prefill", 40),
+        ("mixed_batches", 20),
     ],
 )
 def test_a_sweep_has_as_many_cases_as_its_description_says(name: str, count: int) -> None:
@@ -54,6 +56,16 @@ def test_a_decode_sweep_is_of_contexts_and_batches_and_pairs_of_heads() -> None:
         ("decode", 1, 4096, 4, 8, 8),
     ]
     assert sweeps.from_json(sweeps.to_json(changed)) == changed
+
+
+def test_batch_specs_take_the_place_of_batch_context_and_tokens() -> None:
+    changed = sweeps.override(sweeps.get("mixed_batches"), {"batch_spec": "8q1s1024_2q2048,4q3s1k", "page_size": "16"})
+    sizes = [(c.batch, c.seqlen_q, c.seqlen_k, c.lengths) for c in changed.cases()[::2]]
+    assert sizes == [(10, 2048, 2048, "2q2k_8q1s1k"), (4, 3, 1024, "uniform")]
+    again = sweeps.override(changed, {"batch": "2", "context": "64"})
+    assert [(c.batch, c.seqlen_k) for c in again.cases()[::2]] == [(2, 64)]
+    with pytest.raises(SweepError, match="is not like 32q1s8k or 2q2k_32q1s4k"):
+        sweeps.override(changed, {"batch_spec": "2k"})
 
 
 @pytest.mark.parametrize("heads", ["64/", "64/8/2", "-8", "0", "2048/8", "many", "7/2"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,45 +12,19 @@ from torch.autograd.function import once_differentiable
 from ...constants import Constants
 from ...plans import check_inputs, device_guard
 from ...registry import UnsupportedCase
+from ...tables import family
 from .kernels import Fa1Config, Fa1Sizes, Heads, backward_kernel, forward_kernel
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-@dataclass(frozen=True)
-class Fa1Tile:
-    """Rows and keys of a block, and the warps of a program."""
-
-    block_m: int
-    block_n: int
-    num_warps: int
-
-
-# Keys: direction, bytes of a number, largest head_dim. The blocks are near the paper's Bc = M / 4d and Br = min(Bc, d),
-# in powers of two that fit sm_86 and hardly spill (tests/kernels/tools/gate.py).
-TILES = {
-    ("forward", 2, 64): Fa1Tile(64, 128, 4),
-    ("forward", 2, 128): Fa1Tile(64, 64, 4),
-    ("forward", 2, 256): Fa1Tile(32, 32, 4),
-    ("forward", 4, 64): Fa1Tile(32, 32, 4),
-    ("forward", 4, 128): Fa1Tile(32, 32, 8),
-    ("forward", 4, 256): Fa1Tile(16, 16, 4),
-    ("backward", 2, 64): Fa1Tile(64, 64, 8),
-    ("backward", 2, 128): Fa1Tile(32, 64, 8),
-    ("backward", 2, 256): Fa1Tile(32, 32, 8),
-    ("backward", 4, 64): Fa1Tile(32, 32, 8),
-    ("backward", 4, 128): Fa1Tile(16, 16, 4),
-    ("backward", 4, 256): Fa1Tile(16, 16, 8),
-}
-
-
 @cache
 def options_of(direction: str, size: int, head_dim: int, causal: bool) -> dict[str, Any]:
     """Return CONFIG and the compiler options of a direction ("forward", "backward") for numbers of `size` bytes."""
-    keys = ((way, each, widest) for way, each, widest in TILES if (way, each) == (direction, size))
-    tile = TILES[next(key for key in keys if head_dim <= key[2])]
-    config = Fa1Config(tile.block_m, tile.block_n, max(16, triton.next_power_of_2(head_dim)), head_dim, causal)
-    return {"CONFIG": Constants(config), "num_warps": tile.num_warps, "num_stages": 1}
+    table = family("sm_86")["flash_attn_1"]
+    block_m, block_n, num_warps = table.first(direction=direction, itemsize=size, head_dim=head_dim)
+    config = Fa1Config(block_m, block_n, max(16, triton.next_power_of_2(head_dim)), head_dim, causal)
+    return {"CONFIG": Constants(config), "num_warps": num_warps, "num_stages": 1}
 
 
 def attend(

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ...plans import LOG2_E, PlanCache, device_guard
+from ..gluon_hopper.configs import padded_head_dim
 from ..gluon_hopper.launch import Descriptor, Launch
-from ..gluon_hopper.tuning import padded_head_dim
 from . import tuning
 from .forward import forward_kernel
 from .forward_three import forward_three_kernel

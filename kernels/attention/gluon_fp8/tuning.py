@@ -1,8 +1,10 @@
-"""Tiles of each shape (kernels/DESIGN.md has the measurements)."""
+"""Tiles of each shape, by the table "gluon_fp8" of `kernels.tables` (kernels/DESIGN.md has the measurements)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from ...tables import family
 
 ROWS = 64  # query rows of each consumer warpgroup: the M of one wgmma
 SCALE_ROWS = 128  # queries, keys or values that share one scale
@@ -30,25 +32,9 @@ class Fp8Config(Fp8Tiles):
     rows: int = ROWS  # query rows of a consumer
 
 
-_TWO = {
-    64: Fp8Tiles(block_n=128, kv_slots=3, consumers=2),
-    128: Fp8Tiles(block_n=128, kv_slots=3, consumers=2),
-    256: Fp8Tiles(block_n=128, kv_slots=2, consumers=2),
-}
-_THREE = {128: Fp8Tiles(block_n=128, kv_slots=3, consumers=3)}
-_LONG = 4096  # keys from which causal tiles go to three consumers
-
-
 def tiles(head_dim: int, seqlen_k: int, causal: bool) -> Fp8Tiles:
     """Return the tiles of a shape; `head_dim` is padded."""
-    if head_dim in _THREE and (not causal or seqlen_k >= _LONG):
-        return _THREE[head_dim]
-    return _TWO[head_dim]
-
-
-def forms(head_dim: int) -> tuple[Fp8Tiles, ...]:
-    """Return all tiles that shapes of this head_dim use."""
-    return tuple(table[head_dim] for table in (_TWO, _THREE) if head_dim in table)
+    return Fp8Tiles(*family("sm_90")["gluon_fp8"].first(head_dim=head_dim, causal=causal, keys=seqlen_k))
 
 
 def quantising_warps(head_dim: int) -> int:

@@ -16,7 +16,7 @@ from ... import plans
 from ...features import SequenceBounds
 from ...plans import check_inputs
 from ...registry import AttentionCase, Device, Implementation, UnsupportedCase
-from .tuning import MOST_PACKED, takes_head_dims, takes_packed
+from .configs import MOST_PACKED, takes_head_dims, takes_packed
 
 RING_BYTES, RING_SEQLEN = 2**25, 16384  # the ring of dQ's sums (tuning.py); longer sequences mostly need more
 DTYPES = (torch.bfloat16, torch.float16)

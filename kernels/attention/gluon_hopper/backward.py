@@ -82,7 +82,7 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
                     partial_dkv, shape, order, scales, CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of 128 keys, and their part of dQ.
 
-    `shape` is a BackwardShape, `order` a TileOrder, `scales` a Scales, CONFIG a tuning.BackwardConfig. With
+    `shape` is a BackwardShape, `order` a TileOrder, `scales` a Scales, CONFIG a configs.BackwardConfig. With
     `split_q` the program computes the split of the queries that `split_table` names, and stores dK and dV in
     `partial_dkv` (backward_launch.py). With `packed`, `split_table` is the list of packed_tiles.py, and dK and dV are
     addresses of (total_k, num_kv_heads, head_dim).

@@ -111,7 +111,7 @@ def dq_warpgroup_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc
     """Compute dK and dV of 128 keys, and their part of dQ.
 
     `fragments_desc` and `fragments` are the same tensor, and so are `delta_desc` and `delta`, `do_desc` and `dout`.
-    `shape` is a BackwardShape, `order` a TileOrder, `scales` a Scales, CONFIG a tuning.BackwardConfig. With
+    `shape` is a BackwardShape, `order` a TileOrder, `scales` a Scales, CONFIG a configs.BackwardConfig. With
     `split_q` the program computes the split of the queries that `split_table` names, and stores dK and dV in
     `partial_dkv` (backward_launch.py).
     """

@@ -25,7 +25,7 @@ import triton
 
 from ...launches import Rooms, recorded
 from ...plans import LOG2_E
-from . import tuning
+from . import configs, tuning
 from .backward import backward_kernel
 from .backward_common import (
     BackwardShape,
@@ -220,7 +220,7 @@ class GroupParts:
 class BackwardLaunches(ABC):
     """Common parts of all backwards: descriptors of the tiles of inputs and gradients, and a config."""
 
-    def __init__(self, plan: PlannedShape, tiles: tuning.BackwardTiles, like: BackwardInputs) -> None:
+    def __init__(self, plan: PlannedShape, tiles: configs.BackwardTiles, like: BackwardInputs) -> None:
         self.plan, self.tiles = plan, tiles
         q, k, v = like[:3]
         self.n_m = -(-plan.seqlen_q // self.tiles.block_m)
@@ -272,11 +272,11 @@ class BackwardLaunches(ABC):
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         """Yield the launches that fill the gradients; their scratch memory is noted in `rooms`."""
 
-    def config_of(self, tiles: tuning.BackwardTiles) -> tuning.BackwardConfig:
+    def config_of(self, tiles: configs.BackwardTiles) -> configs.BackwardConfig:
         """Return what a kernel with these tiles is compiled for."""
         plan = self.plan
         masked = plan.masked(tiles.block_n)
-        return tuning.backward_config(plan, tiles, masked=masked, group_splits=plan.group_splits)
+        return configs.backward_config(plan, tiles, masked=masked, group_splits=plan.group_splits)
 
     def row_of(self, like: torch.Tensor, more: int = 0) -> torch.Tensor:
         """Return room for lse or delta, padded to whole tiles, and for more numbers behind."""
@@ -286,13 +286,13 @@ class BackwardLaunches(ABC):
 class AddingBackward(BackwardLaunches):
     """Common parts of backwards that add up dQ in memory: a kernel in front computes delta and clears dQ's sums."""
 
-    def __init__(self, plan: PlannedShape, tiles: tuning.BackwardTiles, like: BackwardInputs) -> None:
+    def __init__(self, plan: PlannedShape, tiles: configs.BackwardTiles, like: BackwardInputs) -> None:
         super().__init__(plan, tiles, like)
         self.prepare = self._preparation(like, plan.n_heads)
 
     def _preparation(self, like: BackwardInputs, heads: int) -> Launch:
         """Return the launch for delta of the first so many heads, for zeros, and for lse of all heads."""
-        plan, rows, zeros = self.plan, tuning.PREPARED_ROWS, self.zeros()
+        plan, rows, zeros = self.plan, configs.PREPARED_ROWS, self.zeros()
         programs = heads * (self.padded_q // rows)
         rest = (
             (like.out.stride()[:3], like.dout.stride()[:3]),
@@ -314,7 +314,7 @@ class AddingBackward(BackwardLaunches):
         return self.n_fragments() * FRAGMENT
 
 
-def fragments_of(plan: tuning.ConfiguredShape, room: torch.Tensor) -> Descriptor:
+def fragments_of(plan: configs.ConfiguredShape, room: torch.Tensor) -> Descriptor:
     """Describe float32 room for fragments of dQ to TMA, as (place, row of 256 numbers, number).
 
     A place is a fragment at head_dim 64, and two side by side at 128. A fragment's numbers come in order of its
@@ -329,7 +329,7 @@ class SingleKernelBackward(AddingBackward):
     """Launches for delta, for all gradients, and for dQ from float32 fragments to its own dtype."""
 
     def __init__(self, plan: PlannedShape, like: BackwardInputs) -> None:
-        super().__init__(plan, tuning.BACKWARD[plan.size], like)
+        super().__init__(plan, tuning.backward_tiles("sums", plan.size), like)
         q = like.q
         self._fragments_shape = (self.zeros() // 256, 256)
         fragment = fragments_of(plan, q.new_empty(self._fragments_shape, dtype=torch.float32))
@@ -356,7 +356,7 @@ class TwoKernelBackward(BackwardLaunches):
     """Launches for dQ with delta, then for dK and dV."""
 
     def __init__(self, plan: PlannedShape, like: BackwardInputs) -> None:
-        for_keys, for_queries = tuning.BACKWARD_TWO_KERNELS[plan.size]
+        for_keys, for_queries = (tuning.backward_tiles(kernel, plan.size) for kernel in ("keys", "queries"))
         super().__init__(plan, for_keys, like)
         self._counters = plan.batch * plan.num_kv_heads
         rest = (self.n_rows, self._counters, _ZEROED, True)
@@ -366,7 +366,7 @@ class TwoKernelBackward(BackwardLaunches):
         self._queries = self._launch_queries(for_queries, like)
         self._keys = self._launch_keys()
 
-    def _launch_queries(self, tiles: tuning.BackwardTiles, like: BackwardInputs) -> Launch:
+    def _launch_queries(self, tiles: configs.BackwardTiles, like: BackwardInputs) -> Launch:
         plan = self.plan
         keys = Descriptor(like.k, [1, 1, tiles.block_n, plan.size // plan.pieces])
         values = Descriptor(like.v, [1, 1, tiles.block_n, plan.size_v])
@@ -410,7 +410,7 @@ class DqWarpgroupBackward(AddingBackward):
     """Launches for delta, for all gradients, and for dQ of the last key heads from what is left in the ring."""
 
     def __init__(self, plan: PlannedShape, like: BackwardInputs) -> None:
-        tiles = tuning.BACKWARD[plan.size]
+        tiles = tuning.backward_tiles("sums", plan.size)
         self._kv_heads = plan.batch * plan.num_kv_heads
         programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
         masks, in_order = (plan.causal, plan.window_size > 0), plan.size == 64

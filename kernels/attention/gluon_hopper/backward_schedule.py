@@ -9,9 +9,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from .backward_common import KeyTile, PackedBackwardShape
+from .configs import PACKED_FIELDS
 from .masks import query_blocks
 from .rows import store_tile
-from .tuning import PACKED_FIELDS
 
 _PACKED_FIELDS = gl.constexpr(PACKED_FIELDS)
 

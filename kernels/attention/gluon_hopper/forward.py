@@ -33,6 +33,7 @@ from .barriers import (
     release_values,
 )
 from .compat import pingpong_signal, pingpong_wait, tma_load, tma_store
+from .configs import SCHEDULE_FIELDS
 from .forward_overflow import any_overflow, clear_overflow, flag_overflow
 from .forward_softmax import (
     MaskEdges,
@@ -58,7 +59,6 @@ from .forward_tiles import (
 from .masks import hide_keys, key_blocks
 from .pieces import load_pieces, pieces_of
 from .rows import store_tile
-from .tuning import SCHEDULE_FIELDS
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
 _LARGE_SCORE = gl.constexpr(64.0)  # in powers of two, above what normal numbers reach
@@ -110,7 +110,7 @@ class ForwardSizes(NamedTuple):
 @gluon.jit(do_not_specialize=["sizes", "out_strides"])
 def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, overflow, schedule, sizes, scale,
                    out_strides, CONFIG: gl.constexpr):  # fmt: skip
-    """Compute attention of all query tiles; `scale` is softmax_scale x log2(e), CONFIG a tuning.ForwardConfig.
+    """Compute attention of all query tiles; `scale` is softmax_scale x log2(e), CONFIG a configs.ForwardConfig.
 
     `sizes` is a ForwardSizes. Strides of batches, heads and rows of `out` are in units of 8 elements.
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import torch
 
-from .tuning import SCHEDULE_FIELDS
+from .configs import SCHEDULE_FIELDS
 
 OVERHEAD = 1.5  # time of a tile in addition to its key blocks, in blocks
 Entry = tuple[int, ...]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from .configs import PACKED_FIELDS, SCHEDULE_FIELDS
 from .masks import key_blocks
-from .tuning import PACKED_FIELDS, SCHEDULE_FIELDS
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
 _PACKED_FIELDS = gl.constexpr(PACKED_FIELDS)

@@ -12,7 +12,7 @@ import torch
 
 from ...features import SequenceBounds
 from ...plans import LOG2_E, PlanCache, Prepare, Tensors, device_guard, plan_key
-from . import tuning
+from . import configs, tuning
 from .backward import backward_kernel
 from .backward_common import BackwardShape, Scales, TileOrder
 from .backward_launch import FRAGMENT, fragments_of
@@ -36,7 +36,7 @@ _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
 class PackedCall:
     """Forward and backward of one call, a `kernels.plans.AttentionPlan`: tensors are (1, heads, total, head_dim).
 
-    `tuning.takes_packed` says which head_dims there are; the forward has 256 too. The scale must be positive and there
+    `configs.takes_packed` says which head_dims there are; the forward has 256 too. The scale must be positive and there
     must be a sequence.
     """
 
@@ -116,7 +116,7 @@ class PackedShape:
     def __init__(self, q: torch.Tensor, k: torch.Tensor, sequences: int, masks: Masks) -> None:
         self.device, self.sequences = q.device, sequences
         _, self.num_heads, self.total_q, self.head_dim = q.shape
-        self.size = self.size_v = tuning.padded_head_dim(self.head_dim)
+        self.size = self.size_v = configs.padded_head_dim(self.head_dim)
         self.pieces = 1
         self.total_k = k.shape[2]
         self.group_size = self.num_heads // k.shape[1]
@@ -133,13 +133,13 @@ class PackedForward:
         shape = PackedShape(q, k, len(bounds.starts_q), masks)
         length = tuning.packed_length(bounds.longest_q)
         tiles = tiles or tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
-        tile_rows = tuning.ROWS * tiles.consumers
+        tile_rows = configs.ROWS * tiles.consumers
         self._tiles = TileList(shape, tile_rows, tiles.block_n)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)
         in_l2 = tuning.heads_in_l2(
             shape.total_k, shape.size, shape.group_size, shape.num_heads, self._tiles.most, programs
         )
-        rows, keys = ([1, 1, n, shape.size] for n in (tuning.ROWS, tiles.block_n))
+        rows, keys = ([1, 1, n, shape.size] for n in (configs.ROWS, tiles.block_n))
         makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 6)
         rest = (
             ForwardSizes(
@@ -150,7 +150,7 @@ class PackedForward:
             tuple(stride // 8 for stride in _packed_like(q).stride()[:3]),
         )
         unpadded = 0 if shape.head_dim == shape.size else shape.head_dim
-        config = tuning.forward_config(shape, tiles, masked=True, packed=True, unpadded_head_dim=unpadded)
+        config = configs.forward_config(shape, tiles, masked=True, packed=True, unpadded_head_dim=unpadded)
         self._launch = Launch(forward_kernel, (programs, 1, 1), shape.device, makers, (*rest, config), pdl=True)
 
     def __call__(
@@ -173,7 +173,7 @@ class PackedBackward:
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks) -> None:
         shape = self._shape = PackedShape(q, k, len(bounds.starts_q), masks)
-        tiles = self._block = tuning.BACKWARD[shape.size]
+        tiles = self._block = tuning.backward_tiles("sums", shape.size)
         self._n_m = most_tiles(shape.total_q, shape.sequences, tiles.block_m)
         self._tiles = TileList(shape, tiles.block_n, tiles.block_m, self._n_m)
         self._prepare, self._finish = self._launches_of_queries(q)
@@ -190,7 +190,7 @@ class PackedBackward:
             TileOrder(0, 1),
             Scales(shape.softmax_scale * LOG2_E, shape.softmax_scale),
         )
-        config = tuning.backward_config(shape, tiles, masked=True, packed=True, unpadded_head_dim=shape.head_dim)
+        config = configs.backward_config(shape, tiles, masked=True, packed=True, unpadded_head_dim=shape.head_dim)
         grid = (self._tiles.most, k.shape[1], 1)
         self._main = Launch(backward_kernel, grid, shape.device, makers, (*rest, config), pdl=True)
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from .tuning import PACKED_FIELDS
+from .configs import PACKED_FIELDS
 
 _TILES = 8  # tiles that a program places at a time
 _PROGRAMS = 16  # most programs of a sequence

@@ -18,7 +18,7 @@ import torch
 from ... import plans
 from ...launches import Rooms, recorded
 from ...plans import LOG2_E, GradientRoom, PlanCache, device_guard, plan_key
-from . import tuning
+from . import configs, tuning
 from .backward_launch import (
     BackwardInputs,
     DqWarpgroupBackward,
@@ -89,8 +89,8 @@ class GluonHopperPlan:
         self.num_kv_heads, self.seqlen_k = k.shape[1:3]
         self.n_heads, self.group_size = self.batch * self.num_heads, self.num_heads // self.num_kv_heads
         self.head_dim_v = v.shape[3]
-        self.size, self.size_v = tuning.padded_head_dims(self.head_dim, self.head_dim_v)
-        self.pieces = tuning.PIECES.get(self.size, 1)
+        self.size, self.size_v = configs.padded_head_dims(self.head_dim, self.head_dim_v)
+        self.pieces = configs.PIECES.get(self.size, 1)
         self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
         self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
         as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
@@ -154,10 +154,10 @@ class GluonHopperPlan:
     @cached_property
     def _only_two_kernels(self) -> bool:
         if self.causal or self.window_size or self.group_size > 1:
-            return self.size in tuning.ONLY_TWO_KERNELS
-        shape = (self.n_heads, self.seqlen_q, -(-self.seqlen_k // tuning.BACKWARD[128].block_n))
+            return self.size in configs.ONLY_TWO_KERNELS
+        shape = (self.n_heads, self.seqlen_q, -(-self.seqlen_k // tuning.backward_tiles("sums", 128).block_n))
         outgrow = tuning.sums_outgrow_memory(self.size, *shape, _l2_bytes(self.device))
-        return self.size in tuning.ONLY_TWO_KERNELS or outgrow
+        return self.size in configs.ONLY_TWO_KERNELS or outgrow
 
     def _has_dq_warpgroup(self) -> bool:
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count
@@ -189,11 +189,11 @@ class Forward:
         self._recorded: Callable[..., None] | None = None
         self._rows = q.shape[:3], (plan.num_heads * plan.seqlen_q, plan.seqlen_q, 1)  # sizes and strides of lse
         tiles, split_kv = _form(plan, q.dtype == torch.bfloat16)
-        tile_rows = tuning.ROWS * tiles.consumers
+        tile_rows = configs.ROWS * tiles.consumers
         programs, tiling, schedule = _schedule(plan, tiles, tile_rows, split_kv)
         split_kv = schedule.combines is not None
         self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
-        rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (tuning.ROWS, tiles.block_n))
+        rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (configs.ROWS, tiles.block_n))
         values = [1, 1, tiles.block_n, plan.size_v]
         out = plan.new_out(q)
         stored: list[Descriptor | None] = [None, None]
@@ -211,7 +211,7 @@ class Forward:
             strides,
         )
         masked = plan.masked(tiles.block_n)
-        config = tuning.forward_config(plan, tiles, masked=masked, split_kv=split_kv)
+        config = configs.forward_config(plan, tiles, masked=masked, split_kv=split_kv)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
         self._recompute = None
@@ -220,7 +220,7 @@ class Forward:
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
             rest = (schedule.combines, plan.num_heads, plan.seqlen_q, *strides)
-            rest += (tile_rows, plan.size, tuning.SCHEDULE_FIELDS, _COMBINED_ROWS)
+            rest += (tile_rows, plan.size, configs.SCHEDULE_FIELDS, _COMBINED_ROWS)
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 4, rest)
 
@@ -252,7 +252,7 @@ class Forward:
         return [computed, (self._combine, (partial_out, partial_lse, out, lse))]
 
 
-def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[tuning.ForwardTiles, bool]:
+def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, bool]:
     """Return the tiles, and whether programs split the keys of the last round's; only where rows are not padded."""
     shape = (plan.size, plan.head_dim, plan.seqlen_q)
     tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, bfloat16)
@@ -264,7 +264,7 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[tuning.ForwardTiles, b
 
 
 def _schedule(
-    plan: GluonHopperPlan, tiles: tuning.ForwardTiles, tile_rows: int, split_kv: bool
+    plan: GluonHopperPlan, tiles: configs.ForwardTiles, tile_rows: int, split_kv: bool
 ) -> tuple[int, Tiling, TileSchedule]:
     """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
     n_m = -(-plan.seqlen_q // tile_rows)

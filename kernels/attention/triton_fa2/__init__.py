@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...features import Features, SequenceBounds
+from ...features import Features, SequenceBounds, Window
 from ...registry import FEATURES, AttentionCase, Device, Implementation, UnsupportedCase
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -28,7 +28,7 @@ def attention(
     v: torch.Tensor,
     *,
     causal: bool = False,
-    window_size: int = 0,
+    window_size: Window = 0,
     softmax_scale: float | None = None,
     precision: str = "ieee",
     features: Features | None = None,
@@ -36,12 +36,12 @@ def attention(
 ) -> torch.Tensor:
     """Attention as `kernels.registry.Attention` defines it; `precision` ("ieee" or "tf32") is for float32 products.
 
-    With features, sequences within bounds, or values of another head_dim, its kernels are those of `features`. Raises
-    UnsupportedCase for tensors it cannot take, and on the CPU without TRITON_INTERPRET=1.
+    With features, sequences within bounds, a window of two widths, or values of another head_dim, its kernels are those
+    of `features`. Raises UnsupportedCase for tensors it cannot take, and on the CPU without TRITON_INTERPRET=1.
     """
     if q.device.type != "cuda":
         _refuse_cpu(q)
-    if features is not None or bounds is not None or v.shape[-1] != q.shape[-1]:
+    if features is not None or bounds is not None or v.shape[-1] != q.shape[-1] or isinstance(window_size, tuple):
         from .features.call import attend_checked
 
         return attend_checked(q, k, v, features, bounds, causal, window_size, softmax_scale, precision)

@@ -11,28 +11,21 @@ import torch
 from ...launches import INTERPRETED
 from ...plans import LOG2_E, check_inputs
 from ...registry import UnsupportedCase
+from ...tables import machine_of
 from . import split, tuning
 from .arguments import PanelConfig, WalkConfig
 from .panels import padded_size, panels
 from .pdl import PDL_CHIPS
 from .split import Split, choose_split
 from .tile_ops import BF16_PARTS
-from .tuning_hopper import MANY_ROWS
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
 FEW_KEYS = 144  # keys that one program holds, with their values, in shared memory
-FEW_KEYS_NARROW = 256  # as FEW_KEYS, for up to 32 columns and less than MANY_ROWS rows
 WINDOW_ROWS, WINDOW_KEYS = 64, 256  # rows of a tile, and the keys in their window that one program holds
 FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # length of a 16-bit forward's split over the average share of a place
-# By table and padded head_dim: 16-bit walks of so many keys, or rows, are whole. Measured on an H200 at head_dim 64,
-# eight heads of 256 and 512 (kernels/DESIGN.md); a step takes twice as long at 128, so half of the keys there.
-WHOLE = {
-    "forward": {16: 512, 32: 512, 64: 512, 128: 256},
-    "dq_dkdv": {16: 256, 32: 256, 64: 256},
-}
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
 
 
@@ -52,7 +45,7 @@ class Problem:
     window_size: int  # 0: no window
     scale: float
     float32_precision: str  # the caller's choice for float32 products: "ieee" or "tf32"
-    chip: str  # a name of tuning.TABLES
+    chip: str  # a family of kernels.tables
     multiprocessors: int
     l2_bytes: int
 
@@ -154,10 +147,8 @@ class Problem:
     @cached_property
     def forward_table(self) -> str:
         """The table whose kernel computes out."""
-        rows = self.heads("forward") * self.seqlen_q
-        is_narrow = self.block_d <= 32 and rows < MANY_ROWS * self.multiprocessors
-        few_keys = FEW_KEYS_NARROW if is_narrow else FEW_KEYS
-        if self.seqlen_k <= few_keys and self.tiles("few_keys"):
+        rows = self.heads("forward") * self.seqlen_q / self.multiprocessors
+        if self.seqlen_k <= tuning.limit("few_keys", self.chip, self.block_d, rows) and self.tiles("few_keys"):
             return "few_keys"
         if self._has_short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1:
             return "window"
@@ -205,7 +196,7 @@ class Problem:
         if not self.has_dq_dkdv:
             return False
         walk = self.dq_dkdv_split.length if self.dq_dkdv_split else self._longest
-        return tuning.computes_delta(self.precision, self.block_d, self.tiles("dq_dkdv")[0], walk)
+        return tuning.computes_delta(self.chip, self.precision, self.block_d, self.tiles("dq_dkdv")[0], walk)
 
     @cached_property
     def forward_split(self) -> Split | None:
@@ -304,7 +295,7 @@ class Problem:
         and run longest first, one is a place's share of all there is to walk, and a little more. In "dq_dkdv" they are
         alike, and no more than there are places.
         """
-        if self.precision == "half" and walk <= WHOLE.get(table, {}).get(self.block_d, 0):
+        if self.precision == "half" and walk <= tuning.limit(f"whole {table}", self.chip, self.block_d):
             return None
         tile = self.tiles(table)[0]
         window = self.window(tile.block_m + tile.block_n)
@@ -337,9 +328,6 @@ def too_far(x: torch.Tensor) -> bool:
 
 
 def _chip(device: torch.device) -> tuple[str, int, int]:
-    """Return the device's table of tiles, multiprocessors and L2 bytes."""
-    properties = torch.cuda.get_device_properties(device)
-    capability = properties.major * 10 + properties.minor
-    most_shared = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]  # not in PyTorch's stubs
-    chip = tuning.chip_class(capability, most_shared)
-    return chip, properties.multi_processor_count, properties.L2_cache_size
+    """Return the device's family of tables, multiprocessors and L2 bytes."""
+    machine = machine_of(device)
+    return machine.family, machine.multiprocessors, machine.l2_bytes

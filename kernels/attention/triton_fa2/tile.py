@@ -1,4 +1,4 @@
-"""A tile, and the ladders of tiles that the tables are made of."""
+"""A tile of triton_fa2."""
 
 from __future__ import annotations
 
@@ -16,16 +16,3 @@ class Tile(NamedTuple):
     num_warps: int
     num_stages: int
     programs: int = 0  # that fill a multiprocessor, for which walks are split (split.py); 0: never
-
-
-Ladder = tuple[tuple[int, Tile | None], ...]
-Table = dict[str, dict[int, Ladder]]  # precision -> padded head_dim -> ladder
-
-
-def row(*rungs: tuple[int, ...]) -> Ladder:
-    """Return a ladder of (rows, block_m, block_n, num_warps, num_stages[, programs]); (rows,): not used."""
-    return tuple((rung[0], Tile(*rung[1:]) if rung[1:] else None) for rung in rungs)
-
-
-UNUSED: dict[int, Ladder] = {dim: row((0,)) for dim in BLOCK_DIMS}
-NOWHERE: Table = {precision: UNUSED for precision in PRECISIONS}

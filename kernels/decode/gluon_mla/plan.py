@@ -9,7 +9,7 @@ import torch
 from ...attention.gluon_hopper.launch import Descriptor, Launch
 from ...constants import Constants
 from ..triton_decode.launch import INTERPRETED, DecodeLaunch
-from ..triton_decode.plan import LaunchOf, Machine, Plan, machine_of
+from ..triton_decode.plan import LaunchOf, Machine, Plan, machine_on
 from ..triton_decode.request import Request
 from ..triton_decode.split import LOG2_E
 from ..triton_decode.tuning import DecodeTile
@@ -28,7 +28,7 @@ def suits(request: Request, machine: Machine | None = None) -> bool:
     r = request
     aligned = not any(stride % 16 for stride in (*r.strides[:4], r.strides[5]))
     return (
-        (machine or machine_of(r.device))[2] == 90
+        (machine or machine_on(r.device))[2] == 90
         and not INTERPRETED
         and r.dtype in (torch.bfloat16, torch.float16)
         and (r.head_dim, r.rope_dim) == (512, 64)

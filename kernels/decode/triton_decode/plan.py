@@ -13,12 +13,13 @@ import torch
 
 from ...constants import Constants
 from ...plans import device_guard
+from ...tables import machine_of
 from .combine import CombineConfig, combine_kernel
 from .launch import INTERPRETED, DecodeLaunch
 from .request import Request
 from .shares import divide, power_of_2_from
 from .split import CacheStrides, SplitConfig, split_kernel
-from .tuning import DecodeTile, chip_class, tile
+from .tuning import DecodeTile, tile
 from .workspace import workspace
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
@@ -41,7 +42,7 @@ _SHORT = 8  # steps of a program, up to which loading q in the loop is faster
 
 # kernel, grid, scalars, constants and compiler options of a launch
 LaunchOf = tuple[Any, tuple[int, int, int], tuple[Any, ...], dict[str, Any], dict[str, Any]]
-Machine = tuple[str, int, int]  # name of the chip's table, multiprocessors, compute capability (90 for 9.0)
+Machine = tuple[str, int, int]  # family of kernels.tables, multiprocessors, compute capability (90 for 9.0)
 
 
 class Plan:
@@ -56,7 +57,7 @@ class Plan:
         one_launch: bool = False,  # whether short calls avoid a second launch, at the cost of time on the device
     ) -> None:
         self.request = r = request
-        chip, multiprocessors, self.capability = machine or machine_of(r.device)
+        chip, multiprocessors, self.capability = machine or machine_on(r.device)
         self.tile = chosen or _tile_of(r, chip, multiprocessors, one_launch=one_launch)
         self._left = r.window_size - 1 if r.window_size else 0
         seen = r.seqlen_q + self._left + self.tile.block_n if r.window_size else r.capacity
@@ -288,13 +289,9 @@ def _power_of_2_below(number: int) -> int:
     return 1 << max(0, number.bit_length() - 1)
 
 
-@cache
-def machine_of(device: torch.device) -> Machine:
+def machine_on(device: torch.device) -> Machine:
     """Return the machine of a device; a made-up small one for the CPU."""
     if device.type != "cuda":
         return "sm_90", 4, 0
-    properties = torch.cuda.get_device_properties(device)
-    capability = properties.major * 10 + properties.minor
-    most_shared = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]  # not in PyTorch's stubs
-    chip = chip_class(capability, most_shared)
-    return chip, properties.multi_processor_count, capability
+    machine = machine_of(device)
+    return machine.family, machine.multiprocessors, machine.capability

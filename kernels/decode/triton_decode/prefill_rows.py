@@ -11,7 +11,7 @@ import torch
 
 from ...plans import device_guard
 from .launch import INTERPRETED
-from .plan import Machine, Plan, machine_of
+from .plan import Machine, Plan, machine_on
 from .request import Request
 
 _ROWS = (65, 128)  # fewest and most rows of a tile
@@ -23,7 +23,7 @@ _LN_2 = 0.6931471805599453
 def suits(request: Request, machine: Machine | None = None) -> bool:
     """Return whether the prefill kernel can serve a request, and is the faster one (DESIGN.md)."""
     r = request
-    _, multiprocessors, capability = machine or machine_of(r.device)
+    _, multiprocessors, capability = machine or machine_on(r.device)
     tiles = r.batch * r.num_kv_heads
     rounds = -(-tiles // multiprocessors)
     return (

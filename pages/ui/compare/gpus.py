@@ -149,7 +149,7 @@ def _chart(table: pd.DataFrame, name: str, slowest: str) -> None:
     found = ratios(rows, column, slowest)
     if found:
         alt = f"{what} by shape, with a line at 1; the table below has the numbers"
-        charts.show(_ratio_chart(found), title, key="gpus_chart", alt=alt)
+        charts.show(ratio_chart(found), title, key="gpus_chart", alt=alt)
     missing = sorted(set(rows["gpu"]) - set(rows.dropna(subset=[column])["gpu"]))
     lacks = f" Not drawn, because {needed} is not stated: {text.plain(', '.join(missing))}." if missing else ""
     source = "" if column == "latency_ms" else f" {level_of('op').flops_source}"
@@ -171,7 +171,7 @@ def ratios(rows: pd.DataFrame, column: str, slowest: str) -> list[dict]:
     return others.assign(ratio=ratio, base=base).dropna(subset=["ratio", "seqlen"]).to_dict("records")
 
 
-def _ratio_chart(found: list[dict]) -> Chart:
+def ratio_chart(found: list[dict]) -> Chart:
     """Return marks of ratios by seqlen, a series for each GPU, and the line at 1."""
     names = sorted({row["gpu"] for row in found})
     palette = {name: colours.SPARE_COLOURS[at % len(colours.SPARE_COLOURS)] for at, name in enumerate(names)}

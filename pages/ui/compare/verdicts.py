@@ -12,6 +12,7 @@ import streamlit as st
 
 from pages.ui.draw import charts, tables, text
 from pages.ui.draw.charts import Chart, Series
+from pages.ui.draw.detail import RUN_FACTS
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.shell.data import ask
 from results import levels
@@ -54,30 +55,11 @@ HELP = (
     "Only the same shape, mode and timing are compared. "
     + " ".join(f"{outcome}: {meaning}." for outcome, meaning in MEANINGS.items())
 )
-_FACTS = {
-    "gpu_name": "GPU",
+_FACTS = RUN_FACTS | {
     "gpu_uuid": "GPU card",
-    "device_type": "Device",
-    "sm_count": "SMs",
-    "gpu_memory_mb": "GPU memory (MiB)",
-    "power_limit_w": "Power limit (W)",
-    "cpu": "CPU",
-    "host": "Host",
-    "driver": "Driver",
-    "cuda": "CUDA",
-    "cudnn": "cuDNN",
-    "torch": "PyTorch",
-    "triton": "Triton",
-    "python": "Python",
-    "os": "Operating system",
-    "kernel_hash": "Hash of the kernels",
-    "git_commit": "Commit",
-    "git_dirty": "Uncommitted changes",
-    "tf32": "TF32",
-    "protocol": "Measuring protocol",
-    "seed": "Seed",
+    "device_type": "device",
     "sm_clock_mhz, median": "SM clock, median (MHz)",
-    "measured_gbs": "Measured bandwidth (GB/s)",
+    "measured_gbs": "measured bandwidth (GB/s)",
 }
 # fmt: off
 CELL_COLUMNS = (

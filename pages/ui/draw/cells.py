@@ -77,7 +77,7 @@ def of_dtype(table: pd.DataFrame, dtype: str | None) -> pd.DataFrame:
 
 def dtype_name(dtype: str | None) -> str:
     """Return the dtype as the page names it."""
-    return dtype or "dtype not stated"
+    return dtype if dtype and isinstance(dtype, str) else "dtype not stated"  # a table has NaN for None
 
 
 def facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str | None], None]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import tomllib
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import streamlit as st
 
@@ -22,27 +24,8 @@ SYMBOLS = (
     "triangle-left", "triangle-right", "hourglass", "bowtie", "octagon", "star-square", "star-diamond", "hexagram",
 )
 # fmt: on
-MARKS = {  # marks of implementations on every chart, in the order of the charts: own kernels, peers, PyTorch's
-    "gluon_hopper": "diamond",
-    "triton_fa2": "circle",
-    "triton_fa2_tf32": "octagon",
-    "gluon_fp8": "triangle-up",
-    "triton_split_kv": "circle",
-    "tiled_v1": "star-square",
-    "tiled_v2": "star-diamond",
-    "flash_attn_1": "hexagon",
-    "flash_attn_4": "square",
-    "flashinfer": "triangle-down",
-    "cudnn_frontend": "cross",
-    "torch_sdpa_auto": "pentagon",
-    "torch_sdpa_cudnn": "triangle-left",
-    "torch_sdpa_flash": "hourglass",
-    "torch_sdpa_efficient": "triangle-right",
-    "torch_sdpa_math": "bowtie",
-    "torch_flex": "star",
-    "flex_paged": "star",
-    "torch_naive": "x",
-}
+# Marks of implementations on every chart, in the order of the charts.
+MARKS: dict[str, str] = tomllib.loads((Path(__file__).parent / "marks.toml").read_text(encoding="utf-8"))
 BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}
 TEXT_COLOURS = {"light": "#31333f", "dark": "#fafafa"}
 MARK_CONTRAST, TEXT_CONTRAST = 3.0, 4.5  # WCAG 2.2, 1.4.11 and 1.4.3

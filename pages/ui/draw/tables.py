@@ -19,6 +19,10 @@ import streamlit as st
 from pages.ui.draw import text
 
 RUN = st.column_config.TextColumn("run")
+_STYLES = {
+    name: f"<style>{(Path(__file__).parent / f'{name}.css').read_text(encoding='utf-8')}</style>"
+    for name in ("facts", "tables")
+}
 
 
 def number(label: str, format: str = "%.3g", help: str | None = None, **more: Any) -> Any:
@@ -44,12 +48,6 @@ def in_words(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-_FACTS_STYLE, _TABLE_STYLE = (
-    f"<style>\n{(Path(__file__).parent / name).read_text(encoding='utf-8')}</style>"
-    for name in ("facts.css", "tables.css")
-)
-
-
 @dataclass(frozen=True)
 class Fact:
     """A number with its name, its meaning, and an optional remark below it."""
@@ -62,7 +60,7 @@ class Fact:
 
 def show_facts(facts: Iterable[Fact]) -> None:
     """Draw numbers side by side where there is room; the pointer and the Tab key show their meaning."""
-    st.html(f'{_FACTS_STYLE}<dl class="facts">{"".join(map(_tile, facts))}</dl>')
+    st.html(f'{_STYLES["facts"]}<dl class="facts">{"".join(map(_tile, facts))}</dl>')
 
 
 def _tile(fact: Fact) -> str:
@@ -175,7 +173,7 @@ def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: st
     kind = ' class="one"' if sum(column.axis is not None for column in shown.values()) == 1 else ""
     whole = f'<table{kind} aria-label="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     # The Tab key reaches the table, so that a keyboard can scroll it.
-    st.html(f'{_TABLE_STYLE}<div class="plain" role="region" tabindex="0" aria-label="{name}">{whole}</div>')
+    st.html(f'{_STYLES["tables"]}<div class="plain" role="region" tabindex="0" aria-label="{name}">{whole}</div>')
 
 
 def _head(column: TableColumn) -> str:

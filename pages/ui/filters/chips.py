@@ -64,7 +64,7 @@ _BEFORE = {"not said": NOT_STATED}  # words of old links
 
 
 def draw(level_name: str = "op", unused: Sequence[str] = ()) -> None:
-    """Draw the filters of a level: presets, six chips, and the other filters behind one more chip.
+    """Draw the filters of a level: the presets behind a chip, six chips, and the others behind one more.
 
     Filters in `unused` have no effect on the page; they are not drawn and keep their value for other pages.
     """
@@ -104,8 +104,8 @@ def _draw(level_name: str, unused: Sequence[str]) -> None:
     found = ask(offers.choices, **scope)
     found = {**found, "feature": ask(offers.features, tuple(name for name, _ in found["implementation"]), level_name)}
     _follow(scope, found)
-    above = st.container(key="presets")
     with st.container(horizontal=True, key="chips", gap="small"):
+        first = st.container(width="content")
         _gpu_chip(devices, level)
         _one(level.first_filter, found, level)
         _chip_of_several("dtype", found, level)
@@ -114,8 +114,8 @@ def _draw(level_name: str, unused: Sequence[str]) -> None:
         _shape_chip(_of_dtypes(found, scope), level)
         _one("baseline", found, level)
         _more(found, level, unused)
-        st.button("Reset", icon=":material/restart_alt:", on_click=_on_reset, key="reset_filters", type="tertiary")
-    with above:
+        st.button("Reset", on_click=_on_reset, key="reset_filters", type="tertiary")
+    with first:
         _presets(offers.presets_of(ask, scope, level_name))
     address.write()
     if not unused:
@@ -272,7 +272,7 @@ def _more(found: Choices, level: Level, unused: Sequence[str]) -> None:
         st.session_state["timing"] = timing
     elif timing and timing != timings[0]:
         told.insert(0, words.chip("timing", timing, level))
-    with st.popover(f"More: {', '.join(told)}" if told else "More filters", icon=":material/tune:", key="more_filters"):
+    with st.popover(f"More: {', '.join(told)}" if told else "More filters", key="more_filters"):
         for name in axes:
             _pills(name, level)
         for name, choices in (("timing", timings), ("workload", st.session_state[_OFFERED].get("workload", []))):
@@ -320,18 +320,11 @@ def _noted(name: str) -> list[str] | None:
 
 
 def _presets(offered: dict[str, presets.Settings]) -> None:
-    """Draw the presets as pills; the active one is marked."""
+    """Draw the presets behind a chip, which names the active one."""
     if offered:
-        st.session_state[_PRESET] = next((title for title, each in offered.items() if _is_active(each)), None)
-        st.pills(
-            "Presets",
-            list(offered),
-            key=_PRESET,
-            on_change=_on_preset,
-            args=(offered,),
-            label_visibility="collapsed",
-            wrap=True,
-        )
+        active = st.session_state[_PRESET] = next((title for title, each in offered.items() if _is_active(each)), None)
+        with st.popover(active or "Presets", key="presets"):
+            st.pills("Presets", list(offered), key=_PRESET, on_change=_on_preset, args=(offered,), wrap=True)
 
 
 def _is_active(settings: presets.Settings) -> bool:

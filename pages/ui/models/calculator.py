@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import streamlit as st
 
@@ -28,24 +30,9 @@ ATTENTIONS = ("triton_fa2", "gluon_hopper", "torch_sdpa_flash", "torch_sdpa_math
 DTYPES = ("bfloat16", "float16", "float32")
 SEQLENS = tuple(str(512 << at) for at in range(9))
 BATCHES = tuple(str(1 << at) for at in range(9))
-_PART_COLOURS = {  # Okabe and Ito's palette
-    "weights": "#0072b2",
-    "cache": "#009e73",
-    "gradients": "#e69f00",
-    "optimizer": "#cc79a7",
-    "activations": "#56b4e9",
-    "matrices": "#d55e00",
-    "workspace": "#999999",
-}
-PART_WORDS = {
-    "weights": "weights",
-    "cache": "KV cache",
-    "gradients": "gradients",
-    "optimizer": "optimizer states",
-    "activations": "activations",
-    "matrices": "score matrices",
-    "workspace": "logits, loss and workspace",
-}
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_HELP = _WORDS["help"]
+PART_WORDS = {part: words for part, (words, _) in _WORDS["parts"].items()}
 
 
 @dataclass(frozen=True)
@@ -75,12 +62,14 @@ def choose(measured: Sequence[str], gpu: str | None) -> ModelQuestion:
     name = named_choice("Model", "model", names, _FIRST, lambda name: model(name).title, width=165)
     lengths = _lengths(name)
     usual = {length: length if length in lengths else lengths[-1] for length in ("8192", "32768")}
-    seqlen = one_value("Train at (tokens)", "train_seqlen", lengths, usual["8192"], _TRAINED_HELP, width=165)
-    context = one_value("Serve at (tokens)", "serve_context", lengths, usual["32768"], _SERVED_HELP, width=165)
-    card = one_value(
-        "Fit into", "card", list(model_fit.CARDS), model_fit.card_of(gpu or "") or "24 GB", _CARD_HELP, width=165
+    seqlen = one_value("Train at (tokens)", "train_seqlen", lengths, usual["8192"], _HELP["train_seqlen"], width=165)
+    context = one_value(
+        "Serve at (tokens)", "serve_context", lengths, usual["32768"], _HELP["serve_context"], width=165
     )
-    attention = one_value("Memory with", "attention", list(ATTENTIONS), ATTENTIONS[0], _ATTENTION_HELP, width=165)
+    card = one_value(
+        "Fit into", "card", list(model_fit.CARDS), model_fit.card_of(gpu or "") or "24 GB", _HELP["card"], width=165
+    )
+    attention = one_value("Memory with", "attention", list(ATTENTIONS), ATTENTIONS[0], _HELP["attention"], width=165)
     with st.popover("Batch, optimizer, dtypes", icon=":material/tune:", key="model_settings"):
         case = _case(name, one_value("dtype", "model_dtype", list(DTYPES), DTYPES[0]))
         training, serving = _training(case, int(seqlen)), _serving(case, int(context))
@@ -195,7 +184,7 @@ def parts_bars(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, car
         sizes = [getattr(moment, part) / 1024 for _, moment in named]
         if any(sizes):
             said = [f"{words}: {size:.3g} GiB" for size in sizes]
-            found.append(Series(words, sizes, names, _PART_COLOURS[part], said, bars="h"))
+            found.append(Series(words, sizes, names, _WORDS["parts"][part][1], said, bars="h"))
     capacity = capacity_mb / 1024
     place = {"x": capacity, "y": 1, "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
     return Chart(
@@ -216,9 +205,9 @@ def formulas(question: ModelQuestion) -> None:
     config = config_of(case)
     with st.expander("Formulas", icon=":material/function:", key="model_formulas"):
         columns = {"part": TableColumn("part"), "bytes": TableColumn("bytes", text=True)}
-        rows = [{"part": part, "bytes": words} for part, words in _FORMULAS.items()]
+        rows = [{"part": part, "bytes": words} for part, words in _WORDS["formulas"].items()]
         tables.show_table(rows, columns, "Formulas of the memory's parts")
-        st.caption(_MOMENTS)
+        st.caption(_WORDS["moments"])
         architecture = config.architecture
         st.caption(
             f"{text.plain(config.title)}: {config.parameters:,} parameters, {config.layers} layers of hidden "
@@ -237,7 +226,7 @@ def _lengths(name: str) -> list[str]:
 def _training(case: Case, seqlen: int) -> Case:
     batch = one_value("Training batch", "train_batch", list(BATCHES), "1")
     optimizer = one_value("Optimizer", "optimizer", list(OPTIMIZERS), "adamw_bf16", help=_OPTIMIZER_HELP)
-    saved = one_value("Activations", "activations", list(_SAVED), "kept", help=_SAVED_HELP)
+    saved = one_value("Activations", "activations", list(_SAVED), "kept", help=_HELP["activations"])
     return replace(
         case,
         batch=int(batch),
@@ -253,7 +242,9 @@ def _serving(case: Case, context: int) -> Case:
     batch = one_value("Sequences served at a time", "serve_batch", list(BATCHES), "1")
     stored = one_value("KV cache", "kv_dtype", [_AS_DTYPE, "float8_e4m3fn"], _AS_DTYPE)
     latent = model(str(case.subject)).latent
-    cached = latent and one_value("Latent", "latent", ["cached", "expanded"], "cached", help=_LATENT_HELP) == "cached"
+    cached = (
+        latent and one_value("Latent", "latent", ["cached", "expanded"], "cached", help=_HELP["latent"]) == "cached"
+    )
     return replace(
         case,
         batch=int(batch),
@@ -285,33 +276,5 @@ def _yes(fits: bool) -> str:
 
 
 _AS_DTYPE = "as dtype"
-_TRAINED_HELP = "Tokens of each training sequence."
-_SERVED_HELP = "Tokens in each sequence's cache."
 _SAVED = ("kept", "compiled", "recomputed")
-_ATTENTION_HELP = "Attention inside the model. Without a score matrix, its memory grows linearly with the context."
-_CARD_HELP = "Memory of the GPU, as cards are sold; the dashed line below is what it leaves for torch."
 _OPTIMIZER_HELP = "; ".join(f"{name}: {optimizer.words}" for name, optimizer in OPTIMIZERS.items())
-_SAVED_HELP = (
-    "kept: every layer's activations until its backward. compiled: the layers are compiled by torch.compile, which "
-    "keeps less. recomputed: activation checkpointing keeps each layer's input."
-)
-_LATENT_HELP = "Content of the cache: the latent, as in transformers, or its expanded keys and values."
-_FORMULAS = {
-    "weights": "parameters × size of the dtype",
-    "KV cache": "batch × context × layers × KV heads × (head_dim of keys + of values) × size; with a window at most "
-    "that many tokens; of a cached latent rank + rope_dim in place of the heads",
-    "gradients": "parameters × size, until the optimizer's step",
-    "optimizer states": "parameters × 4 (adamw_bf16), × 12 (adamw_fp32_master: float32 weights and moments) or × 0 "
-    "(sgd) where weights have 16 bits",
-    "activations": "tokens × layers × what a layer saves: q, k, v, out, logsumexp, inputs and outputs of norms and of "
-    "the MLP; recomputed: tokens × layers × hidden × size",
-    "score matrices": "batch × heads × queries × keys × size, for each matrix that the attention keeps; in training "
-    "one for each layer",
-    "logits, loss and workspace": "in training tokens × vocabulary × 12: log-probabilities and two gradients in "
-    "float32; in a prefill the widest of one layer's attention and MLP, and logits of the last token; of cached "
-    "latents also the keys and values of one layer",
-}
-_MOMENTS = (
-    "Training takes the largest of three moments, not their sum: activations are freed while gradients are made. "
-    "Sources: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054 (states)."
-)

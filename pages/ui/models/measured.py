@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,10 +45,6 @@ _STEP_COLUMNS = {
 }
 
 
-_BOTH = (
-    ("compiled", "Runs with torch.compile", "Whether each layer is compiled around its attention."),
-    ("checkpointing", "Runs with checkpointing", "Whether the backward of training recomputes activations."),
-)
 _NUMBERS = {
     "latency_ms": "latency (ms)",
     "p20": "p20 (ms)",
@@ -76,8 +71,7 @@ class MeasuredModel:
 
     subject: str
     gpu: str
-    calls: pd.DataFrame  # results.query.models.CALLS, of the chosen settings
-    chosen: Mapping[str, str]  # "any", "on" or "off" by setting
+    calls: pd.DataFrame  # results.query.models.CALLS
 
     def title(self, what: str, rows: pd.DataFrame, *more: str) -> ChartTitle:
         """Return the title of a chart of these rows."""
@@ -110,7 +104,7 @@ class MeasuredModel:
 
 
 def choose(subject: str, first: str | None) -> MeasuredModel | None:
-    """Ask for the GPU and settings of a measured model; return None if no run measured it.
+    """Ask for the GPU of a measured model; return None if no run measured it.
 
     The default is the GPU `first` if it measured the model.
     """
@@ -119,13 +113,7 @@ def choose(subject: str, first: str | None) -> MeasuredModel | None:
         return None
     usual = first if first in gpus else gpus[0]
     gpu = one_value("Model measured on", "model_gpu", gpus, usual, width=230) if len(gpus) > 1 else usual
-    calls = ask(models.calls, subject, gpu)
-    chosen = {
-        name: one_value(label, f"model_{name}", ["any", "on", "off"], "any", help, width=230)
-        for name, label, help in _BOTH
-        if calls[name].dropna().nunique() > 1
-    }
-    return MeasuredModel(subject, gpu, _of_settings(calls, chosen), chosen)
+    return MeasuredModel(subject, gpu, ask(models.calls, subject, gpu))
 
 
 def nothing_here(question: ModelQuestion) -> None:
@@ -221,7 +209,7 @@ def training(found: MeasuredModel) -> None:
         return
     st.subheader("Training")
     convention = one_value("Operations counted by", "mfu", list(FLOP_CONVENTIONS), "palm", width=260)
-    steps = _of_settings(ask(models.training_steps, found.subject, found.gpu, convention), found.chosen)
+    steps = ask(models.training_steps, found.subject, found.gpu, convention)
     rows = [_step_row(row) for row in steps.to_dict("records")]
     tables.show_table(rows, _STEP_COLUMNS, "Training steps, their parts, rates and memory")
     counted = FLOP_CONVENTIONS[convention]
@@ -280,14 +268,6 @@ def _numbers(found: MeasuredModel) -> None:
     tables.grid(shown, f"Every measured call of {found.subject}", _CALL_WORDS)
     name = found.title("Calls of the model", found.calls).file_name
     messages.download("Download numbers", name, lambda: found.calls, "models_csv")
-
-
-def _of_settings(rows: pd.DataFrame, chosen: Mapping[str, str]) -> pd.DataFrame:
-    """Return the rows of the chosen settings; an absent value means off."""
-    for name, value in chosen.items():
-        if value != "any":
-            rows = rows[[is_on(each) == (value == "on") for each in rows[name]]]
-    return rows
 
 
 def _calls_table(rows: pd.DataFrame, alt: str) -> None:
@@ -369,7 +349,7 @@ def _in_words(row: dict) -> dict[str, str | None]:
         None if text.missing(row["optimizer"]) or row["optimizer"] == "none" else row["optimizer"],
         "checkpointing" if is_on(row["checkpointing"]) else None,
         "compiled" if is_on(row["compiled"]) else None,
-        row["dtype"],
+        None if text.missing(row["dtype"]) else row["dtype"],
     )
     status = None if row["status"] == "ok" else text.status(row["status"])
     note = row["note"] if status or row["extrapolated"] else None

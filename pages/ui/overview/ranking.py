@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -66,22 +67,30 @@ def _sentence(ranking: Sequence[dict], best: dict | None, won: Sequence[dict], c
     baseline, of = text.plain(chosen.baseline), about(chosen, won)
     if best is None:
         return f"{of} {_most_wins(won)}; nothing can be compared with {baseline}"
-    verb = "is the fastest" if best["speedup"] > 1 else "comes closest"
+    over = f"{text.ratio(best['speedup'])} {baseline}"
+    following = next_best(ranking, best, chosen) if best["speedup"] > 1 else None
+    if following and following["implementation"] == chosen.baseline:
+        over += ", the next best,"
+    elif following:
+        lead = text.ratio(best["speedup"] / following["speedup"])
+        over = f"{lead} {text.plain(following['implementation'])}, the next best, and {over}"
     answer = (
-        f"{of} {text.plain(best['implementation'])} {verb}: {text.ratio(best['speedup'])} {baseline} on "
-        f"average over {messages.counted(best['compared'], 'shape')}"
+        f"{of} {text.plain(best['implementation'])} {_verb(best, won)}: {over} on average over "
+        f"{messages.counted(best['compared'], 'shape')}"
     )
     few = next((row for row in ranking if not row["precision"] and (row["speedup"] or 0) > best["speedup"]), None)
     if few and few["implementation"] != chosen.baseline:
         shapes = messages.counted(few["compared"], "shape")
         answer += f" ({text.plain(few['implementation'])} has {text.ratio(few['speedup'])}, but only over {shapes})"
-    following = next_best(ranking, best, chosen)
-    if following is None or best["speedup"] <= 1:
-        return answer
-    if following["implementation"] == chosen.baseline:
-        return f"{answer}, and {baseline} is the next best"
-    lead, name = best["speedup"] / following["speedup"], text.plain(following["implementation"])
-    return f"{answer}, {text.ratio(lead)} the next best, {name}"
+    return answer
+
+
+def _verb(best: dict, won: Sequence[dict]) -> str:
+    """Say that an implementation is the fastest only if it wins a shape with certainty."""
+    if best["speedup"] <= 1:
+        return "comes closest"
+    marks = [row["mark"] for row in won if row["winner"] == best["implementation"]]
+    return "is the fastest" if "" in marks or not marks else "is ahead, but in no shape with certainty"
 
 
 def next_best(ranking: Sequence[dict], best: dict, chosen: Filters) -> dict | None:
@@ -106,7 +115,7 @@ def _facts(
     compared, cases = (_sum(rivals, name) for name in ("compared", "cases"))
     tables.show_facts(
         (
-            *([] if best is None else _of_best(best, won)),
+            *([] if best is None else _of_best(best, won, next_best(ranking, best, chosen), chosen)),
             Fact(
                 "Measured pairs",
                 f"{compared} of {cases}",
@@ -119,8 +128,8 @@ def _facts(
     )
 
 
-def _of_best(best: dict, won: Sequence[dict]) -> tuple[Fact, Fact]:
-    """Return the mean speedup of the fastest implementation, and the number of shapes it wins."""
+def _of_best(best: dict, won: Sequence[dict], following: dict | None, chosen: Filters) -> tuple[Fact, Fact]:
+    """Return the lead of the fastest implementation over the next best, and the number of shapes it wins."""
     name = best["implementation"]
     marks = Counter(row["mark"] for row in won if row["winner"] == name)
     notes = {
@@ -129,13 +138,17 @@ def _of_best(best: dict, won: Sequence[dict]) -> tuple[Fact, Fact]:
         "undecided": marks[cells.DOUBT],
         "tied with another winner": sum(name in row["ties"].split(", ") for row in won),
     }
+    rival: dict[str, Any] = (
+        following if following and best["speedup"] > 1 else {"speedup": 1.0, "implementation": chosen.baseline}
+    )
+    over = "" if rival["implementation"] == chosen.baseline else f"{text.ratio(best['speedup'])} {chosen.baseline}, "
     return (
         Fact(
-            "Mean speedup",
-            text.ratio(best["speedup"]),
-            f"range {text.span(best['lowest'], best['highest'])}",
-            "Highest mean speedup (geometric) over the baseline among implementations that cover at least 90 % as "
-            "many shapes as the best-covered one. TF32 and FP8 are listed but not ranked.",
+            f"Over {text.short(rival['implementation'])}",
+            text.ratio(best["speedup"] / rival["speedup"]),
+            f"{over}range {text.span(best['lowest'], best['highest'])}",
+            "Ratio of mean speedups (geometric) over the baseline, and their range, among implementations that cover "
+            "at least 90 % as many shapes as the best-covered one. TF32 and FP8 are listed but not ranked.",
         ),
         Fact(
             "Fastest in",

@@ -10,16 +10,11 @@ import streamlit as st
 from pages.ui.draw import colours, messages, tables, text, titles
 from pages.ui.draw.tables import Bar, BarAxis, TableColumn
 from pages.ui.overview import my_card
-from pages.ui.run import background
 from pages.ui.shell.data import ask, ask_slowly, store
-from results.capabilities import CAPABILITIES, declares
 from results.recommend import advice, features
 from results.render import advice as rendered_advice
 from results.slice import Filters
-from runner import launch
-from runner.launch import LaunchError
 
-_LISTING_S = 60.0  # how long the list of implementations is kept
 MARKS = {
     features.RAN: "✓",
     features.CHECKED: "✓ not timed",
@@ -167,50 +162,3 @@ def _features(chosen: Filters) -> None:
     if len(why):
         with st.expander("Why not", icon=":material/block:"):
             tables.grid(why, "Reasons for refused or failed features", {"why": tables.words("why", "large")})
-    _declared()
-
-
-def _declared() -> None:
-    """Draw the declared capabilities of the implementations of this checkout on demand, because that takes seconds."""
-    label = "Installed implementations and what they support"
-    if not st.toggle(label, key="declared", bind="query-params"):
-        return
-    try:
-        with st.spinner("Looking for implementations"):
-            found = background.ask("listing", lambda: launch.listing(), keep_s=_LISTING_S).result()
-    except LaunchError as error:
-        st.error(text.plain(error), icon=":material/error:")
-        return
-    table = pd.DataFrame([_capabilities(entry) for entry in found["implementations"]])
-    config = {
-        "description": tables.words("description", "large"),
-        "reason": tables.words("why it cannot run on this machine", "large"),
-    }
-    tables.grid(table, "Declared capabilities of the implementations of this checkout", config)
-
-
-def _capabilities(entry: dict) -> dict[str, str]:
-    """Return the capabilities of an implementation in words."""
-    able = entry["capabilities"]
-    chips = (able["min_compute_capability"], able["max_compute_capability"])
-    low, high = (".".join(map(str, chip)) if chip else "" for chip in chips)
-    return {
-        "name": entry["name"],
-        "level": entry.get("level", "op"),
-        "dtypes": ", ".join(able["dtypes"]),
-        "head_dim": f"up to {able['max_head_dim']}" if able["max_head_dim"] else "any",
-        "features": ", ".join(words for name, words in CAPABILITIES.items() if declares(able, name)),
-        "memory": "seqlen squared" if able["materialises_scores"] else "seqlen",
-        "compute capability": _chips(low, high),
-        "description": entry["description"],
-        "reason": entry["reason"] or "",
-    }
-
-
-def _chips(low: str, high: str) -> str:
-    """Write a range of compute capabilities."""
-    if not low:
-        return "any"
-    if low == high:
-        return low
-    return f"{low} to {high}" if high else f"{low} and up"

@@ -10,6 +10,7 @@ import streamlit as st
 
 from pages.ui.draw import text
 from pages.ui.run import plan_axes
+from results.batches import is_spec
 from results.records import CASE_FIELDS, Case, RecordError
 from runner import sweeps
 from runner.sweeps import Sweep, SweepError
@@ -26,9 +27,19 @@ def _fields(*names: str) -> _Axes:
 _CAUSAL: _Axes = {"causal": lambda case: None if case.causal is None else str(case.causal).lower()}
 _HEADS: _Axes = {"heads": lambda case: case.num_heads and f"{case.num_heads}/{case.num_kv_heads or case.num_heads}"}
 _QUERIES: _Axes = {"seqlen": lambda case: case.seqlen_q}
+
+
+def _of_equal(name: str) -> Callable[[Case], object]:
+    """Return the value of a field that a batch spec replaces."""
+    return lambda case: None if is_spec(case.lengths) else getattr(case, name)
+
+
 _DECODE: _Axes = {
-    "context": lambda case: case.seqlen_k,
-    "query_tokens": lambda case: case.seqlen_q,
+    "batch_spec": lambda case: case.lengths if is_spec(case.lengths) else None,
+    "context": _of_equal("seqlen_k"),
+    "query_tokens": _of_equal("seqlen_q"),
+    "batch": _of_equal("batch"),
+    "lengths": _of_equal("lengths"),
     "cache_dtype": lambda case: None if case.cache_dtype == case.dtype else case.cache_dtype,
 }
 # By level: the sweeps that can be edited to one shape, and the value of each of their axes.
@@ -41,7 +52,7 @@ _SWEEPS: dict[str, tuple[tuple[str, ...], _Axes]] = {
     ),
     "decode": (
         ("decode",),
-        _DECODE | _HEADS | _fields("batch", "head_dim", "dtype", "window_size", "page_size", "lengths", "latent_dim"),
+        _DECODE | _HEADS | _fields("head_dim", "dtype", "window_size", "page_size", "latent_dim"),
     ),
     "layer": (
         ("attention_layers", "flashtile"),

@@ -77,7 +77,9 @@ def as_text(sweep: Sweep, axis: str) -> str:
     """Write the values of an axis as in the form; empty if a rule determines them."""
     if axis in sweep.RULES and getattr(sweep, sweep.RULES[axis]):
         return ""
-    return ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in getattr(sweep, axis))
+    return ",".join(
+        str(value).lower() if isinstance(value, bool) else str(value) for value in getattr(sweep, axis) or ()
+    )
 
 
 def _changes(sweep: Sweep, texts: dict[str, str]) -> dict[str, str]:

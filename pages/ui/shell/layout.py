@@ -13,8 +13,9 @@ from pages.ui.shell.sections import entry_of
 
 _FRAMED = "framed"
 # Streamlit 1.67 fades captions and writes white on the accent color; neither has a contrast of 4.5:1.
-# The filters are drawn as chips and the presets smaller; on a phone the presets are one row.
-_STYLE = f"<style>\n{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}</style>"
+# The filters are drawn as chips.
+_STYLE = f"<style>{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}</style>"
+_SCRIPT = f"<script>{Path(__file__).with_suffix('.js').read_text(encoding='utf-8')}</script>"
 
 
 @contextmanager
@@ -22,6 +23,7 @@ def around(controls: Callable[[], None]) -> Iterator[None]:
     """Draw a page inside dashboard.py; `controls` draws the part below the header."""
     st.session_state[_FRAMED] = controls
     st.html(_STYLE)
+    st.sidebar.html(_SCRIPT, unsafe_allow_javascript=True)
     try:
         yield
     finally:

@@ -15,8 +15,8 @@ class Term:
     text: str
 
 
-_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-TERMS = {name: Term(**said) for name, said in _READ.items()}
+_FOUND = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TERMS = {anchor: Term(**fields) for anchor, fields in _FOUND.items()}
 
 
 def link(anchor: str) -> str:

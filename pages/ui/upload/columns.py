@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.ui.draw import text
 from results.formats import TableMapping
@@ -21,6 +22,7 @@ from results.records import MODES
 
 MAX_COLUMNS = 40  # columns with a choice; further columns keep the guess
 _STATISTICS = ("printed", "mean", "median", "std")
+_COMPARED = ("dtype", "head_dim", "batch", "num_heads", "causal", "mode")  # what a comparison needs
 _HELP = {
     "implementation": "such as triton_fa2; needed where no column names it",
     "dtype": "such as bf16",
@@ -30,8 +32,11 @@ _HELP = {
 }
 
 
-def edit(sheet: Sheet, start: TableMapping, key: str) -> TableMapping:
-    """Draw a select box for each column, with its guess as default; return the choices. `key` identifies the file."""
+def edit(sheet: Sheet, start: TableMapping, key: str, facts: DeltaGenerator) -> TableMapping:
+    """Draw a select box for each column, with its guess as default; return the choices.
+
+    `key` identifies the file. The facts that no column holds are asked for in the container `facts`.
+    """
     decimal = st.segmented_control(
         "Numbers are written as",
         list(DECIMALS),
@@ -49,7 +54,8 @@ def edit(sheet: Sheet, start: TableMapping, key: str) -> TableMapping:
         st.caption(f"The first {MAX_COLUMNS} of {len(sheet.header)} columns are shown.")
     chosen = TableMapping(tuple(roles), decimal or "")
     said = {*chosen.fields} | ({"implementation"} if any(role.implementation for role in roles) else set())
-    return TableMapping(chosen.roles, chosen.decimal, _constants(key, start, said))
+    with facts:
+        return TableMapping(chosen.roles, chosen.decimal, _constants(key, start, said))
 
 
 def is_guess(sheet: Sheet, mapping: TableMapping) -> bool:
@@ -92,7 +98,8 @@ def _column(sheet: Sheet, at: int, role: Role, key: str, usual: str) -> Role:
 def _constants(key: str, start: TableMapping, said: set[str]) -> dict[str, str]:
     """Ask for values of all rows that no column holds."""
     missing = [name for name in CONSTANTS if name not in said]
-    found = {}
+    found: dict[str, str] = {}
+    place = st.container()
     with st.container(horizontal=True):
         for name in missing:
             typed = st.text_input(
@@ -110,4 +117,6 @@ def _constants(key: str, start: TableMapping, said: set[str]) -> dict[str, str]:
                 st.error(text.plain(str(error)))
                 continue
             found[name] = typed
+    if lacking := [name for name in missing if name in _COMPARED and name not in found]:
+        place.warning(f"To compare these numbers with other runs and GPUs, say {', '.join(lacking)}.")
     return found

@@ -91,15 +91,16 @@ def _mapped(filename: str, data: bytes) -> Understanding | None:
     except UnknownTable as error:
         sheet, start = error.sheet, guess(error.sheet)
         st.markdown(f"This table is of no known format. {start.problem() or 'Say what its columns are.'}")
-        chosen = columns.edit(sheet, start, hashlib.sha256(data).hexdigest()[:12])
+        chosen = columns.edit(sheet, start, hashlib.sha256(data).hexdigest()[:12], st.container())
         if problem := chosen.problem():
             st.warning(problem, icon=":material/help:")
             return None
         return _understand(filename, data, {**known, key_of(sheet.header): chosen})
     if found.sheet is None or found.mapping is None:
         return found
+    facts = st.container()
     with st.expander("Columns: what each is read as", icon=":material/view_column:"):
-        chosen = columns.edit(found.sheet, found.mapping, found.sha256[:12])
+        chosen = columns.edit(found.sheet, found.mapping, found.sha256[:12], facts)
         if problem := chosen.problem():
             st.warning(problem, icon=":material/help:")
             return None

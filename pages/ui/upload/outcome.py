@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from pages.ui.compare import imported
 from pages.ui.draw import messages, text
 from pages.ui.run.outcome import link_to_results
 from pages.ui.shell import access
@@ -89,6 +90,8 @@ def show() -> None:
                 _link_beside(arrivals[-1].run_ids[0])
             st.page_link("pages/overview.py", label="Start", icon=":material/leaderboard:")
             st.page_link("pages/runs.py", label="Runs", icon=":material/history:")
+    if arrivals:
+        imported.nearest(arrivals[-1].run_ids[0])
 
 
 def _link_beside(run_id: str) -> None:

@@ -1,8 +1,8 @@
 """vLLM's attention benchmark, and its serving benchmarks.
 
 The attention benchmark (vllm-project/vllm, benchmarks/attention_benchmarks) writes a JSON array or a CSV. Times are the
-seconds of one layer's attention: CUDA events around all layers, divided by their number. `batch_spec` has the lengths:
-`32q1s8k` is 32 requests of one query token and 8192 keys. The CSV has no heads, no dtype and no column for errors; an
+seconds of one layer's attention: CUDA events around all layers, divided by their number. `batch_spec` has the lengths
+(`results.batches`); the cache is always in pages. The CSV has no heads, no dtype and no column for errors; an
 error has throughput 0 there.
 
 The serving benchmarks (vllm bench serve, latency, throughput) write JSON, or one object a line with --append-result.
@@ -13,10 +13,10 @@ no model and no lengths either, because these are options of their commands.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
+from results import batches
 from results.formats import values
 from results.formats.errors import CellError
 from results.formats.peers.engine import (
@@ -37,8 +37,7 @@ from results.records import Status
 _FILE = PeerFile(__file__)
 _COLUMNS = ("backend", "batch_spec", "num_layers", "kv_cache_dtype", "mean_time", "std_time", "throughput", "memory_mb")
 _FIELDS = ("config", "mean_time", "std_time", "throughput_tokens_per_sec", "error")
-_MOST_TOKENS = 16  # the most query tokens of a request that counts as decoding
-_SPEC = re.compile(r"(?P<count>\d{1,6})?q(?P<q>\d{1,7})(?P<qk>k?)(?:s(?P<s>\d{1,7})(?P<sk>k?))?", re.ASCII)
+_MOST_TOKENS = 16  # the most query tokens of a request whose latents are absorbed
 
 
 def _attention_rows(entry: Entry) -> Iterator[Row | str]:
@@ -46,33 +45,25 @@ def _attention_rows(entry: Entry) -> Iterator[Row | str]:
     if not isinstance(row, Row):
         row = row_of(entry, lambda path: path.removeprefix("config."))
         row.need("num_q_heads", values.whole)
-    found: dict[tuple[int, int], int] = {}
-    for part in row.need("batch_spec").split("_"):
-        match = _SPEC.fullmatch(part)
-        if match is None:
-            raise row.fault("batch_spec", "is not like 32q1s8k or 2q1k_32q1s1k")
-        query = int(match["q"]) * (1024 if match["qk"] else 1)
-        keys = int(match["s"]) * (1024 if match["sk"] else 1) if match["s"] else query
-        found[query, keys] = found.get((query, keys), 0) + int(match["count"] or 1)
-    if len(found) > 1:
-        yield "batches of requests that differ in length"
-    for (query, keys), count in list(found.items())[: len(found) == 1]:
-        level = "decode" if query <= _MOST_TOKENS and query < keys else "op"
-        yield row.having(level=level, query=query, keys=keys, count=count)
+    try:
+        found = batches.fields_of(row.need("batch_spec"))
+    except ValueError as error:
+        raise row.fault("batch_spec", f"cannot be read: {error}") from error
+    yield row.having(**found)
 
 
 def _attention_case(row: Row) -> dict[str, Any]:
-    """Return the level and, for JSON, the heads, widths and page size of the configuration."""
-    level = row.text("level")
+    """Return the lengths and, for JSON, the heads, widths and page size of the configuration."""
+    lengths = {"lengths": row.text("lengths")}
     if "num_q_heads" not in row.places:
-        return {"level": level}
-    shape = {"level": level, "dtype": row.read("dtype", dtype), "window_size": 0, "latent_dim": 0}
+        return lengths
+    shape = lengths | {"dtype": row.read("dtype", dtype), "window_size": 0, "latent_dim": 0}
     head_dim = row.need("head_dim", values.whole)
     rank = row.read("kv_lora_rank", values.whole)
     if rank is None:
         return shape | {"head_dim": head_dim, "head_dim_v": row.read("v_head_dim", values.whole) or head_dim}
     shape |= {"subject": "mla", "latent_dim": rank}
-    if level == "decode":
+    if int(row.text("seqlen_q")) <= _MOST_TOKENS:
         shape |= {"head_dim": head_dim, "head_dim_v": rank}
     return shape  # the widths of a prompt depend on the path that the backend takes
 
@@ -99,7 +90,7 @@ ATTENTION = _FILE.peer(
     split=_attention_rows,
     case=_attention_case,
     implementation=_attention_name,
-    mode=lambda row: "decode" if row.text("level") == "decode" else "fwd",
+    mode=lambda row: "decode",
     fails=_attention_failure,
 )
 

@@ -10,12 +10,14 @@ import importlib.util
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernels.tools import check
+from kernels.problem import Problem
+from kernels.tools import check, forms
 from kernels.tools.cases import OpCase
 from kernels.tools.compile import RecordedLaunch, compile_offline, fingerprint, fits, source_key
 from tests.kernels.tools import gate
@@ -48,8 +50,18 @@ def main(folder: Path) -> dict[str, Any]:
         "recorded_is_compiled": recorded_is_compiled(),
         "same_on_86_and_89": small[0].launch.identity() == small[1].launch.identity(),
         "ptx_of_86_and_89": [ptx_without_target(v.chip, v.launch) for v in small],
+        "forms": forms_of_a_call(),
         **hashes(folder),
     }
+
+
+def forms_of_a_call() -> dict[str, Any]:
+    """Return the form that decides a forward on sm_86, the other ones, and why a larger tile cannot take its place."""
+    problem = Problem("bfloat16", "full", 1, 8, 8, 1000, 1000, 64, 64)
+    (form,) = found = forms.forms(problem, 86)
+    large = replace(form, result=(64, 256, 8, 5, 0))
+    reasons = [forms.reason_against(each, problem, 86) for each in (form, large)]
+    return {"decides": form.words, "others": len(found[form]), "reasons": reasons}
 
 
 def _first(kernel: str, chip: int, case: OpCase) -> check.Variant:

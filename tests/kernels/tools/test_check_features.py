@@ -13,6 +13,7 @@ ON_CPU = [
     for name, each in registry.implementations().items()
     if "cpu" in each.devices and not each.interpreted_on_cpu and not each.unavailable
 ]
+MASKS = ("narrower values", "192 and 128", "prefixes", "documents", "two widths")
 
 
 @pytest.mark.parametrize("name", ON_CPU)
@@ -26,18 +27,26 @@ def test_values_of_another_width_are_computed_where_declared_and_refused_elsewhe
 
 
 def test_a_report_has_errors_of_what_is_declared_and_reasons_against_the_rest(capsys) -> None:
-    asked = checks(["torch_naive", "gluon_hopper"], "float32", 16, "cpu")
+    asked = checks(["tiled_v1", "gluon_hopper"], "float32", 16, "cpu")
     assert {(each.implementation, each.case) for each in asked} == {
-        ("torch_naive", "narrower values"),
-        ("torch_naive", "192 and 128"),
+        ("tiled_v1", "narrower values"),
+        ("tiled_v1", "192 and 128"),
     }
-    found = report(["torch_naive", "gluon_hopper"], asked)
-    naive = found["torch_naive"]
-    assert 0 < naive["head_dim_v"]["errors"]["float32"] <= 1
-    assert naive["softcap"] == "torch_naive does not support softcaps."
+    found = report(["tiled_v1", "gluon_hopper"], asked)
+    tiled = found["tiled_v1"]
+    assert 0 < tiled["head_dim_v"]["errors"]["float32"] <= 1
+    assert tiled["softcap"] == "tiled_v1 does not support softcaps."
     assert "head_dim_v" not in found["gluon_hopper"], "declared, and not checked on a CPU"
     assert is_right(found)
-    assert capsys.readouterr().out.count("torch_naive") == 2
+    assert capsys.readouterr().out.count("tiled_v1") == 2
+
+
+@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("name", ["torch_sdpa_auto", "torch_sdpa_math"])
+def test_masks_of_features_reach_pytorch(name: str, case: str) -> None:
+    ratio = check(registry.get(name), cases()[case], "cpu", torch.float32)
+    assert ratio is None or ratio <= 1
+    assert (ratio is None) == ("mask" not in case and "of " not in case and case not in MASKS)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

@@ -161,21 +161,37 @@ def test_a_cell_is_chosen_by_keyboard_and_stands_in_the_link(tab):
 
 def test_a_preset_sets_several_filters_and_a_reset_takes_them_back(tab):
     page = drawn(tab(f"speedup?{REPORT}&head_dim=64"))
+    page.get_by_role("button", name="Presets").click()
     page.get_by_role("radio", name="Training, short").click()
+    page.keyboard.press("Escape")
     expect(page.get_by_text("forward and backward · B1 H? · bfloat16 · seqlen 128, 256, 512, 1k, 2k")).to_be_visible()
     expect(page).not_to_have_url(re.compile("head_dim="))
     page.get_by_role("button", name="Reset").click()
     expect(page).not_to_have_url(re.compile("dtype="))
 
 
-def test_a_preset_of_windows_is_one_click_and_so_is_the_way_back(tab):
+def test_a_preset_of_windows_sets_the_mask_and_so_is_the_way_back(tab):
     page = drawn(tab("speedup?gpu=NVIDIA+H200"))
+    page.get_by_role("button", name="Presets").click()
     page.get_by_role("radio", name="Window", exact=True).click()
     expect(page.get_by_text("causal window 1024 mask · forward", exact=False)).to_be_visible()
     expect(page).to_have_url(re.compile("baseline=torch_flex"))
     page.get_by_role("radio", name="Training, long").click()
     expect(page.get_by_text("causal mask · forward and backward", exact=False)).to_be_visible()
     expect(page).to_have_url(re.compile("baseline=torch_naive"))
+
+
+def test_one_press_of_back_is_one_page(tab):
+    page = drawn(tab("overview?gpu=NVIDIA+H200"))
+    for name, address in (("Models", "model="), ("Decode", "baseline=")):
+        page.get_by_role("link", name=name).first.click()
+        expect(page).to_have_url(re.compile(f"/{name.lower()}[?].*{address}"))
+        drawn(page)
+    page.go_back()
+    expect(page).to_have_url(re.compile("/models[?].*model="))
+    drawn(page)
+    page.go_back()
+    expect(page).to_have_url(re.compile("/(overview)?[?].*gpu="))
 
 
 def test_the_view_downloads_as_csv(tab, tmp_path):

@@ -62,6 +62,7 @@ class Machine:
     timing: str = "kernel"
     longest_ms: float = math.inf  # of the cells that are drawn
     rounds: int = 3
+    follow: float = 0.0  # correlation of neighbouring rounds of a side
 
 
 MACHINES = (
@@ -86,6 +87,9 @@ MACHINES = (
     Machine("one run", one_run=True),
     Machine("one run, rounds as in the journals", one_run=True, as_journals=True),
     Machine("one run, rounds drift by 2 %", one_run=True, drift=(0.02, 0.02)),
+    Machine("one run, rounds drift by 2 % and follow each other", one_run=True, drift=(0.02, 0.02), follow=0.6),
+    Machine("one run, a slow walk of 1 %", one_run=True, drift=(0.01, 0.01), follow=0.95),
+    Machine("one run, a slow walk of 2 %", one_run=True, drift=(0.02, 0.02), follow=0.95),
     Machine("one run, a tenth of the cells drifts by 2 %", one_run=True, rarely=0.1, drift=(0.02, 0.02)),
     Machine("one run, one round of a tenth of the cells 6 % slower", one_run=True, rarely=0.1, step=0.06),
     Machine("one run, a timer of 1.024 us, calls up to 100 us", one_run=True, resolution_ms=1.024e-3, longest_ms=0.1),
@@ -154,7 +158,8 @@ def compared(
             moved = 0.0 if machine.one_run else moved * at
             shift = math.log1p(moved) + math.log1p(slowed) * at
             shift += rng.gauss(0, 0 if machine.one_run else machine.of_cell)
-            rounds = [shift + rng.gauss(0, drift) + machine.trend * i / machine.rounds for i in range(machine.rounds)]
+            wander = _following(rng, drift, machine)
+            rounds = [shift + wander[i] + machine.trend * i / machine.rounds for i in range(machine.rounds)]
             rounds[-1] += step * at
             side.append(
                 _measured(rng, cell, place, ("before", "after")[at] if machine.one_run else name, rounds, machine)
@@ -165,6 +170,14 @@ def compared(
         return compare(Side(run, both, "before"), Side(run, both, "after")), subjects
     other = replace(run, run_id="r2", torch="2.11" if machine.controls else "2.12")
     return compare(Side(run, sides[0]), Side(other, sides[1])), subjects
+
+
+def _following(rng: random.Random, drift: float, machine: Machine) -> list[float]:
+    """Draw what rounds are off by: independent, or each correlated with the one before."""
+    found = [rng.gauss(0, drift)]
+    for _ in range(machine.rounds - 1):
+        found.append(machine.follow * found[-1] + rng.gauss(0, drift * math.sqrt(1 - machine.follow**2)))
+    return found
 
 
 def _measured(

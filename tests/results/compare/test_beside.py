@@ -37,6 +37,16 @@ def test_another_mask_window_or_dtype_is_no_like_case() -> None:
     assert beside.rows([_row(THEIRS, CASE, "cudnn", 0.2)], ours) == []
 
 
+@pytest.mark.parametrize(("seqlens", "nearest"), [((1024, 3072, 8192), 3072), ((512, 8192), None)])
+def test_without_the_length_the_nearest_within_a_factor_of_two_is_a_like_case(seqlens, nearest) -> None:
+    ours = [_row(OURS, replace(CASE, seqlen_q=each, seqlen_k=each), "mine", 1.0) for each in seqlens]
+    found = beside.rows([_row(THEIRS, CASE, "cudnn", 0.2)], ours)
+    assert [row.cells[1].case.seqlen_q for row in found] == ([nearest] if nearest else [])
+    assert not any(row.same for row in found)
+    stated_less = replace(CASE, dtype=None)
+    assert beside.rows([_row(THEIRS, stated_less, "cudnn", 0.2)], ours) == []
+
+
 def test_a_failure_stays_one_and_another_precision_is_not_the_fastest() -> None:
     ours = [_row(OURS, CASE, "mine", None), _row(OURS, CASE, "gluon_fp8", 0.05)]
     (row,) = beside.rows([_row(THEIRS, CASE, "cudnn", 0.2)], ours)

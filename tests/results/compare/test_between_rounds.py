@@ -1,8 +1,12 @@
 """The usual spread between rounds, on made-up spreads."""
 
+import math
+import random
+from dataclasses import replace
+
 import pytest
 
-from results.compare.between_rounds import RoundSpread, usual
+from results.compare.between_rounds import RoundMedians, RoundSpread, following, half_interval, spread, usual
 
 
 def test_cells_with_the_same_spread_say_it_as_surely_as_can_be() -> None:
@@ -14,3 +18,21 @@ def test_cells_with_the_same_spread_say_it_as_surely_as_can_be() -> None:
 
 def test_too_few_cells_say_nothing() -> None:
     assert usual([(1.0, RoundSpread(4e-4, 2.0))] * 4).near(1.0) is None
+
+
+@pytest.mark.parametrize(("follow", "widened"), [(0.0, False), (0.9, True)])
+def test_rounds_that_follow_each_other_widen_the_interval(follow: float, widened: bool) -> None:
+    chance, cells = random.Random(1), []
+    for _ in range(240):
+        logs = [chance.gauss(0, 0.02)]
+        for _ in range(2):
+            logs.append(follow * logs[-1] + chance.gauss(0, 0.02 * math.sqrt(1 - follow**2)))
+        cells.append((RoundMedians(tuple(logs), True), RoundMedians((0.0, 0.0, 0.0), True)))
+    found = following(cells)
+    assert (found > 20) if widened else (found == 1)
+    assert following(cells[:20]) == 1, "a few cells cannot show it"
+    first, second = cells[0]
+    near = usual([(1.0, spread(a, b, paired=True)) for a, b in cells], found).near(1.0)
+    wide = half_interval(first, second, near, paired=True, certainty=0.95)
+    plain = half_interval(first, second, replace(near, following=1.0), paired=True, certainty=0.95)
+    assert wide == pytest.approx(plain * math.sqrt(found))

@@ -8,6 +8,7 @@ from tests.results.compare import calibration
 from tests.results.compare.calibration import MACHINES, MOST_WRONG
 from tests.test_readme import ROOT
 
+pytestmark = pytest.mark.slow
 ROW = re.compile(r"\| (.+?) \| ([\d.]+)% \| ([\d.]+)% \| ([\d.]+)% \|")
 
 

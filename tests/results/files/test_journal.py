@@ -143,7 +143,13 @@ def test_a_run_that_lost_its_record_says_where_its_numbers_are(tmp_path: Path, f
         RunFolder.open(tmp_path, "r1")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"run_id": "r2", "source": "local"}', '{"run_id": "r1", "x": 1}'])
+_OF_R1 = '{"run_id": "r1", "source": "local", %s}'
+_WRONG = ('"x": 1', '"created": "yesterday"', '"title": 5', '"gpu_memory_mb": "x"', '"sweep": []', '"cards": {"a": 5}')
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"run_id": "r2", "source": "local"}', *(_OF_R1 % wrong for wrong in _WRONG)]
+)
 def test_a_run_record_that_cannot_be_used_says_so(folder: RunFolder, text: str) -> None:
     folder.run_path.write_text(text)
     with pytest.raises(JournalError, match=r"run\.json"):

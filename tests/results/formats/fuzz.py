@@ -1,6 +1,9 @@
 """Break files of every format, import what is accepted, then draw every command and page over it.
 
     python -m tests.results.formats.fuzz --mutants 100000 [--seed 1] [--chunk 2000]
+    python -m tests.results.formats.fuzz --mutants 0 --hostile 2000 [--chunk 50]
+
+The second makes valid uploads with sizes that no device has, odd facts of the run and names of all scripts.
 
 Each chunk has a separate home. Every defect is printed with the seed of its mutant, and its file is kept in --keep. The
 last line of stdout is the sum as JSON; exit status 1 means that there was a defect.
@@ -20,6 +23,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -29,9 +33,11 @@ from streamlit.testing.v1 import AppTest
 from pages.ui.shell.dashboard import SECTIONS
 from results.__main__ import main as results_main
 from results.files import journal, library
-from results.formats import Understanding, UploadError, import_understanding
+from results.formats import Understanding, UploadError, import_understanding, understand
 from results.query import pages as of_pages
+from results.records import measurement_to_json
 from results.store.database import open_store
+from tests.builders import TEXTS, odd_rows
 from tests.results.formats.mutants import corpus, mutant, read
 
 ROOT = Path(__file__).parents[3]
@@ -41,6 +47,21 @@ OF_A_GPU = tuple(entry.file for section in SECTIONS for entry in section.pages i
 _GPUS = 4  # GPUs of a home for which pages are drawn, in addition to the default one
 _IMPORTED = 1000  # files per chunk, so that pages stay fast
 _KINDS = ("title", "header", "subheader", "markdown", "caption", "info", "warning", "error", "success")
+# fmt: off
+_FACTS = {  # of runs, each possible
+    "gpu_name": (None, "NVIDIA H200", "NVIDIA H100 80GB HBM3", "\u05d0\u05d1 GPU", "- 1 | 2", "0"),
+    "created": (None, "1970-01-01", "2200-12-31T23:59:59", "2026-01-01T00:00:00+00:00"),
+    "title": (None, *TEXTS), "notes": (None, *TEXTS),
+    "command": (None, "it's", "x\\", "python -m runner run quick --on ray --address 127.0.0.1:9", "run --resume a"),
+    "protocol": (None, "standard/1", "sustained/1", "x"),
+    "sweep": ({}, {"name": "quick", "seqlen": 5}, {"name": "quick", "modes": None}, {"name": 7, "tokens": {"a": []}}),
+    "implementations": (None, {}, {"x": {"precision": "fp8", "memory": {"growth": 7}}}, {"triton_fa2": {"level": "-"}}),
+    "cards": (None, {}, {"a": {}}, {"a": {"calibration": {"x": 1e-99}}, "b": {"calibration": {"x": 1e99}}}),
+    "gpu_memory_mb": (None, 0, 1e-99, 1e99), "sm_count": (None, 0, 132), "power_limit_w": (None, 1e-99, 700.0),
+    "measured_tflops": (None, {}, {"tf32": 1e-99}, {"bfloat16": 1e99}), "measured_gbs": (None, 1e-99, 1e99),
+    "against": (None, {}, {"label": "x", "torch": 5}, {"label": ["x"]}),
+}
+# fmt: on
 _LABELLED = ("button", "expander", "metric", "radio", "checkbox", "selectbox", "multiselect", "text_input", "tabs")
 
 
@@ -66,14 +87,18 @@ def main() -> int:
     """Run all chunks; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--mutants", type=int, default=100_000)
+    parser.add_argument("--hostile", type=int, default=0, help="valid uploads of odd numbers and facts")
     parser.add_argument("--chunk", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "fuzz-defects")
     options = parser.parse_args()
     found, names = Sum(options.keep), sorted(corpus())
-    for first in range(0, options.mutants, options.chunk):
+    for first in range(0, options.mutants + options.hostile, options.chunk):
         with _home() as home:
-            _import(home, found, _accepted(found, names, first, min(options.chunk, options.mutants - first), options))
+            count = min(options.chunk, options.mutants + options.hostile - first)
+            hostile = first >= options.mutants
+            made = _hostile(found, first, count) if hostile else _accepted(found, names, first, count, options)
+            _import(home, found, made)
             _commands(home, found, random.Random(first))
             _pages(home, found)
         print(json.dumps(dict(found.counts)), file=sys.stderr, flush=True)
@@ -110,6 +135,28 @@ def _accepted(
         found.counts["refused" if understood is None else "understood"] += 1
         if understood is not None:
             yield f"{number} {name}", data, understood
+
+
+def _hostile(found: Sum, first: int, count: int) -> Iterator[tuple[str, bytes, Understanding]]:
+    """Yield valid uploads of odd rows, each of a run with odd facts."""
+    for number in range(first, first + count):
+        chance = random.Random(f"hostile {number}")
+        facts = {name: chance.choice(values) for name, values in _FACTS.items()}
+        record = {"run_id": f"hostile-{number}", "source": "upload", **facts}
+        rows = odd_rows(chance, 30, record["run_id"])
+        names = ("torch_naive", "triton_fa2", "triton_decode", chance.choice(TEXTS), "x" * 200)
+        lines = [measurement_to_json(replace(row, implementation=chance.choice(names))) for row in rows]
+        for line in lines:
+            del line["measurement_id"]
+        data = json.dumps({"runs": [record], "measurements": lines}).encode()
+        found.counts["hostile uploads"] += 1
+        try:
+            yield record["run_id"], data, understand("hostile.json", data)
+        except UploadError as error:
+            found.counts["refused"] += 1
+            print(error, file=sys.stderr)
+        except Exception:  # a defect
+            found.defect(f"reading hostile {number}", data)
 
 
 def _import(home: Path, found: Sum, accepted: Iterator[tuple[str, bytes, Understanding]]) -> None:

@@ -270,7 +270,7 @@ def test_each_gpu_of_a_file_is_a_run() -> None:
 
 def test_more_rows_than_the_limit_are_refused_with_the_number() -> None:
     text = "a,b\n" + "1,2\n" * (MAX_ROWS + 1)
-    with pytest.raises(UploadError, match="has 200,001 rows; at most 200,000"):
+    with pytest.raises(UploadError, match="has more than the 200,000 rows that are taken"):
         understand("a.csv", text.encode())
 
 
@@ -280,7 +280,7 @@ def test_a_file_that_is_too_large_is_refused_with_its_size(monkeypatch: pytest.M
         understand("a.csv", b"x" * 77)
 
 
-def test_a_hundred_thousand_rows_are_read() -> None:
-    rows = "".join(ROW.replace("128", str(128 + number)) for number in range(100_000))
+def test_twenty_thousand_rows_are_read() -> None:
+    rows = "".join(ROW.replace("128", str(128 + number)) for number in range(20_000))
     found = understand("a.csv", (LONG + rows).encode())
-    assert (len(found.measurements), found.rejected) == (100_000, ())
+    assert (len(found.measurements), found.rejected) == (20_000, ())

@@ -111,6 +111,31 @@ def test_operations_and_bytes_of_ragged_lengths_are_sums_over_the_sequences() ->
     assert levels.bytes_moved(case, "decode") == sum(keys) * 8 * 256 * 2 + 2 * QUERIES + table
 
 
+def test_operations_and_bytes_of_a_batch_spec_are_sums_over_its_requests() -> None:
+    case = replace(CASE, batch=5, seqlen_q=64, seqlen_k=256, lengths="2q64_3q1s256", page_size=16)
+    assert levels.flops(case, "decode") == 2 * 64 * (2 * 64 * 65 / 2 + 3 * 256) * 256
+    keys, tokens = 2 * 64 + 3 * 256, 2 * 64 + 3
+    assert levels.bytes_moved(case, "decode") == keys * 8 * 256 * 2 + tokens * QUERIES / 4 + 4 * keys / 16
+    assert "2q64_3q1s256" in levels.words(case) and "2q64_3q1s256" in levels.level_of(case).short(case)
+    assert dict(decode.forms(case_to_json(case))) == {"page 16": {"page_size": 0}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"lengths": "3q1s256_2q64"}, "lengths is '3q1s256_2q64'; of the batch .* must be '2q64_3q1s256'"),
+        ({"batch": 6}, "batch is 6; .* must be 5"),
+        ({"lengths": "q64s32_q1"}, "no fewer keys"),
+        ({"lengths": "5q64s256"}, "must be 'uniform'"),
+        ({"lengths": "5000q64_q1s256", "batch": 5001}, "at most 4096"),
+        ({"lengths": "skewed"}, "not one of uniform, ragged"),
+    ],
+)
+def test_a_batch_spec_is_that_of_its_case(changes: dict, sentence: str) -> None:
+    with pytest.raises(RecordError, match=sentence):
+        replace(CASE, **{"batch": 5, "seqlen_q": 64, "seqlen_k": 256, "lengths": "2q64_3q1s256"} | changes)
+
+
 def test_formulas_cost_the_same_for_every_batch() -> None:
     """A field of 937 bytes once took 10 GB, because a uniform batch was a tuple of its lengths."""
     law = law_from_json({"growth": "linear", "fwd": {"numbers": 1}})

@@ -73,3 +73,8 @@ def test_of_uploads_that_contradict_each_other_the_shared_facts_count(home):
         RunFolder.create(home, Run(f"far-{day}", "upload", created=f"2026-01-0{day}", implementations=facts), [])
     with closing(open_store(home)) as store:
         assert declared(store)["theirs"] == {"family": "peer"}
+    RunFolder.create(
+        home, Run("far-3", "upload"), [Measurement("far-3", CASE, "theirs", "compile_ms", Status.OK, value=1.0)]
+    )
+    with closing(open_store(home)) as store:
+        assert "theirs" not in declared(store)  # a third upload holds rows of that name, and declares nothing of them

@@ -194,3 +194,19 @@ def test_a_run_is_of_the_level_gpu_and_subject_of_most_of_its_latencies(home, op
     store = opened()
     assert pages.most_of_run(store, "a") == ("model", "A GPU", "gpt2")
     assert pages.most_of_run(store, "nothing") is None
+
+
+def test_cases_with_features_are_a_workload_of_their_own_and_a_filter_finds_them(home, opened):
+    plain, capped = small_case(), small_case(features="softcap=50,sinks")
+    add_run(
+        home, "a", *(latency(name, ms, case) for case, ms in ((plain, 3.0), (capped, 9.0)) for name in ("slow", "fast"))
+    )
+    store = opened()
+    assert pages.options(store, "workload", gpu="A GPU")["choice"].tolist() == [
+        "attention",
+        "attention with softcap=50,sinks",
+    ]
+    for features, times in (((), [27.0**0.5]), (("sinks",), [9.0]), (("softcap", "sinks"), [9.0]), (("alibi",), [])):
+        grid = speedups.grid(store, replace(SLICE, features=features))
+        assert sorted({*grid["latency_ms"]}) == pytest.approx(times)
+    assert [*speedups.grid(store, replace(SLICE, workload="attention"))["latency_ms"]] == pytest.approx([3.0, 3.0])

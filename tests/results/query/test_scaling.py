@@ -39,8 +39,9 @@ def store(tmp_path, monkeypatch):
 
 
 def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks(store):
-    row = scaling.rows(store, SLICE).iloc[0]
-    flops = levels.flops(CASE, "fwd")
+    table = scaling.rows(store, SLICE)
+    row, flops = table.iloc[0], levels.flops(CASE, "fwd")
+    assert (table.columns[table.columns.get_loc("gpu_name") + 1], row["flops"]) == ("flops", flops)
     assert row["tflops"] == pytest.approx(flops / 0.5e-3 / 1e12)
     assert row["percent_of_peak"] == pytest.approx(100 * row["tflops"] / 989.5)
     assert row["percent_of_measured"] == pytest.approx(100 * row["tflops"] / 800.0)

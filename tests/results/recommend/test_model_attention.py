@@ -49,6 +49,20 @@ def test_training_takes_who_has_both_passes_and_scales_by_operations(store):
     assert found.layer_ms == pytest.approx(8 * (1.0 + 3.0), rel=0.001)
 
 
+def test_a_doubled_sequence_is_twice_as_far_as_twice_the_heads_or_another_group():
+    of = attention_case(batch=2, num_heads=16, num_kv_heads=4, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
+    changes = (
+        {},
+        {"seqlen_k": 2048},
+        {"batch": 4},
+        {"batch": 1},
+        {"num_heads": 32, "num_kv_heads": 8},
+        {"num_kv_heads": 8},
+    )
+    distances = [model_attention._distance(replace(of, **change), of) for change in changes]
+    assert distances == [0, 1, 0.5, 0.5, 0.5, 0.5]
+
+
 def test_recomputed_activations_have_the_forward_twice(store):
     found = model_attention.fastest(store, "A GPU", _asked(8192, 8192, checkpointing=True), "train")
     assert found.layer_ms == pytest.approx(8 * (1.0 + 1.0 + 3.0), rel=0.001)

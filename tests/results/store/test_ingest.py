@@ -203,6 +203,7 @@ def test_the_fast_way_takes_no_line_that_the_records_refuse_and_loses_none(opene
         ({"run_id": "r2"}, "of run 'r2'"),
         ({"num_kv_heads": 3}, "multiple of num_kv_heads"),
         ({"lengths": "ragged", "batch": 4097}, "with ragged lengths at most"),
+        ({"lengths": "2q64_3q1s256", "batch": 6}, "of the batch 2q64_3q1s256 it must be 5"),
         ({"status": "oom"}, "only ok has numbers"),
         ({"note": "\ud800"}, "UTF-8"),
     ],

@@ -19,6 +19,8 @@ CASE = decode_case(batch=3, num_heads=4, num_kv_heads=2, context=33, head_dim=16
 LATENT = decode_case(batch=3, num_heads=4, num_kv_heads=1, context=33, head_dim=32, dtype="float32", latent_dim=16)
 PAGED, RAGGED, E4M3 = {"page_size": 4}, {"lengths": "ragged"}, {"cache_dtype": "float8_e4m3fn"}
 FORMS = [{}, PAGED, {"page_size": 1}, RAGGED, {**PAGED, **RAGGED}, E4M3, {**PAGED, **RAGGED, **E4M3}]
+MIXED = {"page_size": 4, "lengths": "2q21_q5s33_3q1s12", "batch": 6, "seqlen_q": 21}
+PREFILL = {"page_size": 4, "seqlen_q": 20}
 (STEP,) = decode.PASSES
 
 
@@ -71,7 +73,9 @@ def test_the_lengths_and_the_table_stay_when_other_data_is_filled_in() -> None:
     assert not torch.equal(inputs.step.q, q)
 
 
-@pytest.mark.parametrize("case", [*(replace(CASE, **form) for form in FORMS), LATENT, replace(LATENT, **PAGED)])
+@pytest.mark.parametrize(
+    "case", [*(replace(CASE, **form) for form in (*FORMS, MIXED, PREFILL)), LATENT, replace(LATENT, **PAGED)]
+)
 def test_the_bytes_given_and_returned_are_those_of_the_level(case: Case) -> None:
     inputs = make_inputs(case, "cpu", seed=3)
     out = math.prod(inputs.result_shapes()[0]) * 4
@@ -130,6 +134,8 @@ def test_latents_are_scaled_as_the_heads_before_absorption() -> None:
         replace(CASE, num_kv_heads=4),
         LATENT,
         replace(LATENT, seqlen_q=2, **PAGED, **RAGGED),
+        *(replace(CASE, **form) for form in (MIXED, MIXED | {"page_size": 0}, MIXED | {"window_size": 3}, PREFILL)),
+        replace(CASE, **PREFILL | RAGGED),
     ],
     ids=str,
 )
@@ -182,6 +188,7 @@ def weighed_with_zero(step: DecodeStep):
         (longest_for_all, RAGGED, True),
         (identity_table, PAGED, False),
         (one_scale, E4M3, False),
+        (longest_for_all, MIXED | {"page_size": 0}, True),
     ],
 )
 def test_who_reads_other_keys_than_those_in_use_does_not_pass(cheat, form: dict, reads_nan: bool) -> None:

@@ -17,7 +17,7 @@ from runner.locks import device_lock
 from tests.runner.conftest import ROOT
 from tests.runner.small_sweeps import FAST, FAST_ROWS, FEW, TINY, latencies, statuses
 
-KILLS = 13
+KILLS = int(os.environ.get("ATTNBENCH_KILLS", "13"))
 
 
 def test_every_cell_gets_its_number_and_the_run_says_how_to_repeat_it(runner) -> None:

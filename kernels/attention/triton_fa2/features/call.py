@@ -19,13 +19,14 @@ from ....constants import Constants
 from ....features import Features, SequenceBounds, Window, check, reach, threshold
 from ....plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
 from ....registry import UnsupportedCase
+from ....tables import machine_of
 from ..problem import DTYPES, too_far
 from ..tile import Tile
 from .arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
 from .backward import features_dkdv_kernel, features_dq_kernel
 from .forward import features_forward_kernel
 from .packed import packed_dkdv_kernel, packed_dq_kernel, packed_forward_kernel
-from .tuning import chip_of, panels, tiles
+from .tuning import panels, tiles
 
 Tensors = tuple[torch.Tensor, ...]
 KERNELS = {
@@ -112,7 +113,8 @@ class FeatureCall:
         rows = [Rows(x, 0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
         batches = len(self.bounds.starts_q) if self.packed else q.shape[0]
         needed = 0
-        for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3], chip_of(q.device)):
+        chip = machine_of(q.device).family if q.device.type == "cuda" else "sm_86"
+        for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3], chip):
             length, size, heads = (
                 (shape.seqlen_k, tile.block_n, k.shape[1])
                 if walk == "dkdv"
@@ -208,7 +210,7 @@ def attend_checked(
     features: Features | None,
     bounds: SequenceBounds | None,
     causal: bool,
-    window_size: int,
+    window_size: Window,
     scale: float | None,
     precision: str,
 ) -> torch.Tensor:

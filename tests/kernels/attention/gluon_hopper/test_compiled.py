@@ -19,6 +19,7 @@ def run(*arguments: str) -> str:
     return answer.stdout
 
 
+@pytest.mark.slow
 def test_both_warpgroups_meet_between_what_they_store_and_the_product_that_reads_it() -> None:
     code = "from kernels.tools import cases, check, compile\n"
     code += "case = cases.OpCase('gluon_hopper', 'bfloat16', 256, 'causal')\n"

@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
-from kernels.attention.gluon_hopper import backward_common, backward_launch, plan, tuning
+from kernels.attention.gluon_hopper import backward_common, backward_launch, configs, plan, tuning
 from kernels.attention.gluon_hopper.backward_launch import BackwardInputs, DqWarpgroupBackward
 from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 
@@ -84,7 +84,8 @@ def test_where_the_ring_is_too_large_every_key_head_has_a_slot_and_is_converted_
 ) -> None:
     made: dict[str, tuple[int, ...]] = {}
     note = lambda kernel, grid, *_, **__: made.update({kernel.fn.__name__: grid})  # noqa: E731
-    monkeypatch.setattr(tuning, "RING_BYTES", room)
+    number = tuning.number
+    monkeypatch.setattr(tuning, "number", lambda name: room if name == "ring_bytes" else number(name))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(multi_processor_count=9))
     monkeypatch.setattr(plan, "Launch", lambda *_, **__: None)
     monkeypatch.setattr(tuning, "computes_next_delta", lambda *_: True)
@@ -94,7 +95,7 @@ def test_where_the_ring_is_too_large_every_key_head_has_a_slot_and_is_converted_
     assert backward.zeros() == slots * 6 * 4096 + 256
     heads = 4 if slots == 8 else 12  # converted at the end; those that the kernel before computes delta of
     assert made["finish_kernel"] == (heads * 6, 1, 1)
-    assert made["prepare_kernel"] == (heads * (384 // tuning.PREPARED_ROWS), 1, 1)
+    assert made["prepare_kernel"] == (heads * (384 // configs.PREPARED_ROWS), 1, 1)
 
 
 @pytest.mark.parametrize("window", [False, True])

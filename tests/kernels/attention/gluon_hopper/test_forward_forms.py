@@ -8,12 +8,12 @@ import torch
 from kernels import reference
 
 gluon_hopper = pytest.importorskip("kernels.attention.gluon_hopper")
-tuning = pytest.importorskip("kernels.attention.gluon_hopper.tuning")
+configs, tuning = (pytest.importorskip(f"kernels.attention.gluon_hopper.{x}") for x in ("configs", "tuning"))
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 
 
-def form(size: int, seqlen_q: int, seqlen_k: int, n_heads: int) -> tuple[tuning.ForwardTiles, bool]:
+def form(size: int, seqlen_q: int, seqlen_k: int, n_heads: int) -> tuple[configs.ForwardTiles, bool]:
     tiles = tuning.forward_tiles(size, size, seqlen_q, False, False)
     return tuning.full_mask_form(tiles, size, tuning.FullMask(seqlen_q, seqlen_k, n_heads, programs=132))
 
@@ -44,7 +44,8 @@ def test_only_long_walks_over_128_columns_hold_exponentials() -> None:
 
 
 def test_only_a_short_walk_with_a_tail_of_keys_takes_steps_of_64() -> None:
-    assert form(128, 4096, 257, 16) == (tuning.TAIL_128, False)
+    tiles, splits = form(128, 4096, 257, 16)
+    assert (tiles.block_n, tiles.pingpong, tiles.exp_before_wait, splits) == (64, True, True, False)
     assert form(128, 4096, 2001, 16)[0].block_n == 128
     assert form(128, 4096, 128, 16)[0].block_n == 128
 

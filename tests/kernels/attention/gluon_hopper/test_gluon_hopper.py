@@ -10,7 +10,7 @@ import torch
 
 from kernels import reference, registry
 from kernels.attention import gluon_hopper, torch_naive
-from kernels.attention.gluon_hopper import tuning
+from kernels.attention.gluon_hopper import configs, tuning
 from kernels.plans import PlanCache
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
@@ -282,7 +282,7 @@ def test_as_many_heads_are_worked_on_at_a_time_as_two_rounds_of_tiles_take(
 
 @pytest.mark.parametrize(("head_dim", "stored"), [(64, True), (40, False), (256, True), (192, False)])
 def test_lanes_store_the_output_only_of_whole_rows(head_dim: int, stored: bool) -> None:
-    size = tuning.padded_head_dim(head_dim)
+    size = configs.padded_head_dim(head_dim)
     assert tuning.forward_tiles(size, head_dim, 4096, True, False).store_from_registers == stored
 
 

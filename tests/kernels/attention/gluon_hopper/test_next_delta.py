@@ -12,7 +12,7 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
-from kernels.attention.gluon_hopper import backward_dq_warpgroup, tuning
+from kernels.attention.gluon_hopper import backward_dq_warpgroup, configs, tuning
 from kernels.attention.gluon_hopper.backward_common import BackwardShape
 from kernels.attention.gluon_hopper.backward_dq_warpgroup import NextDelta, OutStrides
 from kernels.attention.gluon_hopper.backward_launch import DqWarpgroupBackward
@@ -67,8 +67,8 @@ def language(place: tuple[int, int, int], grid: tuple[int, int, int]) -> dict[st
 def test_programs_of_earlier_key_heads_compute_delta_of_every_row_once(
     batch: int, kv_heads: int, group_size: int, seqlen_q: int, key_tiles: int, delay: int, head_dim: int
 ) -> None:
-    size, num_heads = tuning.padded_head_dim(head_dim), kv_heads * group_size
-    block_m = tuning.BACKWARD[size].block_m
+    size, num_heads = configs.padded_head_dim(head_dim), kv_heads * group_size
+    block_m = tuning.backward_tiles("sums", size).block_m
     padded_q = -(-seqlen_q // block_m) * block_m
     out = torch.randn(batch, seqlen_q, num_heads, head_dim + 8)[..., :head_dim].transpose(1, 2)
     dout = torch.randn(batch, num_heads, seqlen_q, head_dim)
@@ -147,7 +147,7 @@ def test_delta_is_read_when_its_key_head_has_been_awaited_and_written_before_a_p
     (launch,) = launches_of(
         DqWarpgroupBackward, head_dim, (n_kv_heads * group_size, n_kv_heads, seqlen_q, seqlen_k), mask
     )
-    block_m = tuning.BACKWARD[head_dim].block_m
+    block_m = tuning.backward_tiles("sums", head_dim).block_m
     rows = group_size * -(-seqlen_q // block_m) * block_m // backward_dq_warpgroup.ROWS.value
     for tile in range(launch[1][0]):
         for kv_head in range(n_kv_heads):

@@ -16,7 +16,7 @@ pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 import kernels
 from kernels import feature_calls, reference, routes
-from kernels.attention.gluon_hopper import packed, tuning
+from kernels.attention.gluon_hopper import configs, packed
 from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.packed import PackedBackward, PackedForward
 from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
@@ -177,7 +177,7 @@ in_masks = pytest.mark.parametrize("mask", [(True, 0), (False, 0), (True, 70)])
 def test_no_order_of_the_partitions_breaks_a_rule_of_the_forward(head_dim: int, mask: tuple[bool, int]) -> None:
     _, (_, grid, _, makers, rest) = launches_of(PackedForward, head_dim, mask)
     config = rest[-1]
-    table = table_of(tuning.ROWS * config.consumers, config.block_n, False, mask == (True, 0))
+    table = table_of(configs.ROWS * config.consumers, config.block_n, False, mask == (True, 0))
     for number, seed in itertools.product(range(grid[0]), range(2)):
         run_forward([grid[0], len(makers) - 1, table, *rest], number, seed)
 

@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
-from kernels.attention.gluon_hopper import forward, forward_softmax, plan, tuning
+from kernels.attention.gluon_hopper import configs, forward, forward_softmax, plan, tuning
 from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
@@ -41,7 +41,7 @@ def launches_of(
         mock.patch.object(plan, "Launch", lambda *arguments, **_: made.append(arguments)),
         mock.patch.object(tuning, "forward_tiles", lambda size, d, n, *rest: choose(size, d, long or n, *rest)),
     ):
-        GluonHopperPlan(q, k, k[..., : tuning.values_head_dim(head_dim)], causal, window, 1.0)
+        GluonHopperPlan(q, k, k[..., : configs.values_head_dim(head_dim)], causal, window, 1.0)
     return made
 
 
@@ -74,7 +74,7 @@ CASES = [  # shape, head_dim, causal, window_size, the queries that tiles are ch
     *(("odd", 64, causal, 0, long) for causal in (False, True) for long in (8192, 65536)),
     *(("odd", size, True, 0, 65536) for size in (128, 256)),
     ("odd", 104, True, 0, 0),
-    *(("longer", tuning.WIDE_KEYS, *mask, 0) for mask in MASKS),
+    *(("longer", configs.WIDE_KEYS, *mask, 0) for mask in MASKS),
     ("many keys", 256, False, 0, 0),  # which programs share
 ]
 
@@ -92,7 +92,7 @@ def test_no_order_of_the_partitions_breaks_a_rule(case: tuple[Any, ...]) -> None
 
 @in_every_form
 def test_products_read_the_tiles_that_are_theirs_in_the_order_of_their_loads(case: tuple[Any, ...]) -> None:
-    arguments, pieces = launch_of(*case), tuning.PIECES.get(case[1], 1)
+    arguments, pieces = launch_of(*case), configs.PIECES.get(case[1], 1)
     for number in range(arguments[0]):
         program = run(arguments, number, 0)
         consumers = len(program.partitions) - 1

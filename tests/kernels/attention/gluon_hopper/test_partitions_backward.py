@@ -18,6 +18,7 @@ from kernels.attention.gluon_hopper import (
     backward_dq_warpgroup,
     backward_launch,
     backward_two_kernels,
+    configs,
     plan,
     tuning,
 )
@@ -36,7 +37,7 @@ from tests.kernels.attention.gluon_hopper.interleavings.registers import Pointer
 KINDS = [
     *((DqWarpgroupBackward, head_dim) for head_dim in (64, 128)),
     (SingleKernelBackward, 128),
-    *((TwoKernelBackward, head_dim) for head_dim in (64, 128, tuning.WIDE_KEYS, 256)),
+    *((TwoKernelBackward, head_dim) for head_dim in (64, 128, configs.WIDE_KEYS, 256)),
 ]
 SHAPES = [(2, 1, 200, 300), (2, 2, 256, 384), (2, 1, 700, 700)]  # heads, key heads, queries, keys
 MASKS = [(False, 0), (True, 0), (True, 70)]  # causal, window_size
@@ -58,7 +59,7 @@ def launches_of(kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bo
         mock.patch.object(backward_launch, "Launch", note),
         mock.patch.object(backward_launch, "SplitTiles", lambda *sizes: split.append(SplitTiles(*sizes)) or split[-1]),
     ):
-        v, dout = (x[..., : tuning.values_head_dim(head_dim)] for x in (k, q))
+        v, dout = (x[..., : configs.values_head_dim(head_dim)] for x in (k, q))
         kind(GluonHopperPlan(q, k, v, *mask, 1.0), BackwardInputs(q, k, v, dout, q, dout))
     found = [launch for launch in made if launch[0].arg_names[0] == "q_desc"]
     assert found
@@ -141,7 +142,7 @@ def test_a_wait_or_an_arrival_that_is_left_out_is_found(
             run(launch, 0, seed)
 
 
-@pytest.mark.parametrize("head_dim", [64, 128, tuning.WIDE_KEYS, 256])
+@pytest.mark.parametrize("head_dim", [64, 128, configs.WIDE_KEYS, 256])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_keys_await_as_many_programs_as_count_themselves_when_both_halves_of_their_rows_are_stored(

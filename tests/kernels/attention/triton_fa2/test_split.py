@@ -52,8 +52,7 @@ def test_a_cut_walk_is_given_delta_or_computes_it(problem, most_rows, monkeypatc
     tile = tuning.Tile(32, 32, 4, 2, programs=64)
     rows = {"forward": [tile], "dq_dkdv": [tile]}
     monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
-    monkeypatch.setattr(tuning, "OWN_DELTA", {32: most_rows})
-    monkeypatch.setattr(shapes, "WHOLE", {})
+    monkeypatch.setattr(tuning, "limit", lambda name, *asked: most_rows if name == "own_delta" else 0)
     monkeypatch.setattr(split, "STEP", 32)
     monkeypatch.setattr(plan, "_PLANS", PlanCache())
     problem((1, 1, 1, 63, 63, 32), torch.float16, causal=True).check(triton_fa2.attention)

@@ -1,33 +1,29 @@
 """Tables of tiles: each problem finds one that its kernels can take."""
 
 import math
+from itertools import product
 
 import pytest
 
+from kernels import tables
 from kernels.attention.triton_fa2 import tuning
-from kernels.attention.triton_fa2.tuning import SHARED_MEMORY, Tile
+from kernels.attention.triton_fa2.tuning import Tile
 
-ROWS = [
-    (chip, kernel, precision, block_d)
-    for chip in tuning.TABLES
-    for kernel in tuning.TABLES[chip]
-    for precision in tuning.PRECISIONS
-    for block_d in tuning.BLOCK_DIMS
-]
-HAVE_ANOTHER_WAY = ("few_keys", "window", "panels", "one_pass", "dq_dkdv", "few_queries")
+TABLES = [(each.name, precision) for each in tables.families() for precision in tuning.PRECISIONS]
+GROUPS = [tables.family(chip)[f"triton_fa2 {precision}"].groups for chip, precision in TABLES]
+TILES = {Tile(*row) for groups in GROUPS for rows in groups.values() for _, row in rows if row}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(map(str, row)))
-def test_every_row_starts_at_nothing_and_climbs_in_powers_of_two(row):
-    chip, kernel, precision, block_d = row
-    rungs = tuning.ladder(kernel, chip, precision, block_d)
-    rows = [rung[0] for rung in rungs]
-    assert rows[0] == 0
-    assert rows == sorted(set(rows))
-    for _, tile in rungs:
-        assert tile is not None or kernel in HAVE_ANOTHER_WAY or precision == "bf16x6"
-        for size in (tile or ())[:4]:
-            assert size == 3 or size & (size - 1) == 0
+@pytest.mark.parametrize("chip, precision", TABLES)
+def test_every_kernel_without_another_way_has_a_tile_for_any_number_of_rows(chip: str, precision: str) -> None:
+    kernels = ("forward", "dq", "dkdv") if precision != "bf16x6" else ()
+    for kernel, block_d, rows in product(kernels, tuning.BLOCK_DIMS, (0, 0.5, 7, 1e9)):
+        assert tuning.tiles(kernel, chip, precision, block_d, rows)
+
+
+@pytest.mark.parametrize("tile", sorted(TILES))
+def test_sizes_are_powers_of_two_or_three(tile: Tile) -> None:
+    assert all(size == 3 or size & (size - 1) == 0 for size in tile[:4])
 
 
 def test_the_tile_depends_on_how_many_rows_there_are_to_share_out():
@@ -43,7 +39,7 @@ def test_the_tile_depends_on_how_many_rows_there_are_to_share_out():
     assert tuning.tiles("dq_dkdv", "sm_90", "bf16x6", 128, 16384 / 132) == []
 
 
-@pytest.mark.parametrize("first", sorted({v[3] for chip in tuning.TABLES for v in tuning.every_tile(chip)}))
+@pytest.mark.parametrize("first", sorted(TILES))
 def test_the_way_down_gets_smaller_and_ends(first):
     way, tile = [first], first
     while (tile := tuning.smaller(tile)) is not None:
@@ -57,10 +53,27 @@ def test_the_way_down_gets_smaller_and_ends(first):
 
 @pytest.mark.parametrize(
     ("capability", "expected"),
-    [(80, "sm_80"), (86, "sm_86"), (89, "sm_86"), (90, "sm_90"), (100, "sm_100"), (120, "sm_86")],
+    [(80, "sm_80"), (86, "sm_86"), (89, "sm_86"), (90, "sm_90"), (100, "sm_100"), (120, "sm_86"), (87, "sm_80")],
 )
 def test_a_chip_is_classed_by_what_a_block_can_hold(capability, expected):
-    assert tuning.chip_class(capability, SHARED_MEMORY[capability]) == expected
+    assert tables.family_of(capability, tables.shared_memory()[capability]) == expected
+
+
+def test_chips_without_a_file_take_the_nearest_one_that_they_hold() -> None:
+    assert [tables.family_of(*chip) for chip in ((103, 232448), (121, 101376), (110, 232448), (75, 65536))] == [
+        "sm_100", "sm_86", "sm_100", "sm_86",
+    ]  # fmt: skip
+    assert "the nearest chip with a file to compute capability 12.1" in tables.Machine("sm_86", 48, 121, 0).words
+    assert tables.Machine("sm_86", 170, 120, 0).words == "forms of sm_86"
+
+
+def test_a_row_decides_if_its_values_and_ranges_hold() -> None:
+    rows = [["a", "..4", None], ["a", "2..4", 1, 10], ["a", "5..", None, 20], ["b", None, None, 30]]
+    table = tables.Table.of("t", {"when": ["kind", "size", "page"], "then": ["tile"], "source": "", "rows": rows})
+    assert [table.first(kind="a", size=size, page=0) for size in (4, 4.5, 5, 6)] == [(), (), (20,), (20,)]
+    assert list(table.every(kind="a", size=3, page=1)) == [(), (10,)]
+    assert table.first(kind="b", size=1, page=7) == (30,)
+    assert table.first(kind="c", size=1, page=7) == ()
 
 
 def test_tiles_are_compared_by_value():

@@ -1,0 +1,140 @@
+"""What the kernels are compiled for: their constants, and the head_dims that they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
+SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
+PACKED_FIELDS = 8  # numbers of an entry of the list of packed sequences' tiles
+MOST_PACKED = 128  # head_dim of packed sequences
+MOST_BLOCKS = 2**15  # key blocks whose numbers fit in half of a schedule entry
+SLOTS = 2  # blocks of queries, or of keys, under way in a backward kernel
+PREPARED_ROWS = 16  # rows of a program of prepare_kernel
+HEAD_DIMS = (64, 128, 256)  # other head_dims are padded: TMA fills the columns with zeros
+WIDE_KEYS, NARROW_VALUES = 192, 128  # head_dims of keys and of values in training of latent attention
+ONLY_TWO_KERNELS = (WIDE_KEYS, 256)  # head_dims whose backward has no other kind
+PIECES = {WIDE_KEYS: 3}  # of a row in shared memory (pieces.py); one, if nothing is said
+
+
+@dataclass(frozen=True)
+class ForwardTiles:
+    """Constants of the forward kernel that the tables choose."""
+
+    block_n: int  # keys of a step
+    consumers: int  # warpgroups of 64 query rows
+    q_slots: int  # tiles of queries in shared memory, for each consumer
+    kv_slots: int  # blocks of keys, and of values, in shared memory
+    registers: int  # per consumer thread
+    pingpong: bool = False  # two consumers alternate on the tensor cores (FlashAttention-3)
+    store_from_registers: bool = False  # not by TMA, so that the next queries need not wait for their slot
+    exp_before_wait: bool = False  # exponentials stay in front of the wait for the product that overlaps them
+    per_lane_max: bool = False  # lanes exchange their maxima only where one is exceeded
+    rescale_by_sum: bool = False  # a lane's sum of P tells where a maximum is exceeded; no maximum is computed
+    flag_overflow: bool = False  # nor are scores kept: where a sum outgrows float32, everything is computed again
+    release_per_warp: bool = False  # warps release slots of keys and values, each for itself
+    host_schedule: bool = True  # tiles are dealt on the host
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardConfig(ForwardTiles):
+    """Compile-time constants of the forward kernel."""
+
+    head_dim: int  # padded
+    head_dim_v: int  # padded
+    causal: bool
+    has_window: bool
+    masked: bool  # any block of keys may need a mask
+    pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
+    split_kv: bool = False  # programs split the keys of the last round's tiles
+    recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
+    packed: bool = False  # sequences lie one after the other, and are known on the device alone
+    unpadded_head_dim: int = 0  # columns of packed output, if head_dim is padded
+    rows: int = ROWS  # query rows of a consumer
+
+
+@dataclass(frozen=True)
+class BackwardTiles:
+    """The constants of a backward kernel."""
+
+    block_m: int  # queries of a step
+    block_n: int  # keys of a program, or of a step of the kernel for dQ
+    fragments: int = 0  # 64 x 64 fragments of dQ that a step adds
+    scores_in_turn: bool = False  # dP of a step begins after S is packed as P
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackwardConfig:
+    """Compile-time constants of a backward kernel."""
+
+    block_m: int
+    block_n: int
+    head_dim: int  # padded
+    head_dim_v: int  # padded
+    slots: int  # blocks of queries under way, or of keys where a program owns queries
+    causal: bool
+    has_window: bool
+    masked: bool  # any block may need a mask
+    linear_grid: bool = False  # programs are numbered, not a grid of tiles, heads and batches
+    split_q: bool = False  # a program has a split of a tile's queries
+    all_split: bool = False  # and no launch of whole tiles comes before
+    group_splits: int = 1  # parts of a group of query heads, each with a separate dK and dV
+    next_delta: bool = False  # consumers compute delta of a later key head
+    unpadded_head_dim: int = 0  # columns of out and dout, where a kernel reads them row by row
+    pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
+    scores_in_turn: bool = False  # see BackwardTiles
+    packed: bool = False  # sequences lie one after the other, and are known on the device alone
+
+
+class ConfiguredShape(Protocol):
+    """The attributes of a shape that configs copy."""
+
+    head_dim: int
+    size: int  # head_dim, padded
+    size_v: int
+    pieces: int
+    causal: bool
+    window_size: int  # 0: none
+
+
+def forward_config(shape: ConfiguredShape, tiles: ForwardTiles, **own: Any) -> ForwardConfig:
+    """Return what the forward kernel is compiled for; `own`: the fields that neither shape nor tiles decide."""
+    return ForwardConfig(**vars(tiles), **_fields_of(shape), **own)
+
+
+def backward_config(shape: ConfiguredShape, tiles: BackwardTiles, **own: Any) -> BackwardConfig:
+    """Return what a backward kernel with these tiles is compiled for; `own` as in `forward_config`."""
+    sizes: dict[str, Any] = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
+    return BackwardConfig(**sizes, slots=SLOTS, **_fields_of(shape), **own)
+
+
+def _fields_of(shape: ConfiguredShape) -> dict[str, Any]:
+    sizes = {"head_dim": shape.size, "head_dim_v": shape.size_v, "pieces": shape.pieces}
+    return sizes | {"causal": shape.causal, "has_window": shape.window_size > 0}
+
+
+def padded_head_dim(head_dim: int) -> int:
+    """Return the kernels' head_dim where values have that of keys."""
+    return next(size for size in HEAD_DIMS if head_dim <= size)
+
+
+def padded_head_dims(head_dim: int, head_dim_v: int) -> tuple[int, int]:
+    """Return the kernels' head_dim, of queries and keys, and that of values; `takes_head_dims` says which there are."""
+    size = padded_head_dim(head_dim) if head_dim == head_dim_v else WIDE_KEYS
+    return size, values_head_dim(size)
+
+
+def values_head_dim(size: int) -> int:
+    """Return the kernels' head_dim of values where that of queries and keys is `size`, padded."""
+    return NARROW_VALUES if size == WIDE_KEYS else size
+
+
+def takes_head_dims(head_dim: int, head_dim_v: int) -> bool:
+    """Return whether the kernels take values of this head_dim: that of the keys, or 128 under up to 192."""
+    return head_dim == head_dim_v or (head_dim_v == NARROW_VALUES and NARROW_VALUES < head_dim <= WIDE_KEYS)
+
+
+def takes_packed(head_dim: int, head_dim_v: int) -> bool:
+    """Return whether the kernels take packed sequences of these head_dims."""
+    return head_dim == head_dim_v <= MOST_PACKED and head_dim % 8 == 0

@@ -1,0 +1,52 @@
+"""PyTorch's attention of packed sequences (torch.nn.attention.varlen, PyTorch 2.10 and later): FlashAttention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import packages
+from ..features import SequenceBounds, Window
+from ..registry import AttentionCase, Device
+
+PACKAGE = packages.Package("torch.nn.attention.varlen", "pip install 'torch>=2.10'", module="torch.nn.attention.varlen")
+
+
+def packed(
+    *tensors: torch.Tensor, bounds: SequenceBounds, causal: bool, window_size: Window, softmax_scale: float | None
+) -> Any:
+    """Call the function with packed sequences, see `kernels.packages.op`; causal is a window that ends at a query."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    q, k, v = tensors
+    masks = packages.masked(causal, window_size)
+    lengths = packages.flash_lengths(bounds)
+    starts, longest = (lengths["cu_seqlens_q"], lengths["cu_seqlens_k"]), (bounds.longest_q, bounds.longest_k)
+    window = (-1, 0) if masks["causal"] else masks["window_size"]
+    grouped = q.shape[1] != k.shape[1]
+    return varlen_attn(q, k, v, *starts, *longest, scale=softmax_scale, window_size=window, enable_gqa=grouped)
+
+
+def _refuses(case: AttentionCase, device: Device) -> str | None:
+    plain = "varlen" not in (case.asked or ())
+    return packages.reason("torch_varlen", (plain, "takes packed sequences (varlen) only"), packages.misaligned(case))
+
+
+def _only_packed(*tensors: Any, **options: Any) -> Any:
+    raise packages.UnsupportedCase("torch_varlen takes packed sequences (varlen) only.")
+
+
+IMPLEMENTATIONS = packages.op(
+    PACKAGE,
+    "torch_varlen",
+    "PyTorch's attention of packed sequences",
+    _only_packed,
+    packed=packed,
+    features=("two_windows",),
+    family="pytorch",
+    min_compute_capability=(8, 0),
+    memory={"growth": "linear"},
+    colour="#1f9e89",
+    refuses=_refuses,
+)

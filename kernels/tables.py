@@ -1,0 +1,222 @@
+"""Decisions as data: `kernels/tuned/sm_*.json`, one file per family of chips, and the row that decides a problem.
+
+A table names its conditions ("when"), its results ("then"), where it comes from ("source"), and has rows of both. The
+first row whose conditions all hold decides. A condition is a value, null for any value, or a range: "16..64", "..64"
+and "200.." include their ends. A row without results says that there is nothing to use. Where a file
+has no table, that of the file named by "like" holds; a name in place of a table is the file that has it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+FORMAT, VERSION = "attnbench forms", 1
+FOLDER = Path(__file__).parent / "tuned"
+Row = tuple[Any, ...]
+_SMALLEST = "sm_86"  # the family for a chip that holds less than any other
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to compute: the results of a row, such as a tile with its warps, stages and programs that split walks."""
+
+    table: str
+    asked: Row  # the plain conditions, such as the kernel and the padded head_dim
+    result: Row
+    names: tuple[str, ...] = field(compare=False)  # of the results
+    source: str = field(compare=False)  # where the row comes from
+    flags: Mapping[str, bool] = field(compare=False)  # what the problem says in addition to sizes, such as causal
+
+    @property
+    def words(self) -> str:
+        """Return the form in a line."""
+        results = ", ".join(f"{name} {value}" for name, value in zip(self.names, self.result, strict=False))
+        return f"{self.table} ({', '.join(map(str, self.asked))}): {results or 'not used'}"
+
+    def others(self, shared_memory_bytes: int) -> list[Form]:
+        """Return what the tables of all families that need no more shared memory have for other sizes."""
+        fitting = [each for each in families() if min(each.chips.values()) <= shared_memory_bytes]
+        having = [each[self.table] for each in fitting if self.table in each.tables]
+        found = (form for table in having for form in table.forms(self.asked, self.flags))
+        return [form for form in dict.fromkeys(found) if form.result and form != self]
+
+
+_ASKED: list[list[Form]] = []  # lists that take down the forms which decide
+_USED: dict[tuple[str, Row], Form] = {}  # forms that decide in place of the tables
+
+
+@contextmanager
+def asked() -> Iterator[list[Form]]:
+    """Take down the forms that decide within, each once, in the order of the questions."""
+    found: list[Form] = []
+    _ASKED.append(found)
+    try:
+        yield found
+    finally:
+        _ASKED.pop()
+
+
+@contextmanager
+def using(form: Form) -> Iterator[None]:
+    """Let plans that are made within take a form; `kernels.plans.forget` forgets those that were made before."""
+    _USED[form.table, form.asked] = form
+    try:
+        yield
+    finally:
+        del _USED[form.table, form.asked]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a table, grouped by the conditions that are plain values in every row."""
+
+    name: str
+    when: tuple[str, ...]
+    then: tuple[str, ...]
+    source: str
+    plain: tuple[str, ...]
+    groups: Mapping[Row, tuple[tuple[tuple[tuple[str, Any], ...], Row], ...]]
+
+    @classmethod
+    def of(cls, name: str, record: Mapping[str, Any]) -> Table:
+        """Return the table of a record of the file."""
+        when, then, rows = tuple(record["when"]), tuple(record["then"]), record["rows"]
+        plain = [name for at, name in enumerate(when) if not any(_is_open(row[at]) for row in rows)]
+        groups: dict[Row, list[tuple[tuple[tuple[str, Any], ...], Row]]] = {}
+        for row in rows:
+            asked = dict(zip(when, row, strict=False))
+            key = tuple(asked.pop(name) for name in plain)
+            conditions = tuple((name, _condition(cell)) for name, cell in asked.items() if cell is not None)
+            groups.setdefault(key, []).append((conditions, tuple(row[len(when) :])))
+        grouped = {key: tuple(found) for key, found in groups.items()}
+        return cls(name, when, then, record["source"], tuple(plain), grouped)
+
+    def every(self, **facts: Any) -> Iterator[Row]:
+        """Yield the results of all rows whose conditions hold, in their order; () where a row has none."""
+        key = tuple([facts[name] for name in self.plain])
+        if _USED and (self.name, key) in _USED:
+            yield _USED[self.name, key].result
+            return
+        for conditions, result in self.groups.get(key, ()):
+            if all(_holds(condition, facts[name]) for name, condition in conditions):
+                if _ASKED:
+                    self._take_down(key, result, facts)
+                yield result
+
+    def first(self, **facts: Any) -> Row:
+        """Return the results of the row that decides; () if there is none, or if it says that there is nothing."""
+        return next(self.every(**facts), ())
+
+    def forms(self, asked: Row, flags: Mapping[str, bool]) -> Iterator[Form]:
+        """Yield the forms of all rows with these plain conditions that no flag contradicts, whatever the sizes."""
+        for conditions, result in self.groups.get(asked, ()):
+            if all(flags.get(name, condition) == condition for name, condition in conditions):
+                yield Form(self.name, asked, result, self.then, self.source, flags)
+
+    def _take_down(self, key: Row, result: Row, facts: Mapping[str, Any]) -> None:
+        flags = {name: fact for name, fact in facts.items() if isinstance(fact, bool)}
+        form = Form(self.name, key, result, self.then, self.source, flags)
+        for found in _ASKED:
+            if form not in found:
+                found.append(form)
+
+
+@dataclass(frozen=True)
+class Family:
+    """The tables of a family of chips, and the shared memory of a block on each compute capability (90 for 9.0)."""
+
+    name: str
+    chips: Mapping[int, int]
+    tables: Mapping[str, Table]
+
+    def __getitem__(self, table: str) -> Table:
+        return self.tables[table]
+
+
+@cache
+def family(name: str) -> Family:
+    """Return the tables of a family by its name, such as "sm_90"."""
+    record = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    if (record["format"], record["version"]) != (FORMAT, VERSION):
+        raise ValueError(f"{name}.json has format {record['format']!r}, version {record['version']!r}.")
+    tables = dict(family(record["like"]).tables) if record["like"] else {}
+    for table, rows in record["tables"].items():
+        tables[table] = family(rows)[table] if isinstance(rows, str) else Table.of(table, rows)
+    return Family(name, {int(chip): size for chip, size in record["chips"].items()}, tables)
+
+
+class Machine(NamedTuple):
+    """What the tables ask of a GPU."""
+
+    family: str
+    multiprocessors: int
+    capability: int  # 90 for 9.0
+    l2_bytes: int  # 0 if unknown
+
+    @property
+    def words(self) -> str:
+        """Return which chip's forms are used, and whether they are the chip's own."""
+        if self.capability in family(self.family).chips:
+            return f"forms of {self.family}"
+        return f"forms of {self.family}, the nearest chip with a file to compute capability {self.capability / 10}"
+
+
+@cache
+def machine_of(device: torch.device) -> Machine:
+    """Return the machine of a CUDA device."""
+    found = torch.cuda.get_device_properties(device)
+    capability = found.major * 10 + found.minor
+    most_shared = found.shared_memory_per_block_optin  # type: ignore[attr-defined]  # not in PyTorch's stubs
+    l2_bytes = getattr(found, "L2_cache_size", 0)
+    return Machine(family_of(capability, most_shared), found.multi_processor_count, capability, l2_bytes)
+
+
+@cache
+def families() -> tuple[Family, ...]:
+    """Return all families."""
+    return tuple(family(path.stem) for path in sorted(FOLDER.glob("sm_*.json")))
+
+
+@cache
+def shared_memory() -> dict[int, int]:
+    """Return the bytes that a block may use, by compute capability (CUDA C++ Programming Guide, technical table)."""
+    return {chip: size for each in families() for chip, size in each.chips.items()}
+
+
+@cache
+def family_of(capability: int, shared_memory_bytes: int) -> str:
+    """Return the name of the family for a chip: the largest tiles that it holds, then the nearest older chip."""
+    fitting = [
+        (size, -abs(capability - chip), each.name)
+        for each in families()
+        for chip, size in each.chips.items()
+        if size <= shared_memory_bytes and chip <= capability
+    ]
+    return max(fitting, default=(0, 0, _SMALLEST))[2]
+
+
+def _is_open(cell: Any) -> bool:
+    return cell is None or isinstance(cell, str) and ".." in cell
+
+
+def _condition(cell: Any) -> Any:
+    if not _is_open(cell):
+        return cell
+    low, high = cell.split("..")
+    return float(low or -math.inf), float(high or math.inf)
+
+
+def _holds(condition: Any, fact: Any) -> bool:
+    if isinstance(condition, tuple):
+        low, high = condition
+        return low <= fact <= high
+    return condition == fact

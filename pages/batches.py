@@ -1,0 +1,55 @@
+"""How fast are prompts over a cache and mixed batches, and what do pages and one call for all cost?"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from pages.ui import shapes
+from pages.ui.draw import messages, tables, text
+from pages.ui.shell import layout
+from pages.ui.shell.data import ask_slowly
+from results.derive import geometric_mean
+from results.query import batches as query
+
+_COLUMNS = {
+    "spec": tables.words("batch", help="Requests, query tokens and keys, as vLLM's attention benchmark writes them"),
+    "shape": tables.words("heads and cache"),
+    "implementation": tables.words("implementation"),
+    "latency_ms": tables.number("latency (ms)"),
+    "of_fastest": tables.number("time over the fastest", "%.3g×"),
+    "of_separate": tables.number("over separate calls", "%.3g×", "Decoding and prefill in two calls"),
+    "of_contiguous": tables.number("over a contiguous cache", "%.3g×", "The same implementation without pages"),
+    "run_id": tables.RUN,
+}
+_FACTS = {"of_separate": "One call over separate calls", "of_contiguous": "Pages over a contiguous cache"}
+
+layout.header("batches")
+there = ask_slowly(query.there)
+if not there:
+    messages.nothing_measured(
+        "No prompt over a cache and no mixed batch was measured yet. A batch has prompts, decoding steps, or both.",
+        ":material/stacks:",
+        "mixed_batches",
+    )
+    st.stop()
+
+with st.container(horizontal=True):
+    gpu, timing = shapes.choose_device(there, "batches")
+table = ask_slowly(query.rows, gpu, timing)
+facts = []
+for column, label in (
+    ("of_separate", "One call over separate calls"),
+    ("of_contiguous", "Pages over a contiguous cache"),
+):
+    known = table[table[column].notna() & (table["implementation"] == "triton_varlen")]
+    if len(known):
+        span = f"{len(known)} batches, {text.span(known[column].min(), known[column].max())}"
+        help = "Time of triton_varlen, geometric mean; below 1 is faster."
+        facts.append(tables.Fact(label, text.ratio(geometric_mean(known[column])), span, help))
+tables.show_facts(facts)
+tables.grid(table.dropna(axis="columns", how="all"), "Latency of each batch", _COLUMNS)
+st.caption(
+    "A batch such as 2q2k_32q1s4k is two prompts of 2048 tokens and 32 decoding steps over 4096 keys. Ratios are "
+    "within one run; below 1× is faster."
+)
+messages.download("Download batches", "attnbench-batches", lambda: table, "batches_csv")

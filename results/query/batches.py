@@ -1,0 +1,80 @@
+"""Prefill over a cache and mixed batches: the times of each batch, from the run that counts for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from results import batches
+from results.counting import MEASURED, counting_run
+from results.records import CASE_FIELDS
+from results.slice import CASE_KEY, GPU, RESULTS, SHAPE, TIMING
+from results.store.database import Store
+
+COLUMNS = (
+    "spec", "shape", "dtype", "implementation", "latency_ms", "of_fastest", "of_separate", "of_contiguous", "status",
+    "note", "run_id",
+)  # fmt: skip
+SEPARATE = "triton_separate"  # computes the sequences with few query tokens in a call of its own
+_FEW = 16  # query tokens of a decoding step, which the page Decode shows
+_WANTED = f"level = 'decode' AND metric = 'latency_ms' AND (seqlen_q > {_FEW} OR contains(lengths, 'q'))"
+
+
+def there(store: Store) -> list[tuple[str, str]]:
+    """Return GPU and timing of each slice with a time, most times first."""
+    return store.rows(
+        f"""SELECT {GPU} AS gpu, {TIMING} AS timing FROM {RESULTS} WHERE {_WANTED} AND status = 'ok'
+            GROUP BY ALL ORDER BY count(*) DESC, gpu, timing"""
+    )
+
+
+def rows(store: Store, gpu: str, timing: str) -> pd.DataFrame:
+    """Return a row for each batch and implementation; see COLUMNS.
+
+    `of_fastest` is the latency over that of the fastest implementation, `of_separate` over that of separate calls, and
+    `of_contiguous` over that of the same implementation and a contiguous cache. All are within one run.
+    """
+    table = store.query(
+        f"""WITH timed AS (
+            SELECT {", ".join(CASE_FIELDS)}, {SHAPE} AS shape, implementation, value AS latency_ms, status, note,
+                   run_id, code_age, age
+            FROM {RESULTS} WHERE {_WANTED} AND {GPU} = ? AND {TIMING} = ?
+            QUALIFY row_number() OVER (PARTITION BY run_id, {CASE_KEY}, implementation
+                                       ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
+        ), counted AS (SELECT *, {MEASURED.format(of=CASE_KEY)} FROM timed)
+        SELECT * FROM counted QUALIFY {counting_run(CASE_KEY, "measured > 1")}
+        ORDER BY seqlen_q, batch, lengths, num_heads, num_kv_heads, dtype, page_size, latency_ms NULLS LAST,
+                 implementation""",
+        [gpu, timing],
+    )
+    found = table.to_dict("records")
+    times = {_key(row, row["implementation"], row["page_size"]): row["latency_ms"] for row in found}
+    fastest: dict[tuple, float] = {}
+    for row in found:  # the fastest of a batch comes first
+        fastest.setdefault(_key(row, None, row["page_size"]), row["latency_ms"])
+    drawn = []
+    for row in found:
+        name, page_size = row["implementation"], row["page_size"]
+        others = {
+            "of_fastest": fastest[_key(row, None, page_size)],
+            "of_separate": times.get(_key(row, SEPARATE, page_size)) if name != SEPARATE else None,
+            "of_contiguous": times.get(_key(row, name, 0)) if page_size else None,
+        }
+        ratios = {column: row["latency_ms"] / time if time else None for column, time in others.items()}
+        drawn.append(row | ratios | {"spec": _spec(row)})
+    return pd.DataFrame(drawn, columns=[*COLUMNS])
+
+
+def _spec(row: Mapping[str, Any]) -> str:
+    if batches.is_spec(row["lengths"]):
+        return row["lengths"]
+    if pd.isna(row["batch"]) or pd.isna(row["seqlen_k"]):
+        return "not stated"
+    return batches.spelled({(int(row["seqlen_q"]), int(row["seqlen_k"])): int(row["batch"])})
+
+
+def _key(row: Mapping[str, Any], implementation: str | None, page_size: Any) -> tuple[str, ...]:
+    fields = (row[name] for name in CASE_FIELDS if name != "page_size")
+    return (row["run_id"], str(implementation), str(page_size), *map(str, fields))

@@ -1,0 +1,109 @@
+"""Receipts: one claim with what was claimed, what was measured here, under which conditions, and how to repeat it.
+
+A claim is `NAME/NUMBER`: a claim of a published report, or a row of our own headline table (`headline/1`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from results.records import Run
+from results.render.markdown import plain
+from results.reports import declared, headline, side_by_side
+from results.reports.layout import ReportError
+from results.reports.rendering import Runs
+
+OURS = "headline"
+
+
+class UnknownClaim(ReportError):
+    """There is no such claim; the message names those that exist."""
+
+
+def names() -> Iterator[tuple[str, str]]:
+    """Yield each claim by name with its words, or the place of its figures in the report."""
+    for number, row in enumerate(headline.SUMMARY, start=1):
+        yield f"{OURS}/{number}", plain(" over ".join((", ".join(row.labels[:2]), row.labels[2])))
+    for name in declared.names():
+        for number, claim in enumerate(declared.read(name).claims, start=1):
+            yield f"{name}/{number}", claim.words or f"figures at {claim.where}"
+
+
+def split(claim: str) -> tuple[str, int]:
+    """Return the report and the place of a claim. Raises UnknownClaim."""
+    if claim not in dict(names()):
+        raise UnknownClaim(f"There is no claim {claim!r}. `python -m results receipt` lists all of them.")
+    name, _, number = claim.partition("/")
+    return name, int(number) - 1
+
+
+def of_headline(at: int, runs: headline.Shipped, own: Sequence[str]) -> str:
+    """Return the receipt of a row of the headline table, by the runs that it is made from, and by `own` runs if any."""
+    row = headline.SUMMARY[at]
+    found = [("made from these runs", [runs.read(run_id)[0] for process in row.processes for run_id in process])]
+    if own:
+        answer = "; ".join(_means(runs, replace(row, processes=(tuple(own),))))
+        found.append((f"measured {answer}", [runs.read(run_id)[0] for run_id in own]))
+    what = f"{row.labels[0]}, {plain(row.labels[1])}, over {row.labels[2]}"
+    return _receipt(f"{OURS}/{at + 1}", what, "README.md of this repository", _means(runs, row), found)
+
+
+def _means(runs: headline.Shipped, row: headline.Means) -> list[str]:
+    cells = headline.cells(runs, row)[-len(headline.MODES) :]
+    return [f"{mode}: {cell}" for mode, cell in zip(headline.MODES.values(), cells, strict=True)]
+
+
+def of_report(name: str, at: int, published: Runs, runs: Runs) -> str:
+    """Return the receipt of a published claim, with the answer of each run that has one."""
+    report = declared.read(name)
+    found, claimed = [], ""
+    for each in runs or [None]:
+        sections = side_by_side.sections(name, published, [each] if each else [])
+        row = next(section for section in sections if section.title == "Claims").rows[at]
+        claimed = row.printed[0]
+        if each and row.own:
+            found.append((f"measured {row.own[0]}", [each[0]]))
+    what = f"{report.title}, {report.claims[at].where}"
+    return _receipt(f"{name}/{at + 1}", what, report.source, [claimed], found)
+
+
+def _receipt(
+    claim: str, what: str, source: str, claimed: Sequence[str], found: Sequence[tuple[str, Sequence[Run]]]
+) -> str:
+    lines = [
+        f"# {what}",
+        f"Source: {source}",
+        "",
+        "## Claimed",
+        *(f"- {line}" for line in claimed),
+        "",
+        "## Measured here",
+    ]
+    sweeps = []
+    for answer, runs in found:
+        lines.append(f"- {answer}")
+        for run in runs:
+            lines += [f"  - {_conditions(run)}", f"    {run.command or 'its command is not recorded'}"]
+            sweeps.append(str(run.sweep.get("name") or "SWEEP"))
+    if not found:
+        lines.append(
+            "- no run here has the shapes of this claim; `python -m results report NAME --coverage` names them"
+        )
+    named = " and ".join(f"`python -m runner run {sweep}`" for sweep in dict.fromkeys(sweeps)) or "its sweep"
+    lines += ["", "## On your GPU", f"Run {named}, then `python -m results receipt {claim} --run RUN`."]
+    return "\n".join(lines) + "\n"
+
+
+def _conditions(run: Run) -> str:
+    """Return what a run was measured with, as far as it says."""
+    facts = {
+        "on": run.gpu_name,
+        "at": (run.created or "")[:10],
+        "driver": run.driver,
+        "torch": run.torch,
+        "triton": run.triton,
+        "protocol": run.protocol,
+        "commit": (run.git_commit or "")[:8],
+    }
+    return f"{run.run_id}: " + ", ".join(f"{name} {fact}" for name, fact in facts.items() if fact)

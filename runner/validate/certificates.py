@@ -1,0 +1,144 @@
+"""Properties that no speed shows, for every implementation: `python -m runner.validate.certificates [--device cpu]`.
+
+Each column asks one question of the output and of the gradients; a cell has the largest deviation, relative to the
+largest number, or 0 where the bits are the same.
+
+- no leak: with a causal mask, the first half of a sequence does not change when the second half does.
+- alone: a sequence gives the same alone and in a batch.
+- padding: tokens appended below a causal mask do not change the sequence before them.
+- repeat: the same call gives the same bits twice.
+- NaN: a NaN and an inf in one sequence stay there.
+
+On a CPU, Triton kernels run in the interpreter ($TRITON_INTERPRET=1) and are slow; rivals that need a GPU give their
+reason. What must hold exactly is marked where it does not: a leak, and a NaN that is seen elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernels import registry
+from results.records import attention_case
+from results.render.markdown import markdown_table
+
+Tensors = tuple[torch.Tensor, ...]
+PARTS = ("out", "dq", "dk", "dv")
+QUESTIONS = ("no leak", "alone", "padding", "repeat", "NaN")
+EXACT = ("no leak", "NaN")
+_TOLERANCE = 0.0  # of what must hold exactly
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The largest deviations of an implementation by question, of the output and of the gradients."""
+
+    out: dict[str, float]
+    gradients: dict[str, float]
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Return the questions that must hold exactly and do not."""
+        return tuple(name for name in EXACT if not max(self.out[name], self.gradients.get(name, 0.0)) <= _TOLERANCE)
+
+
+def certificate(attention: registry.Attention, q: Tensors, *, backward: bool) -> Certificate:
+    """Ask all questions of an implementation with q, k, v and dout of a batch of two."""
+    half = q[0].shape[2] // 2
+
+    def run(inputs: Sequence[torch.Tensor], *, causal: bool = True) -> Tensors:
+        leaves = [x.detach().clone().requires_grad_(backward) for x in inputs[:3]]
+        out = attention(*leaves, causal=causal)
+        if not backward:
+            return (out.detach(),)
+        return (out.detach(), *torch.autograd.grad(out, leaves, inputs[3][:, :, : out.shape[2]]))
+
+    def first(found: Tensors, upto: int | None = None) -> Tensors:
+        return tuple(x[:1, :, :upto] for x in found)
+
+    whole = run(q)
+    later = [x.clone() for x in q]
+    for x in later[:3]:
+        x[:, :, half:] *= -64
+    cut = [torch.cat([x[:, :, :half], torch.zeros_like(x[:, :, half:])], 2) if at == 3 else x for at, x in enumerate(q)]
+    cut_later = [*later[:3], cut[3]]
+    spoiled = [x.clone() for x in q]
+    for x, value in zip(spoiled[:3], (float("nan"), float("inf"), float("nan")), strict=True):
+        x[1, :, half] = value
+    answers = {
+        # with dout of 0 in the second half, the gradients of the first half do not depend on the second
+        "no leak": (first(run(cut), half), first(run(cut_later), half)),
+        "alone": (first(whole), run([x[:1].contiguous() for x in q])),
+        "padding": (run([x[:, :, :half].contiguous() for x in q]), tuple(x[:, :, :half] for x in run(cut))),
+        "repeat": (whole, run(q)),
+        "NaN": (first(whole), first(run(spoiled))),
+    }
+    apart = {name: [_deviation(*pair) for pair in zip(*both, strict=True)] for name, both in answers.items()}
+    gradients = {name: max(found[1:]) for name, found in apart.items()} if backward else {}
+    return Certificate({name: found[0] for name, found in apart.items()}, gradients)
+
+
+def _deviation(one: torch.Tensor, other: torch.Tensor) -> float:
+    if torch.equal(one, other):
+        return 0.0
+    apart = ((one.double() - other.double()).abs().max() / one.double().abs().max()).item()
+    return apart if apart == apart else float("inf")
+
+
+def certificates(device: str, names: Sequence[str], seqlen: int, head_dim: int) -> dict[str, Certificate | str]:
+    """Return the certificate of each implementation, or the reason why it has none."""
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    where, torch_device = registry.describe_device(device), torch.device(device)
+    sizes: dict[str, Any] = {"batch": 2, "num_heads": 2, "seqlen": seqlen, "head_dim": head_dim, "causal": True}
+    case: Any = attention_case(dtype=str(dtype).removeprefix("torch."), **sizes)
+    source = torch.Generator(device=torch_device).manual_seed(1)
+    shape = (2, 2, seqlen, head_dim)
+    q = tuple(torch.randn(shape, generator=source, device=torch_device, dtype=dtype) for _ in range(4))
+    found: dict[str, Certificate | str] = {}
+    for name in names or registry.implementations():
+        implementation = registry.get(name)
+        if reason := implementation.reason_against(case, where):
+            found[name] = reason
+            continue
+        try:
+            found[name] = certificate(implementation.attention, q, backward=implementation.backward)
+        except (RuntimeError, ValueError) as error:  # a rival that refuses the call itself
+            found[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+    return found
+
+
+def table(found: dict[str, Certificate | str]) -> str:
+    """Return the certificates as a Markdown table; a cell is of the output, then of the gradients."""
+
+    def cell(given: Certificate, name: str) -> str:
+        said = [f"{side[name]:.1e}" if side[name] else "0" for side in (given.out, given.gradients) if side]
+        return f"{', '.join(said)}{' **fails**' if name in given.broken else ''}"
+
+    rows = [
+        (f"`{name}`", *(cell(each, q) for q in QUESTIONS)) for name, each in found.items() if not isinstance(each, str)
+    ]
+    lines = [markdown_table(("implementation", *QUESTIONS), rows)] if rows else []
+    return "\n".join([*lines, *(f"`{name}`: {each}" for name, each in found.items() if isinstance(each, str))]) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the certificates; return 1 if something leaks."""
+    parser = argparse.ArgumentParser(prog="python -m runner.validate.certificates", description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--implementations", default="", help="names separated by commas; default: all")
+    parser.add_argument("--seqlen", type=int, default=96)
+    parser.add_argument("--head-dim", type=int, default=32)
+    options = parser.parse_args(arguments)
+    names = [name for name in options.implementations.split(",") if name]
+    found = certificates(options.device, names, options.seqlen, options.head_dim)
+    sys.stdout.write(table(found))
+    return int(any(each.broken for each in found.values() if isinstance(each, Certificate)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The finder: what computes a combination of features, what is fastest, and how to measure it."""
+
+from __future__ import annotations
+
+from kernels import registry
+from results.recommend import finder
+from runner import sweeps
+from tests.builders import add_run, latency, small_case
+
+FACTS = {"mine": {"level": "op", "features": ["softcap", "sinks"], "window": True}, "other": {"features": ["softcap"]}}
+
+
+def test_the_fastest_counts_only_cases_that_have_everything(home, opened) -> None:
+    capped, more = small_case(features="softcap=50"), small_case(features="softcap=50,sinks", window_size=64)
+    times = [(capped, "mine", 2.0), (capped, "other", 1.0), (more, "mine", 3.0), (more, "other", 6.0)]
+    add_run(home, "a", *(latency(name, ms, case) for case, name, ms in times), implementations=FACTS)
+    store = opened()
+    assert finder.able(store, ("softcap",)) == ["mine", "other"]
+    assert finder.able(store, ("softcap", "window")) == ["mine"]
+    (row,) = finder.found(store, ("softcap", "sinks", "window")).to_dict("records")
+    assert (row["winner"], row["next"], round(row["ratio"], 6), row["cases"], row["run"]) == (
+        "mine",
+        "other",
+        2.0,
+        1,
+        "a",
+    )
+    assert finder.found(store, ("softcap",))["cases"].tolist() == [2]
+    (missing,) = finder.found(store, ("softcap", "backward")).to_dict("records")
+    assert (isinstance(missing["winner"], str), missing["standing"]) == (False, finder.NOT_MEASURED)
+
+
+def test_every_combination_of_two_has_a_command_that_runs() -> None:
+    for first in finder.WANTS:
+        for second in finder.WANTS:
+            text = finder.command({first, second})
+            words = text.removeprefix("python -m runner run ").split()
+            try:
+                sweep = sweeps.override(sweeps.get(words[0]), sweeps.changes_of(words[2::2]))
+            except sweeps.SweepError as error:
+                assert "exclude each other" in str(error) or "needs" in str(error), text
+            else:
+                if "head_dim_v" in text:
+                    continue  # shapes of models, in which every combination cannot be had
+                assert all(finder.has(case, {first, second}) for case in sweep.cases()), text
+
+
+def test_features_have_the_names_of_the_registry() -> None:
+    assert set(registry.FEATURES) < set(finder.WANTS)

@@ -1,0 +1,36 @@
+"""Certificates find what leaks, and pass what does not."""
+
+import pytest
+import torch
+
+from kernels import registry
+from runner.validate import certificates
+from runner.validate.certificates import Certificate, certificate, main
+
+INPUTS = tuple(torch.randn((2, 2, 32, 16), generator=torch.Generator().manual_seed(at)) for at in range(4))
+
+
+@pytest.mark.parametrize("name", ["torch_naive", "torch_sdpa_math"])
+def test_a_plain_implementation_has_a_certificate(name: str) -> None:
+    found = certificate(registry.get(name).attention, INPUTS, backward=True)
+    assert found.broken == ()
+    assert max(found.out.values()) < 1e-5 and max(found.gradients.values()) < 1e-5
+
+
+def test_a_later_token_that_is_seen_and_a_nan_that_spreads_are_found() -> None:
+    naive = registry.get("torch_naive").attention
+
+    def leaking(q, k, v, *, causal):
+        return naive(q, k, v, causal=causal) + 1e-6 * v.mean()  # of later tokens, and of the other sequence
+
+    found = certificate(leaking, INPUTS, backward=True)
+    assert found.broken == ("no leak", "NaN")
+    assert found.out["alone"] > 0 and found.out["repeat"] == 0
+    assert "**fails**" in certificates.table({"leaking": found})
+
+
+def test_the_command_prints_a_table_and_the_reason_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--device", "cpu", "--implementations", "torch_naive,gluon_hopper", "--seqlen", "32"]) == 0
+    table, reason = capsys.readouterr().out.strip().rsplit("\n", 1)
+    assert "| `torch_naive` | 0, 0 |" in table and reason.startswith("`gluon_hopper`: ")
+    assert isinstance(certificates.certificates("cpu", ["torch_naive"], 32, 16)["torch_naive"], Certificate)
