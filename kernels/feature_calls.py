@@ -64,7 +64,7 @@ def attention_with(
     shape = (*q.shape[:3], k.shape[2])
     features.check(found, shape, q.device, causal=causal, window_size=window_size)
     scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
-    if takes(q, k, v, found.asked):
+    if takes(q, k, v, found.asked) and not found.learns_mask:
         return _by_kernels(q, k, v, found, (causal, window_size, scale), None, wanted)
     masks = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
     if wanted.return_lse:

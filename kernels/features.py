@@ -20,7 +20,7 @@ _LOW = 0xFFFFFFFF
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What one call asks for. Gradients flow to q, k, v and the sinks."""
+    """What one call asks for. Gradients flow to q, k, v, the sinks, and a mask that is added."""
 
     softcap: float = 0.0  # scores become softcap x tanh(score / softcap); 0: they do not
     dropout_p: float = 0.0  # the share of probabilities that are dropped; the others are divided by 1 - dropout_p
@@ -36,6 +36,11 @@ class Features:
         """Return the names of `kernels.registry.FEATURES` that the call uses."""
         tensors = [name for name in TENSORS if getattr(self, name) is not None]
         return (*(["softcap"] if self.softcap else []), *tensors, *(["dropout"] if self.dropout_p else []))
+
+    @property
+    def learns_mask(self) -> bool:
+        """Return whether a gradient of the mask is wanted, which the definition computes and no kernel of ours does."""
+        return self.mask is not None and self.mask.requires_grad and torch.is_grad_enabled()
 
     def seeded(self, device: torch.device) -> Features:
         """Return these with the seed as a tensor on a device, if there is dropout."""
@@ -98,7 +103,10 @@ def check(
             f"alibi_slopes must be ({num_heads},) or ({batch}, {num_heads})",
         ),
         (mask is not None and not _broadcasts(mask, shape), f"mask must broadcast to {shape}"),
-        (any(x.requires_grad for x in tensors if x is not features.sinks), "of features only sinks have a gradient"),
+        (
+            any(x.requires_grad for x in tensors if x is not features.sinks and x is not mask),
+            "of features only sinks and an additive mask have a gradient",
+        ),
         (_is_not(features.prefix_lengths, (batch,)), f"prefix_lengths must be ({batch},)"),
         (prefixed and not (causal and not window_size), "prefix_lengths need causal=True and no window"),
         (_is_not(ids, (batch, seqlen_k)), f"document_ids must be ({batch}, {seqlen_k}), an id a key"),

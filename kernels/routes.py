@@ -256,7 +256,8 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
 
 def _table(name: str, device: torch.device) -> Table:
     """Return a table of routes; those of Hopper are the only ones that have rows."""
-    return family("sm_90" if _capability(device) == HOPPER else "sm_86")[name]
+    hopper = device.type == "cuda" and _capability(device) == HOPPER
+    return family("sm_90" if hopper else "sm_86")[name]
 
 
 def _triton_fa2(*arguments: *tuple[Any, Any, Any, Any, Any, Any]) -> tuple[Callable[..., Any], ...]:

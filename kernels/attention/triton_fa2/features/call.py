@@ -224,6 +224,10 @@ def attend_checked(
     if bounds is not None:
         shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
     check(features, shape, q.device, causal=causal, window_size=window_size)
+    if features.learns_mask:
+        raise UnsupportedCase(
+            "triton_fa2 has no gradient of a mask; kernels.attention computes it from the definition."
+        )
     features = features.seeded(q.device)
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
     return attend(FeatureCall(features, bool(causal), window_size, scale, precision, bounds), q, k, v)

@@ -157,7 +157,7 @@ def test_torch_compile_keeps_features_whole(monkeypatch, device):
         ({"dropout_p": 1.0}, "below 1"),
         ({"sinks": torch.zeros(3)}, r"sinks must be \(2,\)"),
         ({"mask": torch.zeros(5, 9)}, r"broadcast to \(1, 2, 9, 9\)"),
-        ({"mask": torch.zeros(9, 9, requires_grad=True)}, "only sinks have a gradient"),
+        ({"alibi_slopes": torch.zeros(2, requires_grad=True)}, "only sinks and an additive mask have a gradient"),
         ({"prefix_lengths": torch.tensor([3])}, "need causal=True"),
         ({"document_ids": torch.zeros(9)}, "an id a key"),
     ],
@@ -166,6 +166,22 @@ def test_features_that_do_not_go_with_the_tensors_are_refused(asked, message):
     q = torch.zeros(1, 2, 9, 16)
     with pytest.raises(UnsupportedCase, match=message):
         kernels.attention(q, q, q, **asked)
+
+
+@pytest.mark.parametrize("asked", [{}, {"softcap": 3.0, "sinks": numbers(2)}], ids=["alone", "with features"])
+@pytest.mark.parametrize("shape", [(2, 2, 5, 7), (1, 2, 5, 7), (2, 1, 1, 7), (5, 7)])
+def test_a_mask_has_a_gradient_that_is_summed_over_what_it_is_broadcast_to(shape, asked):
+    q, k, dout = (numbers(2, 2, rows, 16, seed=rows) for rows in (5, 7, 5))
+    mask, q = numbers(*shape).requires_grad_(), q.requires_grad_()
+    found = torch.autograd.grad(kernels.attention(q, k, k, mask=mask, **asked), (q, mask), dout)
+    whole, exact_q = (x.detach().double().expand(size).clone() for x, size in ((mask, (2, 2, 5, 7)), (q, q.shape)))
+    exact = features.attention(
+        exact_q.requires_grad_(), *[k.double()] * 2, Features(mask=whole.requires_grad_(), **asked)
+    )
+    of_q, of_whole = torch.autograd.grad(exact, (exact_q, whole), dout.double())
+    torch.testing.assert_close(found, (of_q.float(), of_whole.sum_to_size(shape).float()))
+    with pytest.raises(UnsupportedCase, match="no gradient of a mask"):
+        triton_fa2.attention(q, k, k, features=Features(mask=mask))
 
 
 def test_the_definition_is_that_of_pytorch_for_masks_written_out():
@@ -200,8 +216,8 @@ def test_an_implementation_says_which_features_it_lacks():
     names = tuple(registry.FEATURES)
     assert registry.get("triton_fa2").reason_against_features(names) is None
     assert registry.get("triton_fa2").facts["features"] == list(names)
-    reason = registry.get("torch_naive").reason_against_features(("softcap", "dropout"))
-    assert reason == "torch_naive does not support softcaps or dropout."
+    reason = registry.get("tiled_v1").reason_against_features(("softcap", "dropout"))
+    assert reason == "tiled_v1 does not support softcaps or dropout."
 
 
 @pytest.mark.gpu
