@@ -1,13 +1,15 @@
-"""The command line: `python -m runner list | plan | run | record`. Data on stdout, progress and errors on stderr."""
+"""The command line, `python -m runner COMMAND`: data on stdout, progress and errors on stderr."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -15,13 +17,14 @@ from types import FrameType
 from results.compare import against
 from results.files.cell_files import ENDINGS
 from results.files.journal import JournalError, RunFolder, home
-from results.programs import ProgramError
-from runner import record, sweeps
+from results.programs import ProgramError, load, shipped
+from results.recommend.rule_file import RuleError
+from runner import record, sweeps, tune
 from runner.launch import CLUSTER_MODES, RUN_ID, cases_of, to_confirm
 from runner.launchers import cluster
 from runner.launchers import ray as launcher
 from runner.launchers.cluster import ClusterRequest
-from runner.locks import DeviceBusy
+from runner.locks import DeviceBusy, device_lock
 from runner.overhead import sentence
 from runner.progress import Progress
 from runner.protocol import PAIRED, PROTOCOLS, protocol_of
@@ -48,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error, EXIT_ARGUMENTS)
     except DeviceBusy as error:
         return _complain(error, EXIT_BUSY)
-    except (SweepFailed, JournalError) as error:
+    except (SweepFailed, JournalError, RuleError) as error:
         return _complain(error, EXIT_UNFINISHED)
     except Cancelled as cancelled:
         return _complain(_how_to_go_on(cancelled.args), EXIT_CANCELLED)
@@ -58,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m runner", description="Measure attention implementations.")
-    commands = parser.add_subparsers(required=True, metavar="list|plan|run|record")
+    commands = parser.add_subparsers(required=True, metavar="list|plan|run|record|tune|prove")
     listing = commands.add_parser("list", help="list devices, implementations and sweeps")
     listing.add_argument("--device", help="device for which reasons against implementations are given")
     listing.set_defaults(do=_list)
@@ -81,6 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     recording.set_defaults(do=_record)
     for command in (planning, running):
         _add_choices(command)
+    _add_tuning(commands)
+    _add_proving(commands)
     for command in (listing, planning):
         command.add_argument("--json", action="store_true", help="machine-readable")
     for command in (listing, running):
@@ -93,22 +98,50 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_choices(command: argparse.ArgumentParser) -> None:
-    """Add the options that change a sweep: device, implementations, axes, seed and protocol."""
+def _add_tuning(commands: argparse._SubParsersAction) -> None:
+    tuning = commands.add_parser("tune", help="measure the problems of programs or sweeps, and install their rule")
+    tuning.add_argument("--program", action="append", default=[], metavar="FILE", help="a recording; may be repeated")
+    tuning.add_argument("--sweep", dest="sweeps", metavar="A,B", help="names of sweeps, such as real_models,fa_paper")
+    tuning.add_argument("--export", type=Path, metavar="FILE", help="write the rule there and install none")
+    tuning.add_argument("--resume", metavar="RUN", help="resume an interrupted run")
+    tuning.add_argument("--run-id", help=argparse.SUPPRESS)
+    tuning.add_argument("--step-limit", type=float, metavar="SECONDS", help="time limit of a single step")
+    _add_how(tuning)
+    no = dict.fromkeys(("sweep", "cases_of", "features", "against", "against_python", "on", "address", "gpus", "mode"))
+    tuning.set_defaults(do=_run, set=[], files=[], one_per_host=False, **no)
+
+
+def _add_proving(commands: argparse._SubParsersAction) -> None:
+    proving = commands.add_parser("prove", help="time a program's calls with and without the installed rules, in turns")
+    proving.add_argument("--program", required=True, metavar="FILE", help="a recording")
+    proving.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
+    about = "compare with this implementation, such as torch_sdpa_auto; default: the choice without rules"
+    proving.add_argument("--baseline", default="default", metavar="NAME", help=about)
+    proving.add_argument("--json", action="store_true", help="machine-readable")
+    proving.set_defaults(do=_prove)
+
+
+def _add_how(command: argparse.ArgumentParser) -> None:
+    """Add the options of every measurement: device, implementations, seed and protocol."""
     command.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
     command.add_argument("--implementations", metavar="A,B", help="replace the sweep's implementations")
-    about = "only implementations that declare all of these, such as window,softcap,varlen"
-    command.add_argument("--features", metavar="A,B", help=about)
-    command.add_argument(
-        "--cases-of", metavar="RUN", help="measure the cases of a run, such as an upload, instead of a sweep"
-    )
-    command.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048")
     command.add_argument("--seed", type=int, default=0, help="seed of the data and the order; default 0")
     preset = command.add_mutually_exclusive_group()
     for name, protocol in PROTOCOLS.items():
         about = f"{protocol.rounds} round(s), about {protocol.cap_ms:.0f} ms of sampling per number"
         about += f", then a trace of {protocol.trace_s:.0f} s" if protocol.trace_s else ""
         preset.add_argument(f"--{name}", dest="protocol", action="store_const", const=name, help=about)
+
+
+def _add_choices(command: argparse.ArgumentParser) -> None:
+    """Add the options that change a sweep."""
+    _add_how(command)
+    about = "only implementations that declare all of these, such as window,softcap,varlen"
+    command.add_argument("--features", metavar="A,B", help=about)
+    command.add_argument(
+        "--cases-of", metavar="RUN", help="measure the cases of a run, such as an upload, instead of a sweep"
+    )
+    command.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048")
 
 
 def _add_other_version(command: argparse.ArgumentParser) -> None:
@@ -153,6 +186,24 @@ def _record(options: argparse.Namespace) -> int:
     return record.record(words, options.output, options.name)
 
 
+def _prove(options: argparse.Namespace) -> int:
+    program = load(Path(options.program))
+    from runner import listing
+
+    target = listing.resolve(options.device)
+    from kernels import registry
+    from runner import prove
+
+    if options.baseline not in ("default", *registry.implementations()):
+        names = ", ".join(registry.implementations())
+        raise Refused(f"Unknown implementation {options.baseline!r}. Possible: default, {names}.")
+    with device_lock(home(), target.lock, "a proof"):
+        proofs = prove.prove(program, target.id, PROTOCOLS["quick"], options.baseline)
+    record = prove.as_record(program, proofs)
+    print(json.dumps(record, indent=1) if options.json else prove.as_text(program, proofs))
+    return 0
+
+
 def _plan(options: argparse.Namespace) -> int:
     sweep = _chosen(options)
     from runner import listing
@@ -176,7 +227,7 @@ def _run(options: argparse.Namespace) -> int:
     job = _resumed(options) if options.resume else _new(options)
     progress = Progress()
     command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker
-    with _StopSignals() as stop:
+    with _StopSignals() as signalled, _Budget(job, options.resume, signalled) as stop:
         if (where := _cluster(options, job)) is not None:
             folders = launcher.measure(job, home(), where, progress=progress, stop=stop, worker_command=command)
         else:
@@ -186,6 +237,8 @@ def _run(options: argparse.Namespace) -> int:
         if job.against:
             print(against.in_words(against.compare_versions(folder.run(), folder.read()[0])))
         progress.say(f"Every cell has a status; numbers are in {folder.journal_path}.")
+        if job.sweep.name == tune.NAME:
+            tune.finish(folder, getattr(options, "export", None))
         state = folder.read_state()
         if state and state.costs:
             progress.say(sentence(state.costs))
@@ -238,7 +291,17 @@ def _new(options: argparse.Namespace) -> Job:
 
 
 def _chosen(options: argparse.Namespace) -> Sweep:
-    """Return the named sweep with the axes of --set, or the sweep over the cases of a run."""
+    """Return the named sweep with the axes of --set, or the sweep over the cases of a run or of a rule."""
+    if options.do is _run and "program" in options:
+        wanted = [name.strip() for name in (options.sweeps or "").split(",") if name.strip()]
+        if not wanted and not options.program:
+            raise Refused(
+                "Name what to tune: --program FILE, a recording of `python -m runner record` or one of "
+                f"results/programs/ ({', '.join(program.path.stem for program in shipped())}), or --sweep real_models."
+            )
+        sweep, left = tune.sweep_of([load(Path(path)) for path in options.program], wanted)
+        print(*left, sep="\n", end="\n" if left else "", file=sys.stderr)
+        return sweep
     if options.cases_of:
         if options.sweep or options.set:
             raise Refused("--cases-of measures the cases of a run unchanged; omit the sweep and --set.")
@@ -262,7 +325,7 @@ def _other_version(options: argparse.Namespace) -> OtherVersion | None:
 
 def _resumed(options: argparse.Namespace) -> Job:
     chosen = (
-        options.sweep or options.cases_of,
+        options.sweep or options.cases_of or getattr(options, "program", None) or getattr(options, "sweeps", None),
         options.device,
         options.implementations,
         options.features,
@@ -280,11 +343,12 @@ def _resumed(options: argparse.Namespace) -> Job:
         raise Refused(f"Run {options.resume!r} was not measured here (source {run.source}); start a new run.")
     try:
         words = shlex.split(run.command or "")
-        device = words[words.index("--device", words.index("run")) + 1]  # refuses runs of runner.validate
+        begun = min(words.index(verb) for verb in ("run", "tune") if verb in words)
+        device = words[words.index("--device", begun) + 1]  # refuses runs of runner.validate
         sweep = sweeps.from_json(run.sweep)
         sweep.cases()
         protocol = protocol_of((run.protocol or "").split("/")[0]).name
-        before, _ = _parser().parse_known_args(words[words.index("run") :])
+        before, _ = _parser().parse_known_args(words[begun:])
     except (ValueError, LookupError, TypeError, AttributeError):
         raise Refused(f"Run {options.resume!r} does not record how it was started; start a new run.") from None
     _check_confirmed(options, before)
@@ -318,8 +382,11 @@ def _check_confirmed(options: argparse.Namespace, before: argparse.Namespace) ->
 
 
 def _command(options: argparse.Namespace, device: str, protocol: str, other: OtherVersion | None) -> str:
-    what = ["--cases-of", options.cases_of] if options.cases_of else [options.sweep]
-    words = ["python", "-m", "runner", "run", *what, "--device", device or options.device or "cuda"]
+    what = ["run", *(["--cases-of", options.cases_of] if options.cases_of else [options.sweep])]
+    if "program" in options:
+        what = ["tune", *(word for path in options.program for word in ("--program", path))]
+        what += ["--sweep", options.sweeps] if options.sweeps else []
+    words = ["python", "-m", "runner", *what, "--device", device or options.device or "cuda"]
     words += [f"--{protocol}"] if protocol in PROTOCOLS else []
     words += other.words if other else ()
     words += ["--implementations", options.implementations] if options.implementations else []
@@ -366,6 +433,29 @@ class _StopSignals:
 
     def _wish(self, _number: int, _frame: FrameType | None) -> None:
         self._wished = True
+
+
+class _Budget:
+    """Ends a quick tune in time, with a rule of what it has measured by then."""
+
+    def __init__(self, job: Job, resumed: str | None, signalled: Callable[[], bool]) -> None:
+        quick = job.sweep.name == tune.NAME and job.protocol == "quick" and not resumed
+        self._ends = time.monotonic() + tune.QUICK_S if quick else float("inf")
+        self._signalled = signalled
+
+    def __enter__(self) -> Callable[[], bool]:
+        return lambda: self._signalled() or self._over()
+
+    def __exit__(self, kind: object, cancelled: object, _trace: object) -> None:
+        if isinstance(cancelled, Cancelled) and self._over() and not self._signalled():
+            folder = RunFolder.open(home(), cancelled.args[0])
+            state = folder.read_state()
+            left = f"{state.done} of {state.total} cells" if state else "a part"
+            print(f"{tune.QUICK_S / 60:g} minutes are over: {left} measured, the heaviest first.", file=sys.stderr)
+            tune.finish(folder)
+
+    def _over(self) -> bool:
+        return time.monotonic() >= self._ends
 
 
 def _ingest() -> None:

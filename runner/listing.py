@@ -31,7 +31,7 @@ CAPABILITIES = (
 
 def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
     """Print devices, implementations with the reason against each on the device, and sweeps."""
-    target = _resolve(device)
+    target = resolve(device)
     found: dict[str, Any] = {
         "devices": [
             {"id": d.id, "name": d.name, "type": d.type, "busy": holder(home, d.lock)} for d in devices.available()
@@ -79,7 +79,7 @@ def show_plan(
     as_json: bool,
 ) -> None:
     """Print every cell of a sweep with its estimate or the reason for skipping it."""
-    target = _resolve(device)
+    target = resolve(device)
     from runner import plan
 
     try:
@@ -114,7 +114,8 @@ def _fate(cell: Cell, device_type: str) -> str:
     return f"about {cell.seconds:.1f} s{memory}"
 
 
-def _resolve(device: str | None) -> devices.DeviceInfo:
+def resolve(device: str | None) -> devices.DeviceInfo:
+    """Return a device by its name, and run Triton there as it can. Raises Refused."""
     try:
         found = devices.resolve(device)
     except devices.UnknownDevice as error:

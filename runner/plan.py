@@ -44,8 +44,8 @@ def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> lis
 def chosen(sweep: Sweep, named: tuple[str, ...] | None, capabilities: tuple[str, ...] = ()) -> Sweep:
     """Return the sweep with the named implementations, or with its own without peers that are not installed.
 
-    Implementations that do not declare all of the capabilities are left out. Raises UnknownImplementation with the
-    implementations or capabilities that exist.
+    A sweep that names none has every one that a rule may name. Implementations that do not declare all of the
+    capabilities are left out. Raises UnknownImplementation with the implementations or capabilities that exist.
     """
     return _declaring(_named(sweep, named), capabilities) if capabilities else _named(sweep, named)
 
@@ -73,6 +73,10 @@ def _declaring(sweep: Sweep, capabilities: tuple[str, ...]) -> Sweep:
 
 def _named(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
     existing = level_of(sweep.level).implementations()
+    if not named and not sweep.implementations:  # what a rule may name: no readable reference, no other precision
+        able = (i for i in existing.values() if not i.precision and not i.unavailable)
+        served = tuple(i.name for i in able if i.family != "own" or i.compiled == "ahead")
+        return dataclasses.replace(sweep, implementations=served)
     if not named:
         missing = {i.name for i in existing.values() if i.family == "peer" and i.unavailable}
         kept = tuple(name for name in sweep.implementations if name not in missing)

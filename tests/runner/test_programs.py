@@ -9,7 +9,10 @@ import pytest
 
 from kernels import problem
 from results import programs
-from runner import sweeps
+from results.recommend import rule_file
+from runner import prove, sweeps
+from runner.__main__ import main
+from runner.locks import device_lock
 from tests.runner.conftest import ROOT
 
 HEAD = {"format": programs.FORMAT, "version": programs.VERSION, "program": "x"}
@@ -77,3 +80,105 @@ def test_a_file_that_is_no_recording_is_refused_in_words(tmp_path: Path, text: s
     with pytest.raises(programs.ProgramError) as refused:
         programs.load(path)
     assert sentence in str(refused.value)
+
+
+NAMES = ("--implementations", "torch_naive,torch_sdpa_auto,torch_sdpa_math")
+
+
+def recording(folder: Path, *seqlens: int) -> str:
+    """Write a recording of one training call for each length."""
+    sizes = {"batch": 1, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "head_dim_v": 16, "direction": "training"}
+    of_length = [{"dtype": "float32", "mask": "causal", "seqlen_q": n, "seqlen_k": n, **sizes} for n in seqlens]
+    calls = [{"problem": problem, "count": 1} for problem in of_length]
+    calls.append({"problem": of_length[0] | {"features": ["mask"]}, "count": 7})
+    path = folder / f"{'-'.join(map(str, seqlens))}.json"
+    path.write_text(json.dumps(HEAD | {"calls": calls, "unseen": {"calls of FlexAttention": 2}}))
+    return str(path)
+
+
+@pytest.fixture
+def tuner(runner, tmp_path: Path):
+    """The command line with a worker that answers at once, and a folder of rules."""
+    runner.environment["ATTNBENCH_RULES"] = str(tmp_path / "rules")
+    runner.use("fast_worker", delay_s=0.05)
+    return runner
+
+
+def lengths_in(rules: Path) -> set[int]:
+    path = rules / "test-gpu.json"
+    return {point["problem"]["seqlen_q"] for point in rule_file.read(path)["points"]} if path.exists() else set()
+
+
+@pytest.mark.slow  # four processes, one of them killed
+def test_a_killed_tune_is_resumed_as_a_sweep_and_ends_in_its_rule(tuner, wait_for, tmp_path) -> None:
+    process = tuner.start("tune", "--program", recording(tmp_path, 64, 96, 128), *NAMES)
+    wait_for(lambda: len(tuner.lines()) > 2, "some numbers")
+    process.kill()
+    assert lengths_in(tmp_path / "rules") == set()
+    again = tuner("run", "--resume", tuner.folder().run_id)
+    assert again.returncode == 0, again.stderr
+    assert tuner.folder().run().command.startswith("python -m runner tune --program ")
+    found = lengths_in(tmp_path / "rules")
+    assert found and found <= {64, 96, 128} and "problems timed eagerly" in again.stderr
+    other = tuner("tune", "--program", recording(tmp_path, 256, 512), *NAMES)
+    assert "7 calls with mask: no sweep measures these, so today's choice stays." in other.stderr
+    assert "Not recorded: 2 calls of FlexAttention." in other.stderr
+    assert found < lengths_in(tmp_path / "rules"), "rules of other programs stay"
+
+
+def test_two_tunes_of_one_device_do_not_run_at_once(tuner, tmp_path) -> None:
+    with device_lock(tuner.home, "gpu-test", "the first one"):
+        second = tuner("tune", "--program", recording(tmp_path, 64), *NAMES)
+    assert second.returncode == 3 and "the first one" in second.stderr
+    assert lengths_in(tmp_path / "rules") == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "Name what to tune: --program FILE, a recording of `python -m runner record`"),
+        (("--sweep", "decode"), "Sweep 'decode' is of level decode; rules decide calls of attention"),
+        (("--program", "missing.json"), "The recording missing.json cannot be read: No such file or directory."),
+        (("--resume", "x", "--sweep", "quick"), "--resume continues the run as it was planned"),
+    ],
+)
+def test_a_tune_of_nothing_is_refused(capsys, words: tuple[str, ...], sentence: str) -> None:
+    assert main(["tune", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.slow  # a sweep by the real worker
+def test_a_tune_on_a_cpu_is_obeyed_by_programs_that_start_afterwards(tuner, tmp_path) -> None:
+    del tuner.environment["ATTNBENCH_WORKER"]
+    path = recording(tmp_path, 64)
+    done = tuner("tune", "--program", path, "--device", "cpu", "--quick", *NAMES)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "rules" / "cpu.json").exists(), done.stderr  # the math backend is certainly slower than another
+    code = "import torch, kernels; x = torch.randn(1, 2, 64, 16).requires_grad_(); "
+    code += "print(kernels.explain(x, x, x, causal=True))"
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=tuner.environment, capture_output=True, text=True)
+    assert "your rule" in told.stdout and "measured at float32 causal" in told.stdout, told.stderr
+
+
+@pytest.mark.slow  # compares timings in turns
+def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.setenv("ATTNBENCH_RULES", str(tmp_path / "rules"))
+    monkeypatch.setattr(prove, "ROUNDS", 2)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which the command sets, for its whole process
+    path = recording(tmp_path, 48, 80)
+    problems = [call.problem for call in programs.load(Path(path)).tuned]
+    rule = {"format": rule_file.FORMAT, "version": rule_file.VERSION, "gpu": "CPU", "chip": {}, "runs": {}}
+    points = [{"problem": {"regime": "eager", **each}, "implementation": "torch_naive"} for each in problems]
+    rule_file.install({**rule, "points": points})
+    assert main(["prove", "--program", path, "--device", "cpu", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    for call in record["calls"]:
+        assert (call["before"], call["after"], call["note"]) == ("torch_sdpa_auto", "torch_naive", "")
+        assert call["low"] < call["ratio"] < call["high"]
+    before, after, ratio, low, high = record["total"]
+    assert before == pytest.approx(sum(call["before_ms"] for call in record["calls"]))
+    assert after == pytest.approx(sum(call["after_ms"] for call in record["calls"])) and low < ratio < high
+    assert main(["prove", "--program", path, "--device", "cpu", "--baseline", "torch_naive"]) == 0
+    assert "torch_naive" in (told := capsys.readouterr().out) and "the same with and without rules" in told
+    assert main(["prove", "--program", path, "--device", "cpu", "--baseline", "mine"]) == 2

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from results.__main__ import main
+from results.files.journal import RunFolder
 from results.recommend import rule_file
 from results.recommend.rule import RuleError
 from results.records import Status
@@ -98,3 +100,32 @@ def test_a_rule_without_eager_times_says_what_it_needs(home, monkeypatch, tmp_pa
     assert main(["rule", "--gpu", "A GPU", "--export", str(tmp_path / "rule.json")]) == 0
     assert "--timing eager" in capsys.readouterr().err
     assert json.loads((tmp_path / "rule.json").read_text())["points"][0]["problem"]["regime"] == "captured"
+
+
+def test_a_run_alone_makes_the_rule_that_the_store_makes_of_it(home, opened) -> None:
+    add_run(home, "mine", *rows({"fast": 1.0, "tied": 1.01, "slow": 9.0}), gpu_name="A GPU", torch="2.11")
+    folder = RunFolder.open(home, "mine")
+    alone = rule_file.rule_of_run(folder.run(), folder.read()[0])
+    stored = rule_file.rule_file(opened(), SLICE)
+    assert [alone[name] for name in ("points", "chip", "gpu")] == [stored[name] for name in ("points", "chip", "gpu")]
+    assert alone["runs"]["mine"]["torch"] == "2.11"
+    with pytest.raises(RuleError, match="No rule follows from run mine"):
+        rule_file.rule_of_run(folder.run(), [])
+
+
+def test_rules_that_are_installed_at_once_are_all_there_and_a_broken_one_is_replaced(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_RULES", str(tmp_path))
+    (tmp_path / "a-gpu.json").write_text('{"format": "attnbench rule", "version": 1, "gpu": "A GP')
+
+    def install(seqlen: int) -> None:
+        problem, run = {"mask": "causal", "regime": "eager", "seqlen_q": seqlen}, f"run-{seqlen}"
+        points = [{"problem": problem, "implementation": "x", "evidence": {"run": run}}]
+        head = {"format": rule_file.FORMAT, "version": rule_file.VERSION, "gpu": "A GPU", "chip": {}}
+        rule_file.install({**head, "runs": {run: {"torch": "2.11"}}, "points": points})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(install, [*range(8), 7]))
+    found = rule_file.read(tmp_path / "a-gpu.json")
+    assert sorted(point["problem"]["seqlen_q"] for point in found["points"]) == list(range(8))
+    assert sorted(found["runs"]) == [f"run-{seqlen}" for seqlen in range(8)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-gpu.json", "a-gpu.lock"]
