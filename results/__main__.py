@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from results.checks import IMPOSSIBLE, check
+from results.commands import parser_of
 from results.compare.against import NotAgainst, compare_versions
 from results.compare.compare import Comparison, Side, as_json, compare
 from results.features import FEATURES
@@ -56,8 +57,8 @@ from results.store.database import Store, StoreError, open_store, rebuild
 
 EXIT_CANCELLED = 130  # the exit status of shells after Ctrl-C
 _ONE = ("gpu", "workload", "mask", "mode", "timing", "baseline", "shape")  # filters of one value
-_MANY: dict[str, type] = dict.fromkeys(("dtype", "implementation", "source", "run"), str)
-_MANY |= dict.fromkeys(("seqlen", "head_dim", "batch", "num_heads"), int)
+_MANY: dict[str, dict[str, str]] = dict.fromkeys(("dtype", "implementation", "source", "run"), {})
+_MANY |= dict.fromkeys(("seqlen", "head_dim", "batch", "num_heads"), {"type": "int"})
 _RULES = {"python": rule.as_python, "json": rule.as_json}
 
 
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command; returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        return options.command(options)
+        return options.do(options)
     except BrokenPipeError:  # the reader of stdout has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -83,148 +84,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m results", description=__doc__.partition("\n\n")[0].split("`: ")[1])
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-
-    _add_moving(commands)
-    _add_reports(commands)
-
-    command = commands.add_parser("runs", help="list the runs, newest first")
-    command.set_defaults(command=_runs)
-
-    command = commands.add_parser("publish", help="copy a run of your own into the results that ship with the project")
-    command.add_argument("run", metavar="RUN")
-    command.add_argument("--git-commit", metavar="HASH", help="where the measuring machine could not know it")
-    command.set_defaults(command=_publish)
-
-    _add_judging(commands)
-    _add_recommending(commands)
-
-    command = commands.add_parser("rebuild", help="recreate the database from the run folders")
-    command.set_defaults(command=_rebuild)
-    return parser
-
-
-def _add_reports(commands: argparse._SubParsersAction) -> None:
-    command = commands.add_parser("report", help="a published report, printed numbers next to those of your runs")
-    command.add_argument("name", metavar="NAME", nargs="?", choices=report_names(), help=", ".join(report_names()))
-    command.add_argument(
-        "--run",
-        action="append",
-        default=[],
-        help="a run to compare with the printed cells, repeatable; default: the runs that fill the most cells, "
-        "from one GPU for each table",
-    )
-    command.add_argument("--as-printed", action="store_true", help="the report alone, without runs")
-    command.add_argument("--own-only", action="store_true", help="the numbers of the runs alone, in the layout")
-    command.add_argument("--beside", action="store_true", help="only the speedups, printed and from --run")
-    command.add_argument(
-        "--coverage", action="store_true", help="how many rows the runs fill; of all reports if no NAME"
-    )
-    command.set_defaults(command=_report)
-
-    command = commands.add_parser("headline", help="the tables of the READMEs, from the runs that ship")
-    command.add_argument("name", nargs="?", metavar="TABLE", choices=headline.TABLES, help=", ".join(headline.TABLES))
-    command.add_argument("--update", nargs="+", metavar="FILE", default=[], help="renew the tables of these documents")
-    command.set_defaults(command=_headline)
-
-    command = commands.add_parser(
-        "receipt", help="a claim: what was measured, under which conditions, how to repeat it"
-    )
-    command.add_argument("claim", nargs="?", metavar="CLAIM", help="such as fa2_rtx4060/1; without one all are listed")
-    command.add_argument("--run", action="append", default=[], help="a run that answers the claim, repeatable")
-    command.set_defaults(command=_receipt)
-
-    command = commands.add_parser("site", help="the main views as static files, which open from disk without a server")
-    command.add_argument("folder", metavar="FOLDER", type=Path)
-    command.add_argument("--gpu", action="append", default=[], help="only the numbers of this GPU, repeatable")
-    command.add_argument("--no-reports", action="store_true", help="without the published reports")
-    command.set_defaults(command=_site)
-
-
-def _add_moving(commands: argparse._SubParsersAction) -> None:
-    command = commands.add_parser("import", help="take in results from other machines and tools")
-    command.add_argument("files", nargs="+", metavar="FILE", help="files, folders of them or zips of them")
-    command.add_argument("--dry-run", action="store_true", help="only say how the files would be understood")
-    command.add_argument("--gpu", "--gpu-name", dest="gpu_name", help="the GPU, for files that do not name it")
-    command.add_argument("--skip-rejected", action="store_true", help="import the rest of a file with rejected cells")
-    command.add_argument(
-        "--existing",
-        choices=(LEAVE, NEW, REPLACE),
-        default=LEAVE,
-        help="what becomes of a run whose id is here with other numbers or another GPU; default: leave it",
-    )
-    command.add_argument(
-        "--column",
-        action="append",
-        default=[],
-        metavar="NAME=MEANING",
-        help="how a column of a plain table is read, such as 'Flash-2=tflops/tflops:flash_attn_2:fwd'; remembered",
-    )
-    command.add_argument("--decimal", choices=(".", ","), help="the decimal mark of a plain table; remembered")
-    command.add_argument("--all-rows", action="append", default=[], metavar="FIELD=VALUE", help="such as dtype=bf16")
-    command.set_defaults(command=_import)
-
-    command = commands.add_parser(
-        "export", help="write measurements as CSV, JSON, Markdown, Parquet or another tool's file"
-    )
-    command.add_argument("--format", choices=sorted(export.FORMS), default="csv")
-    command.add_argument("--output", metavar="FILE", help="instead of stdout")
-    for name in (field.name for field in fields(export.Selection)):
-        command.add_argument(f"--{name}", action="append", default=[], help="may be given several times")
-    command.set_defaults(command=_export)
-
-
-def _add_judging(commands: argparse._SubParsersAction) -> None:
-    command = commands.add_parser("compare", help="verdicts for two runs or implementations, and what changed between")
-    sides = "a run, or one implementation of it as RUN/IMPLEMENTATION; the second is judged against the first"
-    command.add_argument("first", metavar="A", help=sides)
-    command.add_argument("second", metavar="B", nargs="?", help="left out: the two versions that run A measured")
-    command.add_argument("--json", action="store_true", help="as data")
-    command.set_defaults(command=_compare)
-
-    command = commands.add_parser("check", help="whether the numbers can be what they say")
-    command.add_argument("names", nargs="*", metavar="NAME", help="runs or published reports; without any all runs")
-    command.add_argument("--all", action="store_true", help="every finding, not the first few of each rule")
-    command.add_argument("--json", action="store_true", help="as data")
-    command.add_argument("--strict", action="store_true", help="exit status 1 if anything impossible is found")
-    command.set_defaults(command=_check)
-
-
-def _add_recommending(commands: argparse._SubParsersAction) -> None:
-    command = commands.add_parser("rule", help="which implementation and SDPA backend to use by shape, as a file")
-    command.add_argument("--format", choices=sorted(_RULES), default="python")
-    obeyed = command.add_mutually_exclusive_group()
-    obeyed.add_argument("--install", action="store_true", help="make `kernels.attention` here obey it, on this GPU")
-    obeyed.add_argument("--export", metavar="FILE", help="write the file that --install would write, for another place")
-    _add_filters(command)
-    command.set_defaults(command=_rule)
-
-    command = commands.add_parser("render", help="a slice of the results as a Markdown or HTML report")
-    command.add_argument("--format", choices=("html", "md"), default="md")
-    command.add_argument("--report", help="a published report instead of a slice, compared with --run if given")
-    _add_filters(command)
-    command.set_defaults(command=_render)
-
-    command = commands.add_parser("advise", help="what to use when on a GPU, and what ran there, as Markdown or HTML")
-    command.add_argument("--format", choices=("html", "md"), default="md")
-    _add_filters(command)
-    command.set_defaults(command=_advise)
-
-
-def _add_filters(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--output", metavar="FILE", help="instead of stdout")
-    for name in _ONE:
-        command.add_argument(f"--{name}", help="as the pages choose it if left out")
-    for name, kind in _MANY.items():
-        command.add_argument(f"--{name}", type=kind, action="append", default=[], help="may be given several times")
-    command.add_argument(
-        "--feature",
-        dest="features",
-        choices=[feature.name for feature in FEATURES],
-        action="append",
-        default=[],
-        help="of the cases; given several times, cases have all of them",
+    one = [{"flags": [f"--{name}"], "help": "as the pages choose it if left out"} for name in _ONE]
+    several = {"action": "append", "default": [], "help": "may be given several times"}
+    return parser_of(
+        Path(__file__).with_name("commands.toml"),
+        _COMMANDS,
+        texts={
+            "existing": (LEAVE, NEW, REPLACE),
+            "forms": sorted(export.FORMS),
+            "reports": report_names(),
+            "tables": headline.TABLES,
+            "rules": sorted(_RULES),
+            "features": [feature.name for feature in FEATURES],
+        },
+        groups={
+            "selection": [{"flags": [f"--{field.name}"], **several} for field in fields(export.Selection)],
+            "one": one,
+            "many": [{"flags": [f"--{name}"], **kind, **several} for name, kind in _MANY.items()],
+        },
+        prog="python -m results",
+        description=__doc__.partition("\n\n")[0].split("`: ")[1],
     )
 
 
@@ -620,6 +499,24 @@ def _say(sentence: str) -> None:
 def _complain(sentence: str) -> int:
     _say(sentence)
     return 1
+
+
+_COMMANDS = {
+    "import": _import,
+    "export": _export,
+    "report": _report,
+    "headline": _headline,
+    "receipt": _receipt,
+    "site": _site,
+    "runs": _runs,
+    "publish": _publish,
+    "compare": _compare,
+    "check": _check,
+    "rule": _rule,
+    "render": _render,
+    "advise": _advise,
+    "rebuild": _rebuild,
+}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ _WITH_FP8 = ("8.9", "9.0", "10.0", "10.3", "12.0", "gfx942", "gfx950")
 
 
 @dataclass(frozen=True)
-class Chip:
+class DataSheet:
     """The data sheet of a GPU; rates are dense, without sparsity."""
 
     tensor_tflops: float  # bfloat16 and float16 with float32 accumulation
@@ -67,7 +67,7 @@ class Chip:
 
 
 _DECLARED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-GPUS = {name: Chip(**{"sm_count": None, **figures}) for name, figures in _DECLARED["gpus"].items()}
+GPUS = {name: DataSheet(**{"sm_count": None, **figures}) for name, figures in _DECLARED["gpus"].items()}
 DRIVER_NAMES: dict[str, str] = _DECLARED["names"]
 _MAKERS = {"nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "gpu", "hbm2", "hbm2e", "hbm3", "hbm3e"}
 _SAME_WORD = {
@@ -83,7 +83,7 @@ _ALL = tuple(GPUS)
 
 
 @cache
-def find(gpu_name: str | None) -> Chip | None:
+def find(gpu_name: str | None) -> DataSheet | None:
     """Return the GPU of a name; None if the name is unknown or can mean several GPUs, as H100 can."""
     words = _words(gpu_name)
     row = DRIVER_NAMES.get(gpu_name or "") or next((name for name in GPUS if words == _words(name)), None)
@@ -91,7 +91,7 @@ def find(gpu_name: str | None) -> Chip | None:
 
 
 @cache
-def bounds_of(gpu_name: str | None) -> Chip:
+def bounds_of(gpu_name: str | None) -> DataSheet:
     """Return the most that a GPU of a name can do, with each assumption in its `source`.
 
     If the name can mean several GPUs, each figure is the highest among them. The bounds of an unknown GPU are those of
@@ -130,10 +130,10 @@ def title(row: str) -> str:
     return " ".join(kept.get(word, word.upper()) for word in row.split())
 
 
-def _most(names: Sequence[str], source: str) -> Chip:
+def _most(names: Sequence[str], source: str) -> DataSheet:
     """Return a GPU with the highest of each figure of some GPUs."""
     first = max((GPUS[name] for name in names), key=lambda gpu: (gpu.fp8, gpu.tensor_tflops))
-    figures = [field.name for field in fields(Chip)][:8]
+    figures = [field.name for field in fields(DataSheet)][:8]
     return replace(
         first, **{figure: max(getattr(GPUS[name], figure) for name in names) for figure in figures}, source=source
     )

@@ -8,7 +8,7 @@ from results import derive
 from results.checks.finding import Numbers, bytes_moved, flops_range
 from results.checks.machine import OVER_POWER
 from results.checks.speed import HEADROOM
-from results.gpus import GPUS, Chip, find
+from results.gpus import GPUS, DataSheet, find
 from results.levels import level_of
 from results.records import Measurement, Run
 
@@ -46,7 +46,7 @@ def like_another_chip(numbers: Numbers) -> Found:
     yield from _of_another(numbers, _unlikely, but=told)
 
 
-Contradictions = Callable[[Run, Sequence[Measurement], Chip], list[str]]
+Contradictions = Callable[[Run, Sequence[Measurement], DataSheet], list[str]]
 
 
 def _of_another(numbers: Numbers, contradictions: Contradictions, but: Collection[str] = ()) -> Found:
@@ -58,7 +58,7 @@ def _of_another(numbers: Numbers, contradictions: Contradictions, but: Collectio
             yield rows, f"{run_id} is said to be of {run.gpu_name}, but {'; '.join(said)}{_resembles(run, rows, chip)}."
 
 
-def _resembles(run: Run, rows: Sequence[Measurement], named: Chip) -> str:
+def _resembles(run: Run, rows: Sequence[Measurement], named: DataSheet) -> str:
     """Return the chip of the table that contradicts the run least, in words; empty if the named one does."""
     counts = {name: len(_impossible(run, rows, chip) + _unlikely(run, rows, chip)) for name, chip in GPUS.items()}
     least = min(counts.values())
@@ -67,7 +67,7 @@ def _resembles(run: Run, rows: Sequence[Measurement], named: Chip) -> str:
     return f"; {next(name for name in counts if counts[name] == least).upper()} fits best"
 
 
-def _impossible(run: Run, rows: Sequence[Measurement], chip: Chip) -> list[str]:
+def _impossible(run: Run, rows: Sequence[Measurement], chip: DataSheet) -> list[str]:
     found = []
     has = chip.compute_capability
     if run.compute_capability and run.compute_capability != has:
@@ -85,7 +85,7 @@ def _impossible(run: Run, rows: Sequence[Measurement], chip: Chip) -> list[str]:
     return found
 
 
-def _unlikely(run: Run, rows: Sequence[Measurement], chip: Chip) -> list[str]:
+def _unlikely(run: Run, rows: Sequence[Measurement], chip: DataSheet) -> list[str]:
     nominal = chip.total_mb or 1024 * chip.memory_gb
     clock = max((m.sm_clock_mhz for m in rows if m.sm_clock_mhz), default=0.0)
     fixed_clock = chip.clock_mhz < 2100  # of data-center cards, which no maker overclocks

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from results.checks import stolen
 from results.checks.finding import Numbers, but_seqlen, bytes_moved, flops_range, ms, what
-from results.gpus import Chip, bounds_of
+from results.gpus import DataSheet, bounds_of
 from results.records import Measurement
 
 Found = Iterator[tuple[Sequence[Measurement], str]]
@@ -125,7 +125,7 @@ def thousandfold(numbers: Numbers) -> Found:
             )
 
 
-def _needed_ms(m: Measurement, chip: Chip) -> float | None:
+def _needed_ms(m: Measurement, chip: DataSheet) -> float | None:
     """Return what the operations and bytes of a call take at the device's peaks, and some overhead."""
     flops, moved = flops_range(m.case, m.mode), bytes_moved(m.case, m.mode)
     if flops is None or moved is None:

@@ -1,4 +1,4 @@
-"""The meaning of column headers: the only place that lists the names used by other people."""
+"""The meaning of column headers: words.toml lists the names used by other people."""
 
 from __future__ import annotations
 
@@ -12,82 +12,24 @@ from results.formats import values
 from results.formats.errors import CellError, UploadError
 from results.records import LEVELS, MODES, TIMINGS
 
-# field -> headers, normalised: lower case, anything but letters and digits as one underscore
-ALIASES: dict[str, tuple[str, ...]] = {
-    "implementation": ("implementation", "impl", "kernel", "provider", "kernel_provider", "backend"),
-    "gpu_name": ("gpu_name", "gpu", "device_name", "device"),
-    "seqlen": ("seqlen", "seq_len", "seq", "seq_length", "sequence_length", "n", "n_ctx", "x_val", "context_length"),
-    "seqlen_q": ("seqlen_q", "q_seqlen", "s_qo"),
-    "seqlen_k": ("seqlen_k", "seqlen_kv", "kv_seqlen", "s_kv"),
-    "head_dim": ("head_dim", "headdim", "head_size", "d_head", "d", "head_dim_qk"),
-    "head_dim_v": ("head_dim_v", "head_dim_vo"),
-    "embed_dim": ("embed_dim", "d_model", "hidden_size", "hidden_dim", "model_dim"),  # head_dim x num_heads
-    "dtype": ("dtype", "data_type", "precision", "torch_dtype"),
-    "batch": ("batch", "batch_size", "b", "bsz"),
-    "num_heads": ("num_heads", "heads", "n_heads", "nheads", "h", "num_q_heads"),
-    "num_kv_heads": ("num_kv_heads", "kv_heads", "n_kv_heads"),
-    "causal": ("causal", "is_causal"),
-    "window_size": ("window_size", "window", "sliding_window", "sliding_window_size"),
-    "features": ("features",),
-    "level": ("level",),
-    "subject": ("subject",),
-    "mode": ("mode", "pass", "direction"),
-    "timing": ("timing",),
-}
-MODE_ALIASES = {
-    "forward": "fwd", "backward": "bwd", "e2e": "fwd_bwd", "total": "fwd_bwd", **{mode: mode for mode in MODES},
-}  # fmt: skip
-SYSTEMS = {"pt": "torch", "tr": "triton_fa2"}  # abbreviations of report fa2_rtx4060
+ALIASES: dict[str, list[str]] = values.WORDS["fields"]
+MODE_ALIASES = {word: mode for mode, words in values.WORDS["modes"].items() for word in words}
+MODE_ALIASES |= {mode: mode for mode in MODES}
 UNITS: dict[str, tuple[str, float]] = {  # unit as `_spelled` writes it -> metric, and the factor to the metric's unit
-    **dict.fromkeys(("ns", "nanoseconds"), ("latency_ms", 1e-6)),
-    **dict.fromkeys(("us", "usec", "microseconds"), ("latency_ms", 1e-3)),
-    **dict.fromkeys(("ms", "msec", "milliseconds"), ("latency_ms", 1.0)),
-    **dict.fromkeys(("s", "sec", "seconds"), ("latency_ms", 1e3)),
-    **dict.fromkeys(("tflops", "tflop"), ("tflops", 1.0)),
-    **dict.fromkeys(("gflops", "gflop"), ("tflops", 1e-3)),
-    "gbps": ("gb_per_s", 1.0),
-    "tbps": ("gb_per_s", 1e3),
-    **dict.fromkeys(("kb", "kib"), ("peak_memory_mb", 1 / 1024)),
-    **dict.fromkeys(("mb", "mib"), ("peak_memory_mb", 1.0)),
-    **dict.fromkeys(("gb", "gib"), ("peak_memory_mb", 1024.0)),
-    "tokensps": ("tokens_per_s", 1.0),
-    "speedup": ("speedup", 1.0),
-    "peakpercent": ("peak_percent", 1.0),
+    word: (metric, unit["factor"])
+    for metric, units in values.WORDS["units"].items()
+    for unit in units
+    for word in unit["words"]
 }
-
 FIELD_OF = {header: field for field, headers in ALIASES.items() for header in headers}
-_SPELLED = (  # pattern -> canonical word
-    (r"[µμ]s", "us"),
-    (r"(tflop|gflop)s?(?:/s|ps)?\b", r"\1s"),
-    (r"\b([gt])i?b/s(?:ec)?\b", r"\1bps"),
-    (r"\btok(?:en)?s?(?:/s|_per_s| per second)\b", "tokensps"),
-    (r"\b(?:fwd|forward) ?(?:\+|and|&) ?(?:bwd|backward)\b", "total"),
-    (r"\bspeed-?up\b", "speedup"),
-    (r"% ?(?:of )?peak|peak ?[(\[]?%[)\]]?|\bmfu\b(?: ?[(\[]?%[)\]]?)?", "peakpercent"),
-)
-_TIME_WORDS = (
-    "latency", "time", "runtime", "duration", "elapsed", "in", "zeit", "laufzeit", "dauer", "temps", "tiempo",
-)  # fmt: skip
-_WORDS_OF = {  # metric -> words that add nothing to its unit
-    "latency_ms": _TIME_WORDS,
-    "peak_memory_mb": ("peak", "memory", "mem", "vram", "max", "gpu", "in"),
-    "tflops": ("throughput", "performance", "in"),
-    "gb_per_s": ("bandwidth", "throughput", "memory", "in"),
-    "tokens_per_s": ("throughput",),
-    "speedup": ("x",),
-}
-_STATISTICS = {
-    **dict.fromkeys(("mean", "avg", "average"), "mean"),
-    **dict.fromkeys(("median", "p50"), "median"),
-    **dict.fromkeys(("std", "stdev", "stddev", "sd"), "std"),
-}
-_NOT_TAKEN = {"min", "p10", "p20", "p25", "p75", "p80", "p90", "p95", "p99", "best", "worst", "warmup", "total_time"}
+_STATISTICS = {word: statistic for statistic, words in values.WORDS["statistics"].items() for word in words}
+_TIME_WORDS = values.WORDS["words"]["latency_ms"]
 _TOKEN = re.compile(r"[^\W_]+")
 _EMPTY_BRACKETS = re.compile(r"[(\[{][\s,;/]*[)\]}]")
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberColumn:
     """A column of numbers with its metric, unit and implementation."""
 
     at: int
@@ -124,18 +66,18 @@ def number_header(header: str) -> NumberHeader | None:
     tokens = [(match[0].lower(), match.span()) for match in _TOKEN.finditer(text)]
     words = [word for word, _ in tokens]
     unit = next((word for word in reversed(words) if word in UNITS and _is_unit(word, words)), None)
-    if unit is None or _NOT_TAKEN.intersection(words):
+    if unit is None or not set(words).isdisjoint(values.WORDS["not_taken"]):
         return None
     metric, scale = UNITS[unit]
     mode = next((MODE_ALIASES[word] for word in words if word in MODE_ALIASES), None)
     statistic = next((_STATISTICS[word] for word in words if word in _STATISTICS), "printed")
-    known = {unit, *_WORDS_OF.get(metric, ())}
+    known = {unit, *values.WORDS["words"].get(metric, ())}
     spans = [span for word, span in tokens if word in known or word in _STATISTICS or word in MODE_ALIASES]
     return NumberHeader(metric, scale, mode, statistic, _rest(text, spans))
 
 
 def _spelled(header: str) -> str:
-    for pattern, word in _SPELLED:
+    for pattern, word in values.WORDS["spelled"]:
         header = re.sub(pattern, word, header, flags=re.IGNORECASE)
     return header
 
@@ -192,7 +134,7 @@ def fields_of(header: Sequence[str]) -> dict[str, int]:
 
 def system_of(name: str) -> str:
     """Return the implementation of a column, with the abbreviations of a published report expanded."""
-    return SYSTEMS.get(name.lower(), name)
+    return values.WORDS["systems"].get(name.lower(), name)
 
 
 def lacking(fields: Iterable[str], required: Sequence[str]) -> str | None:

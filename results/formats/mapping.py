@@ -21,7 +21,7 @@ from results.formats.headers import (
     MODE_ALIASES,
     PARSERS,
     UNITS,
-    Number,
+    NumberColumn,
     NumberHeader,
     field_of,
     normalise,
@@ -31,22 +31,7 @@ from results.formats.headers import (
 from results.formats.tables import MAX_COLUMNS, Sheet
 
 IGNORED = ""
-NUMBERS = {  # meaning of a column of numbers -> label of the choice
-    "latency_ms/ns": "latency in ns",
-    "latency_ms/us": "latency in µs",
-    "latency_ms/ms": "latency in ms",
-    "latency_ms/s": "latency in s",
-    "tflops/tflops": "TFLOP/s",
-    "tflops/gflops": "GFLOP/s",
-    "gb_per_s/gbps": "GB/s",
-    "gb_per_s/tbps": "TB/s",
-    "peak_memory_mb/kb": "peak memory in KiB",
-    "peak_memory_mb/mb": "peak memory in MiB",
-    "peak_memory_mb/gb": "peak memory in GiB",
-    "tokens_per_s/tokensps": "tokens per second",
-    "peak_percent/peakpercent": "% of peak",
-    "speedup/speedup": "speedup",
-}
+NUMBERS: dict[str, str] = values.WORDS["numbers"]  # meaning of a column of numbers -> label of the choice
 CHOICES = {IGNORED: "ignored", **{name: name for name in ALIASES}, **NUMBERS}
 DECIMALS = {"": "not clear", ".": "1,024.5", ",": "1.024,5"}  # by decimal mark
 CONSTANTS = (
@@ -88,7 +73,7 @@ class TableMapping:
         """Return which column holds which field."""
         return {role.meaning: at for at, role in enumerate(self.roles) if role.meaning in ALIASES}
 
-    def numbers(self, header: Sequence[str]) -> list[Number]:
+    def numbers(self, header: Sequence[str]) -> list[NumberColumn]:
         """Return the columns of numbers. The baseline of a speedup is the first implementation among the columns."""
         said = {at: role for at, role in enumerate(self.roles) if role.meaning in NUMBERS}
         spreads = {_spread_key(role): at for at, role in said.items() if role.statistic == "std"}
@@ -99,7 +84,7 @@ class TableMapping:
             if role.statistic == "std":
                 continue
             found.append(
-                Number(
+                NumberColumn(
                     at,
                     header[at],
                     metric,

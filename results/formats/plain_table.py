@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from results.formats import mapping
+from results.formats import mapping, values
 from results.formats.errors import UploadError
-from results.formats.headers import SYSTEMS, fields_of, lacking, normalise
+from results.formats.headers import fields_of, lacking, normalise
 from results.formats.mapping import DECIMALS, TableMapping
 from results.formats.rows import understand_rows
 from results.formats.tables import Sheet
@@ -80,7 +80,7 @@ def _reason_against(upload: Upload, sheet: Sheet) -> str | None:
 def _assumptions(sheet: Sheet, chosen: TableMapping) -> Iterator[str]:
     starts = {normalise(name).partition("_")[0] for name in sheet.header}
     if any(role.implementation for role in chosen.roles):
-        yield from (f"{short.upper()} is {long}." for short, long in SYSTEMS.items() if short in starts)
+        yield from (f"{short.upper()} is {long}." for short, long in values.WORDS["systems"].items() if short in starts)
     for number in chosen.numbers(sheet.header):
         if number.baseline:
             yield f"{number.header} is {number.baseline} over {number.implementation}."

@@ -10,7 +10,7 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError, UploadError, wall
-from results.formats.headers import PARSERS, UNITS, Number
+from results.formats.headers import PARSERS, UNITS, NumberColumn
 from results.formats.mapping import TableMapping, check_constants
 from results.formats.tables import Sheet
 from results.formats.upload import Column, Rejection, Understanding, Upload
@@ -72,7 +72,7 @@ def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: Table
     return _understanding(upload, sheet, format, mapping, runs, reading)
 
 
-def _check_names(numbers: Sequence[Number]) -> None:
+def _check_names(numbers: Sequence[NumberColumn]) -> None:
     """Raise UploadError if the name of an implementation in a header has markup."""
     for number in numbers:
         try:
@@ -157,7 +157,7 @@ def _case(
 def _numbers(
     reading: ReadRows,
     runs: Mapping[str, Run],
-    numbers: Sequence[Number],
+    numbers: Sequence[NumberColumn],
     line: int,
     row: Sequence[str],
     said: Mapping[str, Any],
@@ -196,7 +196,7 @@ def _numbers(
             _add_time(reading, measurement, said.get("timing"), line)
 
 
-def _key(number: Number, said: Mapping[str, Any]) -> dict[str, Any]:
+def _key(number: NumberColumn, said: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key fields of a number other than its case, from the column and the row."""
     return {
         "implementation": number.implementation or said["implementation"],
@@ -207,7 +207,7 @@ def _key(number: Number, said: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _has_time(numbers: Sequence[Number], of: Number) -> bool:
+def _has_time(numbers: Sequence[NumberColumn], of: NumberColumn) -> bool:
     """Return whether a column of times accompanies a column of TFLOP/s."""
     return any(n.metric == "latency_ms" and (n.implementation, n.mode) == (of.implementation, of.mode) for n in numbers)
 
@@ -226,7 +226,7 @@ def _add_time(reading: ReadRows, rate: Measurement, timing: str | None, line: in
         reading.derived += 1
 
 
-def _read(number: Number, text: str, spread: str, decimal: str) -> tuple[Status, float | None, float | None]:
+def _read(number: NumberColumn, text: str, spread: str, decimal: str) -> tuple[Status, float | None, float | None]:
     status = values.missing(text)
     if status is not None:
         return status, None, None
@@ -244,7 +244,7 @@ def _read(number: Number, text: str, spread: str, decimal: str) -> tuple[Status,
         raise CellError(f"has the standard deviation {spread!r}, which {error}") from error
 
 
-def _scaled(number: Number, text: str, decimal: str, check: Callable[[str], float]) -> float:
+def _scaled(number: NumberColumn, text: str, decimal: str, check: Callable[[str], float]) -> float:
     """Return a cell in the unit of the metric, converted from the unit of the cell or else of the column."""
     digits, scale = text, number.scale
     if found := _WITH_UNIT.fullmatch(text):
@@ -257,7 +257,7 @@ def _scaled(number: Number, text: str, decimal: str, check: Callable[[str], floa
     return value
 
 
-def _printed(text: str, number: Number, decimal: str) -> str:
+def _printed(text: str, number: NumberColumn, decimal: str) -> str:
     """Return the digits of a cell with a decimal point, and the unit of the column if it is not the metric's."""
     shown = values.localised(text, decimal) if decimal == "," else text
     if number.scale == 1:

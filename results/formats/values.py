@@ -5,28 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
+import tomllib
 import unicodedata
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from results.formats.errors import CellError
 from results.records import DTYPES, Status
 from results.schema import LARGEST, LARGEST_WHOLE, SMALLEST, magnitude_fits
 
-DTYPE_ALIASES = {
-    "bf16": "bfloat16", "fp16": "float16", "half": "float16", "f16": "float16", "fp32": "float32", "f32": "float32",
-    "float": "float32", "fp64": "float64", "double": "float64", **{name: name for name in DTYPES},
-}  # fmt: skip
-_WORDS = {  # words in place of a number
-    Status.OOM: ("oom", "cuda oom", "out of memory"),
-    Status.OUT_OF_RESOURCES: ("oor", "out_of_resources", "out of resources"),
-    Status.UNSUPPORTED: ("n/a", "unsupported"),
-    Status.SKIPPED: ("—", "–", "-", "skipped"),
-    Status.TIMEOUT: ("timeout",),
-    Status.ERROR: ("error", "failed"),
-    Status.INCORRECT: ("incorrect",),
-}
-MISSING = {word: status for status, words in _WORDS.items() for word in words}
+# Names that other people give to columns, units and values.
+WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+DTYPE_ALIASES = {word: name for name, words in WORDS["dtypes"].items() for word in words}
+DTYPE_ALIASES |= {name: name for name in DTYPES}
+MISSING = {word: Status(status) for status, words in WORDS["missing"].items() for word in words}
 MAX_TEXT = 200
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)

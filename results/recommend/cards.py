@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from results import gpus
 from results.checks.chips import runs_on
-from results.gpus import GPUS, Chip
+from results.gpus import GPUS, DataSheet
 from results.recommend import model_attention
 from results.recommend.model_attention import LayerTime
 from results.records import Case
@@ -43,7 +43,7 @@ class Known:
     relative: Relative | None  # None if the card has numbers, or no GPU of its maker has
 
 
-def chip_of(name: str) -> Chip | None:
+def chip_of(name: str) -> DataSheet | None:
     """Return the data sheet of a row of the table or of a device; None if the name is unknown."""
     chip = GPUS.get(name) or gpus.bounds_of(name)
     return chip if chip.known else None
@@ -106,16 +106,16 @@ def attention_time(store: Store, name: str, case: Case, mode: str) -> LayerTime 
     return None
 
 
-def _distance(one: Chip, other: Chip) -> float:
+def _distance(one: DataSheet, other: DataSheet) -> float:
     """Return how far two data sheets are apart, in factors of two."""
     generations = [chip.compute_capability.partition(".")[0] for chip in (one, other)]
     rates = abs(math.log2(one.tensor_tflops / other.tensor_tflops)) + abs(math.log2(_bandwidth(one, other)))
     return rates + _GENERATION * (generations[0] != generations[1])
 
 
-def _bandwidth(one: Chip, other: Chip) -> float:
+def _bandwidth(one: DataSheet, other: DataSheet) -> float:
     return one.bandwidth_gb_per_s / other.bandwidth_gb_per_s
 
 
-def _maker(chip: Chip) -> bool:
+def _maker(chip: DataSheet) -> bool:
     return chip.compute_capability.startswith("gfx")

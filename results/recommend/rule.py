@@ -33,7 +33,7 @@ POINT = (
 
 
 @dataclass(frozen=True)
-class Rule:
+class ShapeRule:
     """The winners of a GPU's measured shapes."""
 
     gpu: str
@@ -51,7 +51,7 @@ class Rule:
         )
 
 
-def rule_of(store: Store, filters: Filters) -> Rule:
+def rule_of(store: Store, filters: Filters) -> ShapeRule:
     """Return the rule of a slice, for all modes and masks if it names none.
 
     Raises RuleError if nothing has a time, or if the shapes of the level have more sizes than a rule knows.
@@ -68,22 +68,22 @@ def rule_of(store: Store, filters: Filters) -> Rule:
         raise RuleError(f"Nothing has a time on {filters.gpu} in this slice; choose another GPU, mode or timing.")
     sources = sorted({contender.source for contest in cases for contender in contest.values()})
     runs = tuple(sorted({point["run"] for point in points}))
-    return Rule(str(filters.gpu), str(filters.timing), tuple(sources), runs, points)
+    return ShapeRule(str(filters.gpu), str(filters.timing), tuple(sources), runs, points)
 
 
-def choose(rule: Rule, *, count: int = 1, **shape: Any) -> list[tuple[float, Mapping[str, Any]]]:
+def choose(rule: ShapeRule, *, count: int = 1, **shape: Any) -> list[tuple[float, Mapping[str, Any]]]:
     """Return the nearest measured shapes with their distances. Raises LookupError if no dtype, mask and mode fits."""
     return nearest_module.nearest(rule.points, count=count, **shape)
 
 
-def as_json(rule: Rule) -> str:
+def as_json(rule: ShapeRule) -> str:
     """Return the rule as data."""
     record = {"gpu": rule.gpu, "timing": rule.timing, "basis": rule.basis, "sources": rule.sources, "runs": rule.runs}
     lines = ",\n  ".join(json.dumps(dict(point)) for point in rule.points)
     return json.dumps(record)[:-1] + f', "weights": {json.dumps(nearest_module.WEIGHTS)}, "points": [\n  {lines}\n]}}\n'
 
 
-def as_python(rule: Rule) -> str:
+def as_python(rule: ShapeRule) -> str:
     """Return the rule as a Python file with the functions `implementation`, `backend` and `why`."""
     source = Path(nearest_module.__file__).read_text(encoding="utf-8")
     nearest_code = source.partition('"""\n')[2].strip()

@@ -10,24 +10,10 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 
 from results.render.markdown import MARKS
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #8888; --soft: #8881; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
-h1, h2, h3 { line-height: 1.25; margin: 2rem 0 .6rem; }
-.table { overflow-x: auto; }
-table { border-collapse: collapse; margin: .6rem 0 1rem; font-variant-numeric: tabular-nums; }
-th, td { border: 1px solid var(--line); padding: .25rem .6rem; text-align: left; max-width: 26rem; }
-td.number { text-align: right; white-space: nowrap; }
-th { background: var(--soft); position: sticky; top: 0; }
-code { background: var(--soft); padding: 0 .25rem; border-radius: 3px; overflow-wrap: anywhere; }
-td.faster { background: rgb(123 50 148 / var(--heat)); }
-td.slower { background: rgb(230 97 1 / var(--heat)); }
-figure { margin: 1rem 0; }
-figcaption { opacity: .8; }
-"""
 _NUMBER = re.compile(r"[-~]?\*{0,2}[\d,.]+\s*(×|x|%|k|K|ms|MB|GB|MiB|GiB)?\*{0,2}")
 _SPEEDUP = re.compile(r"(?:^|\s)(\d+(?:\.\d+)?)×(?: ≈.*)?$")  # alone, or after the name of the fastest
 _MAP = "head_dim "  # tables whose columns start so are colored like the heatmaps of the pages
@@ -36,13 +22,7 @@ _PIPE = re.compile(r"(?<!\\)\|")
 _PRIVATE = 0xE000  # escaped marks are moved to these code points while bold and code are replaced
 _ESCAPED = re.compile(rf"\\({MARKS.pattern})")
 _HIDDEN = re.compile(f"[{chr(_PRIVATE)}-{chr(_PRIVATE + 127)}]")
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>{style}</style></head>
-<body>
-{body}
-</body></html>
-"""
+_PAGE = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
 
 
 def html_page(markdown: str, figures: Sequence[str] = ()) -> str:
@@ -52,7 +32,7 @@ def html_page(markdown: str, figures: Sequence[str] = ()) -> str:
     drawn = [f"<figure>{figure}</figure>" for figure in figures]
     at = 1 if blocks and blocks[0].startswith("<h1") else 0
     body = "\n".join([*blocks[:at], *drawn, *blocks[at:]])
-    return _PAGE.format(title=html.escape(title), style=_STYLE, body=body)
+    return _PAGE.format(title=html.escape(title), body=body)
 
 
 def _blocks(lines: list[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from results.metrics import RATIO_OF
 from results.records import Case, Measurement, compatible
-from results.reports.layout import Row, Section
+from results.reports.layout import Section, TableRow
 from results.reports.own import OwnNumbers
 
 Answer = Callable[[OwnNumbers], str | None]
@@ -88,9 +88,9 @@ def section(claims: Iterable[Claim], printed: Iterable[Measurement], numbers: Ow
     return Section("Claims", "", ("Where",), ("Figure",), (None,), tuple(rows))
 
 
-def answered(where: str, printed: str, own: str | None) -> Row:
+def answered(where: str, printed: str, own: str | None) -> TableRow:
     """Return a row of words. A number in parentheses after a range says how many cases the range has."""
-    return Row((where,), (printed,), (own,) if own else None, cases=tuple(map(int, _COUNTED.findall(own or ""))))
+    return TableRow((where,), (printed,), (own,) if own else None, cases=tuple(map(int, _COUNTED.findall(own or ""))))
 
 
 def span_words(values: Sequence[float], what: str = "") -> str | None:

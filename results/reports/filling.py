@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from results.reports.layout import Labels, Row, Section
+from results.reports.layout import Labels, Section, TableRow
 
 _CHIP = re.compile(r"[A-Z]*\d+[A-Z]*")  # A100, H100, A10G, 4060
 
@@ -87,6 +87,6 @@ def _one_of(same: Sequence[tuple[str, Section]]) -> Section:
     return replace(same[0][1], rows=tuple(rows))
 
 
-def _filled(row: Row) -> int:
+def _filled(row: TableRow) -> int:
     """Return the number of own cells with text in a row."""
     return sum(map(bool, row.own or ()))

@@ -9,7 +9,7 @@ from results.checks.memory import SHARED_KB
 from results.levels.tensors import kv_cache_mb
 from results.records import Measurement, attention_case, case_to_json
 from results.reports.claims import Answer, Pick, growths
-from results.reports.layout import Row, Section
+from results.reports.layout import Section, TableRow
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
 
@@ -110,14 +110,14 @@ def more_sections(printed: Sequence[Measurement], numbers: OwnNumbers) -> list[S
     return [*found, _shared_memory(blocks)] if blocks else found
 
 
-def _implementation(row: Sequence[str], numbers: OwnNumbers) -> Row:
+def _implementation(row: Sequence[str], numbers: OwnNumbers) -> TableRow:
     own = tuple(_all(_ROWS[row[0]], aspect, numbers, gqa=row[0] == "GQA/MQA") for aspect in _ASPECTS[:2])
-    return Row((row[0],), tuple(row[1:3]), own if any(own) else None)
+    return TableRow((row[0],), tuple(row[1:3]), own if any(own) else None)
 
 
-def _aspect(row: Sequence[str], columns: Sequence[str], numbers: OwnNumbers) -> Row:
+def _aspect(row: Sequence[str], columns: Sequence[str], numbers: OwnNumbers) -> TableRow:
     own = tuple(_all(_COLUMNS[column], row[0], numbers) for column in columns)
-    return Row((row[0],), tuple(row[1:]), own if any(own) else None)
+    return TableRow((row[0],), tuple(row[1:]), own if any(own) else None)
 
 
 def _shared_memory(printed: Mapping[str, str]) -> Section:
@@ -130,7 +130,7 @@ def _shared_memory(printed: Mapping[str, str]) -> Section:
         needed = (4 * block * head_dim + block**2) * 4 / 1024
         fits = [f"{name} ({limit} KiB)" for name, limit in SHARED_KB.items() if needed <= limit]
         own = f"{needed:g} KiB; fits {', '.join(fits) or 'none'}"
-        rows.append(Row((str(block), str(head_dim)), (printed.get(f"block_size {block}", ""),), (own,)))
+        rows.append(TableRow((str(block), str(head_dim)), (printed.get(f"block_size {block}", ""),), (own,)))
     title = "Shared memory: by formula, (4 x block x head_dim + block x block) x 4 bytes, and where it fits"
     labels = ("Block Size", "head_dim")
     return Section(title, "", labels, ("SRAM Required",), (None,), tuple(rows), by_formula=True)

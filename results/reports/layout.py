@@ -113,7 +113,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a published table, and the same row of an own run."""
 
     labels: Labels
@@ -140,7 +140,7 @@ class Section:
     labels: Labels  # headers of the columns that name a row
     columns: Labels  # headers of the others
     metrics: tuple[str | None, ...]  # metrics of the other columns; None for words and spreads
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     by_formula: bool = False  # own cells are computed and belong to no run
     pooled: bool = False  # own cells come from all runs together
     gaps: tuple[Gap, ...] = ()  # why own cells are empty

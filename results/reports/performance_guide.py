@@ -17,7 +17,7 @@ from results.recommend.model_fit import CARDS
 from results.records import Case, Measurement, Status
 from results.reports.claims import Answer, answered, span
 from results.reports.declared import picks
-from results.reports.layout import Facts, Row, Section
+from results.reports.layout import Facts, Section, TableRow
 from results.reports.notes import Note, shipped_notes
 from results.reports.own import OwnNumbers
 
@@ -68,7 +68,7 @@ def means(numbers: OwnNumbers) -> str | None:
     return ", ".join(f"{what} {mean:.2f}x" for what, mean in means.items() if mean) or None
 
 
-# Row of the feature table -> the declared fact with its value, and the cases that show the feature when they ran.
+# TableRow of the feature table -> the declared fact with its value, and the cases that show the feature when they ran.
 _FEATURES: Mapping[str, tuple[str, object, Callable[[Case], object]]] = {
     "Basic attention": ("family", None, lambda case: True),
     "Causal masking": ("causal", True, lambda case: case.causal),
@@ -110,7 +110,7 @@ def more_sections(printed: Sequence[Measurement], numbers: OwnNumbers) -> list[S
     return [*found, Section("Recommendations by use case", "", ("Use case",), ("Advice",), (None,), advice)]
 
 
-def _by_version(title: str, versions: tuple[str, ...], rows: tuple[Row, ...]) -> Section:
+def _by_version(title: str, versions: tuple[str, ...], rows: tuple[TableRow, ...]) -> Section:
     return Section(title, "", ("Feature",), versions, (None,) * len(versions), rows, pooled=True)
 
 
@@ -127,10 +127,10 @@ def fits_24_gb(facts: Facts) -> str:
     return f"by formula both: {'yes' if flash else 'no'}"
 
 
-def _feature(row: Sequence[str], versions: Sequence[str], numbers: OwnNumbers) -> Row:
+def _feature(row: Sequence[str], versions: Sequence[str], numbers: OwnNumbers) -> TableRow:
     said = _partitioning if row[0] == "Work partitioning" else _has
     own = tuple(said(row[0], version, numbers) for version in versions)
-    return Row((row[0],), tuple(row[1:]), own if any(own) else None)
+    return TableRow((row[0],), tuple(row[1:]), own if any(own) else None)
 
 
 def _has(feature: str, version: str, numbers: OwnNumbers) -> str:
@@ -156,7 +156,7 @@ def _partitioning(feature: str, version: str, numbers: OwnNumbers) -> str:
     return (gain or "").replace("x (", "x the speed of FA1 (")
 
 
-def _beyond(versions: Sequence[str], numbers: OwnNumbers) -> tuple[Row, ...]:
+def _beyond(versions: Sequence[str], numbers: OwnNumbers) -> tuple[TableRow, ...]:
     """Return a row for each feature that was checked on a GPU: the implementations that passed, by version."""
     right = {gpu: capabilities.checked(entry) for gpu, entry in capabilities.record().items()}
     rows = []
@@ -168,11 +168,11 @@ def _beyond(versions: Sequence[str], numbers: OwnNumbers) -> tuple[Row, ...]:
                 there = {gpu: [name for name in of_gpu.get(each, ()) if name in names] for gpu, of_gpu in right.items()}
                 checked = (f"checked on {gpu}: {', '.join(found)}" for gpu, found in there.items() if found)
                 own.append("; ".join(checked) or "no")
-            rows.append(Row((words,), ("",) * len(versions), tuple(own)))
+            rows.append(TableRow((words,), ("",) * len(versions), tuple(own)))
     return tuple(rows)
 
 
-def _recommendation(note: Note, numbers: OwnNumbers) -> Row:
+def _recommendation(note: Note, numbers: OwnNumbers) -> TableRow:
     title = note.lines[0].strip("*: ")
     printed = " ".join(line.removeprefix("- ") + "." for line in note.lines[1:])
     advice = next((make for start, make in _ADVICE.items() if title.startswith(start)), None)

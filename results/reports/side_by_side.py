@@ -20,7 +20,7 @@ from results.reports.coverage import coverage, total
 from results.reports.derived import enriched
 from results.reports.filling import merged
 from results.reports.gaps import gaps
-from results.reports.layout import Best, Gap, Grid, Remark, ReportError, Row, Section, SpreadColumn, number_of
+from results.reports.layout import Best, Gap, Grid, Remark, ReportError, Section, SpreadColumn, TableRow, number_of
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, environment, printed_rows, quoted, render_report
@@ -152,12 +152,12 @@ def rows_by_run(section: Section) -> str:
     return ", ".join(run if len(rows) == 1 else f"{run} ({', '.join(of_run)})" for run, of_run in rows.items())
 
 
-def both(row: Row, at: int) -> str:
+def both(row: TableRow, at: int) -> str:
     """Return a cell with both numbers: printed / own."""
     return f"{plain(row.printed[at]) or '–'} / {row.own[at] or '–' if row.own else NOT_MEASURED}"
 
 
-def cell(section: Section, row: Row, at: int) -> str:
+def cell(section: Section, row: TableRow, at: int) -> str:
     """Return a cell with both numbers, or as printed if its column of words has no own text."""
     numbers = any(section.metrics)
     if numbers and section.metrics[at] is None and not any(each.own and each.own[at] for each in section.rows):
@@ -253,7 +253,7 @@ def _sections(grid: Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[Section]:
             tuple(names.get(plain(label), plain(label)) for label in row[: grid.labels]): tuple(row[grid.labels :])
             for row in rows
         }
-        found = tuple(Row(key, tuple(cells), ours.get(tuple(map(plain, key)))) for key, cells in theirs.items())
+        found = tuple(TableRow(key, tuple(cells), ours.get(tuple(map(plain, key)))) for key, cells in theirs.items())
         yield Section(grid.section, setting, labels, columns, metrics, found)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from runner.sweeps.grid import STANDARD_AXES, TORCH, GridAxis, Sweep
 
 
-class Declarations:
+class SweepFile:
     """The declarations of one level, read from the TOML file next to its module."""
 
     def __init__(self, module_file: str) -> None:

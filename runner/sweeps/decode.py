@@ -10,10 +10,10 @@ from typing import Any
 
 from results import batches
 from results.records import DTYPES, LENGTHS, Case, decode_case
-from runner.sweeps.declared import Declarations
+from runner.sweeps.declared import SweepFile
 from runner.sweeps.grid import Sweep, split_heads
 
-_DECLARED = Declarations(__file__)
+_FILE = SweepFile(__file__)
 SAME = "same"  # cache_dtype of a cache in the dtype of q
 ROPE_DIM = 64  # rotary dimensions of a latent record, in addition to its latent
 _FEATURES = (
@@ -26,7 +26,7 @@ class DecodeSweep(Sweep):
     """A grid of decoding cases."""
 
     LEVEL = "decode"
-    AXES = _DECLARED.axes(lengths=LENGTHS, cache_dtype=(SAME, *DTYPES))
+    AXES = _FILE.axes(lengths=LENGTHS, cache_dtype=(SAME, *DTYPES))
     RULES = MappingProxyType(dict.fromkeys(("context", "batch", "query_tokens", "lengths"), "batch_spec"))
     FOLDED = "Head_dim, dtype, cache, window and timings"
     FOLDED_OF_A_CELL = "Query tokens, window and cache"
@@ -45,7 +45,7 @@ class DecodeSweep(Sweep):
     features_apart: bool = False  # whether features vary one at a time from their first values, not in a product
     dtype: tuple[str, ...] = ("bfloat16",)
     modes: tuple[str, ...] = ("decode",)
-    implementations: tuple[str, ...] = _DECLARED.names("fused", "ours", "peers")
+    implementations: tuple[str, ...] = _FILE.names("fused", "ours", "peers")
 
     @classmethod
     def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
@@ -93,4 +93,4 @@ def _case(*, heads: str, head_dim: int, cache_dtype: str, latent_dim: int, **fie
 
 
 SWEEP = DecodeSweep
-SWEEPS = _DECLARED.sweeps(DecodeSweep)
+SWEEPS = _FILE.sweeps(DecodeSweep)

@@ -9,11 +9,11 @@ from itertools import product
 from typing import Any
 
 from results.records import Case, layer_case
-from runner.sweeps.declared import Declarations
+from runner.sweeps.declared import SweepFile
 from runner.sweeps.grid import Sweep, SweepError, split_heads
 
 SUBJECTS = ("mha_fused", "mha", "gqa", "mqa", "mla", "mha_fused_bias", "gqa_bias")
-_DECLARED = Declarations(__file__)
+_FILE = SweepFile(__file__)
 _MODES = ("fwd", "bwd", "fwd_bwd")
 _SIZES = ("batch", "seqlen", "heads", "head_dim", "latent_dim")
 _SHAPE = re.compile(
@@ -30,7 +30,7 @@ class LayerSweep(Sweep):
     """
 
     LEVEL = "layer"
-    AXES = _DECLARED.axes(subject=SUBJECTS, modes=_MODES)
+    AXES = _FILE.axes(subject=SUBJECTS, modes=_MODES)
     FOLDED = "Heads, widths, mask, modes and timings"
     FOLDED_OF_A_CELL = "Sizes"
 
@@ -44,7 +44,7 @@ class LayerSweep(Sweep):
     causal: tuple[bool, ...] = (False,)
     dtype: tuple[str, ...] = ("bfloat16", "float16")
     modes: tuple[str, ...] = _MODES
-    implementations: tuple[str, ...] = _DECLARED.names("torch", "ours")
+    implementations: tuple[str, ...] = _FILE.names("torch", "ours")
     left_out: tuple[str, ...] = ()  # subject/implementation
 
     def takes_part(self, case: Case, implementation: str, mode: str) -> bool:
@@ -78,4 +78,4 @@ def _case(subject: str, heads: str, latent_dim: int, **fields: Any) -> Case:
 
 
 SWEEP = LayerSweep
-SWEEPS = _DECLARED.sweeps(LayerSweep)
+SWEEPS = _FILE.sweeps(LayerSweep)

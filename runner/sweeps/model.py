@@ -9,11 +9,11 @@ from typing import Any
 
 from results.levels.model_table import UnknownModel, model, models
 from results.records import OPTIMIZERS, Case
-from runner.sweeps.declared import Declarations
+from runner.sweeps.declared import SweepFile
 from runner.sweeps.grid import Sweep, SweepError
 
 INFERENCE, TRAINING = ("prefill", "decode"), ("fwd", "bwd", "step", "train")
-_DECLARED = Declarations(__file__)
+_FILE = SweepFile(__file__)
 _FULL = ("triton_fa2", "gluon_hopper")  # our kernels for whole sequences
 _CACHED = ("triton_split_kv", "triton_step")  # our kernels for a cache
 _TORCH = ("torch_naive", "torch_sdpa_auto")
@@ -67,7 +67,7 @@ class ModelSweep(Sweep):
     """Two grids of cases for each model: inference by context and batch, training by seqlen and train_batch."""
 
     LEVEL = "model"
-    AXES = _DECLARED.axes(subject=tuple(models()), optimizer=_STATES, modes=_MODES)
+    AXES = _FILE.axes(subject=tuple(models()), optimizer=_STATES, modes=_MODES)
     FOLDED = "Dtype, optimizer, checkpointing, compiling, depths, modes and timings"
     FOLDED_OF_A_CELL = "Lengths, batches, optimizer, checkpointing and compiling"
 
@@ -122,4 +122,4 @@ class ModelSweep(Sweep):
 
 
 SWEEP = ModelSweep
-SWEEPS = _DECLARED.sweeps(ModelSweep)
+SWEEPS = _FILE.sweeps(ModelSweep)

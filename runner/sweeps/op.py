@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from results.records import INPUTS, Case, attention_case
-from runner.sweeps.declared import Declarations
+from runner.sweeps.declared import SweepFile
 from runner.sweeps.grid import Sweep, SweepError
 
-_DECLARED = Declarations(__file__)
+_FILE = SweepFile(__file__)
 _MODES = ("fwd", "bwd", "fwd_bwd")
 
 
@@ -22,8 +22,8 @@ class OpSweep(Sweep):
     """A grid of attention cases. `tokens` derives the batch, tokens / seqlen; `hidden` the heads, hidden / head_dim."""
 
     LEVEL = "op"
-    PEERS = _DECLARED.names("peers")
-    AXES = _DECLARED.axes(modes=_MODES, inputs=INPUTS)
+    PEERS = _FILE.names("peers")
+    AXES = _FILE.axes(modes=_MODES, inputs=INPUTS)
     FOLDED = "Mask, heads, modes, timings and inputs"
     FOLDED_OF_A_CELL = "Batch, heads and window"
     RULES = MappingProxyType({"batch": "tokens", "num_heads": "hidden"})
@@ -40,7 +40,7 @@ class OpSweep(Sweep):
     tokens: int | None = None
     hidden: int | None = None
     modes: tuple[str, ...] = _MODES
-    implementations: tuple[str, ...] = _DECLARED.names("torch", "ours")
+    implementations: tuple[str, ...] = _FILE.names("torch", "ours")
 
     @classmethod
     def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
@@ -74,7 +74,7 @@ class OpSweep(Sweep):
 
 
 SWEEP = OpSweep
-SWEEPS = _DECLARED.sweeps(OpSweep)
+SWEEPS = _FILE.sweeps(OpSweep)
 
 
 def _divide(what: str, total: int, by: str, size: int) -> int:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -42,6 +41,7 @@ from runner.supervise.other_version import OtherVersion
 from runner.supervise.supervisor import supervise
 from runner.supervise.worker_handle import COMMAND
 from runner.sweeps import SweepError
+from runner.sweeps.declared import SweepFile
 from runner.sweeps.op import OpSweep
 from runner.validate import planted
 from runner.validate.slow_worker import VARIABLE, key_of
@@ -53,44 +53,7 @@ LEAST_AGAINST_MS = 0.02  # the same limit for two versions in one sweep
 AGAINST_SLOWDOWNS = (0.05, 0.02)
 _SLOWED = (sys.executable, "-m", "runner.validate.slow_worker")
 
-ON_GPU = OpSweep(
-    name="experiment",
-    description="280 forwards of 30 microseconds to several milliseconds",
-    seqlen=(1024, 1536, 2048, 3072, 4096),
-    head_dim=(64, 128),
-    dtype=("bfloat16", "float16"),
-    causal=(False, True),
-    num_heads=(16,),
-    implementations=(
-        "torch_naive",
-        "torch_sdpa_auto",
-        "torch_sdpa_flash",
-        "torch_sdpa_cudnn",
-        "torch_sdpa_efficient",
-        "triton_fa2",
-        "gluon_hopper",
-    ),
-    modes=("fwd",),
-    timings=("kernel",),
-)
-OURS_ON_GPU = dataclasses.replace(
-    ON_GPU,
-    description="80 forwards and backwards of our kernels, 20 microseconds to some milliseconds",
-    seqlen=(1536, 2048, 3072, 4096, 8192),
-    dtype=("bfloat16",),
-    implementations=("triton_fa2", "gluon_hopper"),
-    modes=("fwd", "bwd"),
-)
-ON_CPU = dataclasses.replace(
-    ON_GPU,
-    description="240 forwards of a CPU",
-    seqlen=(96, 128, 192, 256, 384),
-    head_dim=(16, 32, 64, 128),
-    dtype=("float32",),
-    num_heads=(1, 2),
-    implementations=("torch_naive", "torch_sdpa_math", "torch_sdpa_flash"),
-    timings=("eager",),
-)
+ON_GPU, OURS_ON_GPU, ON_CPU = SweepFile(str(Path(__file__).with_name("experiments.py"))).sweeps(OpSweep)
 
 
 @dataclass(frozen=True)

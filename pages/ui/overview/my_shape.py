@@ -17,7 +17,7 @@ from pages.ui.shell.data import ask_slowly
 from results import levels
 from results.recommend import rule
 from results.recommend.cards import Relative
-from results.recommend.rule import Rule, RuleError
+from results.recommend.rule import RuleError, ShapeRule
 from results.records import Case, RecordError, attention_case
 from results.slice import Filters, of_mask
 from results.store.database import Store
@@ -65,7 +65,7 @@ def show(chosen: Filters) -> None:
     _downloads(made)
 
 
-def rule_of(store: Store, chosen: Filters) -> Rule | None:
+def rule_of(store: Store, chosen: Filters) -> ShapeRule | None:
     """Return the rule of every mode, mask and shape of the GPU; None if nothing has a time."""
     try:
         return rule.rule_of(store, replace(chosen, mode=None, mask=None, shape=None, dtype=(), seqlen=(), head_dim=()))
@@ -73,7 +73,7 @@ def rule_of(store: Store, chosen: Filters) -> Rule | None:
         return None
 
 
-def _shape(made: Rule, chosen: Filters) -> dict[str, Any]:
+def _shape(made: ShapeRule, chosen: Filters) -> dict[str, Any]:
     """Ask for a shape, and for a measured dtype, mask and mode; those of the filters come first."""
     unordered = {(p["dtype"], p["mask"], p["mode"]) for p in made.points}
     kinds = sorted(unordered, key=lambda kind: (kind[1] != chosen.mask, kind[2] != chosen.mode, kind))
@@ -159,7 +159,7 @@ def scaled_ms(point: Mapping[str, Any], case: Case, mode: str) -> float | None:
     return point["latency_ms"] * asked / there if asked and there else None
 
 
-def _neighbours(made: Rule, found: Sequence[Neighbour], case: Case, mode: str) -> None:
+def _neighbours(made: ShapeRule, found: Sequence[Neighbour], case: Case, mode: str) -> None:
     """Draw the measured shapes behind the answer."""
     names = ("implementation", "estimate_ms", "latency_ms", *_SIZES, "backend", "backend_ms", "ties", "distance")
     rows = [
@@ -183,7 +183,7 @@ def _neighbours(made: Rule, found: Sequence[Neighbour], case: Case, mode: str) -
     )
 
 
-def _downloads(made: Rule) -> None:
+def _downloads(made: ShapeRule) -> None:
     name = "".join(mark if mark.isalnum() else "_" for mark in made.gpu)
     with st.container(horizontal=True):
         for label, ending, write in (("Rule as Python", "py", rule.as_python), ("Rule as JSON", "json", rule.as_json)):

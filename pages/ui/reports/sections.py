@@ -189,7 +189,7 @@ def findings(store: Store, report: str) -> list[Finding]:
     return side_by_side.findings(side_by_side.published(report))
 
 
-def _cell(section: Section, row: side_by_side.Row, at: int, *, both: bool) -> str:
+def _cell(section: Section, row: side_by_side.TableRow, at: int, *, both: bool) -> str:
     """Write a cell as plain text with the best value in bold: ours, or the report's if there are no runs."""
     said = (
         side_by_side.cell(section, row, at).replace(" / ", "\u00a0/ ") if both else row.printed[at]

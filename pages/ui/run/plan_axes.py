@@ -78,7 +78,8 @@ def as_text(sweep: Sweep, axis: str) -> str:
     if axis in sweep.RULES and getattr(sweep, sweep.RULES[axis]):
         return ""
     return ",".join(
-        str(value).lower() if isinstance(value, bool) else str(value) for value in getattr(sweep, axis) or ()
+        str(value).lower() if isinstance(value, bool) else str(value).replace(",", "+")  # a comma separates values
+        for value in getattr(sweep, axis) or ()
     )
 
 

@@ -22,8 +22,8 @@ from typing import Any
 from results.formats import values
 from results.formats.errors import UploadError
 from results.formats.peers.engine import (
-    Declarations,
     Failure,
+    PeerFile,
     failure_of,
     not_finite,
     positive,
@@ -33,7 +33,7 @@ from results.formats.peers.engine import (
 from results.formats.peers.sources import Entry, Row, only
 from results.records import Status
 
-_DECLARED = Declarations(__file__)
+_FILE = PeerFile(__file__)
 _SOURCE = "cudnn-frontend"
 _TIME_COLUMNS = ("time_ms", "fwd_time_ms")  # headers B and C, and header A
 _OF_FAILURES = ("gpu_name", "cudnn_version", "cudnn_backend_version")  # columns that failed rows leave empty
@@ -97,7 +97,7 @@ def _training_name(row: Row) -> Iterator[str | None]:
     yield "deterministic" if row.text("mode") == "bwd" and row.read("deterministic_bwd", values.boolean) else None
 
 
-TRAINING = _DECLARED.peer(
+TRAINING = _FILE.peer(
     "cudnn_training",
     split=_passes,
     shared=_filled,
@@ -175,7 +175,7 @@ def _config(row: Row) -> dict[str, str | None]:
     return {"config": detail[: values.MAX_TEXT] if " plan=" in detail else None}
 
 
-INFERENCE = _DECLARED.peer(
+INFERENCE = _FILE.peer(
     "cudnn_inference",
     shared=_with_masks,
     case=_inference_case,
@@ -198,7 +198,7 @@ def _baseline(entry: Entry) -> Iterator[Row]:
     yield row.having(baseline=f"{baseline} ({_SOURCE})", speedup=None if own else row.text("speedup"))
 
 
-LLAMA = _DECLARED.peer(
+LLAMA = _FILE.peer(
     "cudnn_llama",
     split=_baseline,
     implementation=lambda row: (row.need("backend"),),

@@ -1,6 +1,6 @@
 """The one importer of other tools' files. A tool is declared as a `Peer`: columns, units, statuses, names and facts.
 
-What a table can express is in the TOML file next to the tool's module, which `Declarations` reads.
+What a table can express is in the TOML file next to the tool's module, which `PeerFile` reads.
 
 A file becomes entries (`sources`), an entry becomes rows (`Peer.split`), and a row becomes one measurement for each
 declared `Number`. Only what a table cannot express is a function of the declaration.
@@ -237,7 +237,7 @@ class Peer:
             yield Column(header, " and ".join(dict.fromkeys(said.get(name, ()))) or None)
 
 
-class Declarations:
+class PeerFile:
     """The peers of the TOML file next to a module: their words, columns, units and numbers."""
 
     def __init__(self, module_file: str) -> None:

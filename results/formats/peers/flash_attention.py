@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from results.formats.errors import CellError, UploadError
-from results.formats.peers.engine import Declarations, Failure, positive
+from results.formats.peers.engine import Failure, PeerFile, positive
 from results.formats.peers.sources import Entry, Found, Row, places_of
 from results.formats.tables import MAX_BYTES, MAX_ROWS, decode
 from results.formats.upload import Upload
@@ -33,7 +33,7 @@ _TABLE_ROW = re.compile(r"\d+(-\d+)?", re.ASCII)
 _HEADS = re.compile(r"Benchmarking .{1,200}?\bhdim=(\d+), .{0,300}?\bnheads=(\d+), nheads_kv=(\d+)")
 _SHAPE = ("hdim", "causal", "batch", "seqlen", "seqlen_q", "seqlen_kv", "gather_kv")  # the first columns of a table
 _RENAMED = {"headdim": "hdim", "head_dim": "hdim", "headdim_v": "hdim_v", "batch_size": "batch", "seqlen_kv": "seqlen"}
-_DECLARED = Declarations(__file__)
+_FILE = PeerFile(__file__)
 
 
 def _find(upload: Upload) -> Found | None:
@@ -151,7 +151,7 @@ def _fails(row: Row) -> list[Failure]:
     return [Failure(PEER.numbers[1], Status.ERROR if ran else Status.SKIPPED, note, rate)]
 
 
-PEER = _DECLARED.peer(
+PEER = _FILE.peer(
     "flash_attention",
     find=_find,
     split=_split,

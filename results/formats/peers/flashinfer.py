@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import Declarations, Failure, telling_line, whole_from_0
+from results.formats.peers.engine import Failure, PeerFile, telling_line, whole_from_0
 from results.formats.peers.sources import Entry, Row, objects, row_of
 from results.records import Status
 
-_DECLARED = Declarations(__file__)
+_FILE = PeerFile(__file__)
 _ROUTINES = {  # level, subject
     "BatchDecodeWithPagedKVCacheWrapper": ("decode", "attention"),
     "BatchPrefillWithPagedKVCacheWrapper": ("op", "attention"),
@@ -72,7 +72,7 @@ def _widths(row: Row, subject: str) -> dict[str, int]:
     return {"num_kv_heads": 1, "head_dim": latent + rope, "head_dim_v": latent, "latent_dim": latent}
 
 
-TABLE = _DECLARED.peer(
+TABLE = _FILE.peer(
     "flashinfer",
     others=(
         "rows of routines that are no attention",
@@ -158,7 +158,7 @@ def _axis(row: Row, name: str) -> int | None:
     return row.read(f"workload.axes.{name}", whole_from_0)
 
 
-TRACES = _DECLARED.peer(
+TRACES = _FILE.peer(
     "flashinfer_trace",
     find=lambda upload: objects(upload, ("definition", "workload"), ("axes", "uuid")),
     split=_split,

@@ -13,12 +13,12 @@ from itertools import islice
 from typing import Any
 
 from results.formats.errors import CellError
-from results.formats.peers.engine import Declarations
+from results.formats.peers.engine import PeerFile
 from results.formats.peers.sources import Entry, Found, Row, objects, row_of
 from results.formats.tables import MAX_ROWS
 from results.formats.upload import Upload
 
-_DECLARED = Declarations(__file__)
+_FILE = PeerFile(__file__)
 _BASELINE = "Naive"
 _LISTS = {"seq_lengths": True, "time_ms": True, "memory_mb": True, "time_std": False}  # whether each is required
 _RATIOS = ("speedups", "reductions")
@@ -78,7 +78,7 @@ def _case(row: Row) -> dict[str, Any]:
     }
 
 
-PEER = _DECLARED.peer(
+PEER = _FILE.peer(
     "flashtile",
     find=_find,
     split=_split,

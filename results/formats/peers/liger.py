@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import Declarations, dtype
+from results.formats.peers.engine import PeerFile, dtype
 from results.formats.peers.sources import Row
 
-_DECLARED = Declarations(__file__)
+_FILE = PeerFile(__file__)
 _METRICS = {("speed", "ms"): "latency_ms", ("memory", "MB"): "peak_memory_mb"}
 _MODES = {"forward": "fwd", "backward": "bwd", "full": "fwd_bwd"}
 _LENGTHS = ("seq_len", "L", "T")
@@ -63,7 +63,7 @@ def _case(row: Row) -> dict[str, Any]:
     }
 
 
-PEER = _DECLARED.peer(
+PEER = _FILE.peer(
     "liger",
     others=(
         "rows of kernels that are no attention",

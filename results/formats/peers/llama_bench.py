@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import Declarations, refuse_unless_near, whole_from_0
+from results.formats.peers.engine import PeerFile, refuse_unless_near, whole_from_0
 from results.formats.peers.sources import Entry, Found, Row, objects, of_sheet, row_of, table, tables
 from results.formats.tables import MARKDOWN, Sheet, decode
 from results.formats.upload import Upload
 
-_DECLARED = Declarations(__file__)
+_FILE = PeerFile(__file__)
 _COLUMNS = ("model_type", "n_prompt", "n_gen", "avg_ns", "avg_ts")
 _PRINTED = ("model", "backend", "test", "t/s")  # columns of the Markdown table
 _SETTINGS = {  # columns that change the speed and may differ between rows, with their short names
@@ -131,7 +131,7 @@ def _implementation(row: Row) -> Iterator[str]:
     yield row.text("settings")
 
 
-PEER = _DECLARED.peer(
+PEER = _FILE.peer(
     "llama_bench",
     find=_find,
     split=_split,

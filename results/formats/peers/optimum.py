@@ -15,11 +15,11 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError
-from results.formats.peers.engine import Declarations, Failure, Number, failure_of, telling_line
+from results.formats.peers.engine import Failure, Number, PeerFile, failure_of, telling_line
 from results.formats.peers.sources import Entry, Found, Row, objects, places_of, row_of, table
 from results.formats.upload import Upload
 
-_DECLARED = Declarations(__file__)
+_FILE = PeerFile(__file__)
 _TARGETS = {  # target -> its mode
     "prefill": "prefill",
     "forward": "prefill",
@@ -147,7 +147,7 @@ def _fails(row: Row) -> list[Failure]:
     return [Failure(_FAILED, failure_of(message), telling_line(message))] if message else []
 
 
-PEER = _DECLARED.peer(
+PEER = _FILE.peer(
     "optimum_benchmark",
     find=_find,
     split=_split,

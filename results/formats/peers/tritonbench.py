@@ -15,13 +15,13 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError, CellFault, UploadError
-from results.formats.peers.engine import Declarations, Failure, Number, failure_of, telling_line
+from results.formats.peers.engine import Failure, Number, PeerFile, failure_of, telling_line
 from results.formats.peers.sources import Entry, Found, Row, places_of
 from results.formats.tables import MAX_BYTES, MAX_COLUMNS, MAX_ROWS, decode
 from results.formats.upload import Upload
 from results.records import Status
 
-_DECLARED = Declarations(__file__)
+_FILE = PeerFile(__file__)
 _SOURCE = "tritonbench"
 _SHAPES = {  # names in the first header cell, in lower case -> fields
     "batch": "batch", "b": "batch", "heads": "num_heads", "hq": "num_heads", "headq": "num_heads",
@@ -193,7 +193,7 @@ def _shape(label: str, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-PEER = _DECLARED.peer(
+PEER = _FILE.peer(
     "tritonbench",
     find=_find,
     split=_split,

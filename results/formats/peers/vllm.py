@@ -20,9 +20,9 @@ from results import batches
 from results.formats import values
 from results.formats.errors import CellError
 from results.formats.peers.engine import (
-    Declarations,
     Failure,
     Number,
+    PeerFile,
     dtype,
     failure_of,
     not_finite,
@@ -34,7 +34,7 @@ from results.formats.peers.sources import Entry, Found, Row, objects, row_of, ta
 from results.formats.upload import Upload
 from results.records import Status
 
-_DECLARED = Declarations(__file__)
+_FILE = PeerFile(__file__)
 _COLUMNS = ("backend", "batch_spec", "num_layers", "kv_cache_dtype", "mean_time", "std_time", "throughput", "memory_mb")
 _FIELDS = ("config", "mean_time", "std_time", "throughput_tokens_per_sec", "error")
 _MOST_TOKENS = 16  # the most query tokens of a request whose latents are absorbed
@@ -84,7 +84,7 @@ def _attention_failure(row: Row) -> list[Failure]:
     return []
 
 
-ATTENTION = _DECLARED.peer(
+ATTENTION = _FILE.peer(
     "vllm_attention",
     find=lambda upload: table(upload, _COLUMNS) or objects(upload, _FIELDS, ("batch_spec",), "entry"),
     split=_attention_rows,
@@ -167,7 +167,7 @@ def _serving_name(row: Row) -> Iterator[str]:
     yield f"(vllm bench {row.text('kind')})"
 
 
-SERVING = _DECLARED.peer(
+SERVING = _FILE.peer(
     "vllm_serving",
     find=_find_serving,
     split=_serving_rows,

@@ -8,7 +8,7 @@ from results.__main__ import main
 from results.render.markdown import tables
 from results.reports import headline
 from results.reports.coverage import coverage, total
-from results.reports.layout import Row, Section
+from results.reports.layout import Section, TableRow
 
 AT_LEAST = {  # rows that the shipped runs filled in November 2026, and cells
     "attention_layers_a100": (38, 137),
@@ -28,7 +28,7 @@ def test_the_shipped_runs_fill_no_less_than_they_did() -> None:
 
 
 def _section(title: str, *own: tuple[str, ...] | None, **fields: object) -> Section:
-    rows = tuple(Row((str(at),), ("1", "2x"), cells, "r" if cells else None) for at, cells in enumerate(own))
+    rows = tuple(TableRow((str(at),), ("1", "2x"), cells, "r" if cells else None) for at, cells in enumerate(own))
     return Section(title, "", ("N",), ("ms", "Speedup"), ("latency_ms", "speedup"), rows, **fields)
 
 

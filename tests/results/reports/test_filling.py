@@ -1,12 +1,14 @@
 """Which of several runs a row of a report is taken from."""
 
 from results.reports.filling import merged
-from results.reports.layout import Row, Section
+from results.reports.layout import Section, TableRow
 
 
 def words(own: str, *cases: int) -> list[Section]:
     """Return the sections of a run that has one sentence."""
-    return [Section("Claims", "", ("Where",), ("Figure",), (None,), (Row(("here",), ("2x",), (own,), cases=cases),))]
+    return [
+        Section("Claims", "", ("Where",), ("Figure",), (None,), (TableRow(("here",), ("2x",), (own,), cases=cases),))
+    ]
 
 
 def test_a_sentence_is_of_the_run_whose_words_have_most_spans_then_most_cases() -> None:
