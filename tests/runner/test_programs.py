@@ -13,6 +13,7 @@ from results.recommend import rule_file
 from runner import prove, sweeps
 from runner.__main__ import main
 from runner.locks import device_lock
+from runner.protocol import PROTOCOLS
 from tests.runner.conftest import ROOT
 
 HEAD = {"format": programs.FORMAT, "version": programs.VERSION, "program": "x"}
@@ -158,6 +159,14 @@ def test_a_tune_on_a_cpu_is_obeyed_by_programs_that_start_afterwards(tuner, tmp_
     code += "print(kernels.explain(x, x, x, causal=True))"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=tuner.environment, capture_output=True, text=True)
     assert "your rule" in told.stdout and "measured at float32 causal" in told.stdout, told.stderr
+
+
+def test_a_proof_does_not_time_what_no_rule_decides() -> None:
+    sizes = {"batch": 1, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "head_dim_v": 16}
+    call = {"dtype": "float32", "mask": "causal", "seqlen_q": 64, "seqlen_k": 64, "regime": "captured", **sizes}
+    program = programs.Program(Path("x"), "x", (programs.Call(call, 3),))
+    (proof,) = prove.prove(program, "cpu", PROTOCOLS["quick"])
+    assert (proof.note, proof.before, proof.after, proof.ratio) == (prove.CAPTURED, proof.after, proof.before, None)
 
 
 @pytest.mark.slow  # compares timings in turns
