@@ -8,9 +8,12 @@ import torch
 
 from . import choice, feature_calls, routes, tables
 from .dispatch import autocasted
-from .features import Features
+from .features import Features, Window, one_window
 from .plans import wants_gradients
 from .problem import FORWARD, TRAINING
+
+_OF_PACKED = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "block_table", "copy_pages")
+_NO_RULE = "rules do not decide packed sequences"
 
 
 def explain(
@@ -19,14 +22,14 @@ def explain(
     v: torch.Tensor,
     *,
     causal: bool = False,
-    window_size: int = 0,
+    window_size: Any = 0,
     softmax_scale: float | None = None,
     **asked: Any,
 ) -> str:
     """Return what would run and why: the rule file and its measured problem, or the built-in table.
 
-    On a GPU also which chip's tiles the kernels take. The arguments are those of `kernels.attention`. Nothing is
-    computed or compiled.
+    On a GPU also which chip's tiles the kernels take. The arguments are those of `kernels.attention`, or with
+    cu_seqlens_q by name those of `kernels.attention_varlen`. Nothing is computed or compiled.
     """
     said = _explained(q, k, v, causal, window_size, softmax_scale, asked)
     return f"{said}; {tables.machine_of(q.device).words}" if q.device.type == "cuda" else said
@@ -42,6 +45,9 @@ def _explained(
     asked: dict[str, Any],
 ) -> str:
     q, k, v = autocasted(q, k, v)
+    _, asked = feature_calls.Wanted.taken_from(asked)
+    if "cu_seqlens_q" in asked:
+        return _packed(q, k, v, causal, window_size, softmax_scale, asked)
     if asked:
         names = Features(**asked).asked
         how = "triton_fa2" if feature_calls.takes(q, k, v, names) else "the definition in PyTorch"
@@ -58,3 +64,32 @@ def _explained(
     if decided is None:
         return f"{names} for {direction}: built-in table, as there is no rule for such tensors"
     return f"{decided.implementation or names} for {direction}: {decided.why}"
+
+
+def _packed(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    window_size: Window,
+    softmax_scale: float | None,
+    asked: dict[str, Any],
+) -> str:
+    """Return what computes packed sequences, and what happens to pages."""
+    before, sequences = "", len(asked["cu_seqlens_q"]) - 1
+    features = Features(**{name: x for name, x in asked.items() if name not in _OF_PACKED})
+    causal, window_size = one_window(causal, window_size)
+    if asked.get("block_table") is not None:
+        if not asked.get("copy_pages", True) and feature_calls.reads_pages(q, k, v):
+            return f"triton_fa2 forward, which reads the pages in place: {_NO_RULE}"
+        before, k, v = "a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
+    packed = [x.transpose(0, 1)[None] for x in (q, k, v)]
+    scale = q.shape[2] ** -0.5 if softmax_scale is None else softmax_scale
+    if not feature_calls.takes(*packed, ("varlen", *features.asked)):
+        how = "the definition in PyTorch, sequence by sequence"
+    elif features.asked or isinstance(window_size, tuple):
+        how = "triton_fa2"
+    else:
+        names = routes.packed_names(*packed, sequences, (causal, window_size, scale))
+        how = f"{names['forward']} forward and {names['backward']} backward"
+    return f"{before}{how}: {_NO_RULE}"

@@ -26,6 +26,7 @@ class Wanted(NamedTuple):
     """Arguments of a call that change no number of out."""
 
     return_lse: bool = False
+    return_max_logits: bool = False
     deterministic: bool = False  # the same bits of the gradients in every run
 
     @classmethod
@@ -34,9 +35,10 @@ class Wanted(NamedTuple):
         own = {name: bool(asked[name]) for name in cls._fields if name in asked}
         return cls(**own), {name: x for name, x in asked.items() if name not in own}
 
-    def of(self, out: torch.Tensor, lse: torch.Tensor) -> Any:
-        """Return the result of the call."""
-        return (out, lse.float()) if self.return_lse else out
+    def of(self, out: torch.Tensor, lse: torch.Tensor, max_logits: torch.Tensor | None = None) -> Any:
+        """Return the result of the call: out, or a tuple of out and what else was asked for."""
+        found = (out, *((lse.float(),) if self.return_lse else ()), *(() if max_logits is None else (max_logits,)))
+        return found if len(found) > 1 else out
 
 
 _PLAIN_RESULT = Wanted()
@@ -54,7 +56,9 @@ def attention_with(
     """Compute attention with fields of Features and of Wanted: by our kernels, or from the definition.
 
     A window_size of two numbers is (left, right): a query sees so many keys before and after its position, -1 for all.
-    With return_lse the result is out and lse. Raises UnsupportedCase for features that do not go with the tensors.
+    With return_lse the result is out and lse; with return_max_logits it ends with the largest score of each head after
+    scale, softcap, slopes and masks, float32 (num_heads,), without a gradient. Raises UnsupportedCase for features that
+    do not go with the tensors.
     """
     wanted, asked = Wanted.taken_from(asked)
     causal, window_size = features.one_window(causal, window_size)
@@ -64,11 +68,16 @@ def attention_with(
     shape = (*q.shape[:3], k.shape[2])
     features.check(found, shape, q.device, causal=causal, window_size=window_size)
     scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
+    if wanted.return_max_logits and found.sinks is not None:
+        raise UnsupportedCase("return_max_logits does not go with sinks, which are logits without a key.")
     if takes(q, k, v, found.asked) and not found.learns_mask:
         return _by_kernels(q, k, v, found, (causal, window_size, scale), None, wanted)
-    masks = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
-    if wanted.return_lse:
-        return wanted.of(*features.attention_and_lse(q, k, v, found, **masks))
+    masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
+    if wanted.return_lse or wanted.return_max_logits:
+        largest = None
+        if wanted.return_max_logits:
+            largest = features.logits(q, k, found, **masks).detach().amax((0, 2, 3)).float()
+        return wanted.of(*features.attention_and_lse(q, k, v, found, **masks), largest)
     if found.asked == ("mask",) and not causal and not window_size and scale > 0:
         grouped = q.shape[1] != k.shape[1]
         return functional.scaled_dot_product_attention(q, k, v, found.mask, scale=scale, enable_gqa=grouped)
@@ -260,6 +269,8 @@ def _check_packed(
         )
     if not q.device == cu_seqlens_q.device == cu_seqlens_k.device:
         raise UnsupportedCase(f"attention_varlen needs the starts of sequences on {q.device}, where q is.")
+    if asked.get("return_max_logits"):
+        raise UnsupportedCase("attention_varlen does not return the largest logits; kernels.attention does.")
     if asked.get("mask") is not None or asked.get("document_ids") is not None:
         raise UnsupportedCase("attention_varlen does not support mask or document_ids; each sequence is a document.")
 
@@ -295,9 +306,13 @@ def _by_kernels(
     found = found.seeded(q.device)
     if wanted != _PLAIN_RESULT or isinstance(options[1], tuple):
         causal, window_size, scale = options
-        call = FeatureCall(found, causal, window_size, scale, "ieee", bounds)
-        plan = None if wanted.deterministic else _plan_without_features(call, q, k, v)
-        return wanted.of(*lse.attend(call, q, k, v, plan))
+        largest = None
+        if wanted.return_max_logits:
+            largest = torch.full((q.shape[1],), float("-inf"), device=q.device)
+        call = FeatureCall(found, causal, window_size, scale, "ieee", bounds, max_logits=largest)
+        alone = wanted.deterministic or wanted.return_max_logits
+        plan = None if alone else _plan_without_features(call, q, k, v)
+        return wanted.of(*lse.attend(call, q, k, v, plan), largest)
     if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
         causal, window_size, scale = options
         return forward_op(q, k, v, found.sinks, *_operands(found, bounds, scale), causal, window_size)[0]

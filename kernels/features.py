@@ -153,8 +153,28 @@ def attention_and_lse(
     another score, without a value; dropout follows the softmax. A query that sees no key gets 0 and -inf. `kept` is
     what dropout keeps, where that is not `dropout_mask` of these scores' shape.
     """
+    scores = logits(q, k, features, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
+    p, lse = _probabilities(scores, features.sinks)
+    if features.dropout_p:
+        if kept is None:
+            kept = dropout_mask(features.dropout_seed, tuple(scores.shape), features.dropout_p, q.device)
+        p = p * kept / (1 - features.dropout_p)
+    group = q.shape[1] // v.shape[1]
+    return p @ (v.repeat_interleave(group, 1) if group > 1 else v), lse
+
+
+def logits(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    features: Features,
+    *,
+    causal: bool,
+    window_size: Window,
+    softmax_scale: float | None,
+) -> torch.Tensor:
+    """Return the scores (batch, num_heads, seqlen_q, seqlen_k) before the softmax, -inf where a key is hidden."""
     group, head_dim = q.shape[1] // k.shape[1], q.shape[3]
-    k, v = (x.repeat_interleave(group, 1) if group > 1 else x for x in (k, v))
+    k = k.repeat_interleave(group, 1) if group > 1 else k
     scores = q @ k.mT * (head_dim**-0.5 if softmax_scale is None else softmax_scale)
     if features.softcap:
         scores = features.softcap * torch.tanh(scores / features.softcap)
@@ -164,12 +184,7 @@ def attention_and_lse(
     positions = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=q.device)[:, None]
     hidden = (keys > positions + right) | (keys < positions - left)
     scores, hidden = with_masks(scores, hidden, features)
-    p, lse = _probabilities(scores.masked_fill(hidden, float("-inf")), features.sinks)
-    if features.dropout_p:
-        if kept is None:
-            kept = dropout_mask(features.dropout_seed, tuple(scores.shape), features.dropout_p, q.device)
-        p = p * kept / (1 - features.dropout_p)
-    return p @ v, lse
+    return scores.masked_fill(hidden, float("-inf"))
 
 
 def attention_of_sequences(

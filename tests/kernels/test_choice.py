@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import kernels
-from kernels import choice, dispatch, problem, registry, routes
+from kernels import choice, dispatch, feature_calls, problem, registry, routes
 from kernels.problem import Chip, Problem
 from kernels.tools import host_alone
 
@@ -295,6 +295,19 @@ def test_explain_names_the_file_the_problem_and_the_evidence(user) -> None:
     assert "no rule has a problem of this class" in kernels.explain(q.requires_grad_(), k, v, causal=True)
     assert "built-in choice, which is not beaten" in kernels.explain(q.detach(), k, v)
     assert "do not decide calls with features (softcap)" in kernels.explain(q, k, v, softcap=3.0)
+
+
+def test_explain_says_what_computes_packed_sequences_and_what_happens_to_pages(monkeypatch) -> None:
+    rows, pages, table = torch.ones(6, 2, 16), torch.ones(3, 4, 2, 16), torch.zeros(1, 2, dtype=torch.int32)
+    packed = {"cu_seqlens_q": torch.tensor([0, 6], dtype=torch.int32), "causal": True, "return_lse": True}
+    assert kernels.explain(rows, rows, rows, **packed).startswith("the definition in PyTorch, sequence by sequence")
+    monkeypatch.setattr(feature_calls, "takes", lambda *given: True)
+    monkeypatch.setattr(routes, "packed_names", lambda *given: dict.fromkeys(("forward", "backward"), "triton_fa2"))
+    assert kernels.explain(rows, rows, rows, **packed).startswith("triton_fa2 forward and triton_fa2 backward")
+    copied = kernels.explain(rows, pages, pages, block_table=table, softcap=2.0, **packed)
+    assert copied == "a copy of the pages, then triton_fa2: rules do not decide packed sequences"
+    in_place = kernels.explain(rows, pages, pages, block_table=table, copy_pages=False, **packed)
+    assert "reads the pages in place" in in_place
 
 
 def test_tensors_of_another_shape_have_no_problem() -> None:

@@ -134,6 +134,23 @@ def test_merged_parts_are_the_whole(front) -> None:
     assert torch.equal(nothing[0], empty[0]) and torch.equal(nothing[1], empty[1])
 
 
+@pytest.mark.parametrize(
+    "asked", [{}, {"softcap": 2.0, "window_size": (3, 1)}, {"causal": True, "softmax_scale": -0.7}]
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_the_largest_logit_of_each_head_is_returned(front, asked, dtype) -> None:
+    q, k, v = numbers((2, 4, 21, 16), (2, 2, 37, 16), (2, 2, 37, 16), device=front, dtype=dtype)
+    out, lse, largest = kernels.attention(q, k, v, return_lse=True, return_max_logits=True, **asked)
+    again, alone = kernels.attention(q, k, v, return_max_logits=True, **asked)
+    assert torch.equal(out, again) and torch.equal(largest, alone) and largest.shape == (4,)
+    masks = {"causal": False, "window_size": 0, "softmax_scale": None, **asked}
+    found = Features(softcap=masks.pop("softcap", 0.0))
+    exact = features.logits(q.double(), k.double(), found, **masks).amax((0, 2, 3))
+    torch.testing.assert_close(largest.double(), exact, rtol=1e-3 if dtype == torch.float16 else 1e-5, atol=1e-5)
+    out.sum().backward()
+    assert bool(q.grad.isfinite().all()) and not largest.requires_grad
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 def test_ranks_of_a_ring_computed_in_turn_are_as_near_float64_as_one_call(ranks, device) -> None:
     """Chunks of 5 rows, in float16 whose parts are merged in float32."""

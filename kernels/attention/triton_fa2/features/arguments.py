@@ -30,6 +30,7 @@ class FeatureTensors(NamedTuple):
     table: Any = None  # int32, the pages of each sequence; None: keys lie in a row
     table_b: Any = None  # its stride between sequences
     last_page: Any = None  # number of the last page
+    max_logits: Any = None  # (num_heads,), float32: the largest logit so far
 
 
 class Rows(NamedTuple):

@@ -53,6 +53,7 @@ class FeatureCall:
     precision: str  # float32 products: "ieee" or "tf32"
     bounds: SequenceBounds | None = None
     table: torch.Tensor | None = None  # int32 (sequences, pages of a sequence): k, v: (pages, heads, page_size, width)
+    max_logits: torch.Tensor | None = None  # (num_heads,), -inf: where the forward writes the largest logit
 
     @property
     def packed(self) -> bool:
@@ -108,6 +109,8 @@ class FeatureCall:
         """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
         q, k, v = qkv
         shape, config, tensors = self._shape(q, k), self._config(q, v), self._tensors._replace(dlse=dlse)
+        if walk == "forward":
+            tensors = tensors._replace(max_logits=self.max_logits)
         if self.table is not None:
             tensors = tensors._replace(table=self.table, table_b=self.table.stride(0), last_page=len(k) - 1)
         packed_alone = self._is_packed_alone(config)
@@ -142,6 +145,7 @@ class FeatureCall:
         """Return whether the kernels of packed.py compute this, as was timed up to head_dim 128."""
         one_panel = config.block_d2 == 0 and config.head_dim == config.head_dim_v <= 128
         plain = self.bounds is not None and not config.has_features and not config.page_size
+        plain = plain and self.max_logits is None
         return plain and config.half and one_panel and self.scale > 0
 
     @cached_property

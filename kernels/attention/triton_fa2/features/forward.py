@@ -1,5 +1,7 @@
 """The forward with features: FlashAttention-2 (arXiv:2307.08691, algorithm 1), every block of keys masked."""
 
+import math
+
 import triton
 import triton.language as tl
 
@@ -18,6 +20,8 @@ from .scores import (
     rows_of,
     sequence,
 )
+
+_LN_2 = tl.constexpr(math.log(2))
 
 
 @triton.jit
@@ -81,6 +85,8 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
         p = kept(p, rows[:, None], keys[None, :], batch, head, tensors, shape, CONFIG)
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc * alpha[:, None], input_precision=CONFIG.precision)
 
+    if tensors.max_logits is not None:
+        tl.atomic_max(tensors.max_logits + head, tl.max(row_max, 0) * _LN_2)
     some = row_sum != 0.0
     row_sum = tl.where(some, row_sum, 1.0)
     out_base = rows_of(out, batch, head, first_q)
