@@ -255,5 +255,5 @@ def cut_in_half(cells: list[Cell], left: Mapping[Cell, object]) -> list[Cell]:
 
 
 def _key(cell: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what the cells of both versions have in common."""
-    return *(cell[name] for name in CASE_FIELDS), cell["implementation"], cell["mode"]
+    """Return what the cells of both versions have in common; an older version does not know every field."""
+    return *(cell.get(name) for name in CASE_FIELDS), cell["implementation"], cell["mode"]

@@ -18,7 +18,7 @@ import kernels
 from kernels import drop_in, routes
 
 ORIGINAL = functional.scaled_dot_product_attention
-MASKS = "torch_naive does not support masks given as tensors."
+MASKS = "tiled_v1 does not support masks given as tensors."
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
@@ -60,14 +60,14 @@ def test_a_served_call_has_the_out_and_the_gradients_of_pytorch(sizes: dict, opt
     [
         (tensors(), {"attn_mask": torch.ones(9, 9, dtype=torch.bool)}, MASKS),
         (tensors(), {"attn_mask": torch.zeros(9, 9, requires_grad=True)}, "a mask that wants a gradient"),
-        (tensors(), {"dropout_p": 0.3}, "torch_naive does not support dropout."),
+        (tensors(), {"dropout_p": 0.3}, "tiled_v1 does not support dropout."),
         ([x[0] for x in tensors()], {}, "tensors that are not (batch, heads, tokens, width)"),
         ([x[:1] if i else x for i, x in enumerate(tensors())], {}, "batches or heads that are broadcast"),
         (tensors(seqlen_k=3), {"is_causal": True}, "a causal mask over more queries than keys"),
         (
             [x.double() for x in tensors()],
             {},
-            "torch_naive does not support float64 (supports bfloat16, float16, float32).",
+            "tiled_v1 does not support float64 (supports bfloat16, float16, float32).",
         ),
     ],
 )
@@ -75,7 +75,7 @@ def test_any_other_call_is_passed_on_unchanged_and_says_why(inputs: list, option
     torch.manual_seed(0)
     expected = sdpa(*inputs, **options)
     torch.manual_seed(0)
-    with kernels.sdpa_replacement("torch_naive") as calls:
+    with kernels.sdpa_replacement("tiled_v1") as calls:
         torch.testing.assert_close(sdpa(*inputs, **options), expected)
     assert (calls.served, calls.passed_on) == (0, {reason: 1})
 

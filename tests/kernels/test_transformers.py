@@ -260,7 +260,7 @@ def test_learned_queries_are_those_of_every_sequence() -> None:
 
 
 def test_a_name_says_which_features_it_lacks() -> None:
-    q, naive = torch.zeros(2, 4, 6, 16), ours._checked("torch_naive")
+    q, tiled = torch.zeros(2, 4, 6, 16), ours._checked("tiled_v1")
     holes = torch.ones(2, 6, dtype=torch.bool)
     holes[0, 2] = False
     mask = torch.ones(2, 1, 6, 6, dtype=torch.bool)
@@ -269,8 +269,8 @@ def test_a_name_says_which_features_it_lacks() -> None:
         (holes, {"sliding_window": 3}, "masks given as tensors"),
         (None, {"softcap": 30.0, "s_aux": torch.zeros(4), "dropout": 0.1}, "softcaps or attention sinks or dropout"),
     ):
-        with pytest.raises(UnsupportedCase, match=f"torch_naive does not support {words}"):
-            ours.attend(naive, torch.nn.Module(), q, q, q, found, **asked)
+        with pytest.raises(UnsupportedCase, match=f"tiled_v1 does not support {words}"):
+            ours.attend(tiled, torch.nn.Module(), q, q, q, found, **asked)
 
 
 @pytest.mark.parametrize(("window", "filled"), [(None, 7), (3, 7), (3, 6)])

@@ -31,7 +31,6 @@ OP = level_of("op")
         ([messages.counted(n, "run") for n in (0, 1, 1234)], ["0 runs", "1 run", "1,234 runs"]),
         ([use_cases._lost_words(n) for n in (None, 1.004, 1.25)], ["none", "none", "+25 %"]),
         ([use_cases._share_words(n) for n in (4, 50, 80)], ["1/25", "50 %", "80 %"]),
-        ([use_cases._chips(*n) for n in (("", ""), ("8.0", "8.0"), ("8.0", ""))], ["any", "8.0", "8.0 and up"]),
         ([words.chip("shape", "16384 tokens", OP), words.chip("mask", "full", OP)], ["16k tokens", "full mask"]),
         ([words.chip("mode", "all", OP), words.chip("timing", "kernel", OP)], ["all modes", "device time"]),
         ([words.several("dtype", "", n) for n in ([], ["float16"], ["a"] * 3)], ["all dtypes", "fp16", "3 dtypes"]),

@@ -1,5 +1,7 @@
 """On a CPU machine these run in Triton's interpreter (float16 and float32), on a CUDA machine for real."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -42,8 +44,9 @@ def test_views_with_heads_behind_tokens_are_taken_as_they_are(device) -> None:
 def test_blocks_are_the_papers_where_they_fit() -> None:
     config = launch.options_of("forward", 2, 64, causal=True)["CONFIG"].config
     assert config.block_m == min(config.block_n, 64)
-    assert {size for _, size, _ in launch.TILES} == {2, 4}
-    assert all(tile.block_m <= tile.block_n for tile in launch.TILES.values())
+    for direction, size, head_dim in itertools.product(("forward", "backward"), (2, 4), (16, 64, 65, 128, 129, 256)):
+        config = launch.options_of(direction, size, head_dim, causal=True)["CONFIG"].config
+        assert config.block_m <= config.block_n
 
 
 def test_a_window_is_refused(device) -> None:
