@@ -79,7 +79,7 @@ def test_filters_survive_a_page_without_them_and_can_be_reset(tab):
     page.get_by_role("link", name="Explore").click()
     expect(page.get_by_text("· backward · B1 H? · float32")).to_be_visible()
     expect(page).to_have_url(re.compile("mode=bwd"))
-    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Reset", exact=True).click()
     expect(page.get_by_text("· forward ·")).to_be_visible()
     expect(page).to_have_url(re.compile("mode=fwd"))
     expect(page).not_to_have_url(re.compile("dtype="))
@@ -166,7 +166,7 @@ def test_a_preset_sets_several_filters_and_a_reset_takes_them_back(tab):
     page.keyboard.press("Escape")
     expect(page.get_by_text("forward and backward · B1 H? · bfloat16 · seqlen 128, 256, 512, 1k, 2k")).to_be_visible()
     expect(page).not_to_have_url(re.compile("head_dim="))
-    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="Reset", exact=True).click()
     expect(page).not_to_have_url(re.compile("dtype="))
 
 
