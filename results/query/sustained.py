@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -53,7 +54,8 @@ def traces(store: Store) -> pd.DataFrame:
 def energies(store: Store) -> pd.DataFrame:
     """Return a row for each kernel whose energy a call was measured: its rate and its joules per TFLOP.
 
-    `cell` numbers the shapes and modes of a run; those with most implementations come first.
+    A case whose work is unknown has no row. `cell` numbers the shapes and modes of a run; those with most
+    implementations come first.
     """
     table = store.query(
         f"""WITH calls AS (
@@ -69,7 +71,8 @@ def energies(store: Store) -> pd.DataFrame:
     work = pd.Series([levels.flops(row, row["mode"]) for row in rows], index=table.index, dtype=float)
     cells = table.groupby(["run_id", "mode", *CASE_FIELDS], dropna=False, sort=False).ngroup()
     rates = {"tflops": work / table["latency_ms"] / 1e9, "joules_per_tflop": 1e12 * table["joules"] / work}
-    return table.assign(cell=cells, **rates)
+    table = table.assign(cell=cells, **rates)
+    return table[table[[*rates]].map(math.isfinite).all(axis=1)]  # a case of unknown sizes has no rate
 
 
 def series(store: Store, trace: dict[str, object]) -> pd.DataFrame:
