@@ -142,7 +142,7 @@ class _Intake:
         """Take a run's record and its new lines; returns how far that is."""
         entry, data = change.entry, b""
         try:
-            self.problems += insert_run(self._cursor, change.folder.run())
+            insert_run(self._cursor, change.folder.run())
             if change.folder.is_compressed:
                 return self._read_columns(change)
             while True:

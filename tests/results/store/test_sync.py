@@ -152,13 +152,14 @@ def test_a_run_whose_record_cannot_be_used_is_a_problem_until_it_can(
     assert (count(opened, "results"), opened.problems) == (1, [])
 
 
-def test_a_fact_of_a_run_in_the_wrong_type_is_left_out_and_told(opened: Store, folder: RunFolder) -> None:
-    folder.run_path.write_text(
-        json.dumps(json.loads(folder.run_path.read_text()) | {"sm_count": "many", "seed": 2**40})
-    )
+def test_a_run_with_a_fact_of_the_wrong_type_is_told_by_field(opened: Store, folder: RunFolder) -> None:
+    record = json.loads(folder.run_path.read_text()) | {"seed": 2**40}
+    folder.run_path.write_text(json.dumps(record | {"sm_count": "many"}))
     opened.refresh()
-    assert opened.rows("SELECT sm_count, seed, gpu_name FROM runs") == [(None, 2**40, "H200")]
-    assert "sm_count is 'many'" in opened.problems[0][2]
+    assert count(opened, "runs") == 0 and "sm_count is 'many', not a whole number" in opened.problems[0][2]
+    folder.run_path.write_text(json.dumps(record))
+    opened.refresh()
+    assert opened.rows("SELECT seed, gpu_name FROM runs") == [(2**40, "H200")]
 
 
 def test_looking_for_news_among_fifty_runs_costs_two_stats_a_run(
