@@ -60,6 +60,8 @@ def test_a_reader_sees_the_published_decoding_of_cudnn_beside_our_run(tab):
     page = tab("upload")
     page.locator("input[type=file]").set_input_files(EXCERPTS / "cudnn_inference_decode_h200.csv")
     page.get_by_role("button", name=re.compile("^Import ")).click()
+    expect(page.get_by_text("12 shared shapes")).to_be_visible()
+    settled(page)
     page.get_by_role("link", name="Compare with our run").click()
     expect(page.get_by_text("12 shared shapes")).to_be_visible()
     expect(page.get_by_role("heading", name="Differences in measuring")).to_be_visible()
