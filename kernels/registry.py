@@ -252,7 +252,8 @@ AROUND = {"layer": _layers, "model": _models}  # levels whose implementations ar
 def implementations(level: str = "op") -> dict[str, Implementation]:
     """Return all implementations of a level by name, in the order of their files; for a layer, those of its attention.
 
-    A file or package of the level's folder defines a tuple IMPLEMENTATIONS, most of `declare`; one without it holds kernels for others.
+    A file or package of the level's folder defines a tuple IMPLEMENTATIONS, mostly by `declare`. One without it holds
+    kernels for others.
     Raises KeyError with the names of the levels.
     """
     if level not in (*FOLDERS, *AROUND):
