@@ -1,8 +1,8 @@
 """Attention whose numbers for a sequence do not depend on its batch, on padding behind it or on splits of its keys.
 
-Within `batch_invariant` the kernels of triton_fa2 with features compute every call, also of decoding. Their tile depends
-on dtype, head_dims and chip only, and a program walks over all keys of its rows in their order. A key is therefore added
-at the same place of the same sum whatever else is in the batch. Calls that these kernels do not take are refused.
+Within `batch_invariant` the kernels of triton_fa2 with features compute every call, also of decoding. Their tile
+depends on dtype, head_dims and chip only, and a program walks over all keys of its rows in their order. A key is
+therefore added at the same place of the same sum whatever else is in the batch. Other calls are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def batch_invariant() -> Iterator[None]:
     It holds for the whole process: for `attention`, `attention_varlen`, `decode`, `flash_attn` and the drop-in. Long
     contexts with few query rows are slower, as their keys are not split among multiprocessors.
     """
-    new = (
+    new: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (routes, "route_of", _Route),
         (dispatch, "_traced", lambda q, k, v, *options: _Route(q, k, v, *options).attend(q, k, v)),
         (feature_calls, "takes", partial(_taken, feature_calls.takes)),
@@ -96,11 +96,12 @@ def _decode(
     k, v = (x.transpose(1, 2) if kv_layout == "HND" else x for x in (k_cache, v_cache))
     room = page_table.shape[1] * k.shape[1]
     lengths = torch.full((batch,), room, device=device) if cache_seqlens is None else cache_seqlens
-    starts = [torch.arange(batch + 1, device=device) * tokens, torch.nn.functional.pad(lengths.cumsum(0), (1, 0))]
+    starts_q = torch.arange(batch + 1, device=device) * tokens
+    starts_k = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
     masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": softmax_scale}
     paged: dict[str, Any] = {"block_table": page_table, "copy_pages": False, "return_lse": True}
     rows = q.transpose(1, 2).flatten(0, 1)
-    out, lse = feature_calls.attention_varlen(rows, k, v, *starts, tokens, room, **masks, **paged)
+    out, lse = feature_calls.attention_varlen(rows, k, v, starts_q, starts_k, tokens, room, **masks, **paged)
     out, lse = out.unflatten(0, (batch, tokens)).transpose(1, 2), lse.unflatten(1, (batch, tokens)).transpose(0, 1)
     return (out, lse) if return_lse else out
 
