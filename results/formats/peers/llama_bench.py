@@ -1,10 +1,4 @@
-"""llama-bench's results (ggml-org/llama.cpp, tools/llama-bench): -o csv, json, jsonl or md.
-
-A row is one test of one model: `pp` processes n_prompt tokens, `tg` generates n_gen tokens one by one, both after
-n_depth tokens in the cache. The columns change with the version, so they are found by name and unknown ones ignored.
-Times are nanoseconds of the whole test, rates are tokens a second, both means with standard deviations. Tokenization
-and sampling are not timed.
-"""
+"""llama-bench's results; llama_bench.toml describes the formats."""
 
 from __future__ import annotations
 

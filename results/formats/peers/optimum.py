@@ -1,9 +1,4 @@
-"""optimum-benchmark's results (huggingface/optimum-benchmark): benchmark.json, benchmark_report.json or their CSV.
-
-The JSON is nested; the CSV has the JSON paths as columns (`decode.latency.mean`), with the prefixes `report.` and
-`config.` in newer versions. Times are seconds, memory is in MB of 10^6 bytes. The CSV of 2023 has `forward.latency(s)`
-and `generate.throughput(tokens/s)` instead, where a generation includes its prompt.
-"""
+"""optimum-benchmark's results; optimum.toml describes the formats."""
 
 from __future__ import annotations
 

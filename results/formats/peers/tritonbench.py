@@ -1,10 +1,4 @@
-"""tritonbench's attention results: its CSV, separated by semicolons, or the table that it prints.
-
-The first column names the shape, such as `(Batch, Heads, SeqLen, SeqLen_KV, Dhead)`, and holds tuples; the others are
-`<backend>-<metric>`. Latency is a median in milliseconds. A backend that failed has the text of its error in its first
-column and nothing in the rest. A row `average` ends the table. Pass, mask and dtype are options of the command: they
-are read from the command line if one precedes the table, and are unknown otherwise.
-"""
+"""tritonbench's attention results; tritonbench.toml describes the formats."""
 
 from __future__ import annotations
 
