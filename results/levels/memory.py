@@ -119,7 +119,9 @@ def law_from_json(record: Mapping[str, Any] | None) -> MemoryLaw:
     """Return the law of an implementation's declaration. Raises ValueError for an unknown field or a wrong value."""
     try:
         record = dict(record or {})
-        passes = {name: _workspace(record.pop(name)) for name in ("fwd", "fwd_bwd") if record.get(name) is not None}
+        passes: Any = {
+            name: _workspace(record.pop(name)) for name in ("fwd", "fwd_bwd") if record.get(name) is not None
+        }
         return MemoryLaw(**record, **passes)
     except (TypeError, AttributeError) as error:
         raise ValueError(f"Not a memory law: {error}.") from error
@@ -163,7 +165,7 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
 
 
 def _workspace(record: Mapping[str, Any]) -> WorkspaceLaw:
-    found = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+    found: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in record.items()}
     kinds = {field.name: str(field.type) for field in fields(WorkspaceLaw)}
     wrong = [name for name, value in found.items() if name in kinds and not _possible(kinds[name], value)]
     pairs = [name for name in _PAIRS if len(found.get(name, ())) not in (0, 2)] if not wrong else []

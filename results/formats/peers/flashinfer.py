@@ -12,12 +12,7 @@ from results.formats.peers.sources import Entry, Row, objects, row_of
 from results.records import Status
 
 _FILE = PeerFile(__file__)
-_ROUTINES = {  # level, subject
-    "BatchDecodeWithPagedKVCacheWrapper": ("decode", "attention"),
-    "BatchPrefillWithPagedKVCacheWrapper": ("op", "attention"),
-    "BatchPrefillWithRaggedKVCacheWrapper": ("op", "attention"),
-    "BatchMLAPagedAttentionWrapper": ("decode", "mla"),
-}
+_ROUTINES = _FILE.words["routines"]  # level, subject
 
 
 def _level(row: Row) -> str:
@@ -75,15 +70,7 @@ TABLE = _FILE.peer(
 )
 
 
-_STATUSES = {
-    "PASSED": Status.OK,
-    "INCORRECT_SHAPE": Status.INCORRECT,
-    "INCORRECT_NUMERICAL": Status.INCORRECT,
-    "INCORRECT_DTYPE": Status.INCORRECT,
-    "RUNTIME_ERROR": Status.ERROR,
-    "COMPILE_ERROR": Status.ERROR,
-    "TIMEOUT": Status.TIMEOUT,
-}
+_STATUSES = {said: Status(status) for said, status in _FILE.words["statuses"].items()}
 _ATTENTION = re.compile(
     r"(?P<kind>gqa|mla)_(?P<layout>paged|ragged)_(?P<step>prefill|decode)(?P<rest>[a-z0-9_]{0,200})"
 )

@@ -16,17 +16,12 @@ from results.formats.upload import Upload
 _FILE = PeerFile(__file__)
 _COLUMNS = ("model_type", "n_prompt", "n_gen", "avg_ns", "avg_ts")
 _PRINTED = ("model", "backend", "test", "t/s")  # columns of the Markdown table
-_SETTINGS = {  # columns that change the speed and may differ between rows, with their short names
-    "n_gpu_layers": "ngl", "ngl": "ngl", "n_batch": "batch", "n_ubatch": "ubatch", "n_threads": "threads",
-    "threads": "threads", "type_k": "k", "type_v": "v", "split_mode": "split", "sm": "split", "n_cpu_moe": "cpu_moe",
-    "no_kv_offload": "no_kv_offload", "tensor_split": "tensor_split", "use_mmap": "mmap", "mmap": "mmap",
-}  # fmt: skip
+_SETTINGS, _DTYPES = _FILE.words["settings"], _FILE.words["dtypes"]
 _TEST = re.compile(r"^(?:pp ?(?P<pp>\d{1,9}))?\+?(?:tg ?(?P<tg>\d{1,9}))?(?: @ d ?(?P<d>\d{1,9}))?$", re.ASCII)
 _RATE = re.compile(r"^(?P<mean>[\d.]{1,20})(?: ± (?P<std>[\d.]{1,20}))?$", re.ASCII)
 _DEVICE = re.compile(r"(?:Device \d+: ([^,]{1,120}), compute capability|^ggml_vulkan: \d+ = (.{1,120}?) \([^()]*\) \|)")
 _BUILD = re.compile(r"^build: (?P<commit>[0-9a-f]{6,40}) \((?P<number>\d{1,9})\)", re.ASCII)
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
-_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 
 
 def _find(upload: Upload) -> Found | None:

@@ -15,13 +15,7 @@ from results.formats.peers.sources import Entry, Found, Row, objects, places_of,
 from results.formats.upload import Upload
 
 _FILE = PeerFile(__file__)
-_TARGETS = {  # target -> its mode
-    "prefill": "prefill",
-    "forward": "prefill",
-    "decode": "decode",
-    "per_token": "decode",
-    "train": "train",
-}
+_TARGETS = _FILE.words["targets"]
 _PREFIXES = ("report.", "config.", "benchmark_report.", "benchmark_config.")
 _OLD = {"forward": "prefill", "generate": None}  # targets of 2023, with their modes
 _MEMORY = ("peak_memory_mb", "reserved_memory_mb")
