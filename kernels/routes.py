@@ -15,11 +15,11 @@ from typing import Any, cast
 
 import torch
 
-from . import choice, problem, registry
+from . import choice, plans, problem, registry
 from .attention.gluon_hopper.configs import takes_head_dims
-from .plans import PlanCache, Prepare, Tensors, attend, check_inputs, plan_key
+from .plans import PlanCache, Prepare, Tensors, check_inputs, plan_key
 from .problem import FORWARD, TRAINING
-from .ruled import Attend, Ruled
+from .ruled import Attend, Bind, Ruled
 from .tables import Table, family
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -48,7 +48,7 @@ class Route:
     output: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # out alone
     forward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # out and lse
     backward: Callable[..., Tensors]  # q, k, v, out, lse, dout to dq, dk, dv
-    attend = attend
+    bound = plans.bound
 
 
 def route_of(
@@ -65,9 +65,19 @@ def route_of(
     return found
 
 
+def bound(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Callable[..., torch.Tensor]:
+    """Return what computes such tensors: a kernel's plan, what a rule names, or PyTorch's function.
+
+    options: causal, window_size and softmax_scale.
+    """
+    found = route_of(q, k, v, *options)
+    return found.bound(q, k, v) if found else without_ours(q, k, v, *options)
+
+
 def forget() -> None:
     """Forget all routes and rules, so that rules which were installed meanwhile are read at the next call."""
     _ROUTES.clear()
+    plans.forget(plans.SeenCalls)
     choice.forget()
 
 
@@ -97,7 +107,7 @@ def built_in(
 def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | Ruled | None:
     decided = decisions(q, k, v, *options)
     asked = {way: _named(each.implementation, q, k, v, options) for way, each in decided.items() if each.implementation}
-    if named := {way: attends for way, attends in asked.items() if attends}:
+    if named := {way: bind for way, bind in asked.items() if bind}:
         return Ruled(named, lambda *x: _by_tables(*x, *options), lambda *x: without_ours(*x, *options))
     return _by_tables(q, k, v, *options)
 
@@ -112,18 +122,23 @@ def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: floa
 
 def _named(
     implementation: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[bool, int, float | None]
-) -> Attend | None:
-    """Return an implementation as a function of q, k and v, one of our own by its plan; None if a plan refuses them."""
+) -> Bind | None:
+    """Return what binds an implementation to q, k and v, one of our own by its plan; None if a plan refuses them."""
     if implementation in _PLANS and k.shape == v.shape:
         names = dict.fromkeys(("forward", "backward"), implementation)
         try:
-            return _route_by_names(q, k, v, *options, names=names).attend
+            return _route_by_names(q, k, v, *options, names=names).bound
         except registry.UnsupportedCase as refused:
             choice.warn_once(f"A rule names {implementation}, which refused a call: {refused}")
             return None
-    causal, window_size, scale = options
-    masks = {"causal": bool(causal), "window_size": window_size}
-    return partial(registry.get(implementation).attention, **masks, softmax_scale=scale)
+    if implementation == "torch_sdpa_auto":
+        return partial(_sdpa, options, "auto")
+    attend = partial(registry.get(implementation).attention, **_by_name(*options))
+    return lambda *tensors: attend
+
+
+def _by_name(causal: bool, window_size: int, softmax_scale: float | None) -> dict[str, Any]:
+    return {"causal": bool(causal), "window_size": window_size, "softmax_scale": softmax_scale}
 
 
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -209,7 +224,7 @@ class _DecodingRoute:
     """Out by triton_decode; with gradients by the kernels of longer queries, decided when they are first wanted."""
 
     prepare: Prepare | None = None
-    attend = attend
+    bound = plans.bound
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> None:
         self.output = _triton_decode(q, k, v, *options)
@@ -326,16 +341,18 @@ class _AnyCase:
     head_dim = head_dim_v = None
 
 
-def without_ours(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> torch.Tensor:
-    """Compute attention that no kernel of ours takes, by PyTorch's function."""
+def without_ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Attend:
+    """Return what computes attention that no kernel of ours takes: PyTorch's function.
+
+    options: causal, window_size and softmax_scale.
+    """
+    return _sdpa(options, _variant(q, k, *options[:2]), q, k, v)
+
+
+def _sdpa(options: tuple[Any, ...], variant: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Attend:
     from .attention import torch_sdpa
 
-    variant = _variant(q, k, causal, window_size)
-    return torch_sdpa.attention(
-        q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, variant=variant
-    )
+    return torch_sdpa.bound(q, k, **_by_name(*options), variant=variant)
 
 
 def _variant(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int) -> str:
