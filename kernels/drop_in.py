@@ -21,13 +21,14 @@ from torch.autograd import forward_ad
 from torch.nn import functional
 
 from . import choice, dispatch, feature_calls, registry, routes
-from .attention import torch_sdpa  # noqa: F401  imported now: within a context it would import the replacement
+from .attention import torch_sdpa  # imported now: within a context it would import the replacement
 from .features import Features
 from .plans import NO_KEY, SeenCalls
 from .registry import UnsupportedCase
 
 _ORIGINAL = functional.scaled_dot_product_attention
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_FASTER = "calls that PyTorch computes faster, by a rule or a table"
 _SEEN = SeenCalls()
 _records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
 
@@ -205,7 +206,7 @@ def _bound(
     masks: dict[str, Any] = {"causal": causal, "softmax_scale": scale}
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        features = {} if mask is None else {"mask": mask}
+        features: dict[str, Any] = {} if mask is None else {"mask": mask}
         features |= {"dropout_p": dropout_p} if dropout_p else {}
         k, v = (k, v) if seen == k.shape[2] else (k[:, :, :seen], v[:, :, :seen])
         if implementation is None:
@@ -221,9 +222,14 @@ def _bound(
         return reason or registry.reason_against_tensors(implementation, *tensors, causal=causal, window_size=0), attend
     if not (feature_calls.takes(*tensors, asked) if asked else _dispatched(*tensors, causal, scale)):
         return "a device, dtype or width that no kernel of ours takes", attend
-    if asked or cut or torch.compiler.is_compiling() or not dispatch.same(tensors, (q, k, v)):
+    if torch.compiler.is_compiling():
         return None, attend
-    return None, dispatch.bound(q, k, v, causal, 0, scale)[0]
+    if asked:
+        return (_FASTER if routes.left_to_pytorch(*tensors[:2], causal, 0, asked) else None), attend
+    found = dispatch.bound(*tensors, causal, 0, scale)[0]
+    if torch_sdpa.is_pytorch(found):
+        return _FASTER, attend
+    return None, attend if cut or not dispatch.same(tensors, (q, k, v)) else found
 
 
 def _dispatched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None) -> bool:

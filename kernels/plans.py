@@ -126,9 +126,10 @@ class SeenCalls(PlanCache[tuple[tuple[Any, ...], ...]]):
     """
 
     def note(self, key: tuple[Any, ...], tensors: Sequence[torch.Tensor], *what: Any) -> None:
-        """Keep an entry, as the first one of its key."""
+        """Keep an entry, as the first one of its key, where a guard can hold."""
         guard = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
-        self.remember(key, ((guard.check, *what), *self.get(key, ())[:_ENTRIES]))
+        if guard.check(*tensors):  # not for one tensor in two places
+            self.remember(key, ((guard.check, *what), *self.get(key, ())[:_ENTRIES]))
 
 
 def forget(kind: type[PlanCache[Any]] = PlanCache) -> None:

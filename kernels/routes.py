@@ -32,6 +32,7 @@ _ROUTES: PlanCache[Route | _DecodingRoute | Ruled | None] = PlanCache()
 _UNDECIDED: Any = object()
 
 _PORTABLE = "triton_fa2"  # for what no table names
+_PYTORCH = "torch_sdpa_auto"
 # From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
 # are shared by query heads, and elsewhere. Columns: head_dims are multiples of them.
 _DECODE = family("sm_86")["decode routes"]
@@ -63,6 +64,12 @@ def route_of(
     if found is _UNDECIDED:
         found = _ROUTES.remember(key, _decided(q, k, v, causal, window_size, softmax_scale))
     return found
+
+
+def plan_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | None:
+    """Return our kernels for these tensors, whatever a rule names; None if they do not take them."""
+    found = route_of(q, k, v, *options)
+    return found.plan(q, k, v) if isinstance(found, Ruled) else found
 
 
 def bound(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Callable[..., torch.Tensor]:
@@ -101,13 +108,31 @@ def built_in(
         return dict.fromkeys((FORWARD, TRAINING), (f"torch_sdpa_{_variant(q, k, causal, window_size)}",))
     names = [name(way, q, k, softmax_scale, window_size) for way in ("forward", "backward")]
     forward = "triton_decode" if decodes(q, k, v) else names[0]
-    return {FORWARD: (forward,), TRAINING: tuple(dict.fromkeys(names))}
+    training = (_PYTORCH,) if left_to_pytorch(q, k, causal, window_size) else tuple(dict.fromkeys(names))
+    return {FORWARD: (forward,), TRAINING: training}
+
+
+def left_to_pytorch(
+    q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, asked: tuple[str, ...] = ()
+) -> bool:
+    """Return whether eager calls that `takes` accepts are PyTorch's: with features, or else with gradients.
+
+    There the host decides: PyTorch's node is in C++, and its function needs no launch of a kernel with features.
+    """
+    if q.dtype.itemsize > 2 or window_size or (causal and q.shape[2] != k.shape[2]):
+        return False
+    operations = (2 if causal else 4) * q.numel() * k.shape[2]
+    table = _table("eager routes", q.device)
+    return any(table.first(call=call, operations=operations) for call in asked or ("training",))
 
 
 def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | Ruled | None:
     decided = decisions(q, k, v, *options)
     asked = {way: _named(each.implementation, q, k, v, options) for way, each in decided.items() if each.implementation}
-    if named := {way: bind for way, bind in asked.items() if bind}:
+    named = {way: bind for way, bind in asked.items() if bind}
+    if TRAINING not in named and _ours(q, k, v, options[2]) and left_to_pytorch(q, k, *options[:2]):
+        named[TRAINING] = partial(_sdpa, options, "auto")
+    if named:
         return Ruled(named, lambda *x: _by_tables(*x, *options), lambda *x: without_ours(*x, *options))
     return _by_tables(q, k, v, *options)
 
@@ -131,7 +156,7 @@ def _named(
         except registry.UnsupportedCase as refused:
             choice.warn_once(f"A rule names {implementation}, which refused a call: {refused}")
             return None
-    if implementation == "torch_sdpa_auto":
+    if implementation == _PYTORCH:
         return partial(_sdpa, options, "auto")
     attend = partial(registry.get(implementation).attention, **_by_name(*options))
     return lambda *tensors: attend

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from . import choice
+from .attention.torch_sdpa import is_pytorch
 from .plans import wants_gradients
 from .problem import FORWARD, TRAINING
 from .registry import UnsupportedCase
@@ -36,7 +36,7 @@ class Ruled:
         if way not in self._named:
             return self._built_in(q, k, v)
         named = self._named[way](q, k, v)
-        return named if getattr(named, "func", None) is scaled_dot_product_attention else partial(self._attend, way, named)
+        return named if is_pytorch(named) else partial(self._attend, way, named)
 
     def plan(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
         """Return the built-in plan; None where there is none."""

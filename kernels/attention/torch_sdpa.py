@@ -83,6 +83,11 @@ def bound(
     return partial(attention, **masks, softmax_scale=softmax_scale, variant=variant)
 
 
+def is_pytorch(attend: Any) -> bool:
+    """Return whether `bound` returned PyTorch's function itself, which obeys all settings of a program."""
+    return isinstance(attend, partial) and attend.func is scaled_dot_product_attention
+
+
 def _mask(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, variant: str) -> torch.Tensor | None:
     """Return None where is_causal says it all; an aligned causal bias; or True where a query may look."""
     seqlen_q, seqlen_k = q.shape[2], k.shape[2]
