@@ -381,13 +381,12 @@ def _rule(options: argparse.Namespace) -> int:
 
 
 def _rule_file(store: Store, wanted: Filters, name: str | None) -> int:
-    """Write the file that `kernels.attention` obeys, of every timing where none is chosen."""
+    """Install the rule that `kernels.attention` obeys, or write it, of every timing where none is chosen."""
     found = rule_file.rule_file(store, wanted)
-    path = Path(name) if name else rule_file.installed_at(found)
-    if not name:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with _output(str(path)) as file:
-        file.write(rule_file.as_text(found).encode())
+    if name:
+        with _output(name) as file:
+            file.write(rule_file.as_text(found).encode())
+    path = Path(name) if name else rule_file.install(found)
     _say(f"{path}: {rule_file.summary(found)}")
     return 0
 

@@ -81,11 +81,12 @@ def test_an_installed_rule_of_a_cpu_is_obeyed_by_the_kernels(home, tmp_path, mon
     folder = tmp_path / "made" / "rules"
     monkeypatch.setenv("ATTNBENCH_RULES", str(folder))
     asked = ["rule", "--gpu", "A GPU", "--baseline", "slow"]
-    assert main([*asked, "--install"]) == 0
-    assert "2 problems timed eagerly" in capsys.readouterr().err
+    for mode in ("fwd", "fwd_bwd"):  # the second one keeps the first
+        assert main([*asked, "--mode", mode, "--install"]) == 0
+        assert "1 problems timed eagerly" in capsys.readouterr().err
     assert main([*asked, "--export", str(tmp_path / "copy.json")]) == 0
     assert (tmp_path / "copy.json").read_bytes() == (folder / "cpu.json").read_bytes()
-    assert [path.name for path in folder.iterdir()] == ["cpu.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["cpu.json", "cpu.lock"]
     code = "import kernels, torch; q = torch.ones(1, 2, 64, 64); print(kernels.explain(q, q, q, causal=True))\n"
     code += "q.requires_grad_(); print(kernels.explain(q, q, q, causal=True))"
     root = Path(__file__).parents[3]
