@@ -50,9 +50,10 @@ def attention(
     **features: Any,
 ) -> Any:
     """Compute attention with the best kernel for these tensors; `dispatch.attention` documents the arguments."""
-    return _dispatch().attention(
-        q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, **features
-    )
+    door = (_loaded or _dispatch()).attention
+    if features:  # otherwise without a dict that takes time to merge
+        return door(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, **features)
+    return door(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
 
 
 def attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any) -> Any:

@@ -84,18 +84,18 @@ class Table:
     then: tuple[str, ...]
     source: str
     plain: tuple[str, ...]
-    groups: Mapping[Row, tuple[tuple[tuple[tuple[str, Any], ...], Row], ...]]
+    groups: Mapping[Row, tuple[tuple[tuple[tuple[str, Any, Any], ...], Row], ...]]  # names with bounds, and results
 
     @classmethod
     def of(cls, name: str, record: Mapping[str, Any]) -> Table:
         """Return the table of a record of the file."""
         when, then, rows = tuple(record["when"]), tuple(record["then"]), record["rows"]
         plain = [name for at, name in enumerate(when) if not any(_is_open(row[at]) for row in rows)]
-        groups: dict[Row, list[tuple[tuple[tuple[str, Any], ...], Row]]] = {}
+        groups: dict[Row, list[tuple[tuple[tuple[str, Any, Any], ...], Row]]] = {}
         for row in rows:
             asked = dict(zip(when, row, strict=False))
             key = tuple(asked.pop(name) for name in plain)
-            conditions = tuple((name, _condition(cell)) for name, cell in asked.items() if cell is not None)
+            conditions = tuple((name, *_bounds(cell)) for name, cell in asked.items() if cell is not None)
             groups.setdefault(key, []).append((conditions, tuple(row[len(when) :])))
         grouped = {key: tuple(found) for key, found in groups.items()}
         return cls(name, when, then, record["source"], tuple(plain), grouped)
@@ -107,7 +107,10 @@ class Table:
             yield _USED[self.name, key].result
             return
         for conditions, result in self.groups.get(key, ()):
-            if all(_holds(condition, facts[name]) for name, condition in conditions):
+            for name, low, high in conditions:
+                if (fact := facts[name]) != low and (low is high or not low <= fact <= high):
+                    break
+            else:
                 if _ASKED:
                     self._take_down(key, result, facts)
                 yield result
@@ -119,7 +122,7 @@ class Table:
     def forms(self, asked: Row, flags: Mapping[str, bool]) -> Iterator[Form]:
         """Yield the forms of all rows with these plain conditions that no flag contradicts, whatever the sizes."""
         for conditions, result in self.groups.get(asked, ()):
-            if all(flags.get(name, condition) == condition for name, condition in conditions):
+            if all(flags.get(name, low) == low for name, low, _ in conditions):
                 yield Form(self.name, asked, result, self.then, self.source, flags)
 
     def _take_down(self, key: Row, result: Row, facts: Mapping[str, Any]) -> None:
@@ -208,15 +211,9 @@ def _is_open(cell: Any) -> bool:
     return cell is None or isinstance(cell, str) and ".." in cell
 
 
-def _condition(cell: Any) -> Any:
+def _bounds(cell: Any) -> tuple[Any, Any]:
+    """Return the ends of a range; the value twice where the cell is no range."""
     if not _is_open(cell):
-        return cell
+        return cell, cell
     low, high = cell.split("..")
     return float(low or -math.inf), float(high or math.inf)
-
-
-def _holds(condition: Any, fact: Any) -> bool:
-    if isinstance(condition, tuple):
-        low, high = condition
-        return low <= fact <= high
-    return condition == fact

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -30,6 +32,9 @@ class OnGpu:
 
     def dim(self) -> int:
         return len(self.shape)
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
 
 
 def pick(
@@ -98,6 +103,24 @@ def test_much_work_of_wide_keys_goes_to_the_hopper_kernels(
     q, v = (OnGpu((1, 16, seqlen, width), torch.bfloat16) for width in (head_dim, head_dim_v))
     assert routes.takes_wide_keys(q, q, v, None) == taken
     assert not routes.takes_wide_keys(q, q, v, -0.1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "causal", "window", "asked", "left"),
+    [
+        (64, False, 0, (), True),
+        (256, False, 0, (), False),  # long calls
+        (256, True, 0, (), True),  # half as many operations
+        (64, True, 9, (), False),  # PyTorch would need a mask tensor
+        (256, False, 0, ("mask",), False),
+        (256, False, 0, ("mask", "dropout"), True),
+        (64, False, 0, ("softcap",), False),
+    ],
+)
+def test_calls_that_the_host_decides_are_left_to_pytorch(batch, causal, window, asked, left) -> None:
+    q = OnGpu((batch, 12, 197, 64), torch.bfloat16)
+    assert routes.left_to_pytorch(q, q, causal, window, asked) == left
+    assert not routes.left_to_pytorch(OnGpu(q.shape, torch.float32), q, causal, window, asked)
 
 
 HALVES = (torch.bfloat16, torch.float16)

@@ -12,7 +12,9 @@ reuse. The kernels of BY_HEAD count the query rows of one head.
 
 from __future__ import annotations
 
-from ...tables import family
+from functools import cache
+
+from ...tables import Row, family
 from .tile import BLOCK_DIMS, PRECISIONS, Tile
 
 __all__ = ["BLOCK_DIMS", "BY_HEAD", "PRECISIONS", "Tile", "computes_delta", "limit", "smaller", "tiles", "uses_bf16x6"]
@@ -46,11 +48,15 @@ def tiles(kernel: str, chip: str, precision: str, block_d: int, rows_per_multipr
     Empty if the table says not to use this kernel for so many rows ("dq_dkdv": then dq and dkdv are faster).
     """
     table = family(chip)[f"triton_fa2 {precision}"]
-    chosen = table.first(kernel=kernel, block_d=block_d, rows=rows_per_multiprocessor)
-    ways = [Tile(*chosen)] if chosen else []
-    while ways and (next_tile := smaller(ways[-1])) is not None:
-        ways.append(next_tile)
-    return ways
+    return list(_with_smaller(table.first(kernel=kernel, block_d=block_d, rows=rows_per_multiprocessor)))
+
+
+@cache
+def _with_smaller(chosen: Row) -> list[Tile]:
+    found = [Tile(*chosen)] if chosen else []
+    while found and (next_tile := smaller(found[-1])) is not None:
+        found.append(next_tile)
+    return found
 
 
 def smaller(tile: Tile) -> Tile | None:
