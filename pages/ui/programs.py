@@ -198,7 +198,7 @@ def _short(case: Case) -> str:
 
 
 def _lost(found: CallTimes) -> float:
-    return found.now_ms - found.best_ms
+    return 0.0 if found.best == program_times.NOW else max(0.0, found.now_ms - found.best_ms)
 
 
 def _source(found: CallTimes | None) -> str:

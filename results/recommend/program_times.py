@@ -143,16 +143,22 @@ def _nearest(points: list[_Point], asked: Asked) -> CallTimes | None:
         return None
     point = points[min(ranked)[1]]
     result, now = decide([point.contest]), point.contest[NOW]
-    factor = point.compute * _work(case, mode) / _work(point.case, mode)
-    whole = [replace(each, window_size=0) for each in (case, point.case)]  # SDPA takes a window as a mask
     ruled, ratio = _ruled(result)
-    best_ms = count * factor * (result.latency_ms or 0)
+    whole = [replace(each, window_size=0) for each in (case, point.case)]  # SDPA takes a window as a mask
+    factor, of_sdpa = (
+        point.compute * _work(one, mode) / _work(other, mode) for one, other in ((case, point.case), whole)
+    )
+
+    def in_step(name: str, ms: float | None) -> float:
+        return count * (of_sdpa if name.startswith("torch_sdpa") else factor) * (ms or 0)
+
+    best, best_ms = str(result.winner), result.latency_ms or 0
     return CallTimes(
-        now_ms=count * point.compute * _work(whole[0], mode) / _work(whole[1], mode) * (now.measurement.value or 0),
-        ruled_ms=ratio * best_ms,
-        best_ms=best_ms,
+        now_ms=in_step(NOW, now.measurement.value),
+        ruled_ms=in_step(ruled, ratio * best_ms),
+        best_ms=in_step(best, best_ms),
         ruled=ruled,
-        best=str(result.winner),
+        best=best,
         standing=str(result.standing),
         gpu=point.gpu,
         relative=point.rank > 0,

@@ -1,6 +1,7 @@
 """The page Programs: recordings, cards, refusals, and the rule that it installs."""
 
 import json
+import re
 
 import pytest
 import streamlit as st
@@ -39,7 +40,7 @@ def tuned(home, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("card", [H200, A100])
-@pytest.mark.parametrize("name", ["beitv2-b-training", "gemma-3-12b-training", "sdxl-unet-1024"])
+@pytest.mark.parametrize("name", ["beitv2-b-training", "gemma-3-12b-training", "deepseek-v3-layers-training"])
 def test_a_recording_draws_for_a_measured_card_and_for_one_that_nobody_measured(page, card, name):
     program = SHIPPED[name]
     page.selectbox(key="program_card").set_value(card)
@@ -50,6 +51,9 @@ def test_a_recording_draws_for_a_measured_card_and_for_one_that_nobody_measured(
     assert any(f"tune --program results/programs/{name}.json" in block.value for block in page.code)
     assert ("Silent fallbacks" in said) == any(call.fallback for call in program.calls)
     assert len(page.dataframe) == bool(program.tuned)
+    facts = re.findall("<dd>(.*?)</dd>", "".join(block.value for block in page.get("html")))
+    assert len(facts) == 4 * bool(program.tuned)
+    assert all(re.fullmatch(r"[\d.]{1,5} m?s", value) for value in facts), facts
     if program.tuned:
         table = page.dataframe[0].value
         assert table["count"].sum() == sum(call.count for call in program.tuned)

@@ -58,6 +58,8 @@ def show() -> None:
             link = {"kernels_of": found.own or ROWS[card]}
             icon = ":material/model_training:"
             st.page_link("pages/models.py", label=f"Models on the {card}", icon=icon, query_params=link)
+            link, icon = {"program_card": card}, ":material/terminal:"
+            st.page_link("pages/programs.py", label=f"Programs on the {card}", icon=icon, query_params=link)
 
 
 def estimate_of(chosen: Filters) -> tuple[str, Relative] | None:
