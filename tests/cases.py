@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 
-def cases(test_file: str, name: str) -> list[Any]:
-    """Return the rows of a table, for pytest.mark.parametrize; lists are tuples."""
-    return list(_frozen(_read(Path(test_file).with_suffix(".json"))[name]))
+def cases(test_file: str, name: str) -> Any:
+    """Return a table's rows, or its values by their names, for pytest.mark.parametrize; lists are tuples."""
+    return _frozen(_read(Path(test_file).with_suffix(".json"))[name])
 
 
 @cache
