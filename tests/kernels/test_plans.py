@@ -7,6 +7,7 @@ import torch
 
 from kernels import plans
 from kernels.registry import UnsupportedCase
+from tests.cases import cases
 
 
 def key(q: torch.Tensor, *options: object) -> tuple:
@@ -75,13 +76,7 @@ def test_a_plan_prepares_its_tensors(wants_gradient: bool) -> None:
 
 @pytest.mark.parametrize(
     ("q", "k", "sentence"),
-    [
-        ((2, 8, 16), (2, 8, 16), r"must be \(batch, heads, seqlen, head_dim\)"),
-        ((1, 3, 8, 16), (1, 2, 8, 16), "multiple of num_kv_heads"),
-        ((1, 2, 8, 16), (1, 0, 8, 16), "multiple of num_kv_heads"),
-        ((1, 2, 8, 16), (2, 2, 8, 16), "agree in batch and head_dim"),
-        ((1, 2, 8, 512), (1, 2, 8, 512), "head_dim must be 1 to 256"),
-    ],
+    cases(__file__, "test_inputs_that_do_not_belong_together_are_refused_in_the_name_of_the_implementation"),
 )
 def test_inputs_that_do_not_belong_together_are_refused_in_the_name_of_the_implementation(q, k, sentence) -> None:
     q, k = torch.zeros(q), torch.zeros(k)

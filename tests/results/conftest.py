@@ -1,11 +1,14 @@
 """A home with nothing published, and stores over it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from results.files import journal
+from results.files.journal import RunFolder
+from results.records import Measurement, Run
 from results.store.database import Store, open_store
 
 
@@ -29,3 +32,17 @@ def opened(home: Path) -> Iterator[Callable[[], Store]]:
     yield now
     for store in stores:
         store.close()
+
+
+@pytest.fixture
+def store_of(home: Path, opened: Callable[[], Store]) -> Callable[..., Store]:
+    """Writes runs with their rows into the home and opens a store over it."""
+
+    def made(*runs: tuple[Run, Iterable[Measurement]]) -> Store:
+        for run, rows in runs:
+            RunFolder.create(home, run, [replace(row, run_id=run.run_id) for row in rows])
+        store = opened()
+        assert store.problems == []
+        return store
+
+    return made

@@ -4,21 +4,12 @@ import pytest
 
 from results import derive
 from results.gpus import DRIVER_NAMES, GPUS, bounds_of, find, rows_named, title
+from tests.cases import cases
 
 
 @pytest.mark.parametrize(
     "name, row",
-    [
-        ("NVIDIA H200", "h200 sxm"),
-        ("NVIDIA H200 NVL", "h200 nvl"),
-        ("NVIDIA A100-SXM4-40GB", "a100 sxm4 40gb"),
-        ("NVIDIA A10G", "a10g"),
-        ("NVIDIA GeForce RTX 3090", "rtx 3090"),
-        ("RTX 4060", "rtx 4060"),
-        ("NVIDIA L40S", "l40s"),
-        ("NVIDIA B200", "b200"),
-        ("AMD Instinct MI300X", "mi300x"),
-    ],
+    cases(__file__, "test_the_name_that_the_driver_reports_is_one_row"),
 )
 def test_the_name_that_the_driver_reports_is_one_row(name, row):
     assert find(name) is GPUS[row]

@@ -4,6 +4,7 @@ import pytest
 
 from results.implementations import FP8, facts_of
 from results.levels.memory import MemoryLaw, WorkspaceLaw
+from tests.cases import cases
 
 
 def test_what_a_run_recorded_comes_before_the_table() -> None:
@@ -62,16 +63,7 @@ def test_of_a_name_that_nobody_knows_nothing_is_known() -> None:
 
 @pytest.mark.parametrize(
     ("name", "dtype", "head_dim", "gpu", "multiplies"),
-    [
-        ("triton_fa2", "float32", 64, "NVIDIA H200", "bf16x6"),
-        ("triton_fa2", "float32", 64, "NVIDIA H100 80GB HBM3", "bf16x6"),
-        ("triton_fa2", "float32", 16, "NVIDIA H200", "float32"),
-        ("triton_fa2", "float32", 256, "NVIDIA H200", "float32"),
-        ("triton_fa2", "float32", 64, "NVIDIA A100-SXM4-80GB", "float32"),
-        ("triton_fa2", "bfloat16", 64, "NVIDIA H200", "bfloat16"),
-        ("torch_naive", "float32", 64, "NVIDIA H200", "float32"),
-        ("gluon_fp8", "bfloat16", 64, "NVIDIA H200", "float8_e4m3fn"),
-    ],
+    cases(__file__, "test_what_bounds_the_speed_is_what_the_products_take"),
 )
 def test_what_bounds_the_speed_is_what_the_products_take(name, dtype, head_dim, gpu, multiplies):
     assert facts_of(name).multiplies(dtype, head_dim, gpu) == multiplies

@@ -21,6 +21,7 @@ from results.records import (
     run_from_json,
     run_to_json,
 )
+from tests.cases import cases
 
 CASE = attention_case(batch=2, num_heads=8, num_kv_heads=2, seqlen=200, head_dim=64, dtype="bfloat16", causal=False)
 LATENCY = Measurement(
@@ -140,17 +141,7 @@ def test_a_mean_need_not_lie_between_the_quantiles() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [
-        ({"dtype": "bf16"}, "bfloat16"),
-        ({"level": "kernel"}, "op, decode"),
-        ({"inputs": "zeros"}, "normal, outliers, large"),
-        ({"batch": 0}, "at least 1"),
-        ({"seqlen_q": 1.5}, "whole number"),
-        ({"head_dim": True}, "whole number"),
-        ({"window_size": -1}, "at least 0"),
-        ({"causal": 1}, "true and false"),
-        ({"num_kv_heads": 3}, "multiple"),
-    ],
+    cases(__file__, "test_a_case_that_cannot_be_is_refused_with_the_reason"),
 )
 def test_a_case_that_cannot_be_is_refused_with_the_reason(changes: dict, reason: str) -> None:
     with pytest.raises(RecordError, match=reason):

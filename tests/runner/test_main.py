@@ -16,6 +16,7 @@ from runner import launch, sweeps
 from runner.__main__ import main
 from runner.progress import Progress
 from runner.sweeps import SWEEPS
+from tests.cases import cases
 from tests.runner.conftest import ROOT
 from tests.runner.small_sweeps import TINY
 
@@ -116,12 +117,7 @@ def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(tmp_path, monkeypatc
 
 @pytest.mark.parametrize(
     "named",
-    [
-        ("--against-python", "/path/evil.sh"),
-        ("--against-p", "/path/evil.sh"),
-        ("--against", "/path"),
-        ("--on", "ray", "--address", "far:1"),
-    ],
+    cases(__file__, "test_a_run_folder_of_anybody_names_no_program_and_no_address"),
 )
 def test_a_run_folder_of_anybody_names_no_program_and_no_address(tmp_path, monkeypatch, capsys, named) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))

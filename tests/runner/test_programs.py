@@ -14,6 +14,7 @@ from runner import prove, sweeps
 from runner.__main__ import main
 from runner.locks import device_lock
 from runner.protocol import PROTOCOLS
+from tests.cases import cases
 from tests.runner.conftest import ROOT
 
 HEAD = {"format": programs.FORMAT, "version": programs.VERSION, "program": "x"}
@@ -136,12 +137,7 @@ def test_two_tunes_of_one_device_do_not_run_at_once(tuner, tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
-    [
-        ((), "Name what to tune: --program FILE, a recording of `python -m runner record`"),
-        (("--sweep", "decode"), "Sweep 'decode' is of level decode; rules decide calls of attention"),
-        (("--program", "missing.json"), "The recording missing.json cannot be read: No such file or directory."),
-        (("--resume", "x", "--sweep", "quick"), "--resume continues the run as it was planned"),
-    ],
+    cases(__file__, "test_a_tune_of_nothing_is_refused"),
 )
 def test_a_tune_of_nothing_is_refused(capsys, words: tuple[str, ...], sentence: str) -> None:
     assert main(["tune", *words]) == 2

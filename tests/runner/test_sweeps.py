@@ -7,6 +7,7 @@ import pytest
 from results.levels.real_shapes import SHAPES
 from runner import sweeps
 from runner.sweeps import SWEEPS, Sweep, SweepError
+from tests.cases import cases
 
 
 @pytest.mark.parametrize(
@@ -100,17 +101,7 @@ def test_setting_the_batch_ends_the_rule_of_tokens() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
-    [
-        ({"seq": "1"}, "Unknown axis 'seq'. Possible: seqlen, head_dim"),
-        ({"seqlen": "abc"}, "seqlen 'abc' is not a whole number."),
-        ({"seqlen": "0"}, "it must be a whole number of at least 1."),
-        ({"seqlen": ""}, "seqlen '' is not a whole number."),
-        ({"dtype": "bf16"}, "dtype 'bf16' is not one of bfloat16"),
-        ({"causal": "yes"}, "causal 'yes' is not true or false."),
-        ({"seqlen": "1000000000"}, "seqlen 1000000000 is too large; at most 999999999 is possible."),
-        ({"modes": "train"}, "modes 'train' is not one of fwd, bwd, fwd_bwd."),
-        ({"num_heads": "4", "num_kv_heads": "3"}, "num_heads 4 is not a multiple of num_kv_heads 3."),
-    ],
+    cases(__file__, "test_an_impossible_change_is_refused_with_a_sentence"),
 )
 def test_an_impossible_change_is_refused_with_a_sentence(changes: dict[str, str], sentence: str) -> None:
     with pytest.raises(SweepError) as refused:

@@ -7,6 +7,7 @@ from kernels import registry
 from kernels.attention import torch_naive, torch_sdpa
 from kernels.registry import UnsupportedCase
 from results.records import attention_case
+from tests.cases import cases
 
 DTYPES = ["float32", "float16", "bfloat16"]
 SHAPES = {  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim
@@ -101,17 +102,7 @@ H200 = registry.Device(type="cuda", name="NVIDIA H200", compute_capability=(9, 0
 
 @pytest.mark.parametrize(
     ("name", "changes", "sentence"),
-    [
-        ("torch_sdpa_flash", {"dtype": "float32"}, "supports bfloat16 and float16 on CUDA, not float32"),
-        ("torch_sdpa_cudnn", {"dtype": "float32"}, "does not support float32"),
-        ("torch_sdpa_auto", {"seqlen": 64, "seqlen_k": 32}, "does not define queries that see no key"),
-        ("torch_sdpa_cudnn", {"seqlen_k": 256}, "does not support causal masks with seqlen_q different from seqlen_k"),
-        ("torch_sdpa_efficient", {"num_kv_heads": 1}, "does not support fewer key heads than query heads"),
-        ("torch_sdpa_flash", {"window_size": 16}, "does not support sliding windows"),
-        ("torch_sdpa_flash", {"num_heads": 70000, "num_kv_heads": 70000}, "supports 65535 heads at most, not 70000"),
-        ("torch_sdpa_flash", {"head_dim": 512}, "does not support head_dim 512"),
-        ("torch_sdpa_cudnn", {"seqlen": 1}, "has no kernel for a seqlen of 1"),
-    ],
+    cases(__file__, "test_what_a_backend_lacks_on_a_gpu_is_one_sentence"),
 )
 def test_what_a_backend_lacks_on_a_gpu_is_one_sentence(name, changes, sentence):
     fields = {"batch": 1, "num_heads": 2, "seqlen": 128, "head_dim": 64, "dtype": "bfloat16", "causal": True}

@@ -5,6 +5,7 @@ import torch
 
 import kernels
 from kernels.registry import UnsupportedCase
+from tests.cases import cases
 
 
 def tensors(batch=2, heads=4, kv_heads=2, seqlen_q=1, capacity=40, head_dim=32, dtype=torch.float16, device="cpu"):
@@ -56,15 +57,7 @@ def test_operators_promise_what_they_give(name, device):
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
-    [
-        ({"q": (2, 4, 17, 32)}, "1 to 16 query tokens, not 17"),
-        ({"q": (2, 3, 1, 32)}, "3 query heads cannot share 2 key heads"),
-        ({"q": (3, 4, 1, 32)}, "The cache holds 2 sequences, q 3"),
-        ({"q": (2, 4, 1, 48)}, "q has head_dim 48, k_cache 32"),
-        ({"q": (2, 4, 32)}, "q has 3 dimensions"),
-        ({"k": (2, 2, 41, 32)}, "may differ in the last dimension alone"),
-        ({"q": (2, 4, 1, 320), "k": (2, 2, 40, 320), "v": (2, 2, 40, 320)}, "head_dim 320 .up to 256."),
-    ],
+    cases(__file__, "test_shapes_that_do_not_belong_together_are_refused"),
 )
 def test_shapes_that_do_not_belong_together_are_refused(change, sentence, device):
     q, k, v = tensors(device=device)

@@ -5,6 +5,7 @@ import torch
 
 from kernels.decode.triton_decode import decode, prefill_rows
 from kernels.decode.triton_decode.request import Caches, Options, request_of
+from tests.cases import cases
 from tests.kernels.decode.conftest import Problem
 
 H200 = ("sm_90", 132, 90)
@@ -12,15 +13,7 @@ H200 = ("sm_90", 132, 90)
 
 @pytest.mark.parametrize(
     ("heads", "batch", "keys", "tokens", "served"),
-    [
-        ((71, 1), 128, 2048, 1, True),
-        ((142, 2), 64, 8192, 1, True),
-        ((71, 1), 128, 1024, 1, False),
-        ((71, 1), 128, 2048, 2, False),
-        ((71, 1), 32, 8192, 1, False),
-        ((71, 1), 140, 8192, 1, False),
-        ((64, 1), 128, 8192, 1, False),
-    ],
+    cases(__file__, "test_many_heads_of_as_many_key_heads_as_multiprocessors_go_to_the_prefill_kernel"),
 )
 def test_many_heads_of_as_many_key_heads_as_multiprocessors_go_to_the_prefill_kernel(
     heads, batch, keys, tokens, served, monkeypatch

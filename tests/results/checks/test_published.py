@@ -12,6 +12,7 @@ from results.checks import IMPOSSIBLE, check
 from results.files import journal
 from results.files.journal import RunFolder
 from tests.builders import H200, at, ms_for, row
+from tests.cases import cases
 
 PUBLISHED = [
     (folder.run(), folder.read()[0])
@@ -20,61 +21,9 @@ PUBLISHED = [
 ]
 
 
-CAUGHT = {
-    "attention_layers_a100": {
-        "above_peak": 12,  # the operations of projections and weight gradients counted
-        "whole_below_part": 2,
-        "summary": 2,
-        "best": 1,
-        "cut_off": 1,
-        "backward_over_forward": 15,
-        "not_the_sum": 4,
-    },
-    "fa2_rtx4060": {
-        "whole_below_part": 1,
-        "summary": 2,
-        "cut_off": 1,
-        "backward_over_forward": 13,
-        "not_the_sum": 29,
-        "flat": 6,
-    },
-    "flashtile_a100": {"above_shared_memory": 1},
-    "performance_guide": {
-        "below_parts": 2,
-        "time_and_tflops": 3,
-        "claimed_tflops": 1,
-        "share_of_peak": 1,
-        "time_per_token": 10,
-        "below_floor": 8,
-        "below_weights": 9,
-        "above_device": 2,
-        "above_model_peak": 2,
-    },
-    "torch_vs_triton": {
-        "whole_below_part": 1,
-        "backward_over_forward": 4,
-        "not_the_sum": 15,
-        "flat": 28,
-        "falls_with_work": 3,
-        "within_spread": 42,
-        "noisy": 85,
-    },
-}
-SENTENCES = {
-    "attention_layers_a100": [
-        "summed up as 3.37 to 41.99x, but the report's own tables go from 4.43x (27.4436 / 6.2005) to 17.15x",
-        "(mha_fused, batch 1, heads 32, seqlen 4096, head_dim 128) in 0.9097 ms is 1586 TFLOP/s even if causal",
-    ],
-    "fa2_rtx4060": ["takes 0.2387 ms, less than its bwd alone: 0.2562 ms."],
-    "performance_guide": [
-        "prints 740 TFLOP/s and 7.2 ms, but the case in that time is 153 TFLOP/s",
-        "of which it is 61 %",
-        "takes 0.15 x 512 = 76.8 ms, 64 times the 1.2 ms printed for batch 8",
-        "32768 MiB as attention_memory_mb, but one score matrix of 8 x 32 x 32768 x 32768 takes 262144 MiB even at one "
-        "byte a number, 524288 MiB at 16 bits (16 times that)",
-        "llama2-7b, batch 1, seqlen 2048, float16) is said to take 2.1 GiB",
-    ],
-}
+# of attention_layers_a100 above_peak: the operations of projections and weight gradients counted
+CAUGHT = cases(__file__, "CAUGHT")
+SENTENCES = cases(__file__, "SENTENCES")
 
 
 @pytest.mark.parametrize("report", CAUGHT)

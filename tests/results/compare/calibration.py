@@ -13,8 +13,10 @@ import math
 import random
 import statistics
 import sys
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from results.compare.compare import Comparison, Side, compare
 from results.compare.verdicts import Verdict
@@ -65,34 +67,10 @@ class Machine:
     follow: float = 0.0  # correlation of neighbouring rounds of a side
 
 
-MACHINES = (
-    Machine("two quiet processes"),
-    Machine("five rounds in place of three", rounds=5),
-    Machine("the second process 1 % slower", offset=0.01),
-    Machine("the second process 2.6 % slower", offset=0.026),
-    Machine("the second process 1 % slower, ours 2.3 %", offset=0.01, of_ours=0.013),
-    Machine("the second process 4.7 % slower", offset=0.047),
-    Machine("the second process 3 % faster", offset=-0.03),
-    Machine("another PyTorch, 2.6 % slower", offset=0.026, controls=False),
-    Machine("another PyTorch, 4.7 % slower", offset=0.047, controls=False),
-    Machine("each cell moves by 1 % from process to process", of_cell=0.01),
-    Machine("calls of many kernels 4 % slower, others 1 %", offset=0.01, of_plain=0.03),
-    Machine("rounds as in the journals", as_journals=True),
-    Machine("rounds drift by 2 %", drift=(0.02, 0.02)),
-    Machine("rounds of a tenth of the cells drift by 2 %", rarely=0.1, drift=(0.02, 0.02)),
-    Machine("a warming chip, 3 % over the rounds", trend=0.03),
-    Machine("a timer of 1.024 us, calls up to 100 us", resolution_ms=1.024e-3, longest_ms=0.1),
-    Machine("bursts of 20 % in a tenth of the samples", bursts=0.2),
-    Machine("a busy host, eager times", timing="eager", of_cell=0.05, offset=0.1),
-    Machine("one run", one_run=True),
-    Machine("one run, rounds as in the journals", one_run=True, as_journals=True),
-    Machine("one run, rounds drift by 2 %", one_run=True, drift=(0.02, 0.02)),
-    Machine("one run, rounds drift by 2 % and follow each other", one_run=True, drift=(0.02, 0.02), follow=0.6),
-    Machine("one run, a slow walk of 1 %", one_run=True, drift=(0.01, 0.01), follow=0.95),
-    Machine("one run, a slow walk of 2 %", one_run=True, drift=(0.02, 0.02), follow=0.95),
-    Machine("one run, a tenth of the cells drifts by 2 %", one_run=True, rarely=0.1, drift=(0.02, 0.02)),
-    Machine("one run, one round of a tenth of the cells 6 % slower", one_run=True, rarely=0.1, step=0.06),
-    Machine("one run, a timer of 1.024 us, calls up to 100 us", one_run=True, resolution_ms=1.024e-3, longest_ms=0.1),
+_READ = tomllib.loads(Path(__file__).with_name("machines.toml").read_text(encoding="utf-8"))
+MACHINES = tuple(
+    Machine(**{name: tuple(value) if isinstance(value, list) else value for name, value in said.items()})
+    for said in _READ["machines"]
 )
 
 

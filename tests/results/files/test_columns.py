@@ -15,6 +15,7 @@ from results.formats import UploadError, understand
 from results.formats.archives import bundled
 from results.records import Measurement, Run, Status, attention_case
 from results.store.database import Store
+from tests.cases import cases
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
 SAMPLES = (0.1, 1 / 3, 2.2250738585072014e-98, 1.7976931348623157e8)
@@ -73,12 +74,7 @@ def test_the_store_has_the_rows_of_a_compressed_run(home: Path, store: Store, pl
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [
-        ("UPDATE rows SET run_id = 'other' WHERE metric = 'error_out'", "It is of run 'other', not of 'r'"),
-        ("UPDATE rows SET value = -1 WHERE value > 0", "value is -1; latency_ms must be above 0"),
-        ("UPDATE rows SET value = 2 WHERE status = 'oom'", "only ok has numbers"),
-        ("UPDATE rows SET status = 'fine' WHERE status = 'oom'", "is not a valid Status"),
-    ],
+    cases(__file__, "test_a_row_that_breaks_a_rule_is_a_problem_and_the_others_are_taken"),
 )
 def test_a_row_that_breaks_a_rule_is_a_problem_and_the_others_are_taken(store: Store, change: str, reason: str) -> None:
     _altered(_compressed(journal.PUBLISHED), change)

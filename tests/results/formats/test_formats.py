@@ -10,6 +10,7 @@ from results.formats.tables import MAX_ROWS
 from results.records import Measurement, Status
 from results.reports.rendering import render_report
 from tests.builders import LONG, ROW, WIDE
+from tests.cases import cases
 
 
 def _only(understanding: formats.Understanding) -> Measurement:
@@ -136,20 +137,7 @@ def test_words_in_place_of_numbers_become_statuses(cell: str, status: Status) ->
 
 @pytest.mark.parametrize(
     ("cell", "reason"),
-    [
-        ("nan", "must be finite"),
-        ("inf", "must be finite"),
-        ("-Infinity", "must be finite"),
-        ("1e999", "is neither 0 nor between 1e-99 and 1e+99"),
-        ("2e9", "is 2e+09 ms; at most 1e+09 ms (11 days) is possible"),
-        ("0", "must be above 0"),
-        ("-1.5", "must be above 0"),
-        ("0x10", "is not a number"),
-        ("1_000", "is not a number"),
-        ("١٢", "is not a number"),
-        ("fast", "is not a number"),
-        ("=1+1", "is not a number"),
-    ],
+    cases(__file__, "test_a_time_that_is_none_is_rejected_with_line_column_value_and_reason"),
 )
 def test_a_time_that_is_none_is_rejected_with_line_column_value_and_reason(cell: str, reason: str) -> None:
     ((line, column, value, got),) = _rejections(LONG + ROW.replace("torch", "other") + ROW.replace("0.35", cell))

@@ -16,6 +16,7 @@ from results.render import export
 from results.spread import spread
 from results.store.database import open_store
 from tests.builders import fill, ids_of, ordered, random_runs
+from tests.cases import cases
 
 
 @pytest.fixture
@@ -88,27 +89,7 @@ def _one_row(**cells: str) -> bytes:
 
 @pytest.mark.parametrize(
     ("cells", "column", "reason"),
-    [
-        ({"value": "nan"}, "value", "must be finite"),
-        ({"value": "fast"}, "value", "is not a number"),
-        ({"metric": "speed"}, "", "metric 'speed' is not one of latency_ms"),
-        ({"value": "1e-300"}, "value", "is neither 0 nor between"),
-        ({"status": "fine"}, "status", "'fine' is not one of ok, oom"),
-        ({"status": "oom"}, "", "value is 1.5 although the status is oom"),
-        ({"implementation": ""}, "", "implementation is empty"),
-        ({"dtype": "bf61"}, "", "dtype 'bf61' is not one of"),
-        ({"seqlen_q": "12.5"}, "seqlen_q", "is not a whole number"),
-        ({"seqlen_q": "4294967296"}, "seqlen_q", "is too large"),
-        ({"seqlen_q": "0"}, "", "seqlen_q is 0"),
-        ({"causal": "yes"}, "causal", "is neither true nor false"),
-        ({"samples": "[NaN]"}, "samples", "is not JSON"),
-        ({"samples": "3"}, "samples", "is 3, not a list"),
-        ({"flags": "[1]"}, "flags", "holds one that is 1, not text"),
-        ({"note": "a\x07b"}, "note", "has the control character U+0007"),
-        ({"run_id": "../../etc"}, "", "run_id '../../etc' is not of letters"),
-        ({"run_id": ".hidden"}, "", "run_id '.hidden' is not of letters"),
-        ({"run_sweep": "[1]"}, "sweep", "is [1], not an object"),
-    ],
+    cases(__file__, "test_a_bad_cell_of_an_own_csv_is_rejected_with_the_reason"),
 )
 def test_a_bad_cell_of_an_own_csv_is_rejected_with_the_reason(cells: dict[str, str], column: str, reason: str) -> None:
     (rejection,) = understand("a.csv", _one_row(**cells)).rejected
@@ -146,14 +127,7 @@ def test_an_uploaded_run_can_neither_call_itself_local_nor_published() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ('{"runs": [], "measurements": []}', "has no measurements"),
-        ('{"runs": {}}', "not an object with the lists runs and measurements"),
-        ('{"runs": [', "is not valid JSON"),
-        ('{"runs": [{"run_id": "a/b", "source": "local"}], "measurements": []}', "Run number 1: run_id 'a/b'"),
-        ('{"runs": [{"run_id": "a", "source": "local", "sm_count": "132"}], "measurements": []}', "sm_count is '132'"),
-        ('{"runs": [{"run_id": "a", "source": "local", "evil": 1}], "measurements": []}', "unknown field 'evil'"),
-    ],
+    cases(__file__, "test_json_that_is_not_an_export_is_refused"),
 )
 def test_json_that_is_not_an_export_is_refused(text: str, message: str) -> None:
     with pytest.raises(UploadError, match=message):
@@ -216,13 +190,7 @@ SAMPLED = replace(
 @pytest.mark.parametrize("form", ["csv", "json"])
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [
-        ({"value": 1.21}, "value is 1.21, but its 6 samples give 1.25"),
-        ({"mean": 1.2}, "mean is 1.2, but its 6 samples give 1.33333"),
-        ({"std": 0.0}, "std is 0, but its 6 samples give"),
-        ({"p80": 1.9}, "p80 is 1.9, but its 6 samples give 1.4"),
-        ({"ci_low": 1.1}, "ci_low is 1.1, but its 6 samples give 1"),
-    ],
+    cases(__file__, "test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected"),
 )
 def test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected(
     tmp_path: Path, form: str, changes: dict, reason: str

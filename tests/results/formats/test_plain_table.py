@@ -12,23 +12,13 @@ from results.formats.headers import number_header
 from results.formats.mapping import Role, TableMapping, guess, key_of, remember, remembered
 from results.formats.values import localised
 from tests.builders import LONG, ROW
+from tests.cases import cases
 from tests.results.formats import spreadsheets
 
 
 @pytest.mark.parametrize(
     ("header", "metric", "scale", "mode", "statistic", "name"),
-    [
-        ("forward_ms_mean", "latency_ms", 1, "fwd", "mean", ""),
-        ("PyTorch fwd [µs]", "latency_ms", 1e-3, "fwd", "printed", "PyTorch"),
-        ("time (s)", "latency_ms", 1e3, None, "printed", ""),
-        ("fwd+bwd (ms)", "latency_ms", 1, "fwd_bwd", "printed", ""),
-        ("Triton [FP16] TFLOPS", "tflops", 1, None, "printed", "Triton [FP16]"),
-        ("torch_sdpa_mem_efficient fwd ms", "latency_ms", 1, "fwd", "printed", "torch_sdpa_mem_efficient"),
-        ("Peak memory (GB)", "peak_memory_mb", 1024, None, "printed", ""),
-        ("Bandwidth (GB/s)", "gb_per_s", 1, None, "printed", ""),
-        ("latency std (ms)", "latency_ms", 1, None, "std", ""),
-        ("% of peak", "peak_percent", 1, None, "printed", ""),
-    ],
+    cases(__file__, "test_a_header_says_metric_unit_mode_and_implementation"),
 )
 def test_a_header_says_metric_unit_mode_and_implementation(header, metric, scale, mode, statistic, name) -> None:
     said = number_header(header)
@@ -42,16 +32,7 @@ def test_a_header_without_a_unit_or_of_another_statistic_is_no_number(header: st
 
 @pytest.mark.parametrize(
     ("text", "decimal", "read"),
-    [
-        ("1,050.2", ".", "1050.2"),
-        ("1.050,2", ",", "1050.2"),
-        ("0,35", ",", "0.35"),
-        ("1 024", ".", "1024"),
-        ("1\u202f024,5", ",", "1024.5"),
-        ("1'024.5", ".", "1024.5"),
-        ("1,050", "", "1,050"),
-        ("bf16", ",", "bf16"),
-    ],
+    cases(__file__, "test_numbers_are_read_as_the_file_writes_them"),
 )
 def test_numbers_are_read_as_the_file_writes_them(text: str, decimal: str, read: str) -> None:
     assert localised(text, decimal) == read

@@ -12,6 +12,7 @@ from results import levels
 from results.levels import decode
 from results.levels.memory import law_from_json
 from results.records import CASE_SCHEMA, LEVELS, Case, RecordError, case_to_json, decode_case
+from tests.cases import cases
 
 # Llama-3 70B's heads: 64 query heads over 8 key heads
 CASE = decode_case(batch=4, num_heads=64, num_kv_heads=8, context=8192, head_dim=128, dtype="bfloat16")
@@ -122,14 +123,7 @@ def test_operations_and_bytes_of_a_batch_spec_are_sums_over_its_requests() -> No
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
-    [
-        ({"lengths": "3q1s256_2q64"}, "lengths is '3q1s256_2q64'; of the batch .* must be '2q64_3q1s256'"),
-        ({"batch": 6}, "batch is 6; .* must be 5"),
-        ({"lengths": "q64s32_q1"}, "no fewer keys"),
-        ({"lengths": "5q64s256"}, "must be 'uniform'"),
-        ({"lengths": "5000q64_q1s256", "batch": 5001}, "at most 4096"),
-        ({"lengths": "skewed"}, "not one of uniform, ragged"),
-    ],
+    cases(__file__, "test_a_batch_spec_is_that_of_its_case"),
 )
 def test_a_batch_spec_is_that_of_its_case(changes: dict, sentence: str) -> None:
     with pytest.raises(RecordError, match=sentence):

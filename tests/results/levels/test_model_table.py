@@ -5,21 +5,10 @@ from __future__ import annotations
 import pytest
 
 from results.levels.model_table import UnknownModel, model, models
+from tests.cases import cases
 
 # Of each checkpoint, as its model card or the safetensors index of its source counts them.
-PUBLISHED = {
-    "gpt2": 124_439_808,
-    "gpt2-xl": 1_557_611_200,
-    "gpt-j-6b": 6_050_882_784,
-    "gpt-neox-20b": 20_554_567_680,
-    "llama2-7b": 6_738_415_616,
-    "llama2-13b": 13_015_864_320,
-    "llama2-70b": 68_976_648_192,
-    "llama3-8b": 8_030_261_248,
-    "llama3-70b": 70_553_706_496,
-    "mistral-7b": 7_241_732_096,
-    "deepseek-v2-lite": 15_706_484_224,
-}
+PUBLISHED = cases(__file__, "PUBLISHED")
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

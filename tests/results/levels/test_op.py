@@ -9,6 +9,7 @@ from results.implementations import facts_of
 from results.levels.memory import MemoryLaw, WorkspaceLaw, law_from_json
 from results.levels.tensors import unmasked_pairs
 from results.records import Case, attention_case, case_to_json
+from tests.cases import cases
 
 CASE = attention_case(batch=2, num_heads=8, seqlen=512, head_dim=64, dtype="bfloat16", causal=False, num_kv_heads=2)
 Q, KV, LSE = 2 * 8 * 512 * 64 * 2, 2 * 2 * 512 * 64 * 2, 2 * 8 * 512 * 4
@@ -84,17 +85,7 @@ def test_flops_are_missing_when_the_source_left_something_open(missing):
 # within a tenth of the 37,568 and 4,548 MiB that an H200 measured.
 @pytest.mark.parametrize(
     ("implementation", "mode", "shape", "causal", "window_size", "operations", "moved", "memory"),
-    [
-        ("flash_attn_4", "fwd", (8, 32, 32, 2048, 64), True, 0, 137506062336, 270532608, 258.0),
-        ("torch_sdpa_efficient", "fwd_bwd", (1, 8, 8, 16384, 256), True, 0, 3848525578240, 806354944, 705.0),
-        ("gluon_hopper", "fwd_bwd", (1, 32, 8, 4096, 128), True, 1024, 210482757632, 252706816, 225.0),
-        ("gluon_hopper", "fwd_bwd", (2, 16, 16, 8192, 128), True, 0, 1924380229632, 807403520, 546.0),
-        ("gluon_hopper", "bwd", (1, 32, 8, 16384, 128), True, 1024, 665740902400, 673185792, None),
-        ("gluon_fp8", "fwd", (8, 16, 16, 2048, 128), True, 0, 137506062336, 269484032, 352.0234375),
-        ("torch_sdpa_math", "fwd", (1, 16, 16, 16384, 128), False, 0, 2199023255552, 269484032, 37632.0),
-        ("torch_naive", "fwd_bwd", (8, 16, 16, 2048, 128), True, 0, 481271218176, 807403520, 4612.0),
-        ("torch_sdpa_flash", "fwd_bwd", (2, 16, 16, 8192, 128), True, 0, 1924380229632, 807403520, 770.0),
-    ],
+    cases(__file__, "test_shipped_cases_have_the_numbers_they_had"),
 )
 def test_shipped_cases_have_the_numbers_they_had(
     implementation: str,

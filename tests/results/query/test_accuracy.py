@@ -1,17 +1,13 @@
 """Errors by implementation as the pages ask for them."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from results.files import journal
-from results.files.journal import RunFolder
 from results.query import accuracy
 from results.records import Measurement, Run, attention_case
 from results.slice import Filters
-from results.store.database import open_store
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
 RUN = Run("first", "local", created="2026-01-01T00:00:00", gpu_name="A GPU")
@@ -24,22 +20,6 @@ def number(name: str, metric: str, value: float, *, mode="fwd", timing=None, cas
 
 def latency(name: str, ms: float, **where) -> Measurement:
     return number(name, "latency_ms", ms, timing="kernel", **where)
-
-
-@pytest.fixture
-def store_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
-    opened = []
-
-    def make(*runs):
-        for run, rows in runs:
-            RunFolder.create(tmp_path, run, [replace(row, run_id=run.run_id) for row in rows])
-        opened.append(open_store(tmp_path))
-        return opened[-1]
-
-    yield make
-    for store in opened:
-        store.close()
 
 
 ROWS = [

@@ -1,17 +1,14 @@
 """What pages, ragged lengths, e4m3 and query tokens cost: ratios within one run, of cases alike in all else."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from results.files import journal
-from results.files.journal import RunFolder
 from results.query import cache_costs
 from results.records import Case, Measurement, Run, Status, decode_case
 from results.slice import Filters
-from results.store.database import Store, open_store
+from results.store.database import Store
 
 PLAIN = decode_case(batch=8, num_heads=64, num_kv_heads=8, context=8192, head_dim=128, dtype="bfloat16")
 E4M3 = replace(PLAIN, cache_dtype="float8_e4m3fn")
@@ -28,8 +25,7 @@ def timed(run: str, case: Case, ms: float, name: str = "ours", **errors: float) 
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+def store(store_of: Callable[..., Store]) -> Store:
     runs = {
         "older": [*timed("older", PLAIN, 1.0), *timed("older", replace(PLAIN, page_size=16), 9.0)],
         "newer": [
@@ -44,13 +40,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
             *timed("newer", replace(PLAIN, page_size=16), 5.0, "peer"),  # without a contiguous case
         ],
     }
-    for name, rows in runs.items():
-        created = "2026-11-22" if name == "newer" else "2026-11-21"
-        RunFolder.create(tmp_path, Run(name, "local", gpu_name="A GPU", created=created), rows)
-    opened = open_store(tmp_path)
-    assert opened.problems == []
-    yield opened
-    opened.close()
+    days = {"older": "2026-11-21", "newer": "2026-11-22"}
+    return store_of(*((Run(name, "local", gpu_name="A GPU", created=days[name]), rows) for name, rows in runs.items()))
 
 
 def test_each_form_is_beside_the_case_that_differs_in_it_alone(store: Store) -> None:
@@ -89,10 +80,7 @@ def test_a_shape_or_size_that_is_chosen_hides_no_plain_case(store: Store) -> Non
     assert len(cache_costs.rows(store, chosen)) == len(cache_costs.rows(store, SLICE))
 
 
-def test_a_store_without_such_cases_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
-    RunFolder.create(tmp_path, Run("one", "local", gpu_name="A GPU"), list(timed("one", PLAIN, 1.0)))
-    opened = open_store(tmp_path)
+def test_a_store_without_such_cases_has_none(store_of: Callable[..., Store]) -> None:
+    opened = store_of((Run("one", "local", gpu_name="A GPU"), timed("one", PLAIN, 1.0)))
     assert cache_costs.rows(opened, SLICE).empty
     assert cache_costs.summary(cache_costs.rows(opened, SLICE)).empty
-    opened.close()

@@ -1,80 +1,76 @@
 """What runs declare of their implementations, as the pages ask for it."""
 
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
-from results.files.journal import RunFolder
 from results.levels import names
 from results.query.declared import colours, declared, with_precision
 from results.records import Measurement, Run, Status, attention_case
-from results.store.database import open_store
 
 CASE = attention_case(batch=1, num_heads=1, seqlen=64, head_dim=64, dtype="float16", causal=True)
 RUN = Run("old", "local", created="2026-01-01T00:00:00")
 
 
-def found(home, *sweeps) -> dict[str, str]:
-    for day, facts in enumerate(sweeps, start=1):
-        run = replace(RUN, run_id=f"run-{day}", created=f"2026-01-{day:02}T00:00:00", implementations=facts)
-        RunFolder.create(home, run, [])
-    with closing(open_store(home)) as store:
-        return colours(store)
+@pytest.fixture
+def found(store_of):
+    def made(*sweeps) -> dict[str, str]:
+        days = enumerate(sweeps, start=1)
+        runs = (replace(RUN, run_id=f"run-{n}", created=f"2026-01-{n:02}", implementations=of) for n, of in days)
+        return colours(store_of(*((run, []) for run in runs)))
+
+    return made
 
 
-def test_the_newest_run_says_the_colour_of_an_implementation(home):
-    colour_of = found(home, {"mine": {"colour": "#111111"}}, {"mine": {"colour": "#222222"}, "other": {}})
+def test_the_newest_run_says_the_colour_of_an_implementation(found):
+    colour_of = found({"mine": {"colour": "#111111"}}, {"mine": {"colour": "#222222"}, "other": {}})
     assert colour_of["mine"] == "#222222"
     assert "other" not in colour_of
 
 
-def test_runs_from_before_declarations_keep_their_colours(home):
-    assert found(home)["triton_fa2"] == "#e69f00"
+def test_runs_from_before_declarations_keep_their_colours(found):
+    assert found()["triton_fa2"] == "#e69f00"
 
 
 @pytest.mark.parametrize("colour", ["red;background:url(//x)", "#12345", None])
-def test_what_is_no_colour_is_left_out(home, colour):
-    assert "mine" not in found(home, {"mine": {"colour": colour}})
+def test_what_is_no_colour_is_left_out(found, colour):
+    assert "mine" not in found({"mine": {"colour": colour}})
 
 
-def test_an_implementation_at_two_levels_declares_twice(home):
+def test_an_implementation_at_two_levels_declares_twice(store_of):
     op = {"level": "op", "memory": {"growth": "matrix"}, "colour": "#111111"}
     decode = {"level": "decode", "memory": {"growth": "linear"}, "precision": "fp8"}
-    for day, facts in enumerate((op, decode), start=1):
-        run = replace(RUN, run_id=f"r{day}", created=f"2026-01-{day:02}", implementations={"mine": facts})
-        RunFolder.create(home, run, [Measurement(run.run_id, CASE, "mine", "compile_ms", Status.OK, value=1.0)])
-    with closing(open_store(home)) as store:
-        assert declared(store)["mine"] == op
-        assert declared(store, "decode")["mine"] == decode
-        assert colours(store)["mine"] == "#111111"
-        assert "mine" not in with_precision(store, "fp8")
-        assert "mine" in with_precision(store, "fp8", "decode")
+    row = Measurement("r", CASE, "mine", "compile_ms", Status.OK, value=1.0)
+    runs = [
+        replace(RUN, run_id=f"r{day}", created=f"2026-01-0{day}", implementations={"mine": facts})
+        for day, facts in enumerate((op, decode), start=1)
+    ]
+    store = store_of(*((run, [row]) for run in runs))
+    assert declared(store)["mine"] == op
+    assert declared(store, "decode")["mine"] == decode
+    assert colours(store)["mine"] == "#111111"
+    assert "mine" not in with_precision(store, "fp8")
+    assert "mine" in with_precision(store, "fp8", "decode")
 
 
 @pytest.mark.parametrize("name", ["triton_fa2", "measured_here", "declared_here"])
-def test_an_upload_declares_nothing_of_what_we_measured(home, name):
+def test_an_upload_declares_nothing_of_what_we_measured(store_of, name):
     ours = replace(RUN, run_id="ours", implementations={"declared_here": {"family": "own"}})
-    rows = [Measurement("ours", CASE, "measured_here", "compile_ms", Status.OK, value=1.0)]
-    RunFolder.create(home, ours, rows)
-    with closing(open_store(home)) as store:
-        before = {each: declared(store, each) for each in names()}
+    store = store_of((ours, [Measurement("ours", CASE, "measured_here", "compile_ms", Status.OK, value=1.0)]))
+    before = {each: declared(store, each) for each in names()}
+    store.close()
     far = {name: {"precision": "fp8"}, "theirs": {"precision": "fp8", "family": "peer"}}
-    RunFolder.create(home, Run("far", "upload", created="2199-01-01", implementations=far), [])
-    with closing(open_store(home)) as store:
-        assert {each: declared(store, each) for each in names()} == before | {
-            "op": before["op"] | {"theirs": far["theirs"]}
-        }
+    store = store_of((Run("far", "upload", created="2199-01-01", implementations=far), []))
+    assert {each: declared(store, each) for each in names()} == before | {
+        "op": before["op"] | {"theirs": far["theirs"]}
+    }
 
 
-def test_of_uploads_that_contradict_each_other_the_shared_facts_count(home):
-    for day, precision in enumerate(("fp8", None), start=1):
-        facts = {"theirs": {"precision": precision, "family": "peer"}}
-        RunFolder.create(home, Run(f"far-{day}", "upload", created=f"2026-01-0{day}", implementations=facts), [])
-    with closing(open_store(home)) as store:
-        assert declared(store)["theirs"] == {"family": "peer"}
-    RunFolder.create(
-        home, Run("far-3", "upload"), [Measurement("far-3", CASE, "theirs", "compile_ms", Status.OK, value=1.0)]
-    )
-    with closing(open_store(home)) as store:
-        assert "theirs" not in declared(store)  # a third upload holds rows of that name, and declares nothing of them
+def test_of_uploads_that_contradict_each_other_the_shared_facts_count(store_of):
+    facts = {f"far-{p}": {"theirs": {"precision": p, "family": "peer"}} for p in ("fp8", None)}
+    store = store_of(*((Run(run_id, "upload", implementations=each), []) for run_id, each in facts.items()))
+    assert declared(store)["theirs"] == {"family": "peer"}
+    store.close()
+    row = Measurement("far-3", CASE, "theirs", "compile_ms", Status.OK, value=1.0)
+    # a third upload holds rows of that name, and declares nothing of them
+    assert "theirs" not in declared(store_of((Run("far-3", "upload"), [row])))

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from results.files.journal import RunFolder
 from results.query import layers
 from results.records import Measurement, Run, Status, layer_case
 from results.slice import Filters
@@ -24,15 +23,14 @@ def row(case, implementation: str, value: float, metric: str = "latency_ms", **f
 
 
 @pytest.fixture
-def store(opened, home):
+def store(store_of):
     facts = {name: {"level": "layer", "family": family} for name, family in FAMILIES.items()}
     run = Run("r", "local", created="2026-11-22T10:00:00Z", gpu_name="H", implementations=facts)
     rows = [row(CASE, name, time) for name, time in TIMES.items()]
     rows += [row(CASE, "gluon_hopper", 0.5, "attention_ms"), row(CASE, "torch_sdpa_cudnn", 1.5, "attention_ms")]
     rows += [row(LATENT, name, 2 * time if name != "gluon_hopper" else 8.0) for name, time in TIMES.items()]
     rows += [row(CASE, "triton_fa2", 9.0, mode="bwd"), row(CASE, "torch_naive", 18.0, mode="bwd")]
-    RunFolder.create(home, run, rows)
-    return opened()
+    return store_of((run, rows))
 
 
 def test_every_kind_and_mode_is_there_unless_one_is_chosen(store) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from results.files import journal
-from results.files.journal import RunFolder
 from results.query import accuracy, memory, pages, pairing, scaling, speedups
 from results.recommend.features import features
 from results.recommend.rule import RuleError, rule_of
 from results.recommend.winners import winners
 from results.records import Case, Measurement, Run, Status, attention_case, decode_case
 from results.slice import Filters, level_in
-from results.store.database import Store, open_store
+from results.store.database import Store
 
 # The decode cases differ from the operator's in nothing but the level, or among themselves in one field.
 OP = attention_case(batch=4, num_heads=8, seqlen=1, seqlen_k=1024, head_dim=64, dtype="bfloat16", causal=True)
@@ -34,8 +31,7 @@ def _rows(case: Case, mode: str, **values: float) -> Iterator[Measurement]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+def store(store_of: Callable[..., Store]) -> Store:
     rows = [
         *_rows(OP, "fwd", slow=8.0, fast=2.0),
         *_rows(DECODE, "decode", slow=1.0, fast=0.5),
@@ -43,11 +39,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         *_rows(replace(DECODE, batch=8), "decode", slow=2.0, fast=2.5),
         *_rows(replace(DECODE, seqlen_k=2048), "decode", slow=4.0, fast=1.0),
     ]
-    RunFolder.create(tmp_path, Run("one", "local", gpu_name="A GPU", created="2026-11-22"), rows)
-    opened = open_store(tmp_path)
-    assert opened.problems == []
-    yield opened
-    opened.close()
+    return store_of((Run("one", "local", gpu_name="A GPU", created="2026-11-22"), rows))
 
 
 def test_a_workload_says_its_level(store: Store) -> None:

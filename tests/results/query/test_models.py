@@ -9,16 +9,12 @@ import pytest
 from results.files.journal import RunFolder
 from results.query import models
 from results.records import Status
-from results.store.database import open_store
 from tests.pages.test_models import RUN, case, rows
 
 
 @pytest.fixture
-def store(home):
-    RunFolder.create(home, RUN, rows())
-    opened = open_store(home)
-    yield opened
-    opened.close()
+def store(store_of):
+    return store_of((RUN, rows()))
 
 
 def test_a_model_is_named_once_with_its_gpu(store):

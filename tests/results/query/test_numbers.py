@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from results import levels
-from results.files.journal import RunFolder
 from results.query import bandwidth, gpus, memory, scaling, speedups, sustained
 from results.records import Measurement, Run, Status, attention_case, decode_case
 from results.slice import Filters
-from results.store.database import Store, open_store
+from results.store.database import Store
 
 CASE = attention_case(batch=2, num_heads=4, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
 DECODE = decode_case(batch=4, num_heads=8, num_kv_heads=2, context=4096, head_dim=64, dtype="bfloat16")
@@ -54,12 +51,8 @@ def _rows(run_id: str, scale: float) -> Iterator[Measurement]:
 
 
 @pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    for run, scale in ((ONE, 1.0), (OTHER, 4.0)):
-        RunFolder.create(home, run, _rows(run.run_id, scale))
-    with closing(open_store(home)) as opened:
-        assert opened.problems == []
-        yield opened
+def store(store_of: Callable[..., Store]) -> Store:
+    return store_of(*((run, _rows(run.run_id, scale)) for run, scale in ((ONE, 1.0), (OTHER, 4.0))))
 
 
 def test_bandwidth_is_in_terabytes_a_second_and_in_percent_of_a_copy(store: Store) -> None:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from results import levels
-from results.files import journal
 from results.files.journal import RunFolder
 from results.query import scaling
 from results.query.scaling import Roof
 from results.records import Measurement, Run, Status, attention_case
 from results.slice import Filters
-from results.store.database import open_store
 
 SLICE = Filters(gpu="NVIDIA H200", mode="fwd", timing="kernel", baseline="torch_naive")
 CASE = attention_case(batch=2, num_heads=4, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+def store(store_of):
     facts = {"measured_tflops": {"bfloat16": 800.0}, "measured_gbs": 4000.0}
     common = {"run_id": "a", "case": CASE, "implementation": "mine", "status": Status.OK}
     rows = [Measurement(**common, metric="latency_ms", mode="fwd", timing="kernel", value=0.5, statistic="median")]
@@ -33,9 +29,7 @@ def store(tmp_path, monkeypatch):
     ]
     rows += [Measurement(**common, metric="latency_ms", mode="bwd", timing="kernel", value=1.0)]
     rows += [Measurement(**common, metric="energy_j", mode="fwd", value=0.25)]
-    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", tf32=False, **facts), rows)
-    with closing(open_store(tmp_path)) as opened:
-        yield opened
+    return store_of((Run("a", "local", gpu_name="NVIDIA H200", tf32=False, **facts), rows))
 
 
 def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks(store):
@@ -70,46 +64,35 @@ def test_a_roof_is_its_slope_first_and_its_flat_after_the_ridge():
     assert Roof("x", None, None, "").at(1) is None
 
 
-def test_what_says_no_seqlen_stands_on_no_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+def test_what_says_no_seqlen_stands_on_no_line(store_of):
     rows = [
         Measurement("a", case, "mine", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
         for case in (CASE, replace(CASE, seqlen_q=None))
     ]
-    RunFolder.create(tmp_path, Run("a", "upload", gpu_name="NVIDIA H200"), rows)
-    with closing(open_store(tmp_path)) as opened:
-        assert list(scaling.rows(opened, SLICE)["seqlen_q"]) == [CASE.seqlen_q]
+    opened = store_of((Run("a", "upload", gpu_name="NVIDIA H200"), rows))
+    assert list(scaling.rows(opened, SLICE)["seqlen_q"]) == [CASE.seqlen_q]
 
 
-def test_growth_is_the_power_of_the_last_doubling():
-    assert scaling.growth([(128, 1.0), (256, 1.0), (512, 4.0)]) == pytest.approx(2.0)
-    assert scaling.growth([(128, 1.0)]) is None
-
-
-def test_tf32_products_have_a_roof_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+def test_tf32_products_have_a_roof_of_their_own(store_of):
     case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="float32", causal=True)
     rows = [
         Measurement("a", case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
         for name in ("mine", "mine_tf32")
     ]
-    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"tf32": 400.0}), rows)
-    with closing(open_store(tmp_path)) as opened:
-        found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "float32")}
+    opened = store_of((Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"tf32": 400.0}), rows))
+    found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "float32")}
     assert found == {"data-sheet": 67.0, "data-sheet TF32": 494.5, "measured TF32, a": 400.0}
 
 
-def test_fp8_products_of_16_bit_inputs_have_a_roof_and_a_peak_of_their_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+def test_fp8_products_of_16_bit_inputs_have_a_roof_and_a_peak_of_their_own(store_of):
     case = attention_case(batch=1, num_heads=1, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True)
     rows = [
         Measurement("a", case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
         for name in ("mine", "mine_fp8")
     ]
-    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"bfloat16": 800.0}), rows)
-    with closing(open_store(tmp_path)) as opened:
-        found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "bfloat16")}
-        shares = scaling.rows(opened, SLICE).set_index("implementation")[["percent_of_peak", "percent_of_measured"]]
+    opened = store_of((Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"bfloat16": 800.0}), rows))
+    found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "bfloat16")}
+    shares = scaling.rows(opened, SLICE).set_index("implementation")[["percent_of_peak", "percent_of_measured"]]
     assert found == {"data-sheet": 989.5, "data-sheet FP8": 1979.0, "measured, a": 800.0}
     assert shares["percent_of_peak"]["mine"] == pytest.approx(2 * shares["percent_of_peak"]["mine_fp8"])
     assert shares["percent_of_measured"].isna().to_dict() == {"mine": False, "mine_fp8": True}
@@ -127,31 +110,27 @@ def test_energy_is_found_though_a_newer_run_without_it_counts_for_the_times(stor
 
 
 @pytest.mark.parametrize("mode", ["fwd", None])
-def test_memory_and_energy_that_name_no_mode_stand_beside_the_times(tmp_path, monkeypatch, mode):
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+def test_memory_and_energy_that_name_no_mode_stand_beside_the_times(store_of, mode):
     common = {"run_id": "a", "case": CASE, "implementation": "mine", "status": Status.OK}
     rows = [
         Measurement(**common, metric="latency_ms", mode=mode, value=0.5),
         Measurement(**common, metric="peak_memory_mb", value=8.0),
         Measurement(**common, metric="energy_j", value=0.25),
     ]
-    RunFolder.create(tmp_path, Run("a", "upload", gpu_name="NVIDIA H200"), rows)
-    with closing(open_store(tmp_path)) as opened:
-        (row,) = scaling.rows(opened, Filters(gpu="NVIDIA H200", mode=mode, baseline="mine")).to_dict("records")
+    opened = store_of((Run("a", "upload", gpu_name="NVIDIA H200"), rows))
+    (row,) = scaling.rows(opened, Filters(gpu="NVIDIA H200", mode=mode, baseline="mine")).to_dict("records")
     assert row["memory_per_token_kb"] == pytest.approx(8 * 1024 / 2048)
     assert row["tokens_per_joule"] == pytest.approx(2048 / 0.25)
 
 
-def test_float32_in_six_bfloat16_products_has_a_peak_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+def test_float32_in_six_bfloat16_products_has_a_peak_of_its_own(store_of):
     case = replace(CASE, dtype="float32")
     common = {"run_id": "a", "case": case, "metric": "latency_ms", "status": Status.OK, "mode": "fwd", "value": 0.5}
     rows = [Measurement(**common, implementation=name, timing="kernel") for name in ("triton_fa2", "torch_naive")]
     facts = {"measured_tflops": {"bfloat16": 780.0, "float32": 50.0}, "tf32": False}
-    RunFolder.create(tmp_path, Run("a", "local", gpu_name="NVIDIA H200", **facts), rows)
-    with closing(open_store(tmp_path)) as opened:
-        found = {row["implementation"]: row for row in scaling.rows(opened, SLICE).to_dict("records")}
-        roofs = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "float32")}
+    opened = store_of((Run("a", "local", gpu_name="NVIDIA H200", **facts), rows))
+    found = {row["implementation"]: row for row in scaling.rows(opened, SLICE).to_dict("records")}
+    roofs = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "float32")}
     rate = found["triton_fa2"]["tflops"]
     assert found["triton_fa2"]["percent_of_peak"] == pytest.approx(100 * rate / (989.5 / 6))
     assert found["triton_fa2"]["percent_of_measured"] == pytest.approx(100 * rate / (780 / 6))

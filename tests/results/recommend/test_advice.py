@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 
 import pytest
 
 from results import capabilities
-from results.files import journal
 from results.files.journal import RunFolder
 from results.recommend import advice, features
 from results.recommend.winners import Contender
@@ -16,7 +14,6 @@ from results.records import Measurement, Run, Status, attention_case
 from results.render import advice as rendered_advice
 from results.render.markdown import tables
 from results.slice import Filters
-from results.store.database import open_store
 
 SLICE = Filters(gpu="A GPU", baseline="torch_naive")
 # by implementation: milliseconds at head_dim 64 and 128, or why there is none
@@ -29,8 +26,7 @@ TIMES = {
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+def store(store_of):
     rows = []
     for name, times in TIMES.items():
         for head_dim, found in zip((64, 128), times, strict=True):
@@ -49,9 +45,7 @@ def store(tmp_path, monkeypatch):
             if not isinstance(found, Status):
                 memory = 400.0 if name == "torch_naive" else 100.0
                 rows.append(Measurement(**common, metric="peak_memory_mb", status=Status.OK, value=memory))
-    RunFolder.create(tmp_path, Run("a", "local", gpu_name="A GPU"), rows)
-    with closing(open_store(tmp_path)) as opened:
-        yield opened
+    return store_of((Run("a", "local", gpu_name="A GPU"), rows))
 
 
 def test_where_an_implementation_cannot_run_the_baseline_stands_in(store):

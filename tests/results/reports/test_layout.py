@@ -5,6 +5,7 @@ import pytest
 from results.render.markdown import markdown_table, tables
 from results.reports import ReportError
 from results.reports.layout import number_of, read_seqlen
+from tests.cases import cases
 
 
 def test_a_header_glued_to_code_is_still_a_table() -> None:
@@ -24,16 +25,7 @@ def test_a_written_table_reads_back() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [
-        ("2 GB", 2048.0),
-        ("2048 MB (2 GB)", 2048.0),
-        ("**3.20x**", 3.2),
-        ("1,024", 1024.0),
-        ("94%", 94.0),
-        ("~1.2 PFLOPS", 1200.0),
-        ("~128KB per block", 128.0),
-        ("1.5e-07", 1.5e-07),
-    ],
+    cases(__file__, "test_a_cell_is_read_in_the_unit_of_its_metric"),
 )
 def test_a_cell_is_read_in_the_unit_of_its_metric(text: str, value: float) -> None:
     assert number_of(text) == pytest.approx(value, rel=1e-12)

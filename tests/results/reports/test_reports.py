@@ -13,6 +13,7 @@ from results.reports import ReportError
 from results.reports.notes import shipped_notes
 from results.reports.rendering import render_report
 from tests.builders import COUNTS, PUBLISHED, shipped
+from tests.cases import cases
 
 
 def _report(name: str) -> list[tuple[Run, list[Measurement]]]:
@@ -102,12 +103,7 @@ def test_report_torch_vs_triton_keeps_means_with_their_deviations() -> None:
 
 @pytest.mark.parametrize(
     ("run_id", "origin", "printed", "status", "value"),
-    [
-        ("fa2_rtx4060", "Results Table / 8192, 16, fp32 / Fwd Speedup", "**31.3x**", "ok", 31.3),
-        ("performance_guide-h100-80gb", "H100 80GB (Hopper) / Key insight / tflops", "~1.2 PFLOPS", "ok", 1200.0),
-        ("performance_guide", "Training memory (Llama 2 7B, batch=4) / 8K / Standard (GB)", "OOM (>40GB)", "oom", None),
-        ("flashtile_a100", "Shared memory / 64 / SRAM Required", "~128KB per block", "ok", 128.0),
-    ],
+    cases(__file__, "test_a_printed_cell_is_kept_as_printed"),
 )
 def test_a_printed_cell_is_kept_as_printed(
     run_id: str, origin: str, printed: str, status: str, value: float | None

@@ -20,6 +20,7 @@ from results.records import (
 )
 from results.store import ingest
 from results.store.database import Store, open_store
+from tests.cases import cases
 from tests.results.store.conftest import CASE, FULL, count, latency
 
 
@@ -91,21 +92,7 @@ def test_a_malformed_line_is_a_problem_with_its_number_and_the_others_are_taken(
         assert (count(again), again.problems) == (1, [])
 
 
-NUMBERS = {
-    "value": (0.0, -1.0, 1e-40, 1e10),
-    "mean": (0.0, -1.0),
-    "std": (-0.1, 0.0),
-    "p20": (1e10, -1.0, 0.5),
-    "p80": (1e-9, 1e11),
-    "ci_low": (1e10, 0.0),
-    "ci_high": (1e-9, 1e11),
-    "sm_clock_mhz": (-1.0, 0.0, None),
-    "n": (0, 2, 3, None),
-    "samples": ((1.0, 0.0, 1.0), (1.0, -1.0, 2.0), (1.0,), ()),
-    "round_sizes": ((3,), (3, 0), (2, 2), ()),
-    "metric": ("error_out", "memory_saved_percent", "something else"),
-    "statistic": ("mean", None),
-}
+NUMBERS = cases(__file__, "NUMBERS")
 
 
 def test_the_fast_way_takes_no_numbers_that_cannot_be(opened: Store, folder: RunFolder) -> None:

@@ -13,6 +13,7 @@ from results.levels.tensors import pairs_in_batch
 from results.records import Case, RecordError, attention_case, case_to_json, compatible, measurement_from_json
 from runner.levels import make_inputs
 from runner.levels.op_features import slopes
+from tests.cases import cases
 
 SIZES = {"num_kv_heads": 1, "num_heads": 2, "head_dim": 16, "dtype": "float32"}
 TEXTS = ("", "mask=padding", "documents=5", "varlen=skewed", "varlen=uniform", "prefix=9", "mask=bias", "ahead=3")
@@ -90,21 +91,7 @@ def test_features_have_one_text_and_go_through_a_journal() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [
-        ({"features": "softcp=5"}, "Possible: softcap, sinks"),
-        ({"features": "softcap"}, "a number above 0"),
-        ({"features": "dropout=1"}, "below 1"),
-        ({"features": "prefix=1.5"}, "whole number"),
-        ({"features": "mask=5"}, "padding or bias"),
-        ({"features": "sinks=2"}, "takes no value"),
-        ({"features": "sinks,sinks"}, "twice"),
-        ({"features": "documents=5,varlen=skewed"}, "exclude each other"),
-        ({"features": "mask=bias,varlen=skewed"}, "exclude each other"),
-        ({"features": "documents=5", "seqlen_k": 128}, "to be equal"),
-        ({"features": "prefix=5", "causal": False}, "causal mask"),
-        ({"features": "ahead=5"}, "window_size"),
-        ({"features": "sinks", "level": "layer"}, "level op"),
-    ],
+    cases(__file__, "test_a_text_that_is_no_feature_says_what_is_possible"),
 )
 def test_a_text_that_is_no_feature_says_what_is_possible(changes: dict, words: str) -> None:
     fields = {"level": "op", "seqlen_q": 64, "seqlen_k": 64, "causal": True, "window_size": 0, "batch": 1}

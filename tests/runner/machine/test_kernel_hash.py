@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner.machine.kernel_hash import KERNELS, kernel_hash, modules
+from tests.cases import cases
 
 FILES = {
     "attention/__init__.py": '"""One implementation a file."""',
@@ -31,16 +32,7 @@ def kernels(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "old", "new"),
-    [
-        ("attention/ours/kernel.py", "# twice", "# two times"),
-        ("attention/ours/kernel.py", "Doubles", "Doubles x"),
-        ("attention/ours/kernel.py", "2 * x", "(2\n            * x)"),
-        ("attention/ours/plan.py", '"""Plans."""\n', ""),
-        ("attention/plain.py", "(1,)", "(1, 2)"),
-        ("attention/ours/bench.py", "a tool", "another tool"),
-        ("tools/offline.py", "import", "import os\nimport"),
-        ("registry.py", "...", "level = 'op'"),
-    ],
+    cases(__file__, "test_words_declarations_and_tools_do_not_count"),
 )
 def test_words_declarations_and_tools_do_not_count(kernels: Path, name: str, old: str, new: str) -> None:
     before = kernel_hash(kernels)
@@ -52,13 +44,7 @@ def test_words_declarations_and_tools_do_not_count(kernels: Path, name: str, old
 
 @pytest.mark.parametrize(
     ("name", "old", "new"),
-    [
-        ("attention/ours/kernel.py", "2 * x", "3 * x"),
-        ("attention/ours/kernel.py", "2 * x", "2.0 * x"),
-        ("attention/ours/plan.py", "Plan =", "plan ="),
-        ("shared.py", "64", "128"),
-        ("decode/step.py", "Implementation\n", "Implementation\nBLOCK = 1\n"),
-    ],
+    cases(__file__, "test_code_counts_wherever_an_implementation_imports_it"),
 )
 def test_code_counts_wherever_an_implementation_imports_it(kernels: Path, name: str, old: str, new: str) -> None:
     before = kernel_hash(kernels)

@@ -13,6 +13,7 @@ from runner.__main__ import main
 from runner.launch import LaunchError, SweepRequest
 from runner.sweeps import SweepError
 from runner.sweeps.given import completed, sweep_of
+from tests.cases import cases
 from tests.results.formats.peers.peer_files import understood
 
 WHOLE = attention_case(batch=1, num_heads=64, num_kv_heads=8, seqlen=2048, head_dim=128, dtype="bfloat16", causal=True)
@@ -37,13 +38,7 @@ def test_a_decoding_case_keeps_its_pages() -> None:
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [
-        ({"causal": None}, "cases that do not state causal"),
-        ({"batch": None, "dtype": None}, "cases that do not state batch, dtype"),
-        ({"subject": "multi_token_attention"}, "cases of multi_token_attention, level op"),
-        ({"level": "model"}, "cases of attention, level model"),
-        ({"seqlen_k": 999_999_999}, "cases of a size that no device holds"),
-    ],
+    cases(__file__, "test_a_case_that_cannot_be_measured_says_why"),
 )
 def test_a_case_that_cannot_be_measured_says_why(change: dict, reason: str) -> None:
     assert completed(replace(WHOLE, **change)) == reason

@@ -6,6 +6,8 @@ import math
 import pytest
 import torch
 
+from tests.cases import cases
+
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels.attention.gluon_hopper import backward_common, backward_launch, backward_schedule, tuning
@@ -83,17 +85,7 @@ def test_splits_are_their_tiles_and_give_all_programs_about_the_same(tiles: int,
 
 @pytest.mark.parametrize(
     ("n_tiles", "seqlen", "split"),
-    [
-        (2048, 16384, 68),
-        (2048, 2048, 68),
-        (2048, 1024, 0),
-        (1980, 8192, 0),
-        (2110, 8192, 0),
-        (128, 8192, 0),
-        (120, 8192, 0),
-        (48, 8192, 48),
-        (48, 1024, 0),
-    ],
+    cases(__file__, "test_tiles_are_split_where_the_last_of_several_rounds_would_idle"),
 )
 def test_tiles_are_split_where_the_last_of_several_rounds_would_idle(n_tiles: int, seqlen: int, split: int) -> None:
     assert tuning.tiles_to_split(n_tiles, seqlen, PROGRAMS) == split

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kernels.plans import PlanCache
+from tests.cases import cases
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 plan, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "tuning"))
@@ -69,19 +70,7 @@ def test_a_short_window_is_held_whole(window_size, head_dim, causal, table):
 
 
 # the kernel; batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
-CASES = {
-    "few keys": ("few_keys", (1, 2, 1, 40, 40, 40), False, 0),
-    "few keys, causal, rows that see no key": ("few_keys", (1, 1, 1, 50, 40, 16), True, 0),
-    "few keys in two panels of 128": ("few_keys", (1, 1, 1, 20, 200, 16), False, 0),
-    "few keys, window": ("few_keys", (1, 1, 1, 40, 40, 16), True, 9),
-    "window, heads that share keys": ("window", (1, 8, 2, 70, 75, 16), True, 40),
-    "window on both sides, two panels of columns": ("window", (1, 2, 1, 40, 30, 40), False, 9),
-    "a tail of keys, two panels": ("panels", (1, 2, 1, 20, 40, 40), False, 0),
-    "two panels, no tail of keys": ("panels", (1, 1, 1, 20, 64, 40), False, 0),
-    "few queries": ("few_queries", (2, 2, 2, 5, 40, 40), False, 0),
-    "few queries, causal": ("few_queries", (1, 4, 4, 14, 14, 16), True, 0),
-    "few queries, window, rows that see no key": ("few_queries", (1, 4, 4, 16, 10, 16), False, 3),
-}
+CASES = cases(__file__, "CASES")
 
 
 @pytest.mark.parametrize(("kernel", "shape", "causal", "window_size"), CASES.values(), ids=CASES.keys())

@@ -10,6 +10,7 @@ import torch
 from kernels import registry
 from kernels.registry import Device, UnsupportedCase
 from results.records import attention_case
+from tests.cases import cases
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 ROOT = Path(__file__).parents[4]
@@ -24,12 +25,7 @@ def test_a_second_derivative_is_refused(device):
 
 @pytest.mark.parametrize(
     ("q", "k", "sentence"),
-    [
-        ((1, 3, 8, 16), (1, 2, 8, 16), "multiple of num_kv_heads"),
-        ((1, 2, 8, 16), (1, 2, 8, 32), "agree in batch and head_dim"),
-        ((1, 2, 8, 512), (1, 2, 8, 512), "head_dim must be 1 to 256"),
-        ((2, 8, 16), (2, 8, 16), r"\(batch, heads, seqlen, head_dim\)"),
-    ],
+    cases(__file__, "test_shapes_that_do_not_belong_together_are_refused"),
 )
 def test_shapes_that_do_not_belong_together_are_refused(device, q, k, sentence):
     q, k = torch.zeros(q, device=device), torch.zeros(k, device=device)

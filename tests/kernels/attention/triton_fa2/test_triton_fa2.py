@@ -7,6 +7,7 @@ import torch
 
 from kernels import reference, registry
 from kernels.plans import PlanCache
+from tests.cases import cases
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 plan, shapes, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "problem", "tuning"))
@@ -16,30 +17,7 @@ DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
 
 
 # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
-CASES = {
-    "one token": ((1, 1, 1, 1, 1, 16), True, 0),
-    "one query over many keys": ((1, 2, 2, 1, 128, 64), True, 0),
-    "63 tokens": ((1, 2, 2, 63, 63, 32), True, 0),
-    "128 tokens, full": ((2, 1, 1, 128, 128, 64), False, 0),
-    "200 tokens": ((1, 1, 1, 200, 200, 16), True, 0),
-    "200 tokens, full": ((1, 1, 1, 200, 200, 16), False, 0),
-    "head_dim 128": ((1, 1, 1, 96, 96, 128), True, 0),
-    "head_dim 256": ((1, 1, 1, 40, 40, 256), True, 0),
-    "head_dim 40": ((1, 1, 1, 70, 70, 40), True, 0),
-    "head_dim 8": ((1, 1, 1, 33, 33, 8), False, 0),
-    "more keys than queries": ((1, 2, 2, 63, 128, 16), True, 0),
-    "rows that see no key": ((1, 2, 2, 128, 63, 16), True, 0),
-    "full, unequal lengths": ((1, 1, 1, 50, 128, 32), False, 0),
-    "grouped heads": ((2, 4, 2, 70, 70, 16), True, 0),
-    "one key head": ((1, 4, 1, 40, 70, 32), True, 0),
-    "grouped heads, full": ((1, 4, 2, 40, 40, 16), False, 0),
-    "causal window": ((1, 1, 1, 128, 128, 16), True, 30),
-    "window to both sides": ((1, 1, 1, 128, 128, 16), False, 30),
-    "window of one token": ((1, 1, 1, 64, 64, 16), True, 1),
-    "window wider than the sequence": ((1, 1, 1, 64, 64, 16), True, 1000),
-    "window, grouped heads, more keys": ((1, 4, 2, 40, 100, 16), True, 24),
-    "window and rows that see no key": ((1, 2, 2, 100, 40, 16), False, 12),
-}
+CASES = cases(__file__, "CASES")
 
 
 # every way in which bfloat16 parts are laid out and walked over

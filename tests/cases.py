@@ -1,0 +1,22 @@
+"""Tables of tests: inputs and what is expected of them, in the JSON file next to a test's module."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+def cases(test_file: str, name: str) -> Any:
+    """Return a table's rows, or its values by their names, for pytest.mark.parametrize; lists are tuples."""
+    return _frozen(_read(Path(test_file).with_suffix(".json"))[name])
+
+
+@cache
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(inner) for key, inner in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
