@@ -1,4 +1,4 @@
-"""Work on uploaded files in a process with limits of memory and time, so that no file can take the app or the machine down.
+"""Work on uploaded files in a process with limits of memory and time, so that no file takes the machine down.
 
 A small server process imports the readers once and forks a child for each call, which takes milliseconds. The child
 ends with its call. A call that reaches a limit is refused in words, like any other file that cannot be taken.

@@ -10,7 +10,6 @@ import streamlit as st
 
 from pages.ui.run import background, one_shape, outcome, plan_form, under_way
 from pages.ui.shell import access
-from pages.ui.upload import outcome as upload_outcome
 from results.files import journal
 from results.files.journal import RunFolder, State
 from results.formats import import_understanding
@@ -315,14 +314,6 @@ def test_a_token_is_asked_for_on_localhost_too_and_counts_on_every_page(app, sta
     page.text_input(key="run_token").set_value("a secret é").run()
     assert not page.button(key="start").disabled
     assert page.switch_page("pages/upload.py").run().get("file_uploader")
-
-
-def test_an_import_and_its_undo_ask_for_permission(home, monkeypatch):
-    monkeypatch.setattr(access, "here", lambda: False)
-    monkeypatch.setattr(st, "session_state", {})
-    for work in (upload_outcome.import_all, upload_outcome._undo):
-        work([None])
-        assert st.session_state.pop("taken_back") == access.OFF
 
 
 def test_the_token_opens_it_and_a_wrong_one_does_not(app, started, open_to_all, monkeypatch):

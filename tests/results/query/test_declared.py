@@ -6,9 +6,12 @@ from dataclasses import replace
 import pytest
 
 from results.files.journal import RunFolder
+from results.implementations import facts_of
 from results.levels import names
-from results.query.declared import colours, declared, with_precision
+from results.query.declared import colours, declared, of_rows, with_precision
+from results.recommend.winners import winners
 from results.records import Measurement, Run, Status, attention_case
+from results.slice import Filters
 from results.store.database import open_store
 
 CASE = attention_case(batch=1, num_heads=1, seqlen=64, head_dim=64, dtype="float16", causal=True)
@@ -48,8 +51,8 @@ def test_an_implementation_at_two_levels_declares_twice(home):
         assert declared(store)["mine"] == op
         assert declared(store, "decode")["mine"] == decode
         assert colours(store)["mine"] == "#111111"
-        assert "mine" not in with_precision(store, "fp8")
-        assert "mine" in with_precision(store, "fp8", "decode")
+        assert with_precision(store, "fp8") == []
+        assert with_precision(store, "fp8", "decode") == ["r1/mine", "r2/mine"]
 
 
 @pytest.mark.parametrize("name", ["triton_fa2", "measured_here", "declared_here"])
@@ -67,14 +70,17 @@ def test_an_upload_declares_nothing_of_what_we_measured(home, name):
         }
 
 
-def test_of_uploads_that_contradict_each_other_the_shared_facts_count(home):
-    for day, precision in enumerate(("fp8", None), start=1):
-        facts = {"theirs": {"precision": precision, "family": "peer"}}
-        RunFolder.create(home, Run(f"far-{day}", "upload", created=f"2026-01-0{day}", implementations=facts), [])
+def test_the_facts_of_an_upload_count_for_its_own_rows_only(home):
+    said = {"far-1": "fp8", "far-2": None, "bare": ""}
+    for seqlen, (run_id, precision) in zip((256, 512, 1024), said.items(), strict=True):
+        facts = {} if run_id == "bare" else {"theirs": {"precision": precision, "family": "peer"}}
+        case = replace(CASE, seqlen_q=seqlen, seqlen_k=seqlen)
+        row = Measurement(run_id, case, "theirs", "latency_ms", "ok", value=1.0, mode="fwd", timing="kernel")
+        other = replace(row, implementation="torch_naive", value=2.0)
+        RunFolder.create(home, Run(run_id, "upload", gpu_name="a GPU", implementations=facts), [row, other])
     with closing(open_store(home)) as store:
-        assert declared(store)["theirs"] == {"family": "peer"}
-    RunFolder.create(
-        home, Run("far-3", "upload"), [Measurement("far-3", CASE, "theirs", "compile_ms", Status.OK, value=1.0)]
-    )
-    with closing(open_store(home)) as store:
-        assert "theirs" not in declared(store)  # a third upload holds rows of that name, and declares nothing of them
+        assert declared(store)["theirs"] == {"family": "peer"}  # what the runs that declare it agree on
+        assert with_precision(store, "fp8") == ["far-1/theirs"]
+        assert [facts_of("theirs", of_rows(store), run_id).family for run_id in said] == ["peer", "peer", None]
+        found = winners(store, Filters(gpu="a GPU", mode="fwd", timing="kernel")).sort_values("seqlen")
+        assert found["winner"].tolist() == ["torch_naive", "theirs", "theirs"]  # FP8 wins nothing in its own run only
