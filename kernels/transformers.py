@@ -43,7 +43,7 @@ _REFUSED = {
 _FEATURES = {"softcap": "softcap", "s_aux": "sinks"}  # argument of a module -> our name
 _BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # declared by a model of transformers
 # Families of transformers.models. A family outside of these sets gets a mask tensor where they decide, which costs time
-# and is always right. `kernels.tools.drop_in_models --families` tests the sets.
+# and is always right. `kernels.tools.drop_in_models` tests the sets.
 _PASS_THEIR_WINDOW = frozenset((
     "afmoe", "cohere2", "cohere2_moe", "cwm", "dots1", "exaone4", "exaone_moe", "gemma2", "gemma3", "gemma3n",
     "gemma4", "gpt_oss", "minimax", "ministral", "ministral3", "mistral", "mixtral", "modernbert_decoder", "olmo3",

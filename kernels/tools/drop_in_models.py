@@ -1,45 +1,32 @@
-"""Try our attention in models of transformers, by training a few of them or by calling a tiny one of every family.
+"""Try our attention in a tiny model of every family of language models in transformers, on a CPU in float32.
 
-    python -m kernels.tools.drop_in_models [--device cuda] [--steps 8] [--tiny] [NAME ...]
-    python -m kernels.tools.drop_in_models --families [--seconds 60] [CONFIG ...]
+    python -m kernels.tools.drop_in_models [--seconds 60] [CONFIG ...]
 
-The first command trains models with published shapes and fewer layers, in bfloat16 with random weights, and prints
-losses, gradients and the time of a step. Gradients of the first step are compared with those of the model in float32
-with its own attention: the error of a tensor is the norm of the difference over the norm. "Own" is PyTorch's attention,
-or transformers' eager one where PyTorch's lacks a feature of the model.
-
-The second command makes seven calls of a tiny model of each family of language models, on a CPU in float32, with its
-own eager attention and with ours: padding at a side and between tokens, packed sequences, a prompt in chunks, and
-generation with either cache. A call is right if the logits of real tokens differ by at most 10^-4 of the largest, else
-wrong. "Its own": transformers kept the model's eager attention. Refused: by `kernels.transformers`. Failed: with
-another error. A configuration that does not become tiny by the names in SIZES is left out.
+It makes seven calls of each model, with its own eager attention and with ours: padding at a side and between tokens,
+packed sequences, a prompt in chunks, and generation with either cache. A call is right if the logits of real tokens
+differ by at most 10^-4 of the largest, else wrong. "Its own": transformers kept the model's eager attention. Refused:
+by `kernels.transformers`. Failed: with another error. A configuration that does not become tiny by the names in SIZES
+is left out. `python -m runner run training` trains models with our attention and with others.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import signal
-import statistics
 import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from ..models import cache_argument
 from ..registry import UnsupportedCase
 from ..transformers import FRONT_DOOR, register
 
-Inputs = dict[str, torch.Tensor]
-_LEARNING_RATE = 1e-4
 RIGHT, OWN, REFUSED, FAILED, WRONG = "right", "its own", "refused", "failed", "wrong"
 LEFT_OUT = "left out"
 Results = tuple[torch.Tensor, torch.Tensor]  # logits, and which of their rows belong to real tokens
@@ -83,144 +70,6 @@ def make_tiny(config: Any) -> Any:
         if hasattr(getattr(config, name, None), "to_dict"):
             make_tiny(getattr(config, name))
     return config
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A model of transformers, and a batch for it."""
-
-    config: str  # class of the configuration
-    model: str  # class of the model
-    sizes: Mapping[str, Any]
-    inputs: Callable[[Any, bool, str], Inputs]  # takes the configuration, whether it is tiny, and the device
-    own: str = "sdpa"
-
-    def build(self, tiny: bool, device: str) -> nn.Module:
-        """Return the model in float32 with random weights."""
-        import transformers
-
-        torch.manual_seed(0)
-        config = getattr(transformers, self.config)(**self.sizes)
-        config = make_tiny(config) if tiny else config
-        with torch.device(device):
-            return getattr(transformers, self.model)(config).train()
-
-
-def _text(batch: int, seqlen: int, padded: bool = False) -> Callable[[Any, bool, str], Inputs]:
-    """Make token ids; padding on the right has no labels."""
-
-    def inputs(config: Any, tiny: bool, device: str) -> Inputs:
-        size = (2, 12) if tiny else (batch, seqlen)
-        ids = torch.randint(3, config.vocab_size, size, generator=torch.Generator().manual_seed(1))
-        if not padded:
-            return {name: ids.to(device) for name in ("input_ids", "labels")}
-        lengths = torch.linspace(size[1] // 4, size[1], size[0]).long()
-        real = torch.arange(size[1]) < lengths[:, None]
-        found = {"input_ids": ids, "labels": ids.where(real, -100), "attention_mask": real.long()}
-        return {name: x.to(device) for name, x in found.items()}
-
-    return inputs
-
-
-def _image(config: Any, tiny: bool, device: str) -> Inputs:
-    shape = (2 if tiny else 16, 3, config.image_size, config.image_size)
-    return {"pixel_values": torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(device)}
-
-
-def _speech(config: Any, tiny: bool, device: str) -> Inputs:
-    batch, frames = 2 if tiny else 4, 2 * config.max_source_positions
-    sound = torch.randn(batch, config.num_mel_bins, frames, generator=torch.Generator().manual_seed(1))
-    return {"input_features": sound.to(device), "labels": _text(4, 256)(config, tiny, device)["labels"]}
-
-
-_NO_TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-# Llama 3.2 1B, https://huggingface.co/meta-llama/Llama-3.2-1B
-_LLAMA = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 4, "num_attention_heads": 32}
-_LLAMA |= {"num_key_value_heads": 8, "head_dim": 64, "vocab_size": 32000, **_NO_TOKENS}
-# Gemma 2 2B, https://huggingface.co/google/gemma-2-2b
-_GEMMA = {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 4, "num_attention_heads": 8}
-_GEMMA |= {"num_key_value_heads": 4, "head_dim": 256, "vocab_size": 32000, "sliding_window": 1024, **_NO_TOKENS}
-# SigLIP so400m, https://huggingface.co/google/siglip-so400m-patch14-384
-_SIGLIP = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 4, "num_attention_heads": 16}
-_SIGLIP |= {"image_size": 384, "patch_size": 14}
-# Whisper large v3, https://huggingface.co/openai/whisper-large-v3
-_WHISPER = {"d_model": 1280, "encoder_layers": 3, "decoder_layers": 3, "num_mel_bins": 128}
-_WHISPER |= {"encoder_attention_heads": 20, "decoder_attention_heads": 20}
-_WHISPER |= {"encoder_ffn_dim": 5120, "decoder_ffn_dim": 5120}
-_LLAMA_CLASSES, _GEMMA_CLASSES = ("LlamaConfig", "LlamaForCausalLM"), ("Gemma2Config", "Gemma2ForCausalLM")
-_WHISPER_CLASSES = ("WhisperConfig", "WhisperForConditionalGeneration")
-SUBJECTS = {
-    "llama": Subject(*_LLAMA_CLASSES, _LLAMA, _text(4, 2048)),
-    "llama_padded": Subject(*_LLAMA_CLASSES, _LLAMA, _text(8, 2048, padded=True)),
-    "gemma2": Subject(*_GEMMA_CLASSES, _GEMMA, _text(2, 2048), own="eager"),
-    "siglip": Subject("SiglipVisionConfig", "SiglipVisionModel", _SIGLIP, _image),
-    "whisper": Subject(*_WHISPER_CLASSES, _WHISPER, _speech),
-}
-
-
-@dataclass(frozen=True)
-class Trained:
-    """The training of a model with one attention."""
-
-    losses: list[float]  # one per step
-    ms: float  # per step, the median of the later half
-    gradient_error: float  # the largest of a tensor, in the first step
-
-
-def loss_of(model: nn.Module, inputs: Inputs) -> torch.Tensor:
-    """Return the model's loss, or the mean squared distance of its last hidden state from random numbers."""
-    out = model(**inputs)
-    if getattr(out, "loss", None) is not None:
-        return out.loss.float()
-    found = out.last_hidden_state.float()
-    wanted = torch.randn(found.shape, generator=torch.Generator().manual_seed(2)).to(found.device)
-    return functional.mse_loss(found, wanted)
-
-
-def gradients(model: nn.Module, inputs: Inputs) -> dict[str, torch.Tensor]:
-    """Return the gradient of every parameter in one step, in float32."""
-    wanted = {name: x for name, x in model.named_parameters() if x.requires_grad}
-    found = torch.autograd.grad(loss_of(model, inputs), list(wanted.values()), allow_unused=True)
-    return {name: x.float() for name, x in zip(wanted, found, strict=True) if x is not None}
-
-
-def largest_error(found: Mapping[str, torch.Tensor], exact: Mapping[str, torch.Tensor]) -> float:
-    """Return the largest norm of a difference over the norm, among tensors with a gradient."""
-    most = max(x.norm().item() for x in exact.values())
-    large = {name: x for name, x in exact.items() if x.norm().item() > 1e-4 * most}
-    return max(((found[name] - x).norm() / x.norm()).item() for name, x in large.items())
-
-
-def train(model: nn.Module, inputs: Inputs, exact: Mapping[str, torch.Tensor], steps: int) -> Trained:
-    """Train a copy of a model in bfloat16 for some steps of AdamW."""
-    model = copy.deepcopy(model).to(torch.bfloat16)
-    inputs = {name: x.to(torch.bfloat16) if x.is_floating_point() else x for name, x in inputs.items()}
-    error = largest_error(gradients(model, inputs), exact)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, foreach=True)
-    losses, times = [], []
-    for _ in range(steps):
-        begun = time.perf_counter()
-        loss = loss_of(model, inputs)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())  # waits for the step
-        times.append((time.perf_counter() - begun) * 1e3)
-    return Trained(losses, statistics.median(times[steps // 2 :]), error)
-
-
-def compare(name: str, attention: str, steps: int, tiny: bool, device: str) -> dict[str, Trained]:
-    """Train a subject with its own attention and with ours."""
-    subject = SUBJECTS[name]
-    model: Any = subject.build(tiny, device)
-    inputs = subject.inputs(model.config, tiny, device)
-    model.set_attn_implementation(subject.own)
-    exact = gradients(model, inputs)
-    found = {}
-    for each in (subject.own, attention):
-        model.set_attn_implementation(each)
-        found[each] = train(model, inputs, exact, steps)
-    return found
 
 
 def _tokens() -> torch.Tensor:
@@ -361,29 +210,12 @@ def try_families(names: Sequence[str], seconds: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train models and print two lines for each, or try families."""
+    """Try the families that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.drop_in_models")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(SUBJECTS)}; all by default")
-    parser.add_argument("--families", action="store_true", help="try families instead; names such as LlamaConfig")
+    parser.add_argument("names", nargs="*", metavar="CONFIG", help="names such as LlamaConfig; all by default")
     parser.add_argument("--seconds", type=int, default=60, help="the most that a family may take")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--attention", default=FRONT_DOOR, help="a name of kernels.transformers.register")
-    parser.add_argument("--tiny", action="store_true", help="small sizes, for a machine without a GPU")
     chosen = parser.parse_args(arguments)
-    if chosen.families:
-        return try_families(chosen.names, chosen.seconds)
-    if unknown := set(chosen.names) - set(SUBJECTS):
-        parser.error(f"unknown {', '.join(sorted(unknown))}; possible: {', '.join(SUBJECTS)}")
-    if chosen.device.startswith("cuda") and not torch.cuda.is_available():
-        sys.exit("No CUDA device here. --device cpu --tiny trains small models on the CPU.")
-    register()
-    for name in chosen.names or SUBJECTS:
-        for attention, x in compare(name, chosen.attention, chosen.steps, chosen.tiny, chosen.device).items():
-            losses = f"losses {x.losses[0]:.5f} to {x.losses[-1]:.5f}"
-            gradients_ms = f"gradients {x.gradient_error:.2e}  {x.ms:8.2f} ms per step"
-            print(f"{name:12} {attention:10} {losses}  {gradients_ms}", flush=True)
-    return 0
+    return try_families(chosen.names, chosen.seconds)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from results.formats.errors import UploadError
-from results.render.markdown import Table, plain, tables
+from results.render.markdown import MarkdownTable, plain, tables
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_ROWS = 200_000
@@ -80,7 +80,7 @@ def check_lines(text: str) -> None:
         raise UploadError(f"The file has more than {MAX_LINES:,} lines, empty ones included. Split it.")
 
 
-def _of_markdown(table: Table) -> Sheet:
+def _of_markdown(table: MarkdownTable) -> Sheet:
     rows = tuple((table.line + 2 + number, row) for number, row in enumerate(table.rows))
     return _checked(Sheet(tuple(map(plain, table.header)), rows, MARKDOWN))
 

@@ -30,9 +30,9 @@ class CardSize:
 
 
 _EXAMPLES = (
-    *("rtx 4060", "rtx 4070", "rtx 4080", "rtx 4090", "rtx 5090", "a100 sxm4 40gb", "l40s", "h100 sxm"),
-    *("rtx pro 6000", "h200 sxm", "b200", "b300"),
-)
+    "rtx 4060", "rtx 4070", "rtx 4080", "rtx 4090", "rtx 5090", "a100 sxm4 40gb", "l40s", "h100 sxm", "rtx pro 6000",
+    "h200 sxm", "b200", "b300",
+)  # fmt: skip
 # If the total of nvidia-smi is not recorded, a GB counts as 10^9 bytes, which is less than any recorded total.
 CARDS = {
     f"{chip.memory_gb} GB": CardSize(chip.total_mb or chip.memory_gb * 1e9 / 2**20, title(name))

@@ -22,7 +22,7 @@ _PIPE = re.compile(r"(?<!\\)\|")
 
 
 @dataclass(frozen=True)
-class Table:
+class MarkdownTable:
     """A pipe table and its place in the text."""
 
     header: tuple[str, ...]
@@ -30,7 +30,7 @@ class Table:
     line: int  # line of the header, counted from 1; row i is in line + 2 + i
 
 
-def tables(text: str) -> list[Table]:
+def tables(text: str) -> list[MarkdownTable]:
     """Return every table in order."""
     lines, found, at = text.splitlines(), [], 0
     while at < len(lines):
@@ -42,7 +42,7 @@ def tables(text: str) -> list[Table]:
         end = at + 2
         while end < len(lines) and lines[end].strip().startswith("|") and not _separated(lines, end + 1):
             end += 1
-        found.append(Table(_header(line, columns), tuple(map(_cells, lines[at + 2 : end])), at + 1))
+        found.append(MarkdownTable(_header(line, columns), tuple(map(_cells, lines[at + 2 : end])), at + 1))
         at = end
     return found
 

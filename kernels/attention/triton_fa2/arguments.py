@@ -6,6 +6,7 @@ the sizes: they come last and are None among the strides. A launch passes the ad
 
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,139 +19,38 @@ class Strides(NamedTuple):
     row: Any
 
 
-class ForwardTensors(NamedTuple):
-    """Tensors of forward_kernel."""
-
-    q: Any
-    k: Any
-    v: Any
-    out: Any
-    lse: Any = None
-    k_transposed: Any = None  # a copy (preprocess.py), or k where the kernel needs none
-
-
-class PanelTensors(NamedTuple):
-    """Tensors of the forward kernels whose rows are panels."""
-
-    q: Any
-    k: Any
-    v: Any
-    out: Any
-    lse: Any = None
-
-
-class DqTensors(NamedTuple):
-    """Tensors of dq_kernel."""
-
-    q: Any
-    k: Any
-    v: Any
-    out: Any
-    dout: Any
-    dq: Any
-    lse: Any = None
-    delta: Any = None
-    k_transposed: Any = None
-    v_transposed: Any = None
-
-
-class DkdvTensors(NamedTuple):
-    """Tensors of dkdv_kernel."""
-
-    q: Any
-    k: Any
-    v: Any
-    dout: Any
-    dk: Any
-    dv: Any
-    lse: Any = None
-    delta: Any = None
-    q_transposed: Any = None
-    dout_transposed: Any = None
-
-
-class DqDkdvTensors(NamedTuple):
-    """Tensors of dq_dkdv_kernel."""
-
-    q: Any
-    k: Any
-    v: Any
-    dout: Any
-    out: Any
-    dq: Any
-    dk: Any
-    dv: Any
-    lse: Any = None
-    delta: Any = None
-    q_transposed: Any = None
-    k_transposed: Any = None
-    v_transposed: Any = None
-    dout_transposed: Any = None
-
-
-class OnePassTensors(NamedTuple):
-    """Tensors of one_pass_kernel; the gradients are slots (split.py)."""
-
-    q: Any
-    k: Any
-    v: Any
-    dout: Any
-    dq: Any = None
-    dk: Any = None
-    dv: Any = None
-    lse: Any = None
-    delta: Any = None
-    q_transposed: Any = None
-    dout_transposed: Any = None
-
-
-class FewQueriesTensors(NamedTuple):
-    """Tensors of few_queries_kernel."""
-
-    q: Any
-    k: Any
-    v: Any
-    out: Any
-    dout: Any
-    dq: Any
-    dk: Any
-    dv: Any
-    lse: Any = None
-
-
-class PreprocessTensors(NamedTuple):
-    """Tensors of preprocess_kernel: its inputs, then the copies and delta."""
-
-    q: Any
-    dout: Any
-    out: Any
-    k: Any
-    v: Any
-    q_copy: Any = None
-    dout_copy: Any = None
-    k_copy: Any = None
-    v_copy: Any = None
-    delta: Any = None
-
-
-class SplitOutputs(NamedTuple):
-    """Tensors of combine_outputs: slots of outputs and their logsumexps (split.py), and the results."""
-
-    out: Any
-    slots: Any = None
-    slots_lse: Any = None
-    lse: Any = None
-
-
-class SplitGradients(NamedTuple):
-    """Tensors of combine_gradients: the gradients and their slots."""
-
-    dq: Any
-    dk: Any
-    dv: Any
-    dq_slots: Any = None
-    dk_slots: Any = None
-    dv_slots: Any = None
+# Tensors of forward_kernel; k_transposed is a copy (preprocess.py), or k where the kernel needs none.
+ForwardTensors = namedtuple("ForwardTensors", "q k v out lse k_transposed", defaults=[None, None])
+# Tensors of the forward kernels whose rows are panels.
+PanelTensors = namedtuple("PanelTensors", "q k v out lse", defaults=[None])
+# Tensors of dq_kernel, dkdv_kernel and dq_dkdv_kernel.
+DqTensors = namedtuple(
+    "DqTensors", "q k v out dout dq lse delta k_transposed v_transposed", defaults=[None, None, None, None]
+)
+DkdvTensors = namedtuple(
+    "DkdvTensors", "q k v dout dk dv lse delta q_transposed dout_transposed", defaults=[None, None, None, None]
+)
+DqDkdvTensors = namedtuple(
+    "DqDkdvTensors",
+    "q k v dout out dq dk dv lse delta q_transposed k_transposed v_transposed dout_transposed",
+    defaults=[None, None, None, None, None, None],
+)
+# Tensors of one_pass_kernel; the gradients are slots (split.py).
+OnePassTensors = namedtuple(
+    "OnePassTensors",
+    "q k v dout dq dk dv lse delta q_transposed dout_transposed",
+    defaults=[None, None, None, None, None, None, None],
+)
+# Tensors of few_queries_kernel.
+FewQueriesTensors = namedtuple("FewQueriesTensors", "q k v out dout dq dk dv lse", defaults=[None])
+# Tensors of preprocess_kernel: its inputs, then the copies and delta.
+PreprocessTensors = namedtuple(
+    "PreprocessTensors", "q dout out k v q_copy dout_copy k_copy v_copy delta", defaults=[None, None, None, None, None]
+)
+# Tensors of combine_outputs: slots of outputs and their logsumexps (split.py), and the results.
+SplitOutputs = namedtuple("SplitOutputs", "out slots slots_lse lse", defaults=[None, None, None])
+# Tensors of combine_gradients: the gradients and their slots.
+SplitGradients = namedtuple("SplitGradients", "dq dk dv dq_slots dk_slots dv_slots", defaults=[None, None, None])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ from .forward_window import window_kernel
 from .launch import KernelCall, WarmUps, make_launch, most_registers
 from .panels import key_panels, padded_size
 from .preprocess import preprocess_kernel
-from .problem import Problem
+from .problem import TritonProblem
 from .split import Split
 from .tile_ops import BF16_PARTS, PAD
 from .tuning import Tile
@@ -59,7 +59,9 @@ class Launches:
     `tensors` are those of a call, in the order of that method's arguments; `make` makes a launch of a KernelCall.
     """
 
-    def __init__(self, problem: Problem, tensors: Sequence[torch.Tensor], make: Callable[[KernelCall], Any]) -> None:
+    def __init__(
+        self, problem: TritonProblem, tensors: Sequence[torch.Tensor], make: Callable[[KernelCall], Any]
+    ) -> None:
         self.problem = problem
         self.arguments = [x.detach() for x in tensors]  # separate objects: a call may have one tensor twice
         self.rooms = Rooms()
@@ -288,7 +290,7 @@ class Launches:
 Made = tuple[Any, tuple[int | float, ...], Any, Callable[[Tile], int]]  # kernel, scalars, configuration, programs
 
 
-def _few_keys(problem: Problem, config: Any) -> Made:
+def _few_keys(problem: TritonProblem, config: Any) -> Made:
     rows_each = problem.rows_each(problem.tiles("few_keys")[0])
     block_n, block_n2 = key_panels(problem.seqlen_k)
     config = replace(config, block_n=block_n, block_n2=block_n2, whole=problem.seqlen_k >= block_n)
@@ -297,7 +299,7 @@ def _few_keys(problem: Problem, config: Any) -> Made:
     return few_keys_kernel, scalars, config, lambda tile: programs
 
 
-def _window(problem: Problem, config: Any) -> Made:
+def _window(problem: TritonProblem, config: Any) -> Made:
     heads_each = problem.heads_each(problem.tiles("window")[0])
     block_n, block_n2 = key_panels(problem.keys_in_window)
     config = replace(config, has_left=False, has_right=False, block_n=block_n, block_n2=block_n2)
@@ -306,7 +308,7 @@ def _window(problem: Problem, config: Any) -> Made:
     return window_kernel, scalars, config, lambda tile: parts * -(-problem.seqlen_q // tile.block_m)
 
 
-def _panels(problem: Problem, config: Any) -> Made:
+def _panels(problem: TritonProblem, config: Any) -> Made:
     heads = problem.heads("panels")
     rest = problem.seqlen_k % problem.tiles("panels")[0].block_n
     config = replace(config, block_n2=padded_size(rest) if rest else 0)
@@ -318,7 +320,7 @@ def _panels(problem: Problem, config: Any) -> Made:
 _OF_PANELS = {"few_keys": _few_keys, "window": _window, "panels": _panels}
 
 
-def recorded(problem: Problem, walk: Callable[..., None], tensors: Sequence[torch.Tensor]) -> Callable[..., None]:
+def recorded(problem: TritonProblem, walk: Callable[..., None], tensors: Sequence[torch.Tensor]) -> Callable[..., None]:
     """Return the function that launches Launches.forward or Launches.backward, the `walk`, for tensors like these.
 
     Its kernels are compiled side by side. The tensors' device must be the current one.
@@ -332,7 +334,7 @@ def recorded(problem: Problem, walk: Callable[..., None], tensors: Sequence[torc
 
 
 def _listed(
-    problem: Problem, walk: Callable[..., None], tensors: Sequence[torch.Tensor], make: Callable[..., Any]
+    problem: TritonProblem, walk: Callable[..., None], tensors: Sequence[torch.Tensor], make: Callable[..., Any]
 ) -> Launches:
     found = Launches(problem, tensors, make)
     walk(found, *found.arguments)

@@ -10,7 +10,7 @@ import torch
 from ... import plans
 from ...plans import GradientRoom, PlanCache, Tensors, device_guard, plan_key
 from .launches import Launches, recorded
-from .problem import MAX_ROW_STRIDE, Problem, check
+from .problem import MAX_ROW_STRIDE, TritonProblem, check
 
 _PLANS: PlanCache[TritonPlan] = PlanCache()
 
@@ -54,7 +54,7 @@ class TritonPlan:
         precision: str,
     ) -> None:
         check(q, k, v)
-        self.problem = Problem.of(q, k, causal, window_size, scale, precision)
+        self.problem = TritonProblem.of(q, k, causal, window_size, scale, precision)
         batch, heads, rows = q.shape[:3]
         self._rows = (batch, heads, rows), (heads * rows, rows, 1)  # sizes and strides of lse
         self._output: Callable[..., None] | None = None

@@ -30,8 +30,8 @@ _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; 
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What the kernels of one forward and backward, and their launches, are chosen by. Made by `Problem.of`."""
+class TritonProblem:
+    """What the kernels of one forward and backward, and their launches, are chosen by. Made by `TritonProblem.of`."""
 
     device: torch.device
     dtype: torch.dtype
@@ -52,7 +52,7 @@ class Problem:
     @classmethod
     def of(
         cls, q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, scale: float | None, precision: str
-    ) -> Problem:
+    ) -> TritonProblem:
         """Describe the problem of q (batch, num_heads, seqlen_q, head_dim) and k (batch, num_kv_heads, seqlen_k, …)."""
         chip = _INTERPRETED_CHIP if INTERPRETED else _chip(q.device)
         scale = q.shape[3] ** -0.5 if scale is None else float(scale)

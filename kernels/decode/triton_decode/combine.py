@@ -32,7 +32,7 @@ class PartsConfig:
 
 
 @dataclass(frozen=True)
-class CombineConfig(PartsConfig):
+class CombinePartsConfig(PartsConfig):
     """Constants of combine_kernel."""
 
     dims: int  # columns that a program combines

@@ -14,7 +14,7 @@ import torch
 from ...constants import Constants
 from ...plans import device_guard
 from ...tables import machine_of
-from .combine import CombineConfig, combine_kernel
+from .combine import CombinePartsConfig, combine_kernel
 from .launch import INTERPRETED, DecodeLaunch
 from .request import Request
 from .shares import divide, power_of_2_from
@@ -206,7 +206,7 @@ class Plan:
         num_warps = 4 if values >= _MANY else 1
         rows = min(shares.rows, num_warps * _COMBINED // dims)
         at_once = _COMBINED_AT_ONCE if shares.splits > _FEW_PARTS else _FEW_PARTS
-        config = CombineConfig(**_fields(self._constants(store_lse)), at_once=at_once, rows=rows, dims=dims)
+        config = CombinePartsConfig(**_fields(self._constants(store_lse)), at_once=at_once, rows=rows, dims=dims)
         options = {"num_warps": num_warps, "num_stages": 1, "launch_pdl": self.capability >= 90}
         grid = (shares.tiles * shares.row_tiles, -(-shares.rows // rows), -(-shares.block_dv // dims))
         return combine_kernel, grid, self._scalars(), {"CONFIG": _as_constants(config)}, options

@@ -44,7 +44,9 @@ def test_more_than_128_keys_are_always_two_panels(seqlen_k, expected):
 def test_a_forward_on_sm_90_is_of_the_table_that_was_fastest(shape, head_dim, causal, table):
     batch, num_heads, seqlen_q, seqlen_k = shape
     sizes = (batch, num_heads, num_heads, seqlen_q, seqlen_k, head_dim)
-    found = plan.Problem(torch.device("cuda"), torch.bfloat16, *sizes, causal, 0, 0.1, "ieee", "sm_90", 132, 50 << 20)
+    found = plan.TritonProblem(
+        torch.device("cuda"), torch.bfloat16, *sizes, causal, 0, 0.1, "ieee", "sm_90", 132, 50 << 20
+    )
     assert found.forward_table == table
 
 
@@ -62,7 +64,7 @@ def test_a_forward_on_sm_90_is_of_the_table_that_was_fastest(shape, head_dim, ca
 def test_a_short_window_is_held_whole(window_size, head_dim, causal, table):
     sizes = (1, 64, 8, 8192, 8192, head_dim)
     chip = ("ieee", "sm_90", 132, 50 << 20)
-    found = plan.Problem(torch.device("cuda"), torch.bfloat16, *sizes, causal, window_size, 0.1, *chip)
+    found = plan.TritonProblem(torch.device("cuda"), torch.bfloat16, *sizes, causal, window_size, 0.1, *chip)
     assert found.forward_table == table
 
 
@@ -98,7 +100,7 @@ def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, 
 def test_programs_of_few_keys_share_out_whole_tiles(heads, seqlen_q, tiles_each, monkeypatch):
     tile = tuning.Tile(64, 128, 4, 1, 2)
     q, k = (torch.empty(1, heads, n, 64, dtype=torch.float16) for n in (seqlen_q, 77))
-    found = plan.Problem.of(q, k, False, 0, None, "ieee")
+    found = plan.TritonProblem.of(q, k, False, 0, None, "ieee")
     assert found.multiprocessors == 4
     assert found.rows_each(tile) == 64 * tiles_each
 
@@ -111,7 +113,7 @@ def test_programs_of_a_window_take_as_many_heads_as_leave_each_multiprocessor_on
     num_heads, num_kv_heads, seqlen, heads_each
 ):
     q, k = (torch.empty(1, heads, seqlen, 64, dtype=torch.float16) for heads in (num_heads, num_kv_heads))
-    found = plan.Problem.of(q, k, True, 128, None, "ieee")
+    found = plan.TritonProblem.of(q, k, True, 128, None, "ieee")
     assert found.multiprocessors == 4
     assert found.heads_each(tuning.Tile(64, 128, 4, 2, 3)) == heads_each
 

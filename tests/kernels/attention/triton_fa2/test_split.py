@@ -69,7 +69,7 @@ def test_short_walks_and_those_of_many_heads_are_left_whole(heads, seqlen, is_cu
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q = torch.empty(1, heads, seqlen, 64, dtype=torch.float16)
-    assert (shapes.Problem.of(q, q, True, 0, None, "ieee").forward_split is not None) == is_cut
+    assert (shapes.TritonProblem.of(q, q, True, 0, None, "ieee").forward_split is not None) == is_cut
 
 
 @pytest.mark.parametrize(("seqlen", "is_cut"), [(256, False), (257, True)])
@@ -77,7 +77,7 @@ def test_a_short_backward_is_one_launch(seqlen, is_cut, monkeypatch):
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q = torch.empty(1, 8, seqlen, 64, dtype=torch.float16)
-    found = shapes.Problem.of(q, q, True, 0, None, "ieee")
+    found = shapes.TritonProblem.of(q, q, True, 0, None, "ieee")
     assert ((found.dq_dkdv_split is not None), found.has_own_delta) == (is_cut, True)
 
 
@@ -96,7 +96,7 @@ def test_a_piece_of_a_causal_forward_holds_what_each_program_has_to_walk(seqlen,
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q = torch.empty(1, 1, seqlen, head_dim, dtype=torch.float16)
-    shape = shapes.Problem.of(q, q, True, 0, None, "ieee")
+    shape = shapes.TritonProblem.of(q, q, True, 0, None, "ieee")
     tile, made = shape.tiles("forward")[0], shape.forward_split
     walked = sum(min(seqlen, end) for end in range(tile.block_m, seqlen + tile.block_m, tile.block_m))
     share = walked / (tile.programs * 132)

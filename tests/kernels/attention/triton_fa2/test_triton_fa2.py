@@ -97,7 +97,7 @@ def test_loops_of_much_code_are_not_repeated(dtype, head_dim, window_size, one_l
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q = torch.empty(1, 1, 4096, head_dim, dtype=dtype)
-    assert shapes.Problem.of(q, q, True, window_size, None, "ieee").walk_config.one_loop == one_loop
+    assert shapes.TritonProblem.of(q, q, True, window_size, None, "ieee").walk_config.one_loop == one_loop
 
 
 @pytest.mark.parametrize(("seqlen_q", "head_dim"), [(1, 128), (1000, 32), (2048, 32)])
@@ -105,7 +105,7 @@ def test_few_queries_of_many_keys_have_a_forward_in_float32(seqlen_q, head_dim, 
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q, k = (torch.empty(1, 1, seqlen, head_dim) for seqlen in (seqlen_q, 8192))
-    shape = shapes.Problem.of(q, k, True, 0, None, "ieee")
+    shape = shapes.TritonProblem.of(q, k, True, 0, None, "ieee")
     assert shape.tiles(shape.forward_table)
 
 
