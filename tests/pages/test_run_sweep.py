@@ -12,11 +12,11 @@ from pages.ui.run import background, one_shape, outcome, plan_form, under_way
 from pages.ui.shell import access
 from results.files import journal
 from results.files.journal import RunFolder, State
-from results.formats import import_understanding
 from results.levels.real_shapes import SHAPES
 from results.records import attention_case, decode_case, layer_case
 from runner import launch, sweeps
 from runner.launch import SweepRequest
+from tests.builders import import_understanding
 from tests.pages.conftest import shown
 from tests.results.formats.peers.peer_files import understood
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from results.files import journal
 from results.store.database import open_store
 from results.files.journal import RunFolder
-from results.formats import import_understanding, understand
+from results.formats import import_for_undo, understand
 from results.records import Case, Measurement
 
 home = Path(sys.argv[1])
@@ -52,7 +52,7 @@ def write(run_id):
 
 def load(name):
     data = (home / "eight.json").read_bytes()
-    import_understanding(home / name, understand("eight.json", data))
+    import_for_undo(home / name, understand("eight.json", data))
 
 def ingest(_):
     while True:
