@@ -14,9 +14,8 @@ import pandas as pd
 
 from results import derive, gpus, levels
 from results.implementations import FP8, Declared, facts_of
-    facts = facts_of(row["implementation"], said, row["run_id"])
-    tf32 = facts.tf32 or bool(known(row["tf32"]))
-    dtype = facts.multiplies(row["dtype"], known(row["head_dim"]), row["gpu_name"])
+from results.levels.tensors import BF16X6, known, query_tokens
+from results.query.declared import of_rows, with_precision
 from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS
 from results.slice import RESULTS, SEQLEN, Filters, cells, level_in
