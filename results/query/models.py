@@ -156,11 +156,8 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _call(row: Mapping[str, Any], said: Declared) -> dict[str, Any]:
     """Return a row with what follows from its latency, its peak and its case."""
-    law, latency, peak = (
-        facts_of(row["implementation"], said, row["run_id"]).memory,
-        row["latency_ms"],
-        row["peak_memory_mb"],
-    )
+    law = facts_of(row["implementation"], said, row["run_id"]).memory
+    latency, peak = row["latency_ms"], row["peak_memory_mb"]
     rate = derive.gb_per_s(levels.bytes_moved(row, row["mode"]), latency)
     formula = (
         None if row["mode"] in PARTS else levels.memory_mb(row, law, row["mode"])

@@ -58,7 +58,7 @@ def ranked(store: Store, filters: Filters) -> list[dict[str, Any]]:
     rows = paired(store, filters)
     cases, said = len({row.number.case_id for row in rows}), of_rows(store, level_in(filters).name)
     found = [
-        _ranked(name, _precision(name, said, of_it), of_it, cases)
+        _ranked(name, said, of_it, cases)
         for name, of_it in grouped(rows, lambda row: row.number.implementation).items()
     ]
     return sorted(found, key=lambda row: (row["speedup"] is None, -(row["speedup"] or 0), row["implementation"]))
@@ -79,18 +79,13 @@ def ranking(store: Store, filters: Filters) -> pd.DataFrame:
     return frame(ranked(store, filters), _RANKED)
 
 
-def _precision(name: str, said: Declared, rows: Sequence[Paired]) -> str | None:
-    """Return the precision of its products if it is reduced in any of the runs."""
-    found = (facts_of(name, said, run_id).precision for run_id in sorted({row.number.run_id for row in rows}))
-    return next(filter(None, found), None)
-
-
-def _ranked(name: str, precision: str | None, rows: Sequence[Paired], cases: int) -> dict[str, object]:
+def _ranked(name: str, said: Declared, rows: Sequence[Paired], cases: int) -> dict[str, object]:
     speedups = [row.speedup for row in rows if row.speedup is not None]
     statuses = Counter(row.number.status for row in rows)
+    precisions = (facts_of(name, said, run_id).precision for run_id in sorted({row.number.run_id for row in rows}))
     return {
         "implementation": name,
-        "precision": precision,
+        "precision": next(filter(None, precisions), None),  # reduced if it is in any run
         "speedup": geometric_mean(speedups),
         "lowest": min(speedups, default=None),
         "highest": max(speedups, default=None),
