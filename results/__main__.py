@@ -32,13 +32,14 @@ from results.formats import (
     AlreadyHere,
     UnknownTable,
     UploadError,
-    import_understanding,
+    bounded,
+    import_for_undo,
     left_alone,
     mapping,
     standing,
     understand,
 )
-from results.formats.archives import MAX_TABLES, bundled, unpacked
+from results.formats.archives import MAX_TABLES, MAX_UNPACKED, opened
 from results.formats.importing import LEAVE, NEW, REPLACE
 from results.formats.tables import MAX_ROWS
 from results.formats.upload import Understanding
@@ -111,9 +112,10 @@ def _import(options: argparse.Namespace) -> int:
     failed = 0
     for given in options.files:
         try:
-            files = bundled(unpacked(_given(Path(given))))
-        except OSError as error:
-            failed = _complain(f"{given} cannot be read: {error.strerror}.")
+            files = bounded.call(opened, _given(Path(given)))
+        except (OSError, UploadError) as error:
+            why = error if isinstance(error, UploadError) else error.strerror
+            failed = _complain(f"{given} cannot be read: {str(why).rstrip('.')}.")
             continue
         for name, data in files:
             try:
@@ -127,11 +129,12 @@ def _import(options: argparse.Namespace) -> int:
 
 def _given(path: Path) -> list[tuple[str, bytes]]:
     """Return a file, or the files below a folder."""
-    if not path.is_dir():
-        return [(str(path), path.read_bytes())]
-    below = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
+    found = sorted(path.rglob("*")) if path.is_dir() else [path]
+    below = [each for each in found if each == path or (each.is_file() and not each.name.startswith("."))]
     if len(below) > MAX_TABLES:
-        raise UploadError(f"{path} holds {len(below)} files; at most {MAX_TABLES} are taken at once.")
+        raise UploadError(f"it holds {len(below)} files; at most {MAX_TABLES} are taken at once")
+    if (size := sum(each.stat().st_size for each in below)) > MAX_UNPACKED:
+        raise UploadError(f"it has {size:,} bytes; at most {MAX_UNPACKED:,} are read at once. Split it")
     return [(str(each), each.read_bytes()) for each in below]
 
 
@@ -142,9 +145,8 @@ def _import_one(name: str, data: bytes, options: argparse.Namespace) -> None:
     if options.dry_run:
         return
     alone = left_alone(standing(home, found)) if options.existing == LEAVE else []
-    run_ids = import_understanding(
-        home, found, gpu_name=options.gpu_name, skip_rejected=options.skip_rejected, existing=options.existing
-    )
+    how = {name: getattr(options, name) for name in ("gpu_name", "skip_rejected", "existing")}
+    run_ids = bounded.call(import_for_undo, home, found, **how).run_ids
     for sentence in alone:
         _say(f"{name}: {sentence}")
     if run_ids:
@@ -157,7 +159,7 @@ def _understood(name: str, data: bytes, options: argparse.Namespace) -> Understa
     known = mapping.remembered(journal.home())
     changed = bool(options.column or options.decimal or options.all_rows)
     try:
-        found = understand(name, data, known)
+        found = bounded.call(understand, name, data, known)
         sheet, start = found.sheet, found.mapping
     except UnknownTable as error:
         if not changed:
@@ -166,7 +168,7 @@ def _understood(name: str, data: bytes, options: argparse.Namespace) -> Understa
     if not changed or sheet is None or start is None:
         return found
     chosen = mapping.changed(start, sheet.header, options.column, options.all_rows, options.decimal)
-    found = understand(name, data, {**known, mapping.key_of(sheet.header): chosen})
+    found = bounded.call(understand, name, data, {**known, mapping.key_of(sheet.header): chosen})
     if not options.dry_run:
         mapping.remember(journal.home(), sheet.header, chosen)
     return found

@@ -21,7 +21,7 @@ FP8 = "float8_e4m3fn"
 PRECISIONS = ("tf32", "fp8")
 _IN_PARTS = range(17, 129)
 _HOPPER = re.compile(r"\bG?H(?:20|100|200|800)\b")
-Declared = Mapping[str, Mapping[str, Any]]  # by name, as a run records it
+Declared = Mapping[Any, Mapping[str, Any]]  # by name, as a run records it, or by run and name
 _BEFORE: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
@@ -55,13 +55,13 @@ class ImplementationFacts:
         return FP8 if self.precision == "fp8" else dtype
 
 
-def facts_of(name: str, declared: Declared | None = None) -> ImplementationFacts:
-    """Return what is known of an implementation; what `declared` says of it comes before the table here.
+def facts_of(name: str, declared: Declared | None = None, run_id: str | None = None) -> ImplementationFacts:
+    """Return what is known of an implementation, in a run if one is named; `declared` comes before the table here.
 
     A declaration comes from a run's record, which anybody may have written: what it says in a way that is not possible
     counts as not said.
     """
-    said = (declared or {}).get(name)
+    said = (declared or {}).get((run_id, name), (declared or {}).get(name))
     return _facts_before(name) if said is None else _facts(name, said)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from results.checks import Finding, check
 from results.compare.verdicts import judge
 from results.files.journal import RunFolder
+from results.formats import Understanding, import_for_undo
 from results.levels import level_of
 from results.metrics import METRICS
 from results.paths import PUBLISHED
@@ -30,6 +31,11 @@ from results.schema import LARGEST_WHOLE
 from results.spread import spread
 
 # A home of runs with known numbers.
+
+
+def import_understanding(home: Path, found: Understanding, **how: str | bool | None) -> list[str]:
+    """Import a file; return the ids of the new runs, so none the second time."""
+    return list(import_for_undo(home, found, **how).run_ids)
 
 
 def small_case(seqlen: int = 128, **changes: object) -> Case:

@@ -17,7 +17,7 @@ from pages.ui.filters import select
 from pages.ui.shell.data import ask, ask_slowly
 from results.implementations import facts_of
 from results.query import scaling
-from results.query.declared import declared
+from results.query.declared import of_rows
 from results.query.scaling import ENERGIES, QUANTITIES, Quantity, Roof
 from results.slice import Filters, level_in
 
@@ -104,9 +104,8 @@ def _take_head_dim(width: str) -> None:
 
 def headline(table: pd.DataFrame) -> None:
     """Name the highest rate in the precision of its dtype, and its share of the peak."""
-    said = ask(declared)
-    reduced = table["implementation"].map(lambda name: facts_of(name, said).reduced).astype(bool)
-    fair = table[~reduced]  # TF32 and FP8 have other peaks
+    said, runs = ask(of_rows), table[["implementation", "run_id"]].itertuples(index=False)
+    fair = table.loc[[not facts_of(name, said, run).reduced for name, run in runs]]  # TF32 and FP8 have other peaks
     fair = fair if fair["tflops"].notna().any() else table
     if not fair["tflops"].notna().any():
         return

@@ -1,4 +1,4 @@
-"""Work on uploaded files in a process with limits of memory and time, so that no file can take the app down.
+"""Work on uploaded files in a process with limits of memory and time, so that no file takes the machine down.
 
 A small server process imports the readers once and forks a child for each call, which takes milliseconds. The child
 ends with its call. A call that reaches a limit is refused in words, like any other file that cannot be taken.
@@ -28,7 +28,7 @@ SECONDS = 20  # of processor time
 WAIT_S = 120  # for the answer, on a busy machine
 MAX_ANSWER = 256 << 20  # bytes of the pickled answer, which the caller has to hold
 _READERS = ("results.formats", "results.checks")  # modules that the server imports in advance
-_ADVICE = "Nothing of it is taken. Split the file, or import it by the command line, which has no such limit."
+_ADVICE = "Nothing of it is taken. Split the file."
 _start = threading.Lock()
 _server: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 

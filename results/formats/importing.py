@@ -92,25 +92,6 @@ def difference(run: RunStanding) -> str:
     return f"Run {run.run_id} is here with {run.known:,} of the file's {run.numbers:,} numbers{machine}. {choice}"
 
 
-def import_understanding(
-    home: Path,
-    understanding: Understanding,
-    *,
-    gpu_name: str | None = None,
-    skip_rejected: bool = False,
-    existing: str = LEAVE,
-) -> list[str]:
-    """Write the runs that are not stored yet, with the original file; returns their ids, so none the second time.
-
-    `gpu_name` is for runs that name no GPU. `existing` applies to a run whose id is stored with other contents: LEAVE
-    it, import the file's run as NEW under a free id, or REPLACE the stored run, which moves into the trash. Raises
-    UploadError, with nothing written, if a line was rejected and `skip_rejected` is False, or if the folder cannot be
-    written.
-    """
-    arrived = import_for_undo(home, understanding, gpu_name=gpu_name, skip_rejected=skip_rejected, existing=existing)
-    return list(arrived.run_ids)
-
-
 def import_for_undo(
     home: Path,
     understanding: Understanding,
@@ -119,7 +100,13 @@ def import_for_undo(
     skip_rejected: bool = False,
     existing: str = LEAVE,
 ) -> Arrival:
-    """Import as `import_understanding` does, and return what `take_back` needs."""
+    """Write the runs that are not stored yet, with the original file; return what `take_back` needs.
+
+    `gpu_name` is for runs that name no GPU. `existing` applies to a run whose id is stored with other contents: LEAVE
+    it, import the file's run as NEW under a free id, or REPLACE the stored run, which moves into the trash. Raises
+    UploadError, with nothing written, if a line was rejected and `skip_rejected` is False, or if the folder cannot be
+    written.
+    """
     if understanding.rejected and not skip_rejected:
         first = understanding.rejected[0]
         raise UploadError(

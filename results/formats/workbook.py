@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
 from datetime import date, datetime
 from typing import Any
 
@@ -20,6 +19,7 @@ DESCRIPTION = "Excel sheet"
 MAX_UNPACKED = 128 * 1024 * 1024  # bytes, all parts together
 MAX_SHEETS = 50
 MAX_CELLS = 2_000_000  # of all sheets together, empty cells before the last of a row included
+_OF_A_GAP = 9  # cells that a row which the file leaves out counts as; one sheet of MAX_ROWS is possible
 _PARTS = {"[Content_Types].xml", "xl/workbook.xml"}
 
 
@@ -45,8 +45,8 @@ def read_workbook(filename: str, data: bytes) -> list[Sheet]:
             raise UploadError(f"{filename} has {len(book.worksheets)} sheets; at most {MAX_SHEETS} are taken.")
         found, left = [], MAX_CELLS
         for sheet in book.worksheets:
-            rows = list(_rows(filename, sheet, left))
-            left -= sum(len(texts) for _, texts in rows)
+            rows, taken = _rows(filename, sheet, left)
+            left -= taken
             found.append((sheet.title, rows))
     except UploadError:
         raise
@@ -74,18 +74,18 @@ def _check_parts(filename: str, data: bytes) -> None:
         raise UploadError(f"{filename} cannot be read: {error}. Save it again and retry.") from error
 
 
-def _rows(filename: str, sheet: Any, most: int) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the rows that are not blank with their number, all as wide as the widest used column of the first.
+def _rows(filename: str, sheet: Any, most: int) -> tuple[list[tuple[int, tuple[str, ...]]], int]:
+    """Return the rows that are not blank with their number, all as wide as the first, and how many cells they took.
 
-    A row ends at its last cell, and a row that the file leaves out costs nothing. Raises UploadError if the sheet has
-    more than `most` cells.
+    A row ends at its last cell, and a row that the file leaves out counts as a few cells. Raises UploadError if the
+    sheet has more than `most` cells.
     """
     sheet.reset_dimensions()  # the size stated in the file may be wrong
-    width = taken = 0
+    found, width, taken = [], 0, 0
     for number, cells in enumerate(sheet.iter_rows(max_row=MAX_ROWS + 2), start=1):
         if number > MAX_ROWS + 1:
             raise UploadError(f"{filename} has a sheet of more than {MAX_ROWS:,} rows. Split it.")
-        taken += max(len(cells), width if cells else 0)
+        taken += max(len(cells), width) if cells else _OF_A_GAP
         if taken > most:
             raise UploadError(f"{filename} has more than {MAX_CELLS:,} cells. Split it.")
         texts = [_text(cell) for cell in cells[: MAX_COLUMNS + 1]]
@@ -94,7 +94,8 @@ def _rows(filename: str, sheet: Any, most: int) -> Iterator[tuple[int, tuple[str
         if not texts:
             continue
         width = width or len(texts)
-        yield number, tuple(texts + [""] * (width - len(texts)))
+        found.append((number, tuple(texts + [""] * (width - len(texts)))))
+    return found, taken
 
 
 def _text(cell: Any) -> str:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from results.implementations import facts_of, known_names
+from results.implementations import Declared, facts_of, known_names
 from results.levels import names
 from results.store.database import Store
 
 _RUNS = """
     SELECT run_id, source = 'upload', implementations FROM runs WHERE implementations IS NOT NULL
     ORDER BY created NULLS FIRST, run_id DESC
-"""
-_UPLOADED = """
-    SELECT DISTINCT run_id, implementation FROM measurements
-    WHERE coalesce(level, 'op') = ? AND run_id IN (SELECT run_id FROM runs WHERE source = 'upload')
 """
 _MEASURED = """
     SELECT DISTINCT implementation FROM measurements
@@ -24,30 +20,40 @@ _MEASURED = """
 
 
 def declared(store: Store, level: str = "op") -> dict[str, dict[str, Any]]:
-    """Return by name what each implementation at that level declares; of several runs the newest counts.
+    """Return by name what each implementation at that level declares, for what has no single run, such as a legend.
 
-    What an upload declares describes its own rows: a name that other runs hold keeps their facts, and a fact counts for
-    a name of uploads only if each upload with rows of that name declares it.
+    Of several runs the newest counts. A name that only uploads hold has the facts that all uploads which declare it
+    share; facts of other names do not come from uploads. `of_rows` has the facts of rows.
     """
+    ours, uploads = _said(store, level)
+    known = {*ours, *known_names(), *(name for (name,) in store.kept(_MEASURED))} if uploads else set()
+    found: dict[str, dict[str, Any]] = {}
+    for (_, name), facts in uploads.items():
+        if name not in known and facts:
+            found[name] = {key: value for key, value in found.get(name, facts).items() if facts.get(key) == value}
+    return ours | found
+
+
+def of_rows(store: Store, level: str = "op") -> Declared:
+    """Return what implementations declare, for `facts_of` with the run of a row.
+
+    The facts of an upload have its run and the name as their key, and count for its own rows alone.
+    """
+    ours, uploads = _said(store, level)
+    return {**ours, **uploads}
+
+
+def _said(store: Store, level: str) -> tuple[dict[str, dict[str, Any]], dict[tuple[str, str], dict[str, Any]]]:
+    """Return the facts by name of the runs that are no uploads, and those of uploads by run and name."""
     ours: dict[str, dict[str, Any]] = {}
-    uploads: dict[str, dict[str, dict[str, Any]]] = {}  # by run, then by name
+    uploads: dict[tuple[str, str], dict[str, Any]] = {}
     for run_id, is_upload, text in store.kept(_RUNS):
         said = {name: facts for name, facts in json.loads(text).items() if facts.get("level", "op") == level}
         if is_upload:
-            uploads[run_id] = said
+            uploads |= {(run_id, name): facts for name, facts in said.items()}
         else:
             ours |= said
-    if not uploads:
-        return ours
-    known = {*ours, *known_names(), *(name for (name,) in store.kept(_MEASURED))}
-    found: dict[str, dict[str, Any]] = {}
-    holding = {(run_id, name) for run_id, said in uploads.items() for name in said} | {*store.kept(_UPLOADED, [level])}
-    for run_id, name in sorted(holding):
-        if name not in known:
-            facts = uploads.get(run_id, {}).get(name, {})
-            shared = found.get(name, facts)
-            found[name] = {key: value for key, value in shared.items() if facts.get(key) == value}
-    return ours | {name: facts for name, facts in found.items() if facts}
+    return ours, uploads
 
 
 def colours(store: Store) -> dict[str, str]:
@@ -59,8 +65,8 @@ def colours(store: Store) -> dict[str, str]:
 
 
 def with_precision(store: Store, precision: str, level: str = "op") -> list[str]:
-    """Return the implementations in the store that multiply in "tf32", "fp8", or float32 in "bf16x6", at a level."""
-    said = declared(store, level)
-    there = (name for (name,) in store.kept("SELECT DISTINCT implementation FROM measurements"))
-    facts = {name: facts_of(name, said) for name in there}
+    """Return as "run/implementation" what multiplies in "tf32", "fp8", or float32 in "bf16x6", at a level."""
+    said = of_rows(store, level)
+    there = store.kept("SELECT DISTINCT run_id, implementation FROM measurements")
+    facts = {f"{run_id}/{name}": facts_of(name, said, run_id) for run_id, name in there}
     return sorted(name for name, each in facts.items() if precision in (each.precision, each.float32))

@@ -16,7 +16,7 @@ import pandas as pd
 from results import derive, levels
 from results.implementations import Declared, facts_of
 from results.levels import level_of, names
-from results.query.declared import declared
+from results.query.declared import of_rows
 from results.records import CASE_FIELDS, Case, case_to_json, compatible
 from results.store.database import Store
 
@@ -57,7 +57,7 @@ def side_by_side(store: Store, gpus: Sequence[str], implementation: str) -> pd.D
     """Return a row a GPU and shared shape; `shape` numbers the shapes. Of several runs of a GPU the latest counts."""
     by_gpu = {gpu: _rows(store, gpu, implementation) for gpu in gpus}
     first, *others = sorted(gpus, key=lambda gpu: len(by_gpu[gpu]), reverse=True)
-    records, said = [], {name: declared(store, name) for name in names()}
+    records, said = [], {name: of_rows(store, name) for name in names()}
     for place, row in enumerate(by_gpu[first]):
         found = [row, *(_fitting(row, by_gpu[gpu]) for gpu in others)]
         if None not in found:
@@ -119,7 +119,7 @@ def _derived(row: dict[str, Any], case: Case, said: Mapping[str, Declared]) -> d
     fields, latency = case_to_json(case), row["value"]
     flops = levels.flops(case, row["mode"])
     rate = derive.tflops(flops, latency)
-    facts = facts_of(row["implementation"], said[level_of(case).name])
+    facts = facts_of(row["implementation"], said[level_of(case).name], row["run_id"])
     tf32 = True if facts.tf32 else row["tf32"]
     dtype = facts.multiplies(case.dtype, case.head_dim, row["gpu_name"])
     measured = json.loads(row["measured_tflops"]) if row["measured_tflops"] else {}

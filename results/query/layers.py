@@ -10,7 +10,8 @@ import pandas as pd
 from results import levels
 from results.counting import MEASURED, compared_run
 from results.derive import geometric_mean
-from results.query.declared import declared
+from results.implementations import facts_of
+from results.query.declared import of_rows
 from results.records import CASE_FIELDS, Case
 from results.slice import CASE_KEY, NOT_STATED, RESULTS, TIMING, WORKLOAD, Filters, where
 from results.store.database import Store
@@ -75,11 +76,11 @@ def duels(store: Store, filters: Filters) -> pd.DataFrame:
     `attention` is the mean ratio of their attentions alone, missing where none was timed; `behind` names the layers in
     which ours is slower. Reduced precision takes no part.
     """
-    table, said = rows(store, filters), declared(store, LEVEL)
-    family = {name: facts.get("family") for name, facts in said.items() if facts.get("precision") is None}
+    table, said = rows(store, filters), of_rows(store, LEVEL)
     modes = list(levels.level_of(LEVEL).modes)
     known = table[table["latency_ms"].notna() & table["mode"].isin(modes)]
-    known = known.assign(family=known["implementation"].map(family))
+    facts = [facts_of(name, said, run) for name, run in zip(known["implementation"], known["run_id"], strict=True)]
+    known = known.assign(family=[None if each.reduced else each.family for each in facts])
     groups = dict(list(known.groupby(["dtype", "mode"])))
     found = []
     for dtype, mode in sorted(groups, key=lambda key: (key[0], modes.index(key[1]))):

@@ -10,7 +10,7 @@ import pandas as pd
 from results import levels
 from results.implementations import Declared, facts_of
 from results.levels.tensors import kv_cache_mb
-from results.query.declared import declared
+from results.query.declared import of_rows
 from results.records import CASE_FIELDS
 from results.slice import RESULTS, SHAPE, Filters, level_in, where
 from results.store.database import Store
@@ -41,7 +41,7 @@ def parts(store: Store, filters: Filters, runs: Sequence[str]) -> pd.DataFrame:
         [list(MEASURED), filters.mode, *params],
     ).assign(mode=filters.mode)
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    said = declared(store, level_in(filters).name)
+    said = of_rows(store, level_in(filters).name)
     predicted = pd.DataFrame(
         [_predicted(row, said) for row in rows], index=table.index, columns=[*PREDICTED], dtype=float
     )
@@ -49,7 +49,7 @@ def parts(store: Store, filters: Filters, runs: Sequence[str]) -> pd.DataFrame:
 
 
 def _predicted(row: dict, said: Declared) -> dict[str, float | None]:
-    law, cache = facts_of(row["implementation"], said).memory, kv_cache_mb(row)
+    law, cache = facts_of(row["implementation"], said, row["run_id"]).memory, kv_cache_mb(row)
     found = levels.memory_parts(row, law, row["mode"])
     if found is None:
         return {"peak": levels.memory_mb(row, law, row["mode"]), "kv_cache": cache}

@@ -16,7 +16,7 @@ from results import derive, levels
 from results.counting import MEASURED, counting_run
 from results.implementations import Declared, facts_of
 from results.levels.model import FLOP_CONVENTIONS, training_flops
-from results.query.declared import declared
+from results.query.declared import of_rows
 from results.records import CASE_FIELDS
 from results.slice import CASE_KEY, RESULTS
 from results.store.database import Store
@@ -66,7 +66,7 @@ def subjects(store: Store) -> list[str]:
 
 def calls(store: Store, subject: str, gpu: str) -> pd.DataFrame:
     """Return a row for each case, implementation and mode of a model on a GPU, in the columns CALLS."""
-    said = declared(store, "model")
+    said = of_rows(store, "model")
     found = [_call(row, said) for row in _rows(store, subject, gpu)]
     table = pd.DataFrame(found, columns=[*CALLS])
     order = ["mode", "dtype", "batch", "seqlen_k", "implementation", "extrapolated"]
@@ -83,7 +83,7 @@ def training_steps(store: Store, subject: str, gpu: str, convention: str = "palm
     rows = _rows(store, subject, gpu)
     whole = [row for row in rows if row["mode"] == "train"]
     times = {(*_key(row), row["mode"]): row["latency_ms"] for row in rows if not row["extrapolated"]}
-    said = declared(store, "model")
+    said = of_rows(store, "model")
     found = []
     for row in whole:
         parts = {} if row["extrapolated"] else {f"{part}_ms": times.get((*_key(row), part)) for part in PARTS}
@@ -156,7 +156,8 @@ def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _call(row: Mapping[str, Any], said: Declared) -> dict[str, Any]:
     """Return a row with what follows from its latency, its peak and its case."""
-    law, latency, peak = facts_of(row["implementation"], said).memory, row["latency_ms"], row["peak_memory_mb"]
+    law = facts_of(row["implementation"], said, row["run_id"]).memory
+    latency, peak = row["latency_ms"], row["peak_memory_mb"]
     rate = derive.gb_per_s(levels.bytes_moved(row, row["mode"]), latency)
     formula = (
         None if row["mode"] in PARTS else levels.memory_mb(row, law, row["mode"])

@@ -15,7 +15,7 @@ import pandas as pd
 from results import derive, gpus, levels
 from results.implementations import FP8, Declared, facts_of
 from results.levels.tensors import BF16X6, known, query_tokens
-from results.query.declared import declared, with_precision
+from results.query.declared import of_rows, with_precision
 from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS
 from results.slice import RESULTS, SEQLEN, Filters, cells, level_in
@@ -86,7 +86,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     flops = [levels.flops(row, row["mode"]) for row in table.to_dict("records")]
     table.insert(table.columns.get_loc("gpu_name") + 1, "flops", pd.Series(flops, dtype=float))
     records = table.to_dict("records")
-    said = declared(store, level_in(filters).name)
+    said = of_rows(store, level_in(filters).name)
     derived = pd.DataFrame([_derived(row, said) for row in records], index=table.index, columns=_DERIVED, dtype=float)
     return table.drop(columns=["measured_tflops", "measured_gbs", *_REST]).join(derived)
 
@@ -113,9 +113,9 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
     reduced = [with_precision(store, precision, level_in(filters).name) for precision in ("tf32", "fp8", BF16X6)]
     kinds = store.rows(
         f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name,
-                          coalesce(runs.tf32, false) OR list_contains(?, implementation) AS tf32,
-                          list_contains(?, implementation) AS fp8,
-                          list_contains(?, implementation) AND head_dim BETWEEN 17 AND 128 AS six,
+                          coalesce(runs.tf32, false) OR list_contains(?, run_id || '/' || implementation) AS tf32,
+                          list_contains(?, run_id || '/' || implementation) AS fp8,
+                          list_contains(?, run_id || '/' || implementation) AND head_dim BETWEEN 17 AND 128 AS six,
                           runs.measured_tflops, runs.measured_gbs
         FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY tf32, fp8, six, run_id""",
         [*params, *reduced, dtype],
@@ -165,7 +165,7 @@ def _same(table: str) -> str:
 def _derived(row: Mapping[str, Any], said: Declared) -> dict[str, float | None]:
     latency, flops = known(row["latency_ms"]), known(row["flops"])
     rate = derive.tflops(flops, latency)
-    facts = facts_of(row["implementation"], said)
+    facts = facts_of(row["implementation"], said, row["run_id"])
     tf32 = facts.tf32 or bool(known(row["tf32"]))
     dtype = facts.multiplies(row["dtype"], known(row["head_dim"]), row["gpu_name"])
     nominal = derive.peak_tflops(row["gpu_name"], dtype, tf32=tf32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 
 import pandas as pd
@@ -10,9 +10,9 @@ import pandas as pd
 from results import levels
 from results.counting import MEASURED, counting_run
 from results.derive import geometric_mean
-from results.implementations import facts_of
+from results.implementations import Declared, facts_of
 from results.levels.real_shapes import SHAPES
-from results.query.declared import declared
+from results.query.declared import of_rows
 from results.slice import GPU, RESULTS, TIMING
 from results.store.database import Store
 
@@ -56,13 +56,13 @@ def numbers(store: Store, gpu: str, timing: str) -> pd.DataFrame:
     All rows of a cell come from one run (`counting_run`), if there is one, in which our kernels and another have a
     time. `place` is the shape's in SHAPES; `own` holds for our kernels in the precision of their inputs.
     """
-    said = declared(store, LEVEL)
-    own = [name for name in _implementations(store) if _is_ours(name, said)]
+    said = of_rows(store, LEVEL)
+    own = [f"{run_id}/{name}" for run_id, name in _implementations(store) if _is_ours(run_id, name, said)]
     pair = "bool_or(own AND status = 'ok') OVER one AND bool_or(NOT own AND status = 'ok') OVER one"
     return store.query(
         f"""WITH {_named()}, timed AS (
             SELECT {_CELL}, implementation, value AS latency_ms, status, note, run_id, code_age, age,
-                   list_contains(?, implementation) AS own
+                   list_contains(?, run_id || '/' || implementation) AS own
             FROM {RESULTS} JOIN shapes ON {_joined()}
             WHERE {_counted()} AND {GPU} = ? AND {TIMING} = ?
             QUALIFY row_number() OVER (PARTITION BY run_id, {_CELL}, implementation
@@ -114,12 +114,12 @@ def _fastest(rows: pd.DataFrame) -> tuple[str | None, float | None]:
     return str(best["implementation"]), float(best["latency_ms"])
 
 
-def _implementations(store: Store) -> Iterator[str]:
-    return (name for (name,) in store.kept("SELECT DISTINCT implementation FROM measurements"))
+def _implementations(store: Store) -> Sequence[tuple[str, str]]:
+    return store.kept("SELECT DISTINCT run_id, implementation FROM measurements")
 
 
-def _is_ours(name: str, said: dict) -> bool:
-    facts = facts_of(name, said)
+def _is_ours(run_id: str, name: str, said: Declared) -> bool:
+    facts = facts_of(name, said, run_id)
     return facts.family == "own" and facts.precision is None
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from results.derive import geometric_mean
-from results.implementations import facts_of
+from results.implementations import Declared, facts_of
 from results.levels import level_of
-from results.query.declared import declared
+from results.query.declared import of_rows
 from results.query.pairing import Paired, frame, grouped, paired
 from results.slice import Filters, best_baseline, level_in
 from results.store.database import Store
@@ -56,9 +56,9 @@ def grid(store: Store, filters: Filters) -> pd.DataFrame:
 def ranked(store: Store, filters: Filters) -> list[dict[str, Any]]:
     """Return every implementation over the slice, best first: mean speedup, coverage, failures, how far it goes."""
     rows = paired(store, filters)
-    cases, said = len({row.number.case_id for row in rows}), declared(store, level_in(filters).name)
+    cases, said = len({row.number.case_id for row in rows}), of_rows(store, level_in(filters).name)
     found = [
-        _ranked(name, facts_of(name, said).precision, of_it, cases)
+        _ranked(name, said, of_it, cases)
         for name, of_it in grouped(rows, lambda row: row.number.implementation).items()
     ]
     return sorted(found, key=lambda row: (row["speedup"] is None, -(row["speedup"] or 0), row["implementation"]))
@@ -79,12 +79,13 @@ def ranking(store: Store, filters: Filters) -> pd.DataFrame:
     return frame(ranked(store, filters), _RANKED)
 
 
-def _ranked(name: str, precision: str | None, rows: Sequence[Paired], cases: int) -> dict[str, object]:
+def _ranked(name: str, said: Declared, rows: Sequence[Paired], cases: int) -> dict[str, object]:
     speedups = [row.speedup for row in rows if row.speedup is not None]
     statuses = Counter(row.number.status for row in rows)
+    precisions = (facts_of(name, said, run_id).precision for run_id in sorted({row.number.run_id for row in rows}))
     return {
         "implementation": name,
-        "precision": precision,
+        "precision": next(filter(None, precisions), None),  # reduced if it is in any run
         "speedup": geometric_mean(speedups),
         "lowest": min(speedups, default=None),
         "highest": max(speedups, default=None),

@@ -57,7 +57,8 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
     ]
     table = store.query(
         f"""WITH tries AS (
-                SELECT *, metric = 'latency_ms' AS timed, list_contains(?, implementation) AS in_fp8 FROM results
+                SELECT *, metric = 'latency_ms' AS timed, list_contains(?, run_id || '/' || implementation) AS in_fp8
+                FROM results
                 WHERE (metric = 'latency_ms' OR starts_with(metric, 'error_')) AND status <> 'skipped' AND {condition})
             {" UNION ALL ".join(parts)} ORDER BY place, implementation""",
         [with_precision(store, "fp8", level.name), *params],

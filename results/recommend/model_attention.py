@@ -13,7 +13,7 @@ from typing import Any
 
 from results import levels
 from results.implementations import facts_of
-from results.query.declared import declared
+from results.query.declared import of_rows
 from results.records import CASE_FIELDS, Case, attention_case, decode_case
 from results.store.database import Store
 
@@ -57,10 +57,10 @@ def fastest(store: Store, gpu: str, case: Case, mode: str, without: Sequence[str
     """
     asked, passes = _layer(case, mode), _PASSES[mode]
     counted = ("fwd", *passes) if mode == "train" and case.checkpointing else passes
-    said = declared(store, asked.level)
+    said = of_rows(store, asked.level)
     times: dict[tuple[str, str, Case], dict[str, dict[str, float]]] = {}
     for row in _rows(store, gpu, asked, passes):
-        if row["implementation"] not in without and not facts_of(row["implementation"], said).reduced:
+        if row["implementation"] not in without and not facts_of(row["implementation"], said, row["run_id"]).reduced:
             measured = Case(**{field.name: row[field.name] for field in fields(Case)})
             of_name = times.setdefault((row["run_id"], row["source"], measured), {}).setdefault(
                 row["implementation"], {}

@@ -10,7 +10,7 @@ import pandas as pd
 
 from results.implementations import Declared, facts_of
 from results.levels import Level, level_of
-from results.query.declared import declared
+from results.query.declared import of_rows
 from results.query.pages import gpus, options, to_its_runs
 from results.query.speedups import cell_columns
 from results.recommend.contest import (
@@ -114,7 +114,7 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
         params,
     )
     contest: dict[str, Contender] = {}
-    said = declared(store, level_in(filters).name)
+    said = of_rows(store, level_in(filters).name)
     for row in rows:
         contender = _contender(dict(zip(names, row, strict=True)), said)
         if contest and _first(contest).measurement.case != contender.measurement.case:
@@ -131,7 +131,8 @@ def _first(contest: Contest) -> Contender:
 
 def _contender(row: dict[str, Any], said: Declared) -> Contender:
     of_run = {name: row.pop(name) for name in _FACTS}
-    return Contender(measurement_of(row), **of_run, precision=facts_of(row["implementation"], said).precision)
+    facts = facts_of(row["implementation"], said, row["run_id"])
+    return Contender(measurement_of(row), **of_run, precision=facts.precision)
 
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:

@@ -15,9 +15,9 @@ from results.compare import beside
 from results.compare.beside import BesideCell, BesideRow
 from results.files import journal
 from results.files.journal import RunFolder
-from results.formats import import_understanding
 from results.records import Measurement, Run, Status, attention_case
 from results.spread import spread
+from tests.builders import import_understanding
 from tests.pages.conftest import GPU, ROOT, shown
 from tests.results.formats.peers.peer_files import understood
 

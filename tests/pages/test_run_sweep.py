@@ -10,14 +10,13 @@ import streamlit as st
 
 from pages.ui.run import background, one_shape, outcome, plan_form, under_way
 from pages.ui.shell import access
-from pages.ui.upload import outcome as upload_outcome
 from results.files import journal
 from results.files.journal import RunFolder, State
-from results.formats import import_understanding
 from results.levels.real_shapes import SHAPES
 from results.records import attention_case, decode_case, layer_case
 from runner import launch, sweeps
 from runner.launch import SweepRequest
+from tests.builders import import_understanding
 from tests.pages.conftest import shown
 from tests.results.formats.peers.peer_files import understood
 
@@ -292,47 +291,19 @@ def test_a_shape_that_is_not_whole_says_what_it_does_not_state():
     assert one_shape.link(row) == "It does not state batch, num_heads, head_dim, dtype, causal."
 
 
-@pytest.fixture
-def open_to_all(monkeypatch):
-    """The server listens on every interface."""
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+def test_a_token_opens_the_server_on_every_address_and_counts_on_every_page(app, started, monkeypatch, address):
     real = st.get_option
-    monkeypatch.setattr(st, "get_option", lambda name: "0.0.0.0" if name == "server.address" else real(name))
-
-
-def test_a_server_that_others_can_reach_runs_nothing_without_a_token(app, started, open_to_all, monkeypatch):
-    monkeypatch.delenv(access.TOKEN, raising=False)
-    page = app.switch_page("pages/run_sweep.py").run()
-    assert "Running sweeps, uploading and deleting are off" in shown(page)
-    assert page.button(key="start").disabled
-    assert not access.allowed("")
-    assert not app.switch_page("pages/upload.py").run().get("file_uploader")
-
-
-def test_a_token_is_asked_for_on_localhost_too_and_counts_on_every_page(app, started, monkeypatch):
+    monkeypatch.setattr(st, "get_option", lambda name: address if name == "server.address" else real(name))
     monkeypatch.setenv(access.TOKEN, "a secret é")
     page = app.switch_page("pages/run_sweep.py").run()
     assert page.button(key="start").disabled
-    page.text_input(key="run_token").set_value("a secret é").run()
-    assert not page.button(key="start").disabled
-    assert page.switch_page("pages/upload.py").run().get("file_uploader")
-
-
-def test_an_import_and_its_undo_ask_for_permission(home, monkeypatch):
-    monkeypatch.setattr(access, "here", lambda: False)
-    monkeypatch.setattr(st, "session_state", {})
-    for work in (upload_outcome.import_all, upload_outcome._undo):
-        work([None])
-        assert st.session_state.pop("taken_back") == access.OFF
-
-
-def test_the_token_opens_it_and_a_wrong_one_does_not(app, started, open_to_all, monkeypatch):
-    monkeypatch.setenv(access.TOKEN, "a secret é")
-    page = app.switch_page("pages/run_sweep.py").run()
     page.text_input(key="run_token").set_value("guess").run()
     assert "That is not the token" in shown(page)
     page.text_input(key="run_token").set_value("a secret é").run()
     page.button(key="start").click().run()
     assert len(started) == 1
+    assert page.switch_page("pages/upload.py").run().get("file_uploader")
 
 
 def test_a_device_that_is_taken_is_said_in_words(page, started, monkeypatch):

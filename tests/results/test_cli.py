@@ -15,6 +15,7 @@ import pytest
 from results.__main__ import main
 from results.files import journal
 from results.files.journal import RunFolder
+from results.formats import bounded
 from results.records import Measurement, Run, Status, attention_case, decode_case
 from results.store.database import open_store
 from tests.builders import LONG, ROW
@@ -81,17 +82,23 @@ def test_what_is_exported_can_be_imported_elsewhere_and_a_second_time_is_a_no_op
 
 
 def test_a_file_that_cannot_be_imported_is_named_and_the_others_are_taken(
-    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bad.csv").write_text("this is,no result\n1,2\n")
+    os.truncate(os.open(tmp_path / "long.csv", os.O_CREAT | os.O_WRONLY), 1 << 40)
     main(["export", "--output", str(tmp_path / "good.csv")])
     (home / "runs" / "r1").rename(tmp_path / "r1")
-    missing = str(tmp_path / "missing.csv")
-    assert main(["import", str(tmp_path / "bad.csv"), missing, str(tmp_path / "good.csv")]) == 1
+    missing, long = str(tmp_path / "missing.csv"), str(tmp_path / "long.csv")
+    assert main(["import", str(tmp_path / "bad.csv"), missing, long, str(tmp_path / "good.csv")]) == 1
     out, err = capfd.readouterr()
     assert out == "r1\n"
     assert "bad.csv" in err
     assert f"{missing} cannot be read: No such file or directory." in err
+    assert f"{long} cannot be read: it has 1,099,511,627,776 bytes; at most 268,435,456 are read at once." in err
+    (tmp_path / "good.csv").write_text(LONG + ROW * 20_000)
+    monkeypatch.setattr(bounded, "MEMORY", 1 << 20)
+    assert main(["import", str(tmp_path / "good.csv")]) == 1
+    assert "memory" in capfd.readouterr().err
 
 
 def test_an_export_takes_only_what_is_asked_for(capfd: pytest.CaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """The nouns keep their rules, and go to JSON and back unchanged."""
 
 import json
+import os
 import random
 from dataclasses import replace
 
@@ -178,7 +179,7 @@ def test_what_a_source_did_not_say_is_none_and_never_a_default() -> None:
 def test_any_record_of_a_run_is_read_or_refused_in_words_like_an_import() -> None:
     chance, values = random.Random(1), (None, True, -1, 0.5, 1e300, float("nan"), "x", "\x00", [], ["x"], {}, {"x": 5})
     read = 0
-    for _ in range(3000):
+    for _ in range(int(os.environ.get("ATTNBENCH_RECORDS", "3000"))):
         record = {"run_id": "r1", "source": "local"}
         for name in chance.sample([*RUN_SCHEMA, "unknown"], chance.choice((1, 1, 2, 5))):
             record[name] = chance.choice(

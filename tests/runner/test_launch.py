@@ -1,9 +1,12 @@
 """Starting sweeps as the app does: refused with a sentence, or detached and under way."""
 
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
+from contextlib import closing
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,6 +15,7 @@ import pytest
 from results.files.journal import RunFolder, State, run_folders
 from results.paths import REPOSITORY
 from results.records import Run
+from results.store.database import open_store
 from runner import launch
 from runner.launch import LaunchError, SweepRequest, checked
 
@@ -89,16 +93,48 @@ def test_the_largest_values_are_possible() -> None:
     assert checked(request).seqlen == (1048576,)
 
 
+APP = """
+import sys
+from results.files import journal
+from results.store.database import open_store
+from runner import launch
+
+wanted = eval(sys.argv[1])
+print(launch.start(launch.SweepRequest(**wanted)) if wanted else "", flush=True)
+store = open_store(journal.home())
+while True:
+    launch.runs(), store.refresh()
+"""
+
+
 @pytest.mark.slow
-def test_a_started_sweep_is_under_way_and_ends_without_its_starter(home, wait_for) -> None:
-    code = "import sys; from runner import launch; print(launch.start(launch.SweepRequest(**eval(sys.argv[1]))))"
-    request = repr({"sweep": SMALL.sweep, "implementations": SMALL.implementations, "changes": SMALL.changes})
-    starter = subprocess.run([sys.executable, "-c", code, request], capture_output=True, text=True, cwd=REPOSITORY)
-    assert starter.returncode == 0, starter.stderr
-    run_id = starter.stdout.strip()
-    status = wait_for(lambda: (s := launch.status(run_id)).state == "finished" and s, "the end of the sweep")
+def test_a_sweep_ends_without_the_app_that_started_it(home, wait_for, monkeypatch, shipped) -> None:
+    """Apps that start sweeps, follow them and read the database are killed at moments that nobody chose."""
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))  # with a database
+    shutil.copyfile(shipped, home / shipped.name)
+    dice, run_ids = random.Random(1), []
+
+    def ended() -> launch.RunStatus | None:
+        return found if (found := launch.status(run_ids[-1])).state == "finished" else None
+
+    wanted = {"sweep": SMALL.sweep, "implementations": SMALL.implementations, "changes": SMALL.changes}
+    for number in range(int(os.environ.get("ATTNBENCH_KILLS", "2"))):
+        begins = number % 5 == 0
+        command = [sys.executable, "-c", APP, repr(wanted if begins else None)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as app:
+            if said := app.stdout.readline().strip():
+                run_ids.append(said)
+            time.sleep(dice.uniform(0, 0.5))
+            app.kill()
+        if number % 5 == 4:
+            wait_for(ended, "the end of the sweep")
+    status = wait_for(ended, "the end of the sweep")
     assert (status.done, status.total, status.sweep, status.device) == (24, 24, "fa2_speedup", "Test GPU")
-    assert [s.run_id for s in launch.runs()] == [run_id]
+    assert {s.run_id for s in launch.runs()} == {*run_ids}
+    with closing(open_store(home)) as store:
+        found = store.rows("SELECT run_id, count(DISTINCT measurement_id), count(*) FROM measurements GROUP BY 1")
+        assert store.notice is None
+    assert {row for row in found if row[0] in run_ids} == {(run_id, 48, 48) for run_id in run_ids}
 
 
 def test_a_second_sweep_on_a_device_is_refused_with_the_name_of_the_first(home, runner, monkeypatch) -> None:

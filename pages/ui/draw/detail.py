@@ -19,7 +19,7 @@ from results.implementations import facts_of
 from results.levels import Level
 from results.levels.real_shapes import shape_of
 from results.query import bandwidth, pages
-from results.query.declared import declared
+from results.query.declared import of_rows
 from results.recommend import winners
 from results.slice import Filters, level_in
 
@@ -133,9 +133,9 @@ def _numbers(rows: pd.DataFrame, level: Level) -> None:
 
 def _with_rates(rows: pd.DataFrame, level: Level) -> pd.DataFrame:
     """Return the rows with TFLOP/s, the share of the data-sheet peak, and statuses in words."""
-    said, rates, peaks = ask(declared, level.name), [], []
+    said, rates, peaks = ask(of_rows, level.name), [], []
     for row in rows.to_dict("records"):
-        fact = facts_of(row["implementation"], said)
+        fact = facts_of(row["implementation"], said, row["run_id"])
         tf32 = fact.tf32 or (None if text.missing(row["tf32"]) else bool(row["tf32"]))
         precision = fact.multiplies(row["dtype"], row.get("head_dim"), row["gpu_name"])
         known = [None if text.missing(row[name]) else row[name] for name in ("flops", "latency_ms")]

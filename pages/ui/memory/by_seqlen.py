@@ -18,7 +18,7 @@ from results import levels
 from results.implementations import facts_of
 from results.metrics import MEMORY_METRICS, METRICS
 from results.query import pages
-from results.query.declared import declared
+from results.query.declared import declared, of_rows
 from results.slice import Filters, level_in
 
 WORDS = {
@@ -103,13 +103,15 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
 
 def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the memory of the rows by formula if the algorithm is known; only peak memory has a formula."""
-    rows, said = table.to_dict("records") if metric == "peak_memory_mb" else [], ask(declared)
+    rows, said = table.to_dict("records") if metric == "peak_memory_mb" else [], ask(of_rows)
     predicted = [
         {
             "implementation": row["implementation"],
             "dtype": row["dtype"],
             "seqlen": row["seqlen"],
-            "value": levels.memory_mb(case_of(row), facts_of(row["implementation"], said).memory, row["mode"]),
+            "value": levels.memory_mb(
+                case_of(row), facts_of(row["implementation"], said, row["run_id"]).memory, row["mode"]
+            ),
         }
         for row in rows
     ]

@@ -14,7 +14,7 @@ from pages.ui.memory.by_seqlen import MemoryView, case_of
 from pages.ui.shell.data import ask
 from results import levels
 from results.implementations import facts_of
-from results.query.declared import declared
+from results.query.declared import of_rows
 
 SIZES_GB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
 THIS = "this device"
@@ -101,6 +101,6 @@ def _by_formula(row: dict, capacity_mb: float, measured: int) -> int | None:
 
     Return None if nothing fits or is known. If no measurement confirms the formula, the result is a power of two.
     """
-    law = facts_of(row["implementation"], ask(declared)).memory
+    law = facts_of(row["implementation"], ask(of_rows), row["run_id"]).memory
     predicted = levels.largest_seqlen(case_of(row), law, row["mode"], capacity_mb)
     return max(predicted, measured) or None if predicted is not None else None

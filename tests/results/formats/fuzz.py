@@ -33,11 +33,11 @@ from streamlit.testing.v1 import AppTest
 from pages.ui.shell.dashboard import SECTIONS
 from results.__main__ import main as results_main
 from results.files import journal, library
-from results.formats import Understanding, UploadError, import_understanding, understand
+from results.formats import Understanding, UploadError, understand
 from results.query import pages as of_pages
 from results.records import measurement_to_json
 from results.store.database import open_store
-from tests.builders import TEXTS, odd_rows
+from tests.builders import TEXTS, import_understanding, odd_rows
 from tests.results.formats.mutants import corpus, mutant, read
 
 ROOT = Path(__file__).parents[3]

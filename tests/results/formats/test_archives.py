@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from results.files.journal import RunFolder, line_of
-from results.formats import UploadError, archives, import_understanding, understand
+from results.formats import UploadError, archives, understand
 from results.formats.archives import bundled
 from results.records import Measurement, Run, Status, attention_case, run_to_json
-from tests.builders import ids_of, random_runs
+from tests.builders import ids_of, import_understanding, random_runs
 
 
 def _journal(runs: list[tuple[Run, list[Measurement]]]) -> dict[str, bytes]:

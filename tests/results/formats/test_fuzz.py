@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from results.files.journal import RunFolder
-from results.formats import import_understanding, understand
+from results.formats import understand
+from tests.builders import import_understanding
 from tests.results.formats.mutants import corpus, mutant, read
 
 FILES = sorted(corpus())

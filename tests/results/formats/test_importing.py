@@ -13,14 +13,13 @@ from results.formats import (
     Understanding,
     UploadError,
     import_for_undo,
-    import_understanding,
     left_alone,
     standing,
     take_back,
     understand,
 )
 from results.formats.importing import NEW, REPLACE
-from tests.builders import LONG, ROW
+from tests.builders import LONG, ROW, import_understanding
 
 
 def test_an_import_writes_a_run_with_the_original_file_beside(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from results.files import journal
 from results.files.journal import RunFolder
-from results.formats import UploadError, import_understanding, left_alone, standing, understand
+from results.formats import UploadError, left_alone, standing, understand
 from results.records import Measurement
 from results.render import export
 from results.spread import spread
 from results.store.database import open_store
-from tests.builders import fill, ids_of, ordered, random_runs
+from tests.builders import fill, ids_of, import_understanding, ordered, random_runs
 from tests.cases import cases
 
 

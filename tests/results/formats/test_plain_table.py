@@ -149,25 +149,26 @@ SHEET_XML = (
 )
 
 
-def _changed(part: str, content: bytes) -> bytes:
-    """A workbook with one part replaced."""
+def _changed(part: str, content: bytes, sheets: int = 1) -> bytes:
+    """A workbook with the parts replaced whose names begin so."""
     packed = io.BytesIO()
-    source = zipfile.ZipFile(io.BytesIO(spreadsheets.workbook(spreadsheets.SHEET)))
+    source = zipfile.ZipFile(io.BytesIO(spreadsheets.workbook(*[spreadsheets.SHEET] * sheets)))
     with source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in source.namelist():
-            archive.writestr(name, content if name == part else source.read(name))
+            archive.writestr(name, content if name.startswith(part) else source.read(name))
     return packed.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("row", "sheets", "message"),
     [
-        (b'<row r="1048576"><c r="A1048576"><v>1</v></c></row>', "more than 200,000 rows"),
-        (b'<row><c r="XFD2"><v>1</v></c></row>' * 500, "cells. Split it"),
+        (b'<row r="1048576"><c r="A1048576"><v>1</v></c></row>', 1, "more than 200,000 rows"),
+        (b'<row><c r="XFD2"><v>1</v></c></row>' * 500, 1, "cells. Split it"),
+        (SPARSE, 50, "cells. Split it"),
     ],
 )
-def test_the_time_for_a_workbook_does_not_follow_from_numbers_in_it(row: bytes, message: str) -> None:
-    sheet = _changed("xl/worksheets/sheet1.xml", SHEET_XML % row)
+def test_the_time_for_a_workbook_does_not_follow_from_numbers_in_it(row: bytes, sheets: int, message: str) -> None:
+    sheet = _changed("xl/worksheets/", SHEET_XML % row, sheets)
     began = time.process_time()
     with pytest.raises(UploadError, match=message):
         understand("a.xlsx", sheet)

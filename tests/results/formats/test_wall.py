@@ -16,12 +16,11 @@ from results.formats import (
     UploadError,
     bounded,
     errors,
-    import_understanding,
     rows,
     understand,
 )
 from results.records import measurement_to_json, run_to_json
-from tests.builders import LONG, ROW, odd_rows, random_runs
+from tests.builders import LONG, ROW, import_understanding, odd_rows, random_runs
 
 
 def _own(run: dict[str, Any] | None = None, **changes: Any) -> bytes:

@@ -1,12 +1,18 @@
 """What runs declare of their implementations, as the pages ask for it."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
+from results.files.journal import RunFolder
+from results.implementations import facts_of
 from results.levels import names
-from results.query.declared import colours, declared, with_precision
+from results.query.declared import colours, declared, of_rows, with_precision
+from results.recommend.winners import winners
 from results.records import Measurement, Run, Status, attention_case
+from results.slice import Filters
+from results.store.database import open_store
 
 CASE = attention_case(batch=1, num_heads=1, seqlen=64, head_dim=64, dtype="float16", causal=True)
 RUN = Run("old", "local", created="2026-01-01T00:00:00")
@@ -49,8 +55,8 @@ def test_an_implementation_at_two_levels_declares_twice(store_of):
     assert declared(store)["mine"] == op
     assert declared(store, "decode")["mine"] == decode
     assert colours(store)["mine"] == "#111111"
-    assert "mine" not in with_precision(store, "fp8")
-    assert "mine" in with_precision(store, "fp8", "decode")
+    assert with_precision(store, "fp8") == []
+    assert with_precision(store, "fp8", "decode") == ["r1/mine", "r2/mine"]
 
 
 @pytest.mark.parametrize("name", ["triton_fa2", "measured_here", "declared_here"])
@@ -66,11 +72,17 @@ def test_an_upload_declares_nothing_of_what_we_measured(store_of, name):
     }
 
 
-def test_of_uploads_that_contradict_each_other_the_shared_facts_count(store_of):
-    facts = {f"far-{p}": {"theirs": {"precision": p, "family": "peer"}} for p in ("fp8", None)}
-    store = store_of(*((Run(run_id, "upload", implementations=each), []) for run_id, each in facts.items()))
-    assert declared(store)["theirs"] == {"family": "peer"}
-    store.close()
-    row = Measurement("far-3", CASE, "theirs", "compile_ms", Status.OK, value=1.0)
-    # a third upload holds rows of that name, and declares nothing of them
-    assert "theirs" not in declared(store_of((Run("far-3", "upload"), [row])))
+def test_the_facts_of_an_upload_count_for_its_own_rows_only(home):
+    said = {"far-1": "fp8", "far-2": None, "bare": ""}
+    for seqlen, (run_id, precision) in zip((256, 512, 1024), said.items(), strict=True):
+        facts = {} if run_id == "bare" else {"theirs": {"precision": precision, "family": "peer"}}
+        case = replace(CASE, seqlen_q=seqlen, seqlen_k=seqlen)
+        row = Measurement(run_id, case, "theirs", "latency_ms", "ok", value=1.0, mode="fwd", timing="kernel")
+        other = replace(row, implementation="torch_naive", value=2.0)
+        RunFolder.create(home, Run(run_id, "upload", gpu_name="a GPU", implementations=facts), [row, other])
+    with closing(open_store(home)) as store:
+        assert declared(store)["theirs"] == {"family": "peer"}  # what the runs that declare it agree on
+        assert with_precision(store, "fp8") == ["far-1/theirs"]
+        assert [facts_of("theirs", of_rows(store), run_id).family for run_id in said] == ["peer", "peer", None]
+        found = winners(store, Filters(gpu="a GPU", mode="fwd", timing="kernel")).sort_values("seqlen")
+        assert found["winner"].tolist() == ["torch_naive", "theirs", "theirs"]  # FP8 wins nothing in its own run only

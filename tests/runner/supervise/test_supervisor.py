@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from tests.runner.conftest import ROOT
 from tests.runner.small_sweeps import FAST, FAST_ROWS, FEW, TINY, latencies, statuses
 
 KILLS = int(os.environ.get("ATTNBENCH_KILLS", "13"))
+FEW_KILLS = KILLS if "ATTNBENCH_KILLS" in os.environ else 3
+LENGTHS = KILLS // 6  # seqlens of a sweep that has rows for all kills
 
 
 def test_every_cell_gets_its_number_and_the_run_says_how_to_repeat_it(runner) -> None:
@@ -47,11 +50,15 @@ def test_a_finished_sweep_is_in_the_database_where_there_is_one(runner, request)
 
 
 @pytest.mark.slow
-def test_kill_9_of_the_supervisor_at_many_moments_loses_and_doubles_nothing(runner, wait_for) -> None:
-    runner.use("fast_worker", delay_s=0.004, pids=str(runner.home.parent / "pids"))
-    kills, acknowledged, words = 0, [], ("run", *FAST)
-    for moment in range(4 * KILLS):  # a worker that is still ending may hold the device, and the sweep be refused
-        if kills == KILLS:
+@pytest.mark.parametrize(("what", "count"), [("supervisor", KILLS), ("group", FEW_KILLS)])
+def test_kill_9_of_the_supervisor_at_many_moments_loses_and_doubles_nothing(runner, wait_for, what, count) -> None:
+    """Alone, or together with its worker."""
+    pids = runner.home.parent / "pids"
+    runner.use("fast_worker", delay_s=0.004, pids=str(pids))
+    lengths = f"seqlen={','.join(str(128 * number) for number in range(1, LENGTHS + 1))}"
+    kills, acknowledged, words = 0, [], ("run", *FAST[:2], lengths, *FAST[3:])
+    for moment in range(4 * count):  # a worker that is still ending may hold the device, and the sweep be refused
+        if kills == count:
             break
         process = runner.start(*words)
         target = len(acknowledged) + (0 if moment % 6 == 5 else 1 + moment % 4)
@@ -59,20 +66,46 @@ def test_kill_9_of_the_supervisor_at_many_moments_loses_and_doubles_nothing(runn
         if process.poll() is None:
             process.kill()
             kills += 1
+            if what == "group":
+                kill_worker(pids)
         process.communicate()
         lines = runner.lines()
         assert lines[: len(acknowledged)] == acknowledged
         acknowledged = lines
         words = ("run", "--resume", runner.folder().run_id)
-    assert kills == KILLS
-    assert 0 < len(acknowledged) < FAST_ROWS
+    assert kills == count
+    assert 0 < len(acknowledged) < FAST_ROWS // 2 * LENGTHS
     assert runner(*words).returncode == 0
     assert runner.lines()[: len(acknowledged)] == acknowledged
     rows = latencies(runner.folder())
-    assert len(rows) == FAST_ROWS
+    assert len(rows) == FAST_ROWS // 2 * LENGTHS
     assert all(row.value == number_of(row.measurement_id) for row in rows.values())
-    for pid in (runner.home.parent / "pids").read_text().split():
+    for pid in pids.read_text().split():
         wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"the end of worker {pid}")
+
+
+def kill_worker(pids: Path) -> None:
+    """Kill the last worker that has started, if it has not ended."""
+    with suppress(ProcessLookupError):
+        os.kill(int(pids.read_text().split()[-1]), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_kill_9_of_the_worker_at_many_moments_costs_one_cell_at_most(runner, wait_for) -> None:
+    pids = runner.home.parent / "pids"
+    runner.use("fast_worker", delay_s=0.004, pids=str(pids))
+    for moment in range(FEW_KILLS):
+        shutil.rmtree(runner.home / "runs", ignore_errors=True)
+        process = runner.start("run", *FEW)
+        wait_for(lambda p=process, n=1 + moment % 23: p.poll() is not None or under_way(runner, n), "some rows")
+        kill_worker(pids)
+        assert process.wait(timeout=90) == 0, process.communicate()[1]
+        process.communicate()
+        rows = latencies(runner.folder())
+        bad = {(*key[:2], key[3]): row.note for key, row in rows.items() if row.status is not Status.OK}
+        assert len(rows) == 24 and len(bad) <= 1
+        assert all("killed by signal 9 (SIGKILL)" in note and "timing" in note for note in bad.values())
+        assert all(row.value == number_of(row.measurement_id) for row in rows.values() if row.status is Status.OK)
 
 
 def under_way(runner, rows: int) -> bool:
@@ -109,28 +142,6 @@ def test_kill_9_of_the_supervisor_of_a_real_worker_loses_and_doubles_nothing(run
     assert runner.lines()[: len(before)] == before
     assert set(statuses(runner.folder()).values()) == {Status.OK}
     assert len(latencies(runner.folder())) == 12
-
-
-@pytest.mark.slow
-def test_kill_9_of_the_worker_costs_the_cell_it_was_at(runner, wait_for) -> None:
-    pids = runner.home.parent / "pids"
-    runner.use("fast_worker", stuck_at=["triton_fa2", "bwd", 256], pids=str(pids))
-    process = runner.start("run", *FEW)
-    state = wait_for(lambda: stuck(runner, "triton_fa2 bwd, batch 1, heads 1, seqlen 256"), "the cell that hangs")
-    assert state.total == 12
-    os.kill(int(pids.read_text().split()[-1]), signal.SIGKILL)
-    assert process.wait(timeout=60) == 0
-    process.communicate()
-    bad = {key[:4] for key, row in latencies(runner.folder()).items() if row.status is not Status.OK}
-    assert bad == {("triton_fa2", "bwd", timing, 256) for timing in ("kernel", "eager")}
-    note = next(m.note for m in runner.folder().read()[0] if m.status is Status.ERROR)
-    assert "killed by signal 9 (SIGKILL)" in note and "timing" in note
-    assert len(pids.read_text().split()) == 2
-
-
-def stuck(runner, where: str):
-    state = runner.folder().read_state() if run_folders(runner.home) else None
-    return state if state and state.current and state.current.startswith(where) else None
 
 
 def test_a_hang_costs_the_cell_it_was_at(runner) -> None:

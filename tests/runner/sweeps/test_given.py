@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from results.files.journal import RunFolder
-from results.formats import import_understanding
 from results.records import Case, Measurement, Run, Status, attention_case, decode_case
 from runner import launch, sweeps
 from runner.__main__ import main
 from runner.launch import LaunchError, SweepRequest
 from runner.sweeps import SweepError
 from runner.sweeps.given import completed, sweep_of
+from tests.builders import import_understanding
 from tests.cases import cases
 from tests.results.formats.peers.peer_files import understood
 
