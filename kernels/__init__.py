@@ -50,7 +50,7 @@ def attention(
     **features: Any,
 ) -> Any:
     """Compute attention with the best kernel for these tensors; `dispatch.attention` documents the arguments."""
-    return _dispatch().attention(
+    return (_loaded or _dispatch()).attention(
         q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, **features
     )
 
@@ -84,6 +84,11 @@ def sdpa_replacement(implementation: str | None = None) -> AbstractContextManage
     from . import drop_in
 
     return drop_in.sdpa_replacement(implementation)
+
+
+def batch_invariant() -> AbstractContextManager[None]:
+    """Compute within a `with` block so that a sequence's numbers do not depend on its batch; see `invariant`."""
+    return importlib.import_module(".invariant", __name__).batch_invariant()
 
 
 def recording() -> AbstractContextManager[Recording]:

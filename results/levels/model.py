@@ -7,25 +7,16 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
-from results.levels import Axis, Level, Mode, model_memory, spelled
+from results.levels import declared, model_memory
 from results.levels.memory import MemoryParts, WorkspaceLaw
 from results.levels.model_table import ModelConfig, UnknownModel, model, models
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, unmasked_pairs
 from results.records import Case
 
-FLOP_SOURCE = (
-    "PaLM's count (arXiv 2204.02311, appendix B), causal attention in full and nothing for recomputing: a token costs "
-    "2 operations a parameter of the matrices and 2 x layers x heads x (head_dim + head_dim_v) x context; backward "
-    "twice that. A prefill computes logits of the last token only."
-)
-BYTES_SOURCE = (
-    "A decoding step reads every matrix once (of experts those that the batch is expected to choose), one row of the "
-    "embedding a sequence, and the KV cache of the context, and writes one token's keys and values. An optimizer step "
-    "reads and writes each of its states once."
-)
 INFERENCE, TRAINING = ("prefill", "decode"), ("train", "fwd", "bwd", "step")
 _PARTS_OF_TRAINING = {"fwd": 1.0, "bwd": 2.0, "train": 3.0}  # in forward passes
 # Seconds to build and check a model, and to compile its layers with torch.compile. On an H200 28 cells of generation
@@ -39,7 +30,22 @@ class FlopConvention:
 
     words: str
     source: str
-    of_token: Callable[[ModelConfig, int], float]  # forward and backward of a token, by model and sequence length
+    parameters: str  # "matrices", "all", "without positions" or "without embedding"
+    attention: str = "whole"  # the whole sequence, "causal", or "hidden": as if heads were as wide as the model
+
+    def of_token(self, config: ModelConfig, seqlen: int) -> float:
+        """Count forward and backward of a token."""
+        active = config.active_parameters
+        counted = {
+            "matrices": config.matmul_parameters,
+            "all": active,
+            "without positions": active - config.position_parameters,
+            "without embedding": active - config.embedding_parameters,
+        }
+        if self.attention == "hidden":
+            return 6.0 * counted[self.parameters] + 12.0 * config.layers * config.hidden * seqlen
+        seen = (seqlen + 1) / (2 * seqlen) if self.attention == "causal" else 1
+        return 6.0 * counted[self.parameters] + _attention(config, seqlen) * seen
 
 
 def _attention(config: ModelConfig, seqlen: float) -> float:
@@ -47,39 +53,8 @@ def _attention(config: ModelConfig, seqlen: float) -> float:
     return 6.0 * config.layers * config.heads * (config.head_dim + config.value_dim) * seqlen
 
 
-FLOP_CONVENTIONS = {
-    "palm": FlopConvention(
-        "6 x parameters of matrices, attention over the whole sequence",
-        "PaLM, arXiv 2204.02311, appendix B",
-        lambda config, seqlen: 6.0 * config.matmul_parameters + _attention(config, seqlen),
-    ),
-    "causal": FlopConvention(
-        "6 x parameters of matrices, attention over the tokens that the causal mask leaves",
-        "PaLM's count with the exact number of query-key pairs",
-        lambda config, seqlen: (
-            6.0 * config.matmul_parameters + _attention(config, seqlen) * (seqlen + 1) / (2 * seqlen)
-        ),
-    ),
-    "nanogpt": FlopConvention(
-        "6 x parameters but those of positions, attention over the whole sequence",
-        "https://github.com/karpathy/nanoGPT/blob/master/model.py, estimate_mfu",
-        lambda config, seqlen: (
-            6.0 * (config.active_parameters - config.position_parameters) + _attention(config, seqlen)
-        ),
-    ),
-    "torchtitan": FlopConvention(
-        "6 x parameters but those of the embedding, attention over the whole sequence",
-        "https://github.com/pytorch/torchtitan/blob/main/torchtitan/models/utils.py",
-        lambda config, seqlen: (
-            6.0 * (config.active_parameters - config.embedding_parameters) + _attention(config, seqlen)
-        ),
-    ),
-    "llm-foundry": FlopConvention(
-        "6 x all parameters, 12 x layers x hidden x sequence",
-        "https://github.com/mosaicml/llm-foundry/tree/main/scripts/train/benchmarking",
-        lambda config, seqlen: 6.0 * config.active_parameters + 12.0 * config.layers * config.hidden * seqlen,
-    ),
-}
+_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+FLOP_CONVENTIONS = {name: FlopConvention(**said) for name, said in _READ["conventions"].items()}
 
 
 def config_of(case: Fields) -> ModelConfig | None:
@@ -102,7 +77,7 @@ def training_flops(case: Fields, convention: str) -> float | None:
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
-    """Return the operations of one call by FLOP_SOURCE; None if a size is not stated."""
+    """Return the operations of one call by `flops_source`; None if a size is not stated."""
     if mode in _PARTS_OF_TRAINING:
         whole = training_flops(case, "palm")
         return whole and whole * _PARTS_OF_TRAINING[mode] / 3
@@ -127,7 +102,7 @@ def unmasked_flops(case: Fields, mode: str | None) -> float | None:
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
-    """Return the bytes of a decoding or optimizer step by BYTES_SOURCE; None if a size is not stated, or otherwise."""
+    """Return the bytes of a decoding or optimizer step by `bytes_source`; None if a size is not stated."""
     config, size = config_of(case), DTYPE_BYTES.get(str(case.get("dtype")))
     if config is None or size is None:
         return None
@@ -158,11 +133,6 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
     )
 
 
-def with_seqlen(seqlen: int) -> dict[str, int]:
-    """Return the field of a context of that length."""
-    return {"seqlen_k": seqlen}
-
-
 def longest(case: Fields) -> int | None:
     """Return the number of learned positions of the model of a case; None if it takes any number."""
     config = config_of(case)
@@ -191,70 +161,20 @@ def parts_mb(case: Fields, mode: str | None) -> dict[str, float]:
     return {"weights": weights, "KV cache": cache / MIB}
 
 
-def words(case: Case) -> str:
-    """Return the stated model, shape and dtype."""
+def _said(case: Case) -> dict[str, object]:
+    """Return words of a case beyond its fields."""
     one_token = case.seqlen_q == 1 and (case.seqlen_k or 1) > 1
-    parts = (
-        case.subject,
-        f"{case.num_layers} layers" if case.num_layers else None,
-        *spelled(case, batch="batch", **{"context" if one_token else "seqlen": "seqlen_k"}),
-        case.dtype,
-        *_settings(case),
-    )
-    return ", ".join(part for part in parts if part)
+    return {"context": case.seqlen_k if one_token else None, "none": "none"}
 
 
-def short(case: Case) -> str:
-    """Return the stated model, shape and dtype: llama2-7b L32 B4 S2048 bfloat16 adamw_bf16."""
-    parts = (
-        case.subject,
-        f"L{case.num_layers}" if case.num_layers else None,
-        f"B{case.batch}" if case.batch else None,
-        f"S{case.seqlen_q}/{case.seqlen_k}" if case.seqlen_q != case.seqlen_k else f"S{case.seqlen_k}",
-        case.dtype,
-        *_settings(case),
-    )
-    return " ".join(part for part in parts if part)
-
-
-def _settings(case: Case) -> tuple[str | None, ...]:
-    return (
-        None if case.optimizer == "none" else case.optimizer,
-        "checkpointing" if case.checkpointing else None,
-        "compiled" if case.compiled else None,
-    )
-
-
-SHAPE_SQL = (
-    "concat_ws(', ', num_layers || ' layers', nullif(optimizer, 'none'), "
-    "CASE WHEN checkpointing THEN 'checkpointing' END, "
-    "CASE WHEN compiled THEN 'compiled' END, CASE WHEN subject IS NULL THEN 'model ?' END)"
-)
-
-LEVEL = Level(
-    name="model",
+LEVEL = declared(
+    __file__,
+    _said,
     subjects=tuple(models()),
-    modes={
-        "prefill": Mode("fwd", errors=("error_logits",)),
-        "decode": Mode("fwd", errors=("error_logits",)),
-        "train": Mode("fwd_bwd", backward=True, matrix_passes=14, errors=("error_grads",)),
-        "fwd": Mode("fwd_bwd", errors=("error_loss",)),
-        "bwd": Mode("fwd_bwd", measures_memory=False, backward=True, matrix_passes=8, errors=("error_grads",)),
-        "step": Mode("fwd_bwd", measures_memory=False, backward=True, matrix_passes=0, errors=("error_grads",)),
-    },
-    columns=Axis("seqlen_k", "seqlen", "context", "Context length"),
-    rows=Axis("batch", "batch", "batch", "Sequences at a time"),
-    with_seqlen=with_seqlen,
-    shape_sql=SHAPE_SQL,
     flops=flops,
-    flops_source=FLOP_SOURCE,
     bytes_moved=bytes_moved,
-    bytes_source=BYTES_SOURCE,
     memory=memory,
-    words=words,
-    short=short,
     longest=longest,
     setup_s=setup_s,
     parts_mb=parts_mb,
-    whole_model=True,
 )
