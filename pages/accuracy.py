@@ -38,5 +38,7 @@ varied, where = accuracy.beyond(chosen, everything, tensor, measure)
 accuracy.beyond_normal(varied, where, palette, view)
 with st.expander("Every shape", icon=":material/table_rows:"):
     accuracy.every_case(everything)
+with st.expander("Certificates: leaks, batches, padding, repeats, NaN", icon=":material/verified_user:"):
+    accuracy.certificates()
 messages.download_slice("Download errors", view.title(everything), chosen, lambda: everything, "errors_csv")
 messages.provenance(chosen, of_times=False)

@@ -14,6 +14,7 @@ from results import paths
 from results.features import FEATURES
 
 RECORD = "features.json"  # among what ships: GPU -> environment and, by implementation and feature, what was found
+CERTIFICATES = "certificates.json"  # device -> environment and, by implementation, deviations by question or a reason
 CAPABILITIES: Mapping[str, str] = {  # as kernels.registry names them -> words
     "causal": "causal mask",
     "window": "sliding window",
@@ -36,9 +37,9 @@ def declaring(declared: Mapping[str, Mapping[str, Any]], capabilities: Iterable[
     return sorted(name for name, said in declared.items() if all(declares(said, each) for each in wanted))
 
 
-def record() -> dict[str, dict[str, Any]]:
-    """Return by GPU {"environment", "implementations"}, see runner.validate.features; empty where none ships."""
-    path = paths.PUBLISHED / RECORD
+def record(name: str = RECORD) -> dict[str, dict[str, Any]]:
+    """Return by device {"environment", "implementations"}, see runner.validate; empty where none ships."""
+    path = paths.PUBLISHED / name
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 

@@ -14,6 +14,7 @@ from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.filters import select
 from pages.ui.runs import listing
 from pages.ui.shell.data import ask
+from results.capabilities import CERTIFICATES, record
 from results.derive import geometric_mean
 from results.query import accuracy
 from results.query.accuracy import NAIVE, NORMAL
@@ -224,6 +225,32 @@ def failing(table: pd.DataFrame) -> None:
 def every_case(table: pd.DataFrame) -> None:
     """Draw a row for each case and implementation."""
     tables.grid(table.dropna(axis="columns", how="all"), "Error of every shape", COLUMNS)
+
+
+def certificates() -> None:
+    """Draw the properties that each implementation was tested for, by device, and what was not measured."""
+    command = "python -m runner.validate.certificates"
+    for device, entry in record(CERTIFICATES).items():
+        said, rows = entry["implementations"], []
+        for name, found in said.items():
+            cells = {"implementation": name, "reason": found if isinstance(found, str) else None}
+            for question in () if isinstance(found, str) else found["out"]:
+                parts = [found[side][question] for side in ("out", "gradients") if question in found[side]]
+                fails = question in ("no leak", "NaN") and max(parts) > 0
+                cells[question] = " · ".join(f"{part:.1e}" if part else "0" for part in parts)
+                cells[question] += f" fails: {command} --implementations {name}" if fails else ""
+            rows.append(cells)
+        facts = entry["environment"]
+        st.caption(
+            f"{text.plain(device)}, torch {facts['torch']}, {facts['created'][:10]}: largest deviation of out · of the "
+            f"gradients, relative to the largest number; 0 means the same bits. "
+            f"Causal, seqlen {facts['seqlen']}, head_dim {facts['head_dim']}.",
+            help="no leak: later tokens change nothing before them. alone: the same as in a batch. padding: tokens "
+            "appended change nothing. repeat: the same twice. NaN: a NaN stays in its sequence.",
+        )
+        tables.grid(pd.DataFrame(rows), f"Certificates on {device}", {"implementation": tables.words("implementation")})
+    st.caption("What it costs in speed to keep results independent of the batch is not measured here. Other devices:")
+    st.code(command, language=None)
 
 
 def _varied(table: pd.DataFrame) -> pd.DataFrame:

@@ -16,9 +16,11 @@ reason. What must hold exactly is marked where it does not: a leak, and a NaN th
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +28,8 @@ import torch
 from kernels import registry
 from results.records import attention_case
 from results.render.markdown import markdown_table
+from runner.machine import devices
+from runner.validate.features import facts
 
 Tensors = tuple[torch.Tensor, ...]
 PARTS = ("out", "dq", "dk", "dv")
@@ -133,10 +137,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--implementations", default="", help="names separated by commas; default: all")
     parser.add_argument("--seqlen", type=int, default=96)
     parser.add_argument("--head-dim", type=int, default=32)
+    parser.add_argument("--record", type=Path, metavar="FILE", help="also write results/published/certificates.json")
     options = parser.parse_args(arguments)
     names = [name for name in options.implementations.split(",") if name]
     found = certificates(options.device, names, options.seqlen, options.head_dim)
     sys.stdout.write(table(found))
+    if options.record:
+        device = devices.resolve(options.device)
+        record = json.loads(options.record.read_text()) if options.record.exists() else {}
+        said = {name: each if isinstance(each, str) else asdict(each) for name, each in sorted(found.items())}
+        sizes = {"seqlen": options.seqlen, "head_dim": options.head_dim}
+        record[device.name] = {"environment": facts(device) | sizes, "implementations": said}
+        options.record.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n")
     return int(any(each.broken for each in found.values() if isinstance(each, Certificate)))
 
 

@@ -24,10 +24,14 @@ _RECORDED = (
 
 def entry(found: dict[str, dict[str, Any]], device: devices.DeviceInfo, head_dim: int) -> dict[str, Any]:
     """Return the file's entry for a device."""
+    return {"environment": {"head_dim": head_dim, **facts(device)}, "implementations": found}
+
+
+def facts(device: devices.DeviceInfo) -> dict[str, Any]:
+    """Return the time and the facts of a device and its software that a record of checks holds."""
     said = environment.describe(device)
-    facts = {name: said.get(name) for name in _RECORDED}
     created = datetime.now().astimezone().isoformat(timespec="seconds")
-    return {"environment": {"created": created, "head_dim": head_dim, **facts}, "implementations": found}
+    return {"created": created, **{name: said.get(name) for name in _RECORDED}}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
