@@ -8,69 +8,16 @@ it gets, and nothing beyond a length.
 from __future__ import annotations
 
 import inspect
+import tomllib
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 
-# A function's parameters in their order. An adapter may pass those of USED; all others keep their defaults.
-FLASH = {
-    "flash_attn:flash_attn_func": """q k v dropout_p softmax_scale causal window_size softcap alibi_slopes deterministic
-        return_attn_probs""",
-    "flash_attn:flash_attn_varlen_func": """q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k dropout_p
-        softmax_scale causal window_size softcap alibi_slopes deterministic return_attn_probs block_table""",
-    "flash_attn:flash_attn_with_kvcache": """q k_cache v_cache k v rotary_cos rotary_sin cache_seqlens cache_batch_idx
-        cache_leftpad block_table softmax_scale causal window_size softcap rotary_interleaved alibi_slopes num_splits
-        return_softmax_lse""",
-    "flash_attn_interface:flash_attn_func": """q k v softmax_scale causal qv q_descale k_descale v_descale window_size
-        attention_chunk softcap num_splits pack_gqa deterministic sm_margin return_attn_probs""",
-    "flash_attn_interface:flash_attn_varlen_func": """q k v cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k
-        seqused_q seqused_k softmax_scale causal qv q_descale k_descale v_descale window_size attention_chunk softcap
-        num_splits pack_gqa deterministic sm_margin return_attn_probs""",
-    "flash_attn_interface:flash_attn_with_kvcache": """q k_cache v_cache k v qv rotary_cos rotary_sin cache_seqlens
-        cache_batch_idx cache_leftpad page_table cu_seqlens_q cu_seqlens_k_new max_seqlen_q rotary_seqlens q_descale
-        k_descale v_descale softmax_scale causal window_size attention_chunk softcap rotary_interleaved
-        scheduler_metadata num_splits pack_gqa sm_margin return_softmax_lse""",
-    "flash_attn.cute:flash_attn_func": """q k v qv gather_kv_indices softmax_scale causal window_size learnable_sink
-        softcap num_splits pack_gqa deterministic""",
-    "flash_attn.cute:flash_attn_varlen_func": """q k v qv cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k
-        min_seqlen_k seqused_q seqused_k gather_kv_indices page_table softmax_scale causal window_size learnable_sink
-        softcap num_splits""",
-    "flash_mla:flash_mla_with_kvcache": """q k_cache block_table cache_seqlens head_dim_v tile_scheduler_metadata
-        num_splits softmax_scale causal is_fp8_kvcache indices""",
-}
-USED = {  # parameter -> its meaning for `attend`
-    "q": "q",
-    "k": "k",
-    "v": "v",
-    "k_cache": "k",
-    "v_cache": "v",
-    "qv": "qv",
-    "cache_seqlens": "lengths",
-    "seqused_k": "lengths",
-    "cu_seqlens_q": "starts",
-    "block_table": "table",
-    "page_table": "table",
-    "softmax_scale": "scale",
-    "causal": "causal",
-    "window_size": "window",
-    "head_dim_v": "latent_dim",
-    "tile_scheduler_metadata": "schedule",
-    "softcap": "softcap",
-    "alibi_slopes": "slopes",
-    "learnable_sink": "sinks",
-    "cu_seqlens_k": "starts_k",
-    "max_seqlen_q": "longest",
-    "max_seqlen_k": "longest_k",
-}
+_SIGNATURES = tomllib.loads(Path(__file__).with_name("stand_ins.toml").read_text())
+FLASH, USED = _SIGNATURES["flash"], _SIGNATURES["used"]
 WITH_LSE = ("flash_attn.cute", "flash_mla")  # modules whose functions return more than the output
-DECODE_PLAN = """indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size pos_encoding_mode window_left
-    logits_soft_cap q_data_type kv_data_type o_data_type data_type sm_scale"""
-PREFILL_PLAN = """qo_indptr indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size head_dim_vo
-    custom_mask packed_custom_mask causal pos_encoding_mode use_fp16_qk_reduction sm_scale window_left logits_soft_cap
-    rope_scale rope_theta q_data_type kv_data_type"""
-MLA_PLAN = """qo_indptr indptr indices kv_len_arr num_heads head_dim_ckv head_dim_kpe page_size causal sm_scale
-    q_data_type kv_data_type use_profiler"""
 
 
 def attend_packed(q, k, v, starts, **options) -> torch.Tensor:
@@ -222,7 +169,7 @@ def memory_efficient_attention_forward(query, key, value, attn_bias=None, p=0.0,
 class _Wrapper:
     """A wrapper of FlashInfer for keys and values."""
 
-    parameters = DECODE_PLAN
+    parameters = _SIGNATURES["plans"]["decode"]
 
     def __init__(self, workspace, kv_layout="NHD", use_cuda_graph=False, use_tensor_cores=False, backend="auto"):
         assert workspace.dtype == torch.uint8
@@ -246,13 +193,13 @@ class _Wrapper:
 
 
 class _Prefill(_Wrapper):
-    parameters = PREFILL_PLAN
+    parameters = _SIGNATURES["plans"]["prefill"]
 
 
 class _Mla(_Wrapper):
     """BatchMLAPagedAttentionWrapper."""
 
-    parameters = MLA_PLAN
+    parameters = _SIGNATURES["plans"]["mla"]
 
     def run(self, q_nope, q_pe, ckv_cache, kpe_cache, out=None, lse=None, return_lse=False):
         assert (self.given["head_dim_ckv"], self.given["head_dim_kpe"]) == (512, 64)
