@@ -82,6 +82,12 @@ TASKS = (
         "heading",
         "PyTorch against Triton FlashAttention-2",
     ),
+    Task(
+        "Use the fastest attention in a recorded program",
+        (("link", "Models"), ("link", "Programs"), ("button", "Use it")),
+        "text",
+        r"attnbench\.sdpa_replacement",
+    ),
     Task("Measure on this machine", (("link", "Measure"),), "button", "Run sweep"),
     Task("Bring in a file", (("link", "Measure"), ("link", "Upload")), "button", "Upload|Browse"),
     Task("Which kernel for my shape?", (("radio", "My shape"),), "heading", "^Use gluon_hopper"),
