@@ -12,9 +12,11 @@ import copy
 import dataclasses
 import importlib.util
 import inspect
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -450,56 +452,20 @@ def _fan_in(module: nn.Module, name: str, weight: torch.Tensor) -> int:
     return weight.shape[0] if type(owner).__name__ == "Conv1D" else weight.shape[-1]
 
 
-# Fields of transformers' configurations, and the sizes that they have (`config_of` derives some of them).
-_GPT2 = {
-    "n_embd": "hidden",
-    "n_layer": "num_layers",
-    "n_head": "heads",
-    "n_inner": "ffn",
-    "vocab_size": "vocab",
-    "n_positions": "max_context",
-    **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), "no_dropout"),
-}
-_NEOX = {
-    "hidden_size": "hidden",
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "heads",
-    "intermediate_size": "ffn",
-    "vocab_size": "vocab",
-    "max_position_embeddings": "max_context",
-    "rope_parameters": "rope",
-    "tie_word_embeddings": "tied",
-}
-_LLAMA = {**_NEOX, "num_key_value_heads": "kv_heads", "head_dim": "head_dim"}
-_DEEPSEEK_V2 = {
-    **_NEOX,
-    "num_key_value_heads": "kv_heads",
-    "q_lora_rank": "no_query_latent",
-    "kv_lora_rank": "latent.rank",
-    "qk_nope_head_dim": "latent.nope_dim",
-    "qk_rope_head_dim": "latent.rope_dim",
-    "v_head_dim": "head_dim_v",
-    "n_routed_experts": "experts.routed",
-    "num_experts_per_tok": "experts.active",
-    "n_shared_experts": "experts.shared",
-    "moe_intermediate_size": "experts.ffn",
-    "first_k_dense_replace": "experts.dense_layers",
-}
-_FIELDS: dict[str, dict[str, str]] = {  # by Hugging Face's model_type
-    "gpt2": _GPT2,
-    "gptj": {**_GPT2, "rotary_dim": "rotary_dim", "tie_word_embeddings": "tied"},
-    "gpt_neox": _NEOX,
-    "llama": _LLAMA,
-    "mistral": {**_LLAMA, "sliding_window": "window"},
-    "deepseek_v2": _DEEPSEEK_V2,
-}
+@cache
+def _fields() -> dict[str, dict[str, str]]:
+    """Return by Hugging Face's model_type the fields of a configuration, and the sizes that they have."""
+    found: dict[str, dict[str, str]] = {}
+    for family, table in tomllib.loads(Path(__file__).with_name("model_fields.toml").read_text()).items():
+        found[family] = found.get(table.pop("like", ""), {}) | table
+    return found
 
 
 def config_of(sizes: Sizes, num_layers: int) -> dict[str, Any]:
     """Return the fields of transformers' configuration of a model. Raises UnsupportedCase for an unknown family."""
     family = sizes["architecture"]["family"]
-    if family not in _FIELDS:
-        raise UnsupportedCase(f"Unknown family {family!r}. Possible: {', '.join(_FIELDS)}.")
+    if family not in _fields():
+        raise UnsupportedCase(f"Unknown family {family!r}. Possible: {', '.join(_fields())}.")
     rope = {"rope_type": "default", "rope_theta": sizes["rope_theta"]}
     if family == "gpt_neox":
         rope["partial_rotary_factor"] = (sizes["rotary_dim"] or sizes["head_dim"]) / sizes["head_dim"]
@@ -507,4 +473,4 @@ def config_of(sizes: Sizes, num_layers: int) -> dict[str, Any]:
     known |= {"window": sizes["window_size"] or None, "head_dim_v": sizes["head_dim_v"] or sizes["head_dim"]}
     for part in ("latent", "experts"):
         known |= {f"{part}.{name}": value for name, value in (sizes[part] or {}).items()}
-    return {field: known[name] for field, name in _FIELDS[family].items()}
+    return {field: known[name] for field, name in _fields()[family].items()}

@@ -5,8 +5,8 @@
 It makes seven calls of each model, with its own eager attention and with ours: padding at a side and between tokens,
 packed sequences, a prompt in chunks, and generation with either cache. A call is right if the logits of real tokens
 differ by at most 10^-4 of the largest, else wrong. "Its own": transformers kept the model's eager attention. Refused:
-by `kernels.transformers`. Failed: with another error. A configuration that does not become tiny by the names in SIZES
-is left out. `python -m runner run training` trains models with our attention and with others.
+by `kernels.transformers`. Failed: with another error. A configuration that does not become tiny by the sizes of
+tiny_models.toml is left out. `python -m runner run training` trains models with our attention and with others.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,34 +33,15 @@ RIGHT, OWN, REFUSED, FAILED, WRONG = "right", "its own", "refused", "failed", "w
 LEFT_OUT = "left out"
 Results = tuple[torch.Tensor, torch.Tensor]  # logits, and which of their rows belong to real tokens
 _ALLOWED = 1e-4
-_VOCAB, _BATCH, _TOKENS = 60, 3, 12
-_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "embedding_size", "word_embed_proj_dim", "n_embed")
-_LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers")
-_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
-_FEED_FORWARD = ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim")
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-_DROPOUTS = ("attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "dropout", "hidden_dropout")
-# Field of a configuration -> its tiny size.
-SIZES: dict[str, Any] = dict.fromkeys(_WIDTHS, 32) | dict.fromkeys(_LAYERS, 2) | dict.fromkeys(_HEADS, 4)
-SIZES |= dict.fromkeys(_FEED_FORWARD, 48) | dict.fromkeys(_EXPERTS, 4) | dict.fromkeys(_DROPOUTS, 0.0)
-SIZES |= {"num_key_value_heads": 2, "head_dim": 8, "d_kv": 8, "global_head_dim": 8, "rotary_dim": 4}
-SIZES |= {"sliding_window": 5, "attention_chunk_size": 4, "is_decoder": True, "decoder_start_token_id": 1}
-SIZES |= {"vocab_size": _VOCAB, "vocab_size_per_layer_input": _VOCAB, "hidden_size_per_layer_input": 8}
-SIZES |= {"max_position_embeddings": 64, "n_positions": 64, "n_ctx": 64}
-SIZES |= {"num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16}
-SIZES |= {"n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}
-SIZES |= {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
-SIZES |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-SIZES |= {"image_size": 32, "patch_size": 8, "num_mel_bins": 8}
-SIZES |= {"max_source_positions": 15, "max_target_positions": 16}
-# Also set where a configuration has None or False:
-_ALWAYS = ("is_decoder", "pad_token_id", "num_experts_per_tok", "sliding_window")
+_BATCH, _TOKENS = 3, 12
+_TINY = tomllib.loads(Path(__file__).with_name("tiny_models.toml").read_text())
+SIZES: dict[str, Any] = _TINY["sizes"]
 
 
 def make_tiny(config: Any) -> Any:
     """Give a configuration, and those within it, the sizes of SIZES."""
     for name, size in SIZES.items():
-        if getattr(config, name, None) or (hasattr(config, name) and name in _ALWAYS):
+        if getattr(config, name, None) or (hasattr(config, name) and name in _TINY["always"]):
             setattr(config, name, size)
     if getattr(config, "kv_lora_rank", None):  # latent attention has as many key heads as query heads
         config.num_key_value_heads = config.num_attention_heads
@@ -73,7 +56,7 @@ def make_tiny(config: Any) -> Any:
 
 
 def _tokens() -> torch.Tensor:
-    return torch.randint(3, _VOCAB, (_BATCH, _TOKENS), generator=torch.Generator().manual_seed(1))
+    return torch.randint(3, SIZES["vocab_size"], (_BATCH, _TOKENS), generator=torch.Generator().manual_seed(1))
 
 
 def _mask(*padding: tuple[int, slice]) -> torch.Tensor:

@@ -8,24 +8,16 @@ it gets, and nothing beyond a length.
 from __future__ import annotations
 
 import inspect
+import tomllib
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 
-from tests.cases import cases
-
-# A function's parameters in their order. An adapter may pass those of USED; all others keep their defaults.
-FLASH = cases(__file__, "FLASH")
-USED = cases(__file__, "USED")  # parameter -> its meaning for `attend`
+_SIGNATURES = tomllib.loads(Path(__file__).with_name("stand_ins.toml").read_text())
+FLASH, USED = _SIGNATURES["flash"], _SIGNATURES["used"]
 WITH_LSE = ("flash_attn.cute", "flash_mla")  # modules whose functions return more than the output
-DECODE_PLAN = """indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size pos_encoding_mode window_left
-    logits_soft_cap q_data_type kv_data_type o_data_type data_type sm_scale"""
-PREFILL_PLAN = """qo_indptr indptr indices last_page_len num_qo_heads num_kv_heads head_dim page_size head_dim_vo
-    custom_mask packed_custom_mask causal pos_encoding_mode use_fp16_qk_reduction sm_scale window_left logits_soft_cap
-    rope_scale rope_theta q_data_type kv_data_type"""
-MLA_PLAN = """qo_indptr indptr indices kv_len_arr num_heads head_dim_ckv head_dim_kpe page_size causal sm_scale
-    q_data_type kv_data_type use_profiler"""
 
 
 def attend_packed(q, k, v, starts, **options) -> torch.Tensor:
@@ -177,7 +169,7 @@ def memory_efficient_attention_forward(query, key, value, attn_bias=None, p=0.0,
 class _Wrapper:
     """A wrapper of FlashInfer for keys and values."""
 
-    parameters = DECODE_PLAN
+    parameters = _SIGNATURES["plans"]["decode"]
 
     def __init__(self, workspace, kv_layout="NHD", use_cuda_graph=False, use_tensor_cores=False, backend="auto"):
         assert workspace.dtype == torch.uint8
@@ -201,13 +193,13 @@ class _Wrapper:
 
 
 class _Prefill(_Wrapper):
-    parameters = PREFILL_PLAN
+    parameters = _SIGNATURES["plans"]["prefill"]
 
 
 class _Mla(_Wrapper):
     """BatchMLAPagedAttentionWrapper."""
 
-    parameters = MLA_PLAN
+    parameters = _SIGNATURES["plans"]["mla"]
 
     def run(self, q_nope, q_pe, ckv_cache, kpe_cache, out=None, lse=None, return_lse=False):
         assert (self.given["head_dim_ckv"], self.given["head_dim_kpe"]) == (512, 64)
