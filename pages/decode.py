@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pandas as pd
 import streamlit as st
 
-from pages.ui import cache_costs, decode
+from pages.ui import cache_costs, decode, frontier
 from pages.ui.draw import cell_panel, colours, maps, messages, text, titles
 from pages.ui.filters import chips
 from pages.ui.overview import ranking as ranked
@@ -38,6 +41,7 @@ def show() -> None:
     decode.bandwidth_map(decode.LEVEL, table, chosen)
     st.subheader("Latency by context")
     decode.latency_chart(table, palette, chosen)
+    frontier.section(table[table["seqlen_q"] == 1], "attention of one layer", partial(frontier_title, chosen))
     cache_costs.section(decode.LEVEL, ask_slowly(costs_of, chosen), chosen)
     st.subheader("Every implementation")
     ranked.ranking_table(ranking, ask(pages.fits, chosen), chosen)
@@ -60,6 +64,11 @@ def fastest(chosen: Filters, ranking: list[dict], won: list[dict], palette: dict
             statistic=text.statistic((row["statistic"] for row in ranking), (row["n"] for row in won)),
             note="Below each name: the time of the next best, relative to the fastest.",
         )
+
+
+def frontier_title(chosen: Filters, what: str, rows: pd.DataFrame) -> titles.ChartTitle:
+    """Return the title of the costs of a slice."""
+    return titles.of_slice(what, chosen, rows["run_id"].unique(), more=rows["shape"].unique())
 
 
 layout.header("decode")

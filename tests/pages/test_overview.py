@@ -178,6 +178,7 @@ def test_recommendations_and_features_rest_on_stored_numbers(app):
 
 def test_the_ranking_says_which_implementations_compute_in_a_lower_precision(app):
     app.radio(key="gpu").set_value("NVIDIA H200").run()
+    assert "is **1.0" in shown(app) and "as fast as on H100 80GB HBM3 (" in shown(app)
     table = next(html.proto.body for html in app.get("html") if "peak memory" in html.proto.body)
     marked = dict(re.findall(r'<th scope="row">(\w+)(?:(?!<th).)*?<td class="text">(.*?)</td>', table))
     assert ranking.reduced("fp8") == "FP8, reduced"

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from pages.ui import frontier
 from pages.ui.draw import charts, colours, maps, messages, tables, text
 from pages.ui.draw.charts import Chart, Series
 from pages.ui.draw.tables import TableColumn
@@ -178,6 +179,9 @@ def generation(found: MeasuredModel) -> None:
     )
     _calls_table(timed.drop(columns="batch"), "Decoding steps: rate, share of the copy bandwidth, memory")
     _share_map(steps)
+    known = steps[~steps["extrapolated"] & (steps["cache_dtype"].fillna(steps["dtype"]) == steps["dtype"])]
+    known = known.assign(seqlen=known["seqlen_k"], seqlen_q=1)
+    frontier.section(known, "generated tokens", found.title)
 
 
 def prefill(found: MeasuredModel) -> None:

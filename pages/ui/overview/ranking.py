@@ -6,6 +6,7 @@ import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import pandas as pd
 import streamlit as st
@@ -14,10 +15,11 @@ from pages.ui.draw import cells, colours, messages, tables, text
 from pages.ui.draw.tables import Bar, Fact, TableColumn
 from pages.ui.overview import usage
 from pages.ui.shell.data import ask, store
+from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.levels import Level
 from results.query.declared import declared
-from results.recommend import winners
+from results.recommend import cards, winners
 from results.render import slice
 from results.render.html import html_page
 from results.slice import NOT_STATED, Filters, level_in, of_mask
@@ -35,9 +37,25 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     undecided(won, "shape", "to tell the two fastest apart")
     _facts(ranking, rivals, best, won, chosen)
     winner = best["implementation"] if best and best["speedup"] > 1 else chosen.baseline
+    _other_gpu(str(winner), chosen)
     mask = of_mask(chosen.mask)
     usage.show(
         str(winner), level_in(chosen).name, causal=mask["causal"] is not False, window_size=mask["window_size"] or 0
+    )
+
+
+def _other_gpu(name: str, chosen: Filters) -> None:
+    """Say how the nearest GPU compares on the same shapes, if it has any, and link to all of them."""
+    found = ask(cards.over_relative, chosen, name) if chosen.gpu and chosen.timing else None
+    if found is None:
+        return
+    other, ratios = found
+    short = text.without_maker([chosen.gpu, other])
+    lead = text.ratio(geometric_mean(ratios))
+    link = urlencode({"of": "GPUs", "gpus": [chosen.gpu, other], "gpu_implementation": name}, doseq=True)
+    st.markdown(
+        f"{text.plain(name)} on {text.plain(short[chosen.gpu])} is **{lead}** as fast as on {text.plain(short[other])} "
+        f"({text.span(min(ratios), max(ratios))}): [{messages.counted(len(ratios), 'shared shape')}](compare?{link})"
     )
 
 

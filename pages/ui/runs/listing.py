@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,26 @@ def sweep_of(run: Mapping[str, object]) -> dict:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def words_of(table: pd.DataFrame) -> Callable[[str], str]:
+    """Return a function that describes a run in a list: its title, or sweep and GPU, then date, commit and id."""
+    rows = table.set_index("run_id").to_dict("index")
+    return lambda run_id: " · ".join(dict.fromkeys(_facts(run_id, rows[run_id])))
+
+
+def _facts(run_id: str, run: Mapping[str, object]) -> Iterator[str]:
+    gpu = "GPU not stated" if text.missing(run["gpu_name"]) else str(run["gpu_name"])
+    titled, sweep = not text.missing(run["title"]), sweep_of(run).get("name")
+    yield str(run["title"]) if titled else f"{sweep} on {gpu}" if sweep else gpu
+    if not text.missing(run["created"]):
+        yield f"{pd.Timestamp(str(run['created'])):%Y-%m-%d %H:%M}"
+    if not text.missing(run["git_commit"]):
+        yield str(run["git_commit"])[:7]
+    if titled and gpu not in str(run["title"]):
+        yield gpu
+    if run["source"] != "upload":
+        yield run_id
 
 
 def show_table(runs: pd.DataFrame) -> None:
