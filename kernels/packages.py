@@ -10,23 +10,20 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from types import MappingProxyType
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
 
 from .decode.step import DecodeStep
 from .features import Features, SequenceBounds, Window
-from .registry import AttentionCase, DecodeAttention, Implementation, UnsupportedCase
+from .registry import AttentionCase, DecodeAttention, Implementation, UnsupportedCase, declarations, declare
 
 Step = Callable[[], torch.Tensor]
 # A function of q, k and v (batch, seqlen, heads, head_dim) with keywords causal, window_size and softmax_scale. It
 # returns the output, or a tuple that begins with it.
 Call = Callable[..., Any]
 LATENTS = (512, 64)  # latent and rotary dimensions of DeepSeek's models, the only ones that these packages support
-_NO_KEYWORDS: Mapping[str, str] = MappingProxyType({})
-_USUAL = {"dtypes": ("bfloat16", "float16"), "devices": ("cuda",), "family": "peer"}
 
 
 @dataclass(frozen=True)
@@ -48,22 +45,22 @@ class Package:
         return None if found else f"{self.title} is not installed: {self.install}."
 
 
-def op(
-    package: Package,
-    name: str,
-    description: str,
-    call: Call,
-    *,
-    keywords: Mapping[str, str] = _NO_KEYWORDS,
-    packed: Call | None = None,
-    **rules: Any,
-) -> tuple[Implementation, ...]:
-    """Declare a package at level op; `rules` are fields of Implementation.
+@cache
+def package_of(name: str) -> Package:
+    """Return the package that implementations of this name run."""
+    return Package(**declarations()["packages"][name])
 
-    `keywords` has the package's argument for a field of Features. `packed` is a Call for packed sequences: q is
-    (total_q, heads, head_dim), and a keyword `bounds` has their `kernels.features.SequenceBounds`.
+
+def op(
+    name: str, call: Call, *, packed: Call | None = None, package: Package | None = None, **rules: Any
+) -> tuple[Implementation, ...]:
+    """Return a package's implementation of level op; `rules` are fields that implementations.toml does not have.
+
+    `packed` is a Call for packed sequences: q is (total_q, heads, head_dim), and a keyword `bounds` has their
+    `kernels.features.SequenceBounds`.
     """
-    unavailable = package.unavailable
+    unavailable = (package or package_of(name)).unavailable
+    keywords: Mapping[str, str] = declarations()["keywords"].get(name, {})
 
     def attention(
         q: torch.Tensor,
@@ -88,24 +85,21 @@ def op(
         out = packed(q[0], k[0], v[0], bounds=bounds, **options)
         return _heads_first((out[0] if isinstance(out, tuple) else out)[None])
 
-    computed = (*rules.pop("features", ()), *keywords, *(("varlen",) if packed else ()))
-    declared = {**_USUAL, "max_head_dim": 256, "features": computed, **rules}
-    return (Implementation(name, description, attention, unavailable=unavailable, **declared),)
+    return (declare(name, attention, unavailable=unavailable, **rules),)
 
 
 def decode(
-    package: Package, name: str, description: str, prepare: DecodeAttention, **rules: Any
+    name: str, prepare: DecodeAttention, package: Package | None = None, **rules: Any
 ) -> tuple[Implementation, ...]:
-    """Declare a package at level decode; `rules` are fields of Implementation."""
-    unavailable = package.unavailable
+    """Return a package's implementation of level decode; `rules` as for `op`."""
+    unavailable = (package or package_of(name)).unavailable
 
     def attention(step: DecodeStep) -> Step:
         if unavailable:
             raise UnsupportedCase(unavailable)
         return prepare(step)
 
-    declared = {**_USUAL, "backward": False, "memory": {"growth": "linear"}, **rules}
-    return (Implementation(name, description, attention, level="decode", unavailable=unavailable, **declared),)
+    return (declare(name, attention, "decode", unavailable=unavailable, **rules),)
 
 
 def step_of(function: Callable[..., Any], *arguments: Any, **options: Any) -> Step:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -218,6 +220,18 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
     return next((f"{impl.name} {reason}." for failed, reason in checks if failed), None)
 
 
+@cache
+def declarations() -> dict[str, dict[str, Any]]:
+    """Return the tables of implementations.toml."""
+    return tomllib.loads(Path(__file__).with_name("implementations.toml").read_text())
+
+
+def declare(name: str, attention: Any, level: str = "op", **more: Any) -> Implementation:
+    """Return the implementation of this name and level with its fields of implementations.toml and `more`."""
+    found = {key: tuple(x) if isinstance(x, list) else x for key, x in declarations()[level][name].items()}
+    return Implementation(name=name, attention=attention, level=level, **found | more)
+
+
 FOLDERS = {"op": "attention", "decode": "decode"}  # level -> folder within `kernels`
 
 
@@ -238,7 +252,8 @@ AROUND = {"layer": _layers, "model": _models}  # levels whose implementations ar
 def implementations(level: str = "op") -> dict[str, Implementation]:
     """Return all implementations of a level by name, in the order of their files; for a layer, those of its attention.
 
-    A file or package of the level's folder defines a tuple IMPLEMENTATIONS; one without it holds kernels for others.
+    A file or package of the level's folder defines a tuple IMPLEMENTATIONS, mostly by `declare`. One without it holds
+    kernels for others.
     Raises KeyError with the names of the levels.
     """
     if level not in (*FOLDERS, *AROUND):

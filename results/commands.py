@@ -2,7 +2,8 @@
 
 An argument has the parameters of argparse, its names as `flags` and its `type` by name. A `hidden` one has no help.
 `use` stands for the arguments of a group, of the file or of the caller. Those of an `exclusive` group exclude each
-other. "@NAME" as `choices` or as `help` stands for texts of the caller.
+other. "@NAME" as `choices` or as `help` stands for texts of the caller. `defaults` are options that a command has
+without an argument, and those named as `absent` are None.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def parser_of(
     for name, said in read["commands"].items():
         command = commands.add_parser(name, help=said["help"])
         _add(command, said.get("arguments", ()), {**read.get("groups", {}), **(groups or {})}, texts or {})
-        command.set_defaults(do=functions[name])
+        absent = dict.fromkeys(said.get("absent", ()))
+        command.set_defaults(do=functions[name], **absent, **said.get("defaults", {}))
     return parser
 
 

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from results.commands import parser_of
 from results.compare import against
 from results.files.cell_files import ENDINGS
 from results.files.journal import JournalError, RunFolder, home
@@ -27,7 +29,7 @@ from runner.launchers.cluster import ClusterRequest
 from runner.locks import DeviceBusy, device_lock
 from runner.overhead import sentence
 from runner.progress import Progress
-from runner.protocol import PAIRED, PROTOCOLS, protocol_of
+from runner.protocol import PAIRED, PROTOCOLS, Protocol, protocol_of
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.other_version import OtherVersion, find
 from runner.supervise.supervisor import supervise
@@ -60,115 +62,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m runner", description="Measure attention implementations.")
-    commands = parser.add_subparsers(required=True, metavar="list|plan|run|record|tune|prove")
-    listing = commands.add_parser("list", help="list devices, implementations and sweeps")
-    listing.add_argument("--device", help="device for which reasons against implementations are given")
-    listing.set_defaults(do=_list)
-    planning = commands.add_parser("plan", help="show the cells of a sweep, with estimates and reasons for skipping")
-    planning.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
-    planning.set_defaults(do=_plan)
-    running = commands.add_parser("run", help="measure a sweep")
-    running.add_argument("sweep", nargs="?", help="a sweep's name, as `list` shows them")
-    running.add_argument("--resume", metavar="RUN", help="resume an interrupted run")
-    running.add_argument("--run-id", help=argparse.SUPPRESS)
-    running.add_argument("--step-limit", type=float, metavar="SECONDS", help="time limit of a single step")
-    for kind, about in (("profile", "a torch.profiler trace"), ("snapshot", "the history of GPU memory")):
-        words = f"record {about} for every cell as a file of the run"
-        running.add_argument(f"--{kind}", dest="files", action="append_const", const=kind, default=[], help=words)
-    running.set_defaults(do=_run)
-    recording = commands.add_parser("record", help="run a Python program and write its problems of attention")
-    recording.add_argument("--output", type=Path, default=Path("recording.json"), help="default: recording.json")
-    recording.add_argument("--name", help="title of the recording; default: the command")
-    recording.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="a script or -m MODULE")
-    recording.set_defaults(do=_record)
-    for command in (planning, running):
-        _add_choices(command)
-    _add_tuning(commands)
-    _add_proving(commands)
-    for command in (listing, planning):
-        command.add_argument("--json", action="store_true", help="machine-readable")
-    for command in (listing, running):
-        command.add_argument("--on", choices=("ray",), help="use a cluster instead of this machine's devices")
-        command.add_argument(
-            "--address", metavar="HOST", help="address of the cluster's head node; default: this machine's GPUs"
-        )
-    _add_cluster_choices(running)
-    _add_other_version(running)
-    return parser
-
-
-def _add_tuning(commands: argparse._SubParsersAction) -> None:
-    tuning = commands.add_parser("tune", help="measure the problems of programs or sweeps, and install their rule")
-    tuning.add_argument("--program", action="append", default=[], metavar="FILE", help="a recording; may be repeated")
-    tuning.add_argument("--sweep", dest="sweeps", metavar="A,B", help="names of sweeps, such as real_models,fa_paper")
-    tuning.add_argument("--export", type=Path, metavar="FILE", help="write the rule there and install none")
-    tuning.add_argument("--resume", metavar="RUN", help="resume an interrupted run")
-    tuning.add_argument("--run-id", help=argparse.SUPPRESS)
-    tuning.add_argument("--step-limit", type=float, metavar="SECONDS", help="time limit of a single step")
-    _add_how(tuning)
-    no = dict.fromkeys(("sweep", "cases_of", "features", "against", "against_python", "on", "address", "gpus", "mode"))
-    tuning.set_defaults(do=_run, set=[], files=[], one_per_host=False, **no)
-
-
-def _add_proving(commands: argparse._SubParsersAction) -> None:
-    proving = commands.add_parser("prove", help="time a program's calls with and without the installed rules, in turns")
-    proving.add_argument("--program", required=True, metavar="FILE", help="a recording")
-    proving.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
-    about = "compare with this implementation, such as torch_sdpa_auto; default: the choice without rules"
-    proving.add_argument("--baseline", default="default", metavar="NAME", help=about)
-    proving.add_argument("--json", action="store_true", help="machine-readable")
-    proving.set_defaults(do=_prove)
-
-
-def _add_how(command: argparse.ArgumentParser) -> None:
-    """Add the options of every measurement: device, implementations, seed and protocol."""
-    command.add_argument("--device", help="cuda:0, cuda:1, ... or cpu; default: the first GPU, or else the CPU")
-    command.add_argument("--implementations", metavar="A,B", help="replace the sweep's implementations")
-    command.add_argument("--seed", type=int, default=0, help="seed of the data and the order; default 0")
-    preset = command.add_mutually_exclusive_group()
-    for name, protocol in PROTOCOLS.items():
-        about = f"{protocol.rounds} round(s), about {protocol.cap_ms:.0f} ms of sampling per number"
-        about += f", then a trace of {protocol.trace_s:.0f} s" if protocol.trace_s else ""
-        preset.add_argument(f"--{name}", dest="protocol", action="store_const", const=name, help=about)
-
-
-def _add_choices(command: argparse.ArgumentParser) -> None:
-    """Add the options that change a sweep."""
-    _add_how(command)
-    about = "only implementations that declare all of these, such as window,softcap,varlen"
-    command.add_argument("--features", metavar="A,B", help=about)
-    command.add_argument(
-        "--cases-of", metavar="RUN", help="measure the cases of a run, such as an upload, instead of a sweep"
-    )
-    command.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024,2048")
-
-
-def _add_other_version(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--against",
-        metavar="RUN|COMMIT|FOLDER",
-        help="compare our kernels with those of a run's commit, a commit or another checkout, in the same rounds",
-    )
-    command.add_argument(
-        "--against-python",
-        metavar="PATH",
-        help="run the other side in another Python environment, such as another torch",
+    return parser_of(
+        Path(__file__).with_name("commands.toml"),
+        {"list": _list, "plan": _plan, "run": _run, "record": _record, "tune": _run, "prove": _prove},
+        texts={"modes": CLUSTER_MODES},
+        groups={"presets": [_preset(protocol) for protocol in PROTOCOLS.values()]},
+        prog="python -m runner",
+        description="Measure attention implementations.",
     )
 
 
-def _add_cluster_choices(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--gpus", metavar="all|N|KIND,…|kinds", help="GPUs of the cluster: all, a number, kinds, or one of each kind"
-    )
-    command.add_argument(
-        "--mode",
-        choices=CLUSTER_MODES,
-        help="spread: divide one sweep over equal GPUs; each: run the whole sweep on each card",
-    )
-    command.add_argument(
-        "--one-per-host", action="store_true", help="do not measure on two cards of a host at the same time"
-    )
+def _preset(protocol: Protocol) -> dict[str, Any]:
+    about = f"{protocol.rounds} round(s), about {protocol.cap_ms:.0f} ms of sampling per number"
+    about += f", then a trace of {protocol.trace_s:.0f} s" if protocol.trace_s else ""
+    name = protocol.name
+    return {"flags": [f"--{name}"], "dest": "protocol", "action": "store_const", "const": name, "help": about}
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -10,9 +10,6 @@ from typing import Any
 from .. import packages
 from ..features import SequenceBounds, Window
 
-PACKAGE = packages.Package("FlashAttention-2", "pip install flash-attn --no-build-isolation", "flash-attn")
-KEYWORDS = {"softcap": "softcap", "alibi_slopes": "alibi_slopes"}
-
 
 def call(*tensors: Any, causal: bool, window_size: Window, **options: Any) -> Any:
     """Call the package as a `kernels.packages.Call`."""
@@ -29,14 +26,4 @@ def packed(*tensors: Any, bounds: SequenceBounds, causal: bool, window_size: Win
     return flash_attn_varlen_func(*tensors, **packages.flash_lengths(bounds), **options, **masks)
 
 
-IMPLEMENTATIONS = packages.op(
-    PACKAGE,
-    "flash_attn_2",
-    "FlashAttention-2, in CUDA C++, where it is installed",
-    call,
-    features=("two_windows",),
-    keywords=KEYWORDS,
-    packed=packed,
-    min_compute_capability=(8, 0),
-    memory={"growth": "linear"},
-)
+IMPLEMENTATIONS = packages.op("flash_attn_2", call, packed=packed)

@@ -11,10 +11,6 @@ from typing import Any
 from .. import packages
 from ..features import SequenceBounds, Window
 
-_INSTALL = "build the folder hopper of github.com/Dao-AILab/flash-attention"
-PACKAGE = packages.Package("FlashAttention-3", _INSTALL, module="flash_attn_interface")
-KEYWORDS = {"softcap": "softcap"}
-
 
 def call(*tensors: Any, causal: bool, window_size: Window, **options: Any) -> Any:
     """Call the package as a `kernels.packages.Call`."""
@@ -32,14 +28,8 @@ def packed(*tensors: Any, bounds: SequenceBounds, causal: bool, window_size: Win
 
 
 IMPLEMENTATIONS = packages.op(
-    PACKAGE,
     "flash_attn_3",
-    "FlashAttention-3, in CUDA C++ for Hopper, where it is installed",
     call,
-    features=("head_dim_v", "two_windows"),
-    keywords=KEYWORDS,
     packed=packed,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
     refuses=lambda case, device: packages.reason("flash_attn_3", packages.misaligned(case)),
 )

@@ -11,9 +11,6 @@ from .. import packages
 from ..features import SequenceBounds, Window
 from ..registry import AttentionCase, Device
 
-PACKAGE = packages.Package("FlashAttention-4", "pip install --pre flash-attn-4", "flash-attn-4")
-KEYWORDS = {"softcap": "softcap", "sinks": "learnable_sink"}
-
 
 def call(*tensors: Any, causal: bool, window_size: Window, **options: Any) -> Any:
     """Call the package as a `kernels.packages.Call`."""
@@ -38,21 +35,4 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return packages.reason("flash_attn_4", packages.misaligned(case), (only_hopper, limit))
 
 
-IMPLEMENTATIONS = packages.op(
-    PACKAGE,
-    "flash_attn_4",
-    "FlashAttention-4, in the CuTe DSL, where it is installed",
-    call,
-    features=("head_dim_v", "two_windows"),
-    keywords=KEYWORDS,
-    packed=packed,
-    min_compute_capability=(8, 0),
-    memory={
-        "growth": "linear",
-        "fwd": {"numbers": 1},
-        "fwd_bwd": {"numbers": 3, "queries_float32": 1, "grouped_float32": 1},
-    },
-    colour="#c51b8a",
-    compiled="first_call",
-    refuses=_refuses,
-)
+IMPLEMENTATIONS = packages.op("flash_attn_4", call, packed=packed, refuses=_refuses)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from ..registry import Implementation
+from ..registry import declare
 
 BLOCK = 64  # rows and keys of a block, the default of FlashTile
 _NONE = float("-inf")
@@ -222,19 +222,7 @@ class _TiledAttention(torch.autograd.Function):
         return *(gradient.to(tensor.dtype) for gradient, tensor in like), None, None
 
 
-def _implementation(name: str, description: str, loop: Loop, colour: str) -> Implementation:
-    rules: dict[str, Any] = {"features": ("head_dim_v",), "memory": {"growth": "linear"}, "colour": colour}
-    return Implementation(name, description, partial(attention, loop), **rules)
-
-
 IMPLEMENTATIONS = (
-    _implementation(
-        "tiled_v1", "FlashAttention-1's loop order in plain PyTorch, block by block", keys_outside, "#b5a27a"
-    ),
-    _implementation(
-        "tiled_v2",
-        "Queries outside, keys inside in plain PyTorch, block by block, divided in every step",
-        queries_outside,
-        "#8c6d31",
-    ),
+    declare("tiled_v1", partial(attention, keys_outside)),
+    declare("tiled_v2", partial(attention, queries_outside)),
 )

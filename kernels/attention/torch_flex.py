@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..features import Features, SequenceBounds, Window, reach
-from ..registry import FEATURES, AttentionCase, Device, Implementation, UnsupportedCase
+from ..registry import FEATURES, AttentionCase, Device, UnsupportedCase, declare
 
 COMPILED_SHAPES = 256  # torch._dynamo gives a function up after eight shapes otherwise
 # PyTorch 2.13's own forward tile for float32 at head_dim 192 on sm_90. That of PyTorch 2.11, 64 by 64 in three stages,
@@ -191,17 +191,10 @@ def refuses(case: AttentionCase, device: Device) -> str | None:
 
 
 IMPLEMENTATIONS = (
-    Implementation(
-        name="torch_flex",
-        description="PyTorch's FlexAttention, compiled by Inductor to a Triton kernel",
-        attention=attention,
-        family="pytorch",
-        devices=("cuda",),
+    declare(
+        "torch_flex",
+        attention,
         features=tuple(name for name in FEATURES if name != "dropout"),
-        memory={"growth": "linear", "fwd": {"numbers": 2}, "fwd_bwd": {"numbers": 2}},
-        colour="#66a61e",
-        compiled="first_call",
-        min_compute_capability=(8, 0),
         unavailable=_unavailable(),
         refuses=refuses,
     ),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..features import Features, SequenceBounds, Window, attention_and_lse, attention_of_sequences
-from ..registry import FEATURES, Implementation
+from ..registry import FEATURES, declare
 
 
 def attention(
@@ -60,14 +60,4 @@ def hidden_keys(seqlen_q: int, seqlen_k: int, causal: bool, window_size: int, de
     return ahead | (keys <= positions - window_size)
 
 
-IMPLEMENTATIONS = (
-    Implementation(
-        name="torch_naive",
-        description="Eager PyTorch with the score matrix in memory",
-        attention=attention,
-        family="pytorch",
-        features=tuple(FEATURES),
-        memory={"growth": "matrix", "fwd": {"matrices": 2, "scaled": 1}, "fwd_bwd": {"matrices": 4, "mask_bytes": 1}},
-        colour="#7f7f7f",
-    ),
-)
+IMPLEMENTATIONS = (declare("torch_naive", attention, features=tuple(FEATURES)),)

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..features import Features, Window, reach, with_masks
-from ..registry import AttentionCase, Device, Implementation, UnsupportedCase
+from ..registry import AttentionCase, Device, UnsupportedCase, declare
 from .torch_naive import hidden_keys
 
 BACKENDS = {
@@ -198,93 +198,7 @@ def pytorch_refuses(
     return " ".join(text.rstrip(".") + "." for text in texts) or f"PyTorch {torch.__version__} has no such kernel here."
 
 
-def _implementation(variant: str, description: str, **limits: Any) -> Implementation:
-    return Implementation(
-        name=f"torch_sdpa_{variant}",
-        description=description,
-        attention=partial(attention, variant=variant),
-        family="pytorch",
-        refuses=partial(_refuses, variant),
-        **limits,
-    )
-
-
-_HALF = ("bfloat16", "float16")
-MASKS = ("mask", "alibi_slopes", "prefix_lengths", "document_ids", "two_windows")  # features that one mask holds
-_FORWARD = {"numbers": 1}
-_SUMS_OF_DQ = {"numbers": 2, "queries_float32": 1}
-_EXPANDED = {"expanded": 1}  # dk and dv of each query head, summed over those that share keys at the end
-
-IMPLEMENTATIONS = (
-    _implementation(
-        "auto",
-        "PyTorch's SDPA, backend chosen by PyTorch",
-        features=("head_dim_v", *MASKS),
-        memory={  # grows as the backend that is chosen: FlashAttention where padded; a window is given as a mask
-            "fwd": {**_FORWARD, "window_mask_bytes": 3, "padded": 8},
-            "fwd_bwd": {
-                **_SUMS_OF_DQ,
-                **_EXPANDED,
-                "window_mask_bytes": 2,
-                "padded": 8,
-                "padded_copies": 2,
-            },
-        },
-        colour="#56b4e9",
-    ),
-    _implementation(
-        "flash",
-        "PyTorch's SDPA, FlashAttention-2 backend",
-        window=False,
-        max_head_dim=256,
-        memory={
-            "growth": "linear",
-            "fwd": {**_FORWARD, "padded": 8},
-            "fwd_bwd": {
-                **_SUMS_OF_DQ,
-                **_EXPANDED,
-                "sum_head_dim": 32,
-                "sum_rows": [128, 128],
-                "copies": 2,
-                "padded": 8,
-            },
-        },
-        colour="#0072b2",
-    ),
-    _implementation(
-        "cudnn",
-        "PyTorch's SDPA, cuDNN backend",
-        features=("head_dim_v", *MASKS),
-        dtypes=_HALF,
-        devices=("cuda",),
-        window=False,
-        unequal_causal=False,
-        min_compute_capability=(8, 0),
-        memory={"growth": "linear", "fwd": _FORWARD, "fwd_bwd": {**_SUMS_OF_DQ, **_EXPANDED}},
-        colour="#009e73",
-    ),
-    _implementation(
-        "efficient",
-        "PyTorch's SDPA, memory-efficient backend",
-        features=("head_dim_v", *MASKS),
-        devices=("cuda",),
-        gqa=False,
-        memory={
-            "growth": "linear",
-            "fwd": {**_FORWARD, "out_float32_above": 128},
-            "fwd_bwd": {**_SUMS_OF_DQ, "copies": 1, "sum_head_dim": 64, "sum_rows": [64, 128]},
-        },
-        colour="#cc79a7",
-    ),
-    _implementation(
-        "math",
-        "PyTorch's SDPA, its C++ composition of matmuls and softmax",
-        features=("head_dim_v", *MASKS),
-        memory={
-            "growth": "matrix",
-            "fwd": {"matrices": 2.25, "float32_matrices": True, "upcast": 4, "mask_bytes": 4},
-            "fwd_bwd": {"matrices": 4, "float32_matrices": True, "upcast": 1},
-        },
-        colour="#a6761d",
-    ),
+IMPLEMENTATIONS = tuple(
+    declare(f"torch_sdpa_{variant}", partial(attention, variant=variant), refuses=partial(_refuses, variant))
+    for variant in ("auto", *BACKENDS)
 )

@@ -10,8 +10,6 @@ from .. import packages
 from ..features import SequenceBounds, Window
 from ..registry import AttentionCase, Device
 
-PACKAGE = packages.Package("torch.nn.attention.varlen", "pip install 'torch>=2.10'", module="torch.nn.attention.varlen")
-
 
 def packed(
     *tensors: torch.Tensor, bounds: SequenceBounds, causal: bool, window_size: Window, softmax_scale: float | None
@@ -37,16 +35,4 @@ def _only_packed(*tensors: Any, **options: Any) -> Any:
     raise packages.UnsupportedCase("torch_varlen takes packed sequences (varlen) only.")
 
 
-IMPLEMENTATIONS = packages.op(
-    PACKAGE,
-    "torch_varlen",
-    "PyTorch's attention of packed sequences",
-    _only_packed,
-    packed=packed,
-    features=("two_windows",),
-    family="pytorch",
-    min_compute_capability=(8, 0),
-    memory={"growth": "linear"},
-    colour="#1f9e89",
-    refuses=_refuses,
-)
+IMPLEMENTATIONS = packages.op("torch_varlen", _only_packed, packed=packed, refuses=_refuses)

@@ -18,8 +18,6 @@ from ..features import SequenceBounds
 from ..plans import wants_gradients
 from ..registry import AttentionCase, Device
 
-PACKAGE = packages.Package("xFormers", "pip install xformers", "xformers")
-
 
 def call(
     q: torch.Tensor,
@@ -84,13 +82,4 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     )
 
 
-IMPLEMENTATIONS = packages.op(
-    PACKAGE,
-    "xformers",
-    "xFormers' memory-efficient attention, where it is installed",
-    call,
-    packed=packed,
-    dtypes=("bfloat16", "float16", "float32"),
-    min_compute_capability=(8, 0),
-    refuses=_refuses,
-)
+IMPLEMENTATIONS = packages.op("xformers", call, packed=packed, refuses=_refuses)

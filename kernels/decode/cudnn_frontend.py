@@ -16,9 +16,6 @@ from .. import packages
 from ..registry import AttentionCase, Device, UnsupportedCase
 from .step import DecodeStep
 
-PACKAGE = packages.Package(
-    "nvidia-cudnn-frontend", "pip install nvidia-cudnn-frontend", distribution="nvidia-cudnn-frontend"
-)
 _DTYPES = {torch.bfloat16: "BFLOAT16", torch.float16: "HALF"}
 
 
@@ -85,16 +82,4 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return packages.reason("cudnn_frontend", both_sides, packages.misaligned(case))
 
 
-IMPLEMENTATIONS = packages.decode(
-    PACKAGE,
-    "cudnn_frontend",
-    "cuDNN's attention graph with pages and lengths, through nvidia-cudnn-frontend, where it is installed",
-    prepare,
-    max_head_dim=256,
-    paged=True,
-    ragged=True,
-    planned="the graph and its plan, and a page table without entries out of use",
-    min_compute_capability=(8, 0),
-    colour="#1b7837",
-    refuses=_refuses,
-)
+IMPLEMENTATIONS = packages.decode("cudnn_frontend", prepare, refuses=_refuses)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .. import packages
-from ..attention.flash_attn_2 import PACKAGE
 from ..registry import AttentionCase, Device
 from .step import DecodeStep
 
@@ -22,14 +21,4 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return packages.reason("flash_attn_2", pages, packages.misaligned(case))
 
 
-IMPLEMENTATIONS = packages.decode(
-    PACKAGE,
-    "flash_attn_2",
-    "FlashAttention-2's flash_attn_with_kvcache, where it is installed",
-    prepare,
-    max_head_dim=256,
-    paged=True,
-    ragged=True,
-    min_compute_capability=(8, 0),
-    refuses=_refuses,
-)
+IMPLEMENTATIONS = packages.decode("flash_attn_2", prepare, refuses=_refuses)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .. import packages
-from ..attention.flash_attn_3 import PACKAGE
 from ..registry import AttentionCase, Device
 from .step import DecodeStep
 
@@ -26,15 +25,4 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return packages.reason("flash_attn_3", wide, packages.other_latents(case), packages.misaligned(case))
 
 
-IMPLEMENTATIONS = packages.decode(
-    PACKAGE,
-    "flash_attn_3",
-    "FlashAttention-3's flash_attn_with_kvcache for Hopper, where it is installed",
-    prepare,
-    paged=True,
-    ragged=True,
-    latent=True,
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    refuses=_refuses,
-)
+IMPLEMENTATIONS = packages.decode("flash_attn_3", prepare, refuses=_refuses)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 
 from .. import packages
-from ..attention.flash_attn_4 import PACKAGE
 from ..registry import AttentionCase, Device
 from .step import DecodeStep
 
@@ -35,17 +34,4 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return packages.reason("flash_attn_4", pages, packages.misaligned(case))
 
 
-IMPLEMENTATIONS = packages.decode(
-    PACKAGE,
-    "flash_attn_4",
-    "FlashAttention-4 over a cache, in the CuTe DSL, where it is installed",
-    prepare,
-    max_head_dim=256,
-    paged=True,
-    ragged=True,
-    mixed=True,
-    min_compute_capability=(8, 0),
-    colour="#c51b8a",
-    compiled="first_call",
-    refuses=_refuses,
-)
+IMPLEMENTATIONS = packages.decode("flash_attn_4", prepare, refuses=_refuses)

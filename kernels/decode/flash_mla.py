@@ -10,8 +10,6 @@ from .. import packages
 from ..registry import AttentionCase, Device
 from .step import DecodeStep
 
-PACKAGE = packages.Package("FlashMLA", "build github.com/deepseek-ai/FlashMLA", module="flash_mla")
-
 
 def prepare(step: DecodeStep) -> packages.Step:
     """Return the step as a call of the package."""
@@ -33,17 +31,4 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     )
 
 
-IMPLEMENTATIONS = packages.decode(
-    PACKAGE,
-    "flash_mla",
-    "FlashMLA over latents, in CUDA C++ for Hopper, where it is built",
-    prepare,
-    paged=True,
-    ragged=True,
-    latent=True,
-    window=False,
-    planned="the schedule of lengths, at the first call",
-    min_compute_capability=(9, 0),
-    max_compute_capability=(9, 0),
-    refuses=_refuses,
-)
+IMPLEMENTATIONS = packages.decode("flash_mla", prepare, refuses=_refuses)

@@ -21,7 +21,6 @@ from .. import packages
 from ..registry import AttentionCase, Device
 from .step import DecodeStep
 
-PACKAGE = packages.Package("FlashInfer", "pip install flashinfer-python", "flashinfer-python")
 # Its documentation recommends 128 MiB. 16 query tokens of 64 heads need more; 71 heads on one key head need 1.19 GB.
 _WORKSPACE_BYTES = 1536 << 20
 _VIEWED_PAGE = 64  # tokens of a page in the view of a contiguous cache, if its capacity is a multiple
@@ -143,19 +142,4 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     )
 
 
-IMPLEMENTATIONS = packages.decode(
-    PACKAGE,
-    "flashinfer",
-    "FlashInfer's batch decoding over pages and latents, where it is installed",
-    prepare,
-    paged=True,
-    ragged=True,
-    mixed=True,
-    quantised=True,
-    latent=True,
-    planned="plan() on the host: how each sequence is split",
-    min_compute_capability=(8, 0),
-    colour="#8c564b",
-    compiled="first_call",
-    refuses=_refuses,
-)
+IMPLEMENTATIONS = packages.decode("flashinfer", prepare, refuses=_refuses)

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from ..attention import torch_flex
-from ..registry import AttentionCase, Device, Implementation, UnsupportedCase
+from ..registry import AttentionCase, Device, UnsupportedCase, declare
 from .step import DecodeStep
 
 PAGE_MULTIPLE = 64  # keys of a tile of its decoding kernel
@@ -70,22 +70,10 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
 
 
 IMPLEMENTATIONS = (
-    Implementation(
-        name="flex_paged",
-        description="PyTorch's FlexAttention over pages, compiled by Inductor",
-        attention=prepare,
-        level="decode",
-        family="pytorch",
-        dtypes=("bfloat16", "float16"),
-        devices=("cuda",),
-        backward=False,
-        window=False,
-        paged=True,
-        planned="the mask of pages",
-        memory={"growth": "linear"},
-        colour="#66a61e",
-        compiled="first_call",
-        min_compute_capability=(8, 0),
+    declare(
+        "flex_paged",
+        prepare,
+        "decode",
         unavailable=torch_flex.IMPLEMENTATIONS[0].unavailable,
         refuses=_refuses,
     ),

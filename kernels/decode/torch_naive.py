@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from ..registry import Implementation
+from ..registry import declare
 from .step import DecodeStep, by_groups
 
 
@@ -100,32 +100,4 @@ def _hidden(step: DecodeStep) -> torch.Tensor | None:
     return hidden
 
 
-IMPLEMENTATIONS = (
-    Implementation(
-        name="torch_naive",
-        description="Eager PyTorch over any cache, softmax in float32; pages are gathered at every call",
-        attention=decode,
-        level="decode",
-        family="pytorch",
-        backward=False,
-        paged=True,
-        ragged=True,
-        mixed=True,
-        quantised=True,
-        latent=True,
-        planned="masks",
-        # Scores and probabilities in float32, and the probabilities once more in q's dtype.
-        memory={
-            "growth": "matrix",
-            "fwd": {
-                "matrices": 2.5,
-                "float32_matrices": True,
-                "scaled": 1,
-                "gathered": 1,
-                "laid_out": 1,
-                "zeroed": 1,
-            },
-        },
-        colour="#7f7f7f",
-    ),
-)
+IMPLEMENTATIONS = (declare("torch_naive", decode, "decode"),)

@@ -8,6 +8,7 @@ takes none; several take an aligned one where the backend has it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -52,21 +53,15 @@ def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
 def _implementation(of_op: Implementation) -> Implementation:
     """Return a backend at this level; it declares what it does at level op, but for masks and memory."""
     variant = of_op.name.removeprefix("torch_sdpa_")
-    return Implementation(
-        name=of_op.name,
+    return replace(
+        of_op,
         description=f"{of_op.description}, over a contiguous cache",
         attention=partial(decode, variant=variant),
         level="decode",
-        family=of_op.family,
-        dtypes=of_op.dtypes,
-        devices=of_op.devices,
-        max_head_dim=of_op.max_head_dim,
-        window=of_op.window,
-        gqa=of_op.gqa,
+        unequal_causal=True,
+        features=(),
         backward=False,
-        min_compute_capability=of_op.min_compute_capability,
         memory={"growth": "matrix" if of_op.materialises_scores else "linear"},
-        colour=of_op.colour,
         refuses=partial(_refuses, variant),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..registry import AttentionCase, Device, Implementation
+from ..registry import AttentionCase, Device, declare
 from .step import DecodeStep
 from .triton_decode import MAX_HEAD_DIM, MAX_SEQLEN_Q
 from .triton_decode import decode as split_kv
@@ -75,23 +75,4 @@ def _unavailable() -> str | None:
     return None
 
 
-IMPLEMENTATIONS = (
-    Implementation(
-        name="triton_split_kv",
-        description="Split-KV decoding in Triton, and in Gluon for latents on Hopper",
-        attention=decode,
-        level="decode",
-        backward=False,
-        paged=True,
-        ragged=True,
-        quantised=True,
-        latent=True,
-        min_compute_capability=(8, 0),
-        memory={"growth": "linear"},
-        colour="#e69f00",
-        compiled="ahead",
-        interpreted_on_cpu=True,
-        unavailable=_unavailable(),
-        refuses=_refuses,
-    ),
-)
+IMPLEMENTATIONS = (declare("triton_split_kv", decode, "decode", unavailable=_unavailable(), refuses=_refuses),)

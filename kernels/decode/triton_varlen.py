@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .. import dispatch, feature_calls
-from ..registry import AttentionCase, Device, Implementation
+from ..registry import AttentionCase, Device, declare
 from .step import DecodeStep, by_groups
 from .triton_decode import MAX_SEQLEN_Q
 from .triton_split_kv import decode, refuses_device
@@ -62,34 +62,8 @@ def _refuses_separate(case: AttentionCase, device: Device) -> str | None:
     return _refuses("triton_separate", case) or refuses_device("triton_separate", case, device)
 
 
-_DECLARED: dict[str, Any] = {
-    "level": "decode", "backward": False, "paged": True, "ragged": True, "mixed": True, "compiled": "first_call",
-    "min_compute_capability": (8, 0), "memory": {"growth": "linear"}, "planned": "the starts of sequences",
-}  # fmt: skip
 IMPLEMENTATIONS = (
-    Implementation(
-        name="triton_varlen",
-        description="Any number of query tokens in one call of attention_varlen",
-        attention=varlen,
-        colour="#009e73",
-        refuses=_refuses_varlen,
-        **_DECLARED,
-    ),
-    Implementation(
-        name="triton_paged",
-        description="Any number of query tokens in one call, whose kernel reads the pages where they lie",
-        attention=partial(varlen, copy_pages=False),
-        colour="#cc79a7",
-        refuses=_refuses_paged,
-        **_DECLARED,
-    ),
-    Implementation(
-        name="triton_separate",
-        description="Decoding of few query tokens and attention_varlen of the others, in separate calls",
-        attention=separate,
-        colour="#56b4e9",
-        interpreted_on_cpu=True,
-        refuses=_refuses_separate,
-        **_DECLARED,
-    ),
+    declare("triton_varlen", varlen, "decode", refuses=_refuses_varlen),
+    declare("triton_paged", partial(varlen, copy_pages=False), "decode", refuses=_refuses_paged),
+    declare("triton_separate", separate, "decode", refuses=_refuses_separate),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from .. import packages
-from ..attention.xformers import PACKAGE, call
+from ..attention.xformers import call
 from ..registry import AttentionCase, Device
 from .step import DecodeStep
 
@@ -61,15 +61,4 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     )
 
 
-IMPLEMENTATIONS = packages.decode(
-    PACKAGE,
-    "xformers",
-    "xFormers' memory-efficient attention over a cache, where it is installed",
-    prepare,
-    max_head_dim=256,
-    paged=True,
-    ragged=True,
-    planned="the mask of lengths and pages",
-    min_compute_capability=(8, 0),
-    refuses=_refuses,
-)
+IMPLEMENTATIONS = packages.decode("xformers", prepare, refuses=_refuses)

@@ -12,7 +12,7 @@ Device times: a process keeps what it was given, such as where its commands lie 
 all rounds of an implementation move together. Only what did not change can tell: what the controls scatter by about
 their common median, a stretch of like length at a time, and that median itself. It is what the machine did to all
 kernels, but not equally: ours may have moved by all of it or not at all, and the interval holds both. Without
-controls, the prior below replaces both.
+controls, the prior below replaces both, and on one kind of GPU every verdict is UNCLEAR.
 
 Controls are PyTorch's own kernels: where two runs have the same PyTorch on the same GPU, they did not change, and what
 their times differ by is the machine. Of the device times of one H200 in two processes, minutes apart and at the same
@@ -62,6 +62,7 @@ class ProcessShift:
 
     spread: RoundSpread  # spread of single cells
     offset: float = 0.0  # logarithm of the speedup of what did not change: a cell may have moved by any part of it
+    shown: bool = True  # whether unchanged kernels show it; otherwise it is what two processes usually differ by
 
 
 def beyond_rounds(cells: Sequence[Shift], controls: Sequence[Shift] = ()) -> list[ProcessShift]:
@@ -87,7 +88,7 @@ def beyond_rounds(cells: Sequence[Shift], controls: Sequence[Shift] = ()) -> lis
 def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[ProcessShift]:
     """Return how each device time moved, by controls alone; the prior where they are too few."""
     if len(controls) < LEAST:
-        return [ProcessShift(RoundSpread(WITHOUT_CONTROLS**2, FREEDOM))] * len(cells)
+        return [ProcessShift(RoundSpread(WITHOUT_CONTROLS**2, FREEDOM), shown=False)] * len(cells)
     offset = statistics.median(control.speedup for control in controls)
     usual: defaultdict[Any, float] = defaultdict(lambda: offset)
     ordered = sorted(controls, key=lambda control: control.latency_ms)

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from results.compare.between_runs import (
+    LEAST,
     ProcessShift,
     Shift,
     beyond_controls,
@@ -22,7 +23,16 @@ from results.compare.between_runs import (
     is_control,
     speak_for_the_machine,
 )
-from results.compare.verdicts import BAND, Judgement, judge, sampled_in_rounds, standard_error, usual_spread
+from results.compare.verdicts import (
+    BAND,
+    Doubt,
+    Judgement,
+    judge,
+    sampled_in_rounds,
+    standard_error,
+    undecided,
+    usual_spread,
+)
 from results.derive import geometric_mean
 from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
 
@@ -141,6 +151,8 @@ def compare(first: Side, second: Side) -> Comparison:
     shared = [(before[key], after[key]) for key in before if key in after]
     controls = not same_run and not pair and speak_for_the_machine(first.run, second.run)
     cells = [cell for cell in _judged(shared, pair, protocol, one_process=same_run, controls=controls) if cell]
+    if not same_run and first.run.gpu_name == second.run.gpu_name:
+        cells = [_decided(cell, first.run, second.run) for cell in cells]
     cells.sort(key=urgency)
     tried = Counter((m.timing, pair or m.implementation, m.mode) for m in (before | after).values())
     return Comparison(
@@ -239,6 +251,22 @@ def _cell(first: Measurement, second: Measurement, pair: str | None, found: Judg
         return None
     named = pair or first.implementation
     return ComparedCell(first.case, named, first.mode, first.timing, outcome, first, second, found, reason)
+
+
+def _decided(cell: ComparedCell, first: Run, second: Run) -> ComparedCell:
+    """Return the cell; UNCLEAR if only unchanged kernels could tell its change from the machine's and none do."""
+    if not cell.judgement or not cell.judgement.unshown or cell.judgement.doubt is Doubt.CLOCK:
+        return cell
+    found = undecided(cell.judgement, deciding_command(first, second))
+    return replace(cell, outcome=str(found.verdict), judgement=found, reason=found.reason)
+
+
+def deciding_command(first: Run, second: Run) -> str:
+    """Return the command that measures what differs between two runs in one sweep."""
+    sweep = (second.sweep or {}).get("name") or "SWEEP"
+    if first.torch != second.torch:
+        return f"python -m runner run {sweep} --against-python PYTHON_WITH_TORCH_{first.torch or 'OF_THE_FIRST'}"
+    return f"python -m runner run {sweep} --against {first.run_id}"
 
 
 def _why(measurement: Measurement) -> str:
@@ -355,7 +383,7 @@ def _remarks(
             yield from _cards(first, second)
             for timing in dict.fromkeys(cell.timing for cell in cells if cell.judgement):
                 of_timing = [cell.judgement for cell in cells if cell.timing == timing and cell.judgement]
-                yield _apart_in_words(timing, of_timing, controls=speak_for_the_machine(first, second))
+                yield _apart_in_words(timing, of_timing, first, second)
             yield from _control(cells, first, second)
     if not before.keys() & after.keys():
         yield _why_nothing_is_shared(before, after)
@@ -367,7 +395,7 @@ def _cards(first: Run, second: Run) -> Iterable[str]:
         yield (f"Two different {first.gpu_name} cards ({cards[0]} and {cards[1]}): power draw and clocks may differ.")
 
 
-def _apart_in_words(timing: str | None, judged: Sequence[Judgement], *, controls: bool) -> str:
+def _apart_in_words(timing: str | None, judged: Sequence[Judgement], first: Run, second: Run) -> str:
     """Return what two runs of the same thing differ by in that timing, and whose word it is."""
     apart = [found.apart for found in judged if found.apart is not None]
     which = f"{timing} times" if timing else "these times"
@@ -376,11 +404,12 @@ def _apart_in_words(timing: str | None, judged: Sequence[Judgement], *, controls
     spread = f"by {100 * statistics.median(apart):.1f} %"
     if timing == "eager":
         return f"Eager times vary with the host: {spread} between these two runs; the intervals include that."
-    if not controls:
+    if any(found.unshown for found in judged):
+        unclear = "what is smaller" if first.gpu_name != second.gpu_name else "every verdict on them"
         return (
-            "No unchanged kernel is in both runs, so the intervals include what two processes usually vary "
-            f"{spread} in {which}; what is smaller is UNCLEAR. `python -m runner run SWEEP --against COMMIT` (or "
-            "--against-python for another PyTorch) measures both in one run and decides."
+            f"No unchanged kernels are in both runs, at least {LEAST}, so the intervals include what two processes "
+            f"usually vary {spread} in {which}; {unclear} is UNCLEAR. `{deciding_command(first, second)}` measures "
+            "both in one run and decides."
         )
     return f"PyTorch's unchanged kernels vary {spread} between these two runs; the intervals include that."
 

@@ -80,6 +80,7 @@ class Doubt(StrEnum):
 
     NOISE = "too noisy"
     CLOCK = "clock explains it"
+    ALONE = "no unchanged kernel"
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,13 @@ class Judgement:
     reason: str  # one sentence
     clocks: tuple[int, int] | None = None  # MHz, where the speedup is in cycles of the SM clock
     apart: float | None = None  # spread between processes that is part of the interval
-    by_clock: bool = False  # whether the SM clock, not the spread, keeps it from a verdict
+    cause: Doubt = Doubt.NOISE  # what keeps it from a verdict, if something does
+    unshown: bool = False  # whether no unchanged kernel shows what the two processes differ by
 
     @property
     def doubt(self) -> Doubt | None:
         """Return why it is UNCLEAR; None of a clear verdict."""
-        if self.verdict is not Verdict.UNCLEAR:
-            return None
-        return Doubt.CLOCK if self.by_clock else Doubt.NOISE
+        return self.cause if self.verdict is Verdict.UNCLEAR else None
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,15 @@ def judge(
         )
     in_time = _judgement(ends[0], ends[1], remarks)
     if apart is not None:
-        in_time = replace(in_time, apart=math.hypot(math.sqrt(apart.spread.variance), apart.offset))
+        beyond = math.hypot(math.sqrt(apart.spread.variance), apart.offset)
+        in_time = replace(in_time, apart=beyond, unshown=not apart.shown)
     if not clocks or paired:
         return _hedged(in_time, first, second)
     shift = math.log(clocks[0] / clocks[1])
     interval, certain = (replace(found, middle=found.middle + shift) for found in ends)
     in_cycles = _judgement(interval, certain, remarks)
-    return _confirmed(replace(in_cycles, clocks=clocks), in_time.verdict)
+    in_cycles = replace(in_cycles, clocks=clocks, apart=in_time.apart, unshown=in_time.unshown)
+    return _confirmed(in_cycles, in_time.verdict)
 
 
 def usual_spread(pairs: Iterable[tuple[Measurement, Measurement]], *, paired: bool = False) -> Usual:
@@ -360,7 +362,7 @@ def _confirmed(found: Judgement, in_time: Verdict) -> Judgement:
     if found.verdict in (Verdict.SAME, Verdict.UNCLEAR, in_time):
         return found
     reason = f"{found.verdict} in cycles but {in_time} in time, as work bound by memory would be: {found.reason}"
-    return replace(found, verdict=Verdict.UNCLEAR, reason=reason, by_clock=True)
+    return replace(found, verdict=Verdict.UNCLEAR, reason=reason, cause=Doubt.CLOCK)
 
 
 # throttled sides -> the verdict that throttling alone could explain
@@ -378,4 +380,13 @@ def _hedged(found: Judgement, first: Measurement, second: Measurement) -> Judgem
         return found
     which = {(True, False): "the first was", (False, True): "the second was"}.get(held, "both were")
     reason = f"{found.verdict} as measured, but {which} throttled and a clock is not known: {found.reason}"
-    return replace(found, verdict=Verdict.UNCLEAR, reason=reason, by_clock=True)
+    return replace(found, verdict=Verdict.UNCLEAR, reason=reason, cause=Doubt.CLOCK)
+
+
+def undecided(found: Judgement, command: str) -> Judgement:
+    """Return the verdict as UNCLEAR, because no unchanged kernel tells the code from the machine; name the command."""
+    reason = (
+        f"{found.speedup:.3f}× as fast, but no unchanged kernels are in both runs, so that the machine may have moved "
+        f"by as much; `{command}` measures both versions in one run."
+    )
+    return replace(found, verdict=Verdict.UNCLEAR, reason=reason, cause=Doubt.ALONE)

@@ -3,15 +3,22 @@
 A level is a module of this folder that defines LEVEL, a `Level`, and a name in `results.records.LEVELS`. The `Level`
 holds everything that plans, queries, checks and pages need to know about its cases, so that no other module branches on
 the name of a level. `runner.levels` has the counterpart with tensors. `tensors` and `memory` hold shared arithmetic.
+
+A module may keep everything but its functions in a TOML file (`declared`): axes, modes, sources and texts. A text has
+parts, each with alternatives after " | ". The first alternative whose fields are all stated and not 0 is written;
+`{num_kv_heads!num_heads}` is also left out where it equals the other field.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from results import features
 from results.levels.memory import MemoryLaw, MemoryParts, WorkspaceLaw, memory_words
@@ -19,6 +26,8 @@ from results.levels.real_shapes import shape_of
 from results.levels.tensors import Fields, known
 from results.records import Case, case_to_json
 
+_Part = Sequence[tuple[str, Sequence[tuple[str, str]]]]  # alternatives: text, its fields with what each differs from
+_FIELD = re.compile(r"\{(\w+)!?(\w+)?\}")
 LONGEST = 1 << 32  # Upper limit of the search for a length: no memory of today holds more tokens of one head.
 
 
@@ -34,6 +43,7 @@ class Axis:
     column: str  # column in the results of queries
     label: str  # short name for table headers and legends: seqlen
     words: str  # name for titles: Sequence length
+    also: str = ""  # a field that has the same value where nothing else is said
 
 
 @dataclass(frozen=True)
@@ -48,20 +58,6 @@ class Mode:
     errors: tuple[str, ...] = ("error_out",)  # metrics of a sweep that records errors and times nothing
 
 
-# The modes of an operator and of the layers around it.
-ATTENTION_MODES: Mapping[str, Mode] = {
-    "fwd": Mode("fwd"),
-    "bwd": Mode(
-        planned_as="fwd_bwd",
-        measures_memory=False,
-        backward=True,
-        matrix_passes=8,
-        errors=("error_dq", "error_dk", "error_dv"),
-    ),
-    "fwd_bwd": Mode("fwd_bwd", backward=True, matrix_passes=14, errors=("error_dq", "error_dk", "error_dv")),
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Level:
     """Everything that depends on the kind of a case. `Fields` are the fields of a case as a mapping."""
@@ -71,7 +67,6 @@ class Level:
     modes: Mapping[str, Mode]  # by names of results.records.MODES
     columns: Axis  # axis of the map with the sequence length; its column is always `seqlen`
     rows: Axis
-    with_seqlen: Callable[[int], dict[str, int]]  # fields of a case with that length on `columns`
     shape_sql: str  # SQL over `measurements` and the run's `sweep`: the shape that a slice keeps apart, as text
     flops: Callable[[Fields, str | None], float | None]  # operations of one call in a mode
     flops_source: str
@@ -88,6 +83,10 @@ class Level:
     memory_bound: bool = False  # whether reading the inputs limits the speed, rather than the operations
     first_filter: str = "mask"  # filter that pages show first: "mask" or "workload"
     open_filters: tuple[str, ...] = ()  # filters whose default is all values
+
+    def with_seqlen(self, seqlen: int) -> dict[str, int]:
+        """Return the fields of a case with that length on `columns`."""
+        return dict.fromkeys(filter(None, (self.columns.field, self.columns.also)), seqlen)
 
     def place(self, row: Mapping[str, object]) -> tuple[object, object]:
         """Return the position of a row on the map: its values on `columns` and `rows`."""
@@ -202,16 +201,41 @@ def words(case: Case) -> str:
     return ", ".join(part for part in (level_of(case).words(case), mask, window, asked, of) if part)
 
 
-def spelled(case: Case, **fields: str) -> Iterator[str]:
-    """Yield word and number of each field that is stated and not 0: seqlen="seqlen_q" gives seqlen 1024."""
-    numbers = ((word, getattr(case, field)) for word, field in fields.items())
-    return (f"{word} {number}" for word, number in numbers if number)
+def declared(module_file: str, said: Callable[[Case], Mapping[str, object]] | None = None, **functions: Any) -> Level:
+    """Return the level of the TOML file next to a module; `said` has words of a case beyond its fields."""
+    path = Path(module_file)
+    read = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
+    modes = {name: _frozen(Mode, about) for name, about in read.pop("modes").items()}
+    axes = {name: Axis(**read.pop(name)) for name in ("columns", "rows")}
+    joints = {"words": ", ", "short": " "}
+    texts = {name: partial(_written, [*map(_parsed, read.pop(name))], joint, said) for name, joint in joints.items()}
+    return _frozen(Level, read | axes | texts | {"name": path.stem, "modes": modes, **functions})
 
 
-def heads_spelled(case: Case) -> Iterator[str]:
-    """Yield the query heads if they are stated, and the key heads if they differ: heads 64 over 8."""
-    grouped = case.num_kv_heads and case.num_kv_heads != case.num_heads
-    return (f"{heads} over {case.num_kv_heads}" if grouped else heads for heads in spelled(case, heads="num_heads"))
+def _frozen(kind: Callable[..., Any], said: Mapping[str, Any]) -> Any:
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in said.items()})
+
+
+def _written(
+    parts: Sequence[_Part], joint: str, more: Callable[[Case], Mapping[str, object]] | None, case: Case
+) -> str:
+    """Return a text of a case from its parts; see the module. A field that is true is written as its name."""
+    fields = {**vars(case), "mask": {True: "causal", False: "full"}.get(case.causal), **(more(case) if more else {})}
+    texts = []
+    for part in parts:
+        for text, names in part:
+            found = {name: name if fields[name] is True else fields[name] for name, _ in names}
+            if all(
+                value and value != fields.get(other) for (_, other), value in zip(names, found.values(), strict=True)
+            ):
+                texts.append(text.format_map(found))
+                break
+    return joint.join(texts)
+
+
+def _parsed(part: str) -> _Part:
+    """Return the alternatives of a part, each with its fields and the field that each must differ from."""
+    return tuple((_FIELD.sub(r"{\1}", text), tuple(_FIELD.findall(text))) for text in part.split(" | "))
 
 
 def _fields(case: Case | Fields) -> Fields:

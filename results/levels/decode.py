@@ -19,39 +19,14 @@ from statistics import NormalDist
 from typing import Any
 
 from results import batches
-from results.levels import Axis, Level, Mode, heads_spelled, spelled
+from results.levels import declared
 from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, unmasked_pairs
 from results.records import MAX_RAGGED, Case
 
-FLOP_SOURCE = (
-    "Floating-point operations (a multiply-add is two) of both matrix products over the pairs that the mask leaves: "
-    "2 x heads x pairs x (head_dim + head_dim_v), pairs aligned bottom-right and counted exactly for the length of "
-    "each sequence (cuDNN counts the full rectangle, FlashMLA and FlashAttention-3 the mean length)."
-)
-BYTES_SOURCE = (
-    "Keys and values that the mask leaves, as stored, read once a key head, and q and out: "
-    "keys x kv_heads x (head_dim + head_dim_v) x size of the cache + all tokens x heads x (head_dim + head_dim_v) "
-    "x size of q, and 4 bytes a page of the page table and a scale of a quantised cache. Keys are summed over the "
-    "sequences; with a window they are at most window + tokens - 1 of each. Of a latent cache max(head_dim, "
-    "head_dim_v) in place of the sum of keys and values."
-)
 _PAGE_ENTRY_BYTES = 4  # int32
 _SCALE_BYTES = 4  # float32
 _RAGGED_DEVIATION = 0.5  # standard deviation over the mean
-
-SHAPE_SQL = (
-    "'H' || coalesce(num_heads::VARCHAR, '?') "
-    "|| CASE WHEN num_kv_heads <> num_heads THEN ' KV' || num_kv_heads ELSE '' END "
-    "|| ' D' || coalesce(head_dim::VARCHAR, '?') "
-    "|| CASE WHEN head_dim_v <> head_dim THEN ' DV' || head_dim_v ELSE '' END "
-    "|| CASE WHEN latent_dim > 0 THEN ' latent ' || latent_dim ELSE '' END "
-    "|| CASE WHEN contains(lengths, 'q') THEN ' ' || lengths WHEN seqlen_q > 1 THEN ' ' || seqlen_q || ' tokens' "
-    "ELSE '' END "
-    "|| CASE WHEN page_size > 0 THEN ' page ' || page_size WHEN page_size = 0 THEN '' ELSE ' page ?' END "
-    "|| CASE WHEN cache_dtype <> dtype THEN ' ' || cache_dtype || ' cache' ELSE '' END "
-    "|| CASE WHEN lengths = 'ragged' THEN ' ragged' ELSE '' END"
-)
 
 
 def lengths_of(case: Fields) -> tuple[int, ...] | None:
@@ -119,7 +94,7 @@ def forms(case: Fields) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
-    """Return the operations of one call by FLOP_SOURCE; None if a size or the mask is not stated."""
+    """Return the operations of one call by `flops_source`; None if a size or the mask is not stated."""
     found = numbers_of(case, "num_heads", "head_dim", "causal", "window_size")
     lengths = _counts_of(case)
     if mode != "decode" or found is None or lengths is None:
@@ -131,7 +106,7 @@ def flops(case: Fields, mode: str | None) -> float | None:
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
-    """Return the bytes of one call by BYTES_SOURCE; None if a size is not stated."""
+    """Return the bytes of one call by `bytes_source`; None if a size is not stated."""
     window = known(case.get("window_size"))
     queries = _query_bytes(case)
     lengths = _counts_of(case)
@@ -159,59 +134,15 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
     return MemoryParts(given, parts.returned, parts.matrices, parts.workspace)
 
 
-def with_seqlen(seqlen: int) -> dict[str, int]:
-    """Return the field of a context of that length."""
-    return {"seqlen_k": seqlen}
-
-
-def words(case: Case) -> str:
-    """Return the stated shape and dtype."""
-    parts = (
-        "decode" if case.subject == "attention" else f"decode {case.subject}" if case.subject else "decode",
-        *spelled(case, batch="batch"),
-        *heads_spelled(case),
-        _tokens(case, "{} query tokens", "lengths {}"),
-        *spelled(case, context="seqlen_k", head_dim="head_dim", latent_dim="latent_dim", page_size="page_size"),
-        "ragged lengths" if case.lengths == "ragged" else None,
-        case.dtype,
-        _quantised(case),
-    )
-    return ", ".join(part for part in parts if part)
-
-
-def short(case: Case) -> str:
-    """Return the stated shape, dtype and mask: decode B8 H64 KV8 D128 context 8192 page 16 bfloat16."""
-    grouped = case.num_kv_heads and case.num_kv_heads != case.num_heads
-    narrow = case.head_dim_v and case.head_dim_v != case.head_dim
-    parts = (
-        "decode" if case.subject == "attention" else f"decode {case.subject}" if case.subject else "decode",
-        f"B{case.batch}" if case.batch else None,
-        f"H{case.num_heads}" if case.num_heads else None,
-        f"KV{case.num_kv_heads}" if grouped else None,
-        f"D{case.head_dim}" if case.head_dim else None,
-        f"DV{case.head_dim_v}" if narrow else None,
-        f"window {case.window_size}" if case.window_size else None,
-        f"latent {case.latent_dim}" if case.latent_dim else None,
-        _tokens(case, "tokens {}", "{}"),
-        f"context {case.seqlen_k}" if case.seqlen_k else None,
-        f"page {case.page_size}" if case.page_size else None,
-        "ragged" if case.lengths == "ragged" else None,
-        case.dtype,
-        _quantised(case),
-        "full" if case.causal is False else None,
-    )
-    return " ".join(part for part in parts if part)
-
-
-def _tokens(case: Case, several: str, mixed: str) -> str | None:
-    """Return the query tokens in words, or the batch spec; None for one token of each sequence."""
-    if batches.is_spec(case.lengths):
-        return mixed.format(case.lengths)
-    return several.format(case.seqlen_q) if case.seqlen_q and case.seqlen_q > 1 else None
-
-
-def _quantised(case: Case) -> str | None:
-    return f"{case.cache_dtype} cache" if case.cache_dtype not in (None, case.dtype) else None
+def _said(case: Case) -> dict[str, object]:
+    """Return words of a case beyond its fields."""
+    return {
+        "kind": case.subject if case.subject != "attention" else None,
+        "spec": case.lengths if batches.is_spec(case.lengths) else None,
+        "tokens": case.seqlen_q if case.seqlen_q and case.seqlen_q > 1 else None,
+        "ragged": case.lengths == "ragged",
+        "full": case.causal is False,
+    }
 
 
 def _query_bytes(case: Fields) -> float | None:
@@ -243,21 +174,4 @@ def _cache_bytes(case: Fields, keys: Mapping[int, int]) -> float:
     return records + scales + pages * _PAGE_ENTRY_BYTES
 
 
-LEVEL = Level(
-    name="decode",
-    subjects=("attention", "mla"),
-    modes={"decode": Mode("fwd")},
-    columns=Axis("seqlen_k", "seqlen", "context", "Context length"),
-    rows=Axis("batch", "batch", "batch", "Batch"),
-    with_seqlen=with_seqlen,
-    shape_sql=SHAPE_SQL,
-    flops=flops,
-    flops_source=FLOP_SOURCE,
-    bytes_moved=bytes_moved,
-    bytes_source=BYTES_SOURCE,
-    memory=memory,
-    words=words,
-    short=short,
-    memory_bound=True,
-    first_filter="workload",
-)
+LEVEL = declared(__file__, _said, flops=flops, bytes_moved=bytes_moved, memory=memory)

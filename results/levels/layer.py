@@ -8,28 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results.levels import ATTENTION_MODES, Axis, Level, heads_spelled, op, spelled
+from results.levels import declared
 from results.levels.memory import MemoryParts, WorkspaceLaw, attention_parts
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, product_flops, tensor_bytes
-from results.records import Case
 
-FLOP_SOURCE = (
-    "Projections: 2 x tokens x weights forward, twice that backward (gradients of input and weights). Attention: the "
-    "two (forward) or five (backward) matrix products over the unmasked query-key pairs, as at level op."
-)
-BYTES_SOURCE = (
-    "Every tensor that passes from one kernel to the next written once and read once: x, weights, what the projections "
-    "give, out of the attention, y; backward the same again with gradients in their place."
-)
 _FLOPS = {"fwd": (1, 1, 1), "bwd": (2, 3, 2), "fwd_bwd": (3, 4, 3)}  # projections, products over head_dim, head_dim_v
-SUBJECTS = ("mha_fused", "mha", "gqa", "mqa", "mla", "mha_fused_bias", "gqa_bias")
-
-SHAPE_SQL = (
-    "'B' || coalesce(batch::VARCHAR, '?') "
-    "|| CASE WHEN num_kv_heads <> num_heads THEN ' KV' || num_kv_heads ELSE '' END "
-    "|| ' D' || coalesce(head_dim::VARCHAR, '?') "
-    "|| CASE WHEN latent_dim > 0 THEN ' latent ' || latent_dim ELSE '' END"
-)
 
 
 @dataclass(frozen=True)
@@ -52,7 +35,7 @@ class LayerSizes:
 def sizes(case: Fields) -> LayerSizes | None:
     """Return the sizes of a case; None if one is not stated."""
     found = numbers_of(case, "batch", "num_heads", "seqlen_q", "head_dim")
-    if found is None or case.get("subject") not in SUBJECTS:
+    if found is None or case.get("subject") not in LEVEL.subjects:
         return None
     batch, heads, seqlen, head_dim = found
     latent = known(case.get("latent_dim")) if case["subject"] == "mla" else 0
@@ -66,7 +49,7 @@ def sizes(case: Fields) -> LayerSizes | None:
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
-    """Return the operations of one call by FLOP_SOURCE; None if a size or the mask is not stated."""
+    """Return the operations of one call by `flops_source`; None if a size or the mask is not stated."""
     found = sizes(case)
     if mode not in _FLOPS or found is None:
         return None
@@ -76,7 +59,7 @@ def flops(case: Fields, mode: str | None) -> float | None:
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
-    """Return the bytes of one call by BYTES_SOURCE; None if a size is not stated."""
+    """Return the bytes of one call by `bytes_source`; None if a size is not stated."""
     found, size = sizes(case), DTYPE_BYTES.get(str(case.get("dtype")))
     if found is None or size is None or mode not in _FLOPS:
         return None
@@ -114,44 +97,9 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
     return MemoryParts(given, returned, inner.matrices, max(0.0, peak - given - returned - inner.matrices))
 
 
-def words(case: Case) -> str:
-    """Return the stated shape and dtype."""
-    parts = (
-        case.subject,
-        *spelled(case, batch="batch"),
-        *heads_spelled(case),
-        *spelled(case, seqlen="seqlen_q", head_dim="head_dim", latent_dim="latent_dim"),
-        case.dtype,
-    )
-    return ", ".join(part for part in parts if part)
-
-
-def short(case: Case) -> str:
-    """Return the stated shape, dtype and mask: gqa B2 H32 KV8 D64 S2048 bfloat16 full."""
-    latent = f"latent {case.latent_dim}" if case.latent_dim else None
-    return " ".join(filter(None, (case.subject, op.short(case), latent)))
-
-
 def _whole(case: Fields) -> Fields:
     """Return the case of the attention inside; a latent is expanded to one key head for each query head."""
     return {**case, "num_kv_heads": case.get("num_heads")} if case.get("subject") == "mla" else case
 
 
-LEVEL = Level(
-    name="layer",
-    subjects=SUBJECTS,
-    modes=ATTENTION_MODES,
-    columns=Axis("seqlen_q", "seqlen", "seqlen", "Sequence length"),
-    rows=Axis("num_heads", "num_heads", "heads", "Query heads"),
-    with_seqlen=op.with_seqlen,
-    shape_sql=SHAPE_SQL,
-    flops=flops,
-    flops_source=FLOP_SOURCE,
-    bytes_moved=bytes_moved,
-    bytes_source=BYTES_SOURCE,
-    memory=memory,
-    words=words,
-    short=short,
-    first_filter="workload",
-    open_filters=("workload", "mode"),
-)
+LEVEL = declared(__file__, flops=flops, bytes_moved=bytes_moved, memory=memory)

@@ -10,22 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from results.levels import Axis, Level, Mode, model_memory, spelled
+from results.levels import declared, model_memory
 from results.levels.memory import MemoryParts, WorkspaceLaw
 from results.levels.model_table import ModelConfig, UnknownModel, model, models
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, unmasked_pairs
 from results.records import Case
 
-FLOP_SOURCE = (
-    "PaLM's count (arXiv 2204.02311, appendix B), causal attention in full and nothing for recomputing: a token costs "
-    "2 operations a parameter of the matrices and 2 x layers x heads x (head_dim + head_dim_v) x context; backward "
-    "twice that. A prefill computes logits of the last token only."
-)
-BYTES_SOURCE = (
-    "A decoding step reads every matrix once (of experts those that the batch is expected to choose), one row of the "
-    "embedding a sequence, and the KV cache of the context, and writes one token's keys and values. An optimizer step "
-    "reads and writes each of its states once."
-)
 INFERENCE, TRAINING = ("prefill", "decode"), ("train", "fwd", "bwd", "step")
 _PARTS_OF_TRAINING = {"fwd": 1.0, "bwd": 2.0, "train": 3.0}  # in forward passes
 # Seconds to build and check a model, and to compile its layers with torch.compile. On an H200 28 cells of generation
@@ -102,7 +92,7 @@ def training_flops(case: Fields, convention: str) -> float | None:
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
-    """Return the operations of one call by FLOP_SOURCE; None if a size is not stated."""
+    """Return the operations of one call by `flops_source`; None if a size is not stated."""
     if mode in _PARTS_OF_TRAINING:
         whole = training_flops(case, "palm")
         return whole and whole * _PARTS_OF_TRAINING[mode] / 3
@@ -127,7 +117,7 @@ def unmasked_flops(case: Fields, mode: str | None) -> float | None:
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
-    """Return the bytes of a decoding or optimizer step by BYTES_SOURCE; None if a size is not stated, or otherwise."""
+    """Return the bytes of a decoding or optimizer step by `bytes_source`; None if a size is not stated."""
     config, size = config_of(case), DTYPE_BYTES.get(str(case.get("dtype")))
     if config is None or size is None:
         return None
@@ -158,11 +148,6 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
     )
 
 
-def with_seqlen(seqlen: int) -> dict[str, int]:
-    """Return the field of a context of that length."""
-    return {"seqlen_k": seqlen}
-
-
 def longest(case: Fields) -> int | None:
     """Return the number of learned positions of the model of a case; None if it takes any number."""
     config = config_of(case)
@@ -191,70 +176,20 @@ def parts_mb(case: Fields, mode: str | None) -> dict[str, float]:
     return {"weights": weights, "KV cache": cache / MIB}
 
 
-def words(case: Case) -> str:
-    """Return the stated model, shape and dtype."""
+def _said(case: Case) -> dict[str, object]:
+    """Return words of a case beyond its fields."""
     one_token = case.seqlen_q == 1 and (case.seqlen_k or 1) > 1
-    parts = (
-        case.subject,
-        f"{case.num_layers} layers" if case.num_layers else None,
-        *spelled(case, batch="batch", **{"context" if one_token else "seqlen": "seqlen_k"}),
-        case.dtype,
-        *_settings(case),
-    )
-    return ", ".join(part for part in parts if part)
+    return {"context": case.seqlen_k if one_token else None, "none": "none"}
 
 
-def short(case: Case) -> str:
-    """Return the stated model, shape and dtype: llama2-7b L32 B4 S2048 bfloat16 adamw_bf16."""
-    parts = (
-        case.subject,
-        f"L{case.num_layers}" if case.num_layers else None,
-        f"B{case.batch}" if case.batch else None,
-        f"S{case.seqlen_q}/{case.seqlen_k}" if case.seqlen_q != case.seqlen_k else f"S{case.seqlen_k}",
-        case.dtype,
-        *_settings(case),
-    )
-    return " ".join(part for part in parts if part)
-
-
-def _settings(case: Case) -> tuple[str | None, ...]:
-    return (
-        None if case.optimizer == "none" else case.optimizer,
-        "checkpointing" if case.checkpointing else None,
-        "compiled" if case.compiled else None,
-    )
-
-
-SHAPE_SQL = (
-    "concat_ws(', ', num_layers || ' layers', nullif(optimizer, 'none'), "
-    "CASE WHEN checkpointing THEN 'checkpointing' END, "
-    "CASE WHEN compiled THEN 'compiled' END, CASE WHEN subject IS NULL THEN 'model ?' END)"
-)
-
-LEVEL = Level(
-    name="model",
+LEVEL = declared(
+    __file__,
+    _said,
     subjects=tuple(models()),
-    modes={
-        "prefill": Mode("fwd", errors=("error_logits",)),
-        "decode": Mode("fwd", errors=("error_logits",)),
-        "train": Mode("fwd_bwd", backward=True, matrix_passes=14, errors=("error_grads",)),
-        "fwd": Mode("fwd_bwd", errors=("error_loss",)),
-        "bwd": Mode("fwd_bwd", measures_memory=False, backward=True, matrix_passes=8, errors=("error_grads",)),
-        "step": Mode("fwd_bwd", measures_memory=False, backward=True, matrix_passes=0, errors=("error_grads",)),
-    },
-    columns=Axis("seqlen_k", "seqlen", "context", "Context length"),
-    rows=Axis("batch", "batch", "batch", "Sequences at a time"),
-    with_seqlen=with_seqlen,
-    shape_sql=SHAPE_SQL,
     flops=flops,
-    flops_source=FLOP_SOURCE,
     bytes_moved=bytes_moved,
-    bytes_source=BYTES_SOURCE,
     memory=memory,
-    words=words,
-    short=short,
     longest=longest,
     setup_s=setup_s,
     parts_mb=parts_mb,
-    whole_model=True,
 )

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from kernels import packages, registry
-from kernels.attention import flash_attn_2, flash_attn_3, flash_attn_4, torch_flex, xformers
+from kernels.attention import flash_attn_4, torch_flex, xformers
 from kernels.attention.torch_naive import hidden_keys
-from kernels.decode import cudnn_frontend, flash_mla, flashinfer, flex_paged
+from kernels.decode import cudnn_frontend, flashinfer, flex_paged
 from kernels.features import Features
 from kernels.registry import Device, UnsupportedCase
 from kernels.tools import check_features
@@ -35,8 +35,7 @@ FEATURE_CASES = check_features.cases()
 H200 = Device("cuda", "NVIDIA H200", (9, 0), 232448, 150 << 30)
 OP = ("flash_attn_2", "flash_attn_3", "flash_attn_4", "xformers")
 DECODE = (*OP, "cudnn_frontend", "flash_mla", "flashinfer")
-PACKAGES = {each.PACKAGE for each in (flash_attn_2, flash_attn_3, flash_attn_4, xformers)}
-PACKAGES |= {each.PACKAGE for each in (cudnn_frontend, flash_mla, flashinfer)}
+PACKAGES = {packages.package_of(name) for name in DECODE}
 
 
 @pytest.fixture
@@ -57,9 +56,8 @@ def peer(monkeypatch):
         module = sys.modules[f"kernels.{registry.FOLDERS[level]}.{name}"]
         here = packages.Package("here", "", module="sys")
         if level == "decode":
-            return packages.decode(here, name, "", module.prepare)[0].attention
-        declared = {"keywords": getattr(module, "KEYWORDS", {}), "packed": getattr(module, "packed", None)}
-        return packages.op(here, name, "", module.call, **declared)[0].attention
+            return packages.decode(name, module.prepare, here)[0].attention
+        return packages.op(name, module.call, packed=module.packed, package=here)[0].attention
 
     yield attention
     flash_attn_4._function.cache_clear()

@@ -44,8 +44,9 @@ def page(home, monkeypatch, request):
     app = request.getfixturevalue("app")
     before = {128: 1.0, 256: 2.0, 512: 4.0, 1024: 8.0}
     after = {128: 1.0, 256: 2.4, 512: 3.0, 1024: Status.OOM}
-    RunFolder.create(home, RUN, [latency(ms, seqlen) for seqlen, ms in before.items()])
-    RunFolder.create(home, AFTER, [latency(ms, seqlen, run_id="after") for seqlen, ms in after.items()])
+    for run, times in ((RUN, before), (AFTER, after)):
+        rows = [latency(ms, seqlen, run_id=run.run_id, timing="eager") for seqlen, ms in times.items()]
+        RunFolder.create(home, run, rows)
     return app.switch_page("pages/compare.py").run()
 
 
@@ -58,7 +59,7 @@ def test_the_newest_run_is_judged_against_the_one_it_shares_cells_with_and_regre
     assert cells(page)["verdict"].tolist() == ["LOST", "SLOWER", "UNCLEAR: too noisy", "FASTER"]
     assert cells(page)["why"].iloc[0] == "oom: 24 GB needed"
     assert "1 lost, 1 slower, 1 unclear (too noisy), 1 faster, of 4 shapes" in shown(page)
-    assert "3 shapes compared in kernel time · 1 lost." in shown(page)
+    assert "3 shapes compared in eager time · 1 lost." in shown(page)
     assert "different clocks" not in shown(page)
 
 
@@ -137,6 +138,7 @@ def test_gpus_stand_side_by_side_on_the_shapes_they_share(page, home):
     rows = [latency(0.5, 128, run_id="other"), latency(1.0, 4096, run_id="other")]
     rows.append(latency(0.1, 128, run_id="other", metric="energy_j", timing=None))
     RunFolder.create(home, other, [replace(rows[0], sm_clock_mhz=1000.0), *rows[1:]])
+    RunFolder.create(home, replace(AFTER, run_id="kernels"), [latency(1.0, 128, run_id="kernels")])
     page.get_by_key("of").set_value("GPUs").run()
     page.multiselect(key="gpus").set_value([GPU, "Other GPU"]).run()
     assert f"In kernel time Other GPU is **2.00×** as fast as {GPU}: geometric mean of 1 shared shape." in shown(page)
@@ -266,7 +268,8 @@ def test_a_sweep_run_again_has_a_history_with_its_regression_on_top(page, home):
     for day, ms in ((1, 1.0), (2, 1.0), (3, 1.3)):
         run = replace(RUN, run_id=f"day-{day}", created=f"2026-04-0{day}T00:00:00", sweep={"name": "quick"})
         run = replace(run, git_commit=f"{day}" * 40, kernel_hash=f"hash {day}")
-        RunFolder.create(home, run, [latency(ms, 128, run_id=run.run_id), latency(2.0, 256, run_id=run.run_id)])
+        times = ((ms, 128), (2.0, 256))
+        RunFolder.create(home, run, [latency(*time, run_id=run.run_id, timing="eager") for time in times])
     page.get_by_key("of").set_value("History").run()
     assert "1 regression in the newest of 3 runs, 1 in all" in shown(page)
     (change,) = page.dataframe[0].value.to_dict("records")
@@ -311,11 +314,11 @@ def test_gpus_are_told_in_one_direction_also_where_a_timing_turns_them_around(pa
 
 def test_a_number_that_a_finding_voids_says_so_beside_its_verdict(page, home):
     run = replace(RUN, run_id="odd", created="2026-05-01T00:00:00", gpu_name="NVIDIA H200")
-    RunFolder.create(home, run, [latency(1e-5, 128, run_id="odd"), latency(2.0, 256, run_id="odd")])
+    RunFolder.create(home, run, [latency(ms, n, run_id="odd", timing="eager") for ms, n in ((1e-5, 128), (2.0, 256))])
     page.run()
     page.selectbox(key="second").select("odd").run()
     found = cells(page).set_index("seqlen")["finding"]
-    assert "a GPU needs 1 us to start a kernel" in found[128] and pd.isna(found[256])
+    assert "a GPU needs 2 us to start a kernel" in found[128] and pd.isna(found[256])
 
 
 def test_a_cell_of_an_import_has_times_only_at_the_very_shape():

@@ -12,7 +12,7 @@ import importlib.util
 
 import torch
 
-from ...registry import Implementation
+from ...registry import declare
 from .. import triton_fa2
 
 
@@ -31,19 +31,6 @@ def attention(
     return attend(q, k, v, causal, window_size, softmax_scale)
 
 
-IMPLEMENTATIONS = (
-    Implementation(
-        name="flash_attn_1",
-        description="FlashAttention-1's algorithm in Triton: keys outside, sums in device memory",
-        attention=attention,
-        max_head_dim=256,
-        window=False,
-        min_compute_capability=(8, 0),
-        memory={"growth": "linear", "fwd": {"numbers": 2, "queries_float32": 1}},
-        colour="#c44e52",
-        compiled="first_call",
-        interpreted_on_cpu=True,
-        unavailable=None if importlib.util.find_spec("triton") else "Triton is not installed; it exists for Linux.",
-        refuses=triton_fa2.IMPLEMENTATIONS[0].refuses,  # the same rules of Triton, its interpreter and one head_dim
-    ),
-)
+_RULES = triton_fa2.IMPLEMENTATIONS[0].refuses  # of Triton, its interpreter and one head_dim, the same here
+_MISSING = None if importlib.util.find_spec("triton") else "Triton is not installed; it exists for Linux."
+IMPLEMENTATIONS = (declare("flash_attn_1", attention, unavailable=_MISSING, refuses=_RULES),)

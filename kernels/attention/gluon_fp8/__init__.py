@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ...registry import AttentionCase, Device, Implementation, UnsupportedCase
+from ...registry import AttentionCase, Device, UnsupportedCase, declare
 from .. import gluon_hopper
 
 if TYPE_CHECKING:
@@ -80,23 +80,4 @@ def _unavailable() -> str | None:
     return reason and reason.replace("gluon_hopper", "gluon_fp8")
 
 
-IMPLEMENTATIONS = (
-    Implementation(
-        name="gluon_fp8",
-        description="Products of 8-bit factors (e4m3) in Gluon for Hopper, from 16-bit tensors; forward only",
-        attention=attention,
-        dtypes=("bfloat16", "float16"),
-        devices=("cuda",),
-        max_head_dim=256,
-        window=False,
-        backward=False,
-        min_compute_capability=(9, 0),
-        max_compute_capability=(9, 0),
-        precision="fp8",
-        memory={"growth": "linear", "fwd": {"quantised_rows": 128, "quantised_head_dims": [64, 128, 256]}},
-        colour="#c1121f",
-        compiled="ahead",
-        unavailable=_unavailable(),
-        refuses=_refuses,
-    ),
-)
+IMPLEMENTATIONS = (declare("gluon_fp8", attention, unavailable=_unavailable(), refuses=_refuses),)

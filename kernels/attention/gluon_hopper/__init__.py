@@ -15,10 +15,9 @@ import torch
 from ... import plans
 from ...features import SequenceBounds
 from ...plans import check_inputs
-from ...registry import AttentionCase, Device, Implementation, UnsupportedCase
+from ...registry import AttentionCase, Device, UnsupportedCase, declare
 from .configs import MOST_PACKED, takes_head_dims, takes_packed
 
-RING_BYTES, RING_SEQLEN = 2**25, 16384  # the ring of dQ's sums (tuning.py); longer sequences mostly need more
 DTYPES = (torch.bfloat16, torch.float16)
 _HEAD_DIMS = "head_dim_v must be head_dim, or 128 where head_dim is 129 to 192."
 TRITON_VERSIONS = ((3, 6), (4, 0))  # the first that serves, the first that may not
@@ -110,31 +109,4 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return None
 
 
-IMPLEMENTATIONS = (
-    Implementation(
-        name="gluon_hopper",
-        description="Warp-specialised kernels in Gluon for Hopper: TMA, asynchronous tensor cores",
-        attention=attention,
-        dtypes=("bfloat16", "float16"),
-        devices=("cuda",),
-        max_head_dim=256,
-        features=("head_dim_v", "varlen"),
-        min_compute_capability=(9, 0),
-        max_compute_capability=(9, 0),
-        memory={
-            "growth": "linear",
-            "fwd": {"numbers": 1},
-            "fwd_bwd": {
-                "numbers": 2,
-                "queries_float32": 1,
-                "sum_head_dim": 64,
-                "ring_bytes": RING_BYTES,
-                "ring_seqlen": RING_SEQLEN,
-            },
-        },
-        colour="#6a3d9a",
-        compiled="ahead",
-        unavailable=_unavailable(),
-        refuses=_refuses,
-    ),
-)
+IMPLEMENTATIONS = (declare("gluon_hopper", attention, unavailable=_unavailable(), refuses=_refuses),)

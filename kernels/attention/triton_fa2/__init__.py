@@ -12,12 +12,11 @@ import importlib.util
 import os
 import shutil
 from functools import cache, partial
-from typing import Any
 
 import torch
 
 from ...features import Features, SequenceBounds, Window
-from ...registry import FEATURES, AttentionCase, Device, Implementation, UnsupportedCase
+from ...registry import FEATURES, AttentionCase, Device, UnsupportedCase, declare
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -88,40 +87,13 @@ def _unavailable() -> str | None:
     return None
 
 
-def _implementation(name: str, description: str, float32: str, **rules: Any) -> Implementation:
-    split = {"split_rows": [32768, 131072], "split_most": [8, 16]}
-    copies = {"copies_float32": 1, "parts_float32": 3, **split}, {"copies_float32": 4, "parts_float32": 4}
-    forward, both = copies if float32 == "ieee" else ({}, {})
-    return Implementation(
-        name=name,
-        description=description,
-        attention=partial(attention, precision=float32),
-        max_head_dim=256,
-        min_compute_capability=(8, 0),
-        memory={"growth": "linear", "fwd": {"numbers": 1, **forward}, "fwd_bwd": {"numbers": 2, **both}},
+IMPLEMENTATIONS = tuple(
+    declare(
+        name,
+        partial(attention, precision=float32),
         features=tuple(FEATURES),
-        compiled="ahead",
-        interpreted_on_cpu=True,
         unavailable=_unavailable(),
         refuses=_refuses,
-        **rules,
     )
-
-
-IMPLEMENTATIONS = (
-    _implementation(
-        "triton_fa2",
-        "FlashAttention-2 in Triton, float32 in IEEE precision",
-        "ieee",
-        dtypes=DTYPES,
-        colour="#e69f00",
-    ),
-    _implementation(
-        "triton_fa2_tf32",
-        "FlashAttention-2 in Triton, float32 products in TF32",
-        "tf32",
-        dtypes=("float32",),
-        precision="tf32",
-        colour="#d55e00",
-    ),
+    for name, float32 in (("triton_fa2", "ieee"), ("triton_fa2_tf32", "tf32"))
 )

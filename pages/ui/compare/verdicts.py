@@ -24,12 +24,13 @@ from results.records import case_to_json
 from results.render.terminal import coverage_words
 from results.slice import AS_PUBLISHED
 
-NOISY, BY_CLOCK = (f"UNCLEAR: {doubt}" for doubt in (Doubt.NOISE, Doubt.CLOCK))
+UNCLEAR = NOISY, BY_CLOCK, ALONE = tuple(f"UNCLEAR: {doubt}" for doubt in Doubt)
 # Colors of Okabe and Ito, which differ for every color vision; the symbols repeat them.
 MARKS = {
     "SLOWER": ("#d55e00", "triangle-down"),
     NOISY: ("#8a8f98", "circle-open"),
     BY_CLOCK: ("#8a8f98", "diamond-open"),
+    ALONE: ("#8a8f98", "square-open"),
     "FASTER": ("#0072b2", "triangle-up"),
     "SAME": ("#009e73", "circle"),
 }
@@ -40,6 +41,7 @@ MEANINGS = {
     "SLOWER": "slower by more than 2 %",
     NOISY: "too noisy to decide",
     BY_CLOCK: "the SM clock, not the code, explains the difference",
+    ALONE: "no unchanged kernels in both runs tell the code's change from the machine's",
     "FASTER": "faster by more than 2 %",
     "GAINED": "had no number before, has one now",
     "SAME": "equal within 2 %",

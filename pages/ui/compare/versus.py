@@ -8,13 +8,13 @@ from dataclasses import replace
 import pandas as pd
 import streamlit as st
 
-from pages.ui.compare.verdicts import BY_CLOCK, NOISY
+from pages.ui.compare.verdicts import UNCLEAR
 from pages.ui.draw import cells, maps, text
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters import chips, select
 from results.levels import level_of
 
-MARKS = {"FASTER": "▲", "SLOWER": "▼", "SAME": "=", NOISY: "?", BY_CLOCK: "?", "LOST": "", "GAINED": ""}
+MARKS = {"FASTER": "▲", "SLOWER": "▼", "SAME": "=", "LOST": "", "GAINED": ""} | dict.fromkeys(UNCLEAR, "?")
 _CHOICES = (("level", "Level", ("op",)), ("mode", "Mode", chips.MODES), ("mask", "Mask", ("causal", "full")))
 LEGEND = "▲ faster, ▼ slower, = equal within 2 %, ? undecided."
 
@@ -59,7 +59,7 @@ def _drawn(row: dict) -> dict[str, object]:
     return {
         "shown": row["speedup"] if known else None,
         "label": f"{text.ratio(row['speedup'])} {MARKS[row['verdict']]}" if known else "",
-        "mark": cells.DOUBT if row["verdict"] in (NOISY, BY_CLOCK) else None,
+        "mark": cells.DOUBT if row["verdict"] in UNCLEAR else None,
         "status": "ok" if known else row["verdict"],
         "failure": failed,
         "hover": f"{ratio}{row['verdict']}: {row['why']}",

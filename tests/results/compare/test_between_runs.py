@@ -8,7 +8,7 @@ import pytest
 
 from results.compare.between_runs import LEAST, WITHOUT_CONTROLS, Shift, beyond_controls, beyond_rounds
 from results.compare.compare import Side, compare
-from results.compare.verdicts import judge
+from results.compare.verdicts import Doubt, judge
 from results.files import journal
 from results.records import Measurement, Run, attention_case
 from results.spread import spread
@@ -137,7 +137,7 @@ def test_a_process_whose_launches_take_longer_is_no_change_of_device_times_where
     assert "the intervals include that" in said
     other = judged(kernels(1), kernels(2, moved), torch="2.12")
     assert different(other) == set()
-    assert any("No unchanged kernel is in both" in remark for remark in other.remarks)
+    assert any("No unchanged kernels are in both" in remark for remark in other.remarks)
 
 
 def test_a_kernel_that_is_5_percent_slower_is_found_beside_controls_that_stayed():
@@ -167,8 +167,16 @@ def test_few_controls_leave_what_is_usual_between_two_processes():
 def test_without_common_controls_a_slower_process_is_not_a_slower_kernel():
     found = judged(kernels(1), kernels(2, lambda name, seqlen, mode: 1.047), torch="2.12")
     assert different(found) == set()
-    twice = judged(kernels(1), kernels(2, lambda name, seqlen, mode: 1.5), torch="2.12")
-    assert different(twice) == {*(f"torch_{letter}" for letter in "abcdef"), "ours_a", "ours_b"}
+    slowed = kernels(2, lambda name, seqlen, mode: 1.5)
+    twice = judged(kernels(1), slowed, torch="2.12", sweep={"name": "quick"})
+    assert {cell.outcome for cell in twice.cells} == {"UNCLEAR"}, "no difference is shown to be the code's"
+    assert {cell.judgement.doubt for cell in twice.cells} == {Doubt.ALONE}
+    decides = "`python -m runner run quick --against-python PYTHON_WITH_TORCH_2.11` measures both"
+    assert all(decides in said for said in (twice.cells[0].reason, twice.remarks[0]))
+    few = [[m for m in rows if m.implementation == "ours_a"] for rows in (kernels(1), slowed)]
+    assert "`python -m runner run SWEEP --against r1`" in judged(*few).cells[0].reason
+    other_gpu = judged(kernels(1), slowed, gpu_name="Another GPU")
+    assert {cell.outcome for cell in other_gpu.cells} == {"SLOWER"}, "there the machine is what is compared"
 
 
 def test_one_sharp_cell_among_blurred_ones_tells_what_processes_differ_by():

@@ -1,6 +1,6 @@
 """Level softmax: the softmax of each row of a matrix. A made-up level, copied to results/levels/softmax.py."""
 
-from results.levels import Axis, Level, Mode, spelled
+from results.levels import Axis, Level, Mode
 from results.levels.memory import MemoryParts, WorkspaceLaw
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, numbers_of
 from results.records import Case
@@ -32,7 +32,7 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
 
 
 def words(case: Case) -> str:
-    return ", ".join((*spelled(case, rows="seqlen_q", columns="head_dim"), case.dtype or ""))
+    return f"rows {case.seqlen_q}, columns {case.head_dim}, {case.dtype}"
 
 
 LEVEL = Level(
@@ -41,7 +41,6 @@ LEVEL = Level(
     modes={"fwd": Mode("fwd")},
     columns=Axis("seqlen_q", "seqlen", "rows", "Rows"),
     rows=Axis("head_dim", "head_dim", "columns", "Columns"),
-    with_seqlen=lambda rows: {"seqlen_q": rows},
     shape_sql="'matrix'",
     flops=flops,
     flops_source="Five operations per element.",
