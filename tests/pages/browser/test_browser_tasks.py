@@ -63,7 +63,12 @@ TASKS = (
     Task(
         "I have an RTX 4060", (CARD, ("listed", "RTX 4060 Laptop")), "heading", "On RTX 4060 Laptop .* is the fastest: "
     ),
-    Task("I have an A100", (CARD, ("listed", "A100 SXM4 80GB"), ("radio", "My shape")), "heading", "^Use triton_fa2"),
+    Task(
+        "I have an A100",
+        (CARD, ("listed", "A100 SXM4 80GB"), ("radio", "My shape")),
+        "text",
+        "This is the answer of its nearest relative, NVIDIA H100",
+    ),
     Task(
         "Train Llama-3 8B at 8k on 80 GB",
         (MODELS, ("combobox", "Fit into"), ("listed", "80 GB")),
@@ -77,8 +82,8 @@ TASKS = (
         "heading",
         r"implementations take [\d.]+ MiB at seqlen 16k, 1.\d+ of torch_naive",
     ),
-    Task("throughput against power", (EXPLORE, ("link", "Power")), "heading", "Speed against energy"),
-    Task("Which numbers of a report are wrong?", (REPORTS, ("radio", "Findings")), "text", "A finding never hides"),
+    Task("throughput against power", (EXPLORE, ("link", "Power")), "heading", r"sustains 98 % of .* W of 700 W"),
+    Task("Which numbers of a report are wrong?", (REPORTS,), "text", "^Impossible$"),
     Task("What changed between two runs?", (COMPARE,), "heading", r"\d+ (faster|slower|same|unclear).*, of \d+ shapes"),
     Task("Measure on this machine", (MEASURE,), "button", "Run sweep"),
     Task("Bring in a file", (MEASURE, ("link", "Upload")), "button", "Upload|Browse"),
@@ -107,6 +112,7 @@ TASKS = (
 def reader(chrome: Browser, server: Server) -> Iterator[Page]:
     """One tab for all tasks."""
     page = visit(chrome, server.url)
+    assert page.get_by_test_id("stSidebarNavLink").count() <= 8
     yield page
     page.context.close()
 
@@ -124,9 +130,10 @@ def test_a_task_takes_few_clicks_from_the_first_page(reader: Page, server: Serve
     expect(answer.first).to_be_in_viewport()
 
 
-def test_the_answer_is_in_the_first_screen_of_a_phone(tab) -> None:
-    page = drawn(tab("", viewport={"width": 390, "height": 844}))
-    expect(page.get_by_role("heading", name=re.compile("is the fastest: "))).to_be_in_viewport()
+@pytest.mark.parametrize(("path", "answer"), [("", "is the fastest: "), ("models", "Llama-3 8B: training")])
+def test_the_answer_is_in_the_first_screen_of_a_phone(tab, path: str, answer: str) -> None:
+    page = drawn(tab(path, viewport={"width": 390, "height": 844}))
+    expect(page.get_by_role("heading", name=re.compile(answer))).to_be_in_viewport()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
@@ -135,6 +142,7 @@ def found(page: Page, role: str, name: str) -> Locator:
     if role == "option":
         return page.get_by_role("dialog").get_by_text(name, exact=True)
     if role == "listed":
+        page.keyboard.type(name)
         return page.get_by_role("option", name=name, exact=True)
     if role == "pill":
         return page.get_by_test_id("stButtonGroup").get_by_text(name, exact=True)
