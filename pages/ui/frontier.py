@@ -15,15 +15,7 @@ from pages.ui.shell.data import ask
 from results.query import pages
 
 _COSTS = {"dollars": "$ per million tokens", "joules": "joules per million tokens, at most"}
-_TABLE = {
-    "series": tables.words("line", pinned=True),
-    "implementation": tables.words("fastest attention"),
-    "seqlen": tables.number("context", None),
-    "batch": tables.number("batch", None),
-    "rate": tables.number("tokens/s"),
-    "speed": tables.number("tokens/s a sequence"),
-    **{name: tables.number(label) for name, label in _COSTS.items()},
-}
+_TABLE = tables.declared("costs")
 
 
 def section(table: pd.DataFrame, what: str, title: Callable[[str, pd.DataFrame], ChartTitle]) -> None:

@@ -60,8 +60,8 @@ def _pairs(store: Store, filters: Filters, implementation: str) -> list[Pair]:
     rows = store.rows(
         f"""SELECT {CASE_ID}, {", ".join(columns)} FROM measurements
         WHERE run_id = ANY(?) AND implementation = ANY(?) AND metric = 'latency_ms' AND status = 'ok'
-              AND coalesce({MODE} = ?, true) AND coalesce({TIMING} = ?, true)""",
-        [runs, names, filters.mode, filters.timing],
+              AND value = ANY(?) AND coalesce({MODE} = ?, true) AND coalesce({TIMING} = ?, true)""",
+        [runs, names, sorted(set(times.values())), filters.mode, filters.timing],
     )
     stored: dict[tuple, Measurement] = {}
     for case_id, *fields in rows:

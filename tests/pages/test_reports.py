@@ -200,9 +200,7 @@ def test_findings_and_words_have_views_of_their_own(page):
     found = page.dataframe[0].value
     assert found["count"].sum() > 10 and found["sentence"].str.contains("less than its bwd alone").any()
     page.segmented_control(key="report_view").set_value("In words").run()
-    assert re.search(
-        r"Key Observations.*- :material/fact_check: Key Observations / 4: .* · ours: \*\*", shown(page), re.S
-    )
+    assert "> **" in shown(page) and "Key Observations / 4: bf16 is generally faster than fp32 · ours: " in shown(page)
 
 
 @pytest.mark.slow

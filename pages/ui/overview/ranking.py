@@ -11,13 +11,14 @@ from urllib.parse import urlencode
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, colours, messages, tables, text
+from pages.ui.draw import cell_panel, cells, colours, maps, messages, tables, text, titles
 from pages.ui.draw.tables import Bar, Fact, TableColumn
 from pages.ui.overview import usage
 from pages.ui.shell.data import ask, store
 from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.levels import Level
+from results.query import pages
 from results.query.declared import declared
 from results.recommend import cards, winners
 from results.render import slice
@@ -42,6 +43,22 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     usage.show(
         str(winner), level_in(chosen).name, causal=mask["causal"] is not False, window_size=mask["window_size"] or 0
     )
+
+
+def winner_map(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> None:
+    """Draw the map of winners, and a chosen cell in detail."""
+    level, names = level_in(chosen), sorted({row["winner"] for row in won if not text.missing(row["winner"])})
+    palette = colours.palette([*names, *(row["implementation"] for row in ranking)])
+    alt = f"Fastest implementation by {level.columns.label} and {level.rows.label}"
+    title = titles.of_slice(alt, chosen, ask(pages.provenance, chosen)["run_id"])
+    with cell_panel.around(chosen, won):
+        maps.show(level, won, maps.winners(palette, names), "winner_map", alt, selectable=True, title=title)
+        messages.slice_caption(
+            chosen,
+            rows=len(won),
+            statistic=text.statistic((row["statistic"] for row in ranking), (row["n"] for row in won)),
+            note="Below each name: the time of the next best, relative to the fastest.",
+        )
 
 
 def _other_gpu(name: str, chosen: Filters) -> None:

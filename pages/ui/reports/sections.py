@@ -179,7 +179,8 @@ def _note_of(where: str, notes: Sequence[Note]) -> int:
 
 def _answered(row: side_by_side.TableRow) -> str:
     own = f"**{text.plain(row.own[0])}**" if row.own and row.own[0] else "not measured"
-    return f"- :material/fact_check: {text.plain(row.labels[0])}: {text.plain(row.printed[0])} · ours: {own}"
+    claimed = text.plain(row.printed[0].replace("**", ""))
+    return f"- :material/fact_check: {text.plain(row.labels[0])}: {claimed} · ours: {own}"
 
 
 def quote(note: Note) -> str:

@@ -17,37 +17,9 @@ from results.files import journal
 from results.query import pages
 
 _OVER_MEDIAN = "time over the median"
-STATE_COLOURS = {
-    "starting": "blue",
-    "running": "blue",
-    "finished": "green",
-    "cancelled": "orange",
-    "failed": "red",
-    "crashed": "red",
-}
-STATE_ICONS = {
-    "starting": ":material/hourglass_top:",
-    "running": ":material/sync:",
-    "finished": ":material/check:",
-    "cancelled": ":material/cancel:",
-    "failed": ":material/error:",
-    "crashed": ":material/bolt:",
-}
-_COLUMNS = {  # columns of the list with their labels
-    "run_id": "run",
-    "state": "state",
-    "source": "source",
-    "title": "title",
-    "created": "created (UTC)",
-    "gpu_name": "GPU",
-    "numbers": "numbers",
-    "failed": "failed",
-    "skipped": "not possible",
-    "implementations": "implementations",
-    "protocol": "protocol",
-    "torch": "torch",
-    "triton": "triton",
-}
+STATE_COLOURS = text.WORDS["state_colours"]
+STATE_ICONS = text.WORDS["state_icons"]
+_COLUMNS = text.WORDS["run_columns"]
 # A colored chip in a table, with the colors of messages.source_badges.
 SOURCE_CHIP = st.column_config.MultiselectColumn(
     "source", options=list(text.SOURCE_WORDS.values()), color=["green", "blue", "violet", "orange"], width=170
