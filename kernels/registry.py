@@ -120,6 +120,7 @@ class Implementation:
     precision: str | None = None  # tf32 or fp8, if factors are rounded to less than the case's dtype
     max_head_dim: int | None = None
     causal: bool = True
+    no_causal: str | None = None  # why it takes no causal mask, and what to use
     unequal_causal: bool = True  # causal with seqlen_q != seqlen_k
     window: bool = True
     gqa: bool = True
@@ -189,7 +190,10 @@ def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) 
             f"does not support head_dim {head_dim} (up to {impl.max_head_dim})",
         ),
         (widths_differ and "head_dim_v" not in impl.features, f"does not support {FEATURES['head_dim_v']}"),
-        (bool(case.causal and not impl.causal), "does not support causal masks"),
+        (
+            bool(case.causal and not impl.causal),
+            ": ".join(("does not support causal masks", *filter(None, (impl.no_causal,)))),
+        ),
         (
             bool(case.causal and case.seqlen_q != case.seqlen_k and not impl.unequal_causal),
             "does not support causal masks with seqlen_q different from seqlen_k",

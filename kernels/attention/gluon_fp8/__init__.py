@@ -29,17 +29,17 @@ def attention(
     window_size: int = 0,
     softmax_scale: float | None = None,
 ) -> torch.Tensor:
-    """Attention as `kernels.registry.Attention` defines it, without gradients and windows.
+    """Attention as `kernels.registry.Attention` defines it, without gradients, causal masks and windows.
 
     Raises UnsupportedCase for tensors it cannot take.
     """
-    check(q, k, v, window_size)
+    check(q, k, v, window_size, causal=causal)
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q)
     scale = 1 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale
     if scale <= 0:  # the kernel takes the maximum of a row before it scales
         q, scale = (-q, -scale) if scale < 0 else (q * 0.0, 1.0)
-    return attend(quantise(q, k, v), causal=causal, softmax_scale=scale)
+    return attend(quantise(q, k, v), softmax_scale=scale)
 
 
 def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
@@ -49,19 +49,21 @@ def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
     return plan.quantise(q, k, v)
 
 
-def attend(tensors: Quantised, *, causal: bool = False, softmax_scale: float | None = None) -> torch.Tensor:
+def attend(tensors: Quantised, *, softmax_scale: float | None = None) -> torch.Tensor:
     """Attention of quantised tensors, the kernel alone; for a positive scale."""
     from . import plan
 
     scale = 1 / math.sqrt(tensors.head_dim) if softmax_scale is None else softmax_scale
-    return plan.attend(tensors, causal, scale)
+    return plan.attend(tensors, scale)
 
 
-def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window_size: int) -> None:
+def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window_size: int, *, causal: bool = False) -> None:
     """Raise UnsupportedCase for what the kernel cannot compute."""
     wants_gradient = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     if wants_gradient:
         raise UnsupportedCase("gluon_fp8 has no backward; call it under torch.no_grad(), or use gluon_hopper.")
+    if causal:
+        raise UnsupportedCase(f"gluon_fp8 does not support causal masks: {IMPLEMENTATIONS[0].no_causal}.")
     if window_size:
         raise UnsupportedCase(f"gluon_fp8 has no sliding window, got window_size {window_size}; use gluon_hopper.")
     gluon_hopper.check(q, k, v, "gluon_fp8", wide_keys=False)

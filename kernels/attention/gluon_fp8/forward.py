@@ -20,7 +20,7 @@ from . import tuning
 from .memory import Fp8Scales, Fp8Tables, TileScales, by_row, full_and_empty, load_queries, store_tile
 from .probabilities import begin_scores, begin_values, unpack
 from .softmax import first_softmax, softmax
-from .tiles import Fp8MaskEdges, hide_keys, program_tile
+from .tiles import hide_keys, program_tile
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(240)  # per consumer thread
@@ -71,14 +71,15 @@ def forward_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scale
 def _load_partition(q_desc, k_desc, v_desc, buffers, shape, CONFIG: gl.constexpr):
     """Load what the consumers of this program need by TMA, as slots become free."""
     count = 0
+    blocks = gl.cdiv(shape.seqlen_k, CONFIG.block_n)
     for i_tile in range(num_static_tiles(shape.n_tiles)):
-        head, row, right, high = program_tile(i_tile, shape, CONFIG)
+        head, row = program_tile(i_tile, shape)
         batch = head // shape.num_heads
         h = head - batch * shape.num_heads
         h_kv = h // shape.group_size
         load_queries(i_tile, batch, h, row, q_desc, buffers.q, buffers.q_full, buffers.q_empty, CONFIG, 2)
-        for i in range(high):
-            j = high - 1 - i
+        for i in range(blocks):
+            j = blocks - 1 - i
             slot = count % CONFIG.kv_slots
             phase = (count // CONFIG.kv_slots) & 1
             mbarrier.wait(buffers.k_empty.index(slot), phase ^ 1)
@@ -97,14 +98,13 @@ def _consumer_partition(consumer: gl.constexpr, out_desc, scales, buffers, shape
     out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim, 32])
     row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
     count = gl.to_tensor(0)
+    blocks = gl.cdiv(shape.seqlen_k, CONFIG.block_n)
     for i_tile in range(num_static_tiles(shape.n_tiles)):
-        head, row, right, high = program_tile(i_tile, shape, CONFIG)
+        head, row = program_tile(i_tile, shape)
         row += consumer * CONFIG.rows
-        tables, q_scale, k_scale, next_k, v_scale, next_v = _scales_of(head, row, high, shape, scales, CONFIG)
-        diagonal = row + shape.seqlen_k - shape.seqlen_q
+        tables, q_scale, k_scale, next_k, v_scale, next_v = _scales_of(head, row, blocks, shape, scales, CONFIG)
         tile_scale = scale * q_scale
         factors = TileScales(tables=tables, q=tile_scale)
-        edges = Fp8MaskEdges(diagonal=diagonal, seqlen_k=shape.seqlen_k)
         q = buffers.q.index(consumer).reshape([CONFIG.rows, CONFIG.head_dim])
         mbarrier.wait(buffers.q_full.index(consumer), i_tile & 1)
         mbarrier.wait(buffers.k_full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)
@@ -113,18 +113,13 @@ def _consumer_partition(consumer: gl.constexpr, out_desc, scales, buffers, shape
         s = warpgroup_mma_wait(0, deps=(s_token,))
         mbarrier.arrive(buffers.k_empty.index(count % CONFIG.kv_slots), count=1)
         if CONFIG.masked:
-            s = hide_keys(s, (high - 1) * CONFIG.block_n, diagonal, shape.seqlen_k, CONFIG.causal)
+            s = hide_keys(s, (blocks - 1) * CONFIG.block_n, shape.seqlen_k)
         p, m_i, l_i = first_softmax(s, tile_scale * k_scale, CONFIG.masked)
         k_scale = next_k
-        if CONFIG.causal:
-            for i in range(right, high - 1):
-                count, p, out, m_i, l_i, k_scale, v_scale, next_v = _block(
-                    high - 2 - (i - right), count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, factors, buffers,
-                    edges, CONFIG, True)  # fmt: skip
-        for i in range(right):
+        for i in range(blocks - 1):
             count, p, out, m_i, l_i, k_scale, v_scale, next_v = _block(
-                right - 1 - i, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, factors, buffers, edges, CONFIG,
-                False)  # fmt: skip
+                blocks - 2 - i, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, factors, buffers, CONFIG
+            )
         mbarrier.arrive(buffers.q_empty.index(consumer), count=1)
         slot = count % CONFIG.kv_slots
         operand = unpack(p, gl.DotOperandLayout(0, out_layout, 4))
@@ -138,8 +133,7 @@ def _consumer_partition(consumer: gl.constexpr, out_desc, scales, buffers, shape
 
 
 @gluon.jit
-def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, factors, buffers, edges, CONFIG: gl.constexpr,
-           MASKED: gl.constexpr):  # fmt: skip
+def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, factors, buffers, CONFIG: gl.constexpr):
     """Compute scores and softmax of block j, while P of the block before is multiplied with its values.
 
     v_scale: of the values of the block before, in whose units `out` is; k_scale, next_v: of block j.
@@ -159,9 +153,7 @@ def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, factors, buf
     out_token = begin_values(operand, buffers.v, last, out, CONFIG)
     s = warpgroup_mma_wait(1, deps=(s_token,))
     mbarrier.arrive(buffers.k_empty.index(slot), count=1)
-    if MASKED:
-        s = hide_keys(s, j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, CONFIG.causal)
-    p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, factors.q * k_scale, MASKED)
+    p_new, m_i, l_i, alpha = softmax(s, m_i, l_i, factors.q * k_scale)
     alpha *= gl.exp2(v_scale - next_v)
     l_i = keep_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
@@ -171,15 +163,15 @@ def _block(j, count, q, p, out, m_i, l_i, k_scale, v_scale, next_v, factors, buf
 
 
 @gluon.jit
-def _scales_of(head, row, high, shape, scales, CONFIG: gl.constexpr):
+def _scales_of(head, row, blocks, shape, scales, CONFIG: gl.constexpr):
     """Return where the scales of a tile's keys and values are, and those of its queries and of its first two blocks."""
     q_blocks = gl.cdiv(shape.seqlen_q, SCALE_ROWS)
     k_blocks = gl.cdiv(shape.seqlen_k, SCALE_ROWS)
     of_q = gl.load(scales.q + head * q_blocks + gl.minimum(row // SCALE_ROWS, q_blocks - 1))
     k_table = scales.k + head // shape.group_size * k_blocks
     v_table = scales.v + head // shape.group_size * k_blocks
-    first = (high - 1) * CONFIG.block_n // SCALE_ROWS
-    second = gl.maximum(high - 2, 0) * CONFIG.block_n // SCALE_ROWS
+    first = (blocks - 1) * CONFIG.block_n // SCALE_ROWS
+    second = gl.maximum(blocks - 2, 0) * CONFIG.block_n // SCALE_ROWS
     tables = Fp8Tables(k=k_table, v=v_table)
     return tables, of_q, gl.load(k_table + first), gl.load(k_table + second), gl.load(v_table + first), \
         gl.load(v_table + second)  # fmt: skip

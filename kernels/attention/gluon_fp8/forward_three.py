@@ -20,7 +20,7 @@ from . import tuning
 from .memory import Fp8Scales, Fp8Tables, TileScales, full_and_empty, load_queries, store_tile
 from .probabilities import begin_scores, begin_values, put
 from .softmax import first_softmax_per_lane, softmax_per_lane
-from .tiles import LONG_TILE, Fp8MaskEdges, hide_keys, key_blocks, tile_of_three
+from .tiles import hide_keys, tile_of_three
 
 SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(160)  # per consumer thread
@@ -46,8 +46,8 @@ def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v
                          CONFIG: gl.constexpr):  # fmt: skip
     """Compute attention of all query tiles.
 
-    `shape` is an Fp8Shape, `scale` softmax_scale x log2(e), CONFIG a tuning.Fp8Config. Without a mask, `n_long`
-    tiles of a head have 192 rows.
+    `shape` is an Fp8Shape, `scale` softmax_scale x log2(e), CONFIG a tuning.Fp8Config. `n_long` tiles of a head
+    have 192 rows.
     """
     slots: gl.constexpr = CONFIG.kv_slots
     q_s = gl.allocate_shared_memory(q_desc.dtype, [3, 1, 1, CONFIG.rows, CONFIG.head_dim], q_desc.layout)
@@ -73,15 +73,15 @@ def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v
 def _load_partition(q_desc, k_desc, v_desc, buffers, shape, n_long, CONFIG: gl.constexpr):
     """Load what the consumers of this program need by TMA, as slots become free."""
     count = 0
+    blocks = gl.cdiv(shape.seqlen_k, CONFIG.block_n)
     for i_tile in range(num_static_tiles(shape.n_tiles)):
-        head, row, end = tile_of_three(i_tile, shape, n_long, CONFIG)
-        right, high = key_blocks(row, shape, LONG_TILE, CONFIG)
+        head, row, end = tile_of_three(i_tile, shape, n_long)
         batch = head // shape.num_heads
         h = head - batch * shape.num_heads
         h_kv = h // shape.group_size
         load_queries(i_tile, batch, h, row, q_desc, buffers.q, buffers.q_full, buffers.q_empty, CONFIG, 3)
-        for i in range(high):
-            key = (high - 1 - i) * CONFIG.block_n
+        for i in range(blocks):
+            key = (blocks - 1 - i) * CONFIG.block_n
             slot = count % CONFIG.kv_slots
             bar = buffers.full.index(slot)
             mbarrier.wait(buffers.empty.index(slot), ((count // CONFIG.kv_slots) & 1) ^ 1)
@@ -93,31 +93,27 @@ def _load_partition(q_desc, k_desc, v_desc, buffers, shape, n_long, CONFIG: gl.c
 
 @gluon.jit
 def _consumer_partition(consumer: gl.constexpr, out_desc, scales, buffers, shape, n_long, scale, CONFIG: gl.constexpr):
-    """Compute 64 rows of every tile of this program; blocks that these rows do not see are released unread."""
+    """Compute 64 rows of every tile of this program; the blocks of rows beyond the end are released unread."""
     count = gl.to_tensor(0)
     for i_tile in range(num_static_tiles(shape.n_tiles)):
-        head, row, end = tile_of_three(i_tile, shape, n_long, CONFIG)
-        right, loaded = key_blocks(row, shape, LONG_TILE, CONFIG)
+        head, row, end = tile_of_three(i_tile, shape, n_long)
         row += consumer * CONFIG.rows
-        right, high = key_blocks(row, shape, CONFIG.rows, CONFIG)
-        unseen = loaded - high
+        unread = gl.to_tensor(0)
         if row >= end:
-            unseen = loaded
+            unread = gl.cdiv(shape.seqlen_k, CONFIG.block_n)
             mbarrier.wait(buffers.q_full.index(consumer), i_tile & 1)
             mbarrier.arrive(buffers.q_empty.index(consumer), count=1)
-        for _i in range(unseen):
+        for _i in range(unread):
             mbarrier.wait(buffers.full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)
             mbarrier.arrive(buffers.empty.index(count % CONFIG.kv_slots), count=1)
             count += 1
         if row < end:
-            count = _tile(
-                consumer, i_tile, count, head, row, right, high, out_desc, scales, buffers, shape, scale,
-                CONFIG)  # fmt: skip
+            count = _tile(consumer, i_tile, count, head, row, out_desc, scales, buffers, shape, scale, CONFIG)
     tma.store_wait(0)
 
 
 @gluon.jit
-def _tile(consumer: gl.constexpr, i_tile, count, head, row, right, high, out_desc, scales, buffers, shape, scale,
+def _tile(consumer: gl.constexpr, i_tile, count, head, row, out_desc, scales, buffers, shape, scale,
           CONFIG: gl.constexpr):  # fmt: skip
     """Compute 64 rows from `row` on."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 32])
@@ -125,12 +121,11 @@ def _tile(consumer: gl.constexpr, i_tile, count, head, row, right, high, out_des
     tile_scale = scale * gl.load(scales.q + head * gl.cdiv(shape.seqlen_q, SCALE_ROWS) + row // SCALE_ROWS)
     blocks_before = head // shape.group_size * gl.cdiv(shape.seqlen_k, SCALE_ROWS)
     tables = Fp8Tables(k=scales.k + blocks_before, v=scales.v + blocks_before)
-    first = (high - 1) * CONFIG.block_n // SCALE_ROWS
+    last_block = gl.cdiv(shape.seqlen_k, CONFIG.block_n) - 1
+    first = last_block * CONFIG.block_n // SCALE_ROWS
     k_scale = gl.load(tables.k + first)
     v_scale = gl.load(tables.v + first)
-    diagonal = row + shape.seqlen_k - shape.seqlen_q
     factors = TileScales(tables=tables, q=tile_scale)
-    edges = Fp8MaskEdges(diagonal=diagonal, seqlen_k=shape.seqlen_k)
     q = buffers.q.index(consumer).reshape([CONFIG.rows, CONFIG.head_dim])
     p = buffers.p.index(consumer)
     mbarrier.wait(buffers.q_full.index(consumer), i_tile & 1)
@@ -139,17 +134,13 @@ def _tile(consumer: gl.constexpr, i_tile, count, head, row, right, high, out_des
     out = gl.zeros([CONFIG.rows, CONFIG.head_dim], gl.float32, out_layout)
     s = warpgroup_mma_wait(0, deps=(s_token,))
     if CONFIG.masked:
-        s = hide_keys(s, (high - 1) * CONFIG.block_n, diagonal, shape.seqlen_k, CONFIG.causal)
+        s = hide_keys(s, last_block * CONFIG.block_n, shape.seqlen_k)
     packed, m_i, l_i = first_softmax_per_lane(s, tile_scale * k_scale, CONFIG.masked)
     put(packed, p)
-    if CONFIG.causal:
-        for i in range(right, high - 1):
-            count, out, m_i, l_i, v_scale = _block(
-                high - 2 - (i - right), count, q, p, out, m_i, l_i, v_scale, factors, buffers, edges, CONFIG,
-                True)  # fmt: skip
-    for i in range(right):
+    for i in range(last_block):
         count, out, m_i, l_i, v_scale = _block(
-            right - 1 - i, count, q, p, out, m_i, l_i, v_scale, factors, buffers, edges, CONFIG, False)  # fmt: skip
+            last_block - 1 - i, count, q, p, out, m_i, l_i, v_scale, factors, buffers, CONFIG
+        )
     mbarrier.arrive(buffers.q_empty.index(consumer), count=1)
     slot = count % CONFIG.kv_slots
     out_token = begin_values(p, buffers.v, slot, out, CONFIG)
@@ -162,8 +153,7 @@ def _tile(consumer: gl.constexpr, i_tile, count, head, row, right, high, out_des
 
 
 @gluon.jit
-def _block(j, count, q, p, out, m_i, l_i, v_scale, factors, buffers, edges, CONFIG: gl.constexpr,
-           MASKED: gl.constexpr):  # fmt: skip
+def _block(j, count, q, p, out, m_i, l_i, v_scale, factors, buffers, CONFIG: gl.constexpr):
     """Multiply P of the block before with its values, and compute scores and softmax of block j.
 
     v_scale: of the values of the block before, in whose units `out` is.
@@ -179,9 +169,7 @@ def _block(j, count, q, p, out, m_i, l_i, v_scale, factors, buffers, edges, CONF
     at = j * CONFIG.block_n // SCALE_ROWS
     k_scale = gl.load(factors.tables.k + at)
     next_v = gl.load(factors.tables.v + at)
-    if MASKED:
-        s = hide_keys(s, j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, CONFIG.causal)
-    p_new, m_i, l_i, alpha = softmax_per_lane(s, m_i, l_i, factors.q * k_scale, MASKED)
+    p_new, m_i, l_i, alpha = softmax_per_lane(s, m_i, l_i, factors.q * k_scale)
     put(p_new, p)
     lanes = by_lane(out)
     out = rescale(lanes, of_lanes(alpha * gl.exp2(v_scale - next_v), lanes)).reshape(out.shape)

@@ -60,25 +60,22 @@ def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
     return made
 
 
-def attend(tensors: Quantised, causal: bool, softmax_scale: float) -> torch.Tensor:
+def attend(tensors: Quantised, softmax_scale: float) -> torch.Tensor:
     """Compute attention of quantised tensors, none of them empty, for a positive scale."""
-    key = (
-        *(tensors.q.shape, tensors.k.shape, tensors.q.device, tensors.dtype, tensors.head_dim),
-        *(causal, softmax_scale),
-    )
+    key = (tensors.q.shape, tensors.k.shape, tensors.q.device, tensors.dtype, tensors.head_dim, softmax_scale)
     plan = _PLANS.get(key)
     if plan is None:
-        plan = _PLANS.remember(key, Fp8Plan(tensors, causal, softmax_scale))
+        plan = _PLANS.remember(key, Fp8Plan(tensors, softmax_scale))
     return plan(tensors)
 
 
 class Fp8Plan:
     """The launch for one shape."""
 
-    def __init__(self, tensors: Quantised, causal: bool, softmax_scale: float) -> None:
+    def __init__(self, tensors: Quantised, softmax_scale: float) -> None:
         batch, num_heads, seqlen_q, size = tensors.q.shape
         num_kv_heads, seqlen_k = tensors.k.shape[1:3]
-        tiles = tuning.tiles(size, seqlen_k, causal)
+        tiles = tuning.tiles(size)
         n_heads, group_size = batch * num_heads, num_heads // num_kv_heads
         blocks = (tuning.ROWS, size), (tiles.block_n, size), (size, tiles.block_n), (tuning.ROWS, size)
         shaped = tensors.q, tensors.k, tensors.v, _room(tensors)
@@ -87,14 +84,12 @@ class Fp8Plan:
         kernel, n_m = forward_kernel, -(-seqlen_q // (tuning.ROWS * 2))
         extra: tuple[int, ...] = ()
         if tiles.consumers == 3:
-            long, short = tuning.tiles_of_head(seqlen_q, n_heads, programs, causal)
+            long, short = tuning.tiles_of_head(seqlen_q, n_heads, programs)
             kernel, n_m, extra = forward_three_kernel, long + short, (long,)
         n_tiles = n_m * n_heads
-        heads_in_l2 = tuning.heads_in_l2(seqlen_k, size, group_size, n_heads)
-        masked = causal or seqlen_k % tiles.block_n > 0
-        config = tuning.Fp8Config(**vars(tiles), head_dim=size, causal=causal, masked=masked)
+        config = tuning.Fp8Config(**vars(tiles), head_dim=size, masked=seqlen_k % tiles.block_n > 0)
         rest = (
-            Fp8Shape(n_tiles, n_m, num_heads, n_heads, group_size, heads_in_l2, seqlen_q, seqlen_k),
+            Fp8Shape(n_tiles, n_m, num_heads, n_heads, group_size, seqlen_q, seqlen_k),
             *(*extra, softmax_scale * LOG2_E, config),
         )
         grid = (min(programs, n_tiles), 1, 1)

@@ -35,14 +35,11 @@ def first_softmax(s, scale, MASKED: gl.constexpr):
 
 
 @gluon.jit
-def softmax(s, m_i, l_i, scale, MASKED: gl.constexpr):
+def softmax(s, m_i, l_i, scale):
     """Compute P of a block and update maxima and sums; returns also the factor for what was summed before."""
     m_new = gl.maximum(m_i, gl.max(s, 1) * scale)
-    m_used = m_new
-    if MASKED:
-        m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
-    alpha = gl.exp2(m_i - m_used)
-    p = gl.exp2(s * scale - (m_used - P_BITS)[:, None])
+    alpha = gl.exp2(m_i - m_new)
+    p = gl.exp2(s * scale - (m_new - P_BITS)[:, None])
     factor = gl.convert_layout(alpha, gl.SliceLayout(1, l_i.type.layout), assert_trivial=True)[:, None]
     l_i = l_i * factor + _row_sums(p)
     return pack(p), m_new, l_i, alpha
@@ -73,18 +70,11 @@ def first_softmax_per_lane(s, scale, MASKED: gl.constexpr):
 
 
 @gluon.jit
-def softmax_per_lane(s, m_i, l_i, scale, MASKED: gl.constexpr):
-    """Update the online softmax with a block; unless `MASKED`, every row has seen a key and sees all of these."""
-    if MASKED:
-        m_new = gl.maximum(m_i, row_maxima(s, m_i) * scale)
-        m_new = gl.where(m_new - m_i > RESCALE_THRESHOLD, m_new, m_i)
-        m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
-        alpha = gl.exp2(m_i - m_used)
-    else:
-        top = gl.convert_layout(gl.max(gl.max(by_lane(s), 1), 2), m_i.type.layout, assert_trivial=True)
-        rise, alpha = rise_of_rows(top * scale - m_i, RESCALE_THRESHOLD)
-        m_new = m_i + rise
-        m_used = m_new
-    p, sums = _probabilities(s, m_used, scale)
+def softmax_per_lane(s, m_i, l_i, scale):
+    """Update the online softmax with a block, of which every row sees all keys."""
+    top = gl.convert_layout(gl.max(gl.max(by_lane(s), 1), 2), m_i.type.layout, assert_trivial=True)
+    rise, alpha = rise_of_rows(top * scale - m_i, RESCALE_THRESHOLD)
+    m_new = m_i + rise
+    p, sums = _probabilities(s, m_new, scale)
     l_i = l_i * alpha + gl.convert_layout(sums, l_i.type.layout, assert_trivial=True)
     return p, m_new, l_i, alpha

@@ -10,7 +10,6 @@ ROWS = 64  # query rows of each consumer warpgroup: the M of one wgmma
 SCALE_ROWS = 128  # queries, keys or values that share one scale
 _SHORT_TILE = 0.8  # the time of a tile of 128 rows over that of one of 192
 _MOST_SHORT = 15  # short tiles of a head that are tried
-L2_BYTES = 32 * 2**20  # the part of the L2 that keys and values may hold at a time
 
 
 @dataclass(frozen=True)
@@ -27,14 +26,13 @@ class Fp8Config(Fp8Tiles):
     """Compile-time constants of the kernel."""
 
     head_dim: int  # padded
-    causal: bool
-    masked: bool  # any block of keys may need a mask
+    masked: bool  # the last block of keys needs a mask
     rows: int = ROWS  # query rows of a consumer
 
 
-def tiles(head_dim: int, seqlen_k: int, causal: bool) -> Fp8Tiles:
+def tiles(head_dim: int) -> Fp8Tiles:
     """Return the tiles of a shape; `head_dim` is padded."""
-    return Fp8Tiles(*family("sm_90")["gluon_fp8"].first(head_dim=head_dim, causal=causal, keys=seqlen_k))
+    return Fp8Tiles(*family("sm_90")["gluon_fp8"].first(head_dim=head_dim))
 
 
 def quantising_warps(head_dim: int) -> int:
@@ -42,14 +40,12 @@ def quantising_warps(head_dim: int) -> int:
     return 16 if head_dim > 128 else 4
 
 
-def tiles_of_head(seqlen_q: int, n_heads: int, programs: int, causal: bool) -> tuple[int, int]:
+def tiles_of_head(seqlen_q: int, n_heads: int, programs: int) -> tuple[int, int]:
     """Return how many tiles of 192 and of 128 rows each head has, where three consumers share one.
 
     The last round of long tiles may leave most programs idle; a few short ones then make it one of short tiles.
     """
     units = -(-seqlen_q // ROWS)
-    if causal:
-        return -(-units // 3), 0
     choices = [(max(0, -(-(units - 2 * short) // 3)), short) for short in range(min(_MOST_SHORT, units) + 1)]
 
     def time(choice: tuple[int, int]) -> float:
@@ -57,10 +53,3 @@ def tiles_of_head(seqlen_q: int, n_heads: int, programs: int, causal: bool) -> t
         return rounds + _SHORT_TILE * -(-max(0, n_heads * sum(choice) - rounds * programs) // programs)
 
     return min(choices, key=time)
-
-
-def heads_in_l2(seqlen_k: int, head_dim: int, group_size: int, n_heads: int) -> int:
-    """Return how many query heads are worked on at a time, so that their keys and values stay in the L2."""
-    fit = max(1, L2_BYTES * group_size // (2 * seqlen_k * head_dim))
-    rounds = -(-n_heads // fit)
-    return -(-n_heads // rounds)

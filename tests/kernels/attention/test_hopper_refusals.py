@@ -10,7 +10,7 @@ import pytest
 from kernels import registry
 from results.records import attention_case
 
-CASE = attention_case(batch=1, num_heads=8, seqlen=128, head_dim=128, dtype="bfloat16", causal=True)
+CASE = attention_case(batch=1, num_heads=8, seqlen=128, head_dim=128, dtype="bfloat16", causal=False)
 H200 = registry.Device(type="cuda", name="H200", compute_capability=(9, 0))
 NAMES = ("gluon_hopper", "gluon_fp8")
 
@@ -51,6 +51,7 @@ def test_values_of_another_head_dim_are_taken_by_gluon_hopper_under_keys_of_192_
     assert "head_dim_v" in reason_of("gluon_hopper", head_dim=256)
 
 
-def test_gluon_fp8_takes_neither_windows_nor_values_of_another_head_dim() -> None:
+def test_gluon_fp8_takes_neither_causal_masks_nor_windows_nor_values_of_another_head_dim() -> None:
+    assert "later tokens would change earlier rows; use gluon_hopper" in reason_of("gluon_fp8", causal=True)
     assert "values of another head_dim" in reason_of("gluon_fp8", head_dim_v=64)
     assert "sliding windows" in reason_of("gluon_fp8", window_size=100)
