@@ -44,8 +44,8 @@ def declared(name: str) -> dict[str, Any]:
 
 def _column(cell: str = "", write: str = "", format: str = "%.3g", **more: Any) -> Any:
     if cell:
-        writers = {"write": write.format if "{" in write else getattr(text, write)} if write else {}
-        return TableColumn(cell, **writers, **more)
+        written: Callable[[Any], str] = write.format if "{" in write else getattr(text, write, str)
+        return TableColumn(cell, written, **more)
     if "number" in more:
         return number(more.pop("number"), format or None, **more)
     return words(more.pop("words"), **more)
