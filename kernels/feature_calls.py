@@ -319,7 +319,7 @@ def _by_kernels(
     causal, window_size, scale = options
     call = FeatureCall(found, causal, window_size, scale, "ieee", bounds)
     plan = _on_hopper(call, q, k, v)
-    return plans.attend(plan, q, k, v) if plan else attend(call, q, k, v)
+    return plans.attend(plan, q, k, v) if plan else attend(_with_sinks(call, q, k, v) or call, q, k, v)
 
 
 def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
@@ -344,6 +344,25 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
 
     packed = PackedCall(bounds, *masks)
     return packed if names["backward"] == "gluon_hopper" else _ForwardOnHopper(packed, call)
+
+
+def _with_sinks(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+    """Return what computes a FeatureCall whose only feature is sinks, where gluon_hopper is the faster one; or None."""
+    bounds, window_size, deterministic = call.bounds, call.window_size, torch.are_deterministic_algorithms_enabled()
+    if call.features.asked != ("sinks",) or isinstance(window_size, tuple) or deterministic:
+        return None
+    if not routes.takes(q, k, v) or (bounds is not None and not bounds.packed):
+        return None
+    masks = (call.causal, window_size, call.scale)
+    if bounds is None:
+        names = {way: routes.name(way, q, k, call.scale, window_size) for way in ("forward", "backward")}
+    else:
+        names = routes.packed_names(q, k, v, len(bounds.starts_q), masks)
+    if set(names.values()) != {"gluon_hopper"}:
+        return None
+    from .attention.gluon_hopper.sinks import with_sinks
+
+    return with_sinks(call.features, q, k, v, bounds, masks)
 
 
 class _ForwardOnHopper:
@@ -426,7 +445,7 @@ def forward_op(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return out, contiguous, and lse (batch, num_heads, seqlen_q). _Operands describes the lists."""
     call = _call_of(sinks, _Operands(tensors, present, sizes, numbers), causal, window_size)
-    out, lse = (_on_hopper(call, q, k, v) or call).forward(q, k, v)
+    out, lse = (_on_hopper(call, q, k, v) or _with_sinks(call, q, k, v) or call).forward(q, k, v)
     return out.contiguous(), lse
 
 
@@ -451,7 +470,7 @@ def backward_op(
     if plan:
         gradients, of_sinks = plan.backward(q, k, v, out, lse, dout), None
     else:
-        *gradients, of_sinks = call.backward(dout, q, k, v, out, lse)
+        *gradients, of_sinks = (_with_sinks(call, q, k, v) or call).backward(dout, q, k, v, out, lse)
     dq, dk, dv = (x.contiguous() for x in gradients)
     return dq, dk, dv, q.new_empty(0) if of_sinks is None else of_sinks
 

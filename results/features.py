@@ -1,17 +1,19 @@
 """Features of an attention call beyond its causal or window mask, as one text of a case: `softcap=50,sinks`.
 
-A feature is one entry of FEATURES. Its text is its name, with a value after `=` if it takes one, and the text of a case
-lists features in the order of FEATURES. `kernels.features` defines what they compute. Lengths that a feature needs are
-drawn here from a seed made of the case, so that operations, bytes and inputs agree. Standard library only.
+A feature is one entry of features.toml. Its text is its name, with a value after `=` if it takes one, and the text of a
+case lists features in the order of FEATURES. `kernels.features` defines what they compute. Lengths that a feature needs
+are drawn here from a seed made of the case, so that operations, bytes and inputs agree. Standard library only.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -57,23 +59,11 @@ class Feature:
         raise ValueError(f"feature {self.name} is {text!r}; possible is {possible}.")
 
 
-FEATURES = (
-    Feature("softcap", "softcap", "softcap", NUMBER, usual="softcap=50"),
-    Feature("sinks", "sinks", "attention sinks"),
-    Feature("alibi", "alibi_slopes", "ALiBi slopes"),
-    Feature("mask", "mask", "mask as a tensor", choices=("padding", "bias"), usual="mask=padding"),
-    Feature("prefix", "prefix_lengths", "prefix mask", WHOLE, usual="prefix=1024", of_lengths=True),
-    Feature("documents", "document_ids", "document mask", WHOLE, usual="documents=600", of_lengths=True),
-    Feature("dropout", "dropout", "dropout", SHARE, usual="dropout=0.1"),
-    Feature(
-        "varlen",
-        "varlen",
-        "packed sequences (varlen)",
-        choices=("uniform", "skewed"),
-        usual="varlen=skewed",
-        of_lengths=True,
-    ),
-    Feature("ahead", "two_windows", "windows of two widths", WHOLE, usual="ahead=128"),
+_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_VALUES = {"number": NUMBER, "share": SHARE, "whole": WHOLE, "": ""}
+FEATURES = tuple(
+    Feature(name, **said | {"value": _VALUES[said.get("value", "")], "choices": tuple(said.get("choices", ()))})
+    for name, said in _READ.items()
 )
 _NAMED = {feature.name: feature for feature in FEATURES}
 

@@ -49,6 +49,28 @@ class Call:
         return f"calls with {' and '.join(asked)}" if asked else None
 
     @property
+    def fallback(self) -> str | None:
+        """Return why fast backends of PyTorch's SDPA silently leave it to slower ones; None if they take it.
+
+        What they take is declared in kernels/attention/torch_sdpa.py.
+        """
+        found, features = self.problem, self.problem.get("features", ())
+        dtype, head_dim = found.get("dtype"), found.get("head_dim")
+        reasons = {
+            "a window, which SDPA takes as a mask": found.get("window_size"),
+            "a mask": "mask" in features,
+            str(dtype): dtype not in ("bfloat16", "float16"),
+            "another head_dim of the values": "head_dim_v" in features,
+            "head_dim above 256": isinstance(head_dim, int) and head_dim > 256,
+        }
+        said = [words for words, there in reasons.items() if there]
+        if not said or found.get("operator", "attention") != "attention":
+            return None
+        grouped = found.get("num_heads") != found.get("num_kv_heads")
+        more = ", and shared key heads rule out the memory-efficient one" if grouped else ""
+        return f"{' and '.join(said)} rule{'s' * (len(said) == 1)} out the flash backend{more}"
+
+    @property
     def case(self) -> Case:
         """Return the case that measures it."""
         found = self.problem
@@ -89,11 +111,18 @@ class Program:
 def load(path: Path) -> Program:
     """Return the recording in a file. Raises ProgramError."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ProgramError(f"{path} has more than {MOST_BYTES >> 20} MB and is no recording.")
-        return _parsed(path, json.loads(path.read_text(encoding="utf-8")))
+        with path.open("rb") as file:
+            return parse(path, file.read(MOST_BYTES + 1))
     except OSError as fault:
         raise ProgramError(f"The recording {path} cannot be read: {fault.strerror or fault}.") from fault
+
+
+def parse(path: Path, data: bytes) -> Program:
+    """Return the recording in the content of a file. Raises ProgramError."""
+    if len(data) > MOST_BYTES:
+        raise ProgramError(f"{path} has more than {MOST_BYTES >> 20} MB and is no recording.")
+    try:
+        return _parsed(path, json.loads(data))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
         if isinstance(fault, ProgramError):
             raise

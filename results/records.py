@@ -120,118 +120,45 @@ CASE_FIELDS = tuple(CASE_SCHEMA)
 LATER_CASE_FIELDS = tuple(name for name, rules in CASE_SCHEMA.items() if rules.later)
 
 
-def attention_case(
-    *,
-    batch: int,
-    num_heads: int,
-    seqlen: int,
-    head_dim: int,
-    dtype: str,
-    causal: bool,
-    num_kv_heads: int | None = None,
-    seqlen_k: int | None = None,
-    head_dim_v: int | None = None,
-    window_size: int = 0,
-    inputs: str | None = None,
-    features: str | None = None,
-) -> Case:
+def attention_case(*, seqlen: int, **sizes: Any) -> Case:
     """Return a fully specified case of the attention operator: every field of its shape said, absent features 0.
 
     Keys are as many as queries, key heads as query heads, and values as wide as keys, unless they are given.
     """
-    return Case(
-        level="op",
-        subject="attention",
-        batch=batch,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads or num_heads,
-        seqlen_q=seqlen,
-        seqlen_k=seqlen_k or seqlen,
-        head_dim=head_dim,
-        head_dim_v=head_dim_v or head_dim,
-        dtype=dtype,
-        causal=causal,
-        window_size=window_size,
-        page_size=0,
-        latent_dim=0,
-        inputs=inputs,
-        features=features,
-    )
+    usual = {"num_kv_heads": sizes.get("num_heads"), "seqlen_k": seqlen, "head_dim_v": sizes.get("head_dim")}
+    return _whole_case("op", "attention", sizes, usual, seqlen_q=seqlen)
 
 
-def decode_case(
-    *,
-    batch: int,
-    num_heads: int,
-    num_kv_heads: int,
-    context: int,
-    head_dim: int,
-    dtype: str,
-    query_tokens: int = 1,
-    page_size: int = 0,
-    latent_dim: int = 0,
-    window_size: int = 0,
-    cache_dtype: str | None = None,
-    lengths: str = "uniform",
-) -> Case:
+def decode_case(*, context: int, query_tokens: int = 1, latent_dim: int = 0, **sizes: Any) -> Case:
     """Return a fully specified decoding case: query tokens of each sequence against `context` cached tokens.
 
     `page_size` 0 is a contiguous cache, `cache_dtype` None that of q. With `latent_dim` the cache holds latents, and
     head_dim is the width of a record. The mask is causal and aligned bottom-right: the last query token sees the whole
     context.
     """
-    return Case(
-        level="decode",
-        subject="mla" if latent_dim else "attention",
-        batch=batch,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        seqlen_q=query_tokens,
-        seqlen_k=context,
-        head_dim=head_dim,
-        head_dim_v=latent_dim or head_dim,
-        dtype=dtype,
-        causal=True,
-        window_size=window_size,
-        page_size=page_size,
-        latent_dim=latent_dim,
-        cache_dtype=cache_dtype or dtype,
-        lengths=lengths,
-    )
+    usual = {"head_dim_v": latent_dim or sizes.get("head_dim"), "cache_dtype": sizes.get("dtype"), "lengths": "uniform"}
+    fields = {"seqlen_q": query_tokens, "seqlen_k": context, "causal": True, "latent_dim": latent_dim}
+    return _whole_case("decode", "mla" if latent_dim else "attention", sizes, usual, **fields)
 
 
-def layer_case(
-    subject: str,
-    *,
-    batch: int,
-    num_heads: int,
-    num_kv_heads: int,
-    seqlen: int,
-    head_dim: int,
-    dtype: str,
-    causal: bool,
-    latent_dim: int = 0,
-) -> Case:
+def layer_case(subject: str, *, seqlen: int, **sizes: Any) -> Case:
     """Return a fully specified case of a layer: a subject of level layer, on x: (batch, seqlen, num_heads x head_dim).
 
     `latent_dim` is the width of the latent that keys and values come from; 0 without one.
     """
-    return Case(
-        level="layer",
-        subject=subject,
-        batch=batch,
-        num_heads=num_heads,
-        num_kv_heads=num_kv_heads,
-        seqlen_q=seqlen,
-        seqlen_k=seqlen,
-        head_dim=head_dim,
-        head_dim_v=head_dim,
-        dtype=dtype,
-        causal=causal,
-        window_size=0,
-        page_size=0,
-        latent_dim=latent_dim,
-    )
+    return _whole_case("layer", subject, sizes, {"head_dim_v": sizes.get("head_dim")}, seqlen_q=seqlen, seqlen_k=seqlen)
+
+
+def _whole_case(level: str, subject: str, sizes: dict[str, Any], usual: dict[str, Any], **fields: Any) -> Case:
+    """Return a case with `usual` in place of sizes that are 0 or not given. Raises TypeError for a missing size."""
+    said = _ABSENT | fields | sizes | {name: value for name, value in usual.items() if not sizes.get(name)}
+    if missing := [name for name in _STATED if said.get(name) is None]:
+        raise TypeError(f"A whole case of level {level} needs {', '.join(missing)}.")
+    return Case(level=level, subject=subject, **said)
+
+
+_ABSENT = {"window_size": 0, "page_size": 0, "latent_dim": 0}
+_STATED = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "head_dim", "dtype", "causal")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,98 +15,11 @@ ROOT = Path(__file__).parents[1]
 OURS = {"app", "kernels", "pages", "results", "runner", "tests"}
 STDLIB = set(sys.stdlib_module_names)
 
-# what every room of results may stand on
-_GROUND = {
-    f"results.{name}"
-    for name in (
-        *("records", "schema", "batches", "metrics", "implementations", "capabilities", "paths", "gpus", "counting"),
-        *("slice", "levels", "derive", "spread"),
-    )
-}
+READ = tomllib.loads(Path(__file__).with_name("architecture.toml").read_text(encoding="utf-8"))
 # path prefix -> (packages or modules of ours, third party); the longest matching prefix decides
 ALLOWED: dict[str, tuple[set[str], set[str]]] = {
-    "kernels": ({"kernels"}, {"torch", "triton"}),
-    "kernels/examples": ({"kernels", "results", "runner"}, {"torch", "transformers"}),  # not part of the package
-    "kernels/attention/flash_attn_4.py": ({"kernels"}, {"torch", "flash_attn"}),
-    "kernels/attention/flash_attn_2.py": ({"kernels"}, {"torch", "flash_attn"}),
-    "kernels/attention/flash_attn_3.py": ({"kernels"}, {"torch", "flash_attn_interface"}),
-    "kernels/models.py": ({"kernels"}, {"torch", "transformers"}),
-    "kernels/transformers.py": ({"kernels"}, {"torch", "transformers"}),
-    "kernels/tools/cases.py": ({"kernels"}, {"torch", "transformers"}),
-    "kernels/tools/drop_in_models.py": ({"kernels"}, {"torch", "transformers"}),
-    "kernels/attention/xformers.py": ({"kernels"}, {"torch", "xformers"}),
-    "kernels/decode/cudnn_frontend.py": ({"kernels"}, {"torch", "cudnn"}),
-    "kernels/decode/flash_attn_2.py": ({"kernels"}, {"torch", "flash_attn"}),
-    "kernels/decode/flash_attn_3.py": ({"kernels"}, {"torch", "flash_attn_interface"}),
-    "kernels/decode/flash_attn_4.py": ({"kernels"}, {"torch", "flash_attn"}),
-    "kernels/decode/flash_mla.py": ({"kernels"}, {"torch", "flash_mla"}),
-    "kernels/decode/flashinfer.py": ({"kernels"}, {"torch", "flashinfer"}),
-    "kernels/decode/xformers.py": ({"kernels"}, {"torch", "xformers"}),
-    "results": ({"results"}, {"duckdb", "pandas"}),
-    "results/batches.py": (set(), set()),
-    "results/features.py": (set(), set()),
-    "results/records.py": (
-        {"results.batches", "results.features", "results.metrics", "results.schema"},
-        set(),
-    ),
-    "results/schema.py": (set(), set()),
-    "results/metrics.py": (set(), set()),
-    "results/paths.py": (set(), set()),
-    "results/spread.py": (set(), set()),
-    "results/levels": ({"results.batches", "results.features", "results.levels", "results.records"}, set()),
-    "results/gpus.py": (set(), set()),
-    "results/counting.py": (set(), set()),
-    "results/derive.py": ({"results.gpus", "results.levels"}, set()),
-    "results/implementations.py": ({"results.levels"}, set()),
-    "results/capabilities.py": ({"results.features", "results.paths"}, set()),
-    "results/store": (_GROUND | {"results.files", "results.store"}, {"duckdb", "pandas"}),
-    "results/query": (_GROUND | {"results.store", "results.compare", "results.query"}, {"pandas"}),
-    "results/compare": (_GROUND | {"results.compare"}, {"pandas"}),
-    "results/checks": (_GROUND | {"results.compare", "results.checks"}, set()),
-    "results/formats": (
-        _GROUND | {"results.files", "results.formats", "results.render.markdown", "results.render.text"},
-        set(),
-    ),
-    "results/formats/workbook.py": ({"results.formats"}, {"openpyxl"}),
-    "results/recommend": (
-        _GROUND
-        | {
-            f"results.{name}"
-            for name in ("store", "query", "compare", "checks", "recommend", "features", "files.durable")
-        },
-        {"pandas"},
-    ),
-    "results/files/durable.py": (set(), set()),
-    "results/files/columns.py": ({"results.files.durable", "results.records"}, {"duckdb"}),
-    "results/files/journal.py": (
-        {"results.files.columns", "results.files.durable", "results.paths", "results.records"},
-        set(),
-    ),
-    "runner": ({"kernels", "results", "runner"}, {"torch", "pynvml"}),
-    "runner/measure/triton_hooks.py": (set(), {"triton"}),
-    "runner/sweeps": (
-        {"results.batches", "results.features", "results.levels", "results.records", "runner.sweeps"},
-        set(),
-    ),
-    "runner/launchers/cluster.py": ({"results.paths", "runner.supervise.job"}, {"ray"}),
-    "runner/launchers/ray.py": ({"results", "runner"}, {"ray"}),
-    "runner/launch.py": (
-        {
-            "results.levels",
-            "results.paths",
-            "results.records",
-            "results.files.journal",
-            "runner.protocol",
-            "runner.sweeps",
-        },
-        set(),
-    ),
-    "runner/supervise/supervisor.py": ({"results", "runner"}, set()),
-    "pages": (
-        {"pages", "results", "runner.sweeps", "runner.launch"},
-        {"streamlit", "plotly", "pandas"},
-    ),
-    "app.py": ({"pages"}, {"streamlit"}),
+    path: ({*said["ours"], *(READ["ground"] if said.get("ground") else ())}, set(said["others"]))
+    for path, said in READ["allowed"].items()
 }
 
 

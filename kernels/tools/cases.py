@@ -341,7 +341,8 @@ def small_cases() -> Iterator[OpCase | DecodeCase | FeatureRun]:
     for dtype in ("bfloat16", "float32"):
         for feature in check_features.cases():
             yield FeatureRun("triton_fa2", dtype, 64, feature)
-    for feature, head_dim in (("192 and 128", 64), ("packed", 64), ("packed", 128)):
+    sinks = "sinks and rows without a key"
+    for feature, head_dim in (("192 and 128", 64), ("packed", 64), ("packed", 128), (sinks, 64), (sinks, 128)):
         yield FeatureRun("gluon_hopper", "bfloat16", head_dim, feature)
     for dtype, head_dim in (("bfloat16", 64), ("bfloat16", 128), ("float8_e4m3fn", 128), ("bfloat16", 512)):
         for page, ragged in ((0, False), (0, True), (16, True)):

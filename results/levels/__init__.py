@@ -202,14 +202,20 @@ def words(case: Case) -> str:
 
 
 def declared(module_file: str, said: Callable[[Case], Mapping[str, object]] | None = None, **functions: Any) -> Level:
-    """Return the level of the TOML file next to a module; `said` has words of a case beyond its fields."""
+    """Return the level of the TOML file next to a module, which may read more from it.
+
+    `said` has words of a case beyond its fields.
+    """
     path = Path(module_file)
     read = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
     modes = {name: _frozen(Mode, about) for name, about in read.pop("modes").items()}
     axes = {name: Axis(**read.pop(name)) for name in ("columns", "rows")}
     joints = {"words": ", ", "short": " "}
     texts = {name: partial(_written, [*map(_parsed, read.pop(name))], joint, said) for name, joint in joints.items()}
-    return _frozen(Level, read | axes | texts | {"name": path.stem, "modes": modes, **functions})
+    known = {
+        name: value for name, value in read.items() if name in Level.__dataclass_fields__
+    }  # the rest is the module's
+    return _frozen(Level, known | axes | texts | {"name": path.stem, "modes": modes, **functions})
 
 
 def _frozen(kind: Callable[..., Any], said: Mapping[str, Any]) -> Any:

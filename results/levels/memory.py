@@ -10,8 +10,10 @@ queries, 32768 keys: 1.3 times the law), and the float32 padding of `torch_sdpa_
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, TensorBytes, known, tensor_bytes
@@ -110,23 +112,16 @@ _LEAST = {
     "linear": {"fwd": WorkspaceLaw(numbers=1), "fwd_bwd": WorkspaceLaw(numbers=2)},
 }
 GROWTHS = tuple(_LEAST)
-_LEAST_WORDS = {
-    "matrix": {
-        "fwd": "q, k, v, out and two seqlen x seqlen matrices (scores, probabilities) per head",
-        "fwd_bwd": "q, k, v, out, their gradients and three seqlen x seqlen matrices (probabilities, dP, dS) per head",
-    },
-    "linear": {
-        "fwd": "q, k, v, out and lse: no matrix",
-        "fwd_bwd": "q, k, v, out, lse, their gradients and one float32 row sum per query: no matrix",
-    },
-}
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def law_from_json(record: Mapping[str, Any] | None) -> MemoryLaw:
     """Return the law of an implementation's declaration. Raises ValueError for an unknown field or a wrong value."""
     try:
         record = dict(record or {})
-        passes = {name: _workspace(record.pop(name)) for name in ("fwd", "fwd_bwd") if record.get(name) is not None}
+        passes: Any = {
+            name: _workspace(record.pop(name)) for name in ("fwd", "fwd_bwd") if record.get(name) is not None
+        }
         return MemoryLaw(**record, **passes)
     except (TypeError, AttributeError) as error:
         raise ValueError(f"Not a memory law: {error}.") from error
@@ -155,41 +150,22 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
     """Return in words what the prediction of a pass counts; None if there is no prediction."""
     work = law.confirmed(of_pass)
     if work is None:
-        return _LEAST_WORDS.get(law.growth or "", {}).get(of_pass)
-    counted = "q, k, v, out" + (", their gradients" if of_pass == "fwd_bwd" else "")
-    kind = " in float32" if work.float32_matrices else ""
-    ring = (
-        f"{work.ring_bytes // MIB} MiB of it at a time up to {work.ring_seqlen} tokens ({work.ring_seqlen // 2} where "
-        "causal at head_dim 128) without a window, none above 128"
-    )
-    more = [
-        f"{work.matrices:g} seqlen x seqlen matrices{kind} per head" if work.matrices else "no matrix",
-        f"{work.numbers} float32 {'number' if work.numbers == 1 else 'numbers'} per query" if work.numbers else "",
-        "dq summed in float32" if work.queries_float32 else "",
-        ring if work.ring_bytes else "",
-        f"{work.copies:g} {'copy' if work.copies == 1 else 'copies'} of q where there are several heads"
-        if work.copies
-        else "",
-        f"copies padded to a multiple of head_dim {work.padded}" if work.padded else "",
-        "keys and values of each query head where heads share keys" if work.expanded else "",
-        "dk and dv summed in float32 where heads share keys" if work.grouped_float32 else "",
-        "three bfloat16 parts of each input in float32 at head_dim 17 to 128" if work.parts_float32 else "",
-        "float32 copies of 16-bit inputs" if work.upcast else "",
-        "q scaled" if work.scaled else "",
-        "copies of keys and values where they are in pages or 8 bits" if work.gathered else "",
-        "one more of the keys where several heads are in pages" if work.laid_out else "",
-        "a copy of the values where lengths are ragged" if work.zeroed else "",
-        f"out summed in float32 above head_dim {work.out_float32_above}" if work.out_float32_above else "",
-        "the causal mask" if work.mask_bytes else "",
-        "a mask where there is a window" if work.window_mask_bytes else "",
-        "partial results in float32 where there are few rows of q" if work.split_rows else "",
-        f"q, k and v in 8 bits with a scale for each {work.quantised_rows} rows" if work.quantised_rows else "",
-    ]
-    return ", ".join([counted, *filter(None, more)])
+        return _WORDS["least"].get(law.growth or "", {}).get(of_pass)
+    said: dict[str, Any] = {
+        **vars(work),
+        "in_float32": " in float32" if work.float32_matrices else "",
+        "number": "number" if work.numbers == 1 else "numbers",
+        "copy": "copy" if work.copies == 1 else "copies",
+        "ring_mib": work.ring_bytes // MIB,
+        "half_ring": work.ring_seqlen // 2,
+    }
+    counted = [text.format_map(said) for name, text in _WORDS["counted"].items() if said[name]]
+    first = "q, k, v, out" + (", their gradients" if of_pass == "fwd_bwd" else "")
+    return ", ".join([first, *([] if work.matrices else ["no matrix"]), *counted])
 
 
 def _workspace(record: Mapping[str, Any]) -> WorkspaceLaw:
-    found = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+    found: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in record.items()}
     kinds = {field.name: str(field.type) for field in fields(WorkspaceLaw)}
     wrong = [name for name, value in found.items() if name in kinds and not _possible(kinds[name], value)]
     pairs = [name for name in _PAIRS if len(found.get(name, ())) not in (0, 2)] if not wrong else []

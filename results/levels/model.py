@@ -7,8 +7,9 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 from results.levels import declared, model_memory
 from results.levels.memory import MemoryParts, WorkspaceLaw
@@ -29,7 +30,22 @@ class FlopConvention:
 
     words: str
     source: str
-    of_token: Callable[[ModelConfig, int], float]  # forward and backward of a token, by model and sequence length
+    parameters: str  # "matrices", "all", "without positions" or "without embedding"
+    attention: str = "whole"  # the whole sequence, "causal", or "hidden": as if heads were as wide as the model
+
+    def of_token(self, config: ModelConfig, seqlen: int) -> float:
+        """Count forward and backward of a token."""
+        active = config.active_parameters
+        counted = {
+            "matrices": config.matmul_parameters,
+            "all": active,
+            "without positions": active - config.position_parameters,
+            "without embedding": active - config.embedding_parameters,
+        }
+        if self.attention == "hidden":
+            return 6.0 * counted[self.parameters] + 12.0 * config.layers * config.hidden * seqlen
+        seen = (seqlen + 1) / (2 * seqlen) if self.attention == "causal" else 1
+        return 6.0 * counted[self.parameters] + _attention(config, seqlen) * seen
 
 
 def _attention(config: ModelConfig, seqlen: float) -> float:
@@ -37,39 +53,8 @@ def _attention(config: ModelConfig, seqlen: float) -> float:
     return 6.0 * config.layers * config.heads * (config.head_dim + config.value_dim) * seqlen
 
 
-FLOP_CONVENTIONS = {
-    "palm": FlopConvention(
-        "6 x parameters of matrices, attention over the whole sequence",
-        "PaLM, arXiv 2204.02311, appendix B",
-        lambda config, seqlen: 6.0 * config.matmul_parameters + _attention(config, seqlen),
-    ),
-    "causal": FlopConvention(
-        "6 x parameters of matrices, attention over the tokens that the causal mask leaves",
-        "PaLM's count with the exact number of query-key pairs",
-        lambda config, seqlen: (
-            6.0 * config.matmul_parameters + _attention(config, seqlen) * (seqlen + 1) / (2 * seqlen)
-        ),
-    ),
-    "nanogpt": FlopConvention(
-        "6 x parameters but those of positions, attention over the whole sequence",
-        "https://github.com/karpathy/nanoGPT/blob/master/model.py, estimate_mfu",
-        lambda config, seqlen: (
-            6.0 * (config.active_parameters - config.position_parameters) + _attention(config, seqlen)
-        ),
-    ),
-    "torchtitan": FlopConvention(
-        "6 x parameters but those of the embedding, attention over the whole sequence",
-        "https://github.com/pytorch/torchtitan/blob/main/torchtitan/models/utils.py",
-        lambda config, seqlen: (
-            6.0 * (config.active_parameters - config.embedding_parameters) + _attention(config, seqlen)
-        ),
-    ),
-    "llm-foundry": FlopConvention(
-        "6 x all parameters, 12 x layers x hidden x sequence",
-        "https://github.com/mosaicml/llm-foundry/tree/main/scripts/train/benchmarking",
-        lambda config, seqlen: 6.0 * config.active_parameters + 12.0 * config.layers * config.hidden * seqlen,
-    ),
-}
+_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+FLOP_CONVENTIONS = {name: FlopConvention(**said) for name, said in _READ["conventions"].items()}
 
 
 def config_of(case: Fields) -> ModelConfig | None:

@@ -10,8 +10,10 @@ Sources: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al.,
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from results.levels.memory import WorkspaceLaw
 from results.levels.model_table import ModelConfig
@@ -38,14 +40,6 @@ class Optimizer:
         return 2 * (size + self.bytes_a_parameter(size)) + size
 
 
-OPTIMIZERS: Mapping[str, Optimizer] = {
-    "none": Optimizer("no step: forward and backward alone", 0),
-    "sgd": Optimizer("SGD without momentum", 0),
-    "adamw_bf16": Optimizer("AdamW with both moments in the weights' dtype: 8 bytes a parameter in bfloat16", 2),
-    "adamw_fp32_master": Optimizer("AdamW with moments and master weights in float32: 16 bytes a parameter", 0, 3),
-}
-
-
 @dataclass(frozen=True)
 class SavedByLayer:
     """Elements per token that a layer of an architecture saves for its backward, without q, k, v, out and lse."""
@@ -57,22 +51,10 @@ class SavedByLayer:
     queries: float = 0.0  # copies of q, k and v in another layout
 
 
-# By Hugging Face's model_type, as its modules of transformers 5 save them.
-SAVED = {
-    "gpt2": SavedByLayer(hidden=4, hidden_float32=0, ffn=5, in_flight=5),  # NewGELU is five operations
-    "gptj": SavedByLayer(hidden=2, hidden_float32=0, ffn=5, in_flight=5),
-    "gpt_neox": SavedByLayer(hidden=4, hidden_float32=0, ffn=2, in_flight=2, queries=2),
-    "llama": SavedByLayer(hidden=4, hidden_float32=2, ffn=4, in_flight=3),  # RMSNorm computes in float32
-    "mistral": SavedByLayer(hidden=4, hidden_float32=2, ffn=4, in_flight=3),
-    "deepseek_v2": SavedByLayer(hidden=4, hidden_float32=2, ffn=4, in_flight=3),
-}
-# With torch.compile around the attention of each layer, which recomputes cheap operations instead of saving them.
-SAVED_COMPILED = SAVED | {
-    "gpt2": SavedByLayer(hidden=4, hidden_float32=0, ffn=2, in_flight=2),
-    "gptj": SavedByLayer(hidden=2, hidden_float32=0, ffn=2, in_flight=2),
-    "llama": SavedByLayer(hidden=4, hidden_float32=0, ffn=3, in_flight=3),
-    "mistral": SavedByLayer(hidden=4, hidden_float32=0, ffn=3, in_flight=3),
-}
+_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+OPTIMIZERS: Mapping[str, Optimizer] = {name: Optimizer(**said) for name, said in _READ["optimizers"].items()}
+SAVED = {family: SavedByLayer(**said) for family, said in _READ["saved"].items()}
+SAVED_COMPILED = SAVED | {family: SavedByLayer(**said) for family, said in _READ["saved_compiled"].items()}
 # Multiples of the width of each active expert per token, with torch.nn.functional.grouped_mm: a prefill of 1024 tokens
 # by DeepSeek-V2-Lite adds 161 MiB on an H200 (2026-11).
 _EXPERTS_IN_FLIGHT = 4

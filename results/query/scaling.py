@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from results import derive, gpus, levels
 from results.implementations import FP8, Declared, facts_of
-from results.levels.tensors import BF16X6, query_tokens
+from results.levels.tensors import BF16X6, known, query_tokens
 from results.query.declared import declared, with_precision
 from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS
@@ -35,20 +37,8 @@ class Quantity:
 
 
 # The columns of `rows` that can be drawn.
-QUANTITIES = {
-    "tflops": Quantity("TFLOP/s", "TFLOP/s", "floating-point operations over time"),
-    "latency_ms": Quantity("Latency", "ms", "time of one call"),
-    "percent_of_peak": Quantity("% of data-sheet peak", "%", "TFLOP/s over the data sheet's for that dtype"),
-    "percent_of_measured": Quantity(
-        "% of measured peak", "%", "TFLOP/s over those of a large matrix product on the same machine"
-    ),
-    "time_per_token_us": Quantity("Time per token", "µs", "latency over batch times seqlen"),
-    "memory_per_token_kb": Quantity("Memory per token", "KiB", "peak memory of the call over batch times seqlen"),
-    "tokens_per_joule": Quantity("Tokens per joule", "1/J", "batch times seqlen over the energy of the call"),
-    "joules_per_tflop": Quantity("Joules per TFLOP", "J", "energy of the call over its floating-point operations"),
-}
-
-
+_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+QUANTITIES = {name: Quantity(**said) for name, said in _READ.items()}
 ENERGIES = ("tokens_per_joule", "joules_per_tflop")
 
 
@@ -173,16 +163,16 @@ def _same(table: str) -> str:
 
 
 def _derived(row: Mapping[str, Any], said: Declared) -> dict[str, float | None]:
-    latency, flops = _known(row["latency_ms"]), _known(row["flops"])
+    latency, flops = known(row["latency_ms"]), known(row["flops"])
     rate = derive.tflops(flops, latency)
     facts = facts_of(row["implementation"], said)
-    tf32 = facts.tf32 or bool(_known(row["tf32"]))
-    dtype = facts.multiplies(row["dtype"], _known(row["head_dim"]), row["gpu_name"])
+    tf32 = facts.tf32 or bool(known(row["tf32"]))
+    dtype = facts.multiplies(row["dtype"], known(row["head_dim"]), row["gpu_name"])
     nominal = derive.peak_tflops(row["gpu_name"], dtype, tf32=tf32)
     measured = derive.measured_peak_tflops(_rates(row["measured_tflops"]), dtype, tf32=tf32)
-    tokens, energy = query_tokens(row), _known(row["energy_j"])
+    tokens, energy = query_tokens(row), known(row["energy_j"])
     moved = levels.bytes_moved(row, row["mode"])
-    memory = _known(row["peak_memory_mb"])
+    memory = known(row["peak_memory_mb"])
     return {
         "tflops": rate,
         "percent_of_peak": derive.percent_of_peak(rate, nominal),
@@ -199,8 +189,3 @@ def _derived(row: Mapping[str, Any], said: Declared) -> dict[str, float | None]:
 def _rates(text: object) -> dict[str, float] | None:
     """Return the rates that the store keeps as JSON."""
     return json.loads(text) if isinstance(text, str) else None
-
-
-def _known(value: Any) -> Any:
-    """Return a number as it is; None for a table's NaN or NA."""
-    return None if value is None or str(value) in ("nan", "<NA>") else value

@@ -51,13 +51,18 @@ def chip_of(name: str) -> DataSheet | None:
     return chip if chip.known else None
 
 
-def known(store: Store, card: str) -> Known:
-    """Return what is known of a row of the table."""
+def devices(store: Store, card: str) -> list[tuple[str, int, str | None]]:
+    """Return the devices of the store that can be a row of the table, with their numbers and sources, most first."""
     rows = store.kept(
         """SELECT gpu, sum(numbers), string_agg(DISTINCT source, ',' ORDER BY source) FROM choices
            JOIN runs USING (run_id) WHERE name = 'implementation' AND level = 'op' GROUP BY gpu ORDER BY 2 DESC, 1"""
     )
-    own = [row for row in rows if card in gpus.rows_named(row[0])]
+    return [row for row in rows if card in gpus.rows_named(row[0])]
+
+
+def known(store: Store, card: str) -> Known:
+    """Return what is known of a row of the table."""
+    own = devices(store, card)
     if not own:
         return Known(None, (), 0, relative(store, card))
     sources = dict.fromkeys(source for _, _, listed in own for source in (listed or "").split(","))

@@ -88,13 +88,13 @@ def as_python(rule: ShapeRule) -> str:
     source = Path(nearest_module.__file__).read_text(encoding="utf-8")
     nearest_code = source.partition('"""\n')[2].strip()
     rows = "".join(f"    {tuple(point[name] for name in POINT)!r},\n" for point in rule.points)
-    return _TEMPLATE.format(
+    template = Path(__file__).with_name("rule_template.txt").read_text(encoding="utf-8")
+    return template.format(
         basis=_docstring(rule.basis),
         gpu=_docstring(rule.gpu),
         names=POINT,
         rows=rows,
         nearest=nearest_code,
-        calls=_CALLS,
     )
 
 
@@ -132,41 +132,3 @@ def _point(contest: Contest) -> dict[str, Any] | None:
 
 def _rounded(number: float | None) -> float | None:
     return None if number is None else float(f"{number:.6g}")
-
-
-_CALLS = '''
-def implementation(dtype, seqlen, head_dim, **shape):
-    """The name of the fastest implementation at the nearest measured shape; `shape` is batch, num_heads,
-    num_kv_heads, causal, window_size and mode ("fwd", "bwd" or "fwd_bwd").
-    """
-    return why(dtype, seqlen, head_dim, **shape)[1]["implementation"]
-
-
-def backend(dtype, seqlen, head_dim, **shape):
-    """The name of the fastest torch.nn.attention.SDPBackend at the nearest measured shape, or None if none ran:
-    sdpa_kernel(getattr(SDPBackend, backend("bfloat16", 4096, 128))).
-    """
-    return why(dtype, seqlen, head_dim, **shape)[1]["backend"]
-
-
-def why(dtype, seqlen, head_dim, **shape):
-    """(distance, point): what the answer rests on; a distance of 0 is that very shape."""
-    return nearest(POINTS, dtype=dtype, seqlen=seqlen, head_dim=head_dim, **shape)[0]
-'''.strip()
-
-_TEMPLATE = '''"""Which attention to use on {gpu}, by shape. Exported by attnbench; standard library only.
-
-{basis}
-Sizes in between go to the nearest measured shape, which `why` names.
-"""
-
-{nearest}
-
-
-{calls}
-
-
-_NAMES = {names!r}
-POINTS = [dict(zip(_NAMES, row)) for row in (
-{rows})]
-'''

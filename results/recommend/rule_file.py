@@ -176,7 +176,7 @@ def _point(contest: Contest) -> dict[str, Any] | None:
     sizes = (case.seqlen_q, case.seqlen_k, case.head_dim, case.dtype)
     if result.winner is None or not all(sizes) or case.causal is None or case.level not in (None, "op"):
         return None
-    slower = [rival for rival in result.rivals if _certainly_slower(rival)]
+    slower = [rival for rival in result.rivals if certainly_slower(rival)]
     if not slower:
         return None
     incorrect = [name for name, status in result.failed if status == Status.INCORRECT]
@@ -198,7 +198,7 @@ def _point(contest: Contest) -> dict[str, Any] | None:
     }
 
 
-def _certainly_slower(rival: Rival) -> bool:
+def certainly_slower(rival: Rival) -> bool:
     """Return whether a rival is behind by more than 2 %; a close number without a spread proves nothing."""
     return not rival.ties and rival.certain and (rival.low is not None or rival.ratio > JUDGED_WITHIN)
 

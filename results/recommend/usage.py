@@ -34,6 +34,12 @@ class Usage:
     project: str | None = None  # address of another project
 
 
+def usage_of_program() -> Usage:
+    """Return how a whole program uses the attention of this project, and the rules that are installed."""
+    code = "import attnbench\nwith attnbench.sdpa_replacement(): main()  # whatever your program does"
+    return Usage(code, _CHECKOUT)
+
+
 def usage_of(name: str, level: str, *, causal: bool = True, window_size: int = 0) -> Usage | None:
     """Return how to use an implementation of a level; None for one that this checkout does not have."""
     file = _source(name, level)

@@ -136,7 +136,7 @@ def _contender(row: dict[str, Any], said: Declared) -> Contender:
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:
     """Return the measurement of a stored row."""
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
     case = Case(**{name: fields.pop(name) for name in CASE_FIELDS})
     fields |= {name: fields[name] or () for name in ("samples", "flags")}
     return Measurement(case=case, **fields)

@@ -27,7 +27,7 @@ def complete(store: Store, filters: Filters) -> Filters:
     """Return the filters with the defaults of the pages. Raises SliceError for an unknown value."""
     gpus = pages.gpus(store)["gpu"].tolist()
     filters = replace(filters, gpu=_known("gpu", filters.gpu, gpus))
-    scope: dict[str, str | None] = {"gpu": filters.gpu}
+    scope: dict[str, Any] = {"gpu": filters.gpu}
     for name in ("workload", "mask"):
         found = _choices(store, name, scope)
         if name == "workload" and filters.workload is None:

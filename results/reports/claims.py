@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from results.metrics import RATIO_OF
 from results.records import Case, Measurement, compatible
@@ -42,7 +43,7 @@ class Pick:
     seqlen: tuple[float, float] = (1, math.inf)
     printed: bool = False  # only cases that the report prints too
     prefer: str = ""  # replaces the implementation if the run has it in such cases
-    baseline_case: Mapping[str, object] = field(default_factory=dict)  # fields in which the baseline's case differs
+    baseline_case: Mapping[str, Any] = field(default_factory=dict)  # fields in which the baseline's case differs
 
     def name(self, numbers: OwnNumbers) -> str:
         """Return the own implementation that is picked."""
@@ -107,7 +108,7 @@ def span(pick: Pick, what: str = "") -> Answer:
     return lambda numbers: span_words([ratio for _, ratio in pick.ratios(numbers)], what)
 
 
-def span_by_dtype(metric: str, implementation: str, baseline: str, **conditions: object) -> Answer:
+def span_by_dtype(metric: str, implementation: str, baseline: str, **conditions: Any) -> Answer:
     """Answer a printed ratio with the range of each dtype, in the cases that the report prints."""
     pick = Pick(implementation, baseline, RATIO_OF[metric][0], printed=True, **conditions)
 
@@ -120,7 +121,7 @@ def span_by_dtype(metric: str, implementation: str, baseline: str, **conditions:
     return answer
 
 
-def largest(metric: str, **conditions: object) -> Answer:
+def largest(metric: str, **conditions: Any) -> Answer:
     """Answer with the largest number of all implementations, by dtype, in the cases that the report prints."""
 
     def answer(numbers: OwnNumbers) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from results.render.markdown import markdown_table
 from results.reports.by_formula import SUFFIX
@@ -40,10 +41,10 @@ def coverage(found: Sequence[Section]) -> list[TableCoverage]:
 
 def total(tables: Sequence[TableCoverage], title: str = "all") -> TableCoverage:
     """Return the sum of several tables."""
-    sums = (sum(getattr(each, name) for each in tables) for name in ("rows", "filled", "by_formula"))
-    cells = (sum(getattr(each, name) for each in tables) for name in ("cells", "filled_cells"))
+    counts = ("rows", "filled", "by_formula", "cells", "filled_cells")
+    sums: dict[str, Any] = {name: sum(getattr(each, name) for each in tables) for name in counts}
     runs = tuple(dict.fromkeys(run for each in tables for run in each.runs))
-    return TableCoverage(title, *sums, *cells, runs, tuple(gap for each in tables for gap in each.gaps))
+    return TableCoverage(title, **sums, runs=runs, gaps=tuple(gap for each in tables for gap in each.gaps))
 
 
 def as_markdown(label: str, tables: Sequence[TableCoverage], *, with_gaps: bool) -> str:

@@ -47,7 +47,7 @@ class Report:
 
 def names() -> tuple[str, ...]:
     """Return the names of all reports."""
-    return tuple(sorted(path.stem for path in _HERE.glob("*.toml")))
+    return tuple(sorted(path.stem for path in _HERE.glob("[!_]*.toml")))
 
 
 @cache

@@ -20,8 +20,8 @@ _GQA = {"subject": "gqa_bias", "num_kv_heads": 3}
 
 def cache_savings(numbers: OwnNumbers) -> str | None:
     """Return by formula how much smaller the cache of the report's GQA is: 2 key heads for 8 query heads."""
-    sizes = {"batch": 1, "num_heads": 8, "seqlen": 1024, "head_dim": 64, "dtype": "float32", "causal": True}
-    whole, fewer = (kv_cache_mb(case_to_json(attention_case(**sizes, num_kv_heads=heads))) for heads in (8, 2))
+    case = attention_case(batch=1, num_heads=8, seqlen=1024, head_dim=64, dtype="float32", causal=True)
+    whole, fewer = (kv_cache_mb(case_to_json(case) | {"num_kv_heads": heads}) for heads in (8, 2))
     return f"{whole / fewer:.1f}x, by formula" if numbers.measurements else None
 
 

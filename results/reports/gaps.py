@@ -46,12 +46,12 @@ def gaps(
         for name in own_names(facts, implementations)
     )
     found_gaps = []
-    for (reason, extrapolated, rows), cells in groups.items():
+    for (words, extrapolated, missing), cells in groups.items():
         # Whole rows, because a row comes from one run. Extrapolation needs a model that fits in the same run.
-        measured = [row.labels for row in found[0].rows] if extrapolated else rows
-        facts = [each for row in measured for each in all_facts(grid, row)]
-        command = command_of(grid, facts, everyone, {"depths": _DEPTHS} if extrapolated else {})
-        found_gaps.append(Gap(_words(reason, rows, cells), command))
+        measured = [row.labels for row in found[0].rows] if extrapolated else list(missing)
+        wanted = [each for row in measured for each in all_facts(grid, row)]
+        command = command_of(grid, wanted, everyone, {"depths": _DEPTHS} if extrapolated else {})
+        found_gaps.append(Gap(_words(words, missing, cells), command))
     return tuple(found_gaps)
 
 

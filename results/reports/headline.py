@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 import statistics
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from results import capabilities, levels
@@ -31,29 +33,24 @@ from results.reports.coverage import coverage, total
 from results.reports.default_runs import default_runs, tried_of_runs
 from results.reports.side_by_side import sections, speedups_beside
 
+_READ = tomllib.loads(Path(__file__).with_name("_headline.toml").read_text(encoding="utf-8"))
+NAMES, RUNS = ({name: tuple(said) for name, said in _READ[part].items()} for part in ("implementations", "runs"))
 MODES = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
-NAIVE, OURS = ("torch_naive",), ("triton_fa2", "gluon_hopper")
-SDPA = tuple(f"torch_sdpa_{backend}" for backend in ("auto", "flash", "cudnn", "efficient", "math"))
-PYTORCH = (*NAIVE, *SDPA)
-FLASH_4, FLEX = ("flash_attn_4",), ("torch_flex",)
-HOPPER, FP8 = ("gluon_hopper",), ("gluon_fp8",)
-ONE_HEAD = ("h200-fa2_speedup", "h200-long_context")
-MODELS, MODELS_H100 = ("h200-real_models",), ("h100-real_models",)
-FA_PAPER_H100 = ("h100-fa_paper",)
-FA_PAPER = ("h200-fa_paper-full", "h200-fa_paper-causal")
-FA_PAPER_THRICE = (FA_PAPER, ("h200-fa_paper-one-card",), ("h200-fa_paper-two-cards",))  # three processes
-WINDOW = ("h200-window_gqa",)
-SAME_CODE = (("h200-torch_vs_triton", "h200-fa2_speedup"), ("h200-fa_paper-one-card", "h200-fa_paper-two-cards"))
+_SPLIT_KV = "triton_split_kv"
+_SAME_CODE = (("h200-torch_vs_triton", "h200-fa2_speedup"), ("h200-fa_paper-one-card", "h200-fa_paper-two-cards"))
 _PLANTED = 0.05  # by which kernels of ours are made slower to see whether a verdict finds it
-DECODE, SPLIT_KV = ("h200-decode-131k", "h200-decode"), ("triton_split_kv",)
-DECODE_FORMS = ("h200-paged_decode", "h200-multi_token_decode", "h200-fp8_cache_decode")
-MLA = ("h200-mla_decode",)
-LAYERS = ("h200-attention_layers", "h200-attention_layers-float16")
-GENERATION = ("h200-generation",)
 DOCUMENT = journal.PUBLISHED / "TABLES.md"
 _BEYOND_LAUNCHES = 512  # below as many tokens of one head, launches set the time
 _NORMAL_95 = statistics.NormalDist().inv_cdf(0.975)
 _BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+RunIds = str | Sequence[str]  # runs, or their name in RUNS
+
+
+def ids_of(runs: RunIds) -> Sequence[str]:
+    """Return the runs of a name, or the runs themselves."""
+    return RUNS[runs] if isinstance(runs, str) else runs
 
 
 @dataclass(frozen=True)
@@ -79,10 +76,10 @@ class Shipped:
             self._read[run_id] = library.read(next(f for f in self.folders if f.run_id == run_id))
         return self._read[run_id]
 
-    def latencies(self, run_ids: Iterable[str]) -> dict[tuple[Case, str | None], dict[str, Measurement]]:
+    def latencies(self, run_ids: RunIds) -> dict[tuple[Case, str | None], dict[str, Measurement]]:
         """Return device times by case and mode, then by implementation. All times of a cell come from its last run."""
         found: dict[tuple[Case, str | None], dict[str, Measurement]] = {}
-        for run_id in run_ids:
+        for run_id in ids_of(run_ids):
             of_run: dict[tuple[Case, str | None], dict[str, Measurement]] = {}
             for m in self.read(run_id)[1]:
                 if m.metric == "latency_ms" and m.timing == "kernel" and m.value:
@@ -90,19 +87,19 @@ class Shipped:
             found |= of_run
         return found
 
-    def ratios(self, run_ids: Iterable[str], others: Sequence[str], ours: Sequence[str]) -> list[Ratio]:
-        """Return the ratios of all cases and modes in which both sides have a time."""
+    def ratios(self, run_ids: RunIds, others: str, ours: str) -> list[Ratio]:
+        """Return the ratios of all cases and modes in which both sides, named in NAMES, have a time."""
         found = []
         for (case, mode), times in self.latencies(run_ids).items():
-            sides = [[times[name] for name in names if name in times] for names in (others, ours)]
+            sides = [[times[name] for name in names if name in times] for names in (NAMES[others], NAMES[ours])]
             if all(sides):
                 theirs, own = (min(side, key=lambda m: m.value) for side in sides)
                 error = standard_error(judge(theirs, own, protocol="standard", paired=theirs.run_id == own.run_id))
                 found.append(Ratio(case, str(mode), theirs.value / own.value, error))
         return sorted(found, key=lambda ratio: (ratio.case.head_dim, ratio.case.causal, ratio.case.seqlen_q))
 
-    def middle(self, processes: Sequence[Sequence[str]], others: Sequence[str], ours: Sequence[str]) -> list[Ratio]:
-        """Return the median over processes of each ratio that all of them measured. A process is a list of runs."""
+    def middle(self, processes: Sequence[RunIds], others: str, ours: str) -> list[Ratio]:
+        """Return the median over processes of each ratio that all of them measured."""
         found: dict[tuple[Case, str], list[Ratio]] = {}
         for run_ids in processes:
             for ratio in self.ratios(run_ids, others, ours):
@@ -121,44 +118,21 @@ class Means:
     """A row of geometric means: the fastest of `others` over the fastest of `ours` in some shapes."""
 
     labels: tuple[str, ...]
-    processes: tuple[tuple[str, ...], ...]  # runs of each process; several processes count by the middle ratio
-    others: tuple[str, ...]
-    ours: tuple[str, ...]
+    processes: tuple[RunIds, ...]  # several processes count by the middle ratio
+    others: str
+    ours: str
     dtype: str | None = None
     shortest: int = 0  # tokens
     windows: bool = True  # SDPA has no fused kernel for sliding windows, so that few shapes carry a mean with them
 
 
-_BOTH, _HOPPER, _TRITON = "`triton_fa2` or `gluon_hopper`", "`gluon_hopper`", "`triton_fa2`"
-_WINDOW_SHAPES = "window of 1024, 32 and 8 heads"
-SUMMARY = (
-    Means(("one head, bfloat16", _BOTH, "PyTorch's fastest"), (ONE_HEAD,), PYTORCH, OURS, "bfloat16"),
-    Means(("one head, float32", _TRITON, "PyTorch's fastest"), (ONE_HEAD,), PYTORCH, OURS, "float32"),
-    Means(("16k tokens, hidden 2048", _HOPPER, "SDPA's fastest"), FA_PAPER_THRICE, SDPA, HOPPER),
-    Means(("16k tokens, hidden 2048", _HOPPER, "FlashAttention-4"), (FA_PAPER,), FLASH_4, HOPPER),
-    Means(("real models", _BOTH, "SDPA's fastest"), (MODELS,), SDPA, OURS),
-    Means(("real models without windows", _BOTH, "SDPA's fastest"), (MODELS,), SDPA, OURS, windows=False),
-    Means(("16k tokens, on an H100", _HOPPER, "SDPA's fastest"), (FA_PAPER_H100,), SDPA, HOPPER),
-    Means(("real models, on an H100", _BOTH, "SDPA's fastest"), (MODELS_H100,), SDPA, OURS),
-    Means(("real models, no windows, H100", _BOTH, "SDPA's fastest"), (MODELS_H100,), SDPA, OURS, windows=False),
-    Means((_WINDOW_SHAPES, _HOPPER, "FlexAttention"), (WINDOW,), FLEX, HOPPER),
-    Means((_WINDOW_SHAPES, _HOPPER, "FlashAttention-4"), (WINDOW,), FLASH_4, HOPPER),
-)
-_ONE_HEAD = tuple(
-    Means((f"{dtype}, {words}",), (runs,), others, ours, dtype, shortest)
-    for dtype in ("bfloat16", "float32")
-    for words, runs, others, ours, shortest in (
-        ("`triton_fa2` over `torch_naive`, 128 to 8192", ONE_HEAD[:1], NAIVE, OURS[:1], 0),
-        ("`triton_fa2` over `torch_naive`, 2048 to 8192", ONE_HEAD[:1], NAIVE, OURS[:1], 2048),
-        ("ours over PyTorch's fastest, 128 to 65536", ONE_HEAD, PYTORCH, OURS, 0),
-    )
-)
-_FA_PAPER = (
-    Means(("SDPA's fastest backend",), (FA_PAPER,), SDPA, HOPPER),
-    Means(("FlashAttention-4",), (FA_PAPER,), FLASH_4, HOPPER),
-    Means(("the faster of both",), (FA_PAPER,), (*SDPA, *FLASH_4), HOPPER),
-    Means(("the fastest of both and `torch_naive`",), (FA_PAPER,), (*SDPA, *FLASH_4, *NAIVE), HOPPER),
-)
+def _means(name: str) -> tuple[Means, ...]:
+    """Return the rows of a table of means."""
+    rows = _READ["means"][name]
+    return tuple(Means(**row | {part: tuple(row[part]) for part in ("labels", "processes")}) for row in rows)
+
+
+SUMMARY = _means("summary")
 
 
 def means(shipped: Shipped, corner: Sequence[str], rows: Sequence[Means]) -> str:
@@ -180,13 +154,13 @@ def of_report(shipped: Shipped) -> str:
     """Return the speedups that report fa2_rtx4060 prints, each with that of our run."""
     printed = next(rows for run, rows in shipped.of_reports if run.report == "fa2_rtx4060")
     baseline, implementation = get("fa2_rtx4060").implementations.values()
-    own = shipped.read(ONE_HEAD[0])[1]
+    own = shipped.read(RUNS["short_one_head"][0])[1]
     return speedups_beside(printed, own, baseline=baseline, implementation=implementation).rstrip("\n")
 
 
 def over_naive(shipped: Shipped) -> str:
     """Return torch_naive over triton_fa2, forward / backward, by dtype, head_dim and seqlen."""
-    ratios = [r for r in shipped.ratios(ONE_HEAD[:1], NAIVE, OURS[:1]) if r.case.seqlen_q >= _BEYOND_LAUNCHES]
+    ratios = [r for r in shipped.ratios("short_one_head", "naive", "triton") if r.case.seqlen_q >= _BEYOND_LAUNCHES]
     cells: dict[tuple[str, int], dict[str, str]] = {}
     for ratio in sorted(ratios, key=lambda r: (r.case.dtype, r.case.head_dim)):
         if ratio.mode in ("fwd", "bwd"):
@@ -199,17 +173,18 @@ def forward_us(shipped: Shipped) -> str:
     """Return microseconds of PyTorch's fastest / triton_fa2, bfloat16 forward, by head_dim and seqlen."""
     found = {
         (case.head_dim, case.seqlen_q): " / ".join(
-            f"{1e3 * min(times[name].value for name in names if name in times):.1f}" for names in (PYTORCH, OURS[:1])
+            f"{1e3 * min(times[name].value for name in names if name in times):.1f}"
+            for names in (NAMES["pytorch"], NAMES["triton"])
         )
-        for (case, mode), times in shipped.latencies(ONE_HEAD).items()
-        if (mode, case.dtype) == ("fwd", "bfloat16") and OURS[0] in times
+        for (case, mode), times in shipped.latencies("one_head").items()
+        if (mode, case.dtype) == ("fwd", "bfloat16") and NAMES["triton"][0] in times
     }
     return _pivot("head_dim", {(str(dim), seqlen): found[dim, seqlen] for dim, seqlen in sorted(found)})
 
 
 def behind(shipped: Shipped) -> str:
     """Return the cells of single heads in which PyTorch's fastest is faster than ours."""
-    found = [ratio for ratio in shipped.ratios(ONE_HEAD, PYTORCH, OURS) if ratio.value < 1]
+    found = [ratio for ratio in shipped.ratios("one_head", "pytorch", "ours") if ratio.value < 1]
     rows = [(_cell(ratio), str(ratio.case.seqlen_q), _x(ratio.value)) for ratio in found]
     return markdown_table(("mode, dtype, head_dim", "seqlen", "ratio"), rows)
 
@@ -217,7 +192,8 @@ def behind(shipped: Shipped) -> str:
 def fa_paper(shipped: Shipped) -> str:
     """Return SDPA's fastest backend / FlashAttention-4 over gluon_hopper, shape by shape."""
     sdpa, flash_4 = (
-        {(r.case, r.mode): r.value for r in shipped.ratios(FA_PAPER, others, HOPPER)} for others in (SDPA, FLASH_4)
+        {(r.case, r.mode): r.value for r in shipped.ratios("fa_paper", others, "hopper")}
+        for others in ("sdpa", "flash_4")
     )
     cells = {
         (f"{MODES[mode]}, {case.head_dim}, {_mask(case)}", case.seqlen_q): f"{sdpa[case, mode]:.2f} / "
@@ -230,18 +206,18 @@ def fa_paper(shipped: Shipped) -> str:
 
 def torch_naive(shipped: Shipped) -> str:
     """Return torch_naive over gluon_hopper in the cells where torch_naive is faster than SDPA and FlashAttention-4."""
-    rivals = {(r.case, r.mode): r.value for r in shipped.ratios(FA_PAPER, (*SDPA, *FLASH_4), HOPPER)}
-    found = [r for r in shipped.ratios(FA_PAPER, NAIVE, HOPPER) if r.value < rivals[r.case, r.mode]]
+    rivals = {(r.case, r.mode): r.value for r in shipped.ratios("fa_paper", "fastest_others", "hopper")}
+    found = [r for r in shipped.ratios("fa_paper", "naive", "hopper") if r.value < rivals[r.case, r.mode]]
     rows = [(f"{_cell(r)}, {_mask(r.case)}", str(r.case.seqlen_q), _x(r.value)) for r in found]
     return markdown_table(("mode, dtype, head_dim, mask", "seqlen", "ratio"), rows)
 
 
 def window(shipped: Shipped) -> str:
     """Return a sliding window with grouped queries: others over gluon_hopper."""
-    rivals = {"FlexAttention": FLEX, "FlashAttention-4": FLASH_4, "`torch_sdpa_auto` with a mask": SDPA[:1]}
+    rivals = {"FlexAttention": "flex", "FlashAttention-4": "flash_4", "`torch_sdpa_auto` with a mask": "sdpa_auto"}
     rows = []
     for name, others in rivals.items():
-        ratios = shipped.ratios(WINDOW, others, HOPPER)
+        ratios = shipped.ratios("window", others, "hopper")
         for seqlen in sorted({ratio.case.seqlen_q for ratio in ratios}):
             values = {ratio.mode: ratio.value for ratio in ratios if ratio.case.seqlen_q == seqlen}
             rows.append((f"{name}, {seqlen} tokens", *(_x(values[mode]) for mode in MODES)))
@@ -250,19 +226,19 @@ def window(shipped: Shipped) -> str:
 
 def fp8(shipped: Shipped) -> str:
     """Return TFLOP/s of gluon_fp8 / gluon_hopper, forward without a mask, and the error of gluon_fp8."""
-    found = shipped.latencies(FA_PAPER).items()
+    found = shipped.latencies("fa_paper").items()
     times = {case: ms for (case, mode), ms in found if mode == "fwd" and not case.causal}
     errors = {
         m.case: m.value
-        for run_id in FA_PAPER
+        for run_id in RUNS["fa_paper"]
         for m in shipped.read(run_id)[1]
-        if (m.metric, m.mode, m.implementation) == ("error_out", "fwd", FP8[0])
+        if (m.metric, m.mode, m.implementation) == ("error_out", "fwd", NAMES["fp8"][0])
     }
     cells: dict[tuple[str, int], str] = {}
     of_row: dict[str, list[float]] = {}
     for case in sorted(times, key=lambda case: (case.head_dim, case.causal)):
         row = f"{case.head_dim}, {_mask(case)}"
-        cells[row, case.seqlen_q] = " / ".join(_rate(times[case][name]) for name in (*FP8, *HOPPER))
+        cells[row, case.seqlen_q] = " / ".join(_rate(times[case][name]) for name in (*NAMES["fp8"], *NAMES["hopper"]))
         of_row.setdefault(row, []).append(100 * errors[case])
     spans = {row: f"{min(found):.1f} to {max(found):.1f} %" for row, found in of_row.items()}
     return _pivot("head_dim, mask", cells, last=("error", spans))
@@ -272,16 +248,16 @@ def decode_forms(shipped: Shipped) -> str:
     """Return the cost of pages, ragged lengths, query tokens and e4m3 for ours, and the fastest other over ours."""
     ours: dict[str, list[float]] = {}
     others: dict[str, list[float]] = {}
-    for run_id in DECODE_FORMS:
+    for run_id in RUNS["decode_forms"]:
         latencies = shipped.latencies([run_id])
         for (case, mode), times in latencies.items():
             found = list(forms(case_to_json(case)))
-            if len(found) != 1 or SPLIT_KV[0] not in times:
+            if len(found) != 1 or _SPLIT_KV not in times:
                 continue
             ((form, plain),) = found
             without = latencies.get((replace(case, **plain), mode), {})
-            if SPLIT_KV[0] in without:
-                ours.setdefault(form, []).append(times[SPLIT_KV[0]].value / without[SPLIT_KV[0]].value)
+            if _SPLIT_KV in without:
+                ours.setdefault(form, []).append(times[_SPLIT_KV].value / without[_SPLIT_KV].value)
             others.setdefault(form, []).extend(_over_ours(times))
     rows = []
     for form, ratios in ours.items():
@@ -291,13 +267,13 @@ def decode_forms(shipped: Shipped) -> str:
     return markdown_table(("form", "cells", "ours over ours without it", "fastest other over ours"), rows)
 
 
-def by_batch(shipped: Shipped, run_ids: Sequence[str]) -> str:
+def by_batch(shipped: Shipped, run_ids: RunIds) -> str:
     """Return the fastest other's time over ours, and our TB/s, by heads, context and batch."""
-    own = {case: times for (case, _), times in shipped.latencies(run_ids).items() if SPLIT_KV[0] in times}
+    own = {case: times for (case, _), times in shipped.latencies(run_ids).items() if _SPLIT_KV in times}
     ratios = {case: ratio for case, times in own.items() for ratio in _over_ours(times)}
     cells = {
         (f"{case.num_heads} over {case.num_kv_heads}, {case.seqlen_k}", case.batch): f"{_x(ratios[case])}, "
-        f"{_terabytes(own[case][SPLIT_KV[0]])}"
+        f"{_terabytes(own[case][_SPLIT_KV])}"
         for case in sorted(ratios, key=lambda case: (case.num_heads, case.num_kv_heads, case.seqlen_k))
     }
     mean = f"{_x(geometric_mean(ratios.values()))}, lowest {_x(min(ratios.values()))}"
@@ -309,8 +285,8 @@ def by_batch(shipped: Shipped, run_ids: Sequence[str]) -> str:
 
 def _over_ours(times: dict[str, Measurement]) -> list[float]:
     """Return the time of the fastest other implementation over ours, as a list with at most one number."""
-    theirs = [time.value for name, time in times.items() if name not in SPLIT_KV]
-    return [min(theirs) / times[SPLIT_KV[0]].value] if theirs else []
+    theirs = [time.value for name, time in times.items() if name != _SPLIT_KV]
+    return [min(theirs) / times[_SPLIT_KV].value] if theirs else []
 
 
 def runs(shipped: Shipped) -> str:
@@ -388,7 +364,7 @@ def reports_filled(shipped: Shipped) -> str:
 
 def layers(shipped: Shipped) -> str:
     """Return SDPA's fastest backend over ours around a layer, by kind of layer, with how many shapes and dtypes."""
-    ratios = shipped.ratios(LAYERS, SDPA, OURS)
+    ratios = shipped.ratios("layers", "sdpa", "ours")
     rows = []
     for kind in levels.level_of("layer").subjects:
         of_kind = [ratio for ratio in ratios if ratio.case.subject == kind]
@@ -402,7 +378,7 @@ def generation(shipped: Shipped) -> str:
     """Return tokens/s of one sequence, and the bandwidth of its least traffic as a share of a copy's."""
     steps = {
         case: {name: _tokens(step, shipped.read(run_id)[0].measured_gbs) for name, step in times.items()}
-        for run_id in GENERATION
+        for run_id in RUNS["generation"]
         for (case, mode), times in shipped.latencies([run_id]).items()
         if mode == "decode"
     }
@@ -425,7 +401,7 @@ def _tokens(step: Measurement, copied_gbs: float | None) -> str:
 def same_code(shipped: Shipped) -> str:
     """Return the verdicts on runs of the same code, and on ours made slower, with and without PyTorch as control."""
     rows = []
-    for names in SAME_CODE:
+    for names in _SAME_CODE:
         first, second = (Side(*shipped.read(run_id)) for run_id in names)
         slowed = replace(second, measurements=[_slowed(m) for m in second.measurements])
         for controls, torch in (("PyTorch's kernels", second.run.torch), ("none", "another")):
@@ -459,18 +435,18 @@ def _slowed(m: Measurement) -> Measurement:
 TABLES: dict[str, Callable[[Shipped], str]] = {
     "summary": partial(means, corner=("shapes", "ours", "over", "processes"), rows=SUMMARY),
     "fa2_rtx4060": of_report,
-    "one_head": partial(means, corner=("dtype, ratio, seqlen",), rows=_ONE_HEAD),
+    "one_head": partial(means, corner=("dtype, ratio, seqlen",), rows=_means("one_head")),
     "over_naive": over_naive,
     "forward_us": forward_us,
     "behind": behind,
     "fa_paper": fa_paper,
-    "fa_paper_means": partial(means, corner=("over",), rows=_FA_PAPER),
+    "fa_paper_means": partial(means, corner=("over",), rows=_means("fa_paper_means")),
     "torch_naive": torch_naive,
     "window": window,
     "fp8": fp8,
-    "decode": partial(by_batch, run_ids=DECODE),
+    "decode": partial(by_batch, run_ids="decode"),
     "decode_forms": decode_forms,
-    "mla": partial(by_batch, run_ids=MLA),
+    "mla": partial(by_batch, run_ids="mla"),
     "layers": layers,
     "generation": generation,
     "runs": runs,

@@ -257,7 +257,7 @@ def _sections(grid: Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[Section]:
         yield Section(grid.section, setting, labels, columns, metrics, found)
 
 
-def _metric(grid: Grid, column: object) -> str | None:
+def _metric(grid: Grid, column: Any) -> str | None:
     if isinstance(column, Remark | SpreadColumn):
         return None
     facts = column.facts if isinstance(column, Best) else column

@@ -240,7 +240,7 @@ def check_timed(
     return None
 
 
-def _not_plain(tensors: Collection[object], inputs: CaseInputs) -> str | None:
+def _not_plain(tensors: Collection[torch.Tensor], inputs: CaseInputs) -> str | None:
     """Return why a result may not be there yet; None if all are plain tensors with memory on the inputs' device.
 
     An object that acts like a tensor can compute its numbers when they are read, which is after the timing.

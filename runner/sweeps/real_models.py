@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from results.levels.real_shapes import DOMAINS, FEATURE_DOMAINS, FEATURE_SHAPES, SHAPES
 from results.records import Case
+from runner.sweeps.declared import SweepFile
 from runner.sweeps.grid import STANDARD_AXES, GridAxis, Sweep
 from runner.sweeps.op import OpSweep
 
@@ -41,33 +42,9 @@ class RealModelsSweep(Sweep):
                 yield from map(shape.in_dtype, self.dtype)
 
 
-REAL_MODELS = RealModelsSweep(
-    name="real_models",
-    description=f"{len(SHAPES)} shapes of attention in language, vision, image, video, speech and protein models",
-    implementations=(
-        "torch_sdpa_auto",
-        "torch_sdpa_flash",
-        "torch_sdpa_cudnn",
-        "torch_sdpa_efficient",
-        "triton_fa2",
-        "gluon_hopper",
-        *OpSweep.PEERS,
-    ),
-)
-FEATURES = RealModelsSweep(
-    name="features",
-    description=f"{len(FEATURE_SHAPES)} shapes of models with softcap, sinks, ALiBi, prefixes, documents and the like",
-    domain=FEATURE_DOMAINS,
-    baseline="torch_flex",
-    implementations=(
-        "torch_naive",
-        "torch_sdpa_auto",
-        "torch_sdpa_cudnn",
-        "torch_sdpa_efficient",
-        "torch_flex",
-        "torch_varlen",
-        "triton_fa2",
-        "gluon_hopper",
-        *OpSweep.PEERS,
-    ),
+REAL_MODELS, FEATURES = (
+    dataclasses.replace(sweep, description=f"{len(shapes)} {sweep.description}", domain=domains)
+    for sweep, shapes, domains in zip(
+        SweepFile(__file__).sweeps(RealModelsSweep), (SHAPES, FEATURE_SHAPES), (DOMAINS, FEATURE_DOMAINS), strict=True
+    )
 )

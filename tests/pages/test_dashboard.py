@@ -6,7 +6,7 @@ from tests.pages.conftest import ROOT
 
 ADDRESSES = (  # that links in issues and messages may hold
     *("overview", "speedup", "memory", "scaling", "accuracy", "decode", "layers", "models", "compare", "sustained"),
-    *("findings", "reports", "run_sweep", "runs", "upload", "shapes"),
+    *("findings", "reports", "run_sweep", "runs", "upload", "shapes", "programs"),
 )
 
 

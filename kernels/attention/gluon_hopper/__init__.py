@@ -9,11 +9,13 @@ import importlib
 import importlib.metadata
 import importlib.util
 import math
+from typing import Any
 
 import torch
 
 from ... import plans
-from ...features import SequenceBounds
+from ...features import Features, SequenceBounds
+from ...features import check as check_features
 from ...plans import check_inputs
 from ...registry import AttentionCase, Device, UnsupportedCase, declare
 from .configs import MOST_PACKED, takes_head_dims, takes_packed
@@ -32,11 +34,14 @@ def attention(
     window_size: int = 0,
     softmax_scale: float | None = None,
     bounds: SequenceBounds | None = None,
+    features: Features | None = None,
 ) -> torch.Tensor:
     """Attention as `kernels.registry.Attention` defines it. Raises UnsupportedCase for tensors it cannot take.
 
     With `bounds`, sequences lie one after the other: q is (1, num_heads, total_q, head_dim).
     """
+    if features is not None and features.asked:
+        return _attend_with_sinks(q, k, v, features, bounds, (bool(causal), window_size, softmax_scale))
     if bounds is not None:
         scale = q.shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale)
         return _attend_packed(q, k, v, bounds, (bool(causal), window_size, scale))
@@ -60,14 +65,46 @@ def _attend_packed(
 ) -> torch.Tensor:
     from .packed import PackedCall
 
+    _check_packed(q, k, v, bounds, masks[2])
+    return plans.attend(PackedCall(bounds, *masks), q, k, v)
+
+
+def _attend_with_sinks(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    features: Features,
+    bounds: SequenceBounds | None,
+    masks: tuple[bool, int, float | None],
+) -> torch.Tensor:
+    causal, window_size, scale = masks
+    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
+    if features.asked != ("sinks",) or scale <= 0:
+        raise UnsupportedCase(f"gluon_hopper takes sinks and a positive scale, not {features.asked} with {scale}.")
+    from ..triton_fa2.features.call import attend
+    from .launch import addressable
+    from .sinks import with_sinks
+
+    if bounds is None:
+        check(q, k, v)
+    else:
+        _check_packed(q, k, v, bounds, scale)
+    check_features(features, (*q.shape[:3], k.shape[2]), q.device, causal=causal, window_size=window_size)
+    if not q.numel() or not k.numel():
+        raise UnsupportedCase(f"gluon_hopper got q {tuple(q.shape)} and k {tuple(k.shape)}: with sinks none is empty.")
+    q, k, v = map(addressable, (q, k, v))
+    call: Any = with_sinks(features, q, k, v, bounds, (causal, window_size, scale))
+    return attend(call, q, k, v)
+
+
+def _check_packed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, scale: float) -> None:
     check(q, k, v)
-    fits = takes_packed(q.shape[3], v.shape[3]) and masks[2] > 0 and bounds.packed and len(bounds.starts_q) > 0
+    fits = takes_packed(q.shape[3], v.shape[3]) and scale > 0 and bounds.packed and len(bounds.starts_q) > 0
     if not fits or not q.numel() or not k.numel():
         raise UnsupportedCase(
             f"gluon_hopper takes packed sequences of head_dims that 8 divides, up to {MOST_PACKED}, and a positive "
-            f"scale; it got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} and the scale {masks[2]}."
+            f"scale; it got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} and the scale {scale}."
         )
-    return plans.attend(PackedCall(bounds, *masks), q, k, v)
 
 
 def check(

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from pages.ui import rules
 from pages.ui.draw import messages, text
 from pages.ui.run import plan_axes
 from pages.ui.runs import listing
@@ -92,6 +93,13 @@ def rerun_link(run: Mapping[str, Any]) -> dict[str, Any] | None:
     if wanted.implementations != usual.implementations:
         link[f"edit_implementations_{usual.name}"] = list(wanted.implementations)
     return link
+
+
+def rule(run: Mapping[str, Any]) -> None:
+    """Offer the rule of a run of `python -m runner tune`; other runs have none."""
+    if listing.sweep_of(run).get("name") == "tune" and not text.missing(run["gpu_name"]):
+        st.markdown("**Rule**")
+        rules.of_run(listing.folder(run["run_id"], run["source"]), str(run["gpu_name"]))
 
 
 def delete(run: Mapping[str, Any]) -> None:

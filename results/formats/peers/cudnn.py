@@ -1,18 +1,4 @@
-"""cuDNN frontend's result files (NVIDIA/cudnn-frontend): training, inference and Llama training times.
-
-The training benchmark (benchmark/attention_training/results/**/*.csv) has three headers. A (2026-02) has one row with
-`fwd_time_ms` and `bwd_time_ms`; B (2026-04) has one row for each pass; C (2026-08) adds `skipped` and
-`peak_mma_tflops`. Times are medians of kernel time from torch.profiler after an L2 flush. Every failure has `success`
-False and the time `inf`; only `error_message` distinguishes the causes.
-
-In the inference benchmark (benchmark/attention_inference/results/**/*.csv), the phase `generation` is decoding, the
-phase `context` a forward pass over a prompt. `page_size` applies to the paged backends only; the cuDNN and
-FlashAttention backends read a contiguous cache in every row. `tflops` ignores windows and counts the whole rectangle
-for several query tokens; `gbps` is 10^9 bytes a second.
-
-In benchmark/Llama-3.2-1B-Training/artifacts/<gpu>_training_timing.csv, `time` is the seconds of one training step, and
-`speedup` is relative to the backend that `speedup_label` names.
-"""
+"""cuDNN frontend's result files; cudnn.toml describes the formats."""
 
 from __future__ import annotations
 

@@ -242,6 +242,7 @@ class PeerFile:
 
     def __init__(self, module_file: str) -> None:
         self._read = tomllib.loads(Path(module_file).with_suffix(".toml").read_text(encoding="utf-8"))
+        self.words: Mapping[str, Any] = _frozen(self._read.pop("words", {}))  # tables that the module's functions read
 
     def peer(
         self, name: str, choices: Mapping[str, Callable[[Row], str | None]] | None = None, **functions: Any

@@ -1,11 +1,4 @@
-"""What FlashAttention's benchmark scripts print, as text (Dao-AILab/flash-attention, benchmarks/, hopper/).
-
-There are two layouts. A block begins with a line `### causal=False, headdim=64, batch_size=32, seqlen=512 ###` and has
-one line for each method: `Flash2 fwd: 84.08 TFLOPs/s, bwd: ...` or `Fav3 fwd: 0.545ms, 126.2 TFLOPS`. A table begins
-with a line `FWD (ms / TFLOPS / MFU% / TBs / BW%)` and has one column for each method. A method that failed or did not
-run prints 0.00. Neither layout names the GPU or the dtype; only the newest blocks and the log lines before a table
-state the number of heads.
-"""
+"""What FlashAttention's benchmark scripts print; flash_attention.toml describes the formats."""
 
 from __future__ import annotations
 

@@ -1,15 +1,4 @@
-"""FlashInfer's benchmark table, and the traces of flashinfer-bench.
-
-The table (flashinfer-ai/flashinfer, benchmarks/flashinfer_benchmark.py --output_path) has about 90 columns for all
-routines, four of them twice, so the first column of a name counts. Times are median milliseconds, TB are 10^12 bytes.
-With `random_actual_seq_len` the lengths are drawn up to `s_kv`, and `avg_actual_seq_len` is their mean. Latent
-attention prints num_kv_heads although its cache has one head.
-
-A trace (flashinfer-ai/flashinfer-bench, traces/**/*.jsonl) is one evaluation a line. The shape has two sources:
-`workload.axes` has the variable axes, the name of the definition the fixed ones, such as
-`gqa_paged_decode_h32_kv8_d128_ps16`. Sequences differ in length, so only their sum is known. A line without a solution
-or an evaluation is a bare workload. Times are mean milliseconds and exist only with the status PASSED.
-"""
+"""FlashInfer's benchmark table, and the traces of flashinfer-bench; flashinfer.toml describes the formats."""
 
 from __future__ import annotations
 
@@ -23,12 +12,7 @@ from results.formats.peers.sources import Entry, Row, objects, row_of
 from results.records import Status
 
 _FILE = PeerFile(__file__)
-_ROUTINES = {  # level, subject
-    "BatchDecodeWithPagedKVCacheWrapper": ("decode", "attention"),
-    "BatchPrefillWithPagedKVCacheWrapper": ("op", "attention"),
-    "BatchPrefillWithRaggedKVCacheWrapper": ("op", "attention"),
-    "BatchMLAPagedAttentionWrapper": ("decode", "mla"),
-}
+_ROUTINES = _FILE.words["routines"]  # level, subject
 
 
 def _level(row: Row) -> str:
@@ -86,15 +70,7 @@ TABLE = _FILE.peer(
 )
 
 
-_STATUSES = {
-    "PASSED": Status.OK,
-    "INCORRECT_SHAPE": Status.INCORRECT,
-    "INCORRECT_NUMERICAL": Status.INCORRECT,
-    "INCORRECT_DTYPE": Status.INCORRECT,
-    "RUNTIME_ERROR": Status.ERROR,
-    "COMPILE_ERROR": Status.ERROR,
-    "TIMEOUT": Status.TIMEOUT,
-}
+_STATUSES = {said: Status(status) for said, status in _FILE.words["statuses"].items()}
 _ATTENTION = re.compile(
     r"(?P<kind>gqa|mla)_(?P<layout>paged|ragged)_(?P<step>prefill|decode)(?P<rest>[a-z0-9_]{0,200})"
 )

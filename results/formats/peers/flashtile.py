@@ -1,8 +1,4 @@
-"""FlashTile's benchmark_results.json (iamrahulreddy/FlashTile): attention modules by sequence length.
-
-`Infinity` in time and memory means out of memory; it is not JSON, but Python writes and reads it. Times are
-milliseconds, memory is in MB of 2^20 bytes.
-"""
+"""FlashTile's benchmark_results.json; flashtile.toml describes the formats."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Liger-Kernel's long benchmark table (linkedin/Liger-Kernel, benchmark/data/all_benchmark_data*.csv).
-
-A row has one number: `speed` in ms or `memory` in MB of 2^20 bytes, the median with the 20 % and 80 % quantiles. One
-file mixes GPUs and Liger versions, so each pair of them is a run. Most kernels are no attention and are left out.
-"""
+"""Liger-Kernel's long benchmark table; liger.toml describes the formats."""
 
 from __future__ import annotations
 

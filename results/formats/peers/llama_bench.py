@@ -1,10 +1,4 @@
-"""llama-bench's results (ggml-org/llama.cpp, tools/llama-bench): -o csv, json, jsonl or md.
-
-A row is one test of one model: `pp` processes n_prompt tokens, `tg` generates n_gen tokens one by one, both after
-n_depth tokens in the cache. The columns change with the version, so they are found by name and unknown ones ignored.
-Times are nanoseconds of the whole test, rates are tokens a second, both means with standard deviations. Tokenization
-and sampling are not timed.
-"""
+"""llama-bench's results; llama_bench.toml describes the formats."""
 
 from __future__ import annotations
 
@@ -22,17 +16,12 @@ from results.formats.upload import Upload
 _FILE = PeerFile(__file__)
 _COLUMNS = ("model_type", "n_prompt", "n_gen", "avg_ns", "avg_ts")
 _PRINTED = ("model", "backend", "test", "t/s")  # columns of the Markdown table
-_SETTINGS = {  # columns that change the speed and may differ between rows, with their short names
-    "n_gpu_layers": "ngl", "ngl": "ngl", "n_batch": "batch", "n_ubatch": "ubatch", "n_threads": "threads",
-    "threads": "threads", "type_k": "k", "type_v": "v", "split_mode": "split", "sm": "split", "n_cpu_moe": "cpu_moe",
-    "no_kv_offload": "no_kv_offload", "tensor_split": "tensor_split", "use_mmap": "mmap", "mmap": "mmap",
-}  # fmt: skip
+_SETTINGS, _DTYPES = _FILE.words["settings"], _FILE.words["dtypes"]
 _TEST = re.compile(r"^(?:pp ?(?P<pp>\d{1,9}))?\+?(?:tg ?(?P<tg>\d{1,9}))?(?: @ d ?(?P<d>\d{1,9}))?$", re.ASCII)
 _RATE = re.compile(r"^(?P<mean>[\d.]{1,20})(?: ± (?P<std>[\d.]{1,20}))?$", re.ASCII)
 _DEVICE = re.compile(r"(?:Device \d+: ([^,]{1,120}), compute capability|^ggml_vulkan: \d+ = (.{1,120}?) \([^()]*\) \|)")
 _BUILD = re.compile(r"^build: (?P<commit>[0-9a-f]{6,40}) \((?P<number>\d{1,9})\)", re.ASCII)
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
-_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 
 
 def _find(upload: Upload) -> Found | None:

@@ -1,9 +1,4 @@
-"""optimum-benchmark's results (huggingface/optimum-benchmark): benchmark.json, benchmark_report.json or their CSV.
-
-The JSON is nested; the CSV has the JSON paths as columns (`decode.latency.mean`), with the prefixes `report.` and
-`config.` in newer versions. Times are seconds, memory is in MB of 10^6 bytes. The CSV of 2023 has `forward.latency(s)`
-and `generate.throughput(tokens/s)` instead, where a generation includes its prompt.
-"""
+"""optimum-benchmark's results; optimum.toml describes the formats."""
 
 from __future__ import annotations
 
@@ -20,13 +15,7 @@ from results.formats.peers.sources import Entry, Found, Row, objects, places_of,
 from results.formats.upload import Upload
 
 _FILE = PeerFile(__file__)
-_TARGETS = {  # target -> its mode
-    "prefill": "prefill",
-    "forward": "prefill",
-    "decode": "decode",
-    "per_token": "decode",
-    "train": "train",
-}
+_TARGETS = _FILE.words["targets"]
 _PREFIXES = ("report.", "config.", "benchmark_report.", "benchmark_config.")
 _OLD = {"forward": "prefill", "generate": None}  # targets of 2023, with their modes
 _MEMORY = ("peak_memory_mb", "reserved_memory_mb")

@@ -1,10 +1,4 @@
-"""tritonbench's attention results: its CSV, separated by semicolons, or the table that it prints.
-
-The first column names the shape, such as `(Batch, Heads, SeqLen, SeqLen_KV, Dhead)`, and holds tuples; the others are
-`<backend>-<metric>`. Latency is a median in milliseconds. A backend that failed has the text of its error in its first
-column and nothing in the rest. A row `average` ends the table. Pass, mask and dtype are options of the command: they
-are read from the command line if one precedes the table, and are unknown otherwise.
-"""
+"""tritonbench's attention results; tritonbench.toml describes the formats."""
 
 from __future__ import annotations
 
@@ -23,25 +17,16 @@ from results.records import Status
 
 _FILE = PeerFile(__file__)
 _SOURCE = "tritonbench"
-_SHAPES = {  # names in the first header cell, in lower case -> fields
-    "batch": "batch", "b": "batch", "heads": "num_heads", "hq": "num_heads", "headq": "num_heads",
-    "hkv": "num_kv_heads", "headkv": "num_kv_heads", "seqlen": "seqlen_q", "m": "seqlen_q", "seqlenq": "seqlen_q",
-    "seqlen_kv": "seqlen_k", "seqlenkv": "seqlen_k", "n": "seqlen_k", "dhead": "head_dim", "headd": "head_dim",
-    "d": "head_dim", "maxlenkv": "",  # the room in the cache, not the keys that are read
-}  # fmt: skip
+_SHAPES = _FILE.words["shapes"]
 _NUMBERS = {"latency": 0, "tflops": 1, "gbps": 2, "speedup": 3}  # metric -> index of its number
-_UNNAMED = {  # number of entries -> the assumed names of a shape under the header x_val
-    4: "(Batch, Heads, SeqLen, Dhead)",
-    5: "(Batch, Heads, SeqLen, SeqLen_KV, Dhead)",
-}
+_UNNAMED = _FILE.words["unnamed"]
 _MAX_LINE = 20_000
 _LABEL = re.compile(r"^\((?P<names>[A-Za-z_]+(?:, [A-Za-z_]+){2,7})\)?(?: \| Mask Type)?$")
 _TUPLE = re.compile(r"^\((?P<numbers>\d{1,9}(?:, \d{1,9}){2,7})\)(?: \| (?P<mask>[\w ]{1,60}))?$", re.ASCII)
 _SPREAD = re.compile(r" \(±[\d.]+%\)$")
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z ?")
 _GAP = re.compile(r"\s{2,}")
-_PRECISION = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
-_MODES = {"bwd": "bwd", "fwd_bwd": "fwd_bwd", "fwd": "fwd", "fwd_no_grad": "fwd"}
+_PRECISION, _MODES = _FILE.words["precision"], _FILE.words["modes"]
 _TOTALS = ("average", "hashes")  # rows that are no results
 
 
@@ -82,7 +67,7 @@ def _csv_header(lines: list[str]) -> list[str]:
         return []
     if cells[:1] == ["x_val"] and rows:  # the operator does not name its shape
         found = _TUPLE.match(rows[0][0]) if rows[0] else None
-        cells[0] = _UNNAMED.get(found["numbers"].count(",") + 1, "x_val") if found else "x_val"
+        cells[0] = _UNNAMED.get(str(found["numbers"].count(",") + 1), "x_val") if found else "x_val"
     return cells if 1 < len(cells) <= MAX_COLUMNS and _fields(cells[0]) else []
 
 

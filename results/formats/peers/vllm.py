@@ -1,15 +1,4 @@
-"""vLLM's attention benchmark, and its serving benchmarks.
-
-The attention benchmark (vllm-project/vllm, benchmarks/attention_benchmarks) writes a JSON array or a CSV. Times are the
-seconds of one layer's attention: CUDA events around all layers, divided by their number. `batch_spec` has the lengths
-(`results.batches`); the cache is always in pages. The CSV has no heads, no dtype and no column for errors; an
-error has throughput 0 there.
-
-The serving benchmarks (vllm bench serve, latency, throughput) write JSON, or one object a line with --append-result.
-`serve` measures a server under load: milliseconds a token and requests a second. The two offline benchmarks give
-seconds. If all requests of a run failed, `serve` prints zeros. No file names the GPU; `latency` and `throughput` name
-no model and no lengths either, because these are options of their commands.
-"""
+"""vLLM's attention benchmark, and its serving benchmarks; vllm.toml describes the formats."""
 
 from __future__ import annotations
 

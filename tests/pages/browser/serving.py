@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 ROOT = Path(__file__).parents[3]
 PAGES = (
     *("", "speedup", "memory", "scaling", "accuracy", "decode", "layers", "models", "compare", "sustained", "findings"),
-    *("shapes", "reports", "run_sweep", "runs", "upload", "units"),
+    *("shapes", "reports", "run_sweep", "runs", "upload", "units", "programs"),
 )
 IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 DEADLINE_MS = 120_000  # a sweep on the CPU and other tests may share two cores

@@ -104,6 +104,12 @@ TASKS = (
         "text",
         "Implementations that declare all of it: .*triton_fa2",
     ),
+    Task(
+        "Use the fastest attention in a recorded program",
+        (MODELS, ("link", "Programs"), ("button", "Use it")),
+        "text",
+        r"attnbench\.sdpa_replacement",
+    ),
     Task("Which kernel for my shape?", (("radio", "My shape"),), "heading", "^Use gluon_hopper"),
 )
 

@@ -40,7 +40,7 @@ def test_a_ratio_is_of_the_fastest_on_either_side_by_device_time() -> None:
         replace(_latency("torch_sdpa_flash", 3.0), case=slow),  # ours has no time there
         replace(_latency("gluon_hopper", None), case=slow),
     )
-    found = shipped.ratios(["r"], headline.SDPA, headline.HOPPER)
+    found = shipped.ratios(["r"], "sdpa", "hopper")
     assert [(ratio.case, ratio.mode, ratio.value) for ratio in found] == [(CASE, "fwd", 2.0)]
 
 
@@ -63,7 +63,7 @@ def test_of_several_processes_each_cell_is_the_middle_one() -> None:
             rows = [_latency(name, ms) for name, ms in times.items()]
             return Run(run_id, "shipped"), rows + [replace(row, case=only_a) for row in rows if run_id == "a"]
 
-    (ratio,) = Processes().middle([["a"], ["b"], ["c"]], headline.SDPA, headline.HOPPER)
+    (ratio,) = Processes().middle([["a"], ["b"], ["c"]], "sdpa", "hopper")
     assert ratio.value == 2.0
 
 
@@ -98,7 +98,7 @@ def test_decoding_is_beside_the_fastest_other_by_batch() -> None:
         _step(STEP, "flashinfer", 0.06),
         _step(replace(STEP, batch=32), "triton_split_kv", 0.2),  # no other there
     )
-    lines = headline.by_batch(shipped, headline.DECODE).splitlines()
+    lines = headline.by_batch(shipped, "decode").splitlines()
     rate = (8 * 8192 * 8 * 256 * 2 + 8 * 64 * 256 * 2) / 0.05 / 1e9
     assert lines[0] == "| heads, context | batch 8 |"
     assert lines[2] == f"| 64 over 8, 8192 | 1.20×, {rate:.2f} |"

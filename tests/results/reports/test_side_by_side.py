@@ -12,7 +12,6 @@ from results.files import journal, library
 from results.records import Measurement, Run, Status, attention_case
 from results.render.markdown import tables
 from results.reports import ReportError, side_by_side
-from results.reports.coverage import coverage, total
 from results.reports.rendering import render_report
 from results.reports.side_by_side import speedups_beside
 
@@ -21,31 +20,6 @@ OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("na
 
 def _own() -> tuple[Run, list[Measurement]]:
     return library.read(journal.RunFolder(journal.PUBLISHED / OWN))
-
-
-def _rows(found: list[side_by_side.Section]) -> tuple[int, int]:
-    return (whole := total(coverage(found))).filled, whole.rows
-
-
-def test_every_row_of_a_report_has_the_own_number_beside_it() -> None:
-    run, measurements = _own()
-    section, _ = side_by_side.sections("fa2_rtx4060", side_by_side.published("fa2_rtx4060"), [(run, measurements)])
-    assert _rows([section]) == (56, 56)
-    at = section.columns.index("TR fwd (ms)")
-    row = next(row for row in section.rows if row.labels == ("8192", "16", "bf16"))
-    wanted = ("triton_fa2", "fwd", "kernel", "latency_ms", 8192, 16, "bfloat16")
-    own = next(
-        m
-        for m in measurements
-        if (m.implementation, m.mode, m.timing, m.metric, m.case.seqlen_q, m.case.head_dim, m.case.dtype) == wanted
-    )
-    assert row.own[at] == f"{own.value:.4f}"
-    assert side_by_side.both(row, at) == f"{row.printed[at]} / {own.value:.4f}"
-
-
-def test_a_label_that_names_an_implementation_finds_ours() -> None:
-    found = side_by_side.sections("torch_vs_triton", side_by_side.published("torch_vs_triton"), [_own()])
-    assert _rows(found) == (51, 51)
 
 
 def test_numbers_are_pairs_with_their_ratio_and_words_are_left_out() -> None:

@@ -54,6 +54,20 @@ def test_tf32_is_asked_of_the_kernels_with_features(monkeypatch, device):
     assert set(asked) == {"tf32"}
 
 
+@pytest.mark.parametrize("case", ["sinks and rows without a key", "window"])
+def test_sinks_join_a_plan_that_has_none(case, device):
+    sinks = pytest.importorskip("kernels.attention.gluon_hopper.sinks")
+    plan = pytest.importorskip("kernels.attention.triton_fa2.plan")
+    wide = FeatureCase("sinks", (2, 4, 2, 33, 70, 24, 24), True, 20, {"sinks": torch.tensor([9.0, -3.0, 0.0, 1.0])})
+
+    def attention(q, k, v, causal, window_size, features):
+        plain = plan.TritonPlan(q, k, v, causal, window_size, q.shape[3] ** -0.5, "ieee")
+        return call.attend(sinks.WithSinks(features, plain), q, k, v)
+
+    worst, of = worst_error(CASES.get(case, wide), attention, torch.float16, device)
+    assert worst <= 1, of
+
+
 FEATURES = {"dropout_p": 0.3, "dropout_seed": 5, "sinks": numbers(4), "softcap": 2.0, "alibi_slopes": numbers(4, 4)}
 
 

@@ -1,0 +1,211 @@
+"""The parts of the page Programs: recordings and cards to choose from, the answer, its calls, and how to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from pages.ui import rules
+from pages.ui.draw import messages, tables, text
+from pages.ui.draw.tables import Fact
+from pages.ui.overview.my_card import ROWS
+from pages.ui.shell import address
+from pages.ui.shell.data import ask_slowly
+from results import programs
+from results.levels import level_of
+from results.paths import REPOSITORY
+from results.programs import Program, ProgramError
+from results.recommend import program_times
+from results.recommend.program_times import CallTimes
+from results.recommend.usage import usage_of_program
+from results.records import Case
+
+Times = list[CallTimes | None]
+_PROGRAM, _CARD, _GIVEN = "program", "program_card", "recordings"
+_FIRST_CARD = "H200"  # the card with most numbers
+_MOST_CALLS = 500
+_TIMINGS = {"kernel": "device time", "eager": "eager calls"}
+_COLUMNS = {
+    "call": tables.words("call"),
+    "count": tables.number("calls a step", "%d"),
+    "share": tables.number("share of the time", "percent"),
+    "now_ms": tables.number("now (ms)", help="SDPA with the backend that PyTorch chooses"),
+    "ruled_ms": tables.number("with the rule (ms)"),
+    "best_ms": tables.number("at best (ms)"),
+    "ruled": tables.words("runs by the rule"),
+    "best": tables.words("fastest"),
+    "standing": tables.words("certainty"),
+    "from": tables.words("known from", "large"),
+}
+
+
+def choose() -> tuple[Program, str]:
+    """Ask for a recording, those that the user gives before those that ship, and for a card; return both."""
+    found, refused = _recordings()
+    first = next(at for at, each in enumerate(found.values()) if each.tuned)
+    usual = next(at for at, name in enumerate(ROWS) if _FIRST_CARD in name)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="program_question"):
+        address.check("Program", _PROGRAM, [*found])
+        program = found[st.selectbox("Recorded program", [*found], first, key=_PROGRAM, bind="query-params")]
+        address.check("Card", _CARD, [*ROWS])
+        card = st.selectbox("What is your card?", [*ROWS], usual, key=_CARD, bind="query-params", width=230)
+    for sentence in refused:
+        st.error(text.plain(sentence), icon=":material/error:")
+    return program, card
+
+
+def times_of(program: Program, card: str) -> Times:
+    """Return the times of a program's calls on a card."""
+    asked = tuple((call.case, call.mode, call.timing, call.count) for call in program.tuned[:_MOST_CALLS])
+    return ask_slowly(program_times.times, ROWS[card], asked)
+
+
+def use_it(card: str, times: Times) -> None:
+    """Draw what opens the two lines for a program with the rule of a card, and the form for other recordings."""
+    usage, own = usage_of_program(), next((found.gpu for found in times if found and not found.relative), None)
+    with st.container(horizontal=True, key="program_actions"):
+        with st.popover("Use it", type="primary", icon=":material/code:", key="use_program"):
+            st.code(usage.code, language="python", wrap_lines=True)
+            st.caption(f"Needs {usage.needs}.")
+            if own:
+                rules.of_gpu(own)
+            else:
+                st.caption(f"No run here measured these calls on the {card}, so there is no rule to install.")
+        with st.popover("Add yours", icon=":material/add:"):
+            st.markdown("Record a program that uses PyTorch's attention or ours, on a CPU or a GPU:")
+            st.code("python -m runner record -- my_script.py", language=None)
+            about = "They hold shapes and no data, and are not stored here."
+            st.file_uploader(
+                "Recordings", type="json", accept_multiple_files=True, key=_GIVEN, help=about, on_change=_take
+            )
+
+
+def answer(program: Program, card: str, times: Times) -> None:
+    """Draw the attention time of a step: now, with the rule, at best, and what silent fallbacks lose."""
+    known = [found for found in times if found]
+    if not known:
+        st.markdown(f"#### Nothing comparable was measured for {text.plain(program.name)}")
+        return
+    assumed = sum(found.relative for found in known)
+    now, ruled, best = (sum(getattr(found, name) for found in known) for name in ("now_ms", "ruled_ms", "best_ms"))
+    lost = sum(_lost(found) for call, found in zip(program.tuned, times, strict=False) if call.fallback and found)
+    word = "about " if assumed or not all(found.exact for found in known) else ""
+    st.markdown(
+        f"#### On the {card} attention takes {word}{text.ms(now)} a step now and {text.ms(ruled)} with the rule: "
+        f"{text.ratio(now / ruled)}"
+    )
+    gpus = ", ".join(dict.fromkeys(found.gpu for found in known))
+    below = f"assumed from {gpus}" if assumed else f"measured on {gpus}" if not word else f"scaled from {gpus}"
+    facts = (
+        ("Now", now, "SDPA with the backend that PyTorch chooses, as this program calls it."),
+        ("With the rule", ruled, "At most: our slowest kernel that is not certainly beaten, else the fastest of all."),
+        ("At best", best, "The fastest correct implementation of each call, certain or not."),
+        ("Lost to fallbacks", lost, "Time over the best in calls that fast backends refuse without a word."),
+    )
+    tables.show_facts(Fact(label, text.ms(value), below, help) for label, value, help in facts)
+    if assumed:
+        _assumed(program, card, known)
+
+
+def table(program: Program, times: Times) -> None:
+    """Draw the calls by their share of the time, then those that nothing is known of."""
+    whole = sum(found.now_ms for found in times if found)
+    names = ("now_ms", "ruled_ms", "ruled", "best_ms", "best")
+    rows = [
+        {
+            "share": found and found.now_ms / whole,
+            "count": call.count,
+            "call": f"{_short(call.case)}, {text.MODE_WORDS[call.mode]}",
+            **{name: getattr(found, name, None) for name in names},
+            "standing": found and ("assumed" if found.relative else found.standing),
+            "from": _source(found),
+        }
+        for call, found in zip(program.tuned, times, strict=False)
+    ]
+    if rows:
+        drawn = pd.DataFrame(rows, columns=[*_COLUMNS]).sort_values("share", ascending=False)
+        tables.grid(drawn, f"The calls of {program.name} by their time", _COLUMNS)
+        messages.download("Download the calls", "attnbench-calls", lambda: drawn, "program_csv")
+    if len(program.tuned) > len(times):
+        st.caption(f"The first {len(times)} of {len(program.tuned)} problems.")
+    for sentence in program.left_out:
+        st.caption(text.plain(sentence))
+
+
+def fallbacks(program: Program, times: Times) -> None:
+    """Draw the calls that PyTorch's fast backends refuse without a word, with the reason and the loss."""
+    found = dict(zip(map(id, program.tuned), times, strict=False))
+    lines = []
+    for call in program.calls:
+        if reason := call.fallback:
+            known = found.get(id(call))
+            lost = f"{text.ms(_lost(known))} a step over the best" if known else "nobody measured what that costs"
+            lines.append(f"- {messages.counted(call.count, 'call')}: {text.plain(reason)}: {lost}.")
+    if lines:
+        st.markdown("\n".join(["**Silent fallbacks**", "", *lines]))
+
+
+def commands(program: Program) -> None:
+    """Draw the commands that measure a program on the reader's GPU, install its rule and prove the gain."""
+    inside = program.path.is_relative_to(REPOSITORY)
+    path = program.path.relative_to(REPOSITORY) if inside else program.path.name
+    st.caption("On your GPU: measure these calls and install their rule, then prove it.")
+    lines = (f"python -m runner {verb} --program {path}" for verb in ("tune", "prove"))
+    st.code("\n".join(lines), language=None, wrap_lines=True)
+
+
+def _recordings() -> tuple[dict[str, Program], list[str]]:
+    """Return the recordings by name, and why files of the user are none."""
+    given: list[Program] = []
+    refused = []
+    for file in st.session_state.get(_GIVEN) or ():
+        try:
+            given.append(programs.parse(Path(file.name), file.getvalue()))
+        except ProgramError as error:
+            refused.append(str(error))
+    return {program.name: program for program in (*given, *programs.shipped())}, refused
+
+
+def _take() -> None:
+    """Choose the recording that was just given."""
+    names, _ = _recordings()
+    if len(names) > len(programs.shipped()):
+        st.session_state[_PROGRAM] = next(iter(names))
+
+
+def _assumed(program: Program, card: str, known: Sequence[CallTimes]) -> None:
+    """Say what stands in for a card that nobody measured, and which command replaces it."""
+    gpus = text.plain(" and ".join(dict.fromkeys(found.gpu for found in known if found.relative)))
+    tiles = program_times.tiles_of(ROWS[card])
+    said = ""
+    if tiles:
+        whose = "made for its compute capability" if tiles.own else "of the nearest chip that has a file"
+        family, basis = text.plain(tiles.family), tiles.basis.lower()
+        said = f"There `kernels.attention` takes the tiles of {family}, {whose} ({basis}). "
+    st.info(
+        f"Nobody has measured these calls on the {card}. The times are those of its "
+        f"nearest relative, {gpus}, scaled by the data sheets. {said}The first command replaces the guess.",
+        icon=":material/info:",
+    )
+    commands(program)
+
+
+def _short(case: Case) -> str:
+    return level_of(case).short(case)
+
+
+def _lost(found: CallTimes) -> float:
+    return found.now_ms - found.best_ms
+
+
+def _source(found: CallTimes | None) -> str:
+    """Return which GPU, shape and timing the times of a call are of."""
+    if found is None:
+        return "nothing comparable"
+    shape = "this shape" if found.exact else f"nearest shape {_short(found.measured)}"
+    scaled = "" if found.factor == 1 else f", times {found.factor:.2g}"
+    start = f"assumed from {found.gpu}" if found.relative else found.gpu
+    return f"{start}: {shape}{scaled}, {_TIMINGS[found.timing]}, {text.sources(found.source)}"
