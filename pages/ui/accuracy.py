@@ -271,9 +271,5 @@ def _limits(errors: pd.Series) -> list[float]:
 
 
 def _axis(limits: Sequence[float]) -> dict:
-    """Return the axis of errors, the same for all dtypes: ticks at powers of ten, or closer ones on a short axis."""
-    low, high = limits
-    digits = (1,) if high > 100 * low else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 7)
-    marks = [digit * 10.0**power for power in range(-17, 4) for digit in digits]
-    axis = charts.log_axis_at(low, high, marks, lambda mark: f"{mark:.1e}".replace(".0e", "e"))
-    return (axis if "range" in axis else charts.with_range(axis, low, high)) | charts.titled("error")
+    """Return the axis of errors, the same for all dtypes."""
+    return charts.close_log_axis(*limits, lambda mark: f"{mark:.1e}".replace(".0e", "e")) | charts.titled("error")

@@ -14,7 +14,7 @@ from pages.ui.filters import select
 from pages.ui.shell.data import ask
 from results.query import pages
 
-_COSTS = {"dollars": "$ per million tokens", "joules": "joules per million tokens, at most"}
+_COSTS = {"dollars": "dollars per million tokens", "joules": "joules per million tokens, at most"}
 _TABLE = tables.declared("costs")
 
 
@@ -33,7 +33,7 @@ def section(table: pd.DataFrame, what: str, title: Callable[[str, pd.DataFrame],
     st.subheader("Speed against cost per token")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
         price = st.number_input(
-            "Your price of a GPU-hour ($)", 0.01, 1000.0, 1.0, 0.1, key="price", bind="query-params"
+            "Your price of a GPU-hour ($)", 0.01, 1000.0, 1.0, 0.1, key="price", bind="query-params", width=230
         )
         there = [name for name in _COSTS if name == "dollars" or found[name].notna().any()]
         cost = select.segments("Cost", "cost", there) if len(there) > 1 else there[0]
@@ -88,5 +88,6 @@ def chart(found: pd.DataFrame, cost: str) -> Chart:
         )
 
     drawn = charts.lines(found.dropna(subset=[cost]).to_dict("records"), cost, palette, hover, of="series", by="speed")
-    x, y = (charts.log_axis(found[name].min(), found[name].max()) for name in ("speed", cost))
+    drawn.sort(key=lambda line: names.index(line.name))
+    x, y = (charts.close_log_axis(found[name].min(), found[name].max(), "{:g}".format) for name in ("speed", cost))
     return Chart(drawn, x | charts.titled("tokens/s a sequence"), y | charts.titled(_COSTS[cost]))

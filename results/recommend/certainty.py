@@ -11,7 +11,7 @@ from results.recommend.contest import mean_range
 from results.recommend.doubt import doubts
 from results.recommend.winners import FIELDS, measurement_of, place_in
 from results.records import Measurement
-from results.slice import MODE, TIMING, Filters, level_in
+from results.slice import CASE_KEY, MODE, TIMING, Filters, level_in
 from results.store.database import Store
 from results.store.summary import CASE_ID
 
@@ -45,6 +45,19 @@ def speedup_ranges(store: Store, filters: Filters, implementation: str) -> dict[
     void = doubts(store, (each for pairs in cells.values() for pair in pairs for each in pair))
     protocols = dict(store.kept("SELECT run_id, protocol FROM runs"))
     return {place: _range(pairs, void, protocols) for place, pairs in cells.items()}
+
+
+def variation(store: Store, device: str) -> float | None:
+    """Return by which factor nine of ten times of PyTorch vary between runs on a processor; None if nothing repeats."""
+    ((factor,),) = store.kept(
+        f"""SELECT quantile_cont(factor, 0.9) FROM (
+                SELECT max(value) / min(value) AS factor FROM results
+                WHERE device_type = 'cpu' AND gpu_name = ? AND metric = 'latency_ms' AND status = 'ok' AND value > 0
+                      AND starts_with(implementation, 'torch_')
+                GROUP BY {CASE_KEY}, implementation, mode, timing HAVING count(DISTINCT run_id) > 1)""",
+        [device],
+    )
+    return factor
 
 
 def _pairs(store: Store, filters: Filters, implementation: str) -> list[Pair]:

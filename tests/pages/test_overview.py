@@ -103,11 +103,15 @@ def test_a_device_without_kernel_times_is_shown_by_those_it_has(home, app):
     eager = Measurement("cpu", case, "torch_naive", "latency_ms", Status.OK, "fwd", "eager", value=1.0)
     rows = [replace(eager, implementation=name) for name in ("torch_naive", "torch_sdpa_auto")]
     rows += [replace(row, timing="kernel", status=Status.SKIPPED, value=None, note="on a CPU") for row in rows]
-    RunFolder.create(home, Run(run_id="cpu", source="local", created="2026-01-02T00:00:00", gpu_name="A CPU"), rows)
+    for name, factor in (("before", 3.0), ("cpu", 1.0)):
+        run = Run(name, "local", created="2026-01-02T00:00:00", gpu_name="A CPU", device_type="cpu")
+        own = [replace(row, run_id=name, value=row.value and factor * row.value) for row in rows]
+        RunFolder.create(home, run, own)
     app.run()
     app.radio(key="gpu").set_value("A CPU").run()
     assert app.radio(key="timing").value == "eager"
     assert "nothing can be compared" not in shown(app)
+    assert "on this processor the same times vary by 3.00×, more than this lead" in shown(app)
     app.radio(key="gpu").set_value(GPU).run()
     assert app.radio(key="timing").value == "kernel"
     app.radio(key="gpu").set_value("A CPU").run()

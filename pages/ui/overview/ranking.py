@@ -20,7 +20,7 @@ from results.implementations import facts_of
 from results.levels import Level
 from results.query import pages
 from results.query.declared import declared
-from results.recommend import cards, winners
+from results.recommend import cards, certainty, winners
 from results.render import slice
 from results.render.html import html_page
 from results.slice import NOT_STATED, Filters, level_in, of_mask
@@ -36,6 +36,9 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     best = best_of(rivals)
     st.markdown(f"#### {_sentence(ranking, best, won, chosen)}")
     undecided(won, "shape", "to tell the two fastest apart")
+    if best:
+        following = next_best(ranking, best, chosen)
+        _variation(chosen, best["speedup"] / (following["speedup"] if following else 1.0))
     _facts(ranking, rivals, best, won, chosen)
     winner = best["implementation"] if best and best["speedup"] > 1 else chosen.baseline
     _other_gpu(str(winner), chosen)
@@ -74,6 +77,16 @@ def _other_gpu(name: str, chosen: Filters) -> None:
         f"{text.plain(name)} on {text.plain(short[chosen.gpu])} is **{lead}** as fast as on {text.plain(short[other])} "
         f"({text.span(min(ratios), max(ratios))}): [{messages.counted(len(ratios), 'shared shape')}](compare?{link})"
     )
+
+
+def _variation(chosen: Filters, lead: float) -> None:
+    """Say that a processor's times vary more between runs than the fastest leads; GPUs are judged by their samples."""
+    factor = ask(certainty.variation, chosen.gpu) if chosen.gpu else None
+    if factor and factor > lead:
+        st.markdown(
+            f":orange-badge[:material/help: not certain] Between runs on this processor the same times vary by "
+            f"{text.ratio(factor)}, more than this lead."
+        )
 
 
 def undecided(drawn: Sequence[dict], noun: str, too_noisy: str) -> None:
