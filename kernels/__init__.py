@@ -86,6 +86,11 @@ def sdpa_replacement(implementation: str | None = None) -> AbstractContextManage
     return drop_in.sdpa_replacement(implementation)
 
 
+def batch_invariant() -> AbstractContextManager[None]:
+    """Compute within a `with` block so that a sequence's numbers do not depend on its batch; see `invariant`."""
+    return importlib.import_module(".invariant", __name__).batch_invariant()
+
+
 def recording() -> AbstractContextManager[Recording]:
     """Count the problems of attention that a program computes within a `with` block; see `recorder`."""
     return importlib.import_module(".recorder", __name__).recording()
