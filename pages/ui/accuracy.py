@@ -272,4 +272,6 @@ def _limits(errors: pd.Series) -> list[float]:
 
 def _axis(limits: Sequence[float]) -> dict:
     """Return the axis of errors, the same for all dtypes."""
-    return charts.close_log_axis(*limits, lambda mark: f"{mark:.1e}".replace(".0e", "e")) | charts.titled("error")
+    low, high = limits
+    axis = charts.close_log_axis(low, high, lambda mark: f"{mark:.1e}".replace(".0e", "e"))
+    return axis | charts.titled("error")
