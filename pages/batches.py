@@ -11,16 +11,7 @@ from pages.ui.shell.data import ask_slowly
 from results.derive import geometric_mean
 from results.query import batches as query
 
-_COLUMNS = {
-    "spec": tables.words("batch", help="Requests, query tokens and keys, as vLLM's attention benchmark writes them"),
-    "shape": tables.words("heads and cache"),
-    "implementation": tables.words("implementation"),
-    "latency_ms": tables.number("latency (ms)"),
-    "of_fastest": tables.number("time over the fastest", "%.3g×"),
-    "of_separate": tables.number("over separate calls", "%.3g×", "Decoding and prefill in two calls"),
-    "of_contiguous": tables.number("over a contiguous cache", "%.3g×", "The same implementation without pages"),
-    "run_id": tables.RUN,
-}
+_COLUMNS = tables.declared("batches")
 _FACTS = {"of_separate": "One call over separate calls", "of_contiguous": "Pages over a contiguous cache"}
 
 layout.header("batches")

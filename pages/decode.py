@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pandas as pd
 import streamlit as st
 
-from pages.ui import cache_costs, decode
-from pages.ui.draw import cell_panel, colours, maps, messages, text, titles
+from pages.ui import cache_costs, decode, frontier
+from pages.ui.draw import colours, messages, titles
 from pages.ui.filters import chips
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
@@ -33,11 +36,13 @@ def show() -> None:
     ranked.headline(ranking, won, chosen)
     decode.bandwidth_headline(table)
     palette = colours.palette([row["implementation"] for row in ranking])
-    fastest(chosen, ranking, won, palette)
+    st.subheader("Fastest implementation by context and batch")
+    ranked.winner_map(ranking, won, chosen)
     st.subheader("Achieved bandwidth")
     decode.bandwidth_map(decode.LEVEL, table, chosen)
     st.subheader("Latency by context")
     decode.latency_chart(table, palette, chosen)
+    frontier.section(table[table["seqlen_q"] == 1], "attention of one layer", partial(frontier_title, chosen))
     cache_costs.section(decode.LEVEL, ask_slowly(costs_of, chosen), chosen)
     st.subheader("Every implementation")
     ranked.ranking_table(ranking, ask(pages.fits, chosen), chosen)
@@ -46,20 +51,9 @@ def show() -> None:
     messages.provenance(chosen)
 
 
-def fastest(chosen: Filters, ranking: list[dict], won: list[dict], palette: dict[str, str]) -> None:
-    """Draw the map of winners, and a chosen cell in detail."""
-    st.subheader("Fastest implementation by context and batch")
-    names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
-    alt = "Fastest implementation by context and batch"
-    title = titles.of_slice(alt, chosen, ask(pages.provenance, chosen)["run_id"])
-    with cell_panel.around(chosen, won):
-        maps.show(decode.LEVEL, won, maps.winners(palette, names), "winner_map", alt, selectable=True, title=title)
-        messages.slice_caption(
-            chosen,
-            rows=len(won),
-            statistic=text.statistic((row["statistic"] for row in ranking), (row["n"] for row in won)),
-            note="Below each name: the time of the next best, relative to the fastest.",
-        )
+def frontier_title(chosen: Filters, what: str, rows: pd.DataFrame) -> titles.ChartTitle:
+    """Return the title of the costs of a slice."""
+    return titles.of_slice(what, chosen, rows["run_id"].unique(), more=rows["shape"].unique())
 
 
 layout.header("decode")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from pages.ui.draw import cell_panel, colours, maps, messages, text, titles
+from pages.ui.draw import messages, titles
 from pages.ui.filters import chips, select
 from pages.ui.overview import every_gpu, finder, my_card, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
@@ -44,22 +44,10 @@ def show() -> None:
 
 def this_gpu(chosen: Filters, ranking: list[dict]) -> None:
     """Draw the answer, the winner of each shape, a chosen cell in detail, and every implementation in a table."""
-    won = ask_slowly(ranked.judged, chosen)
+    level, won = level_in(chosen), ask_slowly(ranked.judged, chosen)
     ranked.headline(ranking, won, chosen)
     st.subheader("Fastest implementation by shape")
-    names = sorted({row["winner"] for row in won if not text.missing(row["winner"])})
-    palette = colours.palette([*names, *(row["implementation"] for row in ranking)])
-    level = level_in(chosen)
-    alt = f"Fastest implementation by {level.columns.label} and {level.rows.label}"
-    title = titles.of_slice(alt, chosen, ask(pages.provenance, chosen)["run_id"])
-    with cell_panel.around(chosen, won):
-        maps.show(level, won, maps.winners(palette, names), "winner_map", alt, selectable=True, title=title)
-        messages.slice_caption(
-            chosen,
-            rows=len(won),
-            statistic=text.statistic((row["statistic"] for row in ranking), (row["n"] for row in won)),
-            note="Below each name: the time of the next best, relative to the fastest.",
-        )
+    ranked.winner_map(ranking, won, chosen)
     st.subheader("Every implementation")
     ranked.ranking_table(ranking, ask(pages.fits, chosen), chosen)
     messages.folded("Every shape", "every_cell", lambda: ranked.winners_table(level, won))

@@ -27,6 +27,6 @@ elif view == "Chart":
 elif view == "Findings":
     sections.findings_of(choice)
 else:
-    sections.in_words(choice.report)
+    sections.in_words(choice.report, found)
 st.subheader("Download")
 download.downloads(choice)

@@ -6,6 +6,7 @@ import streamlit as st
 
 from pages.ui import findings
 from pages.ui.draw import detail, messages, text
+from pages.ui.filters.select import named_choice
 from pages.ui.run import cluster_form
 from pages.ui.runs import actions, listing
 from pages.ui.shell import address, layout
@@ -25,10 +26,7 @@ names = table["run_id"].tolist()
 if "run" in st.query_params:  # as other pages call it
     st.session_state.setdefault("run_id", st.query_params["run"])
     address.check("Run", "run", names)
-address.check("Run", "run_id", names)
-if st.session_state.get("run_id") not in names:
-    st.session_state.pop("run_id", None)
-chosen = st.selectbox("Run", names, key="run_id", bind="query-params", help="Type to search.")
+chosen = named_choice("Run", "run_id", names, names[0], listing.words_of(table), help="Type to search.")
 row = table[table["run_id"] == chosen].iloc[0]
 st.subheader(text.plain(chosen if text.missing(row["title"]) else row["title"]))
 badges = (messages.source_badges([row["source"]]), listing.state_badge(row["state"]), findings.badge([chosen]))

@@ -29,27 +29,8 @@ _INPUTS_HELP = (
 _HEIGHT = 380
 _TWOS = [2.0**power for power in range(-8, 9)]
 _ERROR, _TIMES = "%.2e", "%.3g×"
-COLUMNS = {
-    "implementation": tables.words("implementation", "medium", pinned=True),
-    "cases": tables.number("shapes", None),
-    "error": tables.number("error", _ERROR, "Geometric mean over the shapes"),
-    "worst": tables.number("worst", _ERROR, "Largest error of the shapes"),
-    "naive_error": tables.number("torch_naive's error", _ERROR),
-    "over_naive": tables.number(
-        "× torch_naive's", _TIMES, "Error over that of torch_naive in the same dtype and shape"
-    ),
-    "worst_over_naive": tables.number("at worst", _TIMES),
-    "speedup": tables.number("speedup", _TIMES, "Geometric mean over the baseline"),
-    "lowest": tables.number("lowest", _TIMES),
-    "highest": tables.number("highest", _TIMES),
-    "compared": tables.number("timed shapes", None),
-    "frontier": st.column_config.CheckboxColumn("on the frontier"),
-    "fails": tables.words("fails the check", "medium", "Fails the check, so it has no speed"),
-    "latency_ms": tables.number("latency (ms)"),
-    "inputs": tables.words("inputs"),
-    "outcome": tables.words("timing status"),
-    "run_id": tables.RUN,
-}
+COLUMNS = tables.declared("accuracy")
+COLUMNS |= {"frontier": st.column_config.CheckboxColumn("on the frontier")}
 
 
 @dataclass(frozen=True)
@@ -317,9 +298,7 @@ def _limits(errors: pd.Series) -> list[float]:
 
 
 def _axis(limits: Sequence[float]) -> dict:
-    """Return the axis of errors, the same for all dtypes: ticks at powers of ten, or closer ones on a short axis."""
+    """Return the axis of errors, the same for all dtypes."""
     low, high = limits
-    digits = (1,) if high > 100 * low else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 7)
-    marks = [digit * 10.0**power for power in range(-17, 4) for digit in digits]
-    axis = charts.log_axis_at(low, high, marks, lambda mark: f"{mark:.1e}".replace(".0e", "e"))
-    return (axis if "range" in axis else charts.with_range(axis, low, high)) | charts.titled("error")
+    axis = charts.close_log_axis(low, high, lambda mark: f"{mark:.1e}".replace(".0e", "e"))
+    return axis | charts.titled("error")

@@ -26,17 +26,7 @@ _KINDS = {  # headings, by the words of results.levels.decode.forms without thei
     "query tokens": "Query tokens",
     "ragged": "Ragged lengths",
 }
-_COLUMNS = {
-    "form": tables.words("form of the cache", pinned=True),
-    "beside": tables.words("shape"),
-    "cases": tables.number("shapes", None),
-    "ratio": tables.number("time over plain", "%.3g×", "Geometric mean; below 1 is faster"),
-    "lowest": tables.number("lowest", "%.3g×"),
-    "highest": tables.number("highest", "%.3g×"),
-    "error": tables.number("error, as stored", "%.2e", "The kernel's error, median"),
-    "error_original": tables.number("error, original cache", "%.2e", "With the error of quantization, median"),
-    "plain_error": tables.number("error of plain", "%.2e"),
-}
+_COLUMNS = tables.declared("cache_costs")
 
 
 def section(level: Level, table: pd.DataFrame, chosen: Filters) -> None:

@@ -133,14 +133,7 @@ def by_rule(table: pd.DataFrame, *, key: str, places: bool = True) -> None:
     """Draw a line for each rule and run; a selected line shows its findings, a selected finding its rows."""
     lines = grouped(table)
     shown = lines[["weight", "title", *(["place", "source"] if places else []), "count", "sentence"]]
-    config = {
-        "weight": tables.words("severity", "small", pinned=True),
-        "title": tables.words("rule", 250),
-        "place": tables.words("run or report", "medium"),
-        "source": tables.words("source", "small"),
-        "count": tables.number("findings", None, width="small"),
-        "sentence": tables.words("example", "large"),
-    }
+    config = tables.declared("findings")
     alt = "Findings by rule and by run or report; select a line for each of its findings"
     picked = _picked(shown, alt, config, key=key)
     if picked is not None:

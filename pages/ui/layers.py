@@ -106,8 +106,8 @@ def layer_table(table: pd.DataFrame, dtype: str) -> None:
     )
 
 
-def share_bars(table: pd.DataFrame, palette: dict[str, str]) -> Chart:
-    """Return the share of attention in the layer's time, a group of bars for each layer."""
+def share_marks(table: pd.DataFrame, palette: dict[str, str]) -> Chart:
+    """Return the share of attention in the layer's time: a row for each layer, and a mark for each implementation."""
     found = []
     for name in colours.ordered(table["implementation"]):
         rows = table[table["implementation"] == name]
@@ -115,10 +115,10 @@ def share_bars(table: pd.DataFrame, palette: dict[str, str]) -> Chart:
             f"{name}: {row.share:.0f} % ({row.attention_ms:.3g} of {row.latency_ms:.3g} ms)"
             for row in rows.itertuples()
         ]
-        labels = [f"{share:.0f}" for share in rows["share"]]
-        found.append(Series(name, rows["layer"], rows["share"], palette[name], said, bars="v", labels=labels))
-    x, y = {"tickangle": -40, "automargin": True}, charts.titled(_SHARE) | {"range": [0, 108]}
-    return Chart(found, x, y, 540, "x unified")
+        found.append(Series(name, rows["share"], rows["layer"], palette[name], said, symbol=colours.symbol(name)))
+    layers = [*dict.fromkeys(table["layer"])]
+    y = charts.categories(layers[::-1], automargin=True)
+    return Chart(found, charts.titled(_SHARE) | {"range": [0, 100]}, y, 110 + 24 * len(layers), "y unified")
 
 
 def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> None:
@@ -135,7 +135,7 @@ def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> Non
     title = titles.of_slice(
         f"Share of attention by layer, {dtype}", replace(chosen, mode=mode, workload="layers"), drawn["run_id"].unique()
     )
-    charts.show(share_bars(drawn, palette), title, key="share_chart", alt=alt)
+    charts.show(share_marks(drawn, palette), title, key="share_chart", alt=alt)
     st.caption(
         "Time of the attention alone over the time of the whole layer, in one run.",
         help="The attention is timed on the views that the projections return, with a cold L2. For small layers "

@@ -153,22 +153,7 @@ def energy() -> None:
 
 def numbers_table(table: pd.DataFrame) -> None:
     """Draw every trace in numbers, or the reason why it is missing."""
-    number = tables.number
-    config = {
-        "trace": tables.words("trace", "medium", pinned=True),
-        "gpu_name": tables.words("GPU"),
-        "run_id": tables.RUN,
-        "burst_tflops": number("burst (TFLOP/s)", help="Median of the first second"),
-        "sustained_tflops": number("sustained (TFLOP/s)", help="Median of the last third"),
-        "of_burst": number("of burst (%)", help="Sustained over burst"),
-        "cold_tflops": number("sampled (TFLOP/s)", help="Kernel time of the same cell and run, with a cold L2"),
-        "of_cold": number("of sampled (%)", help="Sustained over sampled"),
-        "sustained_clock_mhz": number("SM clock (MHz)", "%.0f", "Sustained"),
-        "cold_clock_mhz": number("SM clock, sampled (MHz)", "%.0f", "During the sampling of the kernel time"),
-        "sustained_power_w": number("power (W)", "%.0f", "Sustained"),
-        "power_limit_w": number("power limit (W)", "%.0f", "Power limit of the GPU"),
-        "sustained_temperature_c": number("temperature (°C)", "%.0f", "Sustained"),
-    }
+    config = tables.declared("traces")
     shown = tables.in_words(table)[[*COLUMNS]].dropna(axis="columns", how="all")
     tables.grid(shown, "Every trace: burst and sustained figures", config)
 

@@ -57,12 +57,16 @@ def unknown(upload: Upload, near: Sequence[str], possible: str) -> UploadError:
     if not tables:
         return UploadError(f"{what} {possible}")
     sheet = max(tables, key=lambda sheet: len(sheet.rows))
+    if said := _other_operation(sheet):
+        return UploadError(f"{upload.filename} {said}")
     missing = mapping.guess(sheet).problem() or _reason_against(upload, sheet) or ""
     how = "The page Upload lets you choose what each column is, as does --column of `results import`."
     return UnknownTable(f"{what} {missing} {how}", sheet)
 
 
 def _reason_against(upload: Upload, sheet: Sheet) -> str | None:
+    if said := _other_operation(sheet):
+        return said
     chosen = upload.mapping_of(sheet)
     if chosen:
         return chosen.problem()
@@ -75,6 +79,16 @@ def _reason_against(upload: Upload, sheet: Sheet) -> str | None:
     fields |= {"seqlen"} if "seqlen_q" in fields else set()
     fields |= {"head_dim"} if {"embed_dim", "num_heads"} <= fields else set()
     return lacking(fields, REQUIRED)
+
+
+def _other_operation(sheet: Sheet) -> str | None:
+    """Return that a table without heads times another operation, such as a normalization; None if it may not."""
+    if {"head_dim", "num_heads"} & set(fields_of(sheet.header)):
+        return None
+    for operation, starts in values.WORDS["other_operations"].items():
+        if column := next((name for name in sheet.header if normalise(name).startswith(tuple(starts))), None):
+            return f"has times of {operation} (column {column}), not of attention. A table of attention has head_dim."
+    return None
 
 
 def _assumptions(sheet: Sheet, chosen: TableMapping) -> Iterator[str]:

@@ -102,9 +102,13 @@ def _standings(store: Store, rows: Iterable[Number], baseline: str | None) -> di
 
 def paired(store: Store, filters: Filters) -> list[Paired]:
     """Return a row a case and implementation, with its speedup and how the baseline ended."""
+    return list(store.once(_paired, filters))
+
+
+def _paired(store: Store, filters: Filters) -> tuple[Paired, ...]:
     rows = same_run(store, filters, "latency_ms")
     baselines = {row.case_id: row for row in rows if row.implementation == filters.baseline}
-    return [_beside(row, baselines.get(row.case_id)) for row in rows]
+    return tuple(_beside(row, baselines.get(row.case_id)) for row in rows)
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from results import gpus
 from results.checks.chips import runs_on
 from results.gpus import GPUS, DataSheet
+from results.query.pairing import paired
 from results.recommend import model_attention
 from results.recommend.model_attention import LayerTime
 from results.records import Case
+from results.slice import Filters
 from results.store.database import Store
 
 MEASURE = "python -m runner run quick"
@@ -97,6 +99,21 @@ def relatives(store: Store, name: str) -> list[Relative]:
         )
         for gpu in sorted(there, key=lambda gpu: _distance(there[gpu], chip))
     ]
+
+
+def over_relative(store: Store, filters: Filters, implementation: str) -> tuple[str, list[float]] | None:
+    """Return the nearest GPU with shapes of a slice, and for each its time over that of the GPU of the slice."""
+    own = _times(store, filters, implementation)
+    for other in relatives(store, filters.gpu or "") if own else ():
+        theirs = _times(store, replace(filters, gpu=other.gpu, run=(), source=()), implementation)
+        if shared := sorted(own.keys() & theirs.keys()):
+            return other.gpu, [theirs[case] / own[case] for case in shared]
+    return None
+
+
+def _times(store: Store, filters: Filters, implementation: str) -> dict[int, float]:
+    rows = (row.number for row in paired(store, filters))
+    return {row.case_id: row.value for row in rows if row.implementation == implementation and row.value}
 
 
 def attention_time(store: Store, name: str, case: Case, mode: str) -> LayerTime | None:

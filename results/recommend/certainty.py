@@ -11,7 +11,7 @@ from results.recommend.contest import mean_range
 from results.recommend.doubt import doubts
 from results.recommend.winners import FIELDS, measurement_of, place_in
 from results.records import Measurement
-from results.slice import MODE, TIMING, Filters, level_in
+from results.slice import CASE_KEY, MODE, TIMING, Filters, level_in
 from results.store.database import Store
 from results.store.summary import CASE_ID
 
@@ -47,6 +47,19 @@ def speedup_ranges(store: Store, filters: Filters, implementation: str) -> dict[
     return {place: _range(pairs, void, protocols) for place, pairs in cells.items()}
 
 
+def variation(store: Store, device: str) -> float | None:
+    """Return by which factor nine of ten times of PyTorch vary between runs on a processor; None if nothing repeats."""
+    ((factor,),) = store.kept(
+        f"""SELECT quantile_cont(factor, 0.9) FROM (
+                SELECT max(value) / min(value) AS factor FROM results
+                WHERE device_type = 'cpu' AND gpu_name = ? AND metric = 'latency_ms' AND status = 'ok' AND value > 0
+                      AND starts_with(implementation, 'torch_')
+                GROUP BY {CASE_KEY}, implementation, mode, timing HAVING count(DISTINCT run_id) > 1)""",
+        [device],
+    )
+    return factor
+
+
 def _pairs(store: Store, filters: Filters, implementation: str) -> list[Pair]:
     """Return the stored times of each case that has both, with their samples.
 
@@ -60,8 +73,8 @@ def _pairs(store: Store, filters: Filters, implementation: str) -> list[Pair]:
     rows = store.rows(
         f"""SELECT {CASE_ID}, {", ".join(columns)} FROM measurements
         WHERE run_id = ANY(?) AND implementation = ANY(?) AND metric = 'latency_ms' AND status = 'ok'
-              AND coalesce({MODE} = ?, true) AND coalesce({TIMING} = ?, true)""",
-        [runs, names, filters.mode, filters.timing],
+              AND value = ANY(?) AND coalesce({MODE} = ?, true) AND coalesce({TIMING} = ?, true)""",
+        [runs, names, sorted(set(times.values())), filters.mode, filters.timing],
     )
     stored: dict[tuple, Measurement] = {}
     for case_id, *fields in rows:

@@ -16,11 +16,11 @@ import threading
 import time
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pandas as pd
@@ -42,10 +42,11 @@ _FILE_TROUBLE = (
     duckdb.SerializationException,
     duckdb.TransactionException,  # a commit that found the disk full
 )
-_KEPT = 16  # answers
+_KEPT = 64  # answers
 _PIECE = 2000  # rows of an answer fetched at a time
 _DAMAGE = re.compile(r"checksum|not a valid DuckDB|Could not read enough bytes|replaying WAL", re.IGNORECASE)
 _SAME_RESULTS = "This is a copy in memory of the same results"
+Answer = TypeVar("Answer")
 _locks: dict[Path | None, threading.RLock] = {}
 _open: dict[Path, int] = {}
 
@@ -74,7 +75,8 @@ class Store:
         self._closed = False
         self._folder_sync = FolderSync(home)
         self._lock = _locks.setdefault(path, threading.RLock()) if path else threading.RLock()
-        self._kept = lru_cache(_KEPT)(lambda version, sql, params: tuple(self.rows(sql, params)))
+        self._version: tuple[int, str] | None = None  # after how many refreshes, and the text
+        self._once = lru_cache(_KEPT)(lambda version, work, args: work(self, *args))
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pd.DataFrame:
         """Return the rows of a query as a table."""
@@ -86,7 +88,11 @@ class Store:
 
     def kept(self, sql: str, params: Sequence[Any] = ()) -> tuple[tuple, ...]:
         """Return the rows of a query, remembered until the data change: for what many views ask again and again."""
-        return self._kept(self.version(), sql, tuple(params))
+        return self.once(_rows, sql, tuple(params))
+
+    def once(self, work: Callable[..., Answer], *args: Hashable) -> Answer:
+        """Return `work(store, *args)`, remembered until the data change; nobody may change the answer."""
+        return self._once(self.version(), work, args)
 
     def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[tuple]:
         """Yield the rows of a query piece by piece, for large answers. Raises StoreError if the file breaks."""
@@ -107,7 +113,10 @@ class Store:
 
     def version(self) -> str:
         """Return a text that changes exactly when the data changed; a key for caches."""
-        return ":".join(map(str, self.rows("SELECT store_id, data_version FROM store")[0]))
+        refreshes = FolderSync.refreshes
+        if self._version is None or self._version[0] != refreshes:
+            self._version = refreshes, ":".join(map(str, self.rows("SELECT store_id, data_version FROM store")[0]))
+        return self._version[1]
 
     @property
     def problems(self) -> list[Problem]:
@@ -145,7 +154,7 @@ class Store:
         with closing(connection.cursor()) as cursor:
             folder_sync.refresh(cursor)
         left, self._connection = self._connection, connection
-        self.notice, self._folder_sync = notice, folder_sync
+        self.notice, self._folder_sync, self._version = notice, folder_sync, None
         self._release(left)
 
     def _release(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -154,6 +163,10 @@ class Store:
         if self.path:
             _open[self.path] -= 1
             self.path = None
+
+
+def _rows(store: Store, sql: str, params: tuple) -> tuple[tuple, ...]:
+    return tuple(store.rows(sql, params))
 
 
 def open_store(home: Path | None = None) -> Store:

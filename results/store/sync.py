@@ -7,6 +7,7 @@ import os
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import duckdb
 
@@ -46,6 +47,8 @@ class FolderChange:
 class FolderSync:
     """What has been read, remembered between refreshes so that a look costs two stats a run."""
 
+    refreshes: ClassVar[int] = 0  # of all stores of this process: between two of them no data change
+
     def __init__(self, home: Path) -> None:
         self._runs = Path(home) / "runs"
         self._version: tuple | None = None
@@ -53,6 +56,12 @@ class FolderSync:
 
     def refresh(self, cursor: duckdb.DuckDBPyConnection) -> int:
         """Take in every difference, all of it in one transaction; returns how many measurements are new."""
+        try:
+            return self._refresh(cursor)
+        finally:
+            FolderSync.refreshes += 1
+
+    def _refresh(self, cursor: duckdb.DuckDBPyConnection) -> int:
         self._load(cursor)
         there = _look(journal.PUBLISHED) | _look(self._runs)
         gone = [run_id for run_id in self._entries if run_id not in there]

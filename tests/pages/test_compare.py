@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.ui.compare import choose, imported, verdicts
+from pages.ui.compare import imported, verdicts
 from pages.ui.draw import charts
+from pages.ui.runs import listing
 from results.compare import beside
 from results.compare.beside import BesideCell, BesideRow
 from results.files import journal
@@ -204,7 +205,7 @@ def test_a_newer_run_that_shares_little_is_not_preferred_to_two_that_share_much(
 
 
 def test_the_list_of_runs_says_when_and_on_what(page):
-    assert f"2026-03-01 00:00 · before · {GPU}" in page.selectbox(key="first").options
+    assert f"{GPU} · 2026-03-01 00:00 · before" in page.selectbox(key="first").options
 
 
 def test_a_link_names_runs_by_their_ids_and_wins_over_the_default(page):
@@ -345,8 +346,8 @@ def test_without_runs_that_share_shapes_the_newest_two_are_compared(home, monkey
 def test_an_upload_is_called_by_its_title():
     run = {"source": "upload", "title": "mine.csv", "created": None, "git_commit": None, "gpu_name": "A GPU"}
     table = pd.DataFrame([run | {"run_id": "upload-438b"}, run | {"run_id": "local-1", "source": "local"}])
-    words = choose.words_of(table)
-    assert (words("upload-438b"), words("local-1")) == ("mine.csv · A GPU", "local-1 · A GPU")
+    words = listing.words_of(table.assign(sweep=None))
+    assert (words("upload-438b"), words("local-1")) == ("mine.csv · A GPU", "mine.csv · A GPU · local-1")
 
 
 def test_what_a_table_does_not_state_is_not_written_as_none():

@@ -9,7 +9,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from pages.ui import decode
+from pages.ui import decode, frontier
 from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, decode_case
@@ -195,7 +195,7 @@ def test_what_pages_and_e4m3_cost_is_said_drawn_and_listed(costs):
 
 
 def test_without_paged_or_quantised_cases_the_page_has_no_costs(page):
-    assert not any("cost" in element.value for element in page.subheader)
+    assert not any("Cost of" in element.value for element in page.subheader)
 
 
 def test_prefill_and_mixed_batches_have_a_tab_that_compares_pages_and_separate_calls(home, app):
@@ -218,6 +218,16 @@ def test_prefill_and_mixed_batches_have_a_tab_that_compares_pages_and_separate_c
     assert table.loc[(*of_mixed, "triton_separate"), "of_fastest"] == pytest.approx(4 / 3)
     facts = "".join(element.value for element in page.get("html"))
     assert "One call over separate calls" in facts and "Pages over a contiguous cache" in facts
+
+
+def test_the_cost_of_a_token_follows_from_price_power_limit_and_the_fastest_attention_of_each_batch(page):
+    of_layer = "**0.0139 dollars per million tokens** of attention of one layer, at context 1k and batch 1"
+    assert f"Cheapest at $1 a GPU-hour: {of_layer} with triton_split_kv." in shown(page)
+    times = [("a", 1, 1.0), ("b", 1, 2.0), ("a", 8, 4.0)]
+    table = pd.DataFrame(times, columns=["implementation", "batch", "latency_ms"])
+    rows = frontier.points(table.assign(seqlen=1024, seqlen_q=1, run_id="r"), {"r": 700.0}).to_dict("records")
+    assert [(row["implementation"], row["rate"], row["speed"]) for row in rows] == [("a", 1000, 1000), ("a", 2000, 250)]
+    assert [(row["joules"], round(row["dollars"], 3)) for row in rows] == [(700_000, 0.278), (350_000, 0.139)]
 
 
 def test_a_bandwidth_below_one_terabyte_a_second_is_written_in_gigabytes():

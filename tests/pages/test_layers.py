@@ -74,10 +74,10 @@ def test_every_layer_has_a_row_a_mode_and_failures_in_words(page):
 def test_the_share_of_attention_is_drawn_by_layer_and_implementation(page):
     traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
     assert set(traces) == set(SPEEDS)
-    assert traces["triton_fa2"]["y"] == pytest.approx([25.0, 25.0])
+    assert traces["triton_fa2"]["x"] == pytest.approx([25.0, 25.0])
     page.radio(key="mode").set_value("fwd_bwd").run()
     traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
-    assert traces["torch_naive"]["y"] == pytest.approx([100 / 12] * 2)
+    assert traces["torch_naive"]["x"] == pytest.approx([100 / 12] * 2)
 
 
 def test_the_filters_of_kind_and_mode_act_on_the_whole_page(page):

@@ -103,11 +103,15 @@ def test_a_device_without_kernel_times_is_shown_by_those_it_has(home, app):
     eager = Measurement("cpu", case, "torch_naive", "latency_ms", Status.OK, "fwd", "eager", value=1.0)
     rows = [replace(eager, implementation=name) for name in ("torch_naive", "torch_sdpa_auto")]
     rows += [replace(row, timing="kernel", status=Status.SKIPPED, value=None, note="on a CPU") for row in rows]
-    RunFolder.create(home, Run(run_id="cpu", source="local", created="2026-01-02T00:00:00", gpu_name="A CPU"), rows)
+    for name, factor in (("before", 3.0), ("cpu", 1.0)):
+        run = Run(name, "local", created="2026-01-02T00:00:00", gpu_name="A CPU", device_type="cpu")
+        own = [replace(row, run_id=name, value=row.value and factor * row.value) for row in rows]
+        RunFolder.create(home, run, own)
     app.run()
     app.radio(key="gpu").set_value("A CPU").run()
     assert app.radio(key="timing").value == "eager"
     assert "nothing can be compared" not in shown(app)
+    assert "on this processor the same times vary by 3.00×, more than this lead" in shown(app)
     app.radio(key="gpu").set_value(GPU).run()
     assert app.radio(key="timing").value == "kernel"
     app.radio(key="gpu").set_value("A CPU").run()
@@ -178,6 +182,7 @@ def test_recommendations_and_features_rest_on_stored_numbers(app):
 
 def test_the_ranking_says_which_implementations_compute_in_a_lower_precision(app):
     app.radio(key="gpu").set_value("NVIDIA H200").run()
+    assert "is **1.0" in shown(app) and "as fast as on H100 80GB HBM3 (" in shown(app)
     table = next(html.proto.body for html in app.get("html") if "peak memory" in html.proto.body)
     marked = dict(re.findall(r'<th scope="row">(\w+)(?:(?!<th).)*?<td class="text">(.*?)</td>', table))
     assert ranking.reduced("fp8") == "FP8, reduced"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import text
 from pages.ui.filters.select import named_choice, one_value
+from pages.ui.runs.listing import words_of
 from pages.ui.shell.data import ask, store
 from results.compare.between_runs import LEAST
 from results.compare.compare import Comparison, Side, compare
@@ -111,25 +108,6 @@ def command(first: str, second: str, names: tuple[str | None, str | None] = (Non
 def file_name(first: str, second: str, names: tuple[str | None, str | None] = (None, None)) -> str:
     """Return the file name of the comparison: the runs, or the run and its two implementations."""
     return f"compare-{first}-{names[0]}-{names[1]}" if all(names) else f"compare-{first}-{second}"
-
-
-def words_of(table: pd.DataFrame) -> Callable[[str], str]:
-    """Return a function that describes a run in a list: date, commit, GPU, and the title of an upload or the id."""
-    rows = table.set_index("run_id").to_dict("index")
-    return lambda run_id: " · ".join(_facts(run_id, rows[run_id]))
-
-
-def _facts(run_id: str, run: dict[str, object]) -> Iterator[str]:
-    titled = run["source"] == "upload" and not text.missing(run["title"])
-    if titled:
-        yield str(run["title"])
-    if not text.missing(run["created"]):
-        yield f"{pd.Timestamp(run['created']):%Y-%m-%d %H:%M}"
-    if not text.missing(run["git_commit"]):
-        yield str(run["git_commit"])[:7]
-    if not titled:
-        yield run_id
-    yield "GPU not stated" if text.missing(run["gpu_name"]) else str(run["gpu_name"])
 
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")

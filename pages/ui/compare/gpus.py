@@ -21,20 +21,7 @@ from results.levels import level_of
 from results.query import gpus
 from results.slice import AS_PUBLISHED
 
-# By column: the name on the page, the unit of the axis, and the value that a source must state for it.
-QUANTITIES = {
-    "latency_ms": ("Time", "latency (ms)", "the time"),
-    "tflops": ("TFLOP/s", "TFLOP/s", "the whole shape"),
-    "percent_of_peak": ("% of nominal peak", "% of the datasheet's peak", "a GPU whose datasheet is known"),
-    "percent_of_measured": (
-        "% of measured peak",
-        "% of a matrix product's rate on that machine",
-        "the rate of a matrix product on that machine",
-    ),
-    "flop_per_cycle_sm": ("At its clock", "FLOP per cycle and SM", "the SM clock and the number of SMs"),
-    "gflop_per_joule": ("Per joule", "GFLOP per joule", "the energy of a call"),
-    "gflops_per_watt": ("Per watt of its limit", "GFLOP/s per watt of the power limit", "the power limit"),
-}
+QUANTITIES = text.WORDS["gpu_quantities"]  # column: its name, the unit of its axis, what a source must state for it
 # A line of the chart has one value of each of these; the order of the choices is given.
 _SERIES = {
     "mode": chips.MODES,

@@ -9,10 +9,10 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.compare import gpus
-from pages.ui.compare.choose import words_of
 from pages.ui.draw import charts, messages, tables, text
 from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters import select
+from pages.ui.runs.listing import words_of
 from pages.ui.shell.data import ask
 from results.compare import beside
 from results.compare.beside import BesideCell, BesideRow

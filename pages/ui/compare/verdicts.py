@@ -216,22 +216,10 @@ def show_cells(table: pd.DataFrame, sides: Sequence[str] = ("before", "after")) 
     shown = table.drop(columns=[*_NOT_SHOWN, *["implementation"] * bool(one_pair)]).dropna(axis="columns", how="all")
     shown = shown.assign(mode=[text.MODE_WORDS.get(mode, mode) or "not stated" for mode in table["mode"]])
     first, second = sides
-    config = {
-        "verdict": tables.words("verdict", pinned=True),
-        "why": tables.words("why", 330),
-        "finding": tables.words("finding", "medium", "What the checks say against one of the two numbers"),
-        "time": tables.number("time ratio", _RATIO, f"{first} over {second}"),
-        "cycles": tables.number("cycles ratio", _RATIO, "Judged instead of time if the SM clocks differ"),
-        "low": tables.number("90 % from", _RATIO, "Interval of the judged ratio"),
-        "high": tables.number("to", _RATIO, "Interval of the judged ratio"),
-        "detectable": tables.words("detectable", help="The smallest change that these samples could have shown"),
-        "implementation": tables.words("implementation", "medium"),
-        "first_ms": tables.number(f"{first} (ms)"),
-        "second_ms": tables.number(f"{second} (ms)"),
-        "first_tflops": tables.number(f"{first} (TFLOP/s)"),
-        "second_tflops": tables.number(f"{second} (TFLOP/s)"),
-        "shape": tables.words("batch, heads"),
-    }
+    config = tables.declared("verdicts")
+    config["time"] = tables.number("time ratio", _RATIO, f"{first} over {second}")
+    for at, name in (("first", first), ("second", second)):
+        config |= {f"{at}_ms": tables.number(f"{name} (ms)"), f"{at}_tflops": tables.number(f"{name} (TFLOP/s)")}
     tables.grid(shown, "Verdict of every shape, regressions first", config)
 
 
@@ -249,12 +237,7 @@ def means_table(means: tuple[Mean, ...]) -> None:
         }
         for mean in means
     ]
-    config = {
-        "speedup": tables.number("mean speedup", _RATIO),
-        "compared": tables.number("compared", None, "Shapes with a number on both sides"),
-        "tried": tables.number("tried", None, "Shapes that either side has tried"),
-        "verdicts": tables.words("verdicts", "large"),
-    }
+    config = tables.declared("mean_speedups")
     tables.grid(pd.DataFrame(rows), "Geometric means by timing, implementation and mode", config)
 
 

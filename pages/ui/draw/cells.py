@@ -24,26 +24,8 @@ MARKS = {  # marks before the words of a cell, and their meanings
 }
 _OF_STANDING = {Standing.TIE: TIE, Standing.NOT_CERTAIN: NOT_CERTAIN, Standing.CANNOT_DECIDE: DOUBT}
 
-NUMBERS = {
-    "latency_ms": tables.number("latency (ms)", "%.4g", "Median unless the source says otherwise"),
-    "p20": tables.number("p20 (ms)", "%.4g"),
-    "p80": tables.number("p80 (ms)", "%.4g"),
-    "speedup": tables.number("speedup", "%.2f×"),
-    "tflops": tables.number("TFLOP/s", "%.1f"),
-    "percent_of_peak": tables.number("% of peak", "%.1f"),
-    "tb_per_s": tables.number("TB/s", "%.2f", "Least traffic over the latency"),
-    "percent_of_copy": tables.number("% of copy bandwidth", "%.0f"),
-    "n": tables.number("samples", None),
-    "run_id": tables.RUN,
-    "status": tables.words("status", 120),
-    "note": tables.words("note", "large"),
-}
-WINNERS = {
-    "winner": tables.words("fastest"),
-    "next": tables.words("next best"),
-    "margin": tables.number("takes as long", "%.2f×"),
-    "cases": tables.number("shapes", None),
-}
+NUMBERS = tables.declared("numbers")
+WINNERS = tables.declared("winners")
 
 
 def place_columns(level: Level) -> tuple[str, str, str]:

@@ -344,6 +344,13 @@ def log_axis_at(
     return log_ticks(shown, write) | ends
 
 
+def close_log_axis(low: float, high: float, write: Callable[[float], str]) -> dict[str, Any]:
+    """Return a logarithmic axis with ticks at powers of ten, or at closer marks if the values are close."""
+    digits = (1.0,) if high > 100 * low else (1, 2, 5) if high > 5 * low else (1, 1.5, 2, 3, 4, 5, 7)
+    axis = log_axis_at(low, high, [digit * 10.0**power for power in range(-17, 9) for digit in digits], write)
+    return axis if "range" in axis else with_range(axis, low, high)
+
+
 def _end_labels(found: Sequence[Series], last: float, y: Mapping[str, Any], height: int) -> list[dict[str, Any]]:
     """Return the names of series as annotations next to their last points, spread so that they do not overlap.
 

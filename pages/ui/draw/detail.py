@@ -24,34 +24,7 @@ from results.recommend import winners
 from results.slice import Filters, level_in
 
 COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup", "tflops", "percent_of_peak", "note")
-RUN_FACTS = {
-    "source": "source",
-    "title": "title",
-    "created": "measured (UTC)",
-    "gpu_name": "GPU",
-    "compute_capability": "compute capability",
-    "sm_count": "SMs",
-    "gpu_memory_mb": "GPU memory",
-    "power_limit_w": "power limit (W)",
-    "driver": "driver",
-    "cuda": "CUDA",
-    "cudnn": "cuDNN",
-    "torch": "PyTorch",
-    "triton": "Triton",
-    "python": "Python",
-    "os": "operating system",
-    "cpu": "CPU",
-    "git_commit": "commit",
-    "git_dirty": "uncommitted changes",
-    "kernel_hash": "hash of the kernels",
-    "tf32": "TF32 allowed",
-    "protocol": "protocol",
-    "seed": "seed",
-    "report": "report",
-    "empty_launch_ms": "empty kernel (ms)",
-    "against": "measured with",
-    "notes": "notes",
-}
+RUN_FACTS = text.WORDS["run_facts"]
 
 
 def cell_detail(chosen: Filters, place: tuple) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,14 @@ import streamlit as st
 from pages.ui.draw import text
 
 RUN = st.column_config.TextColumn("run")
+_COLUMNS = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
 _STYLES = {
     name: f"<style>{(Path(__file__).parent / f'{name}.css').read_text(encoding='utf-8')}</style>"
     for name in ("facts", "tables")
 }
 
 
-def number(label: str, format: str = "%.3g", help: str | None = None, **more: Any) -> Any:
+def number(label: str, format: str | None = "%.3g", help: str | None = None, **more: Any) -> Any:
     """Return a column of numbers of a data grid."""
     return st.column_config.NumberColumn(label, format=format, help=help, **more)
 
@@ -33,6 +35,20 @@ def number(label: str, format: str = "%.3g", help: str | None = None, **more: An
 def words(label: str, width: Any = None, help: str | None = None, *, pinned: bool | None = None) -> Any:
     """Return a column of text of a data grid."""
     return st.column_config.TextColumn(label, width=width, help=help, pinned=pinned)
+
+
+def declared(name: str) -> dict[str, Any]:
+    """Return the columns of a table of columns.toml, for `grid` or `show_table`."""
+    return {column: _column(**said) for column, said in _COLUMNS[name].items()}
+
+
+def _column(cell: str = "", write: str = "", format: str = "%.3g", **more: Any) -> Any:
+    if cell:
+        written: Callable[[Any], str] = write.format if "{" in write else getattr(text, write, str)
+        return TableColumn(cell, written, **more)
+    if "number" in more:
+        return number(more.pop("number"), format or None, **more)
+    return words(more.pop("words"), **more)
 
 
 def grid(table: pd.DataFrame, alt: str, columns: Mapping[str, Any] | None = None, **more: Any) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import math
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from results.levels.real_shapes import RealShape
@@ -12,32 +14,10 @@ from results.render.text import SOURCE_WORDS, missing, size
 from results.render.text import duration as duration
 from results.slice import NOT_STATED, Filters, level_in
 
-STATUS_WORDS = {
-    "ok": "ok",
-    "oom": "OOM",
-    "out_of_resources": "shared memory",
-    "unsupported": "unsupported",
-    "incorrect": "incorrect",
-    "timeout": "timeout",
-    "error": "error",
-    "skipped": "skipped",
-    None: "not measured",
-}
-STATUS_MEANINGS = {
-    "oom": "out of device memory",
-    "out_of_resources": "out of shared memory, registers or threads of one block",
-    "unsupported": "the implementation does not compute this shape",
-    "incorrect": "failed the check against the reference, so it has no speed",
-    "timeout": "did not end in time",
-    "error": "ended with an error",
-    "skipped": "not tried, with a reason",
-}
-SOURCE_ICONS = {
-    "local": ":material/computer:",
-    "published": ":material/menu_book:",
-    "upload": ":material/upload_file:",
-    "shipped": ":material/inventory_2:",
-}
+WORDS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+STATUS_WORDS: dict[str | None, str] = {**WORDS["status"], None: "not measured"}
+STATUS_MEANINGS = WORDS["status_meanings"]
+SOURCE_ICONS = WORDS["source_icons"]
 MODE_WORDS = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
 TIMING_WORDS = {
     "kernel": "kernel time (device only, cold L2)",

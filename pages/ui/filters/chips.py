@@ -13,7 +13,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages.ui.draw.text import plain
+from pages.ui.draw.text import WORDS, plain
 from pages.ui.filters import offers, presets, words
 from pages.ui.filters.offers import SIZES, Scope
 from pages.ui.filters.presets import Choices
@@ -27,26 +27,8 @@ from results.slice import NOT_STATED, ORDER, Filters
 MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
 MULTIPLE = ("dtype", *SIZES, "feature", "implementation", "source", "run")
-LABELS = {
-    "gpu": "GPU",
-    "mode": "Mode",
-    "baseline": "Baseline",
-    "timing": "Timing",
-    "workload": "Workload",
-    "mask": "Mask",
-    "dtype": "Data type",
-    "feature": "Features",
-    "implementation": "Implementations",
-    "source": "Sources",
-    "run": "Runs",
-}
-_HELP = {
-    "baseline": "Speedup is the baseline's time over the implementation's.",
-    "timing": "Device and eager times are never compared with each other.",
-    "shape": "With several in a cell, the cell shows their geometric mean.",
-    "workload": "The operator alone, or a layer or model around it.",
-    "feature": "Only implementations that declare all of these. The baseline stays.",
-}
+LABELS = WORDS["filters"]
+_HELP = WORDS["filters_help"]
 _FRAGMENT = "filters"
 _PRESET = "preset"
 _KEPT = "filters_kept"  # by level, and by name

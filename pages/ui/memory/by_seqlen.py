@@ -146,15 +146,7 @@ def caption(view: MemoryView, table: pd.DataFrame) -> None:
 def reduction_table(table: pd.DataFrame, predicted: pd.DataFrame) -> None:
     """Draw memory, reduction and formula of every row."""
     shown = tables.in_words(with_formula(table, predicted)).dropna(axis="columns", how="all")
-    config = {
-        "implementation": tables.words("implementation", pinned=True),
-        "memory_mb": tables.number("memory (MiB)"),
-        "reduction": tables.number("reduction", "%.3g×"),
-        "formula_mb": tables.number("formula (MiB)"),
-        "of_formula": tables.number("measured / formula"),
-        "note": tables.words("note", "large"),
-        "run_id": tables.RUN,
-    }
+    config = tables.declared("memory")
     tables.grid(shown, "Memory and reduction of every row", config)
 
 

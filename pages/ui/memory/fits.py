@@ -9,7 +9,6 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, tables, text
-from pages.ui.draw.tables import TableColumn
 from pages.ui.memory.by_seqlen import MemoryView, case_of
 from pages.ui.shell.data import ask
 from results import levels
@@ -58,18 +57,7 @@ def show(table: pd.DataFrame, capacity_mb: float, view: MemoryView) -> None:
     batch, fits = longest(table, capacity_mb)
     at = "" if batch is None else f" at batch {batch}"
     st.subheader(f"Longest sequence in {capacity_words}{at}")
-    columns = {
-        "implementation": TableColumn("implementation"),
-        "dtype": TableColumn("dtype", text=True),
-        "measured": TableColumn(
-            "longest measured", text.size, "The longest that was measured and fits, at this batch or a larger one"
-        ),
-        "peak_mb": TableColumn("takes", text.mib),
-        "no_more_from": TableColumn("does not fit from", text.size, "Measured at this batch"),
-        "formula": TableColumn(
-            "longest by formula", text.about_tokens, "The predicted peak reaches the memory here, or it was measured"
-        ),
-    }
+    columns = tables.declared("fits")
     if fits["dtype"].nunique(dropna=False) == 1:
         del columns["dtype"]  # the title of the chart above names it
     alt = f"Longest sequence that fits in {capacity_words}{at}, by implementation and dtype"

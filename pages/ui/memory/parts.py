@@ -15,15 +15,7 @@ from pages.ui.shell.data import ask
 from results.metrics import METRICS
 from results.query import memory
 
-_LABELS = {
-    "given": ("formula: given", "q, k, v, and with a backward dout"),
-    "returned": ("formula: returned", "out, and with a backward the gradients"),
-    "matrices": ("formula: attention matrices", "scores and probabilities in memory"),
-    "workspace": ("formula: workspace", "logsumexp, row sums, sums in float32, copies in another layout"),
-    "peak": ("formula: peak", "all of these"),
-    "kv_cache": ("KV cache of one layer", "keys and values kept for all tokens so far; not part of the call"),
-    "of_formula": ("measured / formula", "Of the peak"),
-}
+_LABELS = text.WORDS["memory_parts"]
 _PART_COLOURS = {"given": "#0072b2", "returned": "#56b4e9", "matrices": "#d55e00", "workspace": "#009e73"}
 _MORE = (
     "Reserved is the memory that torch's allocator takes from the device in blocks, so it must be free. Measured over "

@@ -26,12 +26,7 @@ _MEASURED_HELP = (
     "The fastest whole model timed at exactly this batch, length, optimizer and checkpointing, by its attention; "
     "triton_step also replaces the projections."
 )
-_COLUMNS = {
-    "what": TableColumn("step"),
-    "attention": TableColumn("fastest attention", text=True),
-    "measured": TableColumn("model, measured", text=True, help=_MEASURED_HELP),
-    "memory": TableColumn("memory", text.mib),
-}
+_COLUMNS = tables.declared("model_steps")
 _NOT_INCLUDED = (
     "Not included: several GPUs; gradient accumulation; paging and fragmentation of a server's cache; weights in less "
     "than 16 bits."

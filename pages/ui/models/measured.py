@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import charts, colours, maps, messages, tables, text
+from pages.ui import frontier
+from pages.ui.draw import charts, colours, messages, tables, text
 from pages.ui.draw.charts import Chart, Series
-from pages.ui.draw.tables import TableColumn
 from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters.select import one_value, rows_of_one
 from pages.ui.models.calculator import ModelQuestion, law_of
@@ -26,43 +26,10 @@ from results.records import Case
 LEVEL = level_of("model")
 COMMAND = "python -m runner run models --set subject={subject}"
 QUICK = "python -m runner run models_quick"
-_STEP_COLUMNS = {
-    "implementation": TableColumn("attention"),
-    "shape": TableColumn("batch × seqlen"),
-    "tokens_per_s": TableColumn("tokens/s", "{:,.0f}".format),
-    "mfu": TableColumn("MFU", "{:.1f} %".format, "Operations by the convention over the datasheet's peak"),
-    "settings": TableColumn("settings", text=True),
-    "latency_ms": TableColumn("whole step", text.ms),
-    "fwd_ms": TableColumn("forward", text.ms),
-    "bwd_ms": TableColumn("backward", text.ms),
-    "step_ms": TableColumn("optimizer", text.ms),
-    "samples_per_s": TableColumn("samples/s", text.significant),
-    "attention_share": TableColumn("attention", "{:.0f} %".format, "Share of the step's time"),
-    "peak_memory_mb": TableColumn("peak memory", text.mib),
-    "of_formula": TableColumn("of formula", "{:.2f}×".format, "Measured over formula"),
-    "status": TableColumn("status"),
-    "note": TableColumn("note", text=True),
-}
+_STEP_COLUMNS = tables.declared("training_steps")
 
 
-_NUMBERS = {
-    "latency_ms": "latency (ms)",
-    "p20": "p20 (ms)",
-    "p80": "p80 (ms)",
-    "tokens_per_s": "tokens/s",
-    "tb_per_s": "TB/s",
-    "percent_of_copy": "% of copy bandwidth",
-    "attention_share": "attention (% of the step)",
-    "peak_memory_mb": "peak (MiB)",
-    "formula_mb": "formula (MiB)",
-    "of_formula": "measured / formula",
-    "memory_per_token_mb": "memory a token (MiB)",
-    "method_error": "error of the method (%)",
-}
-_TEXTS = {"subject": "model", "seqlen_k": "context", "num_layers": "layers", "implementation": "attention"}
-_CALL_WORDS = {name: tables.number(label) for name, label in _NUMBERS.items()}
-_CALL_WORDS |= {name: st.column_config.Column(label) for name, label in _TEXTS.items()}
-_CALL_WORDS |= {"run_id": tables.RUN, "mode": tables.words("mode", pinned=True)}
+_CALL_WORDS = tables.declared("model_calls")
 
 
 @dataclass(frozen=True)
@@ -161,7 +128,7 @@ def headline(question: ModelQuestion, found: MeasuredModel | None, gpu: str) -> 
 
 
 def generation(found: MeasuredModel) -> None:
-    """Draw tokens a second by context, the share of attention, and every step as a table."""
+    """Draw tokens a second by context, and every step as a table."""
     steps = found.of("decode")
     if steps.empty:
         return
@@ -177,7 +144,9 @@ def generation(found: MeasuredModel) -> None:
         help=f"The cache holds random keys and values. {LEVEL.bytes_source}",
     )
     _calls_table(timed.drop(columns="batch"), "Decoding steps: rate, share of the copy bandwidth, memory")
-    _share_map(steps)
+    known = steps[~steps["extrapolated"] & (steps["cache_dtype"].fillna(steps["dtype"]) == steps["dtype"])]
+    known = known.assign(seqlen=known["seqlen_k"], seqlen_q=1)
+    frontier.section(known, "generated tokens", found.title)
 
 
 def prefill(found: MeasuredModel) -> None:
@@ -268,54 +237,13 @@ def _numbers(found: MeasuredModel) -> None:
     tables.grid(shown, f"Every measured call of {found.subject}", _CALL_WORDS)
     name = found.title("Calls of the model", found.calls).file_name
     messages.download("Download numbers", name, lambda: found.calls, "models_csv")
+    st.code(COMMAND.format(subject=found.subject), language=None)
 
 
 def _calls_table(rows: pd.DataFrame, alt: str) -> None:
-    columns = {
-        "implementation": TableColumn("attention"),
-        "seqlen_k": TableColumn("context", text.size),
-        "tokens_per_s": TableColumn("tokens/s", "{:,.1f}".format),
-        "latency_ms": TableColumn("time", text.ms),
-        "batch": TableColumn("batch"),
-        "settings": TableColumn("settings", text=True),
-        "percent_of_copy": TableColumn("of copy bandwidth", "{:.0f} %".format),
-        "attention_share": TableColumn("attention", "{:.0f} %".format, "Share of the step's time"),
-        "peak_memory_mb": TableColumn("peak memory", text.mib),
-        "memory_per_token_mb": TableColumn("memory a token", text.mib),
-        "of_formula": TableColumn("of formula", "{:.2f}×".format, "Measured over formula"),
-        "status": TableColumn("status"),
-        "note": TableColumn("note", text=True),
-    }
+    columns = tables.declared("model_rates")
     found = [row | _in_words(row) for row in rows.to_dict("records")]
     tables.show_table(found, {name: column for name, column in columns.items() if name in found[0]}, alt)
-
-
-def _share_map(steps: pd.DataFrame) -> None:
-    """Ask for an attention; draw its share of a step by context and batch."""
-    known = steps[steps["attention_share"].notna() & ~steps["extrapolated"]]
-    if known.empty:
-        return
-    st.markdown("**Attention's share of a decoding step**")
-    known, name = rows_of_one(known, "implementation", "attention_share", "share_of", "Attention")
-    drawn = [
-        {
-            "dtype": row["dtype"],
-            "seqlen": row["seqlen_k"],
-            "batch": row["batch"],
-            "shown": row["attention_share"],
-            "status": "ok",
-            "failure": None,
-            "hover": f"context {text.size(row['seqlen_k'])}, batch {row['batch']}<br>{text.ms(row['latency_ms'])}",
-        }
-        for row in known.drop_duplicates(["dtype", "seqlen_k", "batch"]).to_dict("records")
-    ]
-    look = maps.Look(
-        lambda row: colours.share_colour(row["shown"]),
-        lambda row: f"{row['shown']:.0f} %",
-        scale=colours.share_scale(),
-    )
-    alt = f"Share of attention in a decoding step with {name}, by context and batch"
-    maps.show(LEVEL, drawn, look, "share_map", alt)
 
 
 def _measured_marks(found: pd.DataFrame, name: str, colour: str) -> Series:

@@ -25,16 +25,7 @@ def show() -> None:
     names = ", ".join(map(text.plain, able)) or "none in a run here"
     st.markdown(f"Implementations that declare all of it: {names}.")
     table = ask_slowly(finder.found, wanted)
-    config = {
-        "gpu": tables.words("GPU", pinned=True),
-        "winner": tables.words("fastest"),
-        "next": tables.words("next"),
-        "ratio": tables.number("next takes", "%.2f×"),
-        "standing": tables.words("certainty"),
-        "cases": tables.number("shapes", None),
-        "run": tables.words("runs"),
-        "checked": tables.words("checked against float64", help="Each feature was right there, alone, when checked"),
-    }
+    config = tables.declared("finder")
     tables.grid(table, "The fastest implementation with these features on each GPU", config)
     missing = table[table["winner"].isna()]["gpu"].tolist()
     if missing or table.empty:

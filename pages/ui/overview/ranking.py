@@ -6,18 +6,21 @@ import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, colours, messages, tables, text
+from pages.ui.draw import cell_panel, cells, colours, maps, messages, tables, text, titles
 from pages.ui.draw.tables import Bar, Fact, TableColumn
 from pages.ui.overview import usage
 from pages.ui.shell.data import ask, store
+from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.levels import Level
+from results.query import pages
 from results.query.declared import declared
-from results.recommend import winners
+from results.recommend import cards, certainty, winners
 from results.render import slice
 from results.render.html import html_page
 from results.slice import NOT_STATED, Filters, level_in, of_mask
@@ -33,12 +36,57 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     best = best_of(rivals)
     st.markdown(f"#### {_sentence(ranking, best, won, chosen)}")
     undecided(won, "shape", "to tell the two fastest apart")
+    if best:
+        following = next_best(ranking, best, chosen)
+        _variation(chosen, best["speedup"] / (following["speedup"] if following else 1.0))
     _facts(ranking, rivals, best, won, chosen)
     winner = best["implementation"] if best and best["speedup"] > 1 else chosen.baseline
+    _other_gpu(str(winner), chosen)
     mask = of_mask(chosen.mask)
     usage.show(
         str(winner), level_in(chosen).name, causal=mask["causal"] is not False, window_size=mask["window_size"] or 0
     )
+
+
+def winner_map(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> None:
+    """Draw the map of winners, and a chosen cell in detail."""
+    level, names = level_in(chosen), sorted({row["winner"] for row in won if not text.missing(row["winner"])})
+    palette = colours.palette([*names, *(row["implementation"] for row in ranking)])
+    alt = f"Fastest implementation by {level.columns.label} and {level.rows.label}"
+    title = titles.of_slice(alt, chosen, ask(pages.provenance, chosen)["run_id"])
+    with cell_panel.around(chosen, won):
+        maps.show(level, won, maps.winners(palette, names), "winner_map", alt, selectable=True, title=title)
+        messages.slice_caption(
+            chosen,
+            rows=len(won),
+            statistic=text.statistic((row["statistic"] for row in ranking), (row["n"] for row in won)),
+            note="Below each name: the time of the next best, relative to the fastest.",
+        )
+
+
+def _other_gpu(name: str, chosen: Filters) -> None:
+    """Say how the nearest GPU compares on the same shapes, if it has any, and link to all of them."""
+    found = ask(cards.over_relative, chosen, name) if chosen.gpu and chosen.timing else None
+    if found is None:
+        return
+    other, ratios = found
+    short = text.without_maker([chosen.gpu, other])
+    lead = text.ratio(geometric_mean(ratios))
+    link = urlencode({"of": "GPUs", "gpus": [chosen.gpu, other], "gpu_implementation": name}, doseq=True)
+    st.markdown(
+        f"{text.plain(name)} on {text.plain(short[chosen.gpu])} is **{lead}** as fast as on {text.plain(short[other])} "
+        f"({text.span(min(ratios), max(ratios))}): [{messages.counted(len(ratios), 'shared shape')}](compare?{link})"
+    )
+
+
+def _variation(chosen: Filters, lead: float) -> None:
+    """Say that a processor's times vary more between runs than the fastest leads; GPUs are judged by their samples."""
+    factor = ask(certainty.variation, chosen.gpu) if chosen.gpu else None
+    if factor and factor > lead:
+        st.markdown(
+            f":orange-badge[:material/help: not certain] Between runs on this processor the same times vary by "
+            f"{text.ratio(factor)}, more than this lead."
+        )
 
 
 def undecided(drawn: Sequence[dict], noun: str, too_noisy: str) -> None:

@@ -120,19 +120,8 @@ def _share_words(percent: float) -> str:
 def _numbers(found: list[advice.Advice], baseline: str) -> None:
     table = advice_table(found)
     first = ["use_case", "implementation"]
-    config = {
-        "use_case": tables.words("use case", pinned=True),
-        "about": tables.words("shapes", "large"),
-        "behind": tables.number("of fastest", "%.2f×", "Its time over the fastest's, geometric mean"),
-        "worst": tables.number("worst", "%.2f×"),
-        "covered": tables.number("timed", None, "Shapes in which it has a time"),
-        "cases": tables.number("of shapes", None),
-        "speedup": tables.number("speedup", "%.2f×", f"Over {baseline}"),
-        "compared": tables.number("compared", None, "Shapes with both"),
-        "memory_reduction": tables.number("less memory", "%.1f×"),
-        "backend": tables.words("within PyTorch", help="The best SDPA backend"),
-        "backend_behind": tables.number("of fastest", "%.2f×"),
-    }
+    config = tables.declared("advice")
+    config["speedup"] = tables.number("speedup", "%.2f×", f"Over {baseline}")
     shown = table[[*first, *(name for name in table if name not in (*first, "about")), "about"]]
     tables.grid(shown, "Recommended implementation by use case with its numbers", config)
 

@@ -153,11 +153,34 @@ def findings_of(choice: Choice) -> None:
     st.page_link("pages/findings.py", label="Findings in all runs", icon=":material/fact_check:")
 
 
-def in_words(report: str) -> None:
-    """Quote the text of the report."""
-    for note in shipped_notes(report):
-        st.markdown(quote(note))
-    st.caption(f"{messages.source_badges(['published'])} Quoted from the report.")
+def in_words(report: str, found: Sequence[Section]) -> None:
+    """Quote the text of the report, and below each part the answers of our runs to its claims."""
+    notes = shipped_notes(report)
+    claims = [row for section in found if section.title == "Claims" for row in section.rows]
+    places = [_note_of(row.labels[0], notes) for row in claims]
+    for at, note in enumerate([*notes, None]):
+        answers = [_answered(row) for row, place in zip(claims, places, strict=True) if place == at]
+        if note or answers:
+            st.markdown(quote(note) if note else "**Claims elsewhere in the report**")
+            st.markdown("\n".join(answers))
+    st.caption(
+        f"{messages.source_badges(['published'])} Quoted from the report. Below each quote: what the report claims "
+        "there, and what our runs measure."
+    )
+
+
+def _note_of(where: str, notes: Sequence[Note]) -> int:
+    """Return the index of the quote that has most words of the place of a claim, or one more than the last."""
+    first, *more = where.split(" / ")
+    said = [f"text {note.section} {note.lines} {note.header} {note.rows}" for note in notes]
+    found = [(first in words) * (1 + sum(part in words for part in more)) for words in said]
+    return found.index(max(found)) if any(found) else len(notes)
+
+
+def _answered(row: side_by_side.TableRow) -> str:
+    own = f"**{text.plain(row.own[0])}**" if row.own and row.own[0] else "not measured"
+    claimed = text.plain(row.printed[0].replace("**", ""))
+    return f"- :material/fact_check: {text.plain(row.labels[0])}: {claimed} · ours: {own}"
 
 
 def quote(note: Note) -> str:

@@ -6,7 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, text
+from pages.ui.run import under_way
 from pages.ui.runs import listing
+from pages.ui.shell import access
 from pages.ui.shell.data import ask, store
 from results.levels import level_of
 from results.query import pages
@@ -22,7 +24,6 @@ _ENDED = {
     "failed": "The sweep has failed",
     "crashed": "The sweep was cut off",
 }
-_RESUMABLE = ("cancelled", "crashed")
 
 
 def show(run_id: str) -> None:
@@ -39,15 +40,18 @@ def show(run_id: str) -> None:
         fastest = _fastest(status, found.iloc[0]) if len(found) else ""
         head = f"{listing.state_badge(status.state)} **{text.plain(run_id)}**"
         st.markdown(f"{head}  \n{_sentence(status, found)}{fastest}{text.plain(said)}")
-        if len(found) and found.iloc[0]["numbers"]:
-            _links(status, found.iloc[0], runs)
+        with st.container(horizontal=True):
+            if status.state in under_way.RESUMABLE:
+                under_way.resume_button(run_id, disabled=not access.here(), key="resume_ended")
+            if len(found) and found.iloc[0]["numbers"]:
+                _links(status, found.iloc[0], runs)
 
 
 def _sentence(status: RunStatus, found: pd.DataFrame) -> str:
     of_cards = f" ({text.duration(status.cards_s)} of its cards)" if status.cards_s else ""
     after = f" after {text.duration(status.lasted_s)}{of_cards}" if status.lasted_s is not None else ""
     numbers = listing.counts(found.iloc[0]) if len(found) else "no number"
-    then = " It can be resumed." if status.state in _RESUMABLE else ""
+    then = " It can be resumed." if status.state in under_way.RESUMABLE else ""
     return f"{_ENDED.get(status.state, 'The sweep has ended')}{after}: {numbers}.{then}"
 
 
@@ -70,17 +74,16 @@ def _fastest(status: RunStatus, run: pd.Series) -> str:
 
 def _links(status: RunStatus, run: pd.Series, runs: pd.DataFrame) -> None:
     """Link to the map of the run, to its table and downloads, and to the comparison with the one before."""
-    with st.container(horizontal=True):
-        link_to_results(status.run_id)
-        table = {"run_id": status.run_id}
-        st.page_link("pages/runs.py", label="Table and downloads", icon=":material/table_rows:", query_params=table)
-        if before := _before(run, runs):
-            st.page_link(
-                "pages/compare.py",
-                label="Compare with the run before",
-                icon=":material/compare_arrows:",
-                query_params={"first": before, "second": status.run_id},
-            )
+    link_to_results(status.run_id)
+    table = {"run_id": status.run_id}
+    st.page_link("pages/runs.py", label="Table and downloads", icon=":material/table_rows:", query_params=table)
+    if before := _before(run, runs):
+        st.page_link(
+            "pages/compare.py",
+            label="Compare with the run before",
+            icon=":material/compare_arrows:",
+            query_params={"first": before, "second": status.run_id},
+        )
 
 
 def link_to_results(run_id: str) -> None:

@@ -43,6 +43,7 @@ def history(allowed: bool) -> None:
         st.caption("None yet. A sweep started from the command line shows up here too.")
         return
     starting = under_way.starting()
+    newest = next((status for status in statuses if status.state == "finished"), None)
     for status in statuses:
         begun = status.run_id == starting
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -52,7 +53,9 @@ def history(allowed: bool) -> None:
             said = "" if begun or not status.message else f" · {text.plain(status.message)}"
             count = total if moving else f"{status.done} of {total}"
             st.markdown(f"{badge} `{status.run_id}` {count}{said}", width="stretch")
-            if status.state in ("crashed", "cancelled", "failed") and not begun:
+            if status is newest:
+                outcome.link_to_results(status.run_id)
+            if status.state in under_way.RESUMABLE and not begun:
                 under_way.resume_button(status.run_id, disabled=not allowed)
     st.page_link("pages/runs.py", label="All runs, logs and downloads", icon=":material/history:")
 
@@ -87,7 +90,7 @@ def _progress(run_id: str, allowed: bool) -> None:
     at = f"Now: {now[0]}" if len(now) == 1 else "Now, by card:\n" + "".join(f"\n- {each}" for each in now)
     st.caption(f"{at}{' · ' + status.message if status.message else ''}")
     if journal.RunFolder(journal.home() / "runs" / run_id).cancel_requested():
-        st.info("Cancelling: it stops after the current shape.", icon=":material/hourglass_top:")
+        st.caption("Cancelling: it stops after the current shape, and can be resumed.")
     with st.expander("Log", icon=":material/terminal:", key=f"log_{run_id}"):
         st.code(listing.log_tail(run_id) or "nothing yet", language=None, height=200, wrap_lines=True)
 

@@ -11,12 +11,14 @@ import streamlit as st
 from pages.ui.draw import text
 from pages.ui.run import background
 from pages.ui.shell import access
-from results.files.journal import JournalError
+from results.files import journal
+from results.files.journal import JournalError, RunFolder
 from results.render.text import time_left
 from runner import launch
 from runner.launch import LaunchError, RunStatus
 
 IDLE_S = 15  # an idle tab polls too, to notice a sweep that was started elsewhere
+RESUMABLE = ("cancelled", "crashed", "failed")
 PROBLEM = "start_problem"  # the error of the last click, for the next drawing
 _STARTING = "starting"  # the sweep that this session is starting
 _PACES_S = (2, 5, 10, 20, 60)  # all tabs together poll about every other second
@@ -38,15 +40,18 @@ def left(status: RunStatus) -> str:
 
 
 def cancel_button(run_id: str, key: str) -> None:
-    """Draw the button that cancels a run after confirmation; it is disabled if sweeps are off."""
+    """Draw the button that cancels a run after confirmation; it is disabled if sweeps are off, or once pressed."""
+    if RunFolder(journal.home() / "runs" / run_id).cancel_requested():
+        st.button("Cancelling", icon=":material/hourglass_top:", key=key, disabled=True)
+        return
     with st.popover("Cancel", icon=":material/stop_circle:", disabled=not access.here()):
         st.markdown("Stop now? What was measured is kept, and the sweep can be resumed.")
         st.button("Yes, cancel it", key=key, type="primary", on_click=_cancel, args=(run_id,))
 
 
-def resume_button(run_id: str, *, disabled: bool) -> None:
+def resume_button(run_id: str, *, disabled: bool, key: str = "resume") -> None:
     """Draw the button that resumes an interrupted run; it asks if the run names a program or an address."""
-    icon, key, label = ":material/resume:", f"resume_{run_id}", "Resume"
+    icon, key, label = ":material/resume:", f"{key}_{run_id}", "Resume"
     named = launch.named_by_the_run(run_id)
     if not named:
         st.button(label, icon=icon, key=key, on_click=_resume, args=(run_id, named), disabled=disabled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +17,9 @@ from results.files import journal
 from results.query import pages
 
 _OVER_MEDIAN = "time over the median"
-STATE_COLOURS = {
-    "starting": "blue",
-    "running": "blue",
-    "finished": "green",
-    "cancelled": "orange",
-    "failed": "red",
-    "crashed": "red",
-}
-STATE_ICONS = {
-    "starting": ":material/hourglass_top:",
-    "running": ":material/sync:",
-    "finished": ":material/check:",
-    "cancelled": ":material/cancel:",
-    "failed": ":material/error:",
-    "crashed": ":material/bolt:",
-}
-_COLUMNS = {  # columns of the list with their labels
-    "run_id": "run",
-    "state": "state",
-    "source": "source",
-    "title": "title",
-    "created": "created (UTC)",
-    "gpu_name": "GPU",
-    "numbers": "numbers",
-    "failed": "failed",
-    "skipped": "not possible",
-    "implementations": "implementations",
-    "protocol": "protocol",
-    "torch": "torch",
-    "triton": "triton",
-}
+STATE_COLOURS = text.WORDS["state_colours"]
+STATE_ICONS = text.WORDS["state_icons"]
+_COLUMNS = text.WORDS["run_columns"]
 # A colored chip in a table, with the colors of messages.source_badges.
 SOURCE_CHIP = st.column_config.MultiselectColumn(
     "source", options=list(text.SOURCE_WORDS.values()), color=["green", "blue", "violet", "orange"], width=170
@@ -97,6 +69,26 @@ def sweep_of(run: Mapping[str, object]) -> dict:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def words_of(table: pd.DataFrame) -> Callable[[str], str]:
+    """Return a function that describes a run in a list: its title, or sweep and GPU, then date, commit and id."""
+    rows = table.set_index("run_id").to_dict("index")
+    return lambda run_id: " · ".join(dict.fromkeys(_facts(run_id, rows[run_id])))
+
+
+def _facts(run_id: str, run: Mapping[str, object]) -> Iterator[str]:
+    gpu = "GPU not stated" if text.missing(run["gpu_name"]) else str(run["gpu_name"])
+    titled, sweep = not text.missing(run["title"]), sweep_of(run).get("name")
+    yield str(run["title"]) if titled else f"{sweep} on {gpu}" if sweep else gpu
+    if not text.missing(run["created"]):
+        yield f"{pd.Timestamp(str(run['created'])):%Y-%m-%d %H:%M}"
+    if not text.missing(run["git_commit"]):
+        yield str(run["git_commit"])[:7]
+    if titled and gpu not in str(run["title"]):
+        yield gpu
+    if run["source"] != "upload":
+        yield run_id
 
 
 def show_table(runs: pd.DataFrame) -> None:

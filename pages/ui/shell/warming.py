@@ -38,12 +38,14 @@ def first_view() -> None:
     from pages.ui.overview import ranking
     from pages.ui.shell.data import asked_ahead
     from results.query import declared, pages, speedups
+    from results.recommend import cards
 
     chosen = offers.at_first(asked_ahead)
     if chosen.gpu is not None:
         for question in (ranking.judged, speedups.ranked, pages.fits, pages.provenance):
             asked_ahead(question, chosen)
         asked_ahead(declared.colours)
+        asked_ahead(cards.relatives, chosen.gpu)
     for name in _MODULES:
         importlib.import_module(name)
     inspect.stack()  # as Streamlit asks once, at its first element; finding the files of all modules takes it 0.1 s

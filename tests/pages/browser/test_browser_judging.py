@@ -29,14 +29,6 @@ def test_two_implementations_are_compared_from_a_link_and_verdicts_filter_the_ce
     expect(page).to_have_url(re.compile("verdict=SLOWER"))
 
 
-def test_gpus_stand_side_by_side(tab):
-    page = drawn(tab("compare?of=GPUs"))
-    expect(page.get_by_text("as fast as NVIDIA H100").first).to_be_visible()
-    _pick(page, "TFLOP/s")
-    expect(page).to_have_url(re.compile("quantity=TFLOP"))
-    expect(page.get_by_text("TFLOP/s relative to NVIDIA H100").first).to_be_visible()
-
-
 def test_a_trace_is_drawn_and_taken_away(tab, server, tmp_path):
     trace(server.home, "hot")
     trace(server.home, "hotter", name="gluon_hopper")

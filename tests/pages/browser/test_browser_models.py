@@ -19,16 +19,3 @@ def test_a_link_keeps_the_question_and_its_answer(tab):
     page.get_by_text("Which card?").click()
     expect(page.get_by_role("table", name="Whether the model fits, by GPU memory")).to_contain_text("80 GB ◂")
     assert answer.bounding_box()["y"] < page.get_by_text("Which card?").bounding_box()["y"]
-
-
-def test_another_model_is_another_answer_in_the_address_too(tab):
-    page = drawn(tab("models?model=llama3-8b"))
-    page.get_by_role("combobox", name=re.compile("^(Selected Llama-3 8B. )?Model")).click()
-    page.get_by_role("option", name="Mistral 7B").click()
-    expect(page.get_by_role("heading", name=re.compile("Mistral 7B"))).to_be_visible()
-    expect(page).to_have_url(re.compile("model=mistral-7b"))
-
-
-def test_a_narrow_screen_is_not_wider_than_it_is(tab):
-    page = drawn(tab("models", viewport={"width": 390, "height": 844}))
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390

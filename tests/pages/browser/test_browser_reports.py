@@ -73,13 +73,6 @@ def test_the_rule_that_is_taken_away_says_what_the_page_says(tab, own, tmp_path)
     assert {point["run"] for point in points} == {own.run_id}
 
 
-def test_a_quantity_and_its_shape_are_in_the_address(tab):
-    page = drawn(tab("scaling?gpu=NVIDIA+H200"))
-    page.get_by_test_id("stButtonGroup").get_by_text("Latency", exact=True).click()
-    expect(page).to_have_url(re.compile("quantity=Latency"))
-    expect(page.get_by_text("Time of one call")).to_be_visible()
-
-
 def _delete(page: Page, run_id: str) -> None:
     page.get_by_test_id("stPopover").get_by_role("button", name="Delete").click()
     page.get_by_role("button", name="Delete this run").click()

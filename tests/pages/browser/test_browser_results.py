@@ -62,15 +62,6 @@ def test_an_unknown_value_in_the_link_is_said_and_the_default_shown(tab):
     expect(page.get_by_text("· forward ·")).to_be_visible()
 
 
-def test_every_view_of_a_section_is_one_click_away_and_the_sidebar_has_few_entries(tab):
-    page = tab("scaling")
-    assert page.get_by_test_id("stSidebarNavLink").count() <= 8
-    assert page.locator('[data-testid="stSidebarNavLink"][aria-current="page"]').inner_text().endswith("Explore")
-    page.get_by_role("link", name="Accuracy").click()
-    expect(page.get_by_role("heading", name="Accuracy", exact=True)).to_be_visible()
-    expect(page).to_have_url(re.compile("/accuracy"))
-
-
 def test_filters_survive_a_page_without_them_and_can_be_reset(tab):
     page = tab(f"?{REPORT}&mode=bwd&dtype=float32")
     page.get_by_role("link", name="Measure").click()

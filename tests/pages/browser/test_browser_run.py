@@ -100,7 +100,7 @@ def test_a_running_sweep_is_found_again_and_can_be_cancelled(chrome: Browser, id
     third.get_by_role("button", name="Yes, cancel it").click()
     expect(third.get_by_text("No sweep is running on this machine.")).to_be_visible(timeout=SWEEP_MS)
     assert launch.status(status.run_id).state == "cancelled"
-    expect(third.get_by_role("button", name="Resume")).to_be_visible()
+    expect(third.get_by_role("button", name="Resume").first).to_be_visible()
     expect(first.get_by_text("No sweep is running on this machine.")).to_be_visible()
     for page in (first, second, third):
         assert page.get_by_test_id("stException").count() == 0

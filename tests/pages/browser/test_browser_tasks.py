@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -20,90 +22,21 @@ class Task:
     """A question, the clicks from the first page to its answer (role and accessible name), and the answer."""
 
     question: str
-    clicks: tuple[tuple[str, str], ...]
+    clicks: list[list[str]]
     role: str  # of the answer; "text": any
     answer: str  # a regular expression: the name of what is then in view, or its text
 
 
-TASKS = (
-    Task("Which kernel is fastest?", (), "heading", r"On NVIDIA H200 \(bfloat16, causal, forward.* is the fastest: "),
-    Task(
-        "triton_fa2 over plain attention at 4096 tokens and head_dim 128",
-        (("link", "Explore"), ("radio", "triton_fa2")),
-        "button",
-        r"^1\d\.\d×; seqlen 4096, head_dim 128; triton_fa2",
-    ),
-    Task(
-        "gluon_hopper over FlashAttention-4",
-        (("link", "Explore"), ("button", "vs torch_naive"), ("option", "flash_attn_4")),
-        "heading",
-        r"gluon_hopper is 1\.\d+× flash_attn_4 on average",
-    ),
-    Task(
-        "the same in a backward pass",
-        (("link", "Explore"), ("button", "forward"), ("option", "bwd")),
-        "heading",
-        r"causal, backward, .*torch_naive on average",
-    ),
-    Task(
-        "the times behind a cell",
-        (("button", r"; seqlen 2048, head_dim 128; "),),
-        "heading",
-        "seqlen 2048, head_dim 128",
-    ),
-    Task(
-        "How much memory does it take?",
-        (("link", "Explore"), ("link", "Memory")),
-        "heading",
-        r"implementations take [\d.]+ MiB at seqlen 16k, 1.\d+ of torch_naive",
-    ),
-    Task(
-        "How near is it to the peak?",
-        (("link", "Explore"), ("link", "Scaling")),
-        "heading",
-        r"gluon_hopper, \d+ TFLOP.s .*% of the data-sheet peak",
-    ),
-    Task(
-        "How accurate is it?",
-        (("link", "Explore"), ("link", "Accuracy")),
-        "text",
-        "torch_sdpa_math is the most accurate",
-    ),
-    Task(
-        "What changed between two runs?",
-        (("link", "Compare"),),
-        "heading",
-        r"\d+ (faster|slower|same|unclear).*, of \d+ shapes",
-    ),
-    Task("Which numbers are implausible?", (("link", "Reports"), ("link", "Findings")), "heading", r"^\d+ findings in"),
-    Task(
-        "a published report beside a run",
-        (("link", "Reports"), ("radio", "PyTorch against Triton FlashAttention-2")),
-        "heading",
-        "PyTorch against Triton FlashAttention-2",
-    ),
-    Task(
-        "Use the fastest attention in a recorded program",
-        (("link", "Models"), ("link", "Programs"), ("button", "Use it")),
-        "text",
-        r"attnbench\.sdpa_replacement",
-    ),
-    Task("Measure on this machine", (("link", "Measure"),), "button", "Run sweep"),
-    Task("Bring in a file", (("link", "Measure"), ("link", "Upload")), "button", "Upload|Browse"),
-    Task("Which kernel for my shape?", (("radio", "My shape"),), "heading", "^Use gluon_hopper"),
-    Task(
-        "Train Llama-3 8B at 8k, serve it at 32k: does it fit the GPU?",
-        (("link", "Models"),),
-        "heading",
-        "Llama-3 8B: training .* fits 141 GB; serving .* fits 141 GB",
-    ),
-)
+TASKS = [
+    Task(**task) for task in tomllib.loads(Path(__file__).with_name("tasks.toml").read_text(encoding="utf-8"))["tasks"]
+]
 
 
 @pytest.fixture(scope="module")
 def reader(chrome: Browser, server: Server) -> Iterator[Page]:
     """One tab for all tasks."""
     page = visit(chrome, server.url)
+    assert page.get_by_test_id("stSidebarNavLink").count() <= 8
     yield page
     page.context.close()
 
@@ -121,9 +54,21 @@ def test_a_task_takes_few_clicks_from_the_first_page(reader: Page, server: Serve
     expect(answer.first).to_be_in_viewport()
 
 
+@pytest.mark.parametrize(("path", "answer"), [("", "is the fastest: "), ("models", "Llama-3 8B: training")])
+def test_the_answer_is_in_the_first_screen_of_a_phone(tab, path: str, answer: str) -> None:
+    page = drawn(tab(path, viewport={"width": 390, "height": 844}))
+    expect(page.get_by_role("heading", name=re.compile(answer))).to_be_in_viewport()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def found(page: Page, role: str, name: str) -> Locator:
     """The element that a click is meant for: of a page link the sidebar's first, of an option that of an open chip."""
     if role == "option":
         return page.get_by_role("dialog").get_by_text(name, exact=True)
-    exact = role != "button" or name == "forward"
+    if role == "listed":
+        page.keyboard.type(name)
+        return page.get_by_role("option", name=name, exact=True)
+    if role == "pill":
+        return page.get_by_test_id("stButtonGroup").get_by_text(name, exact=True)
+    exact = role not in ("button", "combobox") or name == "forward"
     return page.get_by_role(role, name=name if exact else re.compile(name), exact=exact).first

@@ -105,6 +105,13 @@ def test_a_table_whose_columns_cannot_be_told_is_mapped_by_its_reader_and_rememb
     assert len(found.measurements) == 8 and found.measurements[0].case.dtype == "float16"
 
 
+def test_a_benchmark_of_norms_is_refused_and_not_offered_for_mapping() -> None:
+    text = "gpu_name,norm_name,norm_type,N,dtype,fwd_time_ms\nNVIDIA H200,torch,rms,4096,bfloat16,0.1\n"
+    with pytest.raises(UploadError, match=r"norms.csv has times of a normalization \(column norm_name\)") as refused:
+        understand("norms.csv", text.encode())
+    assert not isinstance(refused.value, UnknownTable)
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": {"roles": [{"meaning": "evil"}]}}', "[" * 5000])
 def test_a_damaged_file_of_mappings_is_forgotten(tmp_path, text: str) -> None:
     (tmp_path / "mappings.json").write_text(text)

@@ -9,9 +9,11 @@ from results.files.journal import RunFolder
 from results.gpus import GPUS
 from results.recommend import cards
 from results.records import Measurement, Run, Status, attention_case
+from results.slice import Filters
 from results.store.database import Store, open_store
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=128, dtype="bfloat16", causal=True)
+SHAPE = "16384 tokens, hidden 2048"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,13 @@ def test_a_relative_is_of_the_nearest_data_sheet_without_what_cannot_run(store):
     assert set(relative.unable) == {"gluon_hopper", "gluon_fp8"} and "triton_fa2" in relative.able
     assert (relative.compute, relative.bandwidth) == (989.5 / 2500, 4800 / 8000)
     assert cards.relatives(store, "a card that nobody knows") == []
+
+
+def test_a_slice_is_compared_with_the_nearest_gpu_on_the_same_shapes(store):
+    chosen = Filters("NVIDIA H200", mask="causal", dtype=("bfloat16",), mode="fwd", timing="kernel", shape=SHAPE)
+    other, ratios = cards.over_relative(store, chosen, "gluon_hopper")
+    assert other == "NVIDIA H100 80GB HBM3" and len(ratios) > 10 and 0.9 < min(ratios) <= max(ratios) < 1.3
+    assert cards.over_relative(store, chosen, "nothing") is None
 
 
 def test_a_time_is_measured_or_estimated_by_the_next_relative_that_has_one(store):
