@@ -231,9 +231,9 @@ def timed_reason(attention, mode: str = "fwd") -> str | None:
     oracle = oracle_of()
     call = op.call(attention, oracle.inputs, mode)
     call()
-    names = ("out",) if mode == "fwd" else ("dq", "dk", "dv")
-    make, doubled = partial(op.call, attention, oracle.inputs, mode), partial(op.doubled, oracle.inputs, mode)
-    return check_timed(make, names, doubled, oracle)
+    with op.doubled(oracle.inputs, mode) as growth:
+        names = ("out",) if mode == "fwd" else ("dq", "dk", "dv")
+        return check_timed(op.call(attention, oracle.inputs, mode), names, growth, oracle)
 
 
 @pytest.mark.parametrize("mode", ["fwd", "bwd", "fwd_bwd"])
