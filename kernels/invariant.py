@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import dispatch, feature_calls, routes
+from . import dispatch, feature_calls, plans, routes
 from .decode import triton_decode, triton_mla
 from .features import Features
 from .registry import UnsupportedCase
@@ -28,8 +28,9 @@ def batch_invariant() -> Iterator[None]:
     contexts with few query rows are slower, as their keys are not split among multiprocessors.
     """
     new: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-        (routes, "route_of", _Route),
-        (dispatch, "_traced", lambda q, k, v, *options: _Route(q, k, v, *options).attend(q, k, v)),
+        (routes, "bound", _bound),
+        (routes, "left_to_pytorch", lambda *call: False),
+        (dispatch, "_traced", lambda q, k, v, *options: _bound(q, k, v, *options)(q, k, v)),
         (feature_calls, "takes", partial(_taken, feature_calls.takes)),
         (feature_calls, "_on_hopper", lambda *call: None),
         (feature_calls, "_plan_without_features", lambda *call: None),
@@ -40,10 +41,12 @@ def batch_invariant() -> Iterator[None]:
     try:
         for module, name, function in new:
             setattr(module, name, function)
+        plans.forget(plans.SeenCalls)
         yield
     finally:
         for module, name, function in before:
             setattr(module, name, function)
+        plans.forget(plans.SeenCalls)
 
 
 def _taken(takes: Callable[..., bool], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Any) -> bool:
@@ -57,16 +60,13 @@ def _taken(takes: Callable[..., bool], q: torch.Tensor, k: torch.Tensor, v: torc
     return True
 
 
-class _Route:
-    """How a call of `kernels.attention` is computed."""
-
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window: int, scale: Any):
-        feature_calls.takes(q, k, v, ())
-        self._options = (bool(causal), window, q.shape[3] ** -0.5 if scale is None else float(scale))
-
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Compute attention, differentiable once."""
-        return feature_calls._by_kernels(q, k, v, Features(), self._options, None)
+def _bound(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, scale: float | None
+) -> Callable[..., torch.Tensor]:
+    """Return what computes a call of `kernels.attention`, as `routes.bound`."""
+    feature_calls.takes(q, k, v, ())
+    options = (bool(causal), window_size, q.shape[3] ** -0.5 if scale is None else float(scale))
+    return lambda q, k, v: feature_calls._by_kernels(q, k, v, Features(), options, None)
 
 
 @torch.no_grad()

@@ -78,10 +78,11 @@ def test_a_step_of_decoding_is_the_same_in_any_batch_and_cache(interpreted, page
 
 
 def test_what_the_kernels_do_not_take_is_refused_and_the_block_ends_as_it_began() -> None:
-    q, before = numbers(1, 1, 8, 16), (dispatch._traced, routes.route_of, feature_calls.takes)
+    q, before = numbers(1, 1, 8, 16), (dispatch._traced, routes.bound, feature_calls.takes)
+    kernels.attention(q, q.clone(), q.clone())  # seen before
     for call in (kernels.attention, lambda *x: kernels.attention(*x, softcap=2.0), kernels.decode):
         with kernels.batch_invariant(), pytest.raises(UnsupportedCase, match="one dtype of bfloat16, .* on a GPU"):
-            call(q, q, q)
+            call(q, q.clone(), q.clone())
     with kernels.batch_invariant(), pytest.raises(UnsupportedCase, match="latents"):
         kernels.mla_decode(q, q)
-    assert before == (dispatch._traced, routes.route_of, feature_calls.takes)
+    assert before == (dispatch._traced, routes.bound, feature_calls.takes)
