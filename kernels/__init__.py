@@ -50,7 +50,7 @@ def attention(
     **features: Any,
 ) -> Any:
     """Compute attention with the best kernel for these tensors; `dispatch.attention` documents the arguments."""
-    return _dispatch().attention(
+    return (_loaded or _dispatch()).attention(
         q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, **features
     )
 

@@ -1,18 +1,22 @@
 """The front door: attention by the best of our kernels for the shape and the device, PyTorch's where there is none.
 
-A call looks its tensors up in a table of routes and launches. Under torch.compile, and for tensors that are not plain
-ones, it goes through the operators of `kernels.torch_ops` instead.
+A call that was seen before runs what its first call was bound to. A new one looks up the route of its tensors. Under
+torch.compile, and for tensors that are not plain ones, it goes through the operators of `kernels.torch_ops` instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from . import plans, routes
+from .plans import NO_KEY
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_SEEN = plans.SeenCalls()
+_records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
 
 
 def attention(
@@ -32,6 +36,31 @@ def attention(
     `kernels.feature_calls.Wanted`, by name. With return_lse=True the result is out and the natural logsumexp, float32
     (batch, num_heads, seqlen_q), with a gradient. Raises UnsupportedCase for tensors that do not belong together.
     """
+    key: Any = None
+    if not (features or torch.compiler.is_dynamo_compiling()):
+        try:
+            unaligned = (_address(q) | _address(k) | _address(v)) & 15
+            key = (q.shape, k.shape, v.is_nested, causal, window_size, softmax_scale, _records(), unaligned)
+            seen = _SEEN.get(key, ())
+        except NO_KEY:
+            key, seen = None, ()
+        for holds, attend in seen:
+            if holds(q, k, v):
+                return attend(q, k, v)
+    return _first(key, q, k, v, causal, window_size, softmax_scale, features)
+
+
+def _first(
+    key: Any,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    window_size: Any,
+    softmax_scale: float | None,
+    features: dict[str, Any],
+) -> Any:
+    """Compute a call that was not seen before, and note what it was bound to."""
     if features or type(window_size) in (tuple, list):
         from .feature_calls import attention_with
 
@@ -40,12 +69,39 @@ def attention(
     if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
         q, k, v = autocasted(q, k, v)
         return _traced(q, k, v, causal, window_size, softmax_scale)
-    if torch._C._is_any_autocast_enabled():
-        q, k, v = autocasted(q, k, v)
-    found = routes.route_of(q, k, v, causal, window_size, softmax_scale)
-    if found is None:
-        return routes.without_ours(q, k, v, causal, window_size, softmax_scale)
-    return found.attend(q, k, v)
+    attend, tensors = bound(q, k, v, causal, window_size, softmax_scale)
+    out = attend(*tensors)
+    if key and not key[-1] and same(tensors, (q, k, v)) and not torch._C._are_functorch_transforms_active():
+        _SEEN.note(key, tensors, attend)
+    return out
+
+
+def bound(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+) -> tuple[Callable[..., torch.Tensor], plans.Tensors]:
+    """Return what computes plain tensors in eager mode, and the tensors in the dtype of autocast.
+
+    It computes all tensors for which a guard of `plans.SeenCalls` holds and whose addresses are multiples of 16 bytes.
+    """
+    tensors = autocasted(q, k, v)
+    found = routes.bound(*tensors, causal, window_size, softmax_scale)
+    device_type = q.device.type
+    if not (torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device_type)):
+        return found, tensors
+    dtype = torch.get_autocast_dtype(device_type)
+
+    def attend(*inputs: torch.Tensor) -> torch.Tensor:
+        if torch.get_autocast_dtype(device_type) == dtype:
+            return found(*inputs)
+        again, cast = bound(*inputs, causal, window_size, softmax_scale)
+        return again(*cast)
+
+    return attend, tensors
+
+
+def same(tensors: plans.Tensors, others: plans.Tensors) -> bool:
+    """Return whether the tensors are these objects."""
+    return all(a is b for a, b in zip(tensors, others, strict=True))
 
 
 def autocasted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.Tensors:
@@ -62,7 +118,7 @@ def _traced(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> torch.Tensor:
     if not routes.takes(q, k, v):
-        return routes.without_ours(q, k, v, causal, window_size, softmax_scale)
+        return routes.without_ours(q, k, v, causal, window_size, softmax_scale)(q, k, v)
     if routes.decodes(q, k, v) and not plans.wants_gradients(q, k, v):
         from .decode.triton_decode.operators import decode_op
 

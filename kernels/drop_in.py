@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,12 +21,16 @@ from torch.autograd import forward_ad
 from torch.nn import functional
 
 from . import choice, dispatch, feature_calls, registry, routes
-from .attention import torch_sdpa  # noqa: F401  imported now: within a context it would import the replacement
+from .attention import torch_sdpa  # imported now: within a context it would import the replacement
 from .features import Features
-from .registry import Attention, UnsupportedCase
+from .plans import NO_KEY, SeenCalls
+from .registry import UnsupportedCase
 
 _ORIGINAL = functional.scaled_dot_product_attention
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_FASTER = "calls that PyTorch computes faster, by a rule or a table"
+_SEEN = SeenCalls()
+_records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
 
 
 @dataclass
@@ -99,29 +104,52 @@ def _replaced(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """Compute the result of PyTorch's function, which aligns a causal mask with the first key."""
-    opened = _OPEN[-1:]
-    options: dict[str, Any] = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
-    options["enable_gqa"] = enable_gqa
-    compiling = torch.compiler.is_compiling()
+    tensors: Any = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+    compiling = torch.compiler.is_dynamo_compiling()
+    known: Any = None
+    if not compiling:
+        try:
+            sizes = (query.shape, key.shape, value.is_nested, attn_mask if attn_mask is None else attn_mask.shape)
+            unaligned = (_address(query) | _address(key) | _address(value)) & 15
+            asked = (_OPEN[-1].implementation, dropout_p, is_causal, scale, enable_gqa)
+            known = (sizes, asked, _records(), unaligned)
+            seen = _SEEN.get(known, ())
+        except (*NO_KEY, IndexError):
+            known, seen = None, ()
+        for holds, attend, reason in seen:
+            if holds(*tensors) and forward_ad._current_level < 0:
+                _count(reason)
+                return attend(*tensors)
+    return _first(known, tensors, dropout_p, is_causal, scale, enable_gqa)
+
+
+def _first(
+    known: Any, tensors: Any, dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> torch.Tensor:
+    """Compute a call that was not seen before, and note what it was bound to."""
+    attend: Callable[..., torch.Tensor] = partial(
+        _ORIGINAL, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+    opened, compiling = _OPEN[-1:], torch.compiler.is_compiling()
     if not opened or (compiling and opened[0].implementation):
-        return _ORIGINAL(query, key, value, **options)
-    q, k, v = query, key, value
-    reason = None if compiling else _reason_against_mode()
-    reason = reason or _reason_against_mask(q, attn_mask, is_causal) or _reason_against_shapes(q, k, v)
-    if reason is None and is_causal and q.shape[2] != k.shape[2]:
-        reason = "a causal mask over more queries than keys" if q.shape[2] > k.shape[2] else None
-        k, v = k[:, :, : q.shape[2]], v[:, :, : q.shape[2]]  # later keys are not seen
-    if reason is None and k.shape[1] != q.shape[1] and not enable_gqa:
-        reason = "heads that are broadcast"
+        return attend(*tensors)
+    mode = None if compiling else _reason_against_mode()
+    reason = mode or _reason_against_tensors(*tensors, causal=is_causal, grouped=enable_gqa)
     if reason is None:
-        q, k, v = dispatch.autocasted(q, k, v)
-        features: dict[str, Any] = {} if attn_mask is None else {"mask": attn_mask}
-        if dropout_p:
-            features["dropout_p"] = dropout_p
-        reason, out = _computed(opened[0].implementation, q, k, v, is_causal, scale, features)
+        reason, ours = _bound(opened[0].implementation, *tensors, causal=is_causal, scale=scale, dropout_p=dropout_p)
+        try:
+            out = ours(*tensors) if reason is None else None
+        except UnsupportedCase as refused:  # such as strides that a kernel cannot address
+            reason = str(refused)
     if not compiling:
         _count(reason)
-    return out if reason is None else _ORIGINAL(query, key, value, **options)
+    if reason is None:
+        attend = ours
+    else:
+        out = attend(*tensors)
+    if known and not mode and (reason or not known[-1]):
+        _SEEN.note(known, tensors, attend, reason)
+    return out
 
 
 def _reason_against_mode() -> str | None:
@@ -133,21 +161,19 @@ def _reason_against_mode() -> str | None:
     return "torch.jit.trace" if torch.jit.is_tracing() else None
 
 
-def _reason_against_mask(q: torch.Tensor, mask: torch.Tensor | None, causal: bool) -> str | None:
-    """Return why no implementation takes a mask; None if there is no reason."""
-    if mask is None:
-        return None
-    if mask.requires_grad:
-        return "a mask that wants a gradient"
-    if mask.dtype not in (torch.bool, torch.float32, q.dtype):
-        return "a mask of another dtype"
-    if mask.dim() < 2:
-        return "a mask without a dimension for queries"
-    return "a mask together with a causal one" if causal else None
-
-
-def _reason_against_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str | None:
+def _reason_against_tensors(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None, *, causal: bool, grouped: bool
+) -> str | None:
     """Return why no implementation takes the tensors; None if there is no reason."""
+    if mask is not None:
+        if mask.requires_grad:
+            return "a mask that wants a gradient"
+        if mask.dtype not in (torch.bool, torch.float32, q.dtype):
+            return "a mask of another dtype"
+        if mask.dim() < 2:
+            return "a mask without a dimension for queries"
+        if causal:
+            return "a mask together with a causal one"
     if not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
         return "tensors of another class"
     if q.is_nested or k.is_nested or v.is_nested:
@@ -156,36 +182,54 @@ def _reason_against_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
         return "tensors that are not (batch, heads, tokens, width)"
     if not q.shape[0] == k.shape[0] == v.shape[0] or k.shape[1] != v.shape[1]:
         return "batches or heads that are broadcast"
-    return None if q.numel() and k.numel() else "no elements"
+    if not (q.numel() and k.numel()):
+        return "no elements"
+    if causal and q.shape[2] > k.shape[2]:
+        return "a causal mask over more queries than keys"
+    return "heads that are broadcast" if k.shape[1] != q.shape[1] and not grouped else None
 
 
-def _computed(
+def _bound(
     implementation: str | None,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    *,
     causal: bool,
     scale: float | None,
-    features: dict[str, Any],
-) -> tuple[str | None, torch.Tensor | None]:
-    """Return None and out, or the reason why it is not computed here."""
-    asked = Features(**features).asked
-    if implementation is None:
-        attention: Attention = dispatch.attention
-        served = feature_calls.takes(q, k, v, asked) if asked else _dispatched(q, k, v, causal, scale)
-        reason = None if served else "a device, dtype or width that no kernel of ours takes"
-    else:
-        attention = registry.get(implementation).attention
-        reason = registry.get(implementation).reason_against_features(asked)
-        reason = reason or registry.reason_against_tensors(implementation, q, k, v, causal=causal, window_size=0)
-        if asked and not reason:  # only now, so that PyTorch's call finds the generator unchanged
-            features = {"features": feature_calls.features_of(features, q.device)}
-    if reason:
-        return reason, None
-    try:
-        return None, attention(q, k, v, causal=causal, softmax_scale=scale, **features)
-    except UnsupportedCase as refused:  # such as strides that a kernel cannot address
-        return str(refused), None
+    dropout_p: float,
+) -> tuple[str | None, Callable[..., torch.Tensor]]:
+    """Return None and what computes such calls, or the reason why they are not computed here."""
+    seen = min(q.shape[2], k.shape[2]) if causal else k.shape[2]  # a causal mask hides the later keys
+    asked = Features(mask=mask, dropout_p=dropout_p).asked
+    masks: dict[str, Any] = {"causal": causal, "softmax_scale": scale}
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        features: dict[str, Any] = {} if mask is None else {"mask": mask}
+        features |= {"dropout_p": dropout_p} if dropout_p else {}
+        k, v = (k, v) if seen == k.shape[2] else (k[:, :, :seen], v[:, :, :seen])
+        if implementation is None:
+            return dispatch.attention(q, k, v, **masks, **features)
+        given = {"features": feature_calls.features_of(features, q.device)} if features else {}
+        return registry.get(implementation).attention(*dispatch.autocasted(q, k, v), **masks, **given)
+
+    cut = seen < k.shape[2]
+    tensors = dispatch.autocasted(q, *(x[:, :, :seen] if cut else x for x in (k, v)))
+    if implementation is not None:
+        named = registry.get(implementation)
+        reason = named.reason_against_features(asked)
+        return reason or registry.reason_against_tensors(implementation, *tensors, causal=causal, window_size=0), attend
+    if not (feature_calls.takes(*tensors, asked) if asked else _dispatched(*tensors, causal, scale)):
+        return "a device, dtype or width that no kernel of ours takes", attend
+    if torch.compiler.is_compiling():
+        return None, attend
+    if asked:
+        return (_FASTER if routes.left_to_pytorch(*tensors[:2], causal, 0, asked) else None), attend
+    found = dispatch.bound(*tensors, causal, 0, scale)[0]
+    if torch_sdpa.is_pytorch(found):
+        return _FASTER, attend
+    return None, attend if cut or not dispatch.same(tensors, (q, k, v)) else found
 
 
 def _dispatched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None) -> bool:
@@ -198,8 +242,8 @@ def _dispatched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool,
 def _count(reason: str | None) -> None:
     """Count a call in every open context."""
     with _LOCK:
-        for replacement in _OPEN:
+        for each in _OPEN:
             if reason is None:
-                replacement.calls.served += 1
+                each.calls.served += 1
             else:
-                replacement.calls.passed_on[reason] += 1
+                each.calls.passed_on[reason] += 1

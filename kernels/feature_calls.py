@@ -328,7 +328,7 @@ def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch
         return None
     if call.bounds is not None:
         return _on_hopper(call, q, k, v)
-    return routes.route_of(q, k, v, call.causal, call.window_size, call.scale)
+    return routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)
 
 
 def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:

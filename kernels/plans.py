@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, ClassVar, Protocol, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import torch
+from torch._C._dynamo.guards import TensorGuards
 from torch.autograd.function import once_differentiable
 
 from .registry import UnsupportedCase
@@ -19,6 +21,8 @@ from .registry import UnsupportedCase
 LOG2_E = math.log2(math.e)
 MAX_PLANS = 4096
 MAX_HEAD_DIM = 256
+NO_KEY = (AttributeError, RuntimeError, TypeError)  # raised by tensors, and classes like them, that have no key
+_ENTRIES = 7  # older entries of a key that are kept
 _ON_CURRENT_DEVICE = nullcontext()
 
 P = TypeVar("P")
@@ -113,10 +117,26 @@ class PlanCache(dict[tuple[Any, ...], P]):
         return plan
 
 
-def forget() -> None:
-    """Forget all plans, so that the next call of each shape makes a new one."""
+class SeenCalls(PlanCache[tuple[tuple[Any, ...], ...]]):
+    """What calls ran that were seen before, by a key of sizes and options: entries that begin with a guard.
+
+    A guard is one C call. It holds for tensors with the classes, dtypes, devices, sizes and strides of the first call,
+    whose gradients are wanted as then, in the same state of dispatch (autocast, inference mode, transforms of
+    torch.func, tracing). It ends the process for tensors without strides, so a key must read sizes and addresses first.
+    """
+
+    def note(self, key: tuple[Any, ...], tensors: Sequence[torch.Tensor], *what: Any) -> None:
+        """Keep an entry, as the first one of its key, where a guard can hold."""
+        guard = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        if guard.check(*tensors):  # not for one tensor in two places
+            self.remember(key, ((guard.check, *what), *self.get(key, ())[:_ENTRIES]))
+
+
+def forget(kind: type[PlanCache[Any]] = PlanCache) -> None:
+    """Forget all plans, or what caches of a kind hold, so that the next call of each shape makes it again."""
     for cache in PlanCache.made:
-        cache.clear()
+        if isinstance(cache, kind):
+            cache.clear()
 
 
 def plan_key(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -129,11 +149,20 @@ def plan_key(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[A
 
 def attend(plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Compute attention by the plan of these tensors; gradients flow if any of them wants one."""
+    return bound(plan, q, k, v)(q, k, v)
+
+
+def bound(plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """Return what computes attention of such tensors by their plan: with gradients, if any of them wants one."""
     if wants_gradients(q, k, v):
-        return _record(q, k, v, plan)
-    if plan.prepare is not None:
-        q, k, v = map(plan.prepare, (q, k, v))
-    return plan.output(q, k, v)
+        if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+            return partial(_PlannedAttention.apply, plan)
+        return partial(_APPLY, plan)
+    return plan.output if plan.prepare is None else partial(_prepared, plan)
+
+
+def _prepared(plan: AttentionPlan, *tensors: torch.Tensor) -> torch.Tensor:
+    return plan.output(*map(cast(Prepare, plan.prepare), tensors))
 
 
 def wants_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -142,10 +171,10 @@ def wants_gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
 
 class _PlannedAttention(torch.autograd.Function):
-    """Saves q, k, v, out and lse; the backward recomputes the scores. `_record` applies it."""
+    """Saves q, k, v, out and lse; the backward recomputes the scores."""
 
     @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPlan) -> torch.Tensor:
+    def forward(ctx: Any, plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         if plan.prepare is not None:
             q, k, v = map(plan.prepare, (q, k, v))
         out, lse = plan.forward(q, k, v)
@@ -157,27 +186,18 @@ class _PlannedAttention(torch.autograd.Function):
     def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled():
             return _differentiated_once(ctx, dout)
-        return *ctx.plan.backward(*ctx.saved_tensors, dout), None
+        return None, *ctx.plan.backward(*ctx.saved_tensors, dout)
 
 
 @once_differentiable  # where a graph of the gradients is made, to refuse a second time
 def _differentiated_once(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    return *ctx.plan.backward(*ctx.saved_tensors, dout), None
+    return None, *ctx.plan.backward(*ctx.saved_tensors, dout)
 
 
-# Both lines call PyTorch's C++ without the Python around it, which takes 1.5 us of the 4 us of an apply.
+# Both lines call PyTorch's C++ without the Python around it, which takes 1.5 us of the 4 us of an apply. That Python
+# also unwraps tensors of a finished transform; they have no address, so `plan_key` refuses them.
 _PlannedAttention._backward_cls.apply = _PlannedAttention.backward
 _APPLY = super(torch.autograd.Function, _PlannedAttention).apply
-
-
-def _record(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: AttentionPlan) -> torch.Tensor:
-    """Apply _PlannedAttention, through torch.autograd.Function.apply where it does more than call C++.
-
-    That `apply` also unwraps tensors of a finished transform; they have no address, so `plan_key` refuses them.
-    """
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return _PlannedAttention.apply(q, k, v, plan)
-    return _APPLY(q, k, v, plan)
 
 
 def device_guard(device: torch.device) -> Any:

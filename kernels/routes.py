@@ -15,11 +15,11 @@ from typing import Any, cast
 
 import torch
 
-from . import choice, problem, registry
+from . import choice, plans, problem, registry
 from .attention.gluon_hopper.configs import takes_head_dims
-from .plans import PlanCache, Prepare, Tensors, attend, check_inputs, plan_key
+from .plans import PlanCache, Prepare, Tensors, check_inputs, plan_key
 from .problem import FORWARD, TRAINING
-from .ruled import Attend, Ruled
+from .ruled import Attend, Bind, Ruled
 from .tables import Table, family
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -32,6 +32,7 @@ _ROUTES: PlanCache[Route | _DecodingRoute | Ruled | None] = PlanCache()
 _UNDECIDED: Any = object()
 
 _PORTABLE = "triton_fa2"  # for what no table names
+_PYTORCH = "torch_sdpa_auto"
 # From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
 # are shared by query heads, and elsewhere. Columns: head_dims are multiples of them.
 _DECODE = family("sm_86")["decode routes"]
@@ -48,7 +49,7 @@ class Route:
     output: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # out alone
     forward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # out and lse
     backward: Callable[..., Tensors]  # q, k, v, out, lse, dout to dq, dk, dv
-    attend = attend
+    bound = plans.bound
 
 
 def route_of(
@@ -65,9 +66,25 @@ def route_of(
     return found
 
 
+def plan_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | None:
+    """Return our kernels for these tensors, whatever a rule names; None if they do not take them."""
+    found = route_of(q, k, v, *options)
+    return found.plan(q, k, v) if isinstance(found, Ruled) else found
+
+
+def bound(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Callable[..., torch.Tensor]:
+    """Return what computes such tensors: a kernel's plan, what a rule names, or PyTorch's function.
+
+    options: causal, window_size and softmax_scale.
+    """
+    found = route_of(q, k, v, *options)
+    return found.bound(q, k, v) if found else without_ours(q, k, v, *options)
+
+
 def forget() -> None:
     """Forget all routes and rules, so that rules which were installed meanwhile are read at the next call."""
     _ROUTES.clear()
+    plans.forget(plans.SeenCalls)
     choice.forget()
 
 
@@ -91,13 +108,31 @@ def built_in(
         return dict.fromkeys((FORWARD, TRAINING), (f"torch_sdpa_{_variant(q, k, causal, window_size)}",))
     names = [name(way, q, k, softmax_scale, window_size) for way in ("forward", "backward")]
     forward = "triton_decode" if decodes(q, k, v) else names[0]
-    return {FORWARD: (forward,), TRAINING: tuple(dict.fromkeys(names))}
+    training = (_PYTORCH,) if left_to_pytorch(q, k, causal, window_size) else tuple(dict.fromkeys(names))
+    return {FORWARD: (forward,), TRAINING: training}
+
+
+def left_to_pytorch(
+    q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, asked: tuple[str, ...] = ()
+) -> bool:
+    """Return whether eager calls that `takes` accepts are PyTorch's: with features, or else with gradients.
+
+    There the host decides: PyTorch's node is in C++, and its function needs no launch of a kernel with features.
+    """
+    if q.dtype.itemsize > 2 or window_size or (causal and q.shape[2] != k.shape[2]):
+        return False
+    operations = (2 if causal else 4) * q.numel() * k.shape[2]
+    table = _table("eager routes", q.device)
+    return any(table.first(call=call, operations=operations) for call in asked or ("training",))
 
 
 def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | Ruled | None:
     decided = decisions(q, k, v, *options)
     asked = {way: _named(each.implementation, q, k, v, options) for way, each in decided.items() if each.implementation}
-    if named := {way: attends for way, attends in asked.items() if attends}:
+    named = {way: bind for way, bind in asked.items() if bind}
+    if TRAINING not in named and _ours(q, k, v, options[2]) and left_to_pytorch(q, k, *options[:2]):
+        named[TRAINING] = partial(_sdpa, options, "auto")
+    if named:
         return Ruled(named, lambda *x: _by_tables(*x, *options), lambda *x: without_ours(*x, *options))
     return _by_tables(q, k, v, *options)
 
@@ -112,18 +147,23 @@ def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: floa
 
 def _named(
     implementation: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[bool, int, float | None]
-) -> Attend | None:
-    """Return an implementation as a function of q, k and v, one of our own by its plan; None if a plan refuses them."""
+) -> Bind | None:
+    """Return what binds an implementation to q, k and v, one of our own by its plan; None if a plan refuses them."""
     if implementation in _PLANS and k.shape == v.shape:
         names = dict.fromkeys(("forward", "backward"), implementation)
         try:
-            return _route_by_names(q, k, v, *options, names=names).attend
+            return _route_by_names(q, k, v, *options, names=names).bound
         except registry.UnsupportedCase as refused:
             choice.warn_once(f"A rule names {implementation}, which refused a call: {refused}")
             return None
-    causal, window_size, scale = options
-    masks = {"causal": bool(causal), "window_size": window_size}
-    return partial(registry.get(implementation).attention, **masks, softmax_scale=scale)
+    if implementation == _PYTORCH:
+        return partial(_sdpa, options, "auto")
+    attend = partial(registry.get(implementation).attention, **_by_name(*options))
+    return lambda *tensors: attend
+
+
+def _by_name(causal: bool, window_size: int, softmax_scale: float | None) -> dict[str, Any]:
+    return {"causal": bool(causal), "window_size": window_size, "softmax_scale": softmax_scale}
 
 
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -209,7 +249,7 @@ class _DecodingRoute:
     """Out by triton_decode; with gradients by the kernels of longer queries, decided when they are first wanted."""
 
     prepare: Prepare | None = None
-    attend = attend
+    bound = plans.bound
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> None:
         self.output = _triton_decode(q, k, v, *options)
@@ -326,16 +366,18 @@ class _AnyCase:
     head_dim = head_dim_v = None
 
 
-def without_ours(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> torch.Tensor:
-    """Compute attention that no kernel of ours takes, by PyTorch's function."""
+def without_ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Attend:
+    """Return what computes attention that no kernel of ours takes: PyTorch's function.
+
+    options: causal, window_size and softmax_scale.
+    """
+    return _sdpa(options, _variant(q, k, *options[:2]), q, k, v)
+
+
+def _sdpa(options: tuple[Any, ...], variant: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Attend:
     from .attention import torch_sdpa
 
-    variant = _variant(q, k, causal, window_size)
-    return torch_sdpa.attention(
-        q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, variant=variant
-    )
+    return torch_sdpa.bound(q, k, **_by_name(*options), variant=variant)
 
 
 def _variant(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int) -> str:

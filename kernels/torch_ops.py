@@ -14,11 +14,8 @@ from . import routes
 
 def _kernels_for(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> tuple[Any, list[torch.Tensor]]:
     """Return the kernels, and the tensors in a form that they can address."""
-    found = routes.route_of(q, k, v, *options)
-    if isinstance(found, routes.Ruled):
-        found = found.plan(q, k, v)  # a rule's implementations have no operator
-    if found is None:
-        found = routes.route(q, k, v, *options)  # on the CPU, in Triton's interpreter
+    # A rule's implementations have no operator. On the CPU, kernels run in Triton's interpreter.
+    found = routes.plan_of(q, k, v, *options) or routes.route(q, k, v, *options)
     return found, list(map(found.prepare, (q, k, v))) if found.prepare else [q, k, v]
 
 

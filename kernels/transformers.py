@@ -26,7 +26,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from . import dispatch, feature_calls, plans, registry
+from . import dispatch, feature_calls, plans, registry, routes
 from .features import Features, SequenceBounds
 from .registry import Attention, UnsupportedCase
 
@@ -320,7 +320,14 @@ class _Call:
         return self.attention is dispatch.attention
 
     def out(self, **more: Any) -> torch.Tensor:
-        """Return out of these tensors."""
+        """Return out of these tensors, with dropout by PyTorch where a table says so."""
+        dropped = self.is_dispatched and not more and tuple(self.features) == ("dropout_p",)
+        if dropped and not torch.compiler.is_compiling():
+            masks = self.causal, self.window_size
+            if routes.left_to_pytorch(self.q, self.k, *masks, ("dropout",)):
+                given: dict[str, Any] = {"is_causal": self.causal, "scale": self.scale, **self.features}
+                grouped = self.q.shape[1] != self.k.shape[1]
+                return functional.scaled_dot_product_attention(self.q, self.k, self.v, enable_gqa=grouped, **given)
         return self.attention(self.q, self.k, self.v, **self.options, **more)
 
     def as_tensor(self, mask: torch.Tensor | None) -> torch.Tensor | None:

@@ -131,12 +131,7 @@ def _side(call: Call, tensors: list[torch.Tensor], implementation: str | None) -
     causal, window = call.problem["mask"].startswith("causal"), call.problem.get("window_size", 0)
     with _decided_by(implementation):
         said = explain(q, k, v, causal=causal, window_size=window)
-        route = routes.route_of(q, k, v, causal, window, None)
-    attend: Callable[..., torch.Tensor]
-    if route is None:
-        attend = partial(routes.without_ours, causal=causal, window_size=window, softmax_scale=None)
-    else:
-        attend = route.attend
+        attend = routes.bound(q, k, v, causal, window, None)
     name = said.split(" for ")[0]
     if call.mode == "fwd":
         return name, partial(attend, q, k, v)

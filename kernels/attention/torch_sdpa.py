@@ -9,6 +9,7 @@ Features that are masks or biases become one tensor; cuDNN takes it where PyTorc
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -69,6 +70,22 @@ def attention(
             f"torch_sdpa_{variant}: PyTorch {torch.__version__} has no {variant} kernel for q {tuple(q.shape)}, "
             f"k {tuple(k.shape)} in {q.dtype} on {q.device.type}; use torch_sdpa_auto to let it choose."
         ) from error
+
+
+def bound(
+    q: torch.Tensor, k: torch.Tensor, *, causal: bool, window_size: Window, softmax_scale: float | None, variant: str
+) -> Callable[..., torch.Tensor]:
+    """Return what computes calls with such tensors, PyTorch's function itself where its causal mask is enough."""
+    if variant == "auto" and not window_size and (not causal or q.shape[2] == k.shape[2]):
+        grouped = q.shape[1] != k.shape[1]
+        return partial(scaled_dot_product_attention, is_causal=causal, scale=softmax_scale, enable_gqa=grouped)
+    masks: dict[str, Any] = {"causal": causal, "window_size": window_size}
+    return partial(attention, **masks, softmax_scale=softmax_scale, variant=variant)
+
+
+def is_pytorch(attend: Any) -> bool:
+    """Return whether `bound` returned PyTorch's function itself, which obeys all settings of a program."""
+    return isinstance(attend, partial) and attend.func is scaled_dot_product_attention
 
 
 def _mask(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, variant: str) -> torch.Tensor | None:

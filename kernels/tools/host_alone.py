@@ -25,8 +25,8 @@ _CHIP = ("sm_90", 132, 50 << 20)  # tables, multiprocessors and L2 bytes of an H
 @contextmanager
 def launching_nothing() -> Iterator[None]:
     """Let triton_fa2 take tensors on the CPU and launch nothing; results are uninitialized memory."""
+    from .. import dispatch, routes
     from .. import launches as recorder
-    from .. import routes
     from ..attention.triton_fa2 import launch, launches, problem
 
     with ExitStack() as stack:
@@ -34,6 +34,7 @@ def launching_nothing() -> Iterator[None]:
             (routes, "takes", lambda q, k, v: True),
             (routes, "decodes", lambda q, k, v: False),
             (routes, "_ROUTES", type(routes._ROUTES)()),
+            (dispatch, "_SEEN", type(dispatch._SEEN)()),
             (problem, "INTERPRETED", False),
             (problem, "_chip", lambda device: _CHIP),
             (launch, "INTERPRETED", False),

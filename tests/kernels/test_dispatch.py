@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import kernels
-from kernels import plans, reference, registry, routes
+from kernels import dispatch, plans, reference, registry, routes
 from kernels.attention import torch_naive
+from kernels.tools import host_alone
 
 ON_GPU = torch.cuda.is_available()
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
@@ -68,6 +70,70 @@ def test_on_the_cpu_pytorch_computes_it(options: dict) -> None:
     inputs = tensors()
     assert routes.route_of(*inputs[:3], False, 0, None) is None
     assert_right(gradients_of(kernels.attention, *inputs, **options), *inputs, **options)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_what_was_bound_serves_no_call_of_another_kind(monkeypatch) -> None:
+    q, k, v = (x.detach() for x in tensors((1, 2, 8, 16))[:3])
+    firsts = []
+    first = dispatch._first
+    monkeypatch.setattr(dispatch, "_SEEN", plans.SeenCalls())
+    monkeypatch.setattr(dispatch, "_first", lambda *given: (firsts.append(1), first(*given))[1])
+    wanting = q.clone().requires_grad_()
+    storage = torch.zeros(q.numel() + 1)
+    unaligned = storage[1:].view(q.shape).copy_(q)
+    calls = {
+        "first": lambda: kernels.attention(q, k, v),
+        "dtype": lambda: kernels.attention(q.half(), k.half(), v.half()),
+        "strides": lambda: kernels.attention(q.mT.contiguous().mT, k, v),
+        "sizes": lambda: kernels.attention(q, k, v[..., :8]),
+        "options": lambda: kernels.attention(q, k, v, causal=True),
+        "class": lambda: kernels.attention(torch.nn.Parameter(q, requires_grad=False), k, v),
+        "gradients": lambda: kernels.attention(wanting, k, v),
+    }
+    expected = {name: call() for name, call in calls.items()}
+    assert len(firsts) == len(calls)
+    for name, call in calls.items():
+        assert torch.equal(call(), expected[name])
+    assert len(firsts) == len(calls)
+    with torch.no_grad():
+        assert not calls["gradients"]().requires_grad
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert calls["first"]().dtype == torch.bfloat16
+        half = q.bfloat16(), k.bfloat16(), v.bfloat16()
+        assert [kernels.attention(*half).dtype for _ in range(2)] == [torch.bfloat16] * 2
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert kernels.attention(*half).dtype == torch.float16
+    with torch.inference_mode():
+        assert calls["first"]().is_inference()
+    torch.testing.assert_close(kernels.attention(unaligned, k, v), expected["first"])
+    assert torch.equal(kernels.attention(q, k, k), kernels.attention(q, k, k))
+    assert torch.equal(calls["first"](), expected["first"])
+    nested = torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(3, 3)])
+    for other in (q.to_sparse(), nested, torch.zeros(1), None):
+        with pytest.raises((AttributeError, RuntimeError, TypeError, IndexError)):
+            kernels.attention(q, other, v)
+        with pytest.raises((AttributeError, RuntimeError, TypeError, IndexError)):
+            kernels.attention(q, k, other)
+
+
+def test_a_known_call_enters_each_module_once() -> None:
+    qkv = [torch.ones(1, 1, 16, 16) for _ in range(3)]
+    entered: list[str] = []
+
+    def note(frame, event, argument) -> None:
+        if event == "call" and frame.f_globals["__name__"].startswith("kernels"):
+            entered.append(frame.f_globals["__name__"])
+
+    with host_alone.launching_nothing():
+        for _ in range(2):
+            entered.clear()
+            sys.setprofile(note)
+            kernels.attention(*qkv, causal=True)
+            sys.setprofile(None)
+    modules = [name for name, _ in groupby(name for name in entered if "tools" not in name)]
+    assert modules[:4] == ["kernels", "kernels.dispatch", "kernels.attention.triton_fa2.plan", "kernels.launches"]
+    assert len(set(modules)) == len(modules)
 
 
 @TORCH_COMPILE
