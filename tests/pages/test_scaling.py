@@ -85,7 +85,7 @@ def test_a_known_device_has_its_share_of_the_peak_and_its_roof():
 def test_the_headline_names_the_fastest_in_the_precision_of_its_dtype(monkeypatch):
     said = []
     monkeypatch.setattr(scaling.st, "markdown", said.append)
-    row = {"dtype": "bfloat16", "seqlen_q": 1024, "percent_of_peak": 40.0, "percent_of_measured": None}
+    row = {"run_id": "r", "dtype": "bfloat16", "seqlen_q": 1024, "percent_of_peak": 40.0, "percent_of_measured": None}
     rates = {"mine": 400.0, "mine_fp8": 800.0, "slow": None}
     table = pd.DataFrame([row | {"implementation": name, "tflops": rate} for name, rate in rates.items()])
     scaling.headline(table)
