@@ -27,8 +27,6 @@ LEVEL = level_of("model")
 COMMAND = "python -m runner run models --set subject={subject}"
 QUICK = "python -m runner run models_quick"
 _STEP_COLUMNS = tables.declared("training_steps")
-
-
 _CALL_WORDS = tables.declared("model_calls")
 
 
@@ -46,8 +44,8 @@ class MeasuredModel:
         return ChartTitle(what, (named, self.gpu, *more), of_runs(rows["run_id"].unique()))
 
     def of(self, *modes: str) -> pd.DataFrame:
-        """Return the rows of those modes."""
-        return self.calls[self.calls["mode"].isin(modes)]
+        """Return the rows of those modes that state a batch and a context; a foreign run may state neither."""
+        return self.calls[self.calls["mode"].isin(modes)].dropna(subset=["batch", "seqlen_k"])
 
     def timed(self, case: Case, mode: str) -> pd.DataFrame:
         """Return the fully timed rows of a mode with the settings of a case, at any batch and length.
@@ -191,7 +189,8 @@ def training(found: MeasuredModel) -> None:
 
 def memory(found: MeasuredModel, question: ModelQuestion) -> None:
     """Draw measured peaks and the formula by context."""
-    known = found.calls[found.calls["peak_memory_mb"].notna() & ~found.calls["extrapolated"]]
+    known = found.of(*found.calls["mode"].unique())
+    known = known[known["peak_memory_mb"].notna() & ~known["extrapolated"]]
     if known.empty:
         return
     st.subheader("Memory by context")
