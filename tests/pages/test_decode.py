@@ -209,7 +209,7 @@ def test_prefill_and_mixed_batches_have_a_tab_that_compares_pages_and_separate_c
         for name, ms in zip(("triton_varlen", "triton_separate"), both, strict=True)
     ]
     RunFolder.create(home, Run("mixed", "local", created="2026-03-01T00:00:00", gpu_name=GPU), rows)
-    page = app.switch_page("pages/batches.py").run()
+    page = app.switch_page("pages/batches.py").run().selectbox(key="batches_gpu").set_value(GPU).run()
     assert not page.exception
     table = page.dataframe[0].value.set_index(["spec", "shape", "implementation"])
     paged, of_mixed = "H32 KV8 D128 2048 tokens page 16", ("q2k_2q1s4k", "H32 KV8 D128 q2k_2q1s4k page 16")

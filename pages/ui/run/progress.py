@@ -53,7 +53,7 @@ def history(allowed: bool) -> None:
             said = "" if begun or not status.message else f" · {text.plain(status.message)}"
             count = total if moving else f"{status.done} of {total}"
             st.markdown(f"{badge} `{status.run_id}` {count}{said}", width="stretch")
-            if status is newest:
+            if status is newest and status.run_id not in st.session_state[_FOLLOWED]:  # else a card above links there
                 outcome.link_to_results(status.run_id)
             if status.state in under_way.RESUMABLE and not begun:
                 under_way.resume_button(status.run_id, disabled=not allowed)
