@@ -15,8 +15,11 @@ import pandas as pd
 from results.compare.verdicts import BAND
 from results.counting import MEASURED, counting_run
 from results.derive import geometric_mean
-from results.slice import CASE_KEY, RESULTS, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, where
+from results.slice import WORKLOAD, Filters, where
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 NAIVE = "torch_naive"
 TENSORS = ("out", "dq", "dk", "dv")
@@ -39,32 +42,15 @@ def errors(
     condition, params = _in_slice(filters)
     counts = counting_run("cell", "naive_error IS NOT NULL", "varied" if by_inputs else "timed")
     found = store.query(
-        f"""WITH of_case AS (
-            SELECT *, coalesce(inputs, '{NORMAL}') AS kind, {SHAPE} AS shape, {TIMING} AS how,
-                   hash({CASE_KEY}, coalesce(inputs, '{NORMAL}')) AS cell,
-                   bool_or(coalesce(inputs, '{NORMAL}') <> '{NORMAL}') OVER (PARTITION BY run_id) AS varied
-            FROM {RESULTS} WHERE {condition}
-        ), wrong AS (
-            SELECT *, any_value(value) FILTER (implementation = '{NAIVE}')
-                          OVER (PARTITION BY run_id, cell) AS naive_error
-            FROM of_case WHERE metric = ? AND status = 'ok'
-            QUALIFY row_number() OVER (PARTITION BY run_id, cell, implementation ORDER BY time DESC NULLS LAST) = 1
-        ), taken AS (
-            SELECT run_id, cell, implementation, status AS outcome, value AS latency_ms,
-                   any_value(value) FILTER (implementation = ?) OVER (PARTITION BY run_id, cell) / value AS speedup
-            FROM of_case WHERE metric = 'latency_ms' AND mode = ? AND how = ?
-            QUALIFY row_number() OVER (PARTITION BY run_id, cell, implementation ORDER BY time DESC NULLS LAST) = 1
-        ), joined AS (
-            SELECT *, bool_or(latency_ms IS NOT NULL) OVER (PARTITION BY run_id, cell) AS timed,
-                   {MEASURED.format(of="cell")}
-            FROM wrong LEFT JOIN taken USING (run_id, cell, implementation)
-        ), one_run AS (
-            SELECT * FROM joined QUALIFY {counts}
-        )
-        SELECT implementation, dtype, {SEQLEN} AS seqlen, head_dim, shape, kind AS inputs, value AS error, naive_error,
-               CASE WHEN naive_error > 0 THEN value / naive_error END AS over_naive, latency_ms, speedup, outcome,
-               CASE WHEN list_contains(flags, '{FAILED}') THEN note END AS fails, source, run_id
-        FROM one_run ORDER BY dtype, seqlen, head_dim, shape, inputs, implementation""",
+        _SQL(
+            "errors",
+            normal=NORMAL,
+            condition=condition,
+            naive=NAIVE,
+            measured=MEASURED.format(of="cell"),
+            counts=counts,
+            failed=FAILED,
+        ),
         [*params, f"{measure}_{tensor}", filters.baseline, "fwd" if tensor == "out" else "bwd", filters.timing],
     )
     names = [*filters.implementation, NAIVE, filters.baseline]

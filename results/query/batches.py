@@ -8,10 +8,13 @@ from typing import Any
 import pandas as pd
 
 from results import batches
-from results.counting import MEASURED, counting_run
+from results.counting import counting_run
 from results.records import CASE_FIELDS
-from results.slice import CASE_KEY, GPU, RESULTS, SHAPE, TIMING
+from results.slice import CASE_KEY
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 COLUMNS = (
     "spec", "shape", "dtype", "implementation", "latency_ms", "of_fastest", "of_separate", "of_contiguous", "status",
@@ -24,10 +27,7 @@ _WANTED = f"level = 'decode' AND metric = 'latency_ms' AND (seqlen_q > {_FEW} OR
 
 def there(store: Store) -> list[tuple[str, str]]:
     """Return GPU and timing of each slice with a time, most times first."""
-    return store.rows(
-        f"""SELECT {GPU} AS gpu, {TIMING} AS timing FROM {RESULTS} WHERE {_WANTED} AND status = 'ok'
-            GROUP BY ALL ORDER BY count(*) DESC, gpu, timing"""
-    )
+    return store.rows(_SQL("there", wanted=_WANTED))
 
 
 def rows(store: Store, gpu: str, timing: str) -> pd.DataFrame:
@@ -37,16 +37,7 @@ def rows(store: Store, gpu: str, timing: str) -> pd.DataFrame:
     `of_contiguous` over that of the same implementation and a contiguous cache. All are within one run.
     """
     table = store.query(
-        f"""WITH timed AS (
-            SELECT {", ".join(CASE_FIELDS)}, {SHAPE} AS shape, implementation, value AS latency_ms, status, note,
-                   run_id, code_age, age
-            FROM {RESULTS} WHERE {_WANTED} AND {GPU} = ? AND {TIMING} = ?
-            QUALIFY row_number() OVER (PARTITION BY run_id, {CASE_KEY}, implementation
-                                       ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
-        ), counted AS (SELECT *, {MEASURED.format(of=CASE_KEY)} FROM timed)
-        SELECT * FROM counted QUALIFY {counting_run(CASE_KEY, "measured > 1")}
-        ORDER BY seqlen_q, batch, lengths, num_heads, num_kv_heads, dtype, page_size, latency_ms NULLS LAST,
-                 implementation""",
+        _SQL("rows", wanted=_WANTED, counting=counting_run(CASE_KEY, "measured > 1")),
         [gpu, timing],
     )
     found = table.to_dict("records")

@@ -18,7 +18,10 @@ from results.implementations import Declared, facts_of
 from results.levels import level_of, names
 from results.query.declared import of_rows
 from results.records import CASE_FIELDS, Case, case_to_json, compatible
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 COLUMNS = (
     "shape", "gpu", "mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "causal", "window_size",
@@ -31,13 +34,7 @@ _ROW = ("mode", "timing", "value", "sm_clock_mhz")
 
 def pairs(store: Store) -> list[tuple[str, str]]:
     """Return the pairs of GPUs that share implementation, mode, seqlen and head_dim; those with most first."""
-    return store.rows(
-        """WITH cells AS (SELECT DISTINCT gpu_name, implementation, mode, seqlen_q, head_dim FROM results
-                          WHERE metric = 'latency_ms' AND status = 'ok' AND gpu_name <> '' AND seqlen_q > 0)
-           SELECT a.gpu_name, b.gpu_name FROM cells a JOIN cells b USING (implementation, mode, seqlen_q)
-           WHERE a.gpu_name < b.gpu_name AND (a.head_dim IS NOT DISTINCT FROM b.head_dim)
-           GROUP BY ALL ORDER BY count(*) DESC, 1, 2"""
-    )
+    return store.rows(_SQL("pairs"))
 
 
 def implementations(store: Store, gpus: Sequence[str]) -> list[str]:
@@ -45,9 +42,7 @@ def implementations(store: Store, gpus: Sequence[str]) -> list[str]:
     return [
         name
         for (name,) in store.rows(
-            """SELECT implementation FROM results
-               WHERE metric = 'latency_ms' AND status = 'ok' AND list_contains(?, gpu_name)
-               GROUP BY implementation HAVING count(DISTINCT gpu_name) = ? ORDER BY count(*) DESC, implementation""",
+            _SQL("implementations"),
             [list(gpus), len(gpus)],
         )
     ]
@@ -69,18 +64,11 @@ def side_by_side(store: Store, gpus: Sequence[str], implementation: str) -> pd.D
 def _rows(store: Store, gpu: str, implementation: str) -> list[dict[str, Any]]:
     names = (*_RUN, *_ROW, *CASE_FIELDS)
     found = store.rows(
-        f"""SELECT {", ".join(f"m.{n}" if n in (*_ROW, *CASE_FIELDS) else f"runs.{n}" for n in names)}, joules
-            FROM measurements m JOIN runs USING (run_id) LEFT JOIN (
-                SELECT run_id, implementation, mode, timing, hash({", ".join(CASE_FIELDS)}) AS of_case,
-                       any_value(value) AS joules
-                FROM measurements WHERE metric = 'energy_j' AND status = 'ok' GROUP BY ALL) energy
-            ON energy.run_id = m.run_id AND energy.implementation = m.implementation AND of_case = hash({_of("m")})
-               AND coalesce(energy.mode, m.mode) IS NOT DISTINCT FROM m.mode
-               AND coalesce(energy.timing, m.timing) IS NOT DISTINCT FROM m.timing
-            WHERE metric = 'latency_ms' AND status = 'ok' AND value > 0 AND gpu_name = ? AND m.implementation = ?
-            QUALIFY row_number() OVER (PARTITION BY m.mode, m.timing, {_of("m")}
-                                       ORDER BY created DESC NULLS LAST, energy.mode NULLS LAST, origin) = 1
-            ORDER BY {_of("m")}, m.mode, m.timing""",
+        _SQL(
+            "rows",
+            columns=", ".join(f"m.{n}" if n in (*_ROW, *CASE_FIELDS) else f"runs.{n}" for n in names),
+            fields=_of("m"),
+        ),
         [gpu, implementation],
     )
     rows = [dict(zip((*names, "joules"), values, strict=True)) for values in found]

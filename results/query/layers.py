@@ -8,13 +8,15 @@ from typing import Any
 import pandas as pd
 
 from results import levels
-from results.counting import MEASURED, compared_run
 from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.query.declared import of_rows
 from results.records import CASE_FIELDS, Case
-from results.slice import CASE_KEY, NOT_STATED, RESULTS, TIMING, WORKLOAD, Filters, where
+from results.slice import CASE_KEY, TIMING, Filters, where
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 LEVEL = "layer"
 # In the order of the level's kinds and passes.
@@ -36,25 +38,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     fields = ", ".join(CASE_FIELDS)
     cell = f"run_id, {CASE_KEY}, mode, {TIMING}"
     table = store.query(
-        f"""WITH together AS (
-            SELECT *, any_value(value) FILTER (metric = 'attention_ms' AND status = 'ok')
-                          OVER (PARTITION BY {cell}, implementation) AS attention_ms
-            FROM {RESULTS} WHERE level = '{LEVEL}' AND metric IN ('latency_ms', 'attention_ms') AND {condition}
-        ), timed AS (
-            SELECT *, bool_or(implementation = ? AND status = 'ok')
-                          OVER (PARTITION BY run_id, {CASE_KEY}) AS has_baseline
-            FROM together WHERE metric = 'latency_ms'
-            QUALIFY row_number() OVER (PARTITION BY {cell}, implementation
-                                       ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
-        ), counted AS (SELECT *, {MEASURED.format(of=CASE_KEY)} FROM timed
-        ), one_run AS (SELECT * FROM counted QUALIFY {compared_run(CASE_KEY)})
-        SELECT {fields}, {WORKLOAD} AS workload, implementation, coalesce(mode, '{NOT_STATED}') AS mode,
-               value AS latency_ms, p20, p80, n, status, note, run_id, source,
-               attention_ms, 100 * attention_ms / value AS share,
-               max(value) FILTER (implementation = ?) OVER (PARTITION BY {cell}) / value AS speedup
-        FROM one_run
-        ORDER BY dtype, {_ORDER}, num_heads::DOUBLE * head_dim, seqlen_q, {_MODES}, latency_ms NULLS LAST,
-                 implementation""",
+        _SQL("rows", cell=cell, level=LEVEL, condition=condition, fields=fields, order=_ORDER, modes=_MODES),
         [*params, filters.baseline, filters.baseline],
     )
     return table.assign(layer=[_named(row) for row in table[[*CASE_FIELDS]].to_dict("records")])

@@ -13,13 +13,16 @@ from typing import Any
 import pandas as pd
 
 from results import derive, levels
-from results.counting import MEASURED, counting_run
+from results.counting import counting_run
 from results.implementations import Declared, facts_of
 from results.levels.model import FLOP_CONVENTIONS, training_flops
 from results.query.declared import of_rows
 from results.records import CASE_FIELDS
-from results.slice import CASE_KEY, RESULTS
+from results.slice import CASE_KEY
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 WHOLE = ("prefill", "decode", "train")
 PARTS = ("fwd", "bwd", "step")  # parts of a training step, each timed separately
@@ -45,9 +48,7 @@ def gpus(store: Store, subject: str) -> list[str]:
     return [
         gpu
         for (gpu,) in store.rows(
-            """SELECT gpu_name FROM results WHERE level = 'model' AND subject = ? AND gpu_name IS NOT NULL
-               AND metric IN ('latency_ms', 'latency_extrapolated_ms') GROUP BY gpu_name
-               ORDER BY count(*) FILTER (status = 'ok') DESC, gpu_name""",
+            _SQL("gpus"),
             [subject],
         )
     ]
@@ -55,13 +56,7 @@ def gpus(store: Store, subject: str) -> list[str]:
 
 def subjects(store: Store) -> list[str]:
     """Return the models that have a measured latency, most first."""
-    return [
-        subject
-        for (subject,) in store.rows(
-            """SELECT subject FROM results WHERE level = 'model' AND metric = 'latency_ms' AND status = 'ok'
-               AND subject IS NOT NULL GROUP BY subject ORDER BY count(*) DESC, subject"""
-        )
-    ]
+    return [subject for (subject,) in store.rows(_SQL("subjects"))]
 
 
 def calls(store: Store, subject: str, gpu: str) -> pd.DataFrame:
@@ -103,21 +98,14 @@ def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
     of_run = ", ".join(_RUN)
     others = ", ".join(f"max(value) FILTER (metric = '{name}') OVER of_cell AS {name}" for name in _KEPT)
     table = store.query(
-        f"""WITH found AS (
-            SELECT {fields}, {of_run}, timing, metric, value, p20, p80, status, note, code_age, age, {others}
-            FROM {RESULTS} WHERE level = 'model' AND subject = ? AND gpu_name = ?
-            WINDOW of_cell AS (PARTITION BY run_id, {fields})
-        ), timed AS (
-            FROM found WHERE metric IN ('latency_ms', 'latency_extrapolated_ms')
-            QUALIFY row_number() OVER (PARTITION BY run_id, {fields}, metric
-                                       ORDER BY status = 'ok' DESC, timing = 'kernel' DESC) = 1
-        ), counted AS (
-            SELECT *, {MEASURED.format(of=CASE_KEY)}, bool_or(status = 'ok' AND metric = 'latency_ms' AND
-                       list_contains({[*WHOLE]}, mode)) OVER (PARTITION BY run_id, {CASE_KEY}) AS whole FROM timed
-        )
-        SELECT * EXCLUDE (metric, value, code_age, age, measured, whole), value AS latency_ms,
-               metric = 'latency_extrapolated_ms' AS extrapolated
-        FROM counted QUALIFY {counting_run(CASE_KEY, "whole", "measured > 1")}""",
+        _SQL(
+            "rows",
+            fields=fields,
+            of_run=of_run,
+            others=others,
+            whole=[*WHOLE],
+            counting=counting_run(CASE_KEY, "whole", "measured > 1"),
+        ),
         [subject, gpu],
     )
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
@@ -134,10 +122,7 @@ def _method_errors(store: Store, gpu: str) -> dict[tuple[str, str, str], float]:
     """Return by run, implementation and mode how far extrapolation was off at most, in percent of what was measured."""
     fields = ", ".join(("run_id", *CASE_FIELDS, "implementation", "mode", "timing"))
     table = store.query(
-        f"""SELECT run_id, implementation, mode, max(value) FILTER (metric = 'latency_ms') AS measured,
-                   max(value) FILTER (metric = 'latency_extrapolated_ms') AS guessed
-            FROM results WHERE level = 'model' AND gpu_name = ? AND status = 'ok' GROUP BY {fields}
-            HAVING measured > 0 AND guessed > 0""",
+        _SQL("method_errors", fields=fields),
         [gpu],
     )
     found: dict[tuple[str, str, str], float] = {}

@@ -13,9 +13,12 @@ from results import levels
 from results.metrics import MEMORY_METRICS
 from results.query.pairing import frame, grouped, numbers, paired, same_run
 from results.records import CASE_FIELDS
-from results.slice import LEVEL, NEWEST_FIRST, Filters, level_in, of_mask
+from results.slice import Filters, level_in, of_mask
 from results.slice import cells as _whole_cells
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 _COLUMN_OF = {
     "run": "run_id",
@@ -42,14 +45,7 @@ _MOST_BESIDE = 8
 
 def gpus(store: Store) -> pd.DataFrame:
     """Return every device with latencies or memory, the one with most numbers of the operator first."""
-    return store.query(
-        """SELECT gpu, sum(numbers)::BIGINT AS numbers, count(DISTINCT run_id) AS runs,
-                  count(DISTINCT choice) AS implementations, max(created) AS latest,
-                  string_agg(DISTINCT source, ', ' ORDER BY source) AS sources, any_value(device_type) AS device_type
-           FROM choices JOIN runs USING (run_id) WHERE name = 'implementation' GROUP BY gpu
-           ORDER BY any_value(device_type) IS NOT DISTINCT FROM 'cpu',
-                    coalesce(sum(numbers) FILTER (level = 'op'), 0) DESC, gpu"""
-    )
+    return store.query(_SQL("gpus"))
 
 
 def run_dates(store: Store) -> dict[str, str]:
@@ -63,21 +59,7 @@ def runs_beside(store: Store, run_id: str) -> list[str]:
     Those of its GPU come first, then those of the GPU with most numbers.
     """
     found = store.rows(
-        f"""WITH theirs AS (
-                SELECT DISTINCT {_KIND_OF_IMPORT}, seqlen_q FROM measurements
-                WHERE run_id = $1 AND metric = 'latency_ms'
-            ),
-            ours AS (
-                SELECT DISTINCT run_id, {_KIND_OF_IMPORT}, seqlen_q FROM measurements WHERE metric = 'latency_ms'
-            ),
-            shared AS (
-                SELECT ours.run_id, count(*) FILTER (ours.seqlen_q = theirs.seqlen_q) AS same, count(*) AS alike
-                FROM ours JOIN theirs USING ({_KIND_OF_IMPORT}) WHERE ours.run_id <> $1 GROUP BY ours.run_id
-            )
-            SELECT run_id FROM shared JOIN runs USING (run_id) WHERE source IN ('local', 'shipped')
-            ORDER BY gpu_name IS NOT DISTINCT FROM (SELECT gpu_name FROM runs WHERE run_id = $1) DESC,
-                     sum(alike) OVER (PARTITION BY gpu_name) DESC, same DESC, alike DESC, 1
-            LIMIT {_MOST_BESIDE}""",
+        _SQL("runs_beside", kind_of_import=_KIND_OF_IMPORT, most_beside=_MOST_BESIDE),
         [run_id],
     )
     return [name for (name,) in found]
@@ -86,9 +68,7 @@ def runs_beside(store: Store, run_id: str) -> list[str]:
 def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
     """Return the devices that have a number of one of these metrics, most numbers first."""
     return store.query(
-        """SELECT gpu, sum(numbers)::BIGINT AS numbers FROM choices
-           WHERE name = 'metric' AND list_contains(?, choice) GROUP BY gpu HAVING sum(numbers) > 0
-           ORDER BY numbers DESC, gpu""",
+        _SQL("gpus_with"),
         [list(metrics)],
     )
 
@@ -106,8 +86,7 @@ def options(
     column = _COLUMN_OF.get(name, "choice::INTEGER" if name in _SIZES else "choice")
     where, params = _scope(gpu=gpu, level=level, workload=workload, mask=mask)
     return store.query(
-        f"""SELECT {column} AS choice, sum(choices.numbers)::BIGINT AS numbers FROM choices JOIN runs USING (run_id)
-            WHERE name = ? AND {where} GROUP BY ALL ORDER BY numbers DESC, choice""",
+        _SQL("options", column=column, where=where),
         ["mode" if name in _COLUMN_OF else "implementation" if name == "baseline" else name, *params],
     )
 
@@ -118,12 +97,7 @@ def choices(
     """Return what every filter can be set to in a scope: `name`, `choice` as text and `numbers`."""
     where, params = _scope(gpu=gpu, level=level, workload=workload, mask=mask)
     return store.query(
-        f"""WITH here AS (SELECT name, choice, numbers, run_id FROM choices WHERE {where})
-            SELECT name, choice, sum(numbers)::BIGINT AS numbers FROM (
-                SELECT name, choice, numbers FROM here
-                UNION ALL SELECT 'run', run_id, numbers FROM here WHERE name = 'mode'
-                UNION ALL SELECT 'source', source, numbers FROM here JOIN runs USING (run_id) WHERE name = 'mode')
-            GROUP BY ALL ORDER BY name, numbers DESC, choice""",
+        _SQL("choices", where=where),
         params,
     )
 
@@ -149,15 +123,7 @@ def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, row: in
     runs = {row.number.run_id for row in paired(store, known)}
     ctes, params = _whole_cells(replace(known, run=tuple(sorted(runs))))
     table = store.query(
-        f"""{ctes}
-        SELECT implementation, status, note, latency_ms, statistic, mean, std, p20, p80, ci_low, ci_high, n, samples,
-               speedup, baseline_status, shape, mode, timing, flags, printed, origin, time,
-               batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v, dtype, causal, window_size,
-               level, page_size, latent_dim, {_REST_OF_CASE}, run_id, runs.* EXCLUDE (run_id, implementations)
-        FROM paired JOIN runs USING (run_id)
-        WHERE dtype IS NOT DISTINCT FROM ? AND {level.columns.field} IS NOT DISTINCT FROM ?
-              AND {level.rows.field} IS NOT DISTINCT FROM ?
-        ORDER BY shape, latency_ms NULLS LAST, implementation""",
+        _SQL("cell", ctes=ctes, rest_of_case=_REST_OF_CASE, column=level.columns.field, row=level.rows.field),
         [*params, dtype, seqlen, row],
     )
     flops = [levels.flops(each, each["mode"]) for each in table.to_dict("records")]
@@ -200,19 +166,13 @@ def memory_choices(store: Store, filters: Filters) -> pd.DataFrame:
 
 def runs(store: Store) -> pd.DataFrame:
     """Return every run with what it holds, newest first."""
-    return store.query(
-        f"""SELECT runs.* EXCLUDE (implementations), coalesce(numbers, 0) AS numbers, coalesce(failures, 0) AS failures,
-                  counts.implementations
-           FROM runs LEFT JOIN counts USING (run_id) ORDER BY {NEWEST_FIRST}"""
-    )
+    return store.query(_SQL("runs"))
 
 
 def most_of_run(store: Store, run_id: str) -> tuple[str, str | None, str | None] | None:
     """Return level, GPU and subject that most latencies of a run are of; None if it has none."""
     found = store.rows(
-        f"""SELECT {LEVEL}, gpu_name, subject FROM results
-            WHERE run_id = ? AND metric IN ('latency_ms', 'latency_extrapolated_ms') AND status = 'ok'
-            GROUP BY ALL ORDER BY count(*) DESC, 1, 2, 3 LIMIT 1""",
+        _SQL("most_of_run"),
         [run_id],
     )
     return found[0] if found else None
@@ -220,18 +180,13 @@ def most_of_run(store: Store, run_id: str) -> tuple[str, str | None, str | None]
 
 def outcomes(store: Store) -> pd.DataFrame:
     """Return of every run how many of its numbers are missing because nothing could run, and because it failed."""
-    return store.query(
-        """SELECT run_id, count(*) FILTER (WHERE status IN ('unsupported', 'skipped')) AS skipped,
-                  count(*) FILTER (WHERE status NOT IN ('ok', 'unsupported', 'skipped')) AS failed
-           FROM numbers JOIN slices USING (slice_id) WHERE status <> 'ok' GROUP BY run_id"""
-    )
+    return store.query(_SQL("outcomes"))
 
 
 def run_progress(store: Store, run_id: str) -> pd.DataFrame:
     """Count the latencies that a growing run has, by mode and timing."""
     return store.query(
-        """SELECT mode, timing, count(*) AS numbers FROM numbers JOIN slices USING (slice_id)
-           WHERE run_id = ? AND metric = 'latency_ms' AND status = 'ok' GROUP BY ALL ORDER BY mode, timing""",
+        _SQL("run_progress"),
         [run_id],
     )
 

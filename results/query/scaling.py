@@ -18,9 +18,12 @@ from results.levels.tensors import BF16X6, known, query_tokens
 from results.query.declared import of_rows, with_precision
 from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS
-from results.slice import RESULTS, SEQLEN, Filters, cells, level_in
+from results.slice import RESULTS, Filters, cells, level_in
 from results.slice import where as filtered
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 _CASE = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal")
 _REST = tuple(name for name in CASE_FIELDS if name not in (*_CASE, "window_size"))
@@ -69,18 +72,17 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     memory, memory_params = _beside(filters, "peak_memory_mb")
     energy, energy_params = _beside(filters, "energy_j")
     table = store.query(
-        f"""{ctes}, memory AS ({memory}), energy AS ({energy}), timed AS (
-            SELECT {", ".join(_KEY)}, mode, shape, latency_ms, p20, p80, n, statistic, status, note, source, gpu_name
-            FROM paired WHERE {SEQLEN} IS NOT NULL)
-        SELECT timed.*, coalesce(memory.value, any_memory.value) AS peak_memory_mb,
-               coalesce(energy.value, any_energy.value) AS energy_j, runs.tf32, runs.measured_tflops,
-               runs.measured_gbs
-        FROM timed JOIN runs ON runs.run_id = timed.run_id
-        LEFT JOIN memory ON {_same("memory")} AND memory.mode = if(timed.mode = 'bwd', 'fwd_bwd', timed.mode)
-        LEFT JOIN energy ON {_same("energy")} AND energy.mode = timed.mode
-        LEFT JOIN memory any_memory ON {_same("any_memory")} AND any_memory.mode IS NULL
-        LEFT JOIN energy any_energy ON {_same("any_energy")} AND any_energy.mode IS NULL
-        ORDER BY timed.dtype, timed.head_dim, shape, timed.implementation, timed.seqlen_q, timed.seqlen_k""",
+        _SQL(
+            "rows",
+            ctes=ctes,
+            memory=memory,
+            energy=energy,
+            key=", ".join(_KEY),
+            same_memory=_same("memory"),
+            same_energy=_same("energy"),
+            same_any_memory=_same("any_memory"),
+            same_any_energy=_same("any_energy"),
+        ),
         [*params, *memory_params, *energy_params],
     )
     flops = [levels.flops(row, row["mode"]) for row in table.to_dict("records")]
@@ -112,12 +114,7 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
     ctes, params = cells(to_its_runs(store, filters) or filters)
     reduced = [with_precision(store, precision, level_in(filters).name) for precision in ("tf32", "fp8", BF16X6)]
     kinds = store.rows(
-        f"""{ctes} SELECT DISTINCT run_id, runs.gpu_name,
-                          coalesce(runs.tf32, false) OR list_contains(?, run_id || '/' || implementation) AS tf32,
-                          list_contains(?, run_id || '/' || implementation) AS fp8,
-                          list_contains(?, run_id || '/' || implementation) AND head_dim BETWEEN 17 AND 128 AS six,
-                          runs.measured_tflops, runs.measured_gbs
-        FROM paired JOIN runs USING (run_id) WHERE dtype IS NOT DISTINCT FROM ? ORDER BY tf32, fp8, six, run_id""",
+        _SQL("roofs", ctes=ctes),
         [*params, *reduced, dtype],
     )
     found: dict[str, Roof] = {}
@@ -152,8 +149,7 @@ def _beside(filters: Filters, metric: str) -> tuple[str, list[object]]:
     condition, params = filtered(filters, without=("timing", "mode"))
     keys = ", ".join(_KEY)
     return (
-        f"""SELECT {keys}, mode, max(value) AS value FROM {RESULTS}
-            WHERE metric = ? AND status = 'ok' AND {condition} GROUP BY ALL""",
+        _SQL("beside", keys=keys, condition=condition),
         [metric, *params],
     )
 

@@ -13,8 +13,10 @@ from results.derive import geometric_mean
 from results.implementations import Declared, facts_of
 from results.levels.real_shapes import SHAPES
 from results.query.declared import of_rows
-from results.slice import GPU, RESULTS, TIMING
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 LEVEL = "op"
 _SIZES = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "causal")
@@ -43,11 +45,7 @@ class ShapeDuel:
 
 def there(store: Store) -> list[tuple[str, str]]:
     """Return GPU and timing of each slice that has a time of a model's shape, most times first."""
-    return store.rows(
-        f"""WITH {_named()}
-        SELECT {GPU} AS gpu, {TIMING} AS timing FROM {RESULTS} JOIN shapes ON {_joined()}
-        WHERE {_counted()} AND status = 'ok' GROUP BY ALL ORDER BY count(*) DESC, gpu, timing"""
-    )
+    return store.rows(_SQL("there", named=_named(), joined=_joined(), counted=_counted()))
 
 
 def numbers(store: Store, gpu: str, timing: str) -> pd.DataFrame:
@@ -60,17 +58,17 @@ def numbers(store: Store, gpu: str, timing: str) -> pd.DataFrame:
     own = [f"{run_id}/{name}" for run_id, name in _implementations(store) if _is_ours(run_id, name, said)]
     pair = "bool_or(own AND status = 'ok') OVER one AND bool_or(NOT own AND status = 'ok') OVER one"
     return store.query(
-        f"""WITH {_named()}, timed AS (
-            SELECT {_CELL}, implementation, value AS latency_ms, status, note, run_id, code_age, age,
-                   list_contains(?, run_id || '/' || implementation) AS own
-            FROM {RESULTS} JOIN shapes ON {_joined()}
-            WHERE {_counted()} AND {GPU} = ? AND {TIMING} = ?
-            QUALIFY row_number() OVER (PARTITION BY run_id, {_CELL}, implementation
-                                       ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
-        ), paired AS (SELECT *, {pair} AS pair, {MEASURED.format(of=_CELL)}
-                      FROM timed WINDOW one AS (PARTITION BY run_id, {_CELL}))
-        SELECT {", ".join(_NUMBERS)} FROM paired QUALIFY {counting_run(_CELL, "pair")}
-        ORDER BY {_CELL}, latency_ms NULLS LAST, implementation""",
+        _SQL(
+            "numbers",
+            named=_named(),
+            cell=_CELL,
+            joined=_joined(),
+            counted=_counted(),
+            pair=pair,
+            measured=MEASURED.format(of=_CELL),
+            numbers=", ".join(_NUMBERS),
+            counting=counting_run(_CELL, "pair"),
+        ),
         [own, gpu, timing],
     )
 

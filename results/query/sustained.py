@@ -10,7 +10,10 @@ import pandas as pd
 
 from results import derive, levels
 from results.records import CASE_FIELDS
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 # The quantities of a trace, in display order.
 QUANTITIES = ("sustained_tflops", "sustained_clock_mhz", "sustained_power_w", "sustained_temperature_c")
@@ -28,19 +31,7 @@ def traces(store: Store) -> pd.DataFrame:
     """Return a row a trace, newest first, with percentages of the first second and of a call with a cold L2."""
     pivoted = ", ".join(f"max(value) FILTER (metric = '{name}') AS {name}" for name in ("burst_tflops", *QUANTITIES))
     # the run is found by the trace first, so that only the measurements of such runs are looked at
-    table = store.query(
-        f"""WITH traced AS (SELECT DISTINCT run_id FROM measurements WHERE metric = 'sustained_tflops'),
-        cells AS (
-            SELECT {_KEY}, {pivoted},
-                   max(value) FILTER (metric = 'latency_ms' AND timing = 'kernel') AS latency_ms,
-                   max(sm_clock_mhz) FILTER (metric = 'latency_ms' AND timing = 'kernel') AS cold_clock_mhz,
-                   max(status) FILTER (metric = 'sustained_tflops') AS status,
-                   max(note) FILTER (metric = 'sustained_tflops') AS note
-            FROM measurements WHERE run_id IN (SELECT run_id FROM traced)
-            GROUP BY ALL HAVING count(*) FILTER (metric = 'sustained_tflops') > 0)
-        SELECT cells.*, source, created, gpu_name, power_limit_w FROM cells JOIN runs USING (run_id)
-        ORDER BY created DESC NULLS LAST, {_KEY}"""
-    )
+    table = store.query(_SQL("traces", key=_KEY, pivoted=pivoted))
     cold = [
         derive.tflops(levels.flops(row, row["mode"]), _known(row["latency_ms"]))
         for row in table.astype(object).where(table.notna(), None).to_dict("records")
@@ -57,16 +48,7 @@ def energies(store: Store) -> pd.DataFrame:
     A case whose work is unknown has no row. `cell` numbers the shapes and modes of a run; those with most
     implementations come first.
     """
-    table = store.query(
-        f"""WITH calls AS (
-            SELECT {_KEY}, max(value) FILTER (metric = 'energy_j') AS joules,
-                   max(value) FILTER (metric = 'latency_ms' AND timing = 'kernel') AS latency_ms
-            FROM measurements WHERE status = 'ok' AND metric IN ('energy_j', 'latency_ms')
-                  AND run_id IN (SELECT run_id FROM measurements WHERE metric = 'energy_j' AND status = 'ok')
-            GROUP BY ALL HAVING joules > 0 AND latency_ms > 0)
-        SELECT calls.*, gpu_name, source, count(*) OVER (PARTITION BY run_id, mode, {", ".join(CASE_FIELDS)}) AS kernels
-        FROM calls JOIN runs USING (run_id) ORDER BY kernels DESC, created DESC NULLS LAST, {_KEY}"""
-    )
+    table = store.query(_SQL("energies", key=_KEY))
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
     work = pd.Series([levels.flops(row, row["mode"]) for row in rows], index=table.index, dtype=float)
     cells = table.groupby(["run_id", "mode", *CASE_FIELDS], dropna=False, sort=False).ngroup()

@@ -14,8 +14,11 @@ from typing import Any
 from results import levels
 from results.implementations import facts_of
 from results.query.declared import of_rows
-from results.records import CASE_FIELDS, Case, attention_case, decode_case
+from results.records import Case, attention_case, decode_case
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 _PASSES = {"train": ("fwd", "bwd"), "prefill": ("fwd",), "decode": ("decode",)}
 _HEADS = 0.5  # weight of a factor of two in batch times heads; in the sequence it is 1
@@ -38,14 +41,7 @@ class LayerTime:
 
 def gpus(store: Store) -> list[str]:
     """Return the GPUs with times of attention by operator or decoding step, most numbers first."""
-    return [
-        gpu
-        for (gpu,) in store.kept(
-            """SELECT gpu_name FROM results WHERE coalesce(level, 'op') IN ('op', 'decode') AND metric = 'latency_ms'
-               AND status = 'ok' AND gpu_name IS NOT NULL AND device_type IS DISTINCT FROM 'cpu'
-               GROUP BY gpu_name ORDER BY count(*) DESC, gpu_name"""
-        )
-    ]
+    return [gpu for (gpu,) in store.kept(_SQL("gpus"))]
 
 
 def fastest(store: Store, gpu: str, case: Case, mode: str, without: Sequence[str] = ()) -> LayerTime | None:
@@ -88,16 +84,7 @@ def _layer(case: Case, mode: str) -> Case:
 def _rows(store: Store, gpu: str, asked: Case, passes: Sequence[str]) -> Sequence[Mapping[str, Any]]:
     """Return the times on a GPU of cases that differ only in sizes, in one timing: kernel time if there is any."""
     table = store.query(
-        f"""SELECT {", ".join(CASE_FIELDS)}, implementation, mode, run_id, source, value FROM results
-            WHERE coalesce(level, 'op') = ? AND gpu_name = ? AND metric = 'latency_ms' AND status = 'ok'
-            AND list_contains(?, mode) AND dtype = ? AND causal AND head_dim = ? AND head_dim_v = ?
-            AND coalesce(window_size, 0) = ? AND coalesce(page_size, 0) = 0 AND coalesce(latent_dim, 0) = 0
-            AND features IS NULL
-            AND coalesce(inputs, 'normal') = 'normal' AND coalesce(lengths, 'uniform') = 'uniform'
-            AND coalesce(cache_dtype, dtype) = ? AND seqlen_q = CASE WHEN ? = 'op' THEN seqlen_k ELSE 1 END
-            AND batch IS NOT NULL AND num_heads IS NOT NULL AND num_kv_heads IS NOT NULL AND seqlen_k IS NOT NULL
-            QUALIFY coalesce(timing, '') = min(coalesce(timing, '')) FILTER (timing = 'kernel') OVER ()
-                    OR count(*) FILTER (timing = 'kernel') OVER () = 0""",
+        _SQL("rows"),
         [
             asked.level,
             gpu,

@@ -10,23 +10,19 @@ from results.recommend.winners import winners
 from results.render.markdown import NOT_FOR_IMPORT, escape, markdown_table
 from results.render.slice import cell_text, ranking_table, slice_words, winner_tables
 from results.render.text import SOURCE_WORDS, missing
-from results.slice import BASELINES, GPU, LEVEL, MASK, MODE, ORDER, RESULTS, TIMING, WORKLOAD, Filters, level_in
+from results.slice import BASELINES, ORDER, Filters, level_in
+from results.sql import Queries
 from results.store.database import Store
+
+_SQL = Queries(__file__)
 
 _FACTS = (
     "source", "created", "gpu_name", "power_limit_w", "driver", "cuda", "cudnn", "torch", "triton", "python", "os",
     "git_commit", "git_dirty", "protocol", "tf32",
 )  # fmt: skip
 _MOST_REASONS = 20
-_SLICES = f"""
-SELECT {GPU}, {LEVEL}, {WORKLOAD}, {MASK}, {MODE}, {TIMING}, count(*) AS numbers, list(DISTINCT implementation)
-FROM {RESULTS} WHERE run_id = ? AND metric = 'latency_ms' AND status = 'ok' GROUP BY ALL
-ORDER BY numbers DESC, 2, 3, 4, 5, 6
-"""
-_REASONS = """
-SELECT implementation, status, coalesce(any_value(note), ''), count(*) AS numbers FROM measurements
-WHERE run_id = ? AND status <> 'ok' GROUP BY implementation, status ORDER BY numbers DESC, implementation, status
-"""
+_SLICES = _SQL("slices")
+_REASONS = _SQL("reasons")
 
 
 def render(store: Store, run: Mapping[str, Any]) -> str:

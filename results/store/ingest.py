@@ -29,6 +29,9 @@ from results.records import (
     Status,
 )
 from results.schema import LARGEST_WHOLE, Field
+from results.sql import Queries
+
+_SQL = Queries(__file__)
 
 Problem = tuple[str, int, str]  # run_id, line (0 is run.json), reason
 
@@ -97,10 +100,7 @@ CANONICAL = f"(?:{_WITH_NUMBERS}|{_WITHOUT_NUMBERS})"
 _STRUCTURE = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in COLUMNS.items()})
 _AS_TIME = "make_timestamp(epoch_us(try_cast({} AS TIMESTAMPTZ)))"  # an offset is honoured, none means UTC
 _AS_STORED = {"time": _AS_TIME.format("time"), "round_sizes": "coalesce(round_sizes, [])"}
-_INSERT = f"""
-    INSERT INTO measurements ({", ".join(COLUMNS)}, time_text)
-    SELECT {", ".join(_AS_STORED.get(name, name) for name in COLUMNS)}, time FROM
-"""
+_INSERT = _SQL("insert", columns=", ".join(COLUMNS), stored=", ".join(_AS_STORED.get(name, name) for name in COLUMNS))
 
 
 # What Measurement.measurement_id is made of, in its order; odd characters may differ, and then get the closer look.
@@ -144,28 +144,18 @@ _CHOICES = {name: rules.choices for name, rules in SCHEMA.items() if rules.choic
     "status": tuple(map(str, Status))
 }
 _NO_CHOICE = " OR ".join(f"NOT list_contains({[*choices]}, m.{name})" for name, choices in _CHOICES.items())
-_ODD_COLUMNS = f"""
-    SELECT count(COLUMNS(*)),
-           count(*) FILTER (run_id <> ? OR (status = 'ok') <> (value IS NOT NULL)
-                            OR coalesce({_BREAKS_A_RULE} OR {_NO_CHOICE}, false))
-           + count(*) - count(DISTINCT measurement_id) AS odd
-    FROM read_parquet(?) m
-"""
+_ODD_COLUMNS = _SQL("odd_columns", breaks_a_rule=_BREAKS_A_RULE, no_choice=_NO_CHOICE)
 _LENGTHS = f"key[{_KEYS.index('$.lengths') + 1}]::VARCHAR"  # `results.records` judges batch specs
-_NOT_CANONICAL = f"""
-    SELECT position FROM (
-        SELECT *, CASE WHEN regexp_full_match(line, ?) AND starts_with(line, prefix)
-                       THEN json_extract(line, {_KEYS}) END AS key,
-                  CASE WHEN ? AND key IS NOT NULL THEN json_transform(line, '{json.dumps(_RULED)}') END AS m
-        FROM incoming)
-    WHERE key IS NULL OR coalesce({_BREAKS_A_RULE}, false)
-       OR (? AND ({_ID} <> line[-22:-3] OR coalesce(contains({_LENGTHS}, 'q'), false)))
-       OR coalesce(try_cast(key[{_KEYS.index("$.num_heads") + 1}] AS INTEGER)
-                   % try_cast(key[{_KEYS.index("$.num_kv_heads") + 1}] AS INTEGER), 0) <> 0
-       OR coalesce({_LENGTHS} = '"ragged"'
-                   AND try_cast(key[{_KEYS.index("$.batch") + 1}] AS INTEGER) > {MAX_RAGGED}, false)
-       OR (? AND coalesce(key[{_KEYS.index("$.features") + 1}]::VARCHAR, 'null') <> 'null')
-"""
+_NOT_CANONICAL = _SQL(
+    "not_canonical",
+    keys=_KEYS,
+    ruled=json.dumps(_RULED),
+    breaks_a_rule=_BREAKS_A_RULE,
+    id=_ID,
+    lengths=_LENGTHS,
+    max_ragged=MAX_RAGGED,
+    **{name: _KEYS.index(f"$.{name}") + 1 for name in ("num_heads", "num_kv_heads", "batch", "features")},
+)
 _KNOWN = "SELECT measurement_id FROM measurements WHERE measurement_id IN (SELECT measurement_id FROM incoming)"
 
 

@@ -1,0 +1,31 @@
+-- name: gpus
+SELECT gpu_name FROM results WHERE level = 'model' AND subject = ? AND gpu_name IS NOT NULL
+AND metric IN ('latency_ms', 'latency_extrapolated_ms') GROUP BY gpu_name
+ORDER BY count(*) FILTER (status = 'ok') DESC, gpu_name
+
+-- name: subjects
+SELECT subject FROM results WHERE level = 'model' AND metric = 'latency_ms' AND status = 'ok'
+AND subject IS NOT NULL GROUP BY subject ORDER BY count(*) DESC, subject
+
+-- name: rows
+WITH found AS (
+    SELECT {fields}, {of_run}, timing, metric, value, p20, p80, status, note, code_age, age, {others}
+    FROM {RESULTS} WHERE level = 'model' AND subject = ? AND gpu_name = ?
+    WINDOW of_cell AS (PARTITION BY run_id, {fields})
+), timed AS (
+    FROM found WHERE metric IN ('latency_ms', 'latency_extrapolated_ms')
+    QUALIFY row_number() OVER (PARTITION BY run_id, {fields}, metric
+                               ORDER BY status = 'ok' DESC, timing = 'kernel' DESC) = 1
+), counted AS (
+    SELECT *, {MEASURED}, bool_or(status = 'ok' AND metric = 'latency_ms' AND
+               list_contains({whole}, mode)) OVER (PARTITION BY run_id, {CASE_KEY}) AS whole FROM timed
+)
+SELECT * EXCLUDE (metric, value, code_age, age, measured, whole), value AS latency_ms,
+       metric = 'latency_extrapolated_ms' AS extrapolated
+FROM counted QUALIFY {counting}
+
+-- name: method_errors
+SELECT run_id, implementation, mode, max(value) FILTER (metric = 'latency_ms') AS measured,
+       max(value) FILTER (metric = 'latency_extrapolated_ms') AS guessed
+FROM results WHERE level = 'model' AND gpu_name = ? AND status = 'ok' GROUP BY {fields}
+HAVING measured > 0 AND guessed > 0
