@@ -19,6 +19,7 @@ from results.store.database import open_store
 from runner import launch
 from runner.__main__ import main
 from runner.launch import LaunchError, SweepRequest, checked
+from tests.cases import cases
 
 SMALL = SweepRequest(
     "fa2_speedup", implementations=("torch_naive", "triton_fa2"), changes={"seqlen": "128,256", "head_dim": "16"}
@@ -42,18 +43,8 @@ def home(runner, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"sweep": "fa2"}, "Unknown sweep 'fa2'. Available: "),
-        ({"device": "tpu"}, "Unknown device 'tpu'. Possible: cpu, cuda:0"),
-        ({"device": "cpu; rm -rf /"}, "Unknown device 'cpu; rm -rf /'."),
-        ({"protocol": "forever"}, "Unknown protocol 'forever'. Possible: quick, standard, sustained."),
-        ({"protocol": "sustained"}, "A trace takes half a minute a cell and this makes 162; choose a single one."),
-        ({"implementations": ()}, "No implementation is chosen; choose at least one."),
-        ({"implementations": ("--resume",)}, "'--resume' is not the name of an implementation."),
-        ({"changes": {"seqlen": "1048577"}}, "seqlen 1048577 is too large; at most 1048576 is possible."),
+        *cases(__file__, "test_a_request_out_of_bounds_is_refused_before_anything_starts"),
         ({"changes": {"seqlen": "9" * 5000}}, "seqlen 999"),
-        ({"changes": {"batch": "1,65537"}}, "batch 65537 is too large; at most 65536 is possible."),
-        ({"changes": {"seqlen": "-5"}}, "Sweep 'quick': seqlen_q is -5"),
-        ({"changes": {"rows": "5"}}, "Unknown axis 'rows'."),
         ({"changes": {"seqlen": ",".join(["64"] * 25_000)}}, "This makes 25000 combinations"),
         (
             {"changes": {"seqlen": ",".join(map(str, range(1, 4000)))}, "implementations": ("torch_naive",)},
