@@ -39,11 +39,6 @@ def test_what_is_not_possible_counts_as_not_said(said: dict) -> None:
     assert (facts.colour, facts.memory, facts.precision, facts.family) == (None, MemoryLaw(), None, None)
 
 
-def test_of_a_name_that_nobody_knows_nothing_is_known() -> None:
-    assert not facts_of("nobody_knows").reduced
-    assert facts_of("nobody_knows").memory == MemoryLaw()
-
-
 @pytest.mark.parametrize(
     ("name", "dtype", "head_dim", "gpu", "multiplies"),
     cases(__file__, "test_what_bounds_the_speed_is_what_the_products_take"),
