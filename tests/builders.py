@@ -29,6 +29,7 @@ from results.records import (
 )
 from results.schema import LARGEST_WHOLE
 from results.spread import spread
+from tests.cases import cases
 
 # A home of runs with known numbers.
 
@@ -136,23 +137,7 @@ def noisy(ms: float, name: str = "x", *, spread_by: float, seed: int = 0):
 
 # Runs of random facts and measurements.
 
-TEXTS = (  # among them all that a file format could spoil
-    "plain",
-    "=SUM(A1)",
-    "+1",
-    "-",
-    "@x",
-    "'quoted'",
-    "''",
-    "\ttabbed",
-    'with "quotes", commas; and | pipes',
-    "two\nlines",
-    "a < b & c > d",
-    "Grüße 東京 🚀",
-    " spaces ",
-    "None",
-    "1e5",
-)
+TEXTS = cases(__file__, "TEXTS")  # among them all that a file format could spoil
 
 
 def _random_run(random_: random.Random, run_id: str) -> Run:
@@ -235,18 +220,7 @@ def ids_of(runs: list[tuple[Run, list[Measurement]]]) -> tuple[str, ...]:
 
 # Runs of published reports as they are shipped.
 
-COUNTS = {  # measurements of each run
-    "published-attention_layers_a100": 184,
-    "published-fa2_rtx4060": 509,
-    "published-flashtile_a100": 77,
-    "published-performance_guide": 76,
-    "published-performance_guide-a100": 48,
-    "published-performance_guide-a100-80gb": 29,
-    "published-performance_guide-a10g-24gb": 12,
-    "published-performance_guide-h100": 19,
-    "published-performance_guide-h100-80gb": 27,
-    "published-torch_vs_triton": 144,
-}
+COUNTS = cases(__file__, "COUNTS")  # measurements of each run
 
 
 @cache

@@ -97,27 +97,20 @@ def test_every_printed_command_with_torch_is_understood(torch_side: dict) -> Non
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_leads_somewhere(path: Path) -> None:
-    for link in re.findall(r"\]\((?!https?://)([^)\s]+)\)", path.read_text()):
+def test_every_link_file_folder_and_module_that_is_named_exists(path: Path) -> None:
+    """A file is named relative to the repository, to the document, or anywhere below the document's folder."""
+    text = path.read_text()
+    for link in re.findall(r"\]\((?!https?://)([^)\s]+)\)", text):
         name, _, anchor = link.partition("#")
         target = path.parent / name if name else path
         assert target.exists(), link
         assert not anchor or anchor in _anchors(target), link
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_file_that_is_named_exists(path: Path) -> None:
-    """Relative to the repository, to the document, or anywhere below the document's folder."""
-    for name in re.findall(r"`([\w./-]+\.(?:py|md|sql|js|css))`", path.read_text()):
+    for name in re.findall(r"`([\w./-]+\.(?:py|md|sql|js|css))`", text):
         places = (ROOT / name, path.parent / name)
         assert any(place.exists() for place in places) or any(path.parent.rglob(name)), name
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_folder_and_module_that_is_named_exists(path: Path) -> None:
-    folders = re.findall(r"`((?:kernels|runner|results|pages|tests)/[\w/]+)/?`", path.read_text())
+    folders = re.findall(r"`((?:kernels|runner|results|pages|tests)/[\w/]+)/?`", text)
     assert [name for name in folders if not (ROOT / name).exists() and not name.startswith("results/runs")] == []
-    modules = re.findall(r"python -m ((?:kernels|runner|results|tests)[\w.]*)", path.read_text())
+    modules = re.findall(r"python -m ((?:kernels|runner|results|tests)[\w.]*)", text)
     files = {name: ROOT / name.replace(".", "/") for name in modules}
     assert [n for n, f in files.items() if not (f.with_suffix(".py").exists() or (f / "__main__.py").exists())] == []
 

@@ -33,32 +33,10 @@ def test_of_gluon_fp8_the_table_says_the_precision() -> None:
     assert facts_of("gluon_fp8").memory.fwd == WorkspaceLaw(quantised_rows=128, quantised_head_dims=(64, 128, 256))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"colour": "red;}"},
-        {"memory": {"growth": "cubic"}},
-        {"memory": 5},
-        {"memory": {"fwd": 5}},
-        {"memory": {"fwd": {"numbers": "x"}}},
-        {"memory": {"fwd": {"matrices": -1}}},
-        {"memory": {"fwd": {"matrices": 1e300}}},
-        {"memory": {"fwd": {"sum_rows": [0, 1]}}},
-        {"memory": {"fwd": {"split_rows": [1, 2]}}},
-        {"memory": {"fwd": {"split_rows": [1], "split_most": [1]}}},
-        {"precision": "int4"},
-        {"family": 7},
-        {},
-    ],
-)
+@pytest.mark.parametrize("said", cases(__file__, "test_what_is_not_possible_counts_as_not_said"))
 def test_what_is_not_possible_counts_as_not_said(said: dict) -> None:
     facts = facts_of("mine", {"mine": said})
     assert (facts.colour, facts.memory, facts.precision, facts.family) == (None, MemoryLaw(), None, None)
-
-
-def test_of_a_name_that_nobody_knows_nothing_is_known() -> None:
-    assert not facts_of("nobody_knows").reduced
-    assert facts_of("nobody_knows").memory == MemoryLaw()
 
 
 @pytest.mark.parametrize(

@@ -5,29 +5,12 @@ from collections import Counter
 from results.files.journal import RunFolder
 from results.records import Measurement, Status
 
+_BOTH = ("--implementations", "torch_naive,triton_fa2")
 # 8 cases x 2 implementations x 3 modes x 2 timings
-FAST = (
-    "fa2_speedup",
-    "--set",
-    "seqlen=128,256",
-    "--set",
-    "head_dim=16,32",
-    "--implementations",
-    "torch_naive,triton_fa2",
-)
+FAST = ("fa2_speedup", "--set", "seqlen=128,256", "--set", "head_dim=16,32", *_BOTH)
 FAST_ROWS = 96
 # 2 cases x 2 implementations x 3 modes
-FEW = (
-    "fa2_speedup",
-    "--set",
-    "seqlen=128,256",
-    "--set",
-    "head_dim=16",
-    "--set",
-    "dtype=float32",
-    "--implementations",
-    "torch_naive,triton_fa2",
-)
+FEW = ("fa2_speedup", "--set", "seqlen=128,256", "--set", "head_dim=16", "--set", "dtype=float32", *_BOTH)
 # 1 case x 3 modes x 2 timings an implementation, of which kernel is skipped on a CPU
 TINY = ("quick", "--device", "cpu", "--quick", "--set", "seqlen=16", "--set", "dtype=float32", "--set", "head_dim=16")
 

@@ -11,6 +11,7 @@ import pytest
 from results.compare.against import compare_versions
 from results.files.journal import run_folders
 from results.records import Status
+from tests.cases import cases
 from tests.runner.conftest import BARE, DEADLINE_S, ROOT
 
 TINY = ("quick", "--device", "cpu", "--set", "seqlen=16", "--set", "dtype=float32", "--set", "head_dim=16")
@@ -86,12 +87,7 @@ def test_a_slower_commit_is_found_and_what_it_lacks_is_gained_with_the_reason(ch
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--against", "no-such-thing"), "is not a run, a folder with kernels, or a commit"),
-        (("--against-python", "/no/such/python"), "is not executable"),
-        (("--against", "HEAD", "--sustained"), "--against compares rounds, and --sustained takes only one"),
-    ],
+    ("words", "reason"), cases(__file__, "test_what_cannot_be_measured_beside_is_refused_before_anything_runs")
 )
 def test_what_cannot_be_measured_beside_is_refused_before_anything_runs(runner, words, reason: str) -> None:
     done = runner("run", *TINY, *words)

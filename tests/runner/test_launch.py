@@ -17,7 +17,9 @@ from results.paths import REPOSITORY
 from results.records import Run
 from results.store.database import open_store
 from runner import launch
+from runner.__main__ import main
 from runner.launch import LaunchError, SweepRequest, checked
+from tests.cases import cases
 
 SMALL = SweepRequest(
     "fa2_speedup", implementations=("torch_naive", "triton_fa2"), changes={"seqlen": "128,256", "head_dim": "16"}
@@ -41,18 +43,8 @@ def home(runner, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"sweep": "fa2"}, "Unknown sweep 'fa2'. Available: "),
-        ({"device": "tpu"}, "Unknown device 'tpu'. Possible: cpu, cuda:0"),
-        ({"device": "cpu; rm -rf /"}, "Unknown device 'cpu; rm -rf /'."),
-        ({"protocol": "forever"}, "Unknown protocol 'forever'. Possible: quick, standard, sustained."),
-        ({"protocol": "sustained"}, "A trace takes half a minute a cell and this makes 162; choose a single one."),
-        ({"implementations": ()}, "No implementation is chosen; choose at least one."),
-        ({"implementations": ("--resume",)}, "'--resume' is not the name of an implementation."),
-        ({"changes": {"seqlen": "1048577"}}, "seqlen 1048577 is too large; at most 1048576 is possible."),
+        *cases(__file__, "test_a_request_out_of_bounds_is_refused_before_anything_starts"),
         ({"changes": {"seqlen": "9" * 5000}}, "seqlen 999"),
-        ({"changes": {"batch": "1,65537"}}, "batch 65537 is too large; at most 65536 is possible."),
-        ({"changes": {"seqlen": "-5"}}, "Sweep 'quick': seqlen_q is -5"),
-        ({"changes": {"rows": "5"}}, "Unknown axis 'rows'."),
         ({"changes": {"seqlen": ",".join(["64"] * 25_000)}}, "This makes 25000 combinations"),
         (
             {"changes": {"seqlen": ",".join(map(str, range(1, 4000)))}, "implementations": ("torch_naive",)},
@@ -78,14 +70,36 @@ def test_a_trace_of_one_cell_is_possible_where_something_is_timed() -> None:
     checked(replace(untimed, changes={**untimed.changes, "timings": "kernel"}))
 
 
-@pytest.mark.slow
-def test_the_plan_of_a_trace_says_what_it_takes_and_leaves_out_what_is_not_timed(runner, monkeypatch) -> None:
+@pytest.fixture
+def asked_here(runner, monkeypatch, capsys) -> None:
+    """Let questions be answered in this process, so that several cost one import of torch."""
     monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
-    request = SweepRequest("quick", implementations=("torch_naive",), changes=ONE, protocol="sustained")
-    assert 30 < launch.plan(request)["seconds"] < 40
-    interpreted = launch.plan(replace(request, implementations=("triton_fa2",)))
-    assert interpreted["skipped_count"] == 1
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which a plan sets, for its whole process
+
+    def answer(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        code = main(command[3:])
+        return subprocess.CompletedProcess(command, code, *capsys.readouterr())
+
+    monkeypatch.setattr(launch, "subprocess", SimpleNamespace(**vars(subprocess) | {"run": answer}))
+
+
+def test_plans_and_devices_come_from_the_machine(asked_here) -> None:
+    request = SweepRequest("quick", implementations=("torch_naive",), changes={"seqlen": "64", "dtype": "float32"})
+    found = launch.plan(request)
+    assert (found["device"], found["cell_count"], found["skipped_count"]) == ("cpu", 3, 0)
+    with pytest.raises(LaunchError, match="Unknown implementation 'nope'. Available: "):
+        launch.plan(replace(request, implementations=("nope",)))
+    trace = replace(request, changes=ONE, protocol="sustained")
+    assert 30 < launch.plan(trace)["seconds"] < 40
+    interpreted = launch.plan(replace(trace, implementations=("triton_fa2",)))
+    assert interpreted["skipped_count"] == 1, "what is not timed has no trace"
     assert "interpreter" in interpreted["cells"][0]["reason"]
+
+
+@pytest.mark.slow
+def test_another_process_answers_what_needs_torch(runner, monkeypatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
+    assert {"id": "cpu", "type": "cpu", "busy": None}.items() <= launch.devices()[-1].items()
 
 
 def test_the_largest_values_are_possible() -> None:
@@ -98,6 +112,7 @@ import sys
 from results.files import journal
 from results.store.database import open_store
 from runner import launch
+from runner.__main__ import main
 
 wanted = eval(sys.argv[1])
 print(launch.start(launch.SweepRequest(**wanted)) if wanted else "", flush=True)
@@ -199,15 +214,3 @@ def test_an_unknown_run_has_no_status(home) -> None:
     for action in (launch.status, launch.cancel, launch.resume):
         with pytest.raises(LaunchError, match="There is no run 'nothing'"):
             action("nothing")
-
-
-@pytest.mark.slow
-def test_a_plan_and_the_devices_come_from_the_machine(runner, monkeypatch) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
-    found = launch.plan(
-        SweepRequest("quick", changes={"seqlen": "64", "dtype": "float32"}, implementations=("torch_naive",))
-    )
-    assert (found["device"], found["cell_count"], found["skipped_count"]) == ("cpu", 3, 0)
-    with pytest.raises(LaunchError, match="Unknown implementation 'nope'. Available: "):
-        launch.plan(SweepRequest("quick", implementations=("nope",)))
-    assert {"id": "cpu", "type": "cpu", "busy": None}.items() <= launch.devices()[-1].items()

@@ -66,14 +66,9 @@ def test_the_shipped_recordings_are_problems_that_kernels_and_sweeps_know() -> N
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "is not a recording (JSONDecodeError"),
-        ("[]", "is not a recording; `python -m runner record` writes one."),
+        *cases(__file__, "test_a_file_that_is_no_recording_is_refused_in_words"),
         (json.dumps(HEAD | {"version": 9}), "has version 9; this attnbench reads version 1."),
         (json.dumps(HEAD), "(KeyError: 'calls')"),
-        (
-            '{"format": "attnbench recording", "version": 1, "program": "x", "calls": [{"problem": {}, "count": 0}]}',
-            "0",
-        ),
     ],
 )
 def test_a_file_that_is_no_recording_is_refused_in_words(tmp_path: Path, text: str, sentence: str) -> None:

@@ -12,24 +12,7 @@ from tests.cases import cases
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [
-        ("quick", 6),
-        ("fa2_speedup", 56),
-        ("torch_vs_triton", 24),
-        ("performance_guide", 21),
-        ("long_context", 24),
-        ("fa_paper", 36),
-        ("accuracy", 108),
-        ("real_models", len(SHAPES)),
-        ("decode", 64),
-        ("paged_decode", 80),
-        ("multi_token_decode", 45),
-        ("mla_decode", 48),
-        ("fp8_cache_decode", 24),
-        ("decode_quick", 32),
-        ("paged_prefill", 40),
-        ("mixed_batches", 20),
-    ],
+    [*cases(__file__, "test_a_sweep_has_as_many_cases_as_its_description_says"), ("real_models", len(SHAPES))],
 )
 def test_a_sweep_has_as_many_cases_as_its_description_says(name: str, count: int) -> None:
     cases = sweeps.get(name).cases()

@@ -11,6 +11,7 @@ from results.gpus import bounds_of
 from results.implementations import facts_of
 from results.records import Case, Measurement, Status, decode_case
 from tests.builders import H200, LARGE, at, found, ms_for, noisy, printed, row
+from tests.cases import cases
 
 UNKNOWN = replace(H200, gpu_name="Some GPU", gpu_memory_mb=None)
 LLAMA = Case(level="model", subject="llama2-7b", batch=1, seqlen_q=2048, seqlen_k=2048, dtype="float16")
@@ -219,23 +220,7 @@ def test_a_device_that_is_not_known_by_its_name_is_bounded_by_the_fastest_that_e
     assert "of the fastest GPU that exists" in finding.sentence
 
 
-@pytest.mark.parametrize(
-    "name,tflops",
-    [
-        ("H200", 989.5),
-        ("H100 SXM", 989.5),
-        ("H100 PCIe", 756.5),
-        ("NVIDIA A100 80GB PCIe", 312),
-        ("RTX 4060", 30.2),
-        ("rtx4090", 165.2),
-        ("A10G-24GB", 70),
-        ("L40S", 362.1),
-        ("RTX 3070 Ti", 43.5),
-        ("RTX 4060 Laptop", 29.1),
-        ("RTX PRO 6000 Blackwell Server Edition", 503.8),
-        ("NVIDIA B200", 2250),
-    ],
-)
+@pytest.mark.parametrize("name,tflops", cases(__file__, "test_chips_are_known_by_the_words_that_people_write"))
 def test_chips_are_known_by_the_words_that_people_write(name, tflops):
     assert bounds_of(name).known
     assert bounds_of(name).tflops("bfloat16") == tflops
@@ -365,17 +350,7 @@ def test_odd_values_break_no_rule(value):
 
 
 @pytest.mark.parametrize(
-    "value,text,low,high",
-    [
-        (2.0, "2", 1.5, 2.5),
-        (3.2, "**3.20x** (Flash)", 3.195, 3.205),
-        (2560.0, "2.5 GB", 2508.8, 2611.2),
-        (1200.0, "~1.2 PFLOPS", 1150.0, 1250.0),
-        (15586.1, "15,586.1 MB", 15586.05, 15586.15),
-        (1.5e-07, "1.5e-07", 1.45e-07, 1.55e-07),
-        (0.3546, "0.3546 | 0.0038", 0.35455, 0.35465),
-        (7.0, None, 7.0, 7.0),
-    ],
+    "value,text,low,high", cases(__file__, "test_a_printed_number_is_known_to_half_of_its_last_digit")
 )
 def test_a_printed_number_is_known_to_half_of_its_last_digit(value, text, low, high):
     assert printed_range(row(value, printed=text)) == pytest.approx((low, high))

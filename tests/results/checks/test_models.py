@@ -8,18 +8,12 @@ from results.records import Case
 from tests.builders import H200, found, row
 
 STEP = Case(level="model", subject="llama2-7b", batch=1, seqlen_q=1, seqlen_k=32768, dtype="float16")
-TRAIN = replace(STEP, seqlen_q=2048, seqlen_k=2048, optimizer="adamw_bf16")
 
 
 def test_a_cache_takes_memory_beside_the_weights():
     (finding,) = found("below_parts", row(14.2 * 1024, "peak_memory_mb", case=STEP, mode="decode"))
     assert "its parts take 28.6 GiB (weights 12.6, KV cache 16.0)" in finding.sentence
     assert found("below_parts", row(29.0 * 1024, "peak_memory_mb", case=STEP, mode="decode")) == []
-
-
-def test_training_holds_gradients_and_states():
-    assert found("below_parts", row(40.0 * 1024, "peak_memory_mb", case=TRAIN, mode="train")) != []
-    assert found("below_parts", row(51.0 * 1024, "peak_memory_mb", case=TRAIN, mode="train")) == []
 
 
 def test_a_model_cut_to_few_layers_needs_less():

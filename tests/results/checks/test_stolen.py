@@ -9,6 +9,7 @@ from results.checks import check
 from results.checks.chips import RUNS_ON
 from results.gpus import find
 from tests.builders import H200, at, found, noisy, row
+from tests.cases import cases
 
 OURS = replace(H200, source="shipped", created="2026-11-20", compute_capability="9.0", sm_count=132)
 THEIRS = replace(OURS, run_id="r2", source="upload", created="2026-11-01")
@@ -39,10 +40,6 @@ def test_a_copy_of_a_run_is_one_finding_that_names_it(factor, words):
     assert words in finding.sentence and "are those of r1 (NVIDIA H200)" in finding.sentence
 
 
-def test_a_copy_is_known_in_another_order_of_samples_and_under_another_name():
-    assert copies(lambda m: replace(m, samples=m.samples[::-1], implementation="mine", case=at(64)))
-
-
 def test_values_alone_are_enough_if_most_of_them_are_the_same():
     def plain(m):
         return replace(m, samples=(), ci_low=None, ci_high=None)
@@ -61,31 +58,14 @@ def test_the_run_that_ships_is_never_the_copy():
     assert copies(lambda m: m, ours=replace(THEIRS, run_id="r1"), theirs=replace(OURS, run_id="r2")) == []
 
 
-@pytest.mark.parametrize(
-    "words,changes",
-    [
-        ("its compute capability is 9.0 instead of 10.0", {"gpu_name": "NVIDIA B200"}),
-        ("it has 132 SMs instead of 114", {"gpu_name": "NVIDIA H100 PCIe"}),
-        ("a copy reached 4200 GB/s where 3350 is the most", {"gpu_name": "H100 SXM", "measured_gbs": 4200.0}),
-        ("TFLOP/s where 989.5 is the most", {"measured_tflops": {"bfloat16": 99_999.0}}),
-    ],
-)
+@pytest.mark.parametrize("words,changes", cases(__file__, "test_facts_that_the_named_chip_cannot_have"))
 def test_facts_that_the_named_chip_cannot_have(words, changes):
     (finding,) = found("another_chip", *ROWS, run=replace(OURS, **changes))
     assert words in finding.sentence
     assert found("like_another_chip", *ROWS, run=replace(OURS, **changes)) == []
 
 
-@pytest.mark.parametrize(
-    "words,changes",
-    [
-        ("143771.0 MiB instead of 81559", {"gpu_name": "H100 SXM", "sm_count": None}),
-        ("50.0 MB of L2 instead of 60; H", {"l2_mb": 50.0, "gpu_memory_mb": 81_079.0}),
-        ("700.0 W instead of 600", {"gpu_name": "H200 NVL", "power_limit_w": 700.0}),
-        ("a copy reached 63% of its bandwidth", {"measured_gbs": 3009.0}),
-        ("a matrix product reached 30% of its TFLOP/s", {"measured_tflops": {"bfloat16": 300.0}}),
-    ],
-)
+@pytest.mark.parametrize("words,changes", cases(__file__, "test_facts_that_the_named_chip_hardly_has"))
 def test_facts_that_the_named_chip_hardly_has(words, changes):
     (finding,) = found("like_another_chip", *ROWS, run=replace(OURS, **changes))
     assert words in finding.sentence

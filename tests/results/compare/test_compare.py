@@ -8,10 +8,10 @@ import pytest
 
 from results.__main__ import main
 from results.compare.compare import Side, as_json, compare
-from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status
 from tests.builders import STANDARD, sampled, small_case, timed
+from tests.cases import cases
 
 LONG = replace(small_case(), seqlen_q=256, seqlen_k=256)
 FULL = replace(small_case(), causal=False)
@@ -161,15 +161,13 @@ def test_a_comparison_is_plain_data_too():
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
+def home(home: Path) -> Path:
     before = [sampled(1.0), sampled(1.0, mode="bwd", seed=3), sampled(3.0, implementation="y", seed=5)]
     after = [sampled(2.0), sampled(0.5, mode="bwd", seed=4), sampled(3.0, implementation="y", seed=6)]
-    RunFolder.create(tmp_path, RUN, before)
+    RunFolder.create(home, RUN, before)
     other = replace(RUN, run_id="r2", driver="575", gpu_name="NVIDIA H100")
-    RunFolder.create(tmp_path, other, [replace(m, run_id="r2") for m in after])
-    return tmp_path
+    RunFolder.create(home, other, [replace(m, run_id="r2") for m in after])
+    return home
 
 
 def test_the_command_lists_what_changed_and_the_regression_first(home, capfd):
@@ -188,14 +186,7 @@ def test_the_command_gives_data_and_takes_implementations(home, capfd):
     assert (record["only_first"], record["only_second"]) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    "sides,answer",
-    [
-        (("r1", "r9"), "There is no run 'r9'"),
-        (("r1/x", "r2"), "Either both A and B name an implementation"),
-        (("r1/x", "r2/z"), "Run 'r2' has no 'z'. Possible: x, y."),
-    ],
-)
+@pytest.mark.parametrize("sides,answer", cases(__file__, "test_the_command_says_what_is_possible"))
 def test_the_command_says_what_is_possible(home, sides, answer, capfd):
     assert main(["compare", *sides]) == 1
     out, err = capfd.readouterr()

@@ -11,6 +11,7 @@ from results.records import Measurement
 from results.spread import spread
 from runner.protocol import PAIRED, PROTOCOLS
 from tests.builders import STANDARD, sampled, timed, verdict
+from tests.cases import cases
 
 
 def scaled(measurement: Measurement, factor: float) -> Measurement:
@@ -132,12 +133,6 @@ def test_a_fine_timer_widens_no_interval_of_a_long_call():
     assert "tick" not in judge(*pair).basis
 
 
-def test_one_round_says_so():
-    pair = sampled(1.5, seed=1), sampled(1.0, seed=2)
-    assert "one round" in judge(*pair, protocol="quick/1").reason
-    assert "one round" not in judge(*pair, protocol=STANDARD).reason
-
-
 def test_the_presets_are_those_of_the_runner():
     rounds = {protocol.name: protocol.rounds for protocol in (*PROTOCOLS.values(), PAIRED)}
     assert {name for name, number in rounds.items() if number > 1} == set(INTERLEAVED)
@@ -171,6 +166,9 @@ def test_a_single_round_says_so_whatever_the_protocol():
     one, three = in_rounds([[1.0, 1.001] * 10]), in_rounds([[1.0, 1.001] * 4] * 3)
     assert "one round on one side" in judge(one, three, protocol=STANDARD).reason
     assert "one round each" in judge(one, one, protocol=STANDARD).reason
+    pair = sampled(1.5, seed=1), sampled(1.0, seed=2)
+    assert "one round" in judge(*pair, protocol="quick/1").reason
+    assert "one round" not in judge(*pair, protocol=STANDARD).reason
 
 
 def test_what_is_usual_for_like_cells_steadies_a_spread_that_three_rounds_found_by_chance():
@@ -227,16 +225,7 @@ def test_a_difference_in_cycles_that_time_does_not_show_is_unclear():
 
 
 @pytest.mark.parametrize(
-    "throttled,speedup,expected",
-    [
-        ("first", 1.3, "UNCLEAR"),
-        ("first", 0.7, "SLOWER"),
-        ("second", 1.3, "FASTER"),
-        ("second", 0.7, "UNCLEAR"),
-        ("second", 1.0, "UNCLEAR"),
-        ("both", 1.3, "UNCLEAR"),
-        ("none", 1.3, "FASTER"),
-    ],
+    "throttled,speedup,expected", cases(__file__, "test_what_throttling_could_have_made_up_is_no_verdict")
 )
 def test_what_throttling_could_have_made_up_is_no_verdict(throttled, speedup, expected):
     flags = [("throttled",) if throttled in (side, "both") else () for side in ("first", "second")]

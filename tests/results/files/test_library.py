@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from results.files import journal, library
+from results.files import library
 from results.files.journal import JournalError, RunBusy, RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from results.store.database import open_store
@@ -16,12 +16,11 @@ CASE = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="floa
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
+def home(home):
     row = Measurement("a", CASE, "x", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
-    RunFolder.create(tmp_path, Run("a", "local"), [row])
-    RunFolder.create(tmp_path, Run("b", "upload"), [replace(row, run_id="b", value=2.0)])
-    return tmp_path
+    RunFolder.create(home, Run("a", "local"), [row])
+    RunFolder.create(home, Run("b", "upload"), [replace(row, run_id="b", value=2.0)])
+    return home
 
 
 def _numbers(home):

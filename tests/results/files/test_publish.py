@@ -1,14 +1,17 @@
 """Runs that ship with the project: how one is published, and what is there."""
 
+from functools import cache
 from pathlib import Path
 
+import duckdb
 import pytest
 
+from results import records
 from results.__main__ import main
 from results.files import columns
 from results.files.journal import JournalError, RunFolder, State, published_folders
 from results.files.library import publish
-from results.records import Measurement, Run, Status, attention_case, measurement_from_json
+from results.records import CASE_FIELDS, Measurement, Run, Status, attention_case
 
 
 def _run(home: Path, *, state: str = "finished", commit: str | None = None) -> RunFolder:
@@ -71,11 +74,17 @@ def test_nothing_published_is_overwritten(tmp_path: Path) -> None:
         publish(folder, target=tmp_path / "published")
 
 
-@pytest.mark.slow
-def test_what_ships_has_the_ids_that_follow_from_its_fields():
-    for folder in published_folders():
-        for record in list(columns.read(folder.columns_path))[::50]:
-            assert record["measurement_id"] == measurement_from_json(record).measurement_id, folder.run_id
+def test_what_ships_has_the_ids_that_follow_from_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every row: reading only what names a number, and without the checks of a measurement, takes seconds."""
+    monkeypatch.setattr(records, "case_to_json", cache(records.case_to_json))
+    paths = [str(folder.columns_path) for folder in published_folders()]
+    rows = duckdb.execute("SELECT * EXCLUDE (samples) FROM read_parquet(?, union_by_name = true)", [paths])
+    names = [name for name, *_ in rows.description]
+    while some := rows.fetchmany(2000):
+        for record in (dict(zip(names, row, strict=True)) for row in some):
+            measurement = object.__new__(Measurement)
+            vars(measurement).update(record, case=records._case(*map(record.get, CASE_FIELDS)))
+            assert measurement.measurement_id == record["measurement_id"], record["run_id"]
 
 
 def test_of_what_ships_reports_are_published_and_our_own_runs_are_not():

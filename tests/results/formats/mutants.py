@@ -62,7 +62,7 @@ def corpus() -> dict[str, bytes]:
         paths = sorted(Path(folder).glob("runs/*/*.json*"))
         members = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
     files["measurements.jsonl"] = next(data for name, data in members.items() if name.endswith("l"))
-    files["runs.zip"], files["runs.tar"] = _zipped(members), _tarred(members)
+    files["runs.zip"], files["runs.tar"] = zipped(members), tarred(members)
     return files
 
 
@@ -181,10 +181,11 @@ def _members(data: bytes, chance: random.Random) -> bytes:
         way = chance.choice(ways) if content else None
         prefix = chance.choice(("", "", "", "../../", "/etc/", "a/" * 50))
         broken[prefix + name] = way(content, chance) if way else content
-    return _zipped(broken)
+    return zipped(broken)
 
 
-def _zipped(members: dict[str, bytes]) -> bytes:
+def zipped(members: dict[str, bytes]) -> bytes:
+    """Return a zip of files by their names."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -192,9 +193,10 @@ def _zipped(members: dict[str, bytes]) -> bytes:
     return data.getvalue()
 
 
-def _tarred(members: dict[str, bytes]) -> bytes:
+def tarred(members: dict[str, bytes], mode: str = "w") -> bytes:
+    """Return a tar of files by their names."""
     data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as archive:
+    with tarfile.open(fileobj=data, mode=mode) as archive:
         for name, content in members.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(content)

@@ -6,8 +6,8 @@ Files of run folders that were dragged in one by one.
 import io
 import json
 import tarfile
-import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,9 @@ from results.formats import UploadError, archives, understand
 from results.formats.archives import bundled
 from results.records import Measurement, Run, Status, attention_case, run_to_json
 from tests.builders import ids_of, import_understanding, random_runs
+from tests.results.formats.mutants import tarred, zipped
+
+gzipped = partial(tarred, mode="w:gz")
 
 
 def _journal(runs: list[tuple[Run, list[Measurement]]]) -> dict[str, bytes]:
@@ -28,27 +31,9 @@ def _journal(runs: list[tuple[Run, list[Measurement]]]) -> dict[str, bytes]:
     return files
 
 
-def _zip(files: dict[str, bytes]) -> bytes:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return data.getvalue()
-
-
-def _tar(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode=mode) as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return data.getvalue()
-
-
 @pytest.mark.parametrize(
     ("filename", "pack"),
-    [("runs.zip", _zip), ("runs.tar.gz", _tar), ("runs.tar", lambda files: _tar(files, "w"))],
+    [("runs.zip", zipped), ("runs.tar.gz", gzipped), ("runs.tar", tarred)],
 )
 def test_an_archive_of_run_folders_is_carried_over(tmp_path: Path, filename: str, pack) -> None:
     runs = random_runs(3, count=2)
@@ -105,7 +90,7 @@ def test_names_in_an_archive_lead_nowhere(tmp_path: Path) -> None:
     files = {f"../../../{name}": content for name, content in _journal(runs).items()}
     files["/etc/passwd"] = b"x"
     home = tmp_path / "deep" / "home"
-    assert import_understanding(home, understand("a.zip", _zip(files))) == list(ids_of(runs))
+    assert import_understanding(home, understand("a.zip", zipped(files))) == list(ids_of(runs))
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
 
@@ -115,7 +100,7 @@ def test_a_run_id_in_an_archive_cannot_be_a_path() -> None:
     (name,) = [name for name in files if name.endswith("run.json")]
     files[name] = json.dumps(run_to_json(run) | {"run_id": "..\\evil"}).encode()
     with pytest.raises(UploadError, match="run_id .* is not of letters, digits"):
-        understand("a.zip", _zip(files))
+        understand("a.zip", zipped(files))
 
 
 def test_links_in_a_tar_are_not_followed() -> None:
@@ -128,7 +113,7 @@ def test_links_in_a_tar_are_not_followed() -> None:
         understand("a.tar", data.getvalue())
 
 
-@pytest.mark.parametrize("pack", [_zip, _tar])
+@pytest.mark.parametrize("pack", [zipped, gzipped])
 def test_an_archive_that_unpacks_to_too_much_is_refused(pack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_UNPACKED", 1_000_000)
     with pytest.raises(UploadError, match="unpacks to more than 1,000,000 bytes"):
@@ -138,17 +123,17 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(pack, monkeypatch: pytes
 def test_a_tar_of_unwanted_bulk_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_UNPACKED", 1_000_000)
     with pytest.raises(UploadError, match="unpacks to more than"):
-        understand("a.tar.gz", _tar({"bulk.bin": bytes(5_000_000)}))
+        understand("a.tar.gz", gzipped({"bulk.bin": bytes(5_000_000)}))
 
 
-@pytest.mark.parametrize("pack", [_zip, _tar])
+@pytest.mark.parametrize("pack", [zipped, gzipped])
 def test_an_archive_of_too_many_files_is_refused(pack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MAX_MEMBERS", 3)
     with pytest.raises(UploadError, match="more than 3 files"):
         understand("a.archive", pack({f"{number}.txt": b"" for number in range(9)}))
 
 
-@pytest.mark.parametrize("pack", [_zip, _tar])
+@pytest.mark.parametrize("pack", [zipped, gzipped])
 def test_a_damaged_archive_is_refused(pack) -> None:
     data = pack(_journal(random_runs(7, count=1)))
     with pytest.raises(UploadError, match="cannot be (read|opened)"):
@@ -159,7 +144,7 @@ def test_the_same_run_twice_in_an_archive_is_refused() -> None:
     runs = random_runs(8, count=1)
     files = _journal(runs) | {f"copy/{name}": content for name, content in _journal(runs).items()}
     with pytest.raises(UploadError, match="is in the file twice"):
-        understand("a.zip", _zip(files))
+        understand("a.zip", zipped(files))
 
 
 CASE = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="float16", causal=True)

@@ -66,9 +66,10 @@ def test_runs_that_are_here_already_are_left_alone_and_the_others_are_added(tmp_
     assert RunFolder.open(tmp_path / "there", runs[0][0].run_id).run() == runs[0][0]
 
 
-def test_an_export_of_published_runs_adds_nothing(tmp_path: Path, shipped: Path) -> None:
+@pytest.mark.parametrize("form", ["csv", "md"])
+def test_an_export_of_published_runs_adds_nothing(tmp_path: Path, shipped: Path, form: str) -> None:
     shutil.copyfile(shipped, tmp_path / shipped.name)
-    found = understand("a.csv", _exported(tmp_path, "csv", ("published-torch_vs_triton",)))
+    found = understand(f"a.{form}", _exported(tmp_path, form, ("published-torch_vs_triton",)))
     assert len(found.measurements) == 144
     assert import_understanding(tmp_path, found) == [] and not (tmp_path / "runs").exists()
 
@@ -159,13 +160,6 @@ def test_a_markdown_export_comes_back_with_every_number_and_says_what_it_leaves_
         assert (read.run_id, read.measured_tflops, read.seed) == (run.run_id, run.measured_tflops, run.seed)
         assert read.title == _as_read(run.title)
         assert read.sweep == {}
-
-
-def test_a_markdown_export_of_runs_that_are_here_adds_nothing(tmp_path: Path, shipped: Path) -> None:
-    shutil.copyfile(shipped, tmp_path / shipped.name)
-    found = understand("a.md", _exported(tmp_path, "md", ("published-torch_vs_triton",)))
-    assert len(found.measurements) == 144
-    assert import_understanding(tmp_path, found) == []
 
 
 @pytest.mark.usefixtures("nothing_shipped")

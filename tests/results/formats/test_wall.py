@@ -1,26 +1,17 @@
 """Files that were made to break a reader: each is refused in words, with nothing taken."""
 
-import io
 import json
 import os
 import random
-import zipfile
 from typing import Any
 
 import pytest
 
 from results import formats
-from results.formats import (
-    ReaderFault,
-    UnknownTable,
-    UploadError,
-    bounded,
-    errors,
-    rows,
-    understand,
-)
+from results.formats import ReaderFault, UnknownTable, UploadError, bounded, errors, rows, understand
 from results.records import measurement_to_json, run_to_json
 from tests.builders import LONG, ROW, import_understanding, odd_rows, random_runs
+from tests.results.formats.mutants import zipped
 
 
 def _own(run: dict[str, Any] | None = None, **changes: Any) -> bytes:
@@ -31,16 +22,8 @@ def _own(run: dict[str, Any] | None = None, **changes: Any) -> bytes:
     return json.dumps({"runs": [run_to_json(record) | (run or {})], "measurements": [line]}).encode()
 
 
-def _zip(members: dict[str, bytes]) -> bytearray:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return bytearray(data.getvalue())
-
-
 def _crafted(field: int, value: int) -> bytes:
-    data = _zip({"run.json": b"{}", "measurements.jsonl": b"{}\n"})
+    data = bytearray(zipped({"run.json": b"{}", "measurements.jsonl": b"{}\n"}))
     at = data.rfind(b"PK\x05\x06") + field
     data[at : at + 4] = value.to_bytes(4, "little")
     return bytes(data)
@@ -86,9 +69,9 @@ def test_a_time_that_no_reader_can_hold_is_refused(field: str, text: str) -> Non
 
 def test_250_mb_of_empty_lines_are_refused() -> None:
     record, _ = random_runs(1, 1)[0]
-    data = _zip({"r/run.json": json.dumps(run_to_json(record)).encode(), "r/measurements.jsonl": b"\n" * 250_000_000})
+    data = zipped({"r/run.json": json.dumps(run_to_json(record)).encode(), "r/measurements.jsonl": b"\n" * 250_000_000})
     with pytest.raises(UploadError, match="250,000,000 lines; at most 200,000"):
-        understand("run.zip", bytes(data))
+        understand("run.zip", data)
     with pytest.raises(UploadError, match="more than 1,000,000 lines"):
         understand("a.csv", b"a,b\n" + b"\x0c" * 2_000_000)
 

@@ -54,13 +54,10 @@ def test_of_a_latent_cache_a_record_is_key_and_value() -> None:
     assert levels.memory_mb(case, law_from_json({"growth": "linear"}), "decode") * MIB == record + queries + 4 * 128 * 4
 
 
-def test_the_modes_of_other_levels_have_no_numbers() -> None:
+def test_modes_of_other_levels_and_what_the_case_leaves_open_have_no_numbers() -> None:
     assert levels.flops(CASE, "fwd") is None
     assert levels.bytes_moved(CASE, "fwd") is None
     assert levels.memory_mb(CASE, law_from_json({"growth": "linear"}), "fwd") is None
-
-
-def test_what_the_case_leaves_open_has_no_number() -> None:
     assert levels.flops(replace(CASE, window_size=None), "decode") is None
     assert levels.bytes_moved(replace(CASE, dtype=None), "decode") is None
 

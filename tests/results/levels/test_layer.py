@@ -14,14 +14,7 @@ from results.records import Case, layer_case
 
 # Configuration 2 of report attention_layers_a100: 4096 tokens, hidden 4096.
 MHA = layer_case(
-    "mha_fused",
-    batch=1,
-    num_heads=32,
-    num_kv_heads=32,
-    seqlen=4096,
-    head_dim=128,
-    dtype="float16",
-    causal=False,
+    "mha_fused", batch=1, num_heads=32, num_kv_heads=32, seqlen=4096, head_dim=128, dtype="float16", causal=False
 )
 GQA = replace(MHA, subject="gqa", num_kv_heads=8)
 MLA = replace(MHA, subject="mla", num_heads=64, num_kv_heads=64, latent_dim=1024)

@@ -33,16 +33,8 @@ def test_bytes_are_inputs_read_and_outputs_written_once() -> None:
     [(4096, True, 0, 4096), (1, True, 0, 4096), (1, True, 512, 512), (64, True, 512, 575), (64, False, 512, 575)],
 )
 def test_keys_that_no_query_sees_are_not_read(seqlen_q: int, causal: bool, window_size: int, seen: int) -> None:
-    case = attention_case(
-        batch=1,
-        num_heads=2,
-        seqlen=seqlen_q,
-        seqlen_k=4096,
-        head_dim=64,
-        dtype="bfloat16",
-        causal=causal,
-        window_size=window_size,
-    )
+    sizes = {"batch": 1, "num_heads": 2, "num_kv_heads": 2, "seqlen_q": seqlen_q, "seqlen_k": 4096}
+    case = replace(CASE, **sizes, causal=causal, window_size=window_size)
     queries, keys = 2 * seqlen_q * (2 * 64 * 2 + 4), 2 * 2 * 64 * 2 * seen
     assert levels.bytes_moved(case, "fwd") == queries + keys
 

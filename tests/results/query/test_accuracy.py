@@ -104,13 +104,8 @@ def test_the_frontier_holds_what_nothing_beats_in_both_and_takes_two_percent_for
     found = accuracy.summary(
         table(close=(1.0, 1.0), fast=(4.0, 8.0), beaten=(2.0, 0.5), equal=(4.05, 8.1), untimed=(0.5, None))
     )
-    assert dict(zip(found["implementation"], found["frontier"], strict=True)) == {
-        "untimed": False,
-        "close": True,
-        "beaten": False,
-        "fast": True,
-        "equal": True,
-    }
+    assert len(found) == 5
+    assert {*found.loc[found["frontier"], "implementation"]} == {"close", "fast", "equal"}
 
 
 def test_an_error_of_zero_is_the_closest_there_is_and_breaks_nothing():

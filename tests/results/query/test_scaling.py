@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 from results import levels
-from results.files.journal import RunFolder
 from results.query import scaling
 from results.query.scaling import Roof
 from results.records import Measurement, Run, Status, attention_case
 from results.slice import Filters
+from tests.builders import add_run, latency
 
 SLICE = Filters(gpu="NVIDIA H200", mode="fwd", timing="kernel", baseline="torch_naive")
 CASE = attention_case(batch=2, num_heads=4, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
@@ -37,6 +37,7 @@ def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks(store)
     row, flops = table.iloc[0], levels.flops(CASE, "fwd")
     assert (table.columns[table.columns.get_loc("gpu_name") + 1], row["flops"]) == ("flops", flops)
     assert row["tflops"] == pytest.approx(flops / 0.5e-3 / 1e12)
+    assert row["gb_per_s"] == pytest.approx(levels.bytes_moved(CASE, "fwd") / 0.5e-3 / 1e9)
     assert row["percent_of_peak"] == pytest.approx(100 * row["tflops"] / 989.5)
     assert row["percent_of_measured"] == pytest.approx(100 * row["tflops"] / 800.0)
     assert row["time_per_token_us"] == pytest.approx(500 / 2048)
@@ -65,20 +66,14 @@ def test_a_roof_is_its_slope_first_and_its_flat_after_the_ridge():
 
 
 def test_what_says_no_seqlen_stands_on_no_line(store_of):
-    rows = [
-        Measurement("a", case, "mine", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
-        for case in (CASE, replace(CASE, seqlen_q=None))
-    ]
+    rows = [latency("mine", 1.0, case) for case in (CASE, replace(CASE, seqlen_q=None))]
     opened = store_of((Run("a", "upload", gpu_name="NVIDIA H200"), rows))
     assert list(scaling.rows(opened, SLICE)["seqlen_q"]) == [CASE.seqlen_q]
 
 
 def test_tf32_products_have_a_roof_of_their_own(store_of):
     case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="float32", causal=True)
-    rows = [
-        Measurement("a", case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
-        for name in ("mine", "mine_tf32")
-    ]
+    rows = [latency(name, 1.0, case) for name in ("mine", "mine_tf32")]
     opened = store_of((Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"tf32": 400.0}), rows))
     found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "float32")}
     assert found == {"data-sheet": 67.0, "data-sheet TF32": 494.5, "measured TF32, a": 400.0}
@@ -86,10 +81,7 @@ def test_tf32_products_have_a_roof_of_their_own(store_of):
 
 def test_fp8_products_of_16_bit_inputs_have_a_roof_and_a_peak_of_their_own(store_of):
     case = attention_case(batch=1, num_heads=1, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True)
-    rows = [
-        Measurement("a", case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
-        for name in ("mine", "mine_fp8")
-    ]
+    rows = [latency(name, 1.0, case) for name in ("mine", "mine_fp8")]
     opened = store_of((Run("a", "local", gpu_name="NVIDIA H200", measured_tflops={"bfloat16": 800.0}), rows))
     found = {roof.name: roof.tflops for roof in scaling.roofs(opened, SLICE, "bfloat16")}
     shares = scaling.rows(opened, SLICE).set_index("implementation")[["percent_of_peak", "percent_of_measured"]]
@@ -99,8 +91,7 @@ def test_fp8_products_of_16_bit_inputs_have_a_roof_and_a_peak_of_their_own(store
 
 
 def test_energy_is_found_though_a_newer_run_without_it_counts_for_the_times(store, tmp_path):
-    newer = Measurement("b", CASE, "mine", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=0.4)
-    RunFolder.create(tmp_path, Run("b", "local", created="2026-03-01T00:00:00", gpu_name="NVIDIA H200"), [newer])
+    add_run(tmp_path, "b", latency("mine", 0.4, CASE), created="2026-03-01T00:00:00", gpu_name="NVIDIA H200")
     store.refresh()
     (row,) = scaling.rows(store, SLICE).to_dict("records")
     assert row["run_id"] == "b" and pd.isna(row["tokens_per_joule"])
@@ -125,8 +116,7 @@ def test_memory_and_energy_that_name_no_mode_stand_beside_the_times(store_of, mo
 
 def test_float32_in_six_bfloat16_products_has_a_peak_of_its_own(store_of):
     case = replace(CASE, dtype="float32")
-    common = {"run_id": "a", "case": case, "metric": "latency_ms", "status": Status.OK, "mode": "fwd", "value": 0.5}
-    rows = [Measurement(**common, implementation=name, timing="kernel") for name in ("triton_fa2", "torch_naive")]
+    rows = [latency(name, 0.5, case) for name in ("triton_fa2", "torch_naive")]
     facts = {"measured_tflops": {"bfloat16": 780.0, "float32": 50.0}, "tf32": False}
     opened = store_of((Run("a", "local", gpu_name="NVIDIA H200", **facts), rows))
     found = {row["implementation"]: row for row in scaling.rows(opened, SLICE).to_dict("records")}

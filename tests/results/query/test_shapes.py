@@ -7,32 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from results.files.journal import RunFolder
 from results.levels.real_shapes import SHAPES
 from results.query import shapes
-from results.records import Measurement, Run, Status, attention_case
+from results.records import Case, Status, attention_case
 from results.store.database import Store, open_store
+from tests.builders import add_run, latency
 
 GPU = "Test GPU"
 OTHER_GPU = "Other GPU"
 FIRST = SHAPES[0].case
 
 
-def _run(home: Path, run_id: str, created: str, times: dict[str, float | None], **fields: object) -> None:
-    given = {"mode": "fwd", "timing": "kernel", "case": FIRST} | fields
-    gpu = given.pop("gpu", GPU)
-    rows = [
-        Measurement(
-            run_id=run_id,
-            implementation=name,
-            metric="latency_ms",
-            status=Status.OK if ms else Status.INCORRECT,
-            value=ms,
-            **given,
-        )
-        for name, ms in times.items()
-    ]
-    RunFolder.create(home, Run(run_id, "local", created=created, gpu_name=gpu), rows)
+def _run(
+    home: Path, run_id: str, created: str, times: dict[str, float | None], case: Case = FIRST, gpu: str = GPU
+) -> None:
+    rows = [latency(name, ms or Status.INCORRECT, case) for name, ms in times.items()]
+    add_run(home, run_id, *rows, created=created, gpu_name=gpu)
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from results.records import Measurement, Run, Status, attention_case
 from results.render import advice as rendered_advice
 from results.render.markdown import tables
 from results.slice import Filters
+from tests.builders import latency
+from tests.cases import cases
 
 SLICE = Filters(gpu="A GPU", baseline="torch_naive")
 # by implementation: milliseconds at head_dim 64 and 128, or why there is none
@@ -31,20 +33,11 @@ def store(store_of):
     for name, times in TIMES.items():
         for head_dim, found in zip((64, 128), times, strict=True):
             case = attention_case(batch=4, num_heads=8, seqlen=1024, head_dim=head_dim, dtype="bfloat16", causal=True)
-            common = {"run_id": "a", "case": case, "implementation": name, "mode": "fwd_bwd"}
-            numbers = {"status": found, "note": "not at 128"} if isinstance(found, Status) else {"status": Status.OK}
-            rows.append(
-                Measurement(
-                    **common,
-                    metric="latency_ms",
-                    timing="kernel",
-                    **numbers,
-                    value=None if isinstance(found, Status) else found,
-                )
-            )
+            note = "not at 128" if isinstance(found, Status) else None
+            rows.append(latency(name, found, case, mode="fwd_bwd", note=note))
             if not isinstance(found, Status):
                 memory = 400.0 if name == "torch_naive" else 100.0
-                rows.append(Measurement(**common, metric="peak_memory_mb", status=Status.OK, value=memory))
+                rows.append(latency(name, memory, case, mode="fwd_bwd", metric="peak_memory_mb", timing=None))
     return store_of((Run("a", "local", gpu_name="A GPU"), rows))
 
 
@@ -122,19 +115,7 @@ def test_a_feature_that_was_only_refused_says_so(store):
 def test_rendered_advice_holds_the_advice_and_every_feature_with_its_numbers(store):
     text = rendered_advice.render(store, SLICE)
     advised, seen = tables(text)
-    assert dict(zip(advised.header, advised.rows[0], strict=True)) == {
-        "use case": "Training",
-        "shapes": "forward and backward, causal, from 512 tokens, 8 or more heads, head_dim from 64",
-        "take": "mine",
-        "of fastest": "1.41×",
-        "worst": "2.00×",
-        "wins": "1",
-        "ties": "0",
-        "cases": "1 of 2",
-        "speedup": "8.00×",
-        "less memory": "4.0×",
-        "SDPA": "FLASH_ATTENTION 1.41×",
-    }
+    assert dict(zip(advised.header, advised.rows[0], strict=True)) == cases(__file__, "ADVISED")
     rows = {row[0]: dict(zip(seen.header, row, strict=True)) for row in seen.rows}
     assert rows["backward"]["torch_naive"] == "2"
     assert rows["FP8 products"]["mine"] == "not tried"

@@ -20,12 +20,16 @@ PLACE = ("float16", 128, 64)
         (1.05, 0.20, Standing.CANNOT_DECIDE),
         (1.30, 0.20, Standing.NOT_CERTAIN),
         (1.10, 0.001, Standing.AHEAD),
-        (1.01, 0.0, Standing.TIE),  # printed numbers have no spread to doubt
+        (1.019, 0.0, Standing.TIE),  # printed numbers have no spread to doubt: 2 % and no more
+        (1.05, 0.0, Standing.AHEAD),
     ],
 )
 def test_a_tie_that_is_too_noisy_decides_nothing(home, opened, rival, within, standing):
     add_run(home, "a", latency("a", 1.0, small_case(), within=within), latency("b", rival, small_case(), within=within))
-    assert winners(opened(), SLICE).iloc[0]["standing"] == standing
+    won = winners(opened(), SLICE).iloc[0]
+    assert (won["winner"], won["standing"]) == ("a", standing)
+    assert (won["tied"] == ["a", "b"]) is (standing in (Standing.TIE, Standing.CANNOT_DECIDE))
+    assert (won["others"][0]["ratio_low"] is not None) is bool(within)
 
 
 def test_a_speedup_whose_interval_holds_both_faster_and_slower_is_undecided(home, opened):

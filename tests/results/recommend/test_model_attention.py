@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from results.files.journal import RunFolder
 from results.levels.model_table import model
 from results.recommend import model_attention
-from results.records import Case, Measurement, Run, Status, attention_case, decode_case
+from results.records import Case, attention_case, decode_case
 from results.store.database import open_store
+from tests.builders import add_run, latency
 
 LLAMA = model("llama3-8b")
 
@@ -33,11 +33,8 @@ def store(home):
         *((step, "reader", "decode", 0.02), (paged, "pager", "decode", 0.001)),
         *((chunk, "chunked", "fwd", 0.001), (chunk, "chunked", "bwd", 0.001)),
     )
-    rows = [
-        Measurement("a", case, name, "latency_ms", Status.OK, mode=mode, timing="kernel", value=ms)
-        for case, name, mode, ms in times
-    ]
-    RunFolder.create(home, Run("a", "local", gpu_name="A GPU", device_type="cuda"), rows)
+    rows = [latency(name, ms, case, mode=mode) for case, name, mode, ms in times]
+    add_run(home, "a", *rows, device_type="cuda")
     with closing(open_store(home)) as opened:
         yield opened
 
@@ -51,14 +48,8 @@ def test_training_takes_who_has_both_passes_and_scales_by_operations(store):
 
 def test_a_doubled_sequence_is_twice_as_far_as_twice_the_heads_or_another_group():
     of = attention_case(batch=2, num_heads=16, num_kv_heads=4, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
-    changes = (
-        {},
-        {"seqlen_k": 2048},
-        {"batch": 4},
-        {"batch": 1},
-        {"num_heads": 32, "num_kv_heads": 8},
-        {"num_kv_heads": 8},
-    )
+    changes = [{}, {"seqlen_k": 2048}, {"batch": 4}, {"batch": 1}, {"num_kv_heads": 8}]
+    changes.append({"num_heads": 32, "num_kv_heads": 8})
     distances = [model_attention._distance(replace(of, **change), of) for change in changes]
     assert distances == [0, 1, 0.5, 0.5, 0.5, 0.5]
 
@@ -79,11 +70,9 @@ def test_decoding_scales_by_bytes_and_leaves_other_caches_out(store):
 
 
 def test_an_upload_of_one_kernel_does_not_replace_the_winner_of_several(home, store):
-    exact = attention_case(
-        batch=1, num_heads=32, num_kv_heads=8, seqlen=8192, head_dim=128, dtype="bfloat16", causal=True
-    )
-    row = Measurement("b", exact, "alone", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=90.0)
-    RunFolder.create(home, Run("b", "upload", gpu_name="A GPU", device_type="cuda"), [row])
+    sizes = {"batch": 1, "num_heads": 32, "num_kv_heads": 8, "seqlen": 8192, "head_dim": 128}
+    exact = attention_case(**sizes, dtype="bfloat16", causal=True)
+    add_run(home, "b", latency("alone", 90.0, exact), source="upload", device_type="cuda")
     with closing(open_store(home)) as opened:
         found = model_attention.fastest(opened, "A GPU", _asked(8192, 8192), "prefill")
     assert (found.implementation, found.compared, found.source) == ("forward_only", 2, "local")

@@ -21,25 +21,6 @@ from tests.builders import add_run, latency, small_case
 SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow")
 
 
-@pytest.mark.parametrize(
-    "rival,within,tied",
-    [
-        (1.01, 0.001, True),  # the whole interval is inside 2 %
-        (1.05, 0.001, False),
-        (1.05, 0.05, True),  # the interval reaches into 2 %: nobody can tell
-        (1.30, 0.05, False),
-        (1.019, 0.0, True),  # printed numbers: 2 % and no more
-        (1.05, 0.0, False),
-    ],
-)
-def test_a_tie_is_what_no_verdict_tells_apart(home, opened, rival, within, tied):
-    add_run(home, "a", latency("a", 1.0, small_case(), within=within), latency("b", rival, small_case(), within=within))
-    won = winners.winners(opened(), SLICE).iloc[0]
-    assert won["winner"] == "a"
-    assert (won["tied"] == ["a", "b"]) is tied
-    assert (won["others"][0]["ratio_low"] is not None) is bool(within)
-
-
 @pytest.mark.parametrize("device,certain", [("cpu", False), ("cuda", True)])
 def test_a_processor_is_certain_only_by_its_samples(home, opened, device, certain):
     noisy = [4.0 * factor for factor in (0.1, 0.2, 0.5, 1.0, 3.0, 8.0, 1.0, 0.3, 6.0)]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from results.files import journal
 from results.files.journal import RunFolder
 from results.formats import Understanding, understand
 from results.records import Measurement, Run, Status, attention_case, decode_case
@@ -36,10 +35,9 @@ ROWS = [
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
-    RunFolder.create(tmp_path, RUN, ROWS)
-    return tmp_path
+def home(home: Path) -> Path:
+    RunFolder.create(home, RUN, ROWS)
+    return home
 
 
 def _exported(home: Path, form: str) -> bytes:

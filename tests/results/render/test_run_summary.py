@@ -1,22 +1,19 @@
 """A run in a few lines."""
 
-from results.files.journal import RunFolder
 from results.query import pages
-from results.records import Measurement, Run, Status, attention_case
+from results.records import Status
 from results.render import run_summary
+from tests.builders import add_run, latency, small_case
 
 NAMES = {"torch_naive": 2.0, "triton_fa2": 0.5, "torch_sdpa_flash": Status.OOM}
 
 
 def page_of(opened, home, names):
-    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
     rows = [
-        Measurement("r", case, name, "latency_ms", found, mode="fwd", timing="kernel", note="needs | more")
-        if isinstance(found, Status)
-        else Measurement("r", case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=found)
+        latency(name, found, small_case(), note="needs | more" if isinstance(found, Status) else None)
         for name, found in names.items()
     ]
-    RunFolder.create(home, Run("r", "local", title="A *title*", gpu_name="Test GPU", command="python -m x"), rows)
+    add_run(home, "r", *rows, created=None, title="A *title*", gpu_name="Test GPU", command="python -m x")
     store = opened()
     return run_summary.render(store, pages.runs(store).iloc[0].to_dict())
 

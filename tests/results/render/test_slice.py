@@ -7,18 +7,16 @@ from pathlib import Path
 import pytest
 
 from results.__main__ import main
-from results.files import journal
 from results.files.journal import RunFolder
 from results.formats import UploadError, understand
 from results.records import Measurement, Run, Status, attention_case
 from results.render.html import html_page
 from results.render.markdown import tables
+from tests.cases import cases
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def home(home: Path) -> Path:
     rows = []
     for name, seqlen, found in (
         ("torch_naive", 128, 4.0),
@@ -31,8 +29,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         numbers |= {} if isinstance(found, Status) else {"value": found, "statistic": "median", "n": 9}
         for mode in ("fwd", "bwd"):
             rows.append(Measurement("a", case, name, "latency_ms", mode=mode, timing="kernel", **numbers))
-    RunFolder.create(tmp_path, Run("a", "local", gpu_name="A GPU", command="python -m runner run x"), rows)
-    return tmp_path
+    RunFolder.create(home, Run("a", "local", gpu_name="A GPU", command="python -m runner run x"), rows)
+    return home
 
 
 def _table(text: str, first: str) -> list[tuple[str, ...]]:
@@ -71,14 +69,7 @@ def test_a_view_follows_its_filters(home, capsys):
     assert _table(text, "float16, seqlen") == [("128", "mine 1.00×")]
 
 
-@pytest.mark.parametrize(
-    "words,complaint",
-    [
-        (["--gpu", "B"], "There is no gpu 'B' in this slice. Possible: A GPU."),
-        (["--seqlen", "77"], "There is no seqlen 77 in this slice. Possible: 128, 2048."),
-        (["--shape", "B9 H9"], "No latency is in this slice"),
-    ],
-)
+@pytest.mark.parametrize("words,complaint", cases(__file__, "test_a_view_of_nothing_says_what_is_possible"))
 def test_a_view_of_nothing_says_what_is_possible(home, capsys, words, complaint):
     assert main(["render", *words]) == 1
     assert complaint in capsys.readouterr().err

@@ -20,10 +20,15 @@ def row_of(section: Section, *labels: str) -> dict[str, str]:
     return dict(zip(section.columns, row.own, strict=True))
 
 
-def test_a_feature_that_nobody_tried_or_declares_is_left_open():
+def bare() -> list[Section]:
+    """Return the report beside a run of one number."""
     run, case = Run("bare", "local", gpu_name=H200), SWEEPS["performance_guide"].cases()[0]
     own = [number(run, case, "triton_fa2", "fwd", "latency_ms", 1.0, "kernel")]
-    found = side_by_side.sections("performance_guide", side_by_side.published("performance_guide"), [(run, own)])
+    return side_by_side.sections("performance_guide", side_by_side.published("performance_guide"), [(run, own)])
+
+
+def test_a_feature_that_nobody_tried_or_declares_is_left_open():
+    found = bare()
     section = next(section for section in found if section.title == "Features by version")
     assert row_of(section, "Basic attention") == {"FA1": "", "FA2": "ran: triton_fa2", "FA3": ""}
     assert next(row for row in section.rows if row.labels == ("Sliding window",)).own is None
@@ -34,9 +39,7 @@ def test_features_that_were_checked_stand_in_a_table_of_their_own_that_is_none_o
     of_gpus["H200"] = of_gpus["H100"] | {"gluon_hopper": {"softcap": "gluon_hopper does not support softcaps."}}
     record = {gpu: {"environment": {}, "implementations": found} for gpu, found in of_gpus.items()}
     monkeypatch.setattr(capabilities, "record", lambda: record)
-    run, case = Run("bare", "local", gpu_name=H200), SWEEPS["performance_guide"].cases()[0]
-    own = [number(run, case, "triton_fa2", "fwd", "latency_ms", 1.0, "kernel")]
-    found = side_by_side.sections("performance_guide", side_by_side.published("performance_guide"), [(run, own)])
+    found = bare()
     section = next(section for section in found if section.title == "Features that the report does not name")
     checked = "checked on H100: triton_fa2; checked on H200: triton_fa2"
     assert [(row.labels, row.own) for row in section.rows] == [(("softcap",), ("no", checked, "no"))]

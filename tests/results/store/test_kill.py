@@ -153,21 +153,6 @@ def expect_every_number_once(home: Path, folder: RunFolder) -> None:
         assert {row for (row,) in rows} == set(written)
 
 
-@pytest.mark.slow
-def test_kills_of_the_writer_lose_and_double_nothing(home: Path, server: Server, folder: RunFolder) -> None:
-    dice = random.Random(1)
-    for _ in range(KILLS):
-        before = len(acknowledged(home))
-        child = server.ask("write", "r1")
-        wait_for_acknowledgement(home, before)
-        assert folder.is_alive()
-        a_moment(dice, 0.02)
-        server.kill(child)
-        assert not folder.is_alive()
-    assert len(acknowledged(home)) >= KILLS
-    expect_every_number_once(home, folder)
-
-
 def test_a_writer_cut_in_the_middle_of_a_line_goes_on_after_it(home: Path, server: Server, folder: RunFolder) -> None:
     dice = random.Random(2)
     for _ in range(25):
@@ -208,10 +193,12 @@ def test_kills_of_both_lose_and_double_nothing(home: Path, server: Server, folde
         before = len(acknowledged(home))
         children = [server.ask("ingest"), server.ask("write", "r1")]
         wait_for_acknowledgement(home, before)
+        assert folder.is_alive()
         a_moment(dice, 0.1)
         dice.shuffle(children)
         for child in children:
             server.kill(child)
+        assert not folder.is_alive()
     assert len(acknowledged(home)) >= KILLS
     expect_every_number_once(home, folder)
 

@@ -1,5 +1,7 @@
 """Two GPUs of one host: each name finds its own, and a worker turns to its GPU before it asks anything of one."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -50,21 +52,17 @@ def test_a_worker_turns_to_its_gpu_before_it_plans(asked, monkeypatch) -> None:
 def test_reasons_are_asked_for_while_the_gpu_of_the_plan_is_the_current_one(asked, monkeypatch) -> None:
     current = ["cuda:0"]
 
-    class Current:
-        def __init__(self, device: str) -> None:
-            self.device = device
-
-        def __enter__(self) -> None:
-            current.append(self.device)
-
-        def __exit__(self, *_: object) -> None:
-            current.pop()
+    @contextmanager
+    def turned_to(device: str) -> Iterator[None]:
+        current.append(device)
+        yield
+        current.pop()
 
     def reason(case, name, target) -> str:
         asked.append(current[-1])
         return "no"
 
-    monkeypatch.setattr(torch.cuda, "device", Current)
+    monkeypatch.setattr(torch.cuda, "device", turned_to)
     monkeypatch.setattr(registry, "describe_device", lambda device: registry.Device("cuda", "NVIDIA H200"))
     monkeypatch.setattr(plan, "_reason_against", reason)
     sweep = chosen(sweeps.get("quick"), ("torch_naive",))

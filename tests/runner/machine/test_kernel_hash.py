@@ -7,18 +7,7 @@ import pytest
 from runner.machine.kernel_hash import KERNELS, kernel_hash, modules
 from tests.cases import cases
 
-FILES = {
-    "attention/__init__.py": '"""One implementation a file."""',
-    "attention/plain.py": "from kernels import shared\nIMPLEMENTATIONS = (1,)\n",
-    "attention/ours/__init__.py": "def attention(q):\n    from kernels.attention.ours.plan import Plan\n",
-    "attention/ours/plan.py": '"""Plans."""\nPlan = import_module("kernels.attention.ours.kernel")\n',
-    "attention/ours/kernel.py": "def kernel(x):\n    '''Doubles.'''\n    return 2 * x  # twice\n",
-    "attention/ours/bench.py": "print('a tool')\n",
-    "decode/step.py": "from kernels.registry import Implementation\n",
-    "registry.py": "class Implementation: ...\n",
-    "shared.py": "BLOCK = 64\n",
-    "tools/offline.py": "import kernels.attention.ours\n",
-}
+FILES = cases(__file__, "FILES")
 
 
 @pytest.fixture
@@ -30,28 +19,18 @@ def kernels(tmp_path: Path) -> Path:
     return tmp_path / "kernels"
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    cases(__file__, "test_words_declarations_and_tools_do_not_count"),
-)
-def test_words_declarations_and_tools_do_not_count(kernels: Path, name: str, old: str, new: str) -> None:
+CHANGES = [(table, *row) for table in ("code counts", "words do not count") for row in cases(__file__, table)]
+
+
+@pytest.mark.parametrize(("counts", "name", "old", "new"), CHANGES)
+def test_code_counts_wherever_it_is_imported_and_words_declarations_and_tools_do_not(
+    kernels: Path, counts: str, name: str, old: str, new: str
+) -> None:
     before = kernel_hash(kernels)
     text = (kernels / name).read_text()
     assert old in text
     (kernels / name).write_text(text.replace(old, new))
-    assert kernel_hash(kernels) == before
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    cases(__file__, "test_code_counts_wherever_an_implementation_imports_it"),
-)
-def test_code_counts_wherever_an_implementation_imports_it(kernels: Path, name: str, old: str, new: str) -> None:
-    before = kernel_hash(kernels)
-    text = (kernels / name).read_text()
-    assert old in text
-    (kernels / name).write_text(text.replace(old, new))
-    assert kernel_hash(kernels) != before
+    assert (kernel_hash(kernels) != before) == (counts == "code counts")
 
 
 def test_the_name_of_a_module_counts(kernels: Path) -> None:

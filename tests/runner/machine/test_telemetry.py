@@ -3,6 +3,7 @@
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,12 +50,8 @@ def test_company_on_the_gpu_is_flagged_and_an_unknown_number_is_not() -> None:
 def test_only_readings_of_the_window_count(monkeypatch) -> None:
     seen = threading.Event()
 
-    class Hot:
-        def reading(self) -> Reading:
-            seen.set()
-            return reading(1200, 0x40)
-
-    monkeypatch.setattr(nvml, "find", lambda uuid: Hot())
+    hot = SimpleNamespace(reading=lambda: seen.set() or reading(1200, 0x40))
+    monkeypatch.setattr(nvml, "find", lambda uuid: hot)
     watching = Telemetry("GPU-1")
     assert seen.wait(30)
     watching.stop()
@@ -64,11 +61,7 @@ def test_only_readings_of_the_window_count(monkeypatch) -> None:
 
 
 def test_a_look_adds_a_reading_at_once(monkeypatch) -> None:
-    class Still:
-        def clock_reading(self) -> Reading:
-            return reading(1234)
-
-    monkeypatch.setattr(nvml, "find", lambda uuid: Still())
+    monkeypatch.setattr(nvml, "find", lambda uuid: SimpleNamespace(clock_reading=lambda: reading(1234)))
     monkeypatch.setattr(telemetry, "_PERIOD_S", 1e6)
     watching = Telemetry("GPU-1")
     before = time.monotonic()
@@ -81,12 +74,7 @@ def test_a_look_adds_a_reading_at_once(monkeypatch) -> None:
 
 def watching(monkeypatch, *clocks: int) -> Telemetry:
     """Telemetry of a GPU that never reads by itself, after readings of these clocks, one every 50 ms until now."""
-
-    class Still:
-        def clock_reading(self) -> Reading:
-            return reading(1980)
-
-    monkeypatch.setattr(nvml, "find", lambda uuid: Still())
+    monkeypatch.setattr(nvml, "find", lambda uuid: SimpleNamespace(clock_reading=reading))
     monkeypatch.setattr(telemetry, "_PERIOD_S", 1e6)
     made, now = Telemetry("GPU-1"), time.monotonic()
     monkeypatch.setattr(telemetry, "_PERIOD_S", 0.05)
@@ -153,12 +141,8 @@ def test_the_findings_of_a_late_window_are_the_same_whatever_came_before(monkeyp
 def test_nothing_is_read_while_it_is_paused(monkeypatch) -> None:
     read = threading.Semaphore(0)
 
-    class Counting:
-        def reading(self) -> Reading:
-            read.release()
-            return reading()
-
-    monkeypatch.setattr(nvml, "find", lambda uuid: Counting())
+    counting = SimpleNamespace(reading=lambda: read.release() or reading())
+    monkeypatch.setattr(nvml, "find", lambda uuid: counting)
     monkeypatch.setattr(telemetry, "_PERIOD_S", 0.001)
     made = Telemetry("GPU-1")
     assert read.acquire(timeout=30)

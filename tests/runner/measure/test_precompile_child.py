@@ -146,19 +146,25 @@ print(hits)
 """
 
 
+def answered(folder: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a script next to a kernel, with a cache of its own."""
+    (folder / "double.py").write_text(KERNEL)
+    (folder / "script.py").write_text(script)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"PYTHONPATH": f"{folder}:{ROOT}", "TRITON_CACHE_DIR": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(folder / "script.py"), *words]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, timeout=120)
+    assert answer.returncode == 0, answer.stderr
+    return answer
+
+
 def test_what_is_compiled_elsewhere_is_what_a_launch_looks_for(tmp_path) -> None:
     pytest.importorskip("triton")
     from triton.backends.nvidia import driver
 
     if hasattr(driver, "make_launcher") and not torch.cuda.is_available():
         pytest.skip("Triton 3.6 builds launchers, which need the driver's library")
-    (tmp_path / "double.py").write_text(KERNEL)
-    (tmp_path / "script.py").write_text(SCRIPT)
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"PYTHONPATH": f"{tmp_path}:{ROOT}", "TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, str(tmp_path / "script.py")]
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert answer.returncode == 0, answer.stderr
+    answer = answered(tmp_path, SCRIPT)
     found, hits = answer.stdout.splitlines()
     # A stride of 1 is another kernel, and so is another block; another length that 16 does not divide is not.
     assert found == "3 [[128], [1, 128], [256]] []"
@@ -232,13 +238,7 @@ def test_the_helper_finds_and_compiles_what_a_sweep_will_launch(tmp_path) -> Non
     pytest.importorskip("triton")
     if torch.cuda.is_available():
         pytest.skip("a real chip is there; sweeps on it show the same")
-    (tmp_path / "double.py").write_text(KERNEL)
-    (tmp_path / "script.py").write_text(SWEEP)
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"PYTHONPATH": f"{tmp_path}:{ROOT}", "TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    command = [sys.executable, str(tmp_path / "script.py")]
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert answer.returncode == 0, answer.stderr
+    answer = answered(tmp_path, SWEEP)
     assert answer.stdout.strip() == "['compiled', 'compiled', 'rehearsed'] 2 0 [True, True] 4", answer.stderr
 
 
@@ -274,11 +274,7 @@ print(events, os.getpid() in pids, *pids)
 @pytest.mark.slow
 @pytest.mark.parametrize(("how", "events"), [("works", ["compiled", "rehearsed"]), ("fails", ["compiled"])])
 def test_the_helper_is_a_child_that_leaves_nothing_behind(tmp_path, wait_for, how, events) -> None:
-    (tmp_path / "script.py").write_text(HELPER)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(tmp_path / "script.py"), how]
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert answer.returncode == 0, answer.stderr
+    answer = answered(tmp_path, HELPER, how)
     *said, first, second = answer.stdout.split()
     assert " ".join(said) == f"{events} False"
     assert ("no GPU for the helper" in answer.stderr) == (how == "fails")

@@ -6,12 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from runner.measure.stopwatch import (
-    EagerStopwatch,
-    KernelStopwatch,
-    sample_round,
-    settle,
-)
+from runner.measure.stopwatch import EagerStopwatch, KernelStopwatch, sample_round, settle
 from runner.protocol import PROTOCOLS, Protocol
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -63,20 +58,15 @@ def test_a_call_twice_as_long_takes_twice_the_time() -> None:
     assert long / short == pytest.approx(2.0, rel=0.1)
 
 
-def test_a_steady_call_stops_at_the_least_samples() -> None:
-    stopwatch = Counting(lambda i: 1.0)
-    assert len(sample_round(stopwatch, lambda: None, [], Protocol("test", rounds=1, cap_ms=1e6))) == 20
-
-
-def test_a_noisy_call_goes_on_to_the_most_samples() -> None:
-    stopwatch = Counting(lambda i: 1.0 + i % 2)
-    samples = sample_round(stopwatch, lambda: None, [], Protocol("test", rounds=3, cap_ms=1e6, most=90))
-    assert len(samples) == 30
-
-
-def test_a_noisy_call_stops_at_the_cap() -> None:
-    stopwatch = Counting(lambda i: 1.0 + i % 2)
-    assert len(sample_round(stopwatch, lambda: None, [], Protocol("test", rounds=1, cap_ms=0.0))) == 20
+@pytest.mark.parametrize(
+    ("noise", "count", "limits"),
+    [(0, 20, {"rounds": 1, "cap_ms": 1e6}), (1, 30, {"rounds": 3, "cap_ms": 1e6, "most": 90}), (1, 20, {"rounds": 1})],
+)
+def test_a_steady_call_stops_at_the_least_samples_and_a_noisy_one_at_the_most_or_at_the_cap(
+    noise, count, limits
+) -> None:
+    protocol = Protocol("test", **{"cap_ms": 0.0} | limits)
+    assert len(sample_round(Counting(lambda i: 1.0 + noise * (i % 2)), lambda: None, [], protocol)) == count
 
 
 def test_samples_of_earlier_rounds_count_towards_the_precision() -> None:

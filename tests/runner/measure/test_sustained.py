@@ -48,12 +48,8 @@ def test_a_trace_says_every_few_seconds_how_far_it_is() -> None:
 
 
 def test_the_sustained_figure_is_that_of_the_last_third() -> None:
-    assert _steady([9.0, 8.0, 5.0, 5.0, 4.0, 3.0]) == {
-        "value": 3.5,
-        "statistic": "median",
-        "n": 6,
-        "samples": (9.0, 8.0, 5.0, 5.0, 4.0, 3.0),
-    }
+    samples = (9.0, 8.0, 5.0, 5.0, 4.0, 3.0)
+    assert _steady([*samples]) == {"value": 3.5, "statistic": "median", "n": 6, "samples": samples}
 
 
 def test_a_slice_without_a_reading_has_the_one_before_and_no_readings_give_no_series() -> None:

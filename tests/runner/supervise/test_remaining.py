@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from results.records import Measurement, Status
 from results.render.text import time_left
 from runner.cells import Cell, estimated_seconds, ordered_cells
 from runner.protocol import PROTOCOLS
 from runner.supervise.remaining import Expected, Remaining
 from runner.sweeps import SWEEPS
+from tests.builders import latency
 
 H200, CPU = SimpleNamespace(type="cuda", name="NVIDIA H200"), SimpleNamespace(type="cpu", name="A processor")
 COMPILED = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper", "gluon_fp8", "flash_attn_4")
@@ -42,25 +42,12 @@ def estimates(name: str, device: SimpleNamespace, seed: int) -> tuple[list[tuple
             kind = cell.implementation, cell.mode, cell.case.head_dim
             compiling += 1.5 * (cell.implementation in COMPILED and kind not in seen)
             seen.add(kind)
-            remaining.measured(cell, latency(cell, call))
+            remaining.measured(cell, latency(cell.implementation, call * 1e3, cell.case, mode=cell.mode))
         remaining.finished(case, seconds + compiling, compiling)
         left = left[len(case) :]
         took.append(seconds + compiling)
         guessed.append(remaining.seconds(left))
     return [(guess, sum(took[at + 1 :])) for at, guess in enumerate(guessed)], sum(took)
-
-
-def latency(cell: Cell, seconds: float) -> Measurement:
-    return Measurement(
-        run_id="r",
-        case=cell.case,
-        implementation=cell.implementation,
-        mode=cell.mode,
-        timing="kernel",
-        metric="latency_ms",
-        status=Status.OK,
-        value=seconds * 1e3,
-    )
 
 
 @pytest.mark.parametrize(

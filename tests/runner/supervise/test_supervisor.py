@@ -16,6 +16,7 @@ from results.files.journal import run_folders
 from results.records import Status
 from runner.locks import device_lock
 from tests.runner.conftest import ROOT
+from tests.runner.fast_worker import number_of
 from tests.runner.small_sweeps import FAST, FAST_ROWS, FEW, TINY, latencies, statuses
 
 KILLS = int(os.environ.get("ATTNBENCH_KILLS", "13"))
@@ -23,7 +24,7 @@ FEW_KILLS = KILLS if "ATTNBENCH_KILLS" in os.environ else 3
 LENGTHS = KILLS // 6  # seqlens of a sweep that has rows for all kills
 
 
-def test_every_cell_gets_its_number_and_the_run_says_how_to_repeat_it(runner) -> None:
+def test_every_cell_gets_its_number_and_a_resume_measures_what_is_lost_by_the_same_kernels_alone(runner) -> None:
     runner.use("fast_worker")
     done = runner("run", *FAST)
     assert done.returncode == 0, done.stderr
@@ -34,6 +35,16 @@ def test_every_cell_gets_its_number_and_the_run_says_how_to_repeat_it(runner) ->
     state = folder.read_state()
     assert (folder.condition(), state.done, state.total) == ("finished", FAST_ROWS // 2, FAST_ROWS // 2)
     assert "the fast worker is here" in folder.log_path.read_text()
+    resume, before = ("run", "--resume", folder.run_id), runner.lines()
+    assert runner(*resume).returncode == 0
+    assert runner.lines() == before, "of a finished run nothing is left to measure"
+    folder.journal_path.write_bytes(folder.journal_path.read_bytes()[:-30])
+    assert runner(*resume).returncode == 0
+    assert len(latencies(folder)) == FAST_ROWS, "a torn line is measured again"
+    folder.run_path.write_text(json.dumps(json.loads(folder.run_path.read_text()) | {"kernel_hash": "other"}))
+    done = runner(*resume)
+    assert done.returncode == 2
+    assert "was measured with kernel_hash 'other', now it is 'kernels'" in done.stderr
 
 
 @pytest.mark.slow
@@ -113,27 +124,12 @@ def under_way(runner, rows: int) -> bool:
     return len(runner.lines()) >= rows and bool(run_folders(runner.home)) and runner.folder().is_alive()
 
 
-def number_of(measurement_id: str) -> float:
-    return int(measurement_id[:4], 16) / 1000 + 0.001
-
-
-def test_a_torn_last_line_is_measured_again(runner) -> None:
-    runner.use("fast_worker")
-    assert runner("run", *FAST).returncode == 0
-    folder = runner.folder()
-    whole = folder.journal_path.read_bytes()
-    folder.journal_path.write_bytes(whole[:-30])
-    assert runner("run", "--resume", folder.run_id).returncode == 0
-    assert len(latencies(folder)) == FAST_ROWS
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", [0, 5])
-def test_kill_9_of_the_supervisor_of_a_real_worker_loses_and_doubles_nothing(runner, wait_for, moment) -> None:
+def test_kill_9_of_the_supervisor_of_a_real_worker_loses_and_doubles_nothing(runner, wait_for) -> None:
     runner.use("faulty_worker")
     words = ("run", *TINY, "--implementations", "torch_naive,torch_sdpa_math")
     process = runner.start(*words)
-    wait_for(lambda: under_way(runner, moment), "the first rows")
+    wait_for(lambda: under_way(runner, 5), "the first rows")
     process.kill()
     process.communicate()
     before = runner.lines()
@@ -256,25 +252,6 @@ def test_a_cancelled_sweep_keeps_what_it_has_and_can_be_resumed(runner, wait_for
     runner.use("fast_worker")
     assert runner("run", "--resume", folder.run_id).returncode == 0
     assert (folder.condition(), len(latencies(folder))) == ("finished", FAST_ROWS)
-
-
-def test_resuming_a_finished_run_changes_nothing(runner) -> None:
-    runner.use("fast_worker")
-    runner("run", *FAST)
-    before = runner.lines()
-    assert runner("run", "--resume", runner.folder().run_id).returncode == 0
-    assert runner.lines() == before
-
-
-def test_a_run_of_other_kernels_is_not_resumed(runner) -> None:
-    runner.use("fast_worker")
-    runner("run", *FAST)
-    folder = runner.folder()
-    record = json.loads(folder.run_path.read_text()) | {"kernel_hash": "other"}
-    folder.run_path.write_text(json.dumps(record))
-    done = runner("run", "--resume", folder.run_id)
-    assert done.returncode == 2
-    assert "was measured with kernel_hash 'other', now it is 'kernels'" in done.stderr
 
 
 def test_the_supervisor_and_the_command_line_never_import_torch() -> None:

@@ -12,6 +12,7 @@ import pytest
 from results.checks import check
 from results.formats import UploadError
 from results.records import Status
+from tests.cases import cases
 from tests.results.formats.peers.peer_files import EXCERPTS, NAMES, RECORDED, excerpt, numbers, record, understood
 
 REFUSED = json.loads(EXCERPTS.with_name("refused.json").read_text())
@@ -137,11 +138,8 @@ def test_infinity_is_out_of_memory_and_nan_no_ratio() -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("results", "Naive", "time_ms"), [0.7, -1]),
-        (("results", "Naive", "time_ms"), [0.7, "fast"]),
-        (("results", "Naive", "time_ms"), [0.7]),
+        *cases(__file__, "test_an_entry_that_cannot_be_is_refused_alone"),
         (("results", "Naive", "seq_lengths"), [256, 10**12]),
-        (("results", "Naive", "seq_lengths"), [256, True]),
     ],
 )
 def test_an_entry_that_cannot_be_is_refused_alone(path: tuple[str, ...], value: object) -> None:
