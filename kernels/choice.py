@@ -30,6 +30,7 @@ SHIPPED = Path(__file__).parent / "tuned"
 FOLDER, IMPLEMENTATION = "ATTNBENCH_RULES", "ATTNBENCH_ATTENTION"  # environment variables
 DEFAULT = "default"  # as an implementation's name: the built-in tables
 _WARNED: set[str] = set()
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -80,28 +81,21 @@ def decide(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: Problem, 
     if named == DEFAULT:
         return Decision(None, f"built-in table, as {IMPLEMENTATION}={DEFAULT} says")
     if named:
-        reason = _reason_against(named, q, k, v, problem, IMPLEMENTATION)
+        reason = _reason_against(named, (q, k, v), problem, IMPLEMENTATION)
         return Decision(None, f"built-in table: {reason}") if reason else Decision(named, f"{IMPLEMENTATION}={named}")
     for rule in rules_of(q.device):
         if (found := rule.nearest(problem)) is not None:
-            return _by_rule(q, k, v, problem, today, rule, *found)
+            return _by_rule((q, k, v), problem, today, rule, *found)
     return Decision(None, "built-in table: no rule has a problem of this class")
 
 
 def _by_rule(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    problem: Problem,
-    today: tuple[str, ...],
-    rule: Rule,
-    distance: float,
-    point: Measured,
+    tensors: Tensors, problem: Problem, today: tuple[str, ...], rule: Rule, distance: float, point: Measured
 ) -> Decision:
     place = f"{rule.source} {rule.path}, measured at {point.problem.words} (distance {distance:.2g})"
     if point.keeps(today):
         return Decision(None, f"built-in choice, which is not beaten in {place}")
-    reason = _reason_against(point.implementation, q, k, v, problem, f"The rule {rule.path}")
+    reason = _reason_against(point.implementation, tensors, problem, f"The rule {rule.path}")
     if not reason and distance and _matrix_grows(point, problem):
         reason = f"{point.implementation} keeps the scores in memory and was measured with fewer of them."
     if reason:
@@ -111,9 +105,7 @@ def _by_rule(
     return Decision(point.implementation, "; ".join((place, *filter(None, said))))
 
 
-def _reason_against(
-    name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: Problem, source: str
-) -> str | None:
+def _reason_against(name: str, tensors: Tensors, problem: Problem, source: str) -> str | None:
     """Return why an implementation cannot be used; warn if the fault is that of the rule, not of the problem."""
     try:
         implementation = registry.get(name)
@@ -123,12 +115,12 @@ def _reason_against(
         return warn_once(f"{source} names {name}: {implementation.unavailable}")
     if implementation.precision:
         return warn_once(f"{source} names {name}, which rounds to {implementation.precision}.")
-    if q.device.type == "cpu" and implementation.interpreted_on_cpu:
+    if tensors[0].device.type == "cpu" and implementation.interpreted_on_cpu:
         return warn_once(f"{source} names {name}, which runs on a CPU only to be checked.")
     if problem.direction == TRAINING and not implementation.backward:
         return f"{name} has no backward."
     masks = {"causal": problem.mask.startswith("causal"), "window_size": problem.window_size}
-    return registry.reason_against_tensors(name, q, k, v, **masks)
+    return registry.reason_against_tensors(name, *tensors, **masks)
 
 
 def _matrix_grows(point: Measured, problem: Problem) -> bool:

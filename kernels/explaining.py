@@ -8,11 +8,12 @@ import torch
 
 from . import choice, feature_calls, routes, tables
 from .dispatch import autocasted
-from .features import Features, Window, one_window
+from .features import Features, one_window
 from .plans import wants_gradients
 from .problem import FORWARD, TRAINING
 
 _OF_PACKED = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "block_table", "copy_pages")
+Options = tuple[bool, Any, float | None]  # causal, window_size, softmax_scale
 _NO_RULE = "rules do not decide packed sequences"
 
 
@@ -31,29 +32,19 @@ def explain(
     On a GPU also which chip's tiles the kernels take. The arguments are those of `kernels.attention`, or with
     cu_seqlens_q by name those of `kernels.attention_varlen`. Nothing is computed or compiled.
     """
-    said = _explained(q, k, v, causal, window_size, softmax_scale, asked)
+    said = _explained(*autocasted(q, k, v), (causal, window_size, softmax_scale), asked)
     return f"{said}; {tables.machine_of(q.device).words}" if q.device.type == "cuda" else said
 
 
-def _explained(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,
-    window_size: int,
-    softmax_scale: float | None,
-    asked: dict[str, Any],
-) -> str:
-    q, k, v = autocasted(q, k, v)
+def _explained(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, asked: dict[str, Any]) -> str:
     _, asked = feature_calls.Wanted.taken_from(asked)
     if "cu_seqlens_q" in asked:
-        return _packed(q, k, v, causal, window_size, softmax_scale, asked)
+        return _packed(q, k, v, options, asked)
     if asked:
         names = Features(**asked).asked
         how = "triton_fa2" if feature_calls.takes(q, k, v, names) else "the definition in PyTorch"
         return f"{how}: rules do not decide calls with features ({', '.join(names) or 'none in effect'})"
     direction = TRAINING if wants_gradients(q, k, v) else FORWARD
-    options = (causal, window_size, softmax_scale)
     today = routes.built_in(q, k, v, *options)[direction]
     names = " and ".join(today) if len(today) == 1 else f"{today[0]} forward and {today[1]} backward"
     if choice.overridden():
@@ -66,25 +57,17 @@ def _explained(
     return f"{decided.implementation or names} for {direction}: {decided.why}"
 
 
-def _packed(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,
-    window_size: Window,
-    softmax_scale: float | None,
-    asked: dict[str, Any],
-) -> str:
+def _packed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, asked: dict[str, Any]) -> str:
     """Return what computes packed sequences, and what happens to pages."""
     before, sequences = "", len(asked["cu_seqlens_q"]) - 1
     features = Features(**{name: x for name, x in asked.items() if name not in _OF_PACKED})
-    causal, window_size = one_window(causal, window_size)
+    causal, window_size = one_window(*options[:2])
     if asked.get("block_table") is not None:
         if not asked.get("copy_pages", True) and feature_calls.reads_pages(q, k, v):
             return f"triton_fa2 forward, which reads the pages in place: {_NO_RULE}"
         before, k, v = "a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
     packed = [x.transpose(0, 1)[None] for x in (q, k, v)]
-    scale = q.shape[2] ** -0.5 if softmax_scale is None else softmax_scale
+    scale = q.shape[2] ** -0.5 if options[2] is None else options[2]
     if not feature_calls.takes(*packed, ("varlen", *features.asked)):
         how = "the definition in PyTorch, sequence by sequence"
     elif features.asked or isinstance(window_size, tuple):

@@ -6,6 +6,7 @@ implementation reads the same memory.
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -121,6 +122,18 @@ def flash_lengths(bounds: SequenceBounds) -> dict[str, Any]:
         "max_seqlen_q": bounds.longest_q,
         "max_seqlen_k": bounds.longest_k,
     }
+
+
+def flash_call(module: str, every: int | None = -1) -> Call:
+    """Return the Call of a FlashAttention package, packed or not, whose functions are in a module; see `masked`."""
+
+    def call(*tensors: Any, causal: bool, window_size: Window, bounds: SequenceBounds | None = None, **own: Any) -> Any:
+        functions, masks = importlib.import_module(module), masked(causal, window_size, every)
+        if bounds is None:
+            return functions.flash_attn_func(*tensors, **own, **masks)
+        return functions.flash_attn_varlen_func(*tensors, **flash_lengths(bounds), **own, **masks)
+
+    return call
 
 
 def masked(causal: bool, window_size: Window, every: int | None = -1) -> dict[str, Any]:

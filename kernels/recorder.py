@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from . import drop_in, feature_calls, problem, transformers
+from . import dispatch, drop_in, feature_calls, problem, transformers
 from .decode import triton_decode, triton_mla
 from .features import Features, SequenceBounds, one_window
 from .plans import wants_gradients
@@ -31,6 +31,7 @@ from .problem import CAPTURED, FORWARD, TRAINING, Problem
 
 FORKED = "processes that were forked, whose calls are not recorded"
 GRAPHS = "calls captured in CUDA graphs, counted once and not at each replay"
+_MASKS = {"causal": False, "window_size": 0, "softmax_scale": None}  # arguments of `kernels.attention`, not features
 _COMPILED = os.path.join("torch", "_dynamo", "eval_frame.py"), "compile_wrapper"  # runs what torch.compile was given
 
 
@@ -168,16 +169,8 @@ def _cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype if kept else dtype, device="meta")
 
 
-def _of_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool = False,
-    window_size: Any = 0,
-    softmax_scale: float | None = None,
-    **asked: Any,
-) -> Problem | str:
+def _of_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **asked: Any) -> Problem | str:
+    causal, window_size, _ = (asked.pop(name, default) for name, default in _MASKS.items())
     return _of_tensors(q, k, v, causal, window_size, _names(asked))
 
 
@@ -255,15 +248,9 @@ def _stated(asked: Problem) -> dict[str, Any]:
     return {name: value for name, value in asdict(asked).items() if value not in (None, ()) and name != "chip"}
 
 
-def _dispatch() -> Any:
-    from . import dispatch
-
-    return dispatch
-
-
 # Functions that are called by their module's name, so that replacing the name is enough; SDPA has its own way.
 _WATCHED: tuple[tuple[Any, str, Callable[..., Problem | str]], ...] = (
-    (_dispatch(), "attention", _of_attention),
+    (dispatch, "attention", _of_attention),
     (feature_calls, "attention_of_rows", _of_rows),
     (triton_decode, "decode", _of_decode),
     (triton_mla, "mla_decode", _of_latents),

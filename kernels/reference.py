@@ -98,25 +98,19 @@ class _Chunk:
     keys: slice  # keys that any of these queries may see
 
 
+_Options = tuple[bool, int, float | None, torch.dtype | None]  # causal, window_size, softmax_scale, stored_as
+
+
 class _Problem:
     """Everything in float64 and grouped by key head: q is (batch x num_kv_heads, group, seqlen_q, head_dim)."""
 
-    def __init__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        causal: bool,
-        window_size: int,
-        softmax_scale: float | None,
-        stored_as: torch.dtype | None,
-    ) -> None:
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *_Options) -> None:
+        causal, window_size, softmax_scale, self.stored_as = options
         batch, self.num_heads, self.seqlen_q, head_dim = q.shape
         num_kv_heads, self.seqlen_k, head_dim_v = k.shape[1], k.shape[2], v.shape[3]
         self.batch, self.total, self.group = batch, batch * num_kv_heads, self.num_heads // num_kv_heads
         self.scale = head_dim**-0.5 if softmax_scale is None else softmax_scale
         self.shift = self.seqlen_k - self.seqlen_q  # the last query is at the last key
-        self.stored_as = stored_as
         self.left = window_size - 1 if window_size else None
         self.right = 0 if causal else self.left
         self.q = q.double().reshape(self.total, self.group, self.seqlen_q, head_dim)

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -42,25 +44,10 @@ _REFUSED = {
 }
 _FEATURES = {"softcap": "softcap", "s_aux": "sinks"}  # argument of a module -> our name
 _BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # declared by a model of transformers
-# Families of transformers.models. A family outside of these sets gets a mask tensor where they decide, which costs time
-# and is always right. `kernels.tools.drop_in_models` tests the sets.
-_PASS_THEIR_WINDOW = frozenset((
-    "afmoe", "cohere2", "cohere2_moe", "cwm", "dots1", "exaone4", "exaone_moe", "gemma2", "gemma3", "gemma3n",
-    "gemma4", "gpt_oss", "minimax", "ministral", "ministral3", "mistral", "mixtral", "modernbert_decoder", "olmo3",
-    "phi3", "phi4_multimodal", "qwen2", "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl", "qwen3", "qwen3_moe",
-    "qwen3_omni_moe", "smollm3", "starcoder2", "t5gemma", "t5gemma2", "vaultgemma",
-))  # fmt: skip
-_DECODERS_SAY_CAUSAL = frozenset((  # encoder-decoders
-    "bart", "blenderbot", "blenderbot_small", "dia", "m2m_100", "marian", "mbart", "moonshine", "musicgen",
-    "musicgen_melody", "pegasus", "plbart", "seamless_m4t", "seamless_m4t_v2", "speech_to_text", "t5gemma",
-    "t5gemma2", "whisper",
-))  # fmt: skip
-_DECODERS_SAY_FULL = frozenset(("bigbird_pegasus", "pix2struct"))  # also without their encoder
-_READ_MASKS = frozenset((  # models that combine their mask with another one
-    "axk2", "deepseek_v32", "diffusion_gemma", "doge", "dots3_note", "falcon", "glm_moe_dsa", "hy_v4",
-    "mistral_large4", "qwen4_exp", "t5gemma2", "unlimited_ocr",
-))  # fmt: skip
-_READ_EVERY_MASK = frozenset(("doge",))  # without asking transformers for a tensor
+_FAMILIES: dict[str, frozenset[str]] = {  # sets of families of transformers.models
+    name: frozenset(families.split())
+    for name, families in tomllib.loads(Path(__file__).with_name("transformers.toml").read_text()).items()
+}
 
 
 class PaddingGroup(NamedTuple):
@@ -260,14 +247,14 @@ def _needs_tensor(config: Any, kind: str | None, documents: torch.Tensor | None,
     name = type(config).__module__
     family = name.split(".")[2] if name.startswith("transformers.models.") else name
     # For packed sequences transformers requests a tensor in the name of every model.
-    if not options.get("allow_is_causal_skip", True) and (documents is None or family in _READ_MASKS):
+    if not options.get("allow_is_causal_skip", True) and (documents is None or family in _FAMILIES["read_masks"]):
         return True
-    if config is None or family in _READ_EVERY_MASK:
+    if config is None or family in _FAMILIES["read_every_mask"]:
         return config is not None
-    if kind == "window" and family not in _PASS_THEIR_WINDOW:
+    if kind == "window" and family not in _FAMILIES["pass_their_window"]:
         return True
-    encodes = getattr(config, "is_encoder_decoder", False) and family not in _DECODERS_SAY_CAUSAL
-    return bool(encodes) or family in _DECODERS_SAY_FULL
+    encodes = getattr(config, "is_encoder_decoder", False) and family not in _FAMILIES["decoders_say_causal"]
+    return bool(encodes) or family in _FAMILIES["decoders_say_full"]
 
 
 def _refuse(asked: dict[str, Any], kind: type[nn.Module]) -> None:

@@ -2,31 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from functools import cache
-from typing import Any
-
 from .. import packages
-from ..features import SequenceBounds, Window
 from ..registry import AttentionCase, Device
-
-
-def call(*tensors: Any, causal: bool, window_size: Window, **options: Any) -> Any:
-    """Call the package as a `kernels.packages.Call`."""
-    return _function("flash_attn_func")(*tensors, **options, **packages.masked(causal, window_size, every=None))
-
-
-def packed(*tensors: Any, bounds: SequenceBounds, **options: Any) -> Any:
-    """Call the package with packed sequences, see `kernels.packages.op`."""
-    options |= packages.flash_lengths(bounds)
-    options |= packages.masked(options.pop("causal"), options.pop("window_size"), every=None)
-    return _function("flash_attn_varlen_func")(*tensors, **options)
-
-
-@cache
-def _function(name: str) -> Callable[..., Any]:
-    return getattr(importlib.import_module("flash_attn.cute"), name)
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
@@ -35,4 +12,5 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return packages.reason("flash_attn_4", packages.misaligned(case), (only_hopper, limit))
 
 
+call = packed = packages.flash_call("flash_attn.cute", every=None)
 IMPLEMENTATIONS = packages.op("flash_attn_4", call, packed=packed, refuses=_refuses)

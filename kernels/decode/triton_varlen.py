@@ -42,14 +42,10 @@ def separate(step: DecodeStep) -> Callable[[], torch.Tensor]:
     return by_groups(lambda group: (decode if group.query_tokens <= MAX_SEQLEN_Q else varlen)(group), step)
 
 
-def _refuses(name: str, case: AttentionCase) -> str | None:
+def _refuses(name: str, case: AttentionCase, device: Device) -> str | None:
     if case.lengths not in (None, "uniform") and not case.page_size:
         return f"{name} takes sequences of different lengths only in paged caches."
-    return None
-
-
-def _refuses_varlen(case: AttentionCase, device: Device) -> str | None:
-    return _refuses("triton_varlen", case)
+    return refuses_device(name, case, device) if name == "triton_separate" else None
 
 
 def _refuses_paged(case: AttentionCase, device: Device) -> str | None:
@@ -58,12 +54,8 @@ def _refuses_paged(case: AttentionCase, device: Device) -> str | None:
     return refuses_device("triton_paged", case, device)
 
 
-def _refuses_separate(case: AttentionCase, device: Device) -> str | None:
-    return _refuses("triton_separate", case) or refuses_device("triton_separate", case, device)
-
-
 IMPLEMENTATIONS = (
-    declare("triton_varlen", varlen, "decode", refuses=_refuses_varlen),
+    declare("triton_varlen", varlen, "decode", refuses=partial(_refuses, "triton_varlen")),
     declare("triton_paged", partial(varlen, copy_pages=False), "decode", refuses=_refuses_paged),
-    declare("triton_separate", separate, "decode", refuses=_refuses_separate),
+    declare("triton_separate", separate, "decode", refuses=partial(_refuses, "triton_separate")),
 )

@@ -7,14 +7,13 @@ projection with the residual. The weights are those of the module of transformer
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import gcd
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..registry import UnsupportedCase
 
@@ -33,13 +32,11 @@ class ProductTile:
 
 # By the use of a matrix.
 TILES = {
-    "heads": ProductTile(2, 4096, 8),
-    "out": ProductTile(4, 4096, 8),
-    "gated": ProductTile(2, 4096, 8),
-    "down": ProductTile(4, 4096, 8),
-    "logits": ProductTile(4, 4096, 8),
+    **dict.fromkeys(("heads", "gated"), ProductTile(2, 4096, 8)),
+    **dict.fromkeys(("out", "down", "logits"), ProductTile(4, 4096, 8)),
 }
 
+Tensors = tuple[torch.Tensor, ...]
 # Attention to the cache of a layer: q (1, num_heads, 1, head_dim), keys and values (1, num_kv_heads, context, head_dim)
 # and the length.
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -61,17 +58,11 @@ class LlamaStep:
         self._module, self._tiles = module, tiles or TILES
         device = module.lm_head.weight.device
         self._chained = device.type == "cuda" and torch.cuda.get_device_capability(device) >= _CHAINED_FROM
-        self._angles: tuple[torch.Tensor, ...] | None = None
+        self._angles: Tensors | None = None
 
     @torch.no_grad()
     def logits(
-        self,
-        token: torch.Tensor,
-        caches: list[tuple[torch.Tensor, torch.Tensor]],
-        lengths: torch.Tensor,
-        attend: Attend,
-        *,
-        dropped: int = 0,
+        self, token: torch.Tensor, caches: Sequence[Tensors], lengths: torch.Tensor, attend: Attend, *, dropped: int = 0
     ) -> torch.Tensor:
         """Return the logits (1, 1, vocabulary) after a token (1, 1), and store its keys and values at row lengths - 1.
 
@@ -83,7 +74,7 @@ class LlamaStep:
         angles = tuple(table[dropped:] for table in self._angles_up_to(dropped + caches[0][0].shape[2]))
         for layer, (keys, values) in zip(body.layers, caches, strict=True):
             inside, mlp = layer.self_attn, layer.mlp
-            q = self._heads(x, layer, angles, lengths, keys, values)
+            q = self._heads(x, layer, angles, lengths, (keys, values))
             out = attend(q, keys, values, lengths)
             self._product("out", out.view(-1), inside.o_proj.weight, x, added=True)
             hidden = self._gated(x, layer.post_attention_layernorm, mlp)
@@ -92,7 +83,7 @@ class LlamaStep:
         self._product("logits", x, self._module.lm_head.weight, logits, norm=body.norm)
         return logits.view(1, 1, -1)
 
-    def _angles_up_to(self, context: int) -> tuple[torch.Tensor, ...]:
+    def _angles_up_to(self, context: int) -> Tensors:
         """Return cosines and sines of all positions, (positions, head_dim / 2) in float32."""
         if self._angles is None or len(self._angles[0]) < context:
             weight = self._module.lm_head.weight
@@ -102,38 +93,21 @@ class LlamaStep:
         return self._angles
 
     def _heads(
-        self,
-        x: torch.Tensor,
-        layer: Any,
-        angles: tuple[torch.Tensor, ...],
-        lengths: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
+        self, x: torch.Tensor, layer: Any, angles: Tensors, lengths: torch.Tensor, cache: Tensors
     ) -> torch.Tensor:
         """Write the token's keys and values of a layer into the cache, and return its queries."""
         from .projections import heads_kernel
 
         inside, norm = layer.self_attn, layer.input_layernorm
-        head_dim, key_heads = inside.head_dim, keys.shape[1]
+        head_dim, key_heads = inside.head_dim, cache[0].shape[1]
         half, heads = head_dim // 2, inside.q_proj.weight.shape[0] // head_dim
         rows, form = self._form("heads", half, x.numel())
         q = torch.empty((1, heads, 1, head_dim), dtype=x.dtype, device=x.device)
         weights = (inside.q_proj.weight, inside.k_proj.weight, inside.v_proj.weight)
         heads_kernel[((heads + 2 * key_heads) * half // rows,)](
-            x,
-            norm.weight,
-            weights,
-            angles,
-            lengths,
-            q,
-            keys,
-            values,
-            keys.stride(1),
-            values.stride(1),
-            norm.variance_epsilon,
-            HEADS=heads,
-            KEY_HEADS=key_heads,
-            HALF=half,
+            *(x, norm.weight, weights, angles, lengths, q, *cache),
+            *(x.stride(1) for x in cache),
+            *(norm.variance_epsilon, heads, key_heads, half),
             **form,
         )
         return q
@@ -157,7 +131,7 @@ class LlamaStep:
         out: torch.Tensor,
         *,
         added: bool = False,
-        norm: nn.Module | None = None,
+        norm: Any = None,
     ) -> None:
         """Write matrix @ x to out, or add it. With a norm, x is normalized first."""
         from .projections import product_kernel

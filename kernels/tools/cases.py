@@ -7,9 +7,11 @@ tuning tables; those are only compiled, on tensors without memory (`kernels.tool
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -144,11 +146,7 @@ class DecodeCase:
     page: int = 0
     ragged: bool = False  # each sequence has its own length
     mask = "causal"
-
-    @property
-    def package(self) -> str:
-        """Return the package whose kernels it runs, for both operators of decoding."""
-        return "decode"
+    package = "decode"  # for both operators
 
     @property
     def latent(self) -> bool:
@@ -228,21 +226,13 @@ class FeatureRun:
     head_dim: int
     feature: str  # a name of check_features.cases
     mask = "feature"
-
-    @property
-    def package(self) -> str:
-        """Return the name of the kernels with features, which are a package within another one."""
-        return "features"
+    package = "features"  # a package within another one
+    largest_error = 1.0  # over what check_features allows
 
     @property
     def name(self) -> str:
         """Return the name by which the command line chooses the case."""
         return f"{self.package} {self.implementation} {self.dtype} {self.head_dim} {self.feature}"
-
-    @property
-    def largest_error(self) -> float:
-        """Return the largest error that the results may have, over what check_features allows."""
-        return 1.0
 
     def runs_on(self, chip: int) -> bool:
         """Return whether the implementation is for a compute capability."""
@@ -293,11 +283,7 @@ class StepCase:
     dtype: str = "bfloat16"
     head_dim: int = 128
     mask = "causal"
-
-    @property
-    def package(self) -> str:
-        """Return the package whose kernels it runs."""
-        return "generation"
+    package = "generation"
 
     @property
     def name(self) -> str:
@@ -310,7 +296,8 @@ class StepCase:
 
     def inputs(self, device: str) -> list[torch.Tensor]:
         """Return a token, its length and the cache of a layer."""
-        token, length = (torch.ones(shape, dtype=dtype, device=device) for shape, dtype in _TOKEN)
+        token = torch.ones(1, 1, dtype=torch.int64, device=device)
+        length = torch.ones(1, dtype=torch.int32, device=device)
         return [token, length, *(torch.empty(1, 32, 256, 128, dtype=torch.bfloat16, device=device) for _ in range(2))]
 
     def compute(
@@ -327,109 +314,40 @@ class StepCase:
         return [LlamaStep(module).logits(token, [(keys, values)], length, attend)]
 
 
-_TOKEN = (((1, 1), torch.int64), ((1,), torch.int32))
 Case = OpCase | DecodeCase | FeatureRun | StepCase
+
+
+_KINDS: dict[str, type[Any]] = {
+    "op": OpCase,
+    "features": FeatureRun,
+    "pages": PagedRun,
+    "decode": DecodeCase,
+    "generation": StepCase,
+}
+
+
+def _declared(part: str) -> Iterator[Any]:
+    """Yield the calls of a part of cases.toml, which says how it is read."""
+    for table in tomllib.loads(Path(__file__).with_name("cases.toml").read_text())[part]:
+        kind = _KINDS[table.pop("kind")]
+        if table.get("feature") == "every feature":
+            table["feature"] = list(check_features.cases())
+        for values in product(*(x if isinstance(x, list) else [x] for x in table.values())):
+            fields: dict[str, Any] = {}
+            for names, value in zip(map(str.split, table), values, strict=True):
+                fields |= zip(names, value if len(names) > 1 else [value], strict=True)
+            yield kind(**fields)
 
 
 def small_cases() -> Iterator[OpCase | DecodeCase | FeatureRun]:
     """Yield small calls of each kernel, in every form that its tiles, masks and heads give it."""
-    yield from _small_gluon()
-    yield from _small_triton()
-    for dtype, head_dim in product(("bfloat16", "float32"), (64, 128)):
-        for mask in ("full", "causal"):
-            yield OpCase("flash_attn_1", dtype, head_dim, mask)
-    for dtype in ("bfloat16", "float32"):
-        for feature in check_features.cases():
-            yield FeatureRun("triton_fa2", dtype, 64, feature)
-    sinks = "sinks and rows without a key"
-    for feature, head_dim in (("192 and 128", 64), ("packed", 64), ("packed", 128), (sinks, 64), (sinks, 128)):
-        yield FeatureRun("gluon_hopper", "bfloat16", head_dim, feature)
-    for dtype, head_dim in (("bfloat16", 64), ("bfloat16", 128), ("float8_e4m3fn", 128), ("bfloat16", 512)):
-        for page, ragged in ((0, False), (0, True), (16, True)):
-            yield DecodeCase(dtype, head_dim, 16 if head_dim == 512 else 4, page=page, ragged=ragged)
-    yield DecodeCase("bfloat16", 512, 64, page=64, ragged=True)
-    yield DecodeCase("bfloat16", 128, 8, seqlen_q=4)
-
-
-def _small_gluon() -> Iterator[OpCase]:
-    hopper, fp8 = ("gluon_hopper", "bfloat16"), ("gluon_fp8", "bfloat16")
-    for head_dim in (64, 128, 256):
-        for mask in MASKS:
-            yield OpCase(*hopper, head_dim, mask)
-            if head_dim < 256:  # 256 is deterministic anyway
-                yield OpCase(*hopper, head_dim, mask, deterministic=True)
-        yield OpCase(*hopper, head_dim, "full", size="aligned")
-        yield OpCase(*hopper, head_dim, "causal", grouped=False, busy=True)
-        yield OpCase(*fp8, head_dim, "full")
-        yield OpCase(*fp8, head_dim, "full", size="aligned")
-        yield OpCase(*fp8, head_dim, "full", busy=True)
-    for mask in ("full", "causal"):
-        for head_dim in (64, 128):
-            yield OpCase(*hopper, head_dim, mask, tiles_of="long")
-        yield OpCase(*hopper, 64, mask, tiles_of="middle")
-        yield OpCase(*hopper, 64, mask, grouped=False, busy=True, tiles_of="middle")
-    yield OpCase(*hopper, 100, "causal")  # in the tiles of 128, through copies
-    yield OpCase(*fp8, 100, "full")
-
-
-def _small_triton() -> Iterator[OpCase]:
-    ours = "triton_fa2"
-    for mask in MASKS:
-        for dtype in ("bfloat16", "float32"):
-            yield OpCase(ours, dtype, 64, mask)
-            yield OpCase(ours, dtype, 64, mask, grouped=False)  # one kernel for all gradients
-            yield OpCase(ours, dtype, 64, mask, grouped=False, size="aligned")
-        yield OpCase(ours, "float32", 16, mask, grouped=False)  # the backward in one pass
-        yield OpCase("triton_fa2_tf32", "float32", 64, mask)
-    for dtype, head_dim in (("bfloat16", 64), ("float32", 16), ("float32", 64)):
-        yield OpCase(ours, dtype, head_dim, "causal", busy=True)  # large tiles, no split walks
-    for dtype in ("bfloat16", "float32"):
-        yield OpCase(ours, dtype, 128, "causal", grouped=False)
-        yield OpCase(ours, dtype, 64, "causal", idle=True)  # small tiles
-        yield OpCase(ours, dtype, 128, "window", grouped=False, idle=True)
-    yield OpCase(ours, "bfloat16", 16, "causal")  # a forward with split walks
-    yield OpCase(ours, "bfloat16", 40, "causal", grouped=False)
-    yield OpCase(ours, "bfloat16", 256, "causal", busy=True)
-    yield OpCase(ours, "float32", 256, "causal", grouped=False)
-    yield OpCase("triton_fa2_tf32", "float32", 64, "causal", grouped=False)
-
-
-# Shapes that are only compiled: implementation and dtypes, head_dims, masks, sizes.
-_COMPILED: tuple[tuple[Sequence[tuple[str, str]], Sequence[int], Sequence[str], Sequence[str]], ...] = (
-    (
-        (("triton_fa2", "bfloat16"), ("triton_fa2", "float32"), ("triton_fa2_tf32", "float32")),
-        (16, 32, 64, 96, 128, 256),
-        tuple(MASKS),
-        tuple(SIZES)[2:],
-    ),
-    ((("gluon_hopper", "bfloat16"),), (56, 64, 128, 192, 256), tuple(MASKS), tuple(SIZES)[2:]),
-    ((("gluon_fp8", "bfloat16"),), (64, 128, 256), ("full",), ("short", "large", "long")),
-    ((("flash_attn_1", "bfloat16"), ("flash_attn_1", "float32")), (64, 128, 256), ("full", "causal"), ("lone",)),
-)
+    yield from _declared("small")
 
 
 def compiled_cases() -> Iterator[Case]:
     """Yield the small calls, and those that reach the larger tiles."""
-    yield from (case for case in small_cases() if not _is_pretended(case))
-    for implementations, head_dims, masks, sizes in _COMPILED:
-        every = product(implementations, head_dims, masks, sizes, (True, False))
-        for (implementation, dtype), head_dim, mask, size, grouped in every:
-            yield OpCase(implementation, dtype, head_dim, mask, size, grouped)
-    features = check_features.cases()
-    dtypes = (("triton_fa2", "bfloat16"), ("triton_fa2", "float32"), ("triton_fa2_tf32", "float32"))
-    for (implementation, dtype), head_dim, feature in product(dtypes, (128, 240), features):
-        yield FeatureRun(implementation, dtype, head_dim, feature)
-    for dtype, head_dim in product(("bfloat16", "float32"), (64, 128, 240)):
-        yield PagedRun("triton_fa2", dtype, head_dim)
-    shapes = ((1, 8192), (8, 512), (128, 8192))  # batch, context
-    for dtype, head_dim in product(("bfloat16", "float8_e4m3fn", "float32"), (64, 128, 256)):
-        for rows, (batch, context), page in product((1, 16, 64), shapes, (0, 16)):
-            yield DecodeCase(dtype, head_dim, rows, batch, context, page=page, ragged=page > 0)
-    for rows, (batch, context), page in product((16, 128), shapes, (0, 16, 64)):
-        yield DecodeCase("bfloat16", 512, rows, batch, context, page=page, ragged=page > 0)
-    yield StepCase()
-
-
-def _is_pretended(case: Case) -> bool:
-    """Return whether a case changes what the GPU or the tables say, which compiling does not."""
-    return isinstance(case, OpCase) and bool(case.busy or case.idle or case.tiles_of)
+    for case in small_cases():
+        # What a case changes of what the GPU or the tables say, compiling does not.
+        if not isinstance(case, OpCase) or not (case.busy or case.idle or case.tiles_of):
+            yield case
+    yield from _declared("compiled")

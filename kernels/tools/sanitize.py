@@ -14,14 +14,7 @@ More than ten checkers at a time need `--max-connections`. Inputs and the float6
 that almost only our kernels run on the GPU. Every tensor is a separate allocation, so an access beyond a tensor is an
 access beyond an allocation. Each line prints the errors relative to float64.
 
-Only memcheck is silent on our warp-specialized kernels (2025.3; kernels/DESIGN.md, "Checkers"):
-
-- racecheck reports stores before barrier 1 and loads after it, with which Triton sends each warp its partition and its
-  arguments. All threads meet at that barrier, so the accesses are ordered; the cause of the report is unknown. It does
-  not see what TMA writes and the tensor cores read: a kernel without the wait for its keys gave wrong results and no
-  other report. Whether such tiles are guarded must be read from the results.
-- synccheck reports divergent threads, and ends the process, at barriers where two partitions arrive.
-- initcheck treats memory that TMA stores as never written, and reports every read of it.
+Only memcheck is silent on our warp-specialized kernels; kernels/DESIGN.md, "Checkers", says what the others report.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernels import packages, registry
-from kernels.attention import flash_attn_4, torch_flex, xformers
+from kernels.attention import torch_flex, xformers
 from kernels.attention.torch_naive import hidden_keys
 from kernels.decode import cudnn_frontend, flashinfer, flex_paged
 from kernels.features import Features
@@ -47,7 +47,6 @@ def peer(monkeypatch):
         registry.implementations(level)  # looks for the real packages, once, before the stand-ins are there
     for name, module in stand_ins.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
-    flash_attn_4._function.cache_clear()
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: SimpleNamespace(cuda_stream=0))
     monkeypatch.setattr(cudnn_frontend, "_handle", lambda device: object())
     monkeypatch.setattr(cudnn_frontend, "_DTYPES", {torch.float32: "HALF"})
@@ -62,7 +61,6 @@ def peer(monkeypatch):
         return packages.op(name, module.call, packed=module.packed, package=here)[0].attention
 
     yield attention
-    flash_attn_4._function.cache_clear()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the stand-ins compute on the CPU")

@@ -8,8 +8,8 @@ import torch
 
 from ...attention.gluon_hopper.launch import Descriptor, Launch
 from ...constants import Constants
-from ..triton_decode.launch import INTERPRETED, DecodeLaunch
-from ..triton_decode.plan import LaunchOf, Machine, Plan, machine_on
+from ..triton_decode.launch import INTERPRETED, DecodeLaunch, LaunchOf
+from ..triton_decode.plan import Machine, Plan, machine_on
 from ..triton_decode.request import Request
 from ..triton_decode.split import LOG2_E
 from ..triton_decode.tuning import DecodeTile
@@ -45,9 +45,8 @@ class HopperPlan(Plan):
     def __init__(self, request: Request, machine: Machine | None = None) -> None:
         super().__init__(request, _TILE, machine)
         sequence, key = request.strides[3], request.strides[5]
-        self._by_tma = (
-            request.page % _TILE.block_n == 0 and min(sequence, key) > 0
-        )  # whole blocks of a page or sequence
+        # Whole blocks of a page or sequence.
+        self._by_tma = request.page % _TILE.block_n == 0 and min(sequence, key) > 0
         self._described: dict[bool, tuple[Launch, DecodeLaunch]] = {}
 
     def compile(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -75,7 +74,7 @@ class HopperPlan(Plan):
             r.softmax_scale * LOG2_E.value,
         )
         config = MlaConfig(
-            batch=self._constants(store_lse)["BATCH"],
+            batch=self._constants(store_lse)["batch"],
             page=r.page,
             causal=r.causal and r.seqlen_q > 1,
             store_lse=store_lse,
@@ -87,27 +86,20 @@ class HopperPlan(Plan):
         first = (mla_kernel, (shares.slots * shares.row_tiles, 1, 1), scalars, constants, options)
         return [first, self._combine(store_lse)]
 
-    def _launch(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor | None,
-        others: tuple[torch.Tensor | None, ...],
-    ) -> None:
+    def _launch(self, tensors: tuple[Any, ...], others: tuple[Any, ...]) -> None:
         if not self._by_tma:
-            super()._launch(q, k, v, out, lse, others)
+            super()._launch(tensors, others)
             return
+        q, k, _, out, lse = tensors
         stream = torch._C._cuda_getCurrentRawStream(q.device.index)
         parts = workspace(self._tickets, self.shares.room, q.device, stream).parts
-        tensors = (out, lse, parts, *others[:2])
+        rest = (out, lse, parts, *others[:2])
         launches = self._described.get(lse is not None)
         if launches is None:
-            launches = self._described[lse is not None] = self._describe(q, k, *tensors)
+            launches = self._described[lse is not None] = self._describe(q, k, *rest)
         first, combine = launches
-        first(*_of_first(q, k, *tensors))
-        combine.at(stream, tuple([None if x is None else x.data_ptr() for x in tensors[:4]]))
+        first(*_of_first(q, k, *rest))
+        combine.at(stream, tuple([None if x is None else x.data_ptr() for x in rest[:4]]))
 
     def _describe(
         self, q: torch.Tensor, kv: torch.Tensor, *tensors: torch.Tensor | None
@@ -119,8 +111,7 @@ class HopperPlan(Plan):
         rest = (*scalars, *(constants[name] for name in kernel.arg_names if name in constants))
         makers = (None, *described, *[None] * 6)
         first = Launch(kernel, grid, q.device, makers, rest, pdl=True)
-        kernel, grid, scalars, constants, options = second
-        return first, DecodeLaunch(kernel, grid, tensors[:4], scalars, constants, options)
+        return first, DecodeLaunch(second, tensors[:4])
 
     def _of_split(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the first kernel's arguments where it has no descriptors; q replaces missing tensors."""

@@ -38,7 +38,7 @@ def attend(
         request = request_of(q, caches, options)
         plan = PLANS.remember(key, plan_of(request, tile, one_launch=one_launch, aligned=aligned))
     with device_guard(q.device):
-        return plan(q, *caches, return_lse)
+        return plan(q, caches, return_lse)
 
 
 def plan_of(

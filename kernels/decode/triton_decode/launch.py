@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
 from typing import Any
@@ -14,6 +14,8 @@ from ...launches import INTERPRETED, InterpretedLaunch, PreparedLaunch
 from ...plans import PlanCache
 from ...registry import UnsupportedCase
 
+# kernel, grid, scalars, constants and compiler options of a launch
+LaunchOf = tuple[Any, tuple[int, int, int], tuple[Any, ...], dict[str, Any], dict[str, Any]]
 _COMPILED: PlanCache[Any] = PlanCache()
 
 
@@ -24,34 +26,22 @@ class DecodeLaunch:
     the tensors themselves.
     """
 
-    def __init__(
-        self,
-        kernel: Any,
-        grid: tuple[int, int, int],
-        tensors: Sequence[torch.Tensor | None],
-        scalars: Sequence[Any],
-        constants: Mapping[str, Any],
-        options: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, launch: LaunchOf, tensors: Sequence[torch.Tensor | None]) -> None:
+        kernel, grid, scalars, constants, options = launch
         constants = {name: constants[name] for name in kernel.arg_names if name in constants}
         if INTERPRETED:
             self.at: Callable[..., None] = InterpretedLaunch(kernel, grid, scalars, constants).at
         else:
-            made = _compiled(kernel, tensors, scalars, constants, options)
+            made = _compiled((kernel, grid, scalars, constants, options), tensors)
             self.at = PreparedLaunch(made, grid, scalars, constants).at
 
 
-def _compiled(
-    kernel: Any,
-    tensors: Sequence[torch.Tensor | None],
-    scalars: Sequence[Any],
-    constants: Mapping[str, Any],
-    options: Mapping[str, Any],
-) -> Any:
+def _compiled(launch: LaunchOf, tensors: Sequence[torch.Tensor | None]) -> Any:
     """Return Triton's CompiledKernel, cached by everything that Triton specializes a kernel on.
 
     The length of a cache changes with every generated token, and Triton's own lookup takes longer.
     """
+    kernel, _, scalars, constants, options = launch
     forms = tuple((x.dtype, x.device, x.data_ptr() & 15) if x is not None else None for x in tensors)
     key = (kernel, forms, _specialized(scalars), tuple(constants.items()), tuple(options.items()))
     made = _COMPILED.get(key)

@@ -15,8 +15,8 @@ from ...constants import Constants
 from ...plans import device_guard
 from ...tables import machine_of
 from .combine import CombinePartsConfig, combine_kernel
-from .launch import INTERPRETED, DecodeLaunch
-from .request import Request
+from .launch import INTERPRETED, DecodeLaunch, LaunchOf
+from .request import Caches, Request
 from .shares import divide, power_of_2_from
 from .split import CacheStrides, SplitConfig, split_kernel
 from .tuning import DecodeTile, tile
@@ -40,8 +40,6 @@ _NO_TENSORS = (None,) * 4
 _SHORT = 8  # steps of a program, up to which loading q in the loop is faster
 
 
-# kernel, grid, scalars, constants and compiler options of a launch
-LaunchOf = tuple[Any, tuple[int, int, int], tuple[Any, ...], dict[str, Any], dict[str, Any]]
 Machine = tuple[str, int, int]  # family of kernels.tables, multiprocessors, compute capability (90 for 9.0)
 
 
@@ -76,28 +74,18 @@ class Plan:
         self._tickets = self.shares.tiles * self.shares.row_tiles
         self._launches: dict[bool, tuple[DecodeLaunch, DecodeLaunch | None]] = {}
 
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        lengths: torch.Tensor | None,
-        table: torch.Tensor | None,
-        k_scale: torch.Tensor | None,
-        v_scale: torch.Tensor | None,
-        return_lse: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def __call__(self, q: torch.Tensor, caches: Caches, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return out (batch, num_heads, seqlen_q, head_dim_v) and, if asked for, its natural logsumexp in float32."""
         out = q.new_empty(self._out_shape)
         lse = q.new_empty(self._out_shape[:3], dtype=torch.float32) if return_lse else None
-        self._launch(q, k, v, out, lse, (lengths, table, k_scale, v_scale))
+        self._launch((q, *caches[:2], out, lse), caches[2:])
         return out, lse
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out of a contiguous cache that is completely in use. The current device may be another one."""
         out = torch.empty_like(q) if self._like_q else q.new_empty(self._out_shape)
         with device_guard(q.device):
-            self._launch(q, k, v, out, None, _NO_TENSORS)
+            self._launch((q, k, v, out, None), _NO_TENSORS)
         return out
 
     def compile(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -108,35 +96,22 @@ class Plan:
         scales = (number if scaled else None for scaled in r.scaled)
         self._make(False, self._views((q, k, v, q, None, number, integer, lengths, table, *scales)))
 
-    def _launch(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor | None,
-        others: tuple[Any, ...],  # tensors or None: lengths, page table, factors of keys and of values
-    ) -> None:
+    def _launch(self, tensors: tuple[Any, ...], others: tuple[Any, ...]) -> None:
+        """Launch for q, k, v, out and lse or None, and others: lengths, page table, factors of keys and of values."""
+        q, lse = tensors[0], tensors[4]
         stream = torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
         scratch = workspace(self._tickets, self.shares.room, q.device, stream)
         launches = self._launches.get(lse is not None)
         if launches is None or INTERPRETED:
-            tensors = self._views((q, k, v, out, lse, scratch.parts, scratch.tickets, *others))
-            launches = self._launches[lse is not None] = launches or self._make(lse is not None, tensors)
+            viewed = self._views((*tensors, scratch.parts, scratch.tickets, *others))
+            launches = self._launches[lse is not None] = launches or self._make(lse is not None, viewed)
         split, combine = launches
         if INTERPRETED:
-            arguments: tuple[Any, ...] = tensors
+            arguments: tuple[Any, ...] = viewed
         else:
             if others is not _NO_TENSORS:
-                others = tuple([None if x is None else x.data_ptr() for x in others])
-            addresses = (
-                q.data_ptr(),
-                k.data_ptr(),
-                v.data_ptr(),
-                out.data_ptr(),
-                None if lse is None else lse.data_ptr(),
-            )
-            arguments = (*addresses, *scratch.addresses, *others)
+                others = _addresses(others)
+            arguments = (*_addresses(tensors), *scratch.addresses, *others)
         split.at(stream, self._of_split(arguments))
         if combine is not None:
             combine.at(stream, _of_combine(arguments))
@@ -155,12 +130,9 @@ class Plan:
         return arguments
 
     def _make(self, store_lse: bool, tensors: tuple[Any, ...]) -> tuple[DecodeLaunch, DecodeLaunch | None]:
-        (kernel, grid, scalars, constants, options), *second = self.kernels(store_lse)
-        split = DecodeLaunch(kernel, grid, self._of_split(tensors), scalars, constants, options)
-        if not second:
-            return split, None
-        kernel, grid, scalars, constants, options = second[0]
-        return split, DecodeLaunch(kernel, grid, _of_combine(tensors), scalars, constants, options)
+        first, *second = self.kernels(store_lse)
+        split = DecodeLaunch(first, self._of_split(tensors))
+        return split, DecodeLaunch(second[0], _of_combine(tensors)) if second else None
 
     def kernels(self, store_lse: bool) -> list[LaunchOf]:
         """Return the launches, in their order."""
@@ -174,7 +146,7 @@ class Plan:
         floats = (_FLOATS if registers >= 255 else _FLOATS_FEW) * threads // (shares.rows * shares.block_dv)
         short = shares.block_m == 16 and shares.expected <= _SHORT
         config = SplitConfig(
-            **_fields(self._constants(store_lse)),
+            **self._constants(store_lse),
             head_dim=r.head_dim,
             block_d=_padded(r.head_dim),
             rope_dim=r.rope_dim,
@@ -206,18 +178,18 @@ class Plan:
         num_warps = 4 if values >= _MANY else 1
         rows = min(shares.rows, num_warps * _COMBINED // dims)
         at_once = _COMBINED_AT_ONCE if shares.splits > _FEW_PARTS else _FEW_PARTS
-        config = CombinePartsConfig(**_fields(self._constants(store_lse)), at_once=at_once, rows=rows, dims=dims)
+        config = CombinePartsConfig(**self._constants(store_lse), at_once=at_once, rows=rows, dims=dims)
         options = {"num_warps": num_warps, "num_stages": 1, "launch_pdl": self.capability >= 90}
         grid = (shares.tiles * shares.row_tiles, -(-shares.rows // rows), -(-shares.block_dv // dims))
         return combine_kernel, grid, self._scalars(), {"CONFIG": _as_constants(config)}, options
 
     def _constants(self, store_lse: bool) -> dict[str, Any]:
-        """Return the constants of both kernels, by the names of PartsConfig in capitals."""
+        """Return the constants of both kernels, by the names of PartsConfig."""
         r, shares = self.request, self.shares
         return {
-            "BLOCK_M": shares.block_m, "BLOCK_N": self.tile.block_n, "HEAD_DIM_V": r.head_dim_v,
-            "BLOCK_DV": shares.block_dv, "BATCH": power_of_2_from(r.batch) if r.ragged else 0,
-            "HAS_LEFT": bool(r.window_size), "CHAINED": self.capability >= 90, "STORE_LSE": store_lse,
+            "block_m": shares.block_m, "block_n": self.tile.block_n, "head_dim_v": r.head_dim_v,
+            "block_dv": shares.block_dv, "batch": power_of_2_from(r.batch) if r.ragged else 0,
+            "has_left": bool(r.window_size), "chained": self.capability >= 90, "store_lse": store_lse,
         }  # fmt: skip
 
     def _scalars(self) -> tuple[int, ...]:
@@ -272,13 +244,13 @@ def _spread(r: Request, rows: int, multiprocessors: int) -> str:
     return "short" if tiles * r.capacity <= most else "few"
 
 
+def _addresses(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([None if x is None else x.data_ptr() for x in tensors])
+
+
 def _of_combine(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return out, lse, parts and lengths from the tensors or addresses of a launch."""
     return arguments[3], arguments[4], arguments[5], arguments[7]
-
-
-def _fields(constants: dict[str, Any]) -> dict[str, Any]:
-    return {name.lower(): value for name, value in constants.items()}
 
 
 def _padded(number: int) -> int:

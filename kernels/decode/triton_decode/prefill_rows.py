@@ -12,7 +12,7 @@ import torch
 from ...plans import device_guard
 from .launch import INTERPRETED
 from .plan import Machine, Plan, machine_on
-from .request import Request
+from .request import Caches, Request
 
 _ROWS = (65, 128)  # fewest and most rows of a tile
 _LEAST_KEYS = 2048  # shorter caches were not timed
@@ -43,21 +43,11 @@ def suits(request: Request, machine: Machine | None = None) -> bool:
 class PrefillRowsPlan(Plan):
     """Launches the prefill kernel where TMA can address the tensors, else the split-KV kernel."""
 
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        lengths: torch.Tensor | None,
-        table: torch.Tensor | None,
-        k_scale: torch.Tensor | None,
-        v_scale: torch.Tensor | None,
-        return_lse: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def __call__(self, q: torch.Tensor, caches: Caches, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return out (batch, num_heads, 1, head_dim_v) and, if asked for, its natural logsumexp in float32."""
-        found = self._attended(q, k, v)
+        found = self._attended(q, *caches[:2])
         if found is None:
-            return super().__call__(q, k, v, lengths, table, k_scale, v_scale, return_lse)
+            return super().__call__(q, caches, return_lse)
         out, lse = found
         return out.view(self._out_shape), lse.view(self._out_shape[:3]) * _LN_2 if return_lse else None
 
