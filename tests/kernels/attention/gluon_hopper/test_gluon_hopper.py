@@ -12,6 +12,7 @@ from kernels import reference, registry
 from kernels.attention import gluon_hopper, torch_naive
 from kernels.attention.gluon_hopper import configs, tuning
 from kernels.plans import PlanCache
+from tests.cases import named
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
@@ -261,17 +262,7 @@ class TestOnHopper:
         torch.testing.assert_close(lse[:, :, 100:].double(), wanted[:, :, 100:], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("seqlen", "head_dim", "group_size", "n_heads", "rows", "together"),
-    [
-        (512, 128, 1, 512, 128, 64),  # 264 tiles are two rounds; 8 equal groups
-        (4096, 64, 1, 128, 256, 16),
-        (16384, 256, 1, 8, 128, 2),
-        (65536, 256, 1, 4, 128, 1),  # more than two rounds: one head
-        (2048, 256, 1, 64, 64, 8),  # two rounds take no more
-        (300, 64, 1, 5, 256, 5),  # fewer than two rounds
-    ],
-)
+@pytest.mark.parametrize("seqlen, head_dim, group_size, n_heads, rows, together", named(__file__, "heads at a time"))
 def test_as_many_heads_are_worked_on_at_a_time_as_two_rounds_of_tiles_take(
     seqlen: int, head_dim: int, group_size: int, n_heads: int, rows: int, together: int
 ) -> None:
