@@ -5,10 +5,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 def cases(test_file: str, name: str) -> Any:
     """Return a table's rows, or its values by their names, for pytest.mark.parametrize; lists are tuples."""
     return _frozen(_read(Path(test_file).with_suffix(".json"))[name])
+
+
+def named(test_file: str, name: str) -> list[Any]:
+    """Return the rows of a table that has a name for each, which becomes the id of its test."""
+    return [pytest.param(*row, id=words) for words, row in cases(test_file, name).items()]
 
 
 @cache

@@ -17,6 +17,7 @@ import kernels
 from kernels import choice, dispatch, feature_calls, problem, registry, routes
 from kernels.problem import Chip, Problem
 from kernels.tools import host_alone
+from tests.cases import cases
 
 CPU = torch.device("cpu")
 NAIVE, FLASH, MATH = "torch_naive", "torch_sdpa_flash", "torch_sdpa_math"
@@ -92,20 +93,7 @@ def test_forward_and_training_calls_obey_their_own_points(user, ran) -> None:
     assert ran == [NAIVE, MATH, NAIVE]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"dtype": "bfloat16"},
-        {"mask": "full"},
-        {"mask": "causal window", "window_size": 8},
-        {"direction": "training"},
-        {"regime": "captured"},
-        {"operator": "decode"},
-        {"features": ["softcap"]},
-        {"seqlen_q": 4},
-        {"layout": "transposed"},
-    ],
-)
+@pytest.mark.parametrize("changes", cases(__file__, "other classes"))
 def test_a_point_of_another_class_decides_nothing(user, ran, changes) -> None:
     write(user, point(NAIVE, **changes))
     kernels.attention(*tensors(), causal=True)

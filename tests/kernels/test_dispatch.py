@@ -15,6 +15,7 @@ import kernels
 from kernels import dispatch, plans, reference, registry, routes
 from kernels.attention import torch_naive
 from kernels.tools import host_alone
+from tests.cases import cases
 
 ON_GPU = torch.cuda.is_available()
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
@@ -214,20 +215,7 @@ def few_tokens(seqlen_q: int, device: str, heads: tuple[int, int] = (4, 2), seql
     return [*inputs, torch.randn(q.shape, generator=generator).to(device)]
 
 
-@pytest.mark.parametrize(
-    ("heads", "seqlen_q", "options"),
-    [
-        ((4, 4), 1, (False, 0, None)),
-        ((4, 4), 2, (True, 20, None)),
-        ((4, 4), 16, (True, 0, 0.3)),
-        ((6, 2), 1, (True, 0, 0.3)),
-        ((6, 2), 2, (False, 0, None)),
-        ((6, 2), 16, (False, 20, None)),
-        ((5, 1), 1, (False, 20, None)),
-        ((5, 1), 2, (True, 0, 0.3)),
-        ((5, 1), 16, (True, 20, None)),
-    ],
-)
+@pytest.mark.parametrize("heads, seqlen_q, options", cases(__file__, "few query tokens"))
 def test_few_query_tokens_are_decoded_where_no_gradients_are_wanted(decoder, device, heads, seqlen_q, options) -> None:
     q, k, v, _ = few_tokens(seqlen_q, device, heads)
     route = decoder(q, k, v, *options)

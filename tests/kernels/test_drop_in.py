@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import kernels
 from kernels import drop_in, routes
+from tests.cases import named
 
 ORIGINAL = functional.scaled_dot_product_attention
 MASKS = "tiled_v1 does not support masks given as tensors."
@@ -36,16 +37,7 @@ def gradients(out: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tenso
     return [out.detach(), *torch.autograd.grad(out.square().sum(), inputs)]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "options"),
-    [
-        ({}, {}),
-        ({}, {"is_causal": True, "scale": 0.3}),
-        ({"kv_heads": 2}, {"enable_gqa": True}),
-        ({"seqlen_q": 5}, {"is_causal": True}),  # aligned with the first key
-        ({"seqlen_k": 3}, {}),
-    ],
-)
+@pytest.mark.parametrize("sizes, options", named(__file__, "served calls"))
 def test_a_served_call_has_the_out_and_the_gradients_of_pytorch(sizes: dict, options: dict) -> None:
     inputs = tensors(**sizes)
     expected = gradients(sdpa(*inputs, **options), inputs)

@@ -11,6 +11,7 @@ from kernels import routes
 from results.files import columns
 from results.files.journal import published_folders
 from results.records import Case, measurement_from_json
+from tests.cases import named
 
 OURS = {"triton_fa2", "gluon_hopper"}
 DIRECTIONS = {"fwd": "forward", "bwd": "backward"}
@@ -105,18 +106,7 @@ def test_much_work_of_wide_keys_goes_to_the_hopper_kernels(
     assert not routes.takes_wide_keys(q, q, v, -0.1)
 
 
-@pytest.mark.parametrize(
-    ("batch", "causal", "window", "asked", "left"),
-    [
-        (64, False, 0, (), True),
-        (256, False, 0, (), False),  # long calls
-        (256, True, 0, (), True),  # half as many operations
-        (64, True, 9, (), False),  # PyTorch would need a mask tensor
-        (256, False, 0, ("mask",), False),
-        (256, False, 0, ("mask", "dropout"), True),
-        (64, False, 0, ("softcap",), False),
-    ],
-)
+@pytest.mark.parametrize("batch, causal, window, asked, left", named(__file__, "calls left to PyTorch"))
 def test_calls_that_the_host_decides_are_left_to_pytorch(batch, causal, window, asked, left) -> None:
     q = OnGpu((batch, 12, 197, 64), torch.bfloat16)
     assert routes.left_to_pytorch(q, q, causal, window, asked) == left
@@ -126,23 +116,7 @@ def test_calls_that_the_host_decides_are_left_to_pytorch(batch, causal, window, 
 HALVES = (torch.bfloat16, torch.float16)
 
 
-@pytest.mark.parametrize(
-    ("shape", "sequences", "masks", "ways"),
-    [
-        ((16, 2048, 64), 16, (True, 0, 0.1), "both"),
-        ((16, 2047, 64), 1, (True, 0, 0.1), "neither"),  # fewer rows than any that were faster
-        ((16, 2048, 64), 17, (True, 0, 0.1), "neither"),  # shorter sequences
-        ((16, 2048, 64), 0, (True, 0, 0.1), "neither"),
-        ((16, 2048, 64), 1, (False, 0, 0.1), "neither"),
-        ((16, 8192, 64), 32, (False, 0, 0.1), "both"),
-        ((16, 8192, 64), 32, (True, 100, 0.1), "neither"),
-        ((32, 512, 128), 8, (True, 0, 0.1), "both"),
-        ((32, 512, 128), 8, (True, 0, -0.1), "neither"),
-        ((16, 8192, 96), 32, (True, 0, 0.1), "both"),
-        ((16, 8192, 92), 32, (True, 0, 0.1), "neither"),  # TMA takes strides of 16 bytes
-        ((8, 8192, 256), 16, (True, 0, 0.1), "forward"),
-    ],
-)
+@pytest.mark.parametrize("shape, sequences, masks, ways", named(__file__, "packed sequences"))
 def test_packed_sequences_go_to_the_hopper_kernels_where_these_are_faster(
     shape: tuple[int, int, int], sequences: int, masks: tuple[bool, int, float], ways: str
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import streamlit as st
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
+from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from results.store.database import open_store
@@ -69,15 +72,46 @@ def made_home(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Path:
     return made
 
 
+@contextmanager
+def looking_at(home: Path, published: Path | None = None) -> Iterator[Path]:
+    """Have the app in this process look at a home, and nowhere else if `published` names an empty folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTNBENCH_HOME", str(home))
+        patch.chdir(ROOT)
+        if published:
+            patch.setattr(journal, "PUBLISHED", published)
+        st.cache_resource.clear()
+        st.cache_data.clear()
+        yield home
+
+
 @pytest.fixture
-def home(tmp_path: Path, made_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, made_home: Path) -> Iterator[Path]:
     """A home with one run; the app in this process looks there."""
-    shutil.copytree(made_home, tmp_path, dirs_exist_ok=True)
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    monkeypatch.chdir(ROOT)
-    st.cache_resource.clear()
-    st.cache_data.clear()
-    return tmp_path
+    with looking_at(shutil.copytree(made_home, tmp_path, dirs_exist_ok=True)) as looked_at:
+        yield looked_at
+
+
+@pytest.fixture(scope="module")
+def shared_home(tmp_path_factory: pytest.TempPathFactory, made_home: Path) -> Iterator[Path]:
+    """A home with one run for all tests of a module, none of which changes it."""
+    made = tmp_path_factory.mktemp("home")
+    with looking_at(shutil.copytree(made_home, made, dirs_exist_ok=True)) as looked_at:
+        yield looked_at
+
+
+@pytest.fixture
+def unpublished(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home with one run, where no published run is found."""
+    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+    return home
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Path]:
+    """A home without a run, where no published run is found."""
+    with looking_at(tmp_path, tmp_path / "published") as looked_at:
+        yield looked_at
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -89,9 +123,20 @@ def _packages_looked_through_once() -> None:
 @pytest.fixture
 def app(home: Path) -> AppTest:
     """The app, looking at the test GPU; no page of it has run, for most tests switch to another than the first."""
+    return new_app(gpu=GPU)
+
+
+def new_app(**query: str) -> AppTest:
+    """The app at an address; no page of it has run."""
     test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=90)
-    test.query_params["gpu"] = GPU
+    for name, value in query.items():
+        test.query_params[name] = value
     return test
+
+
+def opened(page: str, **query: str) -> AppTest:
+    """A page of the app at an address."""
+    return new_app(**query).switch_page(f"pages/{page}.py").run()
 
 
 def shown(app: AppTest) -> str:

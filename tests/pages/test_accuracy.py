@@ -9,7 +9,6 @@ import pytest
 
 from pages.ui import accuracy
 from pages.ui.draw import charts
-from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, attention_case
 from tests.pages.conftest import GPU, shown
@@ -34,10 +33,9 @@ NORMAL = [*rows("torch_naive", 4e-3, 8.0), *rows("triton_fa2", 2e-3, 2.0), *rows
 
 
 @pytest.fixture
-def page(home, monkeypatch, request):
-    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
-    RunFolder.create(home, RUN, NORMAL)
-    return request.getfixturevalue("app").switch_page("pages/accuracy.py").run()
+def page(unpublished, app):
+    RunFolder.create(unpublished, RUN, NORMAL)
+    return app.switch_page("pages/accuracy.py").run()
 
 
 def marks(page, chart=0):
@@ -45,11 +43,26 @@ def marks(page, chart=0):
     return {trace["name"]: trace for trace in data if trace.get("name")}
 
 
-def test_the_frontier_is_drawn_filled_and_the_beaten_open(page):
+def test_the_frontier_is_drawn_filled_and_the_beaten_open_for_each_tensor_and_kind_of_error(page, home):
     found = marks(page)
     assert found["triton_fa2"]["marker"]["symbol"] == "diamond" or "open" not in found["triton_fa2"]["marker"]["symbol"]
     assert "open" in found["torch_naive"]["marker"]["symbol"]
     assert "wild is the fastest: 8.00× torch_naive at error 0.04 (10.0× that of torch_naive)" in shown(page)
+    for chart in page.get("plotly_chart"):
+        assert json.loads(chart.proto.spec)["layout"]["yaxis"]["type"] == "log"
+    page.get_by_key("tensor").set_value("dq").run()
+    assert page.dataframe[0].value.set_index("implementation").loc["triton_fa2", "error"] == pytest.approx(4e-3)
+    page.get_by_key("tensor").set_value("out").run()
+    page.get_by_key("error").set_value("max_error").run()
+    assert page.dataframe[0].value.set_index("implementation").loc["triton_fa2", "error"] == pytest.approx(2e-2)
+    page.get_by_key("tensor").set_value("dv").run()
+    assert "No error against float64 in this slice" in shown(page)
+    page.get_by_key("tensor").set_value("out").run()
+    assert "frontier" in page.dataframe[0].value
+    page.radio(key="baseline").set_value("torch_sdpa_flash").run()
+    assert "No times for these errors" in shown(page)
+    assert "frontier" not in page.dataframe[0].value
+    assert len(page.get("plotly_chart")) == 1
 
 
 def test_a_filter_that_the_errors_do_not_depend_on_is_not_drawn_and_keeps_its_value(page):
@@ -58,21 +71,6 @@ def test_a_filter_that_the_errors_do_not_depend_on_is_not_drawn_and_keeps_its_va
     assert {"mask", "baseline"} <= {radio.key for radio in page.radio}
     assert "mode" not in {radio.key for radio in page.radio}
     assert page.switch_page("pages/speedup.py").run().radio(key="mode").value == "bwd"
-
-
-def test_the_error_axis_is_logarithmic(page):
-    for chart in page.get("plotly_chart"):
-        assert json.loads(chart.proto.spec)["layout"]["yaxis"]["type"] == "log"
-
-
-def test_tensor_and_kind_of_error_can_be_chosen(page):
-    page.get_by_key("tensor").set_value("dq").run()
-    assert page.dataframe[0].value.set_index("implementation").loc["triton_fa2", "error"] == pytest.approx(4e-3)
-    page.get_by_key("tensor").set_value("out").run()
-    page.get_by_key("error").set_value("max_error").run()
-    assert page.dataframe[0].value.set_index("implementation").loc["triton_fa2", "error"] == pytest.approx(2e-2)
-    page.get_by_key("tensor").set_value("dv").run()
-    assert "No error against float64 in this slice" in shown(page)
 
 
 def test_other_inputs_stand_beside_normal_ones_once_a_run_has_them(page, home):
@@ -133,17 +131,8 @@ def test_errors_that_hardly_differ_still_have_an_axis_with_numbers():
     assert sum(axis.range[0] <= math.log10(mark) <= axis.range[1] for mark in axis.tickvals) >= 2
 
 
-def test_errors_without_times_are_shown_without_the_frontier(page, home):
-    assert "frontier" in page.dataframe[0].value
-    page.radio(key="baseline").set_value("torch_sdpa_flash").run()
-    assert "No times for these errors" in shown(page)
-    assert "frontier" not in page.dataframe[0].value
-    assert len(page.get("plotly_chart")) == 1
-
-
-def test_a_slice_without_errors_says_what_makes_some(home, monkeypatch, request):
-    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
-    page = request.getfixturevalue("app").switch_page("pages/accuracy.py").run()
+def test_a_slice_without_errors_says_what_makes_some(unpublished, app):
+    page = app.switch_page("pages/accuracy.py").run()
     assert "No error against float64" in shown(page)
     assert any("runner run accuracy" in code.value for code in page.code)
 

@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from pages.ui.compare import imported, verdicts
 from pages.ui.draw import charts
 from pages.ui.runs import listing
 from results.compare import beside
 from results.compare.beside import BesideCell, BesideRow
-from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from results.spread import spread
 from tests.builders import import_understanding
-from tests.pages.conftest import GPU, ROOT, shown
+from tests.cases import cases
+from tests.pages.conftest import GPU, opened, shown
 from tests.results.formats.peers.peer_files import understood
 
 RUN = Run("before", "local", created="2026-03-01T00:00:00", gpu_name=GPU, driver="570", protocol="standard/2")
@@ -39,9 +38,7 @@ def latency(ms: float, seqlen: int, *, run_id: str = "before", name: str = "trit
 
 
 @pytest.fixture
-def page(home, monkeypatch, request):
-    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
-    app = request.getfixturevalue("app")
+def page(unpublished, home, app):
     before = {128: 1.0, 256: 2.0, 512: 4.0, 1024: 8.0}
     after = {128: 1.0, 256: 2.4, 512: 3.0, 1024: Status.OOM}
     for run, times in ((RUN, before), (AFTER, after)):
@@ -54,13 +51,29 @@ def cells(page):
     return next(table.value for table in page.dataframe if "verdict" in table.value)
 
 
-def test_the_newest_run_is_judged_against_the_one_it_shares_cells_with_and_regressions_come_first(page):
+def test_the_newest_run_is_judged_against_the_one_it_shares_cells_with_and_others_can_be_chosen(page):
     assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("before", "after")
     assert cells(page)["verdict"].tolist() == ["LOST", "SLOWER", "UNCLEAR: too noisy", "FASTER"]
     assert cells(page)["why"].iloc[0] == "oom: 24 GB needed"
     assert "1 lost, 1 slower, 1 unclear (too noisy), 1 faster, of 4 shapes" in shown(page)
     assert "3 shapes compared in eager time · 1 lost." in shown(page)
     assert "different clocks" not in shown(page)
+    changes = next(table.value for table in page.dataframe if "fact" in table.value)
+    assert changes.to_dict("records") == [{"fact": "driver", "before": "570", "after": "575"}]
+    assert f"{GPU} · 2026-03-01 00:00 · before" in page.selectbox(key="first").options
+    page.get_by_key("verdict").set_value(["SLOWER", "LOST"]).run()
+    assert cells(page)["verdict"].tolist() == ["LOST", "SLOWER"]
+    page.get_by_key("verdict").set_value([])
+    page.selectbox(key="first").select("after").run()
+    assert "Both sides are the same" in shown(page)
+    page.selectbox(key="second").select("before").run()
+    assert set(cells(page)["verdict"]) == {"SLOWER", "FASTER", "GAINED", "UNCLEAR: too noisy"}
+    assert any("compare after before" in code.value for code in page.code)
+    assert page.query_params["first"] == "after"
+    page.query_params["first"] = "run-a"
+    assert page.run().selectbox(key="first").value == "run-a"
+    page.query_params["second"] = "gone"
+    assert page.run().selectbox(key="second").value == "before", "what is not here changes nothing"
 
 
 def test_time_and_cycles_stand_in_columns_of_their_own(page, home):
@@ -88,32 +101,9 @@ def test_the_newest_two_runs_of_one_sweep_on_one_gpu_are_compared_first(page, ho
     ):
         run = replace(RUN, run_id=run_id, created=f"2026-03-{day}T00:00:00", gpu_name=gpu, sweep=sweep)
         RunFolder.create(home, run, [latency(1.0, seqlen, run_id=run_id) for seqlen in (128, 256)])
-    again = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
-    again.switch_page("pages/compare.py").run()
+    again = opened("compare")
     assert "compare one two" in again.code[-1].value
     assert "2026-03-06 00:00" in again.selectbox(key="second").options[2]
-
-
-def test_what_changed_around_it_is_listed(page):
-    changes = next(table.value for table in page.dataframe if "fact" in table.value)
-    assert changes.to_dict("records") == [{"fact": "driver", "before": "570", "after": "575"}]
-
-
-def test_the_reader_can_keep_some_verdicts_only(page):
-    page.get_by_key("verdict").set_value(["SLOWER", "LOST"]).run()
-    assert cells(page)["verdict"].tolist() == ["LOST", "SLOWER"]
-
-
-def test_the_other_way_round_the_regression_is_a_gain(page):
-    page.selectbox(key="first").select("after").run()
-    page.selectbox(key="second").select("before").run()
-    assert set(cells(page)["verdict"]) == {"SLOWER", "FASTER", "GAINED", "UNCLEAR: too noisy"}
-    assert any("compare after before" in code.value for code in page.code)
-
-
-def test_a_run_against_itself_asks_for_another(page):
-    page.selectbox(key="second").select("before").run()
-    assert "Both sides are the same" in shown(page)
 
 
 def test_runs_without_a_shared_cell_say_what_keeps_them_apart(page, home):
@@ -200,30 +190,10 @@ def test_a_newer_run_that_shares_little_is_not_preferred_to_two_that_share_much(
     apart = replace(RUN, run_id="apart", created="2026-03-06T00:00:00")
     others = [(seqlen, mode) for seqlen in range(129, 129 + 16) for mode in ("fwd", "bwd")]  # 14 of 32 are shared
     RunFolder.create(home, apart, [latency(1.0, seqlen, run_id="apart", mode=mode) for seqlen, mode in others])
-    again = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
-    assert "compare long-1 long-2" in again.switch_page("pages/compare.py").run().code[-1].value
+    assert "compare long-1 long-2" in opened("compare").code[-1].value
 
 
-def test_the_list_of_runs_says_when_and_on_what(page):
-    assert f"{GPU} · 2026-03-01 00:00 · before" in page.selectbox(key="first").options
-
-
-def test_a_link_names_runs_by_their_ids_and_wins_over_the_default(page):
-    assert page.query_params["first"] == "before"
-    page.query_params["first"] = "run-a"
-    assert page.run().selectbox(key="first").value == "run-a"
-    page.query_params["second"] = "gone"
-    assert page.run().selectbox(key="second").value == "after"
-
-
-@pytest.mark.parametrize(
-    "share,words",
-    [
-        (0.033, "3.3 %"),
-        (1.5, "cannot decide anything below 2.50×"),
-        (7681.0, "cannot decide anything below 10×"),
-    ],
-)
+@pytest.mark.parametrize("share,words", cases(__file__, "changes in words"))
 def test_a_change_that_nothing_could_show_is_said_as_a_factor(share, words):
     assert verdicts.change(share) == words
 
@@ -242,11 +212,13 @@ def test_two_versions_of_one_sweep_have_their_verdicts_and_the_constant_of_every
     assert "Each kernel time contains 3.1 µs that an empty kernel also takes." in shown(app)
 
 
-def test_without_a_run_of_two_versions_the_page_says_how_to_take_one(page) -> None:
+def test_a_comparison_without_its_runs_says_what_brings_them(page) -> None:
     app = page.get_by_key("of").set_value("Two versions").run()
-    assert not app.exception
     assert "No sweep measured two versions yet." in shown(app)
     assert [block.value for block in app.code] == ["python -m runner run quick --against COMMIT"]
+    page.get_by_key("of").set_value("Import beside a run").run()
+    assert "No results of other tools are here yet" in shown(page)
+    assert "No sweep timed a shape twice on one GPU yet" in shown(page.get_by_key("of").set_value("History").run())
 
 
 def test_an_import_stands_beside_the_run_that_shares_its_cases(app, home):
@@ -257,11 +229,6 @@ def test_an_import_stands_beside_the_run_that_shares_its_cases(app, home):
     table = page.dataframe[0].value
     assert len(table) == 12 and "triton_split_kv" in table and "cudnn 9.27 (cudnn-frontend), imported" in table
     assert "SM clock" in page.dataframe[1].value["fact"].tolist()
-
-
-def test_without_an_import_the_page_says_where_to_bring_one(app):
-    app.query_params["of"] = "Import beside a run"
-    assert "No results of other tools are here yet" in shown(app.switch_page("pages/compare.py").run())
 
 
 def test_a_sweep_run_again_has_a_history_with_its_regression_on_top(page, home):
@@ -276,10 +243,6 @@ def test_a_sweep_run_again_has_a_history_with_its_regression_on_top(page, home):
     assert (change["verdict"], change["commit"], change["run before"]) == ("SLOWER", "3333333", "day-2")
     assert page.get_by_key("history_shapes").value[0].startswith("triton_fa2 B1 H2 D64 S128")
     assert len(page.get("plotly_chart")) == 1
-
-
-def test_without_a_sweep_run_twice_the_history_says_what_to_do(page):
-    assert "No sweep timed a shape twice on one GPU yet" in shown(page.get_by_key("of").set_value("History").run())
 
 
 def test_gpus_are_drawn_as_ratios_of_each_shape_around_a_line_at_one(page, home):
@@ -331,14 +294,13 @@ def test_a_cell_of_an_import_has_times_only_at_the_very_shape():
     assert imported._cell(replace(cell, latency_ms=None, status=Status.OOM)) == "OOM"
 
 
-def test_without_runs_that_share_shapes_the_newest_two_are_compared(home, monkeypatch, request):
-    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+def test_without_runs_that_share_shapes_the_newest_two_are_compared(unpublished, home, app):
     for run_id, seqlen in (("older", 128), ("newer", 4096)):
         created = f"2026-05-0{1 + (run_id == 'newer')}T00:00:00"
         RunFolder.create(
             home, replace(RUN, run_id=run_id, created=created), [latency(1.0, seqlen, name=run_id, run_id=run_id)]
         )
-    page = request.getfixturevalue("app").switch_page("pages/compare.py").run()
+    page = app.switch_page("pages/compare.py").run()
     assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("older", "newer")
     assert "python -m results compare older newer" in [block.value for block in page.code]
 

@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import streamlit as st
-from streamlit.testing.v1 import AppTest
 
 from pages.ui import decode, frontier
-from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, decode_case
-from tests.pages.conftest import GPU, ROOT, run_folder, shown
+from tests.pages.conftest import GPU, opened, shown
 
 RUN = Run("decode-a", "local", created="2026-03-01T00:00:00", gpu_name=GPU, measured_gbs=4000.0, title="Decoding")
 # by implementation: milliseconds of a thousand cached tokens of one sequence
@@ -57,49 +54,40 @@ def _map(page, index=0):
     return json.loads(page.get("bidi_component")[index].proto.json)
 
 
-def test_the_answer_names_the_fastest_kernel_and_what_it_reads(page):
+def test_the_answer_its_map_and_its_charts_are_those_of_decoding(page):
     text = shown(page)
     assert "triton_split_kv is the fastest: 2.00× torch_sdpa_auto, the next best, and 8.00× torch_naive" in text
     moved = 2 * 1024 * 8 * 128 * 2 + 2 * 32 * 128 * 2  # q and out are most beside the shortest cache
     best = moved / 0.05 / 1e9
     assert f"triton_split_kv reads fastest: **{decode.rate_words(best)}**" in text
-
-
-def test_newer_kernels_without_a_comparison_hide_none_and_are_told(page):
     told = [caption.value for caption in page.caption if "Newer code" in caption.value]
     why = r"but is not shown: no time of torch\_naive with that code (newer)."
     assert told == [f":material/history: Newer code was measured in 1 of 4 shapes, {why}"]
     assert "Download latencies with their runs" in {button.label for button in page.get("download_button")}
-
-
-def test_the_map_has_context_down_and_batch_across(page):
     drawn = _map(page)
     assert drawn["corner"] == "context \\ batch"
     assert (drawn["rows"], drawn["columns"]) == (["1k", "8k"], ["1", "8"])
     assert drawn["facets"][0]["cells"][1][1]["known"], "the fastest ran where the baseline was out of memory"
-
-
-def test_the_bandwidth_of_each_cell_is_its_least_traffic_over_its_time(page):
+    traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
+    assert set(traces) == {*SPEEDS, "at copy bandwidth"}
+    assert traces["triton_split_kv"]["x"] == [1024, 8192]
+    assert traces["at copy bandwidth"]["y"][0] == pytest.approx(moved / 4000 / 1e6)
+    assert not any("Cost of" in element.value for element in page.subheader)
     cell = _map(page, 1)["facets"][0]["cells"][0][0]
-    moved = 2 * 1024 * 8 * 128 * 2 + 2 * 32 * 128 * 2
-    rate = moved / 0.05 / 1e9
-    assert cell["text"] == decode.rate_words(rate)
-    assert f"{100 * rate / 4:.0f} % of the copy bandwidth" in cell["note"]
+    assert cell["text"] == decode.rate_words(best)
+    assert f"{100 * best / 4:.0f} % of the copy bandwidth" in cell["note"]
     page.pills(key="show").set_value("torch_naive").run()
     assert _map(page, 1)["facets"][0]["cells"][1][1]["text"] == "OOM"
+    assert {"Data type", "context", "batch"} <= {box.label for box in page.pills}
+    assert not [box for box in page.radio if box.label == "Mode"]
+    page.pills(key="batch").set_value(["8"]).run()
+    assert _map(page)["columns"] == ["8"]
+    assert "batch 8" in shown(page)
 
 
 def test_who_ran_in_the_large_cells_alone_is_not_the_bandwidth_that_is_shown_first():
     rates = [("everywhere", 1.0), ("everywhere", 3.0), ("slower", 1.0), ("slower", 2.0), ("large cells alone", 4.0)]
     assert decode.widest_and_fastest(pd.DataFrame(rates, columns=["implementation", "tb_per_s"])) == "everywhere"
-
-
-def test_latency_is_drawn_by_context_beside_the_time_of_a_copy(page):
-    traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
-    assert set(traces) == {*SPEEDS, "at copy bandwidth"}
-    assert traces["triton_split_kv"]["x"] == [1024, 8192]
-    moved = 2 * 1024 * 8 * 128 * 2 + 2 * 32 * 128 * 2
-    assert traces["at copy bandwidth"]["y"][0] == pytest.approx(moved / 4000 / 1e6)
 
 
 def test_a_cell_shows_its_numbers_and_run(page):
@@ -115,24 +103,14 @@ def test_a_cell_shows_its_numbers_and_run(page):
     assert share == pytest.approx(100 * moved / 0.4e-3 / 4e12)
 
 
-def test_filters_are_those_of_decoding(page):
-    assert {"Data type", "context", "batch"} <= {box.label for box in page.pills}
-    assert not [box for box in page.radio if box.label == "Mode"]
-    page.pills(key="batch").set_value(["8"]).run()
-    assert _map(page)["columns"] == ["8"]
-    assert "batch 8" in shown(page)
-
-
-def test_the_operators_pages_never_show_decode_rows(page):
+def test_the_operators_pages_never_show_decode_rows_and_each_level_keeps_its_choices(page):
     overview = page.switch_page("pages/overview.py").run()
     assert overview.radio(key="workload").options == ["attention"]
     assert "triton_split_kv" not in shown(overview)
     assert overview.radio(key="mode").value == "fwd"
     again = overview.switch_page("pages/decode.py").run()
     assert "triton_split_kv is the fastest" in shown(again)
-
-
-def test_each_level_keeps_its_own_choices(page):
+    page = again
     page.pills(key="batch").set_value(["8"])
     page.radio(key="baseline").set_value("torch_sdpa_auto").run()
     overview = page.switch_page("pages/overview.py").run()
@@ -143,14 +121,8 @@ def test_each_level_keeps_its_own_choices(page):
     assert again.pills(key="batch").value == ["8"]
 
 
-def test_without_any_result_it_says_what_measures_decoding(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
-    run_folder(tmp_path)
-    st.cache_resource.clear()
-    st.cache_data.clear()
-    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).switch_page("pages/decode.py").run()
+def test_without_any_result_it_says_what_measures_decoding(unpublished):
+    page = opened("decode")
     assert "No decode results yet" in shown(page)
     assert [code.value for code in page.code] == ["python -m runner run decode"]
     page.switch_page("pages/batches.py").run()
@@ -192,10 +164,6 @@ def test_what_pages_and_e4m3_cost_is_said_drawn_and_listed(costs):
     drawn = _map(costs, 2)
     assert (drawn["rows"], drawn["columns"]) == (["8k", "32k"], ["8"])
     assert [line[0]["text"] for line in drawn["facets"][0]["cells"]] == ["1.10×", "1.20×"]
-
-
-def test_without_paged_or_quantised_cases_the_page_has_no_costs(page):
-    assert not any("Cost of" in element.value for element in page.subheader)
 
 
 def test_prefill_and_mixed_batches_have_a_tab_that_compares_pages_and_separate_calls(home, app):

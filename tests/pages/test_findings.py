@@ -7,7 +7,6 @@ import pytest
 import streamlit as st
 
 from pages.ui import findings
-from results.files import journal
 from results.files.journal import RunFolder
 from results.formats import understand
 from results.records import Measurement, Run, attention_case
@@ -37,10 +36,9 @@ def checked(monkeypatch):
 
 
 @pytest.fixture
-def page(home, monkeypatch, checked, request):
-    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
-    RunFolder.create(home, RUN, [latency(0.00001), latency(1.0, "bwd"), latency(0.5, "fwd_bwd")])
-    return request.getfixturevalue("app").switch_page("pages/findings.py").run()
+def page(unpublished, checked, app):
+    RunFolder.create(unpublished, RUN, [latency(0.00001), latency(1.0, "bwd"), latency(0.5, "fwd_bwd")])
+    return app.switch_page("pages/findings.py").run()
 
 
 def sentences(page):
@@ -63,23 +61,24 @@ def test_a_line_counts_the_findings_of_a_rule_in_a_run_impossible_first_and_othe
     ]
 
 
-def test_a_number_is_voided_by_its_finding_and_no_other_of_its_run_is(page):
-    found = findings.voided(["odd"])
-    assert "above the 989.5" in found[latency(0.00001).measurement_id]
-    assert "less than its bwd alone" in found[latency(0.5, "fwd_bwd").measurement_id]
-    assert latency(1.0, "bwd").measurement_id not in found
-    assert findings.voided(["nothing"]) == {}
-
-
-def test_every_rule_says_its_arithmetic_and_the_impossible_come_first(page):
+def test_every_rule_says_its_arithmetic_to_this_page_and_others_and_is_filtered(page):
     weights = page.dataframe[0].value["weight"].tolist()
     assert weights == sorted(weights, reverse=True)
     assert "doubtful" in weights
     assert any("above the 989.5 of NVIDIA H200" in sentence for sentence in sentences(page))
     assert any("takes 0.5 ms, less than its bwd alone: 1 ms" in sentence for sentence in sentences(page))
-
-
-def test_findings_are_filtered_by_weight_run_and_rule(page):
+    found = findings.voided(["odd"])
+    assert "above the 989.5" in found[latency(0.00001).measurement_id]
+    assert "less than its bwd alone" in found[latency(0.5, "fwd_bwd").measurement_id]
+    assert latency(1.0, "bwd").measurement_id not in found
+    assert findings.voided(["nothing"]) == {}
+    assert findings.badge(["odd"]).startswith(":red-badge[")
+    assert " 3 impossible]" in findings.badge(["odd"])
+    assert " 1 impossible]" in findings.badge(["run-a"])
+    assert findings.badge(["nothing"]) == ""
+    bad = latency(0.00001).measurement_id
+    assert set(findings.about(["odd"], [bad])["rule"]) >= {"above_peak"}
+    assert findings.rows_of([bad])["value"].tolist() == [0.00001]
     page.get_by_key("rule").set_value(["fwd_bwd below fwd or bwd"]).run()
     assert len(sentences(page)) == 1
     page.get_by_key("weight").set_value(["doubtful"]).run()
@@ -90,7 +89,7 @@ def test_findings_are_filtered_by_weight_run_and_rule(page):
     assert set(page.dataframe[0].value["place"]) == {"run-a"}
 
 
-def test_runs_are_checked_once_and_again_only_when_they_change(page, home, checked):
+def test_runs_are_checked_once_and_again_only_when_they_change_or_cannot_be_read(page, home, checked):
     assert sorted(checked) == ["odd", "run-a"]
     page.get_by_key("weight").set_value(["impossible"]).run()
     assert len(checked) == 2
@@ -98,6 +97,10 @@ def test_runs_are_checked_once_and_again_only_when_they_change(page, home, check
     page.run()
     assert sorted(checked) == ["new", "odd", "run-a"]
     assert "new" in set(page.dataframe[0].value["place"])
+    (home / "runs" / "run-a" / "run.json").write_text("{")
+    page.run()
+    assert set(page.dataframe[0].value["place"]) == {"odd", "new"}
+    assert not page.exception
 
 
 def test_a_long_check_is_drawn_as_far_as_it_is_and_ends(page, home, monkeypatch):
@@ -110,35 +113,15 @@ def test_a_long_check_is_drawn_as_far_as_it_is_and_ends(page, home, monkeypatch)
     assert {"odd", "run-a"} == set(page.dataframe[0].value["place"])
 
 
-def test_a_run_that_cannot_be_read_any_more_does_not_keep_the_others_from_being_checked(page, home):
-    (home / "runs" / "run-a" / "run.json").write_text("{")
-    page.run()
-    assert set(page.dataframe[0].value["place"]) == {"odd"}
-    assert not page.exception
-
-
-def test_a_home_without_findings_says_what_is_looked_for(home, monkeypatch, request):
-    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+def test_a_home_without_findings_says_what_is_looked_for(unpublished, app, monkeypatch):
     monkeypatch.setattr(findings, "check", lambda runs: [])
-    page = request.getfixturevalue("app").switch_page("pages/findings.py").run()
+    page = app.switch_page("pages/findings.py").run()
     assert "No finding" in shown(page)
     assert "faster than the device can be" in page.dataframe[0].value["rule"].tolist()
 
 
-def test_badges_and_rows_are_there_for_other_pages(page):
-    assert findings.badge(["odd"]).startswith(":red-badge[")
-    assert " 3 impossible]" in findings.badge(["odd"])
-    assert " 1 impossible]" in findings.badge(["run-a"])
-    assert findings.badge(["nothing"]) == ""
-    bad = latency(0.00001).measurement_id
-    assert set(findings.about(["odd"], [bad])["rule"]) >= {"above_peak"}
-    assert findings.rows_of([bad])["value"].tolist() == [0.00001]
-
-
-def test_a_badge_checks_its_own_run_only(home, monkeypatch, checked, request):
-    monkeypatch.setattr(journal, "PUBLISHED", home / "published")
-    RunFolder.create(home, RUN, [latency(0.00001)])
-    request.getfixturevalue("app")
+def test_a_badge_checks_its_own_run_only(unpublished, checked):
+    RunFolder.create(unpublished, RUN, [latency(0.00001)])
     assert findings.badge(["odd"])
     assert checked == ["odd"]
 

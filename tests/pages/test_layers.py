@@ -5,14 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import streamlit as st
-from streamlit.testing.v1 import AppTest
 
-from results.files import cell_files, journal
+from results.files import cell_files
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, case_to_json, layer_case
 from tests.builders import add_run
-from tests.pages.conftest import GPU, ROOT, run_folder, shown
+from tests.pages.conftest import GPU, opened, shown
 
 FACTS = {
     "torch_naive": {"level": "layer", "family": "pytorch"},
@@ -51,36 +49,24 @@ def page(home, app):
     return app.switch_page("pages/layers.py").run()
 
 
-def test_the_answer_sets_our_best_beside_pytorchs_best(page):
+def test_the_answer_its_tables_and_its_chart_are_those_of_layers(page):
     text = shown(page)
     assert "a layer with the best of our kernels is 1.50× as fast as with the best of PyTorch's" in text
     assert "over 5 comparisons (1.50× to 1.50×): slower in none" in text
-
-
-def test_ranges_stand_as_reports_print_them(page):
-    table = page.table[0].value.set_index("implementation")
-    assert table.loc["triton_fa2", "Forward"] == "4.00 to 4.00×, mean 4.00×"
-    assert list(table.columns) == ["Forward", "Backward", "Forward and backward"]
-
-
-def test_every_layer_has_a_row_a_mode_and_failures_in_words(page):
+    ranges = page.table[0].value.set_index("implementation")
+    assert ranges.loc["triton_fa2", "Forward"] == "4.00 to 4.00×, mean 4.00×"
+    assert list(ranges.columns) == ["Forward", "Backward", "Forward and backward"]
     table = next(t.value for t in page.dataframe if "fastest" in t.value).set_index(["layer", "mode"])
     assert len(table) == 6
     wrong = table.loc[("gqa B1 H8 KV2 D64 S512", "Backward")]
     assert "incorrect" in wrong["triton_fa2"].lower()
     assert (wrong["fastest"], wrong["speedup"]) == ("torch_sdpa_flash", pytest.approx(8 / 3))
-
-
-def test_the_share_of_attention_is_drawn_by_layer_and_implementation(page):
     traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
     assert set(traces) == set(SPEEDS)
     assert traces["triton_fa2"]["x"] == pytest.approx([25.0, 25.0])
     page.radio(key="mode").set_value("fwd_bwd").run()
     traces = {trace["name"]: trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]}
     assert traces["torch_naive"]["x"] == pytest.approx([100 / 12] * 2)
-
-
-def test_the_filters_of_kind_and_mode_act_on_the_whole_page(page):
     assert [page.radio(key=name).options[0] for name in ("workload", "mode")] == ["all", "all"]
     page.radio(key="workload").set_value("layer gqa").run()
     page.radio(key="mode").set_value("bwd").run()
@@ -88,6 +74,8 @@ def test_the_filters_of_kind_and_mode_act_on_the_whole_page(page):
     assert [set(table["layer"]) for table in tables] == [{"gqa B1 H8 KV2 D64 S512"}] * len(tables)
     assert list(page.table[0].value.columns) == ["implementation", "Backward"]
     assert not [pills.key for pills in page.pills if pills.key in ("share_mode", "detail_kind", "detail_mode")]
+    overview = page.switch_page("pages/overview.py").run()
+    assert overview.radio(key="workload").options == ["attention"]
 
 
 def test_a_chosen_layer_offers_the_trace_that_its_run_recorded(home, page):
@@ -105,20 +93,8 @@ def test_a_chosen_layer_offers_the_trace_that_its_run_recorded(home, page):
     ]
 
 
-def test_the_operators_pages_never_show_layers(page):
-    overview = page.switch_page("pages/overview.py").run()
-    assert overview.radio(key="workload").options == ["attention"]
-
-
-def test_without_a_layer_the_page_says_what_measures_one(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
-    run_folder(tmp_path)
-    st.cache_resource.clear()
-    st.cache_data.clear()
-    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).switch_page("pages/layers.py").run()
-    assert "No layer results yet" in shown(page)
+def test_without_a_layer_the_page_says_what_measures_one(unpublished):
+    assert "No layer results yet" in shown(opened("layers"))
 
 
 def test_layers_without_a_mode_or_of_any_size_are_drawn(home, app):

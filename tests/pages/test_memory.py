@@ -18,30 +18,16 @@ def _table():
     return table.assign(head_dim=[str(int(d)) for d in table["head_dim"]])
 
 
-def test_the_headline_names_the_saving_and_who_runs_out_of_memory(app):
+def test_the_page_names_the_saving_who_runs_out_of_memory_and_what_fits(app):
     page = app.switch_page("pages/memory.py").run()
     words = shown(page)
     assert "triton_fa2 takes 128 MiB at seqlen 256, 1/8 of torch_naive" in words
     assert "torch_naive is out of memory from 512 in float16" in words
-
-
-def test_lines_end_where_memory_does_and_the_device_has_its_own(app):
-    page = app.switch_page("pages/memory.py").run()
     spec = json.loads(page.get("plotly_chart")[0].proto.spec)
     names = [trace.get("name") for trace in spec["data"]]
     assert {"torch_naive", "triton_fa2", "torch_naive formula", "torch_naive OOM"} <= set(names)
     assert any("device memory 1000 MiB" in str(trace.get("text")) for trace in spec["data"])
     assert spec["layout"]["yaxis"]["type"] == "log"
-
-
-def test_memory_of_bwd_alone_is_not_known_so_another_mode_is_shown_and_named(app):
-    page = app.switch_page("pages/memory.py").run()
-    page.radio(key="mode").set_value("bwd").run()
-    assert "· forward<" in json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["title"]["text"]
-
-
-def test_what_fits_in_another_memory_is_said_as_measured_and_by_formula(app):
-    page = app.switch_page("pages/memory.py").run()
     page.selectbox(key="fits_in").select("8 GB").run()
     assert page.subheader[0].value == "Longest sequence in 8.00 GiB at batch 1"
     longest = fits.longest(_table(), 8192.0)[1].set_index("implementation")
@@ -52,10 +38,6 @@ def test_what_fits_in_another_memory_is_said_as_measured_and_by_formula(app):
         element.proto.body for element in page.get("html") if "Longest sequence that fits" in element.proto.body
     )
     assert '<th scope="row">triton_fa2</th><td>512</td><td>512 MiB</td><td>–</td>' in drawn
-
-
-def test_measured_and_by_formula_are_of_one_batch_and_what_was_measured_fits_by_formula_too(app):
-    app.switch_page("pages/memory.py").run()
     table = _table()
     fewer = table.assign(batch=[512 // seqlen for seqlen in table["seqlen"]])
     batch, longest = fits.longest(fewer, 8192.0)
@@ -64,6 +46,8 @@ def test_measured_and_by_formula_are_of_one_batch_and_what_was_measured_fits_by_
     assert (known["formula"] >= known["measured"]).all()
     at_one = fits.longest(table, 8192.0)[1].set_index("implementation")["formula"]
     assert longest.set_index("implementation")["formula"]["torch_naive"] == at_one["torch_naive"]
+    page.radio(key="mode").set_value("bwd").run()
+    assert "· forward<" in json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["title"]["text"]
 
 
 def test_one_of_several_equals_is_not_named_alone(monkeypatch):

@@ -15,7 +15,7 @@ from results.levels.model_table import model
 from results.recommend import model_fit
 from results.recommend.model_attention import LayerTime
 from results.records import Case, Measurement, Run, Status, attention_case
-from tests.pages.conftest import shown
+from tests.pages.conftest import opened, shown
 
 RUN = Run(
     "models-a",
@@ -109,13 +109,32 @@ def test_a_model_that_nobody_measured_gets_the_calculator_and_what_to_run(home, 
     page.selectbox(key="model").set_value("llama3-70b").run()  # of which no run ships
     assert "No run measured Llama-3 70B yet" in shown(page)
     assert "python -m runner run models --set subject=llama3-70b" in page.code[0].value
+    linked = {"model": "llama3-8b", "train_seqlen": "8192", "serve_context": "32768", "card": "80 GB"}
+    answer = "(fits 141 GB; with recomputed activations 60.82 GiB, which fits 80 GB); serving 1 × 32k"
+    assert answer in shown(opened("models", **linked)), "a link keeps the question"
 
 
-def test_the_question_is_answered_in_one_place(page):
+def test_the_question_is_answered_in_one_place_and_its_charts_agree(page):
     text = shown(page)
     assert "Llama-2 7B: training" in text
     assert "Measured on NVIDIA H100 NVL, another GPU: it generates **200 tokens/s** with triton_split_kv" in text
     assert "trains at **12,701 tokens/s** with triton_fa2, compiled (4 × 2k, the nearest measured shape)" in text
+    traces = {trace["name"]: trace for trace in _chart(page, "GiB")["data"]}
+    assert traces["decode, batch 1, measured"]["y"] == [pytest.approx((13000 + c / 2) / 1024) for c in STEP_MS]
+    assert "decode, batch 1, by formula" in traces
+    assert "2 of 2 measured peaks are within 5 %" in shown(page)
+    traces = {trace["name"]: trace for trace in _chart(page, "tokens/s")["data"]}
+    assert traces["triton_split_kv"]["x"] == [512, 8192]
+    guessed = traces["triton_split_kv, extrapolated"]
+    assert guessed["x"] == [32768]
+    assert guessed["marker"]["symbol"].endswith("-open")
+    page.selectbox(key="serve_context").set_value("32768").run()
+    assert "(1 × 8k, the nearest measured shape)" in shown(page), "the headline names a measured context"
+    page.selectbox(key="attention").set_value("torch_naive").run()
+    naive = shown(page).split("training 1 × 8k takes ")[1].split(" GiB")[0]
+    page.selectbox(key="attention").set_value("triton_fa2").run()
+    linear = shown(page).split("training 1 × 8k takes ")[1].split(" GiB")[0]
+    assert float(naive) > 1.5 * float(linear)
 
 
 def test_the_speed_is_of_the_chosen_settings_or_missing(page, home):
@@ -131,20 +150,6 @@ def test_the_speed_is_of_the_chosen_settings_or_missing(page, home):
     assert "trains at **8,192 tokens/s** with triton_fa2, compiled" in shown(page)
     page.selectbox(key="activations").set_value("kept").run()
     assert "**12,701 tokens/s**" in shown(page)
-
-
-def test_the_answer_names_what_was_timed_at_exactly_its_shape(tables, page, monkeypatch):
-    assert tables.count("not at this shape") == 3, "nobody trained 1 × 8k or decoded at 32k"
-    pieces: list[str] = []
-    monkeypatch.setattr(st, "html", pieces.append)
-    for key, value in (("train_seqlen", "2048"), ("train_batch", "4"), ("serve_context", "8192")):
-        page.selectbox(key=key).set_value(value)
-    page.run()
-    assert "645 ms on NVIDIA H100 NVL with triton_fa2, compiled" in "".join(pieces)
-    assert "5.00 ms on NVIDIA H100 NVL with triton_split_kv, compiled" in "".join(pieces)
-    pieces.clear()
-    page.selectbox(key="activations").set_value("recomputed").run()
-    assert "ms on NVIDIA H100 NVL with triton_fa2" not in "".join(pieces)
 
 
 def test_kernels_of_another_gpu_are_said_to_be_so(home, app, monkeypatch):
@@ -173,7 +178,7 @@ def tables(page, monkeypatch) -> str:
     return "\n".join(pieces)
 
 
-def test_tables_say_what_fits_and_what_was_measured(tables):
+def test_tables_say_what_fits_and_what_was_measured_at_exactly_which_shape(tables, page, monkeypatch):
     assert 'aria-label="Whether the model fits, by GPU memory"' in tables
     assert "RTX 4090" in tables
     moved = 2 * (6_607_077_376 + 4096) + (512 + 1) * 512 * 1024
@@ -181,46 +186,27 @@ def test_tables_say_what_fits_and_what_was_measured(tables):
     assert 'aria-label="Prefills: rate and memory"' in tables
     assert "32,000.0" in tables, "2048 tokens in 64 ms"
     assert "extrapolated (method 1.0 % off)" in tables, "by how much it was off where the whole was measured"
-
-
-def test_training_shows_its_parts_and_mfu_by_the_chosen_convention(tables, page):
     for part in ("200 ms", "410 ms", "30.0 ms", "645 ms"):
         assert part in tables
     flops = 8192 * (6 * 6_607_077_376 + 12 * 32 * 4096 * 2048)
     assert f"{100 * flops / 0.645 / 835.5e12:.1f} %" in tables
     assert "needs 150 GiB of 139.8" in tables, "what does not fit says what it needs"
-
-
-def test_an_extrapolated_step_is_drawn_open_and_wins_nothing(page):
-    traces = {trace["name"]: trace for trace in _chart(page, "tokens/s")["data"]}
-    assert traces["triton_split_kv"]["x"] == [512, 8192]
-    guessed = traces["triton_split_kv, extrapolated"]
-    assert guessed["x"] == [32768]
-    assert guessed["marker"]["symbol"].endswith("-open")
-    page.selectbox(key="serve_context").set_value("32768").run()
-    assert "(1 × 8k, the nearest measured shape)" in shown(page), "the headline names a measured context"
+    assert tables.count("not at this shape") == 3, "nobody trained 1 × 8k or decoded at 32k"
+    pieces: list[str] = []
+    monkeypatch.setattr(st, "html", pieces.append)
+    for key, value in (("train_seqlen", "2048"), ("train_batch", "4"), ("serve_context", "8192")):
+        page.selectbox(key=key).set_value(value)
+    page.run()
+    assert "645 ms on NVIDIA H100 NVL with triton_fa2, compiled" in "".join(pieces)
+    assert "5.00 ms on NVIDIA H100 NVL with triton_split_kv, compiled" in "".join(pieces)
+    pieces.clear()
+    page.selectbox(key="activations").set_value("recomputed").run()
+    assert "ms on NVIDIA H100 NVL with triton_fa2" not in "".join(pieces)
 
 
 def _chart(page, axis: str) -> dict:
     specs = [json.loads(each.proto.spec) for each in page.get("plotly_chart")]
     return next(spec for spec in specs if spec["layout"].get("yaxis", {}).get("title", {}).get("text") == axis)
-
-
-def test_measured_memory_stands_beside_its_formula(page):
-    traces = {trace["name"]: trace for trace in _chart(page, "GiB")["data"]}
-    assert traces["decode, batch 1, measured"]["y"] == [pytest.approx((13000 + c / 2) / 1024) for c in STEP_MS]
-    assert "decode, batch 1, by formula" in traces
-    assert "2 of 2 measured peaks are within 5 %" in shown(page)
-
-
-def test_a_score_matrix_needs_a_larger_card(page):
-    page.selectbox(key="attention").set_value("torch_naive").run()
-    text = shown(page)
-    assert "training 1 × 8k takes" in text
-    naive = text.split("training 1 × 8k takes ")[1].split(" GiB")[0]
-    page.selectbox(key="attention").set_value("triton_fa2").run()
-    linear = shown(page).split("training 1 × 8k takes ")[1].split(" GiB")[0]
-    assert float(naive) > 1.5 * float(linear)
 
 
 def test_every_model_and_setting_can_be_chosen(page):

@@ -26,21 +26,30 @@ def _fact(app, label):
     return re.search(rf"<dt>{label} .*?</dt><dd>(.*?)</dd><dd class=\"below\">(.*?)</dd>", heads).groups()
 
 
-def test_the_answer_names_the_fastest_its_speedup_and_its_coverage(app):
+def test_the_answer_its_facts_and_its_map_are_of_the_chosen_gpu_and_baseline(app):
     text = shown(app)
     assert "On Test GPU (float16, causal, forward, B1 H2) triton_fa2 is the fastest: 2.00× torch_sdpa_flash" in text
     assert "torch_sdpa_flash, the next best, and 4.00× torch_naive on average over 2 shapes" in text
     assert _fact(app, "Over sdpa_flash") == ("2.00×", "4.00× torch_naive, range 2.00–8.00×")
-
-
-def test_a_close_call_is_a_tie_and_failures_are_counted_by_kind(app):
     assert _fact(app, "Fastest in") == ("2 of 3 shapes", "1 more close")
     assert _fact(app, "Failed") == ("2", "OOM 1, shared memory 1")
-
-
-def test_another_baseline_turns_the_comparison_round(app):
+    (facet,) = json.loads(app.get("bidi_component")[0].proto.json)["facets"]
+    said = [(cell["text"], cell["below"], cell["hatched"]) for (cell,) in facet["cells"]]
+    assert said == [
+        ("≈ triton_fa2", "1.00× sdpa_flash", False),
+        ("triton_fa2", "4.00× sdpa_flash", False),
+        ("triton_fa2", "", False),
+    ]
     app.radio(key="baseline").set_value("triton_fa2").run()
     assert "torch_sdpa_flash comes closest: 0.50× triton_fa2" in shown(app)
+    options = app.radio(key="gpu").options
+    assert "RTX 4060 Laptop" in options
+    app.radio(key="gpu").set_value("RTX 4060 Laptop").run()
+    assert "time as published" in shown(app)
+    app.radio(key="gpu").set_value("H100 80GB").run()
+    drawn = json.loads(app.get("bidi_component")[0].proto.json)
+    assert [facet["title"] for facet in drawn["facets"]][-1] == "dtype not stated"
+    assert {"bfloat16", "float16"} & {facet["title"] for facet in drawn["facets"]}
 
 
 def test_a_gpu_without_the_baseline_is_compared_with_another_and_says_so(home, app):
@@ -130,20 +139,6 @@ def test_a_slice_without_results_says_what_to_do(app):
     )
 
 
-def test_published_results_are_there_without_any_run_of_ones_own(app):
-    options = app.radio(key="gpu").options
-    assert "RTX 4060 Laptop" in options
-    app.radio(key="gpu").set_value("RTX 4060 Laptop").run()
-    assert "time as published" in shown(app)
-
-
-def test_numbers_whose_dtype_the_source_left_open_have_a_map_of_their_own(app):
-    app.radio(key="gpu").set_value("H100 80GB").run()
-    drawn = json.loads(app.get("bidi_component")[0].proto.json)
-    assert [facet["title"] for facet in drawn["facets"]][-1] == "dtype not stated"
-    assert {"bfloat16", "float16"} & {facet["title"] for facet in drawn["facets"]}
-
-
 def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
     app.segmented_control(key="overview_view").set_value("My shape").run()
     app.number_input(key="shape_seqlen").set_value(300).run()
@@ -190,16 +185,6 @@ def test_the_ranking_says_which_implementations_compute_in_a_lower_precision(app
     assert marked["triton_fa2"] == "–"
     own = re.findall(r'<th scope="row">(\w+) <mark>own</mark>', table)
     assert set(own) == {"triton_fa2", "triton_fa2_tf32", "gluon_hopper", "gluon_fp8"}
-
-
-def test_each_winner_and_its_lead_are_read_without_colour(app):
-    (facet,) = json.loads(app.get("bidi_component")[0].proto.json)["facets"]
-    said = [(cell["text"], cell["below"], cell["hatched"]) for (cell,) in facet["cells"]]
-    assert said == [
-        ("≈ triton_fa2", "1.00× sdpa_flash", False),
-        ("triton_fa2", "4.00× sdpa_flash", False),
-        ("triton_fa2", "", False),
-    ]
 
 
 def test_what_is_downloaded_names_the_slice_and_gives_each_rival_a_row(app):

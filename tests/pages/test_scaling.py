@@ -2,40 +2,19 @@
 
 import json
 import re
-import shutil
 
 import pandas as pd
 import pytest
-import streamlit as st
-from streamlit.testing.v1 import AppTest
 
 from pages.ui import scaling
-from tests.pages.conftest import GPU, ROOT, run_folder, shown
+from tests.pages.conftest import GPU, opened, shown
 
-
-@pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory, shipped):
-    """One home for all of these: no test here changes it."""
-    folder = tmp_path_factory.mktemp("home")
-    shutil.copyfile(shipped, folder / shipped.name)
-    run_folder(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTNBENCH_HOME", str(folder))
-        patch.chdir(ROOT)
-        st.cache_resource.clear()
-        st.cache_data.clear()
-        yield
-
-
-def _open(gpu):
-    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
-    test.query_params["gpu"] = gpu
-    return test.switch_page("pages/scaling.py").run()
+pytestmark = pytest.mark.usefixtures("shared_home")
 
 
 @pytest.fixture
-def page():
-    return _open(GPU)
+def page(shared_home):
+    return opened("scaling", gpu=GPU)
 
 
 def _names(page, at=0):
@@ -54,29 +33,28 @@ def _row(page, quantity):
     return table[(table["implementation"] == "torch_naive") & (table["seqlen"] == 256)].iloc[0]
 
 
-def test_time_and_memory_per_token_are_over_batch_times_seqlen(page):
+def test_each_quantity_with_numbers_is_offered_and_those_of_a_token_are_over_batch_times_seqlen(page):
+    assert not {"percent_of_peak", "percent_of_measured"} & set(page.pills(key="quantity").options)
+    table = page.dataframe[0].value
+    failed = table[(table["implementation"] == "torch_naive") & (table["seqlen"] == 512)].iloc[0]
+    assert (failed["status"], failed["note"]) == ("OOM", "too large")
+    assert failed["latency_ms"] != failed["latency_ms"]
     assert _row(page, "time_per_token_us")["time_per_token_us"] == pytest.approx(4.0 * 1000 / 256)
     row = _row(page, "memory_per_token_kb")
     assert row["memory_per_token_kb"] == pytest.approx(4.0 * 256 * 1024 / 256)  # the test run takes 4 x 256 MiB there
     assert row["growth"] == pytest.approx(2.0)
 
 
-def test_a_quantity_without_numbers_is_not_offered(page):
-    assert "percent_of_peak" not in page.pills(key="quantity").options
-    assert "percent_of_measured" not in page.pills(key="quantity").options
-
-
-def test_a_failure_is_a_row_with_its_reason_and_no_point(page):
-    table = page.dataframe[0].value
-    failed = table[(table["implementation"] == "torch_naive") & (table["seqlen"] == 512)].iloc[0]
-    assert (failed["status"], failed["note"]) == ("OOM", "too large")
-    assert failed["latency_ms"] != failed["latency_ms"]
-
-
-def test_a_known_device_has_its_share_of_the_peak_and_its_roof():
-    page = _open("NVIDIA H200")
+def test_a_known_device_has_its_share_of_the_peak_from_zero_its_bars_and_its_roof():
+    page = opened("scaling", gpu="NVIDIA H200")
+    assert json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["yaxis"]["range"][0] == 0
     assert "of the data-sheet peak" in shown(page)
     assert "data-sheet peak" in _names(page)
+    page.button_group(key="drawn_as").set_value("Bars").run()
+    bars = json.loads(page.get("plotly_chart")[0].proto.spec)["data"]
+    assert {bar["type"] for bar in bars} == {"bar"}
+    assert all(bar["text"] for bar in bars)
+    page.button_group(key="drawn_as").set_value("Lines")
     page.pills(key="quantity").set_value("roofline").run()
     assert "data-sheet roof" in _names(page)
     assert "NVIDIA H200 data sheet" in shown(page)
@@ -95,15 +73,6 @@ def test_the_headline_names_the_fastest_in_the_precision_of_its_dtype(monkeypatc
         "#### Highest at bfloat16 precision: mine, 400 TFLOP/s at seqlen 1k (40 % of the data-sheet peak)",
         "#### Highest at bfloat16 precision: mine\\_fp8, 800 TFLOP/s at seqlen 1k (40 % of the data-sheet peak)",
     ]
-
-
-def test_rates_are_drawn_from_zero_and_stand_as_numbers_on_bars():
-    page = _open("NVIDIA H200")
-    assert json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["yaxis"]["range"][0] == 0
-    page.button_group(key="drawn_as").set_value("Bars").run()
-    bars = [trace for trace in json.loads(page.get("plotly_chart")[0].proto.spec)["data"]]
-    assert {bar["type"] for bar in bars} == {"bar"}
-    assert all(bar["text"] for bar in bars)
 
 
 def test_time_is_guided_by_the_operations_of_the_shapes():

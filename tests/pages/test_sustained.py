@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 import streamlit as st
-from streamlit.testing.v1 import AppTest
 
 from pages.ui import sustained as page_parts
 from pages.ui.draw import charts
-from results.files import journal
 from results.files.journal import RunFolder
 from results.query import sustained
 from results.records import Measurement, Run, Status, attention_case
 from results.store.database import open_store
-from tests.pages.conftest import ROOT, shown
+from tests.pages.conftest import opened, shown
 
 CASE = attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=128, dtype="bfloat16", causal=False)
 FLOPS = 4.0 * 16 * 4096 * 4096 * 128
@@ -46,30 +44,12 @@ def trace(home: Path, run_id: str = "hot", *, name: str = "triton_fa2", power: b
     RunFolder.create(home, run, rows)  # newer than what ships, so that the page begins with it
 
 
-@pytest.fixture
-def empty(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
-    monkeypatch.chdir(ROOT)
-    st.cache_resource.clear()
-    st.cache_data.clear()
-    return tmp_path
-
-
-def _page() -> AppTest:
-    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30).run()
-    return test.switch_page("pages/sustained.py").run()
-
-
-def test_without_a_trace_the_page_says_how_to_make_one(empty):
-    page = _page()
+def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(empty):
+    page = opened("sustained")
     assert "No trace yet" in shown(page)
     assert "--sustained" in page.code[0].value
-
-
-def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(empty):
     trace(empty)
-    text = shown(_page())
+    text = shown(opened("sustained"))
     assert (
         "triton_fa2 sustains 75 % of its first-second throughput: 300 of 400 TFLOP/s, at 1500 MHz, 699 W of 700 W"
         in text
@@ -92,7 +72,7 @@ def test_each_quantity_has_its_panel_over_the_seconds_and_its_levels(empty):
 
 def test_a_quantity_that_was_not_watched_has_no_panel_and_a_skipped_trace_is_a_row_with_its_reason(empty):
     trace(empty, power=False)
-    page = _page()
+    page = opened("sustained")
     assert len(json.loads(page.get("plotly_chart")[0].proto.spec)["data"]) == 2
     table = page.dataframe[0].value.set_index("trace")
     row = table[table.index.str.startswith("torch_naive")].iloc[0]
@@ -104,7 +84,7 @@ def test_a_quantity_that_was_not_watched_has_no_panel_and_a_skipped_trace_is_a_r
 def test_several_traces_of_the_same_cell_are_told_apart_by_their_runs(empty):
     trace(empty, "first")
     trace(empty, "second")
-    page = _page()
+    page = opened("sustained")
     names = page.multiselect(key="traces").options
     assert len(names) == len(set(names)) == 2
     page.multiselect(key="traces").set_value(names).run()
@@ -128,7 +108,7 @@ def test_a_trace_is_read_slice_by_slice_for_its_own_cell_alone(empty):
 def test_kernels_are_compared_by_rate_and_energy(empty, monkeypatch):
     pieces: list[str] = []
     monkeypatch.setattr(st, "html", lambda body, **_: pieces.append(body))
-    assert "No run measured energy." in shown(_page())
+    assert "No run measured energy." in shown(opened("sustained"))
     rows = []
     for name, ms, joules in (("triton_fa2", 1.0, 0.4), ("torch_naive", 2.0, 0.9)):
         row = Measurement("energy", CASE, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=ms)
@@ -136,5 +116,5 @@ def test_kernels_are_compared_by_rate_and_energy(empty, monkeypatch):
     RunFolder.create(empty, Run("energy", "local", gpu_name="A GPU"), rows)
     found = sustained.energies(open_store(empty))
     assert found["joules_per_tflop"].tolist() == pytest.approx([0.9e12 / FLOPS, 0.4e12 / FLOPS])
-    assert "Shape with energy" in [box.label for box in _page().selectbox]
+    assert "Shape with energy" in [box.label for box in opened("sustained").selectbox]
     assert "joules per TFLOP" in "".join(pieces)

@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Measurement
 from tests.pages.browser.serving import drawn, settled
 from tests.pages.conftest import GPU, run_folder
 
 pytestmark = pytest.mark.browser
-SHIPPED = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +93,3 @@ def test_a_deleted_run_comes_back_by_undo_and_by_uploading_what_was_downloaded(t
     upload.get_by_role("button", name=re.compile("^Import")).click()
     expect(upload.get_by_text("27 numbers in 1 run")).to_be_visible()
     assert _numbers(own.read()[0]) == before
-
-
-def test_a_sweep_is_run_again_from_its_run_with_what_it_had_changed(tab):
-    page = settled(tab(f"runs?run_id={SHIPPED}"))
-    page.get_by_role("link", name="Run this sweep again").click()
-    expect(page.get_by_role("heading", name="Run sweep", exact=True)).to_be_visible()
-    expect(page).to_have_url(re.compile("sweep=fa2_speedup"))

@@ -45,11 +45,6 @@ def test_a_filter_changes_the_heatmap_and_the_url(tab):
     assert page.evaluate("history.length") <= entries + 2, "a page, and its filters"
 
 
-def test_failures_are_named_in_the_cells(tab):
-    page = drawn(tab(f"speedup?{REPORT}&dtype=bfloat16"))
-    expect(page.get_by_text("shared").first).to_be_visible()
-
-
 def test_a_deep_link_opens_the_same_slice(tab):
     page = tab(f"speedup?{REPORT}&mode=fwd_bwd&dtype=float32&seqlen=512&seqlen=1024")
     expect(page.get_by_text("forward and backward · B1 H? · float32 · seqlen 512, 1k")).to_be_visible()
@@ -60,20 +55,6 @@ def test_an_unknown_value_in_the_link_is_said_and_the_default_shown(tab):
     page = tab(f"speedup?{REPORT}&mode=sideways&dtype=float7")
     expect(page.get_by_text("names unknown values: Data type float7; Mode sideways.")).to_be_visible()
     expect(page.get_by_text("· forward ·")).to_be_visible()
-
-
-def test_filters_survive_a_page_without_them_and_can_be_reset(tab):
-    page = tab(f"?{REPORT}&mode=bwd&dtype=float32")
-    page.get_by_role("link", name="Measure").click()
-    expect(page.get_by_role("heading", name="Run sweep")).to_be_visible()
-    settled(page)
-    page.get_by_role("link", name="Explore").click()
-    expect(page.get_by_text("· backward · B1 H? · float32")).to_be_visible()
-    expect(page).to_have_url(re.compile("mode=bwd"))
-    page.get_by_role("button", name="Reset", exact=True).click()
-    expect(page.get_by_text("· forward ·")).to_be_visible()
-    expect(page).to_have_url(re.compile("mode=fwd"))
-    expect(page).not_to_have_url(re.compile("dtype="))
 
 
 def test_a_clicked_cell_opens_in_view_takes_the_focus_and_gives_it_back(tab):

@@ -10,6 +10,7 @@ import torch
 from kernels import reference, registry
 from kernels.attention import gluon_fp8
 from kernels.attention.gluon_fp8.tuning import tiles_of_head
+from tests.cases import cases
 from tests.kernels.attention.gluon_fp8.inputs import draw, on_hopper
 from tests.kernels.attention.gluon_fp8.rounding import dequantised
 
@@ -50,18 +51,11 @@ def error_of(got: torch.Tensor, wanted: torch.Tensor) -> float:
 class TestOnHopper:
     pytestmark = on_hopper
 
-    @pytest.mark.parametrize("head_dim", [64, 128, 256])
-    @pytest.mark.parametrize(
-        ("seqlen_q", "seqlen_k"),
-        [(1, 1), (63, 63), (128, 128), (200, 200), (1, 1000), (200, 1000), (1000, 200), (513, 1130)],
-    )
-    def test_every_length_is_right(self, seqlen_q: int, seqlen_k: int, head_dim: int) -> None:
-        assert_right(*draw(2, 3, 3, seqlen_q, seqlen_k, head_dim))
-
-    @pytest.mark.parametrize("head_dim", [64, 128, 256])
-    @pytest.mark.parametrize("kv_heads", [1, 2])
-    def test_query_heads_share_key_heads(self, kv_heads: int, head_dim: int) -> None:
-        assert_right(*draw(2, 8, kv_heads, 300, 400, head_dim))
+    @pytest.mark.parametrize("sizes, head_dims, options", cases(__file__, "sizes"))
+    def test_every_length_head_dim_and_magnitude_is_right(self, sizes, head_dims, options: dict) -> None:
+        given = options | {"dtype": getattr(torch, options.get("dtype", "bfloat16"))}
+        for head_dim in head_dims:
+            assert_right(*draw(*sizes, head_dim, **given))
 
     @pytest.mark.parametrize("head_dim", [64, 128, 256])
     def test_many_tiles_a_program_are_right_and_the_same_every_time(self, head_dim: int) -> None:
@@ -70,10 +64,6 @@ class TestOnHopper:
         made = gluon_fp8.quantise(*tensors)
         first = gluon_fp8.attend(made)
         assert all(torch.equal(first, gluon_fp8.attend(made)) for _ in range(10))
-
-    @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(1000, 4223), (1, 4100)])
-    def test_long_sequences_are_right(self, seqlen_q: int, seqlen_k: int) -> None:
-        assert_right(*draw(1, 4, 2, seqlen_q, seqlen_k, 128))
 
     def test_tiles_of_two_and_of_three_consumers_are_right(self) -> None:
         tensors = draw(8, 16, 16, 500, 512, 128)
@@ -95,15 +85,6 @@ class TestOnHopper:
         k[..., 0], q[..., 0] = 0.0, 4.0
         k[..., :128, 0] = 30 * math.log(2) * math.sqrt(128) / 4  # walked last, 2^30 above the others
         assert_right(q, k, v)
-
-    @pytest.mark.parametrize("magnitude", [1e-3, 8.0, 30.0])
-    @pytest.mark.parametrize("head_dim", [64, 128, 256])
-    def test_any_magnitude_is_right(self, head_dim: int, magnitude: float) -> None:
-        assert_right(*draw(1, 2, 2, 300, 300, head_dim, magnitude=magnitude))
-
-    @pytest.mark.parametrize("head_dim", [16, 20, 40, 80, 192])
-    def test_head_dims_between_are_padded(self, head_dim: int) -> None:
-        assert_right(*draw(1, 2, 2, 200, 333, head_dim, dtype=torch.float16))
 
     def test_scales_of_128_rows_that_differ_are_right(self) -> None:
         q, k, v = draw(1, 2, 2, 600, 600, 128)

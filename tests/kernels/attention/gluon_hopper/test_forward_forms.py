@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernels import reference
+from tests.cases import named
 
 gluon_hopper = pytest.importorskip("kernels.attention.gluon_hopper")
 configs, tuning = (pytest.importorskip(f"kernels.attention.gluon_hopper.{x}") for x in ("configs", "tuning"))
@@ -18,19 +19,7 @@ def form(size: int, seqlen_q: int, seqlen_k: int, n_heads: int) -> tuple[configs
     return tuning.full_mask_form(tiles, size, tuning.FullMask(seqlen_q, seqlen_k, n_heads, programs=132))
 
 
-@pytest.mark.parametrize(
-    ("lengths", "consumers", "split"),
-    [
-        ((1024, 1024, 40), 3, False),  # 240 tiles of 192 rows are two rounds, and 160 of 256 as well
-        ((4096, 4096, 12), 3, False),
-        ((4096, 4096, 20), 4, True),  # 56 of 320 tiles are left for a third round
-        ((257, 257, 768), 3, False),  # a tile of 256 rows leaves one row
-        ((448, 1500, 160), 2, False),
-        ((2048, 2048, 64), 4, False),  # 512 tiles nearly fill four rounds
-        ((197, 197, 768), 4, False),
-        ((9216, 9216, 10), 3, False),  # long sequences keep their own
-    ],
-)
+@pytest.mark.parametrize("lengths, consumers, split", named(__file__, "tiles at head_dim 64"))
 def test_tiles_at_head_dim_64_have_as_many_rows_as_was_fastest(lengths, consumers: int, split: bool) -> None:
     tiles, splits = form(64, *lengths)
     assert (tiles.consumers, splits) == (consumers, split)

@@ -12,6 +12,7 @@ import torch
 from kernels import reference
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.forward_schedule import OVERHEAD, Tiling, tile_schedule
+from tests.cases import named
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 CPU = torch.device("cpu")
@@ -114,18 +115,7 @@ def test_a_tile_counts_the_blocks_that_it_sees() -> None:
     assert replace(causal, seqlen_k=100).blocks(0) == 1  # sees nothing, and computes a block
 
 
-@pytest.mark.parametrize(
-    ("head_dim", "n_tiles", "n_blocks", "split"),
-    [
-        (256, 1024, 64, True),  # 100 of 132 programs would have an eighth tile
-        (256, 1024, 32, False),  # short tiles: combining takes as long as it saves
-        (256, 2752, 128, False),  # 20 programs of 132 would have no 21st tile
-        (256, 132, 128, False),
-        (256, 100, 128, False),  # as many programs as tiles
-        (256, 1024, 40000, False),  # the numbers of blocks take 16 bits
-        (64, 1024, 64, False),
-    ],
-)
+@pytest.mark.parametrize("head_dim, n_tiles, n_blocks, split", named(__file__, "splits of keys"))
 def test_keys_are_split_where_many_programs_would_idle_for_long(
     head_dim: int, n_tiles: int, n_blocks: int, split: bool
 ) -> None:

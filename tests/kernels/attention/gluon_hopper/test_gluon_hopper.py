@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from kernels import reference, registry
 from kernels.attention import gluon_hopper, torch_naive
 from kernels.attention.gluon_hopper import configs, tuning
 from kernels.plans import PlanCache
+from tests.cases import cases, named
 
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
@@ -54,6 +58,17 @@ class Problem:
         )
 
 
+def problems() -> Iterator[Any]:
+    """Return the problems of the grids in the table next to this file."""
+    for name, grids in cases(__file__, "grids").items():
+        for grid in grids:
+            for values in itertools.product(*grid.values()):
+                fields = dict(zip(grid, values, strict=True))
+                id_ = f"{name} {'-'.join(map(str, values))}"
+                dtype = getattr(torch, fields.pop("dtype", "bfloat16"))
+                yield pytest.param(Problem(*fields.pop("lengths"), dtype=dtype, **fields), id=id_)
+
+
 def results_of(attention: registry.Attention, tensors: tuple[torch.Tensor, ...], **options: object) -> dict:
     """out, dq, dk, dv."""
     *inputs, dout = tensors
@@ -82,54 +97,9 @@ def assert_within_budget(problem: Problem, tensors: tuple[torch.Tensor, ...] | N
 class TestOnHopper:
     pytestmark = [*on_hopper, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
 
-    @pytest.mark.parametrize("causal", [False, True])
-    @pytest.mark.parametrize("head_dim", [64, 128, 256])
-    @pytest.mark.parametrize(
-        ("seqlen_q", "seqlen_k"),
-        [(1, 1), (63, 63), (128, 128), (200, 200), (1000, 1000), (1, 1000), (200, 1000), (1000, 200), (513, 130)],
-    )
-    def test_every_length_is_right(self, seqlen_q: int, seqlen_k: int, head_dim: int, causal: bool) -> None:
-        assert_within_budget(Problem(seqlen_q, seqlen_k, head_dim, causal))
-
-    @pytest.mark.parametrize("causal", [False, True])
-    @pytest.mark.parametrize("head_dim", [64, 128, 256])
-    @pytest.mark.parametrize("window_size", [1, 17, 129, 500])
-    def test_windows_are_right(self, window_size: int, head_dim: int, causal: bool) -> None:
-        assert_within_budget(Problem(1000, 1000, head_dim, causal, window_size))
-        assert_within_budget(Problem(300, 700, head_dim, causal, window_size))
-        assert_within_budget(Problem(700, 300, head_dim, causal, window_size))
-
-    @pytest.mark.parametrize("head_dim", [16, 20, 32, 40, 80, 96, 192])
-    def test_head_dims_between_are_padded(self, head_dim: int) -> None:
-        assert_within_budget(Problem(200, 333, head_dim, causal=True))
-
-    @pytest.mark.parametrize("causal", [False, True])
-    @pytest.mark.parametrize("head_dim", [64, 128, 256])
-    @pytest.mark.parametrize("num_kv_heads", [1, 2])
-    def test_query_heads_share_key_heads(self, num_kv_heads: int, head_dim: int, causal: bool) -> None:
-        assert_within_budget(Problem(300, 400, head_dim, causal, num_heads=8, num_kv_heads=num_kv_heads))
-
-    @pytest.mark.parametrize("mask", [{}, {"causal": True}, {"causal": True, "window_size": 100}, {"window_size": 100}])
-    def test_keys_may_be_wider_than_values(self, mask: dict) -> None:
-        for lengths in ((1, 77), (257, 1000), (300, 130), (700, 700)):
-            assert_within_budget(Problem(*lengths, 192, **mask, head_dim_v=128))
-        assert_within_budget(Problem(520, 520, 192, **mask, head_dim_v=128, num_heads=6))
-
-    def test_keys_of_other_head_dims_are_padded_above_their_values(self) -> None:
-        assert_within_budget(Problem(300, 333, 160, causal=True, head_dim_v=128, dtype=torch.float16))
-
-    @pytest.mark.parametrize("head_dim", [64, 128, 256])
-    def test_float16_is_right(self, head_dim: int) -> None:
-        assert_within_budget(Problem(300, 500, head_dim, causal=True, dtype=torch.float16))
-
-    @pytest.mark.parametrize("magnitude", [8.0, 30.0])
-    @pytest.mark.parametrize("head_dim", [64, 128, 256])
-    def test_large_scores_are_right(self, head_dim: int, magnitude: float) -> None:
-        assert_within_budget(Problem(300, 300, head_dim, causal=True, magnitude=magnitude))
-
-    @pytest.mark.parametrize("softmax_scale", [-0.1, 0.0, 0.3])
-    def test_any_scale_is_right(self, softmax_scale: float) -> None:
-        assert_within_budget(Problem(200, 200, 128, causal=True, softmax_scale=softmax_scale))
+    @pytest.mark.parametrize("problem", [*problems()])
+    def test_every_length_mask_width_dtype_and_scale_is_right(self, problem: Problem) -> None:
+        assert_within_budget(problem)
 
     @pytest.mark.parametrize("head_dim", [64, 128, 256])
     def test_strided_and_expanded_tensors_are_right(self, head_dim: int) -> None:
@@ -261,17 +231,7 @@ class TestOnHopper:
         torch.testing.assert_close(lse[:, :, 100:].double(), wanted[:, :, 100:], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("seqlen", "head_dim", "group_size", "n_heads", "rows", "together"),
-    [
-        (512, 128, 1, 512, 128, 64),  # 264 tiles are two rounds; 8 equal groups
-        (4096, 64, 1, 128, 256, 16),
-        (16384, 256, 1, 8, 128, 2),
-        (65536, 256, 1, 4, 128, 1),  # more than two rounds: one head
-        (2048, 256, 1, 64, 64, 8),  # two rounds take no more
-        (300, 64, 1, 5, 256, 5),  # fewer than two rounds
-    ],
-)
+@pytest.mark.parametrize("seqlen, head_dim, group_size, n_heads, rows, together", named(__file__, "heads at a time"))
 def test_as_many_heads_are_worked_on_at_a_time_as_two_rounds_of_tiles_take(
     seqlen: int, head_dim: int, group_size: int, n_heads: int, rows: int, together: int
 ) -> None:

@@ -12,6 +12,7 @@ pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels.attention.gluon_hopper import backward_common, tuning
 from kernels.attention.gluon_hopper.plan import GluonHopperPlan
+from tests.cases import named
 from tests.kernels.attention.gluon_hopper.interleavings.program import Program
 from tests.kernels.attention.gluon_hopper.test_partitions_backward import KINDS, launches_of, run
 
@@ -55,30 +56,7 @@ def test_dk_and_dv_are_the_sums_of_their_parts(device: str, splits: int, head_di
         torch.testing.assert_close(got, wanted)
 
 
-@pytest.mark.parametrize(
-    ("shape", "splits"),  # head_dim, key heads, query heads of each, queries, keys, causal
-    [
-        # the fastest that was timed on an H200 (kernels/DESIGN.md, "Parts of groups")
-        ((128, 8, 16, 4096, 4096, True), 8),
-        ((128, 4, 8, 4096, 4096, True), 4),
-        ((128, 8, 8, 4096, 4096, True), 4),
-        ((128, 8, 4, 1531, 1531, True), 2),
-        ((128, 8, 4, 2048, 2048, True), 2),
-        ((128, 8, 4, 4096, 4096, True), 2),
-        ((64, 8, 16, 2048, 2048, True), 8),
-        ((128, 1, 48, 256, 8192, True), 2),
-        ((128, 1, 128, 2048, 2048, True), 64),
-        # between two that were timed on an H100 (step 31)
-        ((128, 1, 48, 8192, 8192, True), 12),
-        # by the estimate
-        ((128, 32, 1, 4096, 4096, True), 1),  # nothing is shared
-        ((128, 4, 8, 4096, 4096, False), 1),  # as many tiles of one length as there are multiprocessors
-        ((128, 1, 32, 4096, 4096, False), 4),  # a quarter of that
-        ((128, 8, 4, 512, 8192, True), 1),  # dK and dV of parts would be most of the bytes
-        ((128, 1, 7, 4096, 4096, True), 7),  # a prime number of heads
-        ((256, 1, 8, 8192, 8192, True), 8),
-        ((192, 1, 8, 8192, 8192, True), 1),
-    ],
-)
+# head_dim, key heads, query heads of each, queries, keys, causal
+@pytest.mark.parametrize("shape, splits", named(__file__, "splits of groups"))
 def test_groups_are_split_where_that_saves_time(shape: tuple[Any, ...], splits: int) -> None:
     assert tuning.group_splits(*shape, 0, 132) == splits

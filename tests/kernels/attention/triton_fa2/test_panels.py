@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernels.plans import PlanCache
-from tests.cases import cases
+from tests.cases import cases, named
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 plan, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "tuning"))
@@ -26,22 +26,7 @@ def test_more_than_128_keys_are_always_two_panels(seqlen_k, expected):
     assert panels.key_panels(seqlen_k) == expected
 
 
-@pytest.mark.parametrize(
-    ("shape", "head_dim", "causal", "table"),
-    [  # batch, num_heads, seqlen_q, seqlen_k
-        ((32, 12, 32, 257), 64, False, "panels"),
-        ((32, 12, 33, 257), 64, False, "forward"),
-        ((32, 12, 32, 257), 64, True, "forward"),
-        ((16, 16, 1, 729), 72, False, "panels"),
-        ((4, 16, 8, 729), 72, False, "panels"),
-        ((16, 20, 1, 1500), 64, False, "panels"),
-        ((16, 16, 1, 729), 128, False, "forward"),
-        ((2, 8, 256, 256), 160, False, "panels"),
-        ((2, 8, 256, 256), 256, False, "forward"),
-        ((4, 1, 16384, 256), 32, False, "few_keys"),
-        ((4, 1, 16384, 256), 64, False, "forward"),
-    ],
-)
+@pytest.mark.parametrize("shape, head_dim, causal, table", cases(__file__, "tables on sm_90"))
 def test_a_forward_on_sm_90_is_of_the_table_that_was_fastest(shape, head_dim, causal, table):
     batch, num_heads, seqlen_q, seqlen_k = shape
     sizes = (batch, num_heads, num_heads, seqlen_q, seqlen_k, head_dim)
@@ -51,17 +36,7 @@ def test_a_forward_on_sm_90_is_of_the_table_that_was_fastest(shape, head_dim, ca
     assert found.forward_table == table
 
 
-@pytest.mark.parametrize(
-    ("window_size", "head_dim", "causal", "table"),
-    [
-        (128, 64, True, "window"),
-        (193, 64, True, "window"),
-        (194, 64, True, "forward"),  # 257 keys for 64 rows
-        (97, 64, False, "window"),
-        (98, 64, False, "forward"),
-        (128, 128, True, "forward"),
-    ],
-)
+@pytest.mark.parametrize("window_size, head_dim, causal, table", named(__file__, "short windows"))
 def test_a_short_window_is_held_whole(window_size, head_dim, causal, table):
     sizes = (1, 64, 8, 8192, 8192, head_dim)
     chip = ("ieee", "sm_90", 132, 50 << 20)
@@ -70,10 +45,9 @@ def test_a_short_window_is_held_whole(window_size, head_dim, causal, table):
 
 
 # the kernel; batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
-CASES = cases(__file__, "CASES")
 
 
-@pytest.mark.parametrize(("kernel", "shape", "causal", "window_size"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("kernel", "shape", "causal", "window_size"), named(__file__, "CASES"))
 def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, window_size, monkeypatch):
     others = {"forward": tuning.Tile(32, 32, 4, 1), "dq": tuning.Tile(16, 32, 4, 1), "dkdv": tuning.Tile(16, 32, 4, 1)}
     tiles = {**others, kernel: tuning.Tile(16, 32, 4, 1, 1)}
@@ -110,25 +84,13 @@ def test_programs_of_a_window_take_as_many_heads_as_leave_each_multiprocessor_on
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize(
-    ("shape", "causal"),
-    [((2, 10, 10, 1024, 77, 64), False), ((64, 8, 8, 77, 77, 64), True), ((64, 5, 5, 14, 14, 64), False),
-     ((4, 1, 1, 4096, 200, 32), False), ((2, 8, 8, 256, 256, 160), False),
-     ((2, 8, 8, 512, 77, 40), False), ((32, 12, 12, 32, 257, 64), False), ((16, 16, 16, 1, 729, 72), False)],
-)  # fmt: skip
+@pytest.mark.parametrize("shape, causal", cases(__file__, "few keys and queries"))
 def test_few_keys_and_few_queries_are_right_on_the_gpu(problem, shape, causal, dtype):
     problem(shape, dtype, causal=causal).check(triton_fa2.attention)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize(
-    ("shape", "causal", "window_size"),
-    [
-        ((1, 64, 8, 1000, 1300, 64), True, 128),
-        ((2, 24, 12, 1100, 1000, 40), False, 40),
-        ((4, 16, 4, 700, 700, 64), True, 190),
-    ],
-)
+@pytest.mark.parametrize("shape, causal, window_size", cases(__file__, "windows on the GPU"))
 def test_short_windows_are_right_on_the_gpu(problem, shape, causal, window_size):
     problem(shape, torch.bfloat16, causal=causal, window_size=window_size).check(triton_fa2.attention)
