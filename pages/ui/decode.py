@@ -16,12 +16,10 @@ from results.levels import Level, level_of
 from results.slice import Filters
 
 LEVEL = level_of("decode")
-# fmt: off
 COLUMNS = (
     "dtype", "seqlen", "batch", "shape", "implementation", "latency_ms", "p20", "p80", "n", "tb_per_s",
     "percent_of_copy", "status", "note", "source", "run_id",
-)
-# fmt: on
+)  # fmt: skip
 _AT_COPY = "at copy bandwidth"
 
 

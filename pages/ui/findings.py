@@ -39,11 +39,9 @@ _BADGES = {
     NOTE: ("gray", ":material/info:"),
 }
 _COLUMNS = ("weight", "rule", "title", "place", "source", "run_id", "sentence", "origin", "measurement_ids")
-# fmt: off
 _ROW = (
     "run_id", "implementation", "mode", "timing", "metric", "status", "value", "p20", "p80", "n", "printed", "origin",
-)
-# fmt: on
+)  # fmt: skip
 _OWN = (text.SOURCE_WORDS["local"], text.SOURCE_WORDS["shipped"])
 _FIRST_S, _NEXT_S = 0.5, 1.5  # seconds of checking between two drawings
 _CHECKED = "findings_checked"  # the number of checked groups at the last drawing

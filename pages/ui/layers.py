@@ -15,12 +15,10 @@ from results.slice import Filters
 
 LEVEL = level_of("layer")
 MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"}
-# fmt: off
 COLUMNS = (
     "dtype", "layer", "mode", "implementation", "latency_ms", "speedup", "share", "p20", "p80", "n", "status", "note",
     "source", "run_id",
-)
-# fmt: on
+)  # fmt: skip
 _SHARE = "Share of attention (%)"
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import cells, colours, messages, tables, text
-from pages.ui.draw.tables import Bar, BarAxis, Fact, TableColumn
+from pages.ui.draw.tables import Bar, BarAxis, Fact
 from pages.ui.filters import offers
 from pages.ui.filters.select import named_choice
 from pages.ui.run import one_shape
@@ -78,15 +76,7 @@ def table(rows: pd.DataFrame) -> None:
     """Draw every shape by domain: the fastest on either side, and their ratio as a bar."""
     palette = colours.palette(sorted({*rows["ours"].dropna(), *rows["other"].dropna()}))
     axis = BarAxis(_TICKS[0], _TICKS[-1], _TICKS, line=1.0)
-    columns = {
-        "shape": TableColumn("model: layer", text=True),
-        "bar": TableColumn("other's time over ours", axis=axis, help="On a log axis; above 1 ours is faster"),
-        "ours": TableColumn("our fastest", _named),
-        "ours_ms": TableColumn("ms", _ms),
-        "other": TableColumn("fastest other", _named),
-        "other_ms": TableColumn("ms", _ms),
-        "sizes": TableColumn("sizes", text=True),
-    }
+    columns = tables.declared("shapes", {"bar": axis})
     for domain, of_domain in rows.groupby("domain", sort=False):
         st.subheader(str(domain).capitalize())
         drawn = [row | {"bar": _bar(row, palette)} for row in of_domain.to_dict("records")]
@@ -110,11 +100,7 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
         (numbers["place"] == int(place)) & (numbers["dtype"] == cell["dtype"]) & (numbers["mode"] == cell["mode"])
     ]
     palette = colours.palette(of_cell["implementation"].tolist())
-    columns = {
-        "implementation": TableColumn("implementation"),
-        "bar": TableColumn("latency (ms), log", axis=tables.log_axis(of_cell["latency_ms"])),
-        "note": TableColumn("note", text=True),
-    }
+    columns = tables.declared("one_shape", {"bar": tables.log_axis(of_cell["latency_ms"])})
     drawn = [row | {"bar": _latency_bar(row, palette)} for row in of_cell.to_dict("records")]
     tables.show_table(drawn, columns, f"Latency of every implementation, {cell['shape']}")
     shape = SHAPES[int(place)]
@@ -125,14 +111,6 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
 def download(rows: pd.DataFrame) -> None:
     """Offer the table as a CSV."""
     messages.download("Download shapes", "attnbench-shapes-of-models", lambda: rows, "shapes_csv")
-
-
-def _named(name: object) -> str:
-    return "–" if text.missing(name) else text.short(str(name))
-
-
-def _ms(value: Any) -> str:
-    return "–" if text.missing(value) else text.significant(float(value))
 
 
 def _bar(row: dict, palette: dict[str, str]) -> Bar | str:

@@ -23,13 +23,11 @@ LABELS = {
 }
 MOST = 6  # the number of curves that a reader can tell apart
 _FROM_ZERO = {"sustained_tflops": "tozero"}
-# fmt: off
 COLUMNS = (
     "trace", "gpu_name", "burst_tflops", "sustained_tflops", "of_burst", "cold_tflops", "of_cold",
     "sustained_clock_mhz", "cold_clock_mhz", "sustained_power_w", "power_limit_w", "sustained_temperature_c", "status",
     "note", "source", "run_id",
-)
-# fmt: on
+)  # fmt: skip
 COMMAND = (
     "python -m runner run fa_paper --sustained --set seqlen=4096 --set head_dim=128 --set causal=true --set modes=fwd "
     "--implementations triton_fa2"

@@ -173,11 +173,7 @@ def _changes_table(told: Sequence[tuple[CellHistory, HistoryPoint]], name: str) 
         st.markdown("No shape became faster or slower from one run to the next.")
         return
     table = pd.DataFrame([_change_row(history, point) for history, point in told])
-    config = {
-        "verdict": tables.words("verdict", pinned=True),
-        "shape": tables.words("shape", "large"),
-        "why": tables.words("why", "large"),
-    }
+    config = tables.declared("history")
     tables.grid(table, "Every change from one run to the next, newest first", config)
     messages.download("Download changes", name, lambda: table, "history_csv")
 

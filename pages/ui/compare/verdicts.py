@@ -63,13 +63,11 @@ _FACTS = RUN_FACTS | {
     "sm_clock_mhz, median": "SM clock, median (MHz)",
     "measured_gbs": "measured bandwidth (GB/s)",
 }
-# fmt: off
 CELL_COLUMNS = (
     "verdict", "why", "finding", "time", "cycles", "low", "high", "detectable", "implementation", "mode", "timing",
     "dtype", "seqlen", "head_dim", "batch", "num_heads", "shape", "mask", "level", "first_ms", "second_ms",
     "first_tflops", "second_tflops", "speedup",
-)
-# fmt: on
+)  # fmt: skip
 _NOT_SHOWN = ["speedup", "batch", "num_heads", "level", "timing"]  # drawn elsewhere, or with one value only
 _RATIO = "%.3f×"
 

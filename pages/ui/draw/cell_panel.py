@@ -17,22 +17,10 @@ _head = st.components.v2.component(
     "attnbench.cell_head",
     html='<div class="head"><h3 tabindex="-1"></h3><button type="button" aria-label="Close">✕</button></div>',
     js=(_HERE / "cell_panel.js").read_text(encoding="utf-8"),
-    css=".head { display: flex; align-items: start; justify-content: space-between; gap: 0.5rem; }"
-    "h3 { margin: 0; font: 600 1.1rem var(--st-font); color: var(--st-text-color); }"
-    "h3:focus-visible, button:focus-visible { outline: 3px solid var(--st-primary-color); outline-offset: 2px; }"
-    "button { min-width: 2rem; min-height: 2rem; border: 0; border-radius: 0.3rem; background: none;"
-    " color: var(--st-text-color); font-size: 1rem; cursor: pointer; }",
+    css=(_HERE / "cell_head.css").read_text(encoding="utf-8"),
 )
 # The elements of Streamlit's row are wrappers. In a wide window the panel stays in view while the page scrolls.
-_SIDES = """<style>
-:has(> .st-key-map_side) { flex: 1 1 30rem; min-width: min(100%, 20rem); }
-:has(> .st-key-cell_panel) { flex: 1 1 24rem; min-width: min(100%, 20rem); }
-.st-key-cell_panel { scroll-margin-top: 4rem; }
-@media (min-width: 1200px) {
-  :has(> .st-key-cell_panel) { position: sticky; top: 4rem; align-self: flex-start; max-height: calc(100vh - 5rem);
-    overflow-y: auto; }
-}
-</style>"""
+_SIDES = f"<style>{(_HERE / 'cell_panel.css').read_text(encoding='utf-8')}</style>"
 
 
 @contextmanager

@@ -18,12 +18,10 @@ from results.query.declared import colours as declared_colours
 
 SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")
 EMPTY_COLOUR = "#8a8f98"  # missing values and reference lines
-# fmt: off
 SYMBOLS = (
     "circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon", "hexagon",
     "triangle-left", "triangle-right", "hourglass", "bowtie", "octagon", "star-square", "star-diamond", "hexagram",
-)
-# fmt: on
+)  # fmt: skip
 # Marks of implementations on every chart, in the order of the charts.
 MARKS: dict[str, str] = tomllib.loads((Path(__file__).parent / "marks.toml").read_text(encoding="utf-8"))
 BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}

@@ -10,7 +10,7 @@ import streamlit as st
 
 from pages.ui.draw import cells, charts, colours, messages, tables, text
 from pages.ui.draw.charts import Chart, Series
-from pages.ui.draw.tables import Bar, TableColumn
+from pages.ui.draw.tables import Bar
 from pages.ui.run import one_shape
 from pages.ui.shell.data import ask
 from results import derive
@@ -68,12 +68,7 @@ def _bars(rows: pd.DataFrame, chosen: Filters) -> None:
     """Draw medians with p20 to p80 as bars on a log axis, and the speedup; failures in words."""
     palette = colours.palette(rows["implementation"].unique().tolist())
     ends = [*rows["latency_ms"], *rows["p20"], *rows["p80"]]
-    columns = {
-        "implementation": TableColumn("implementation"),
-        "shape": TableColumn("shape"),
-        "bar": TableColumn("latency (ms), log", axis=tables.log_axis(ends), help="Median, and p20 to p80 as a line"),
-        "speedup": TableColumn("speedup", text.ratio, f"Over {chosen.baseline}, in the same run"),
-    }
+    columns = tables.declared("cell", {"bar": tables.log_axis(ends)}, baseline=chosen.baseline)
     if rows["shape"].nunique() == 1:
         del columns["shape"]
     drawn = [row | {"bar": _bar(row, palette)} for row in rows.to_dict("records")]

@@ -37,9 +37,17 @@ def words(label: str, width: Any = None, help: str | None = None, *, pinned: boo
     return st.column_config.TextColumn(label, width=width, help=help, pinned=pinned)
 
 
-def declared(name: str) -> dict[str, Any]:
-    """Return the columns of a table of columns.toml, for `grid` or `show_table`."""
-    return {column: _column(**said) for column, said in _COLUMNS[name].items()}
+def declared(name: str, axes: Mapping[str, BarAxis] | None = None, **given: object) -> dict[str, Any]:
+    """Return the columns of a table of columns.toml, for `grid` or `show_table`.
+
+    `given` are the names in braces in labels and helps; `axes` are the axes of columns of bars.
+    """
+    found = {}
+    for column, said in _COLUMNS[name].items():
+        texts = {key: said[key].format(**given) for key in ("cell", "number", "words", "help") if key in said}
+        axis = {"axis": axes[column]} if axes and column in axes else {}
+        found[column] = _column(**said | texts | axis)
+    return found
 
 
 def _column(cell: str = "", write: str = "", format: str = "%.3g", **more: Any) -> Any:

@@ -33,6 +33,16 @@ def ratio(number: float | None) -> str:
     return f"{number:.2f}×" if number < 9.995 else f"{number:.1f}×" if number < 99.95 else f"{number:.0f}×"
 
 
+def short_or_dash(name: object) -> str:
+    """Write the short name of an implementation; a missing one is a dash."""
+    return "–" if missing(name) else short(str(name))
+
+
+def significant_or_dash(number: Any) -> str:
+    """Write three significant digits; a missing number is a dash."""
+    return "–" if missing(number) else significant(float(number))
+
+
 def span(low: float, high: float) -> str:
     """Write a range of ratios as 1.65–35.9×."""
     return f"{ratio(low).removesuffix('×')}–{ratio(high)}"

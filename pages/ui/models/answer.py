@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from pages.ui.draw import tables, text
-from pages.ui.draw.tables import TableColumn
 from pages.ui.filters.select import named_choice
 from pages.ui.models import calculator, measured
 from pages.ui.models.calculator import ModelQuestion, law_of
@@ -22,11 +21,6 @@ from results.recommend import cards, model_fit
 from results.recommend.model_attention import LayerTime
 from results.records import Case, case_to_json
 
-_MEASURED_HELP = (
-    "The fastest whole model timed at exactly this batch, length, optimizer and checkpointing, by its attention; "
-    "triton_step also replaces the projections."
-)
-_COLUMNS = tables.declared("model_steps")
 _NOT_INCLUDED = (
     "Not included: several GPUs; gradient accumulation; paging and fragmentation of a server's cache; weights in less "
     "than 16 bits."
@@ -136,14 +130,7 @@ def _attention(step: StepAnswer) -> str:
 def _steps_table(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str, timed: MeasuredModel | None) -> None:
     """Draw a row for each step, the parts of the memory, and the origin of the times."""
     card = question.card
-    on = f" on {title_of(gpu)}"
-    columns = _COLUMNS | {
-        "time": TableColumn(f"attention time{on}", help="Of all layers; the rest of the model is not in it"),
-        "least": TableColumn(f"model, at least{on}", help="By the operations or bytes of the whole and the datasheet"),
-        "fits": TableColumn(f"fits {card}"),
-        "longest": TableColumn(f"longest on {card}", text.about_tokens, "Tokens a sequence at this batch"),
-        "smallest": TableColumn("smallest card", text=True),
-    }
+    columns = tables.declared("model_steps", gpu=title_of(gpu), card=card)
     tables.show_table(
         [_row(step, question, timed) for step in found], columns, "Attention, time, memory and fit by step"
     )

@@ -102,19 +102,7 @@ def cards_table(question: ModelQuestion) -> None:
     ]
     served = f"serves {question.serving.batch} × {text.size(question.serving.seqlen_k)}"
     trained = f"trains {question.training.batch} × {text.size(question.training.seqlen_k)}"
-    shown = {
-        "card": TableColumn("GPU memory"),
-        "example": TableColumn("such as", text=True),
-        "serves": TableColumn(served),
-        "decode": TableColumn(
-            "longest context", text.about_tokens, "Weights, KV cache and logits of one token a sequence"
-        ),
-        "prefill": TableColumn("longest prompt", text.about_tokens, "A prompt that is read in one prefill"),
-        "trains": TableColumn(trained),
-        "train": TableColumn(
-            "longest training sequence", text.about_tokens, "At this batch, optimizer and checkpointing"
-        ),
-    }
+    shown = tables.declared("model_cards", serves=served, trains=trained)
     tables.show_table(rows, shown, "Whether the model fits, by GPU memory")
     st.caption(
         f"A card's memory is the total that nvidia-smi reports, less {model_fit.RUNTIME_MB:.0f} MiB for CUDA. "
@@ -137,13 +125,8 @@ def attentions_table(question: ModelQuestion) -> None:
                 "needs": levels.memory_mb(question.training, law, "train"),
             }
         )
-    columns = {
-        "attention": TableColumn("attention"),
-        "kind": TableColumn("keeps", text=True),
-        "prefill": TableColumn("longest prompt", text.about_tokens),
-        "train": TableColumn("longest training sequence", text.about_tokens),
-        "needs": TableColumn(f"training {question.training.batch} × {text.size(question.training.seqlen_k)}", text.mib),
-    }
+    trained = f"{question.training.batch} × {text.size(question.training.seqlen_k)}"
+    columns = tables.declared("model_attentions", trains=trained)
     tables.show_table(rows, columns, f"Longest sequences on {question.card} by attention")
 
 

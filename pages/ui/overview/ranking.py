@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import cell_panel, cells, colours, maps, messages, tables, text, titles
-from pages.ui.draw.tables import Bar, Fact, TableColumn
+from pages.ui.draw.tables import Bar, Fact
 from pages.ui.overview import usage
 from pages.ui.shell.data import ask, store
 from results.derive import geometric_mean
@@ -308,16 +308,7 @@ def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame, chosen: Filters) 
         }
         for row in ranking
     ]
-    columns = {
-        "implementation": TableColumn("implementation"),
-        "bar": TableColumn("mean speedup", axis=axis, help=f"Geometric mean over {chosen.baseline}"),
-        "range": TableColumn("range"),
-        "shapes": TableColumn("shapes", help="Shapes with a time of it and of the baseline"),
-        "precision": TableColumn("precision", help="If it differs from the dtype of the inputs", text=True),
-        "failures": TableColumn("no time", text=True),
-        "longest": TableColumn("longest", text.size, "Longest sequence that ran"),
-        "peak_memory_mb": TableColumn("peak memory", text.mib, "Largest of the selection"),
-    }
+    columns = tables.declared("ranking", {"bar": axis}, baseline=chosen.baseline)
     tables.show_table(rows, columns, "Every implementation with its speedup, coverage, failures and memory")
     if any(row["bar"] and row["bar"].hatched for row in rows):
         st.caption("Hatched: a mean over fewer shapes or in another precision. It does not compare with the others.")

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import colours, messages, tables, text, titles
-from pages.ui.draw.tables import Bar, BarAxis, TableColumn
+from pages.ui.draw.tables import Bar, BarAxis
 from pages.ui.overview import my_card
 from pages.ui.shell.data import ask, ask_slowly, store
 from results.recommend import advice, features
@@ -61,17 +61,7 @@ def _advice(found: list[advice.Advice], chosen: Filters) -> None:
     palette = colours.palette([one.implementation for one in found])
     lost = tables.linear_axis([10.0, *(100 * (one.behind - 1) for one in found)])
     baseline = str(chosen.baseline)
-    columns = {
-        "use_case": TableColumn("use case", text=True),
-        "implementation": TableColumn("use", text=True),
-        "lost": TableColumn(
-            "time lost", axis=lost, help="How much longer it takes than the fastest of each shape, on average"
-        ),
-        "fastest": TableColumn("fastest in"),
-        "speedup": TableColumn(f"over {baseline}", text.ratio, "Mean speedup"),
-        "memory": TableColumn("memory", axis=BarAxis(0.0, 100.0), help=f"Mean peak memory, as a share of {baseline}'s"),
-        "backend": TableColumn("within PyTorch", text=True, help="The best SDPA backend, and the time it loses"),
-    }
+    columns = tables.declared("use_cases", {"lost": lost, "memory": BarAxis(0.0, 100.0)}, baseline=baseline)
     rows = [_row(one, palette[one.implementation]) for one in found]
     tables.show_table(rows, columns, "What to use by use case, with time lost and memory")
     st.caption(

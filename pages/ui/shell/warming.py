@@ -11,14 +11,12 @@ from contextlib import asynccontextmanager
 
 PATIENCE_S = 5.0  # after this time the server answers, and its first page waits for the rest
 # Imports of the pages, and of Streamlit at its first page.
-# fmt: off
 _MODULES = (
     "pages.ui.draw.cells", "pages.ui.draw.charts", "pages.ui.draw.detail", "pages.ui.draw.maps",
     "pages.ui.draw.messages", "pages.ui.overview.ranking", "pages.ui.overview.my_shape", "pages.ui.overview.use_cases",
     "pages.ui.overview.every_gpu", "pages.ui.shell.dashboard", "plotly.graph_objects", "pyarrow", "streamlit.emojis",
     "PIL.Image",
-)
-# fmt: on
+)  # fmt: skip
 
 
 @asynccontextmanager
