@@ -10,43 +10,13 @@ import pytest
 
 from results.files import journal
 from results.files.journal import RunFolder
-from results.records import (
-    Measurement,
-    Run,
-    Status,
-    attention_case,
-)
+from results.records import Measurement, Run, Status, attention_case
 from results.store.database import Store, open_store
+from tests.cases import cases
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
 
-FULL = Measurement(
-    "r1",
-    CASE,
-    "torch_naive",
-    "latency_ms",
-    Status.OK,
-    mode="fwd",
-    timing="kernel",
-    value=0.1 + 0.2,
-    statistic="median",
-    mean=1e-7,
-    std=0.0,
-    p20=1e-5,
-    p80=2.5e9,
-    ci_low=1e-30,
-    ci_high=123456789.123,
-    n=3,
-    samples=(1.0, 0.1, 3e-5),
-    note='back\\slash, "quote", é, 😀,\nnew line',
-    flags=("throttled", "retried"),
-    printed="0.30",
-    origin="Table 1 × é 😀",
-    time="2026-11-21T08:30:00+02:00",
-    round_sizes=(2, 1),
-    sm_clock_mhz=1980.0,
-    config="forward 128x64",
-)
+FULL = Measurement("r1", CASE, "torch_naive", "latency_ms", Status.OK, **cases(__file__, "FULL"))
 
 
 def latency(number: int, run_id: str = "r1", **changes) -> Measurement:

@@ -9,9 +9,7 @@ import duckdb
 import pytest
 
 from results.files.journal import RunFolder, line_of
-from results.records import (
-    Run,
-)
+from results.records import Run
 from results.store import database
 from results.store.database import Store, StoreError, open_store, rebuild
 from tests.results.store.conftest import FULL, count, in_python, latency

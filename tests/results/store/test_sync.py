@@ -11,9 +11,7 @@ import pytest
 
 from results.files import durable
 from results.files.journal import RunFolder, line_of
-from results.records import (
-    Run,
-)
+from results.records import Run
 from results.store.database import Store, open_store
 from tests.results.store.conftest import count, latency, publish
 
