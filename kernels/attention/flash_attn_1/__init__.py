@@ -16,7 +16,7 @@ from ...registry import declare, triton_missing
 from .. import triton_fa2
 
 
-def attention(*tensors: torch.Tensor, **masks: Any) -> torch.Tensor:
+def attention(*tensors: Any, **masks: Any) -> torch.Tensor:
     """Compute attention as `kernels.registry.Attention` defines it. Raises UnsupportedCase for what it cannot take."""
     from .launch import attend  # needs triton, which this package must import without
 
