@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from . import plans, routes
-from .plans import NO_KEY
+from .plans import NO_KEY, Options
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SEEN = plans.SeenCalls()
@@ -47,29 +47,20 @@ def attention(
         for holds, attend in seen:
             if holds(q, k, v):
                 return attend(q, k, v)
-    return _first(key, q, k, v, causal, window_size, softmax_scale, features)
+    return _first(key, q, k, v, (causal, window_size, softmax_scale), features)
 
 
-def _first(
-    key: Any,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,
-    window_size: Any,
-    softmax_scale: float | None,
-    features: dict[str, Any],
-) -> Any:
+def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Any, features: dict[str, Any]) -> Any:
     """Compute a call that was not seen before, and note what it was bound to."""
-    if features or type(window_size) in (tuple, list):
+    if features or type(options[1]) in (tuple, list):
         from .feature_calls import attention_with
 
         q, k, v = autocasted(q, k, v)
-        return attention_with(q, k, v, features, causal, window_size, softmax_scale)
+        return attention_with(q, k, v, features, *options)
     if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
         q, k, v = autocasted(q, k, v)
-        return _traced(q, k, v, causal, window_size, softmax_scale)
-    attend, tensors = bound(q, k, v, causal, window_size, softmax_scale)
+        return _traced(q, k, v, *options)
+    attend, tensors = bound(q, k, v, *options)
     out = attend(*tensors)
     if key and not key[-1] and same(tensors, (q, k, v)) and not torch._C._are_functorch_transforms_active():
         _SEEN.note(key, tensors, attend)
@@ -77,14 +68,14 @@ def _first(
 
 
 def bound(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options
 ) -> tuple[Callable[..., torch.Tensor], plans.Tensors]:
     """Return what computes plain tensors in eager mode, and the tensors in the dtype of autocast.
 
     It computes all tensors for which a guard of `plans.SeenCalls` holds and whose addresses are multiples of 16 bytes.
     """
     tensors = autocasted(q, k, v)
-    found = routes.bound(*tensors, causal, window_size, softmax_scale)
+    found = routes.bound(*tensors, *options)
     device_type = q.device.type
     if not (torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device_type)):
         return found, tensors
@@ -93,7 +84,7 @@ def bound(
     def attend(*inputs: torch.Tensor) -> torch.Tensor:
         if torch.get_autocast_dtype(device_type) == dtype:
             return found(*inputs)
-        again, cast = bound(*inputs, causal, window_size, softmax_scale)
+        again, cast = bound(*inputs, *options)
         return again(*cast)
 
     return attend, tensors
@@ -114,15 +105,14 @@ def autocasted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.Tenso
     return q, k, v
 
 
-def _traced(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> torch.Tensor:
+def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> torch.Tensor:
     if not routes.takes(q, k, v):
-        return routes.without_ours(q, k, v, causal, window_size, softmax_scale)(q, k, v)
+        return routes.without_ours(q, k, v, *options)(q, k, v)
     if routes.decodes(q, k, v) and not plans.wants_gradients(q, k, v):
         from .decode.triton_decode.operators import decode_op
 
-        return decode_op(q, k, v, None, None, "NHD", softmax_scale, causal, window_size, None, None)[0]
+        causal, window_size, scale = options
+        return decode_op(q, k, v, None, None, "NHD", scale, causal, window_size, None, None)[0]
     from .torch_ops import forward
 
-    return forward(q, k, v, causal, window_size, softmax_scale)[0]
+    return forward(q, k, v, *options)[0]

@@ -20,6 +20,7 @@ from .registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_FEATURES = Features()
+RowMasks = tuple[bool, Window, float | None]  # causal, window_size, softmax_scale
 
 
 class Wanted(NamedTuple):
@@ -181,7 +182,7 @@ def _over_pages(
     bounds: SequenceBounds,
     block_table: torch.Tensor,
     asked: dict[str, Any],
-    masks: tuple[bool, Window, float | None],
+    masks: RowMasks,
 ) -> Any:
     """Compute attention of packed queries to keys that a kernel reads through the table of their pages."""
     from .attention.triton_fa2.features.call import FeatureCall, check_shapes
@@ -204,12 +205,7 @@ def _over_pages(
 
 
 def attention_of_rows(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    bounds: SequenceBounds,
-    asked: dict[str, Any],
-    masks: tuple[bool, Window, float | None],
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, asked: dict[str, Any], masks: RowMasks
 ) -> Any:
     """Compute attention of sequences whose queries lie one after the other, and whose keys lie where bounds say.
 
@@ -304,22 +300,17 @@ def _by_kernels(
 
     check_shapes(q, k, v)
     found = found.seeded(q.device)
-    if wanted != _PLAIN_RESULT or isinstance(options[1], tuple):
-        causal, window_size, scale = options
-        largest = None
-        if wanted.return_max_logits:
-            largest = torch.full((q.shape[1],), float("-inf"), device=q.device)
-        call = FeatureCall(found, causal, window_size, scale, "ieee", bounds, max_logits=largest)
-        alone = wanted.deterministic or wanted.return_max_logits
-        plan = None if alone else _plan_without_features(call, q, k, v)
-        return wanted.of(*lse.attend(call, q, k, v, plan), largest)
-    if torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
-        causal, window_size, scale = options
-        return forward_op(q, k, v, found.sinks, *_operands(found, bounds, scale), causal, window_size)[0]
-    causal, window_size, scale = options
-    call = FeatureCall(found, causal, window_size, scale, "ieee", bounds)
-    plan = _on_hopper(call, q, k, v)
-    return plans.attend(plan, q, k, v) if plan else attend(_with_sinks(call, q, k, v) or call, q, k, v)
+    out_alone = wanted == _PLAIN_RESULT and not isinstance(options[1], tuple)
+    if out_alone and (torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v))):
+        return forward_op(q, k, v, found.sinks, *_operands(found, bounds, options))[0]
+    largest = torch.full((q.shape[1],), float("-inf"), device=q.device) if wanted.return_max_logits else None
+    call = FeatureCall(found, *options, "ieee", bounds, max_logits=largest)
+    if out_alone:
+        faster = _on_hopper(call, q, k, v)
+        return plans.attend(faster, q, k, v) if faster and not found.asked else attend(faster or call, q, k, v)
+    by_itself = wanted.deterministic or wanted.return_max_logits
+    plan = None if by_itself else _plan_without_features(call, q, k, v)
+    return wanted.of(*lse.attend(call, q, k, v, plan), largest)
 
 
 def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
@@ -331,38 +322,31 @@ def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch
     return routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)
 
 
-def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
-    """Return what computes a FeatureCall of packed sequences by gluon_hopper, or its forward alone; None: neither."""
-    bounds = call.bounds
-    if not call.packed or call.features.asked or torch.are_deterministic_algorithms_enabled():
-        return None
-    masks = (call.causal, call.window_size, call.scale)
-    names = routes.packed_names(q, k, v, len(bounds.starts_q), masks)
-    if names["forward"] != "gluon_hopper":
-        return None
-    from .attention.gluon_hopper.packed import PackedCall
+def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+    """Return what computes a FeatureCall by gluon_hopper where that is the faster one; None: nothing does.
 
-    packed = PackedCall(bounds, *masks)
-    return packed if names["backward"] == "gluon_hopper" else _ForwardOnHopper(packed, call)
-
-
-def _with_sinks(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-    """Return what computes a FeatureCall whose only feature is sinks, where gluon_hopper is the faster one; or None."""
-    bounds, window_size, deterministic = call.bounds, call.window_size, torch.are_deterministic_algorithms_enabled()
-    if call.features.asked != ("sinks",) or isinstance(window_size, tuple) or deterministic:
+    It is the plan of packed sequences, perhaps of their forward alone; with sinks, the only feature, it is as the call.
+    """
+    bounds, sinks, masks = call.bounds, call.features.asked == ("sinks",), (call.causal, call.window_size, call.scale)
+    if isinstance(call.window_size, tuple) or torch.are_deterministic_algorithms_enabled():
         return None
-    if not routes.takes(q, k, v) or (bounds is not None and not bounds.packed):
+    plain = call.packed and not call.features.asked
+    if not (plain or (sinks and (bounds is None or call.packed) and routes.takes(q, k, v))):
         return None
-    masks = (call.causal, window_size, call.scale)
     if bounds is None:
-        names = {way: routes.name(way, q, k, call.scale, window_size) for way in ("forward", "backward")}
+        names = {way: routes.name(way, q, k, call.scale, call.window_size) for way in ("forward", "backward")}
     else:
         names = routes.packed_names(q, k, v, len(bounds.starts_q), masks)
-    if set(names.values()) != {"gluon_hopper"}:
+    if names["forward"] != "gluon_hopper" or (sinks and names["backward"] != "gluon_hopper"):
         return None
-    from .attention.gluon_hopper.sinks import with_sinks
+    if sinks:
+        from .attention.gluon_hopper.sinks import with_sinks
 
-    return with_sinks(call.features, q, k, v, bounds, masks)
+        return with_sinks(call.features, q, k, v, bounds, masks)
+    from .attention.gluon_hopper.packed import PackedCall
+
+    plan = PackedCall(bounds, *masks)
+    return plan if names["backward"] == "gluon_hopper" else _ForwardOnHopper(plan, call)
 
 
 class _ForwardOnHopper:
@@ -373,25 +357,13 @@ class _ForwardOnHopper:
     def __init__(self, packed: Any, call: Any) -> None:
         self.output, self.forward, self._call = packed.output, packed.forward, call
 
-    def backward(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> plans.Tensors:
+    def backward(self, *saved: torch.Tensor) -> plans.Tensors:
         """Return dq, dk and dv."""
-        dq, dk, dv, _ = self._call.backward(dout, q, k, v, out, lse)
-        return dq, dk, dv
+        return self._call.backward(*saved)[:3]
 
 
-_TENSORS = (
-    *features.TENSORS[1:],
-    "dropout_seed",
-    *SequenceBounds._fields[:4],
-)  # tensors of both operators, without the sinks
+# Tensors of both operators, without the sinks.
+_TENSORS = (*features.TENSORS[1:], "dropout_seed", *SequenceBounds._fields[:4])
 
 
 class _Operands(NamedTuple):
@@ -399,35 +371,34 @@ class _Operands(NamedTuple):
 
     tensors: list[torch.Tensor]
     present: list[bool]  # a flag for each of _TENSORS
-    sizes: list[int]  # longest_q, longest_k and packed of the bounds
+    sizes: list[int]  # longest_q, longest_k and packed of the bounds, causal and window_size
     numbers: list[float]  # softcap, dropout_p and softmax_scale
 
 
-def _operands(found: Features, bounds: SequenceBounds | None, scale: float) -> _Operands:
-    """Return the features but the sinks, and the bounds, as arguments of an operator."""
+def _operands(found: Features, bounds: SequenceBounds | None, options: tuple[Any, ...]) -> _Operands:
+    """Return the features but the sinks, the bounds, and causal, window_size and scale as arguments of an operator."""
+    causal, window_size, scale = options
     seed = found.dropout_seed if found.dropout_p else None
     every = [*(getattr(found, name) for name in features.TENSORS[1:]), seed, *(bounds[:4] if bounds else (None,) * 4)]
-    sizes = [bounds.longest_q, bounds.longest_k, int(bounds.packed)] if bounds else [0, 0, 0]
+    longest = bounds[4:6] if bounds else (0, 0)
+    sizes = [*longest, int(bounds is not None and bounds.packed), int(causal), window_size]
     present = [x is not None for x in every]
     return _Operands([x for x in every if x is not None], present, sizes, [found.softcap, found.dropout_p, scale])
 
 
-def _call_of(sinks: torch.Tensor | None, operands: _Operands, causal: bool, window_size: int) -> Any:
+def _call_of(sinks: torch.Tensor | None, *arguments: Any) -> Any:
     """Return the FeatureCall of an operator's arguments."""
     from .attention.triton_fa2.features.call import FeatureCall
 
+    operands = _Operands(*arguments)
     left = iter(operands.tensors)
     named = {name: next(left) if there else None for name, there in zip(_TENSORS, operands.present, strict=True)}
     ends = [named.pop(name) for name in SequenceBounds._fields[:4]]
     softcap, dropout_p, scale = operands.numbers
     found = Features(softcap, dropout_p, sinks=sinks, **named)
-    sizes = operands.sizes
-    longest_q, longest_k, is_packed = sizes
-    starts_q, ends_q, starts_k, ends_k = ends
-    bounds = None
-    if starts_q is not None:
-        bounds = SequenceBounds(starts_q, ends_q, starts_k, ends_k, longest_q, longest_k, bool(is_packed))
-    return FeatureCall(found, causal, window_size, scale, "ieee", bounds)
+    *longest, packed, causal, window_size = operands.sizes
+    bounds = None if ends[0] is None else SequenceBounds(*ends, *longest, bool(packed))
+    return FeatureCall(found, bool(causal), window_size, scale, "ieee", bounds)
 
 
 @torch.library.custom_op("attnbench::attention_with_features", mutates_args=())
@@ -440,12 +411,10 @@ def forward_op(
     present: list[bool],
     sizes: list[int],
     numbers: list[float],
-    causal: bool,
-    window_size: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return out, contiguous, and lse (batch, num_heads, seqlen_q). _Operands describes the lists."""
-    call = _call_of(sinks, _Operands(tensors, present, sizes, numbers), causal, window_size)
-    out, lse = (_on_hopper(call, q, k, v) or _with_sinks(call, q, k, v) or call).forward(q, k, v)
+    call = _call_of(sinks, tensors, present, sizes, numbers)
+    out, lse = (_on_hopper(call, q, k, v) or call).forward(q, k, v)
     return out.contiguous(), lse
 
 
@@ -457,22 +426,16 @@ def backward_op(
     present: list[bool],
     sizes: list[int],
     numbers: list[float],
-    causal: bool,
-    window_size: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return dq, dk and dv, contiguous, and the gradient of the sinks, empty if there are none.
 
-    saved: dout, q, k, v, out and lse.
+    saved: q, k, v, out, lse and dout.
     """
-    dout, q, k, v, out, lse = saved
-    call = _call_of(sinks, _Operands(tensors, present, sizes, numbers), causal, window_size)
-    plan = _on_hopper(call, q, k, v)
-    if plan:
-        gradients, of_sinks = plan.backward(q, k, v, out, lse, dout), None
-    else:
-        *gradients, of_sinks = (_with_sinks(call, q, k, v) or call).backward(dout, q, k, v, out, lse)
-    dq, dk, dv = (x.contiguous() for x in gradients)
-    return dq, dk, dv, q.new_empty(0) if of_sinks is None else of_sinks
+    q, k, v, *_ = saved
+    call = _call_of(sinks, tensors, present, sizes, numbers)
+    found = (_on_hopper(call, q, k, v) or call).backward(*saved)
+    dq, dk, dv = (x.contiguous() for x in found[:3])
+    return dq, dk, dv, q.new_empty(0) if sinks is None else found[3]
 
 
 @forward_op.register_fake
@@ -485,8 +448,8 @@ def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: object) -> tuple
 def _(
     saved: list[torch.Tensor], sinks: torch.Tensor | None, *rest: object
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    of_sinks = saved[1].new_empty(0) if sinks is None else torch.empty_like(sinks)
-    dq, dk, dv = (x.new_empty(x.shape) for x in saved[1:4])
+    of_sinks = saved[0].new_empty(0) if sinks is None else torch.empty_like(sinks)
+    dq, dk, dv = (x.new_empty(x.shape) for x in saved[:3])
     return dq, dk, dv, of_sinks
 
 
@@ -500,7 +463,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.T
 def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[Any, ...]:
     q, k, v, out, lse, *tensors = ctx.saved_tensors
     sinks = tensors.pop(0) if ctx.has_sinks else None
-    dq, dk, dv, of_sinks = backward_op([dout, q, k, v, out, lse], sinks, tensors, *ctx.rest)
+    dq, dk, dv, of_sinks = backward_op([q, k, v, out, lse, dout], sinks, tensors, *ctx.rest)
     return dq, dk, dv, of_sinks if ctx.has_sinks else None, [None] * len(tensors), *(None,) * len(ctx.rest)
 
 

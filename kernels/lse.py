@@ -65,10 +65,10 @@ class _AttentionWithLse(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dout: torch.Tensor | None, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        q, k, v, out, lse = ctx.saved_tensors
-        dout = torch.zeros_like(out) if dout is None else dout
+        *_, out, lse = ctx.saved_tensors
+        saved = (*ctx.saved_tensors, torch.zeros_like(out) if dout is None else dout)
         if dlse is None and ctx.plan is not None:
-            return *ctx.plan.backward(q, k, v, out, lse, dout), None, None, None
+            return *ctx.plan.backward(*saved), None, None, None
         if dlse is not None:
             dlse = dlse.float().masked_fill(lse == float("inf"), 0.0).contiguous()
-        return *ctx.call.backward(dout, q, k, v, out, lse, dlse), None, None
+        return *ctx.call.backward(*saved, dlse=dlse), None, None

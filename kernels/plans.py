@@ -27,8 +27,8 @@ _ON_CURRENT_DEVICE = nullcontext()
 
 P = TypeVar("P")
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-
-
+Options = tuple[bool, int, float | None]  # causal, window_size, softmax_scale
+Masks = tuple[bool, int, float]  # the same with a scale that is decided
 Prepare = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -48,16 +48,8 @@ class AttentionPlan(Protocol):
         """Return out and the base-2 logsumexp (batch, num_heads, seqlen_q), +inf for a row that sees no key."""
         ...
 
-    def backward(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> Tensors:
-        """Return dq, dk and dv."""
+    def backward(self, *saved: torch.Tensor) -> Tensors:
+        """Return dq, dk and dv; saved: q, k, v, out, lse and dout."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import pkgutil
 import tomllib
@@ -307,6 +308,13 @@ def _reason_against_sizes(
     said["dtype"] = str(dtype).removeprefix("torch.")
     case = SimpleNamespace(**dict.fromkeys(AttentionCase.__annotations__) | said)
     return get(name).reason_against(case, describe_device(device))
+
+
+def triton_missing() -> str | None:
+    """Return why kernels in Triton cannot run here, or None if it is installed."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed; it exists for Linux: pip install 'triton>=3.6,<4'."
+    return None
 
 
 def describe_device(device: torch.device | str) -> Device:

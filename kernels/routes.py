@@ -11,13 +11,14 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
 from . import choice, plans, problem, registry
 from .attention.gluon_hopper.configs import takes_head_dims
-from .plans import PlanCache, Prepare, Tensors, check_inputs, plan_key
+from .plans import Masks, Options, PlanCache, Prepare, Tensors, check_inputs, plan_key
 from .problem import FORWARD, TRAINING
 from .ruled import Attend, Bind, Ruled
 from .tables import Table, family
@@ -53,16 +54,16 @@ class Route:
 
 
 def route_of(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options
 ) -> Route | _DecodingRoute | Ruled | None:
     """Look up what computes these tensors, decided at the first call of their shape.
 
     None where neither our kernels take them nor a rule names an implementation.
     """
-    key = plan_key(q, k, v, (causal, window_size, softmax_scale))
+    key = plan_key(q, k, v, options)
     found = _ROUTES.get(key, _UNDECIDED)
     if found is _UNDECIDED:
-        found = _ROUTES.remember(key, _decided(q, k, v, causal, window_size, softmax_scale))
+        found = _ROUTES.remember(key, _decided(q, k, v, *options))
     return found
 
 
@@ -88,14 +89,13 @@ def forget() -> None:
     choice.forget()
 
 
-def decisions(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> dict[str, choice.Decision]:
+def decisions(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> dict[str, choice.Decision]:
     """Return what the rules decide for each direction; nothing if there is no rule for such tensors."""
+    causal, window_size, softmax_scale = options
     scaled = softmax_scale is None or softmax_scale > 0
     if not scaled or not choice.anything_named(q.device):
         return {}
-    today = built_in(q, k, v, causal, window_size, softmax_scale)
+    today = built_in(q, k, v, *options)
     asked = {way: problem.of_tensors(q, k, v, bool(causal), window_size, way) for way in today}
     return {way: choice.decide(q, k, v, asked[way], names) for way, names in today.items() if asked[way]}
 
@@ -145,9 +145,7 @@ def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: floa
     return (takes(q, k, v) or takes_wide_keys(q, k, v, softmax_scale)) and q.numel() > 0 and k.numel() > 0
 
 
-def _named(
-    implementation: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: tuple[bool, int, float | None]
-) -> Bind | None:
+def _named(implementation: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options) -> Bind | None:
     """Return what binds an implementation to q, k and v, one of our own by its plan; None if a plan refuses them."""
     if implementation in _PLANS and k.shape == v.shape:
         names = dict.fromkeys(("forward", "backward"), implementation)
@@ -192,26 +190,18 @@ def takes_wide_keys(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_s
     return fits and bool(_table("wide routes", q.device).first(rows=q.shape[0] * q.shape[1] * q.shape[2]))
 
 
-def packed_names(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, masks: tuple[bool, int, float]
-) -> dict[str, str]:
+def packed_names(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, masks: Masks) -> dict[str, str]:
     """Return the implementation of each direction of packed sequences; q: (1, num_heads, total_q, head_dim).
 
     `masks`: causal, window_size and softmax_scale.
     """
-    return {way: _packed_name(way, q, k, v, sequences, *masks) for way in ("forward", "backward")}
+    return {way: _packed_name(way, q, k, v, sequences, masks) for way in ("forward", "backward")}
 
 
 def _packed_name(
-    direction: str,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    sequences: int,
-    causal: bool,
-    window_size: int,
-    softmax_scale: float,
+    direction: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, masks: Masks
 ) -> str:
+    causal, window_size, softmax_scale = masks
     _, heads, total_q, head_dim = q.shape
     fits = head_dim == v.shape[3] and head_dim % 8 == 0 and k.shape[2] > 0 and not window_size and sequences > 0
     asked = {"direction": direction, "head_dim": head_dim, "causal": causal, "rows": heads * total_q}
@@ -222,14 +212,12 @@ def _packed_name(
     return name(direction, q, k, softmax_scale)
 
 
-def route(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> Route | _DecodingRoute:
+def route(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> Route | _DecodingRoute:
     """Choose the kernels for these tensors. Raises UnsupportedCase if they do not belong together."""
     if decodes(q, k, v):
         check_inputs("kernels.attention", q, k, v, DTYPES)
-        return _DecodingRoute(q, k, v, causal, window_size, softmax_scale)
-    return _route_by_names(q, k, v, causal, window_size, softmax_scale)
+        return _DecodingRoute(q, k, v, *options)
+    return _route_by_names(q, k, v, *options)
 
 
 def _route_by_names(
@@ -261,10 +249,10 @@ class _DecodingRoute:
         route, tensors = self._ready(q, k, v)
         return route.forward(*tensors)
 
-    def backward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> Tensors:
-        """Return dq, dk and dv; others: out, lse, dout."""
-        route, tensors = self._ready(q, k, v)
-        return route.backward(*tensors, *others)
+    def backward(self, *saved: torch.Tensor) -> Tensors:
+        """Return dq, dk and dv; saved: q, k, v, out, lse and dout."""
+        route, tensors = self._ready(*saved[:3])
+        return route.backward(*tensors, *saved[3:])
 
     def _ready(self, *tensors: torch.Tensor) -> tuple[Route, tuple[torch.Tensor, ...]]:
         if self._with_gradients is None:
@@ -310,13 +298,13 @@ def _triton_fa2(*arguments: *tuple[Any, Any, Any, Any, Any, Any]) -> tuple[Calla
 
 
 def _gluon_hopper(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options
 ) -> tuple[Callable[..., Any], ...]:
     from .attention.gluon_hopper import check
     from .attention.gluon_hopper.plan import GluonHopperPlan
 
     check(q, k, v)
-    plan = GluonHopperPlan(q, k, v, causal, window_size, q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale)
+    plan = GluonHopperPlan(q, k, v, *options[:2], q.shape[3] ** -0.5 if options[2] is None else options[2])
     return plan.output, plan.forward, plan.backward
 
 
@@ -356,14 +344,9 @@ def _has_gluon() -> bool:
     from .registry import Device
 
     implementation = IMPLEMENTATIONS[0]
-    anything = Device(type="cuda", name="", compute_capability=HOPPER)
-    return implementation.unavailable is None and implementation.refuses(cast(Any, _AnyCase()), anything) is None
-
-
-class _AnyCase:
-    """A stand-in for a case with any head dims."""
-
-    head_dim = head_dim_v = None
+    any_case: Any = SimpleNamespace(head_dim=None, head_dim_v=None)
+    hopper = Device(type="cuda", name="", compute_capability=HOPPER)
+    return implementation.unavailable is None and implementation.refuses(any_case, hopper) is None
 
 
 def without_ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Attend:

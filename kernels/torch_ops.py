@@ -33,21 +33,14 @@ def forward(
 
 @torch.library.custom_op("attnbench::attention_backward", mutates_args=())
 def backward(
-    dout: torch.Tensor,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    causal: bool,
-    window_size: int,
-    softmax_scale: float | None,
+    saved: list[torch.Tensor], causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return dq, dk and dv, with the strides of an empty_like of q, k and v."""
+    """Return dq, dk and dv, with the strides of an empty_like of q, k and v; saved: q, k, v, out, lse and dout."""
+    q, k, v, *others = saved
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     found, ready = _kernels_for(q, k, v, causal, window_size, softmax_scale)
-    gradients = found.backward(*ready, out, lse, dout)
+    gradients = found.backward(*ready, *others)
     dq, dk, dv = map(_as_empty_like, (q, k, v), gradients)
     return dq, dk, dv
 
@@ -60,10 +53,8 @@ def _(
 
 
 @backward.register_fake
-def _(
-    dout: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: object
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+def _(saved: list[torch.Tensor], *rest: object) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.empty_like(saved[0]), torch.empty_like(saved[1]), torch.empty_like(saved[2])
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -74,7 +65,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.T
 
 def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
     options = (ctx.causal, ctx.window_size, ctx.softmax_scale)
-    return *backward(dout, *ctx.saved_tensors, *options), None, None, None
+    return *backward([*ctx.saved_tensors, dout], *options), None, None, None
 
 
 forward.register_autograd(_gradients, setup_context=_save)

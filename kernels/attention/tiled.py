@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from ..plans import Options
 from ..registry import declare
 
 BLOCK = 64  # rows and keys of a block, the default of FlashTile
@@ -38,15 +39,8 @@ class TiledProblem:
     Query heads that share a key head are rows of one matrix, so keys and values are never repeated.
     """
 
-    def __init__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        causal: bool,
-        window_size: int,
-        softmax_scale: float | None,
-    ) -> None:
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> None:
+        causal, window_size, softmax_scale = options
         self.q, self.k, self.v = self.grouped(q, k.shape[1]), k, v
         self.seqlen_q, self.seqlen_k = q.shape[2], k.shape[2]
         self.scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale

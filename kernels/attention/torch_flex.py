@@ -6,7 +6,6 @@ Compiling costs seconds for each new shape, forward and backward. It has no drop
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 
 from ..features import Features, SequenceBounds, Window, reach
-from ..registry import FEATURES, AttentionCase, Device, UnsupportedCase, declare
+from ..registry import FEATURES, AttentionCase, Device, UnsupportedCase, declare, triton_missing
 
 COMPILED_SHAPES = 256  # torch._dynamo gives a function up after eight shapes otherwise
 # PyTorch 2.13's own forward tile for float32 at head_dim 192 on sm_90. That of PyTorch 2.11, 64 by 64 in three stages,
@@ -177,12 +176,6 @@ def compiled():
     return torch.compile(flex_attention, dynamic=False)
 
 
-def _unavailable() -> str | None:
-    if importlib.util.find_spec("triton") is None:
-        return "torch_flex needs Triton, which exists for Linux: pip install 'triton>=3.6,<4'."
-    return None
-
-
 def refuses(case: AttentionCase, device: Device) -> str | None:
     """Return what FlexAttention cannot compute of a case, or None."""
     if (case.head_dim or 16) < 16:
@@ -195,7 +188,7 @@ IMPLEMENTATIONS = (
         "torch_flex",
         attention,
         features=tuple(name for name in FEATURES if name != "dropout"),
-        unavailable=_unavailable(),
+        unavailable=triton_missing(),
         refuses=refuses,
     ),
 )

@@ -5,13 +5,12 @@ Nothing is planned before a call: lengths and page tables are read on the device
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..registry import AttentionCase, Device, declare
+from ..registry import AttentionCase, Device, declare, triton_missing
 from .step import DecodeStep
 from .triton_decode import MAX_HEAD_DIM, MAX_SEQLEN_Q
 from .triton_decode import decode as split_kv
@@ -69,10 +68,4 @@ def refuses_device(name: str, case: AttentionCase, device: Device) -> str | None
     return None
 
 
-def _unavailable() -> str | None:
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed; it exists for Linux: pip install 'triton>=3.6,<4'."
-    return None
-
-
-IMPLEMENTATIONS = (declare("triton_split_kv", decode, "decode", unavailable=_unavailable(), refuses=_refuses),)
+IMPLEMENTATIONS = (declare("triton_split_kv", decode, "decode", unavailable=triton_missing(), refuses=_refuses),)

@@ -8,29 +8,20 @@ skipped.
 
 from __future__ import annotations
 
-import importlib.util
+from typing import Any
 
 import torch
 
-from ...registry import declare
+from ...registry import declare, triton_missing
 from .. import triton_fa2
 
 
-def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool = False,
-    window_size: int = 0,
-    softmax_scale: float | None = None,
-) -> torch.Tensor:
+def attention(*tensors: Any, **masks: Any) -> torch.Tensor:
     """Compute attention as `kernels.registry.Attention` defines it. Raises UnsupportedCase for what it cannot take."""
     from .launch import attend  # needs triton, which this package must import without
 
-    return attend(q, k, v, causal, window_size, softmax_scale)
+    return attend(*tensors, **masks)
 
 
 _RULES = triton_fa2.IMPLEMENTATIONS[0].refuses  # of Triton, its interpreter and one head_dim, the same here
-_MISSING = None if importlib.util.find_spec("triton") else "Triton is not installed; it exists for Linux."
-IMPLEMENTATIONS = (declare("flash_attn_1", attention, unavailable=_MISSING, refuses=_RULES),)
+IMPLEMENTATIONS = (declare("flash_attn_1", attention, unavailable=triton_missing(), refuses=_RULES),)

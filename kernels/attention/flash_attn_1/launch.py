@@ -28,7 +28,12 @@ def options_of(direction: str, size: int, head_dim: int, causal: bool) -> dict[s
 
 
 def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool = False,
+    window_size: int = 0,
+    softmax_scale: float | None = None,
 ) -> torch.Tensor:
     """Compute attention, differentiable once. Raises UnsupportedCase for tensors that the kernels cannot take."""
     check_inputs("flash_attn_1", q, k, v, _DTYPES)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ...plans import wants_gradients
 from ...registry import AttentionCase, Device, UnsupportedCase, declare
 from .. import gluon_hopper
 
@@ -59,8 +60,7 @@ def attend(tensors: Quantised, *, softmax_scale: float | None = None) -> torch.T
 
 def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window_size: int, *, causal: bool = False) -> None:
     """Raise UnsupportedCase for what the kernel cannot compute."""
-    wants_gradient = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if wants_gradient:
+    if wants_gradients(q, k, v):
         raise UnsupportedCase("gluon_fp8 has no backward; call it under torch.no_grad(), or use gluon_hopper.")
     if causal:
         raise UnsupportedCase(f"gluon_fp8 does not support causal masks: {IMPLEMENTATIONS[0].no_causal}.")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
 import math
 from typing import Any
 
@@ -16,8 +15,8 @@ import torch
 from ... import plans
 from ...features import Features, SequenceBounds
 from ...features import check as check_features
-from ...plans import check_inputs
-from ...registry import AttentionCase, Device, UnsupportedCase, declare
+from ...plans import Options, check_inputs
+from ...registry import AttentionCase, Device, UnsupportedCase, declare, triton_missing
 from .configs import MOST_PACKED, takes_head_dims, takes_packed
 
 DTYPES = (torch.bfloat16, torch.float16)
@@ -70,12 +69,7 @@ def _attend_packed(
 
 
 def _attend_with_sinks(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    features: Features,
-    bounds: SequenceBounds | None,
-    masks: tuple[bool, int, float | None],
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, features: Features, bounds: SequenceBounds | None, masks: Options
 ) -> torch.Tensor:
     causal, window_size, scale = masks
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
@@ -128,8 +122,8 @@ def _as_wide_as_keys(name: str, k: torch.Tensor, v: torch.Tensor) -> torch.Tenso
 
 
 def _unavailable() -> str | None:
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed; it exists for Linux: pip install 'triton>=3.6,<4'."
+    if missing := triton_missing():
+        return missing
     version = importlib.metadata.version("triton")
     if not TRITON_VERSIONS[0] <= tuple(map(int, version.split(".")[:2])) < TRITON_VERSIONS[1]:
         return f"gluon_hopper is written for Triton 3.6 to 3.9, this is {version}; pip install 'triton>=3.6,<4'."

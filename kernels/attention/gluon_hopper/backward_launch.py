@@ -164,7 +164,7 @@ class BackwardInputs(NamedTuple):
     dout: torch.Tensor
 
 
-class PlannedShape(Protocol):
+class PlannedShape(configs.ConfiguredShape, Protocol):
     """The attributes of a plan that the backward reads.
 
     `group_splits`: into how many parts a group of query heads is split; `num_kv_heads` and `group_size` count such a
@@ -180,13 +180,7 @@ class PlannedShape(Protocol):
     group_splits: int
     seqlen_q: int
     seqlen_k: int
-    head_dim: int
     head_dim_v: int
-    size: int  # head_dim as the kernels have it, padded
-    size_v: int
-    pieces: int
-    causal: bool
-    window_size: int
     softmax_scale: float
 
     def masked(self, block_n: int) -> bool: ...

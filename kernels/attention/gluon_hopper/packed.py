@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from ...features import SequenceBounds
-from ...plans import LOG2_E, PlanCache, Prepare, Tensors, device_guard, plan_key
+from ...plans import LOG2_E, Masks, PlanCache, Prepare, Tensors, device_guard, plan_key
 from . import configs, tuning
 from .backward import backward_kernel
 from .backward_common import BackwardShape, Scales, TileOrder
-from .backward_launch import FRAGMENT, fragments_of
+from .backward_launch import FRAGMENT, BackwardInputs, fragments_of
 from .forward import ForwardSizes, forward_kernel
 from .launch import Descriptor, Launch, addressable, run_in_order
 from .packed_backward import packed_finish_kernel, packed_prepare_kernel
@@ -27,8 +27,6 @@ from .packed_tiles import (
     list_tiles_kernel,
     most_tiles,
 )
-
-Masks = tuple[bool, int, float]  # causal, window_size, softmax_scale
 
 _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
 
@@ -59,19 +57,11 @@ class PackedCall:
         with device_guard(q.device):
             return launches(q, k, v, self._bounds)
 
-    def backward(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> Tensors:
-        """Return dq, dk and dv."""
-        q, k, v, launches = self._launches(PackedBackward, q, k, v)
-        with device_guard(q.device):
-            return launches(q, k, v, out, lse, dout, self._bounds)
+    def backward(self, *saved: torch.Tensor) -> Tensors:
+        """Return dq, dk and dv; saved: a BackwardInputs."""
+        *tensors, launches = self._launches(PackedBackward, *saved[:3])
+        with device_guard(saved[0].device):
+            return launches(BackwardInputs(*tensors, *saved[3:]), self._bounds)
 
     def _launches(self, kind: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[Any, ...]:
         """Return q, k and v, copied if TMA cannot address them, and the launches for such tensors."""
@@ -215,17 +205,9 @@ class PackedBackward:
         fragments = self._shape.num_heads * self._n_m * self._block.fragments
         return like.new_empty((fragments * FRAGMENT // 256, 256), dtype=torch.float32)
 
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-        bounds: SequenceBounds,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def __call__(self, given: BackwardInputs, bounds: SequenceBounds) -> Tensors:
         """Return dq, dk and dv."""
+        q, k, v, out, lse, dout = given
         out, dout = map(_as_packed, (out, dout))
         dq, dk, dv = map(_packed_like, (q, k, v))
         padded, delta, fragments, listed = self._rows(q), self._rows(q), self._fragments(q), self._tiles.room(q)

@@ -17,7 +17,7 @@ import torch
 
 from ... import plans
 from ...launches import Rooms, recorded
-from ...plans import LOG2_E, GradientRoom, PlanCache, device_guard, plan_key
+from ...plans import LOG2_E, GradientRoom, Masks, PlanCache, device_guard, plan_key
 from . import configs, tuning
 from .backward_launch import (
     BackwardInputs,
@@ -41,32 +41,25 @@ from .launch import (
 _PLANS: PlanCache[GluonHopperPlan] = PlanCache()
 
 
-def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
-) -> torch.Tensor:
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *masks: *Masks) -> torch.Tensor:
     """Compute attention of tensors that belong together, none of them empty, for a positive scale."""
-    plan = plan_of(q, k, v, causal, window_size, softmax_scale)
+    plan = plan_of(q, k, v, *masks)
     if plan is None:
         q, k, v = addressable(q), addressable(k), addressable(v)
-        plan = plan_of(q, k, v, causal, window_size, softmax_scale)
+        plan = plan_of(q, k, v, *masks)
     return plans.attend(plan, q, k, v)
 
 
-def known_plan(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
-) -> GluonHopperPlan | None:
+def known_plan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *masks: *Masks) -> GluonHopperPlan | None:
     """Return the plan that an earlier call with such tensors made, if one did."""
-    return _PLANS.get(plan_key(q, k, v, (causal, window_size, softmax_scale)))
+    return _PLANS.get(plan_key(q, k, v, masks))
 
 
-def plan_of(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float
-) -> GluonHopperPlan | None:
+def plan_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *masks: *Masks) -> GluonHopperPlan | None:
     """Return the plan of these shapes and strides, or None if TMA cannot address them."""
-    plan = known_plan(q, k, v, causal, window_size, softmax_scale)
+    plan = known_plan(q, k, v, *masks)
     if plan is None and all(map(is_addressable, (q, k, v))):
-        key = plan_key(q, k, v, (causal, window_size, softmax_scale))
-        plan = _PLANS.remember(key, GluonHopperPlan(q, k, v, causal, window_size, softmax_scale))
+        plan = _PLANS.remember(plan_key(q, k, v, masks), GluonHopperPlan(q, k, v, *masks))
     return plan
 
 
@@ -75,15 +68,7 @@ class GluonHopperPlan:
 
     prepare: plans.Prepare | None = None
 
-    def __init__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        causal: bool,
-        window_size: int,
-        softmax_scale: float,
-    ) -> None:
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *masks: *Masks) -> None:
         self.device = q.device
         self.batch, self.num_heads, self.seqlen_q, self.head_dim = q.shape
         self.num_kv_heads, self.seqlen_k = k.shape[1:3]
@@ -91,17 +76,16 @@ class GluonHopperPlan:
         self.head_dim_v = v.shape[3]
         self.size, self.size_v = configs.padded_head_dims(self.head_dim, self.head_dim_v)
         self.pieces = configs.PIECES.get(self.size, 1)
-        self.causal, self.window_size, self.softmax_scale = causal, window_size, softmax_scale
+        self.causal, self.window_size, self.softmax_scale = masks
         self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
         as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
-        self._new = (
-            torch.empty_like if as_like else empty_addressable
-        )  # allocates the same shape and order of dimensions
+        # Allocates the same shape and order of dimensions.
+        self._new = torch.empty_like if as_like else empty_addressable
         self.new_gradients = GradientRoom(q, k, v, self._new)
         programs = torch.cuda.get_device_properties(self.device).multi_processor_count
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         self.group_splits = 1
-        self._splits_in_backward = tuning.group_splits(self.size, *shape, causal, window_size, programs)
+        self._splits_in_backward = tuning.group_splits(self.size, *shape, *masks[:2], programs)
         self._forward = Forward(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:
@@ -117,26 +101,18 @@ class GluonHopperPlan:
         """Return the output alone."""
         return self.forward(q, k, v)[0]
 
-    def backward(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return dq, dk and dv.
+    def backward(self, *saved: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return dq, dk and dv; saved: a BackwardInputs.
 
         Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is set to be
         deterministic (torch.use_deterministic_algorithms), which takes longer.
         """
         two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
-        key = (dout.stride(), dout.data_ptr() & 15, two_kernels)
+        given = BackwardInputs(*saved)
+        key = (given.dout.stride(), given.dout.data_ptr() & 15, two_kernels)
         launches = self._backwards.get(key)
-        if launches is None and not is_addressable(dout):
-            return self.backward(q, k, v, out, lse, addressable(dout))
-        given = BackwardInputs(q, k, v, out, lse, dout)
+        if launches is None and not is_addressable(given.dout):
+            return self.backward(*saved[:5], addressable(given.dout))
         if launches is None:
             shape = self.with_groups_split(self._splits_in_backward)
             adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward

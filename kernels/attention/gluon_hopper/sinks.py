@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from ...features import Features, SequenceBounds
-from ...plans import LOG2_E, AttentionPlan, Tensors, device_guard
+from ...plans import LOG2_E, AttentionPlan, Masks, Tensors, device_guard
 from .packed import PackedCall
 from .plan import plan_of
 
@@ -75,16 +75,9 @@ class WithSinks:
             add_sinks_kernel[grid](out, lse, self.features.sinks, out.stride()[:3], *sizes)
         return out, lse
 
-    def backward(
-        self,
-        dout: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return dq, dk, dv and the gradient of the sinks."""
+    def backward(self, *saved: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return dq, dk, dv and the gradient of the sinks; saved: q, k, v, out, lse and dout."""
+        out, lse, dout = saved[3:]
         sinks: Any = self.features.sinks
         grid, sizes = _launch(out)
         parts = torch.empty(grid[1], grid[0], dtype=torch.float32, device=out.device)
@@ -92,7 +85,7 @@ class WithSinks:
             strides = out.stride()[:3], dout.stride()
             sinks_gradient_kernel[grid](out, dout, lse, sinks, parts, *strides, *sizes)
         of_sinks = -parts.view(*out.shape[:2], grid[0]).sum((0, 2))
-        return *self._plan.backward(*self._prepared(q, k, v), out, lse, dout), of_sinks.to(sinks.dtype)
+        return *self._plan.backward(*self._prepared(*saved[:3]), out, lse, dout), of_sinks.to(sinks.dtype)
 
     def _prepared(self, *tensors: torch.Tensor) -> Tensors:
         prepare = self._plan.prepare
@@ -107,12 +100,7 @@ def _launch(out: torch.Tensor) -> tuple[tuple[int, int], tuple[int, ...]]:
 
 
 def with_sinks(
-    features: Features,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    bounds: SequenceBounds | None,
-    masks: tuple[bool, int, float],
+    features: Features, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds | None, masks: Masks
 ) -> WithSinks | None:
     """Return gluon_hopper's plan of tensors with sinks, or None if TMA cannot address them.
 

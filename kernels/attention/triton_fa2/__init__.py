@@ -8,7 +8,6 @@ TF32 for the tensor cores, and has a separate name so that the two are never con
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import shutil
 from functools import cache, partial
@@ -16,7 +15,7 @@ from functools import cache, partial
 import torch
 
 from ...features import Features, SequenceBounds, Window
-from ...registry import FEATURES, AttentionCase, Device, UnsupportedCase, declare
+from ...registry import FEATURES, AttentionCase, Device, UnsupportedCase, declare, triton_missing
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -43,7 +42,7 @@ def attention(
     if features is not None or bounds is not None or v.shape[-1] != q.shape[-1] or isinstance(window_size, tuple):
         from .features.call import attend_checked
 
-        return attend_checked(q, k, v, features, bounds, causal, window_size, softmax_scale, precision)
+        return attend_checked(q, k, v, features, bounds, (causal, window_size, softmax_scale, precision))
     from .plan import attend  # needs triton, which this package must import without
 
     return attend(q, k, v, causal, window_size, softmax_scale, precision)
@@ -80,19 +79,12 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return None
 
 
-@cache
-def _unavailable() -> str | None:
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed; it exists for Linux: pip install 'triton>=3.6,<4'."
-    return None
-
-
 IMPLEMENTATIONS = tuple(
     declare(
         name,
         partial(attention, precision=float32),
         features=tuple(FEATURES),
-        unavailable=_unavailable(),
+        unavailable=triton_missing(),
         refuses=_refuses,
     )
     for name, float32 in (("triton_fa2", "ieee"), ("triton_fa2_tf32", "tf32"))

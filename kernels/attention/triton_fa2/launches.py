@@ -91,18 +91,11 @@ class Launches:
         results = SplitOutputs(out, slots, slots_lse, statistics)
         self._combine(combine_outputs, results, (out,), split, store_lse=lse is not None)
 
-    def backward(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        dout: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        *gradients: *Gradients,
-    ) -> None:
-        """Write dq, dk and dv, the `gradients`."""
+    def backward(self, *tensors: torch.Tensor) -> None:
+        """Write dq, dk and dv; tensors: q, k, v, dout, out, lse, dq, dk and dv."""
         problem = self.problem
+        q, k, v, dout, out, lse, dq, dk, dv = tensors
+        gradients = dq, dk, dv
         if problem.has_few_queries:
             self._few_queries(FewQueriesTensors(q, k, v, out, dout, *gradients, lse))
             return
@@ -115,8 +108,8 @@ class Launches:
             q, k, v, dout = qt, kt, vt, dot
         scales = problem.scales
         if problem.has_one_pass:
-            tensors = OnePassTensors(q, k, v, dout, None, None, None, lse, delta, qt, dot)
-            if self._one_pass(tensors, gradients):
+            held = OnePassTensors(q, k, v, dout, None, None, None, lse, delta, qt, dot)
+            if self._one_pass(held, gradients):
                 return
         if problem.has_dq_dkdv:
             split = problem.dq_dkdv_split
@@ -128,7 +121,6 @@ class Launches:
             if split:
                 self._combine(combine_gradients, SplitGradients(*gradients, *slots), gradients, split, split)
             return
-        dq, dk, dv = gradients
         self._walk("dq", dq_kernel, DqTensors(q, k, v, out, dout, dq, lse, delta, kt, vt), scales, problem.walk_config)
         config = replace(problem.walk_config, grouped=problem.group > 1)
         self._walk("dkdv", dkdv_kernel, DkdvTensors(q, k, v, dout, dk, dv, lse, delta, qt, dot), scales, config)

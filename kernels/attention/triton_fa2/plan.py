@@ -12,25 +12,18 @@ from ...plans import GradientRoom, PlanCache, Tensors, device_guard, plan_key
 from .launches import Launches, recorded
 from .problem import MAX_ROW_STRIDE, TritonProblem, check
 
+Options = tuple[bool, int, float | None, str]  # causal, window_size, scale, and the precision of float32 products
 _PLANS: PlanCache[TritonPlan] = PlanCache()
 
 
-def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,
-    window_size: int,
-    scale: float | None,
-    precision: str,
-) -> torch.Tensor:
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> torch.Tensor:
     """Compute attention by the plan of these tensors; gradients flow if any input wants them."""
     if q.stride(-1) != 1 or k.stride(-1) != 1 or v.stride(-1) != 1:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    key = plan_key(q, k, v, (causal, window_size, scale, precision))
+    key = plan_key(q, k, v, options)
     plan = _PLANS.get(key)
     if plan is None:
-        plan = _PLANS.remember(key, TritonPlan(q, k, v, causal, window_size, scale, precision))
+        plan = _PLANS.remember(key, TritonPlan(q, k, v, *options))
     return plans.attend(plan, q, k, v)
 
 
@@ -43,18 +36,9 @@ class TritonPlan:
 
     prepare: plans.Prepare | None = None
 
-    def __init__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        causal: bool,
-        window_size: int,
-        scale: float | None,
-        precision: str,
-    ) -> None:
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> None:
         check(q, k, v)
-        self.problem = TritonProblem.of(q, k, causal, window_size, scale, precision)
+        self.problem = TritonProblem.of(q, k, *options)
         batch, heads, rows = q.shape[:3]
         self._rows = (batch, heads, rows), (heads * rows, rows, 1)  # sizes and strides of lse
         self._output: Callable[..., None] | None = None
@@ -79,16 +63,9 @@ class TritonPlan:
         self._output_with_lse(q, k, v, out, lse)
         return out, lse
 
-    def backward(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dout: torch.Tensor,
-    ) -> Tensors:
-        """Return dq, dk and dv."""
+    def backward(self, *saved: torch.Tensor) -> Tensors:
+        """Return dq, dk and dv; saved: q, k, v, out, lse and dout."""
+        q, k, v, out, lse, dout = saved
         strides = dout.stride()
         if strides[-1] != 1 or strides[-2] >= MAX_ROW_STRIDE:
             dout = dout.contiguous()

@@ -130,7 +130,8 @@ class TritonProblem:
     @cached_property
     def walk_config(self) -> WalkConfig:
         """The configuration of the kernels that walk over all keys or rows."""
-        one_loop = self._longest_per_multiprocessor <= ONE_LOOP or self._is_long_code
+        busy = self.batch * self.num_heads * self._longest / self.multiprocessors
+        one_loop = busy <= ONE_LOOP or self._is_long_code
         return WalkConfig(**self.common, **self.precisions, one_loop=one_loop)
 
     @cached_property
@@ -150,15 +151,12 @@ class TritonProblem:
         rows = self.heads("forward") * self.seqlen_q / self.multiprocessors
         if self.seqlen_k <= tuning.limit("few_keys", self.chip, self.block_d, rows) and self.tiles("few_keys"):
             return "few_keys"
-        if self._has_short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1:
+        short_window = self.window_size > 0 and self.keys_in_window <= WINDOW_KEYS
+        if short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1:
             return "window"
         sees_all = not (self.causal or self.window_size)
-        has_panels = sees_all and (self._has_two_panels or self.block_d == 64) and bool(self.tiles("panels"))
+        has_panels = sees_all and (panels(self.head_dim)[1] > 0 or self.block_d == 64) and bool(self.tiles("panels"))
         return "panels" if has_panels else "forward"
-
-    @property
-    def _has_short_window(self) -> bool:
-        return self.window_size > 0 and self.keys_in_window <= WINDOW_KEYS
 
     @cached_property
     def keys_in_window(self) -> int:
@@ -267,18 +265,8 @@ class TritonProblem:
         return self.seqlen_q + self.seqlen_k
 
     @property
-    def _has_two_panels(self) -> bool:
-        """Return whether two panels of columns are fewer than head_dim padded."""
-        return panels(self.head_dim)[1] > 0
-
-    @property
     def _longest(self) -> int:
         return max(self.seqlen_q, self.seqlen_k)
-
-    @property
-    def _longest_per_multiprocessor(self) -> float:
-        """Return how many rows or keys of all heads, whichever are more, each multiprocessor has to do."""
-        return self.batch * self.num_heads * self._longest / self.multiprocessors
 
     @property
     def _is_long_code(self) -> bool:

@@ -70,16 +70,13 @@ class FeatureCall:
         return out, lse
 
     def backward(
-        self,
-        dout: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-        lse: torch.Tensor,
-        dlse: torch.Tensor | None = None,
+        self, *saved: torch.Tensor, dlse: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return dq, dk, dv and the gradient of the sinks; dlse: the gradient of the natural logsumexp."""
+        """Return dq, dk, dv and the gradient of the sinks; saved: q, k, v, out, lse and dout.
+
+        dlse: the gradient of the natural logsumexp.
+        """
+        q, k, v, out, lse, dout = saved
         q, k, v, dout = (addressable(x) for x in (q, k, v, dout))
         dq, dk, dv = (self._rows_like(x, x.shape[3]) for x in (q, k, v))
         delta = torch.zeros(lse.shape, dtype=torch.float32, device=q.device)
@@ -220,15 +217,14 @@ def attend_checked(
     v: torch.Tensor,
     features: Features | None,
     bounds: SequenceBounds | None,
-    causal: bool,
-    window_size: Window,
-    scale: float | None,
-    precision: str,
+    options: tuple[bool, Window, float | None, str],
 ) -> torch.Tensor:
     """Compute out for q: (batch, num_heads, seqlen_q, head_dim), k, v with num_kv_heads, seqlen_k and any head_dim_v.
 
-    Raises UnsupportedCase if the tensors or the features do not belong together.
+    `options`: causal, window_size, softmax_scale and precision. Raises UnsupportedCase if the tensors or the features
+    do not belong together.
     """
+    causal, window_size, scale, precision = options
     check_shapes(q, k, v)
     features = features or Features()
     shape = (*q.shape[:3], k.shape[2])
@@ -275,7 +271,7 @@ class _FeatureAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return *ctx.call.backward(dout, *ctx.saved_tensors), None
+        return *ctx.call.backward(*ctx.saved_tensors, dout), None
 
 
 def addressable(x: torch.Tensor) -> torch.Tensor:

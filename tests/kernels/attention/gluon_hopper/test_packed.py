@@ -18,6 +18,7 @@ import kernels
 from kernels import feature_calls, reference, routes
 from kernels.attention.gluon_hopper import configs, packed
 from kernels.attention.gluon_hopper.backward import backward_kernel
+from kernels.attention.gluon_hopper.backward_launch import BackwardInputs
 from kernels.attention.gluon_hopper.packed import PackedBackward, PackedForward
 from kernels.attention.gluon_hopper.packed_backward import packed_finish_kernel, packed_prepare_kernel
 from kernels.attention.gluon_hopper.packed_tiles import TileListConfig, list_length, list_tiles_kernel, most_tiles
@@ -223,7 +224,7 @@ def test_the_front_door_has_packed_sequences_without_a_feature_computed_here(
     monkeypatch.setattr(feature_calls, "_PLAIN", tensors)
     monkeypatch.setattr(routes, "packed_names", lambda *asked: {"forward": "gluon_hopper", "backward": backward})
     monkeypatch.setattr(packed, "PackedCall", Doubling)
-    slower = lambda call, dout, q, k, v, out, lse: (5 * dout, k.clone(), v.clone(), None)  # noqa: E731
+    slower = lambda call, q, k, v, out, lse, dout: (5 * dout, k.clone(), v.clone(), None)  # noqa: E731
     monkeypatch.setattr(FeatureCall, "backward", slower)
     starts = torch.tensor([0, 4, 9], dtype=torch.int32)
     q, k, v, dout = (torch.randn(9, 2, 16, dtype=torch.float16, requires_grad=True) for _ in range(4))
@@ -252,7 +253,7 @@ def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, c
     masks = (causal, window, head_dim**-0.5)
     out, lse = PackedForward(q, k, v, bounds, masks)(q, k, v, bounds)
     dout = torch.randn(out.shape, device="cuda").bfloat16()
-    gradients = PackedBackward(q, k, v, bounds, masks)(q, k, v, out, lse, dout, bounds)
+    gradients = PackedBackward(q, k, v, bounds, masks)(BackwardInputs(q, k, v, out, lse, dout), bounds)
     for of_q, of_k in list(zip(*rows, strict=True))[:-1:2]:
         if of_q.start == of_q.stop or of_k.start == of_k.stop:
             continue
