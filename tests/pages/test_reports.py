@@ -1,12 +1,10 @@
 """The page Reports: published tables beside own runs, and what is taken away."""
 
 import re
-import shutil
 
 import pandas as pd
 import pytest
 import streamlit as st
-from streamlit.testing.v1 import AppTest
 
 from pages.ui.draw import charts
 from pages.ui.reports import chart, choose, download, sections
@@ -16,28 +14,17 @@ from results.files import journal
 from results.render import svg as figures
 from results.reports import side_by_side
 from results.reports.notes import Note, shipped_notes
-from tests.pages.conftest import ROOT, shown
+from tests.pages.conftest import opened, shown
 
 OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory, shipped):
-    """One home for all of these: no test here changes it."""
-    folder = tmp_path_factory.mktemp("home")
-    shutil.copyfile(shipped, folder / shipped.name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTNBENCH_HOME", str(folder))
-        patch.chdir(ROOT)
-        st.cache_resource.clear()
-        st.cache_data.clear()
-        yield
+pytestmark = pytest.mark.usefixtures("shared_home")
 
 
 @pytest.fixture
-def page():
-    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=30)
-    return test.switch_page("pages/reports.py").run()
+def page(shared_home):
+    return opened("reports")
 
 
 def _open(page, report, *beside):

@@ -1,9 +1,11 @@
 """The page's own logic; a real sweep runs in the browser tests."""
 
+import json
 import re
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import streamlit as st
@@ -17,32 +19,11 @@ from results.records import attention_case, decode_case, layer_case
 from runner import launch, sweeps
 from runner.launch import SweepRequest
 from tests.builders import import_understanding
+from tests.cases import cases
 from tests.pages.conftest import shown
 from tests.results.formats.peers.peer_files import understood
 
-LISTING = {
-    "devices": [{"id": "cpu", "name": "A processor", "type": "cpu", "busy": None}],
-    "implementations": [
-        {"name": "torch_naive", "description": "plain", "reason": None, "capabilities": {"window": True}},
-        {
-            "name": "torch_sdpa_cudnn",
-            "description": "cuDNN",
-            "reason": "torch_sdpa_cudnn runs on cuda, not on cpu.",
-            "capabilities": {"window": False, "features": ["head_dim_v"]},
-        },
-    ],
-    "sweeps": [{"name": "quick"}, {"name": "fa2_speedup"}],
-}
-CELL = {"implementation": "torch_naive", "mode": "fwd", "dtype": "float16", "seqlen_q": 128, "head_dim": 64}
-PLAN = {
-    "cells": [
-        CELL | {"seconds": 70.0, "memory_mb": 1.0, "reason": None},
-        CELL | {"seconds": 0.0, "reason": "Too old."},
-    ],
-    "seconds": 70.0,
-    "cell_count": 2,
-    "skipped_count": 1,
-}
+LISTING, PLAN = map(json.loads(Path(__file__).with_suffix(".json").read_text()).get, ("listing", "plan"))
 
 
 @pytest.fixture
@@ -71,11 +52,27 @@ def test_a_feature_offers_the_implementations_that_declare_it(page, started):
     assert request.implementations == ("torch_naive",)
 
 
-def test_the_plan_draws_itself_with_time_and_reasons_before_anything_starts(page, started):
+def test_the_plan_draws_itself_and_what_was_planned_is_started(page, started):
     assert not page.button(key="start").disabled
     assert "Measures 1 number in about 70 s. 1 cannot run here, each with its reason below." in shown(page)
     assert page.dataframe[0].value.values.tolist() == [[1, "Too old."]]
     assert started == []
+    table = next(table.value for table in page.dataframe if "sweep" in table.value)
+    assert table["sweep"].tolist() == list(sweeps.SWEEPS)
+    assert table["shapes"].gt(0).all()
+    page.text_input(key="edit_seqlen_quick").set_value("64,256").run()
+    page.multiselect(key="edit_implementations_quick").set_value(["torch_naive"]).run()
+    page.button(key="start").click().run()
+    assert started == [SweepRequest("quick", "cpu", ("torch_naive",), {"seqlen": "64,256"}, "quick")]
+    page.text_input(key="edit_num_heads_quick").set_value("4").run()
+    page.multiselect(key="edit_causal_quick").set_value(["false"]).run()
+    page.multiselect(key="edit_modes_quick").set_value(["fwd"]).run()
+    page.button(key="start").click().run()
+    changes = {"seqlen": "64,256", "num_heads": "4", "causal": "false", "modes": "fwd"}
+    assert started[1].changes == changes
+    page.text_input(key="edit_seqlen_quick").set_value("many").run()
+    assert "seqlen 'many' is not a whole number." in shown(page)
+    assert "start" not in [button.key for button in page.button]
 
 
 def test_the_button_is_there_before_devices_are_known_and_starts_on_the_first(app, started, monkeypatch):
@@ -91,17 +88,6 @@ def test_the_button_is_there_before_devices_are_known_and_starts_on_the_first(ap
     page.run()
     assert [request.device for request in started] == ["cpu"]
     assert "starting" not in shown(page)
-
-
-def test_a_plan_is_not_made_by_itself_beside_a_running_sweep(app, started, home):
-    folder = RunFolder(home / "runs" / "run-a")
-    with folder.lock():
-        folder.write_state(State(state="running", done=3, total=9))
-        page = app.switch_page("pages/run_sweep.py").run()
-        assert "Planning another takes processor time from it" in shown(page)
-        (plan,) = [button for button in page.button if button.label == "Show plan"]
-        plan.click().run()
-        assert "Measures 1 number" in shown(page)
 
 
 def test_the_end_of_a_followed_sweep_is_one_sentence_with_links(app, started, home):
@@ -124,27 +110,6 @@ def test_the_results_of_a_model_are_those_of_the_model_that_was_measured():
     assert outcome.results_of("c", "op", None, None) == ("pages/overview.py", {"run": "c"})
 
 
-def test_every_sweep_is_explained(page):
-    table = next(table.value for table in page.dataframe if "sweep" in table.value)
-    assert table["sweep"].tolist() == list(sweeps.SWEEPS)
-    assert table["shapes"].gt(0).all()
-
-
-def test_start_starts_exactly_what_was_planned(page, started):
-    page.text_input(key="edit_seqlen_quick").set_value("64,256").run()
-    page.multiselect(key="edit_implementations_quick").set_value(["torch_naive"]).run()
-    page.button(key="start").click().run()
-    assert started == [SweepRequest("quick", "cpu", ("torch_naive",), {"seqlen": "64,256"}, "quick")]
-
-
-def test_mask_heads_modes_and_timings_can_be_changed_too(page, started):
-    page.text_input(key="edit_num_heads_quick").set_value("4").run()
-    page.multiselect(key="edit_causal_quick").set_value(["false"]).run()
-    page.multiselect(key="edit_modes_quick").set_value(["fwd"]).run()
-    page.button(key="start").click().run()
-    assert [request.changes for request in started] == [{"num_heads": "4", "causal": "false", "modes": "fwd"}]
-
-
 def test_a_trace_is_of_one_cell_and_starts_as_it_was_planned(page, started):
     page.button_group(key="protocol").set_value("sustained").run()
     assert "Implementations" not in [choice.label for choice in page.multiselect]
@@ -164,15 +129,6 @@ def test_a_trace_from_a_link_has_the_cell_of_the_link(app, started):
     assert page.selectbox(key="cell_modes_fa2_speedup").value == "bwd"
 
 
-def test_the_map_of_a_sweep_under_way_says_what_its_numbers_are(app, started, home):
-    folder = RunFolder(home / "runs" / "run-a")
-    with folder.lock():
-        folder.write_state(State(state="running", done=1, total=9))
-        text = shown(app.switch_page("pages/run_sweep.py").run())
-    assert "below each name: the time of the next best, relative to the fastest." in text
-    assert "speedup over" not in text
-
-
 def test_a_trace_under_way_says_how_far_it_is_and_a_finished_one_is_linked(app, started, home):
     run = replace(RunFolder(home / "runs" / "run-a").run(), protocol="sustained/1")
     folder = RunFolder.create(home, replace(run, run_id="traced"))
@@ -186,14 +142,7 @@ def test_a_trace_under_way_says_how_far_it_is_and_a_finished_one_is_linked(app, 
     assert "Traces of sustained sweeps" in [link.proto.label for link in page.run().get("page_link")]
 
 
-@pytest.mark.parametrize(
-    ("sweep", "reason"),
-    [
-        ({"timings": []}, "This sweep times nothing"),
-        ({"timings": ["kernel"]}, "No timings yet"),
-        ({}, "No timings yet"),
-    ],
-)
+@pytest.mark.parametrize("sweep, reason", cases(__file__, "sweeps without a time"))
 def test_a_sweep_without_a_time_says_whether_one_will_come(app, started, home, sweep, reason):
     run = replace(RunFolder(home / "runs" / "run-a").run(), run_id="untimed", sweep=sweep)
     folder = RunFolder.create(home, run)
@@ -202,30 +151,10 @@ def test_a_sweep_without_a_time_says_whether_one_will_come(app, started, home, s
         assert reason in shown(app.switch_page("pages/run_sweep.py").run())
 
 
-def test_a_size_that_is_no_number_is_refused_in_words(page):
-    page.text_input(key="edit_seqlen_quick").set_value("many").run()
-    assert "seqlen 'many' is not a whole number." in shown(page)
-    assert "start" not in [button.key for button in page.button]
-
-
-@pytest.mark.parametrize(
-    "request_,reason",
-    [
-        (SweepRequest("quick", "cuda:9"), "Device 'cuda:9' is not here. Available: cpu."),
-        (SweepRequest("quick; rm", "cpu"), "Unknown sweep 'quick; rm'."),
-        (SweepRequest("quick", "cpu", ("--help",)), "Unknown implementation --help."),
-        (SweepRequest("quick", "cpu", ()), "No implementation is chosen"),
-        (
-            SweepRequest("quick", "cpu", protocol="sustained"),
-            "A trace takes half a minute a cell and this makes 162; choose a single",
-        ),
-        (SweepRequest("quick", "cpu", protocol="forever"), "Unknown protocol 'forever'."),
-        (SweepRequest("quick", "cpu", changes={"seqlen": "99999999"}), "seqlen 99999999 is too large"),
-        (SweepRequest("quick", "cpu", changes={"exec": "1"}), "Unknown axis 'exec'."),
-    ],
-)
-def test_a_forged_request_is_refused_before_anything_starts(request_, reason):
-    assert any(problem.startswith(reason) for problem in plan_form.problems_of(request_, LISTING))
+@pytest.mark.parametrize("named, changed, reason", cases(__file__, "forged requests"))
+def test_a_forged_request_is_refused_before_anything_starts(named, changed, reason):
+    problems = plan_form.problems_of(SweepRequest(*named, **changed), LISTING)
+    assert any(problem.startswith(reason) for problem in problems)
 
 
 @pytest.mark.parametrize("named", [(), ("--against-python=/path/evil.sh",)])
@@ -242,7 +171,7 @@ def test_a_crashed_sweep_is_resumed_after_a_program_that_it_names_is_shown(app, 
     assert resumed == [("run-a", named)]
 
 
-def test_a_running_sweep_shows_how_far_it_is_and_asks_before_it_cancels(app, started, home):
+def test_a_running_sweep_shows_how_far_it_is_plans_no_other_by_itself_and_asks_before_it_cancels(app, started, home):
     folder = RunFolder(home / "runs" / "run-a")
     with folder.lock():
         folder.write_state(State(state="running", done=3, total=9, current="torch_naive fwd", eta_s=200.0))
@@ -250,6 +179,12 @@ def test_a_running_sweep_shows_how_far_it_is_and_asks_before_it_cancels(app, sta
         assert page.progress[0].text == "3 of 9 combinations · about 3 min left"
         assert "Now: torch_naive fwd" in shown(page)
         assert "`run-a` 9 combinations" in shown(page)  # the list of sweeps, which stays as it is drawn first
+        assert "below each name: the time of the next best, relative to the fastest." in shown(page)
+        assert "speedup over" not in shown(page)
+        assert "Planning another takes processor time from it" in shown(page)
+        (plan,) = [button for button in page.button if button.label == "Show plan"]
+        plan.click().run()
+        assert "Measures 1 number" in shown(page)
         assert not folder.cancel_requested()
         page.button(key="cancel_run-a").click().run()
         assert folder.cancel_requested()

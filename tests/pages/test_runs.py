@@ -11,6 +11,7 @@ from results.formats.errors import CellError
 from results.formats.validation import run_of
 from results.records import Run
 from runner import launch, sweeps
+from tests.cases import cases
 from tests.pages.conftest import run_folder, shown
 
 
@@ -25,23 +26,18 @@ def test_every_run_is_listed_with_its_state_and_source(app):
     assert table.loc["run-a", ["failed", "not possible"]].tolist() == [6, 0]
 
 
-def test_a_run_that_died_reads_as_crashed_and_shows_its_log(app, home):
+def test_a_run_that_died_reads_as_crashed_and_shows_its_log_and_a_broken_line_of_its_journal(app, home):
     folder = RunFolder(home / "runs" / "run-a")
     folder.write_state(State(state="running", done=1, total=9))
     folder.log_path.write_text("the last words\n")
-    page = app.switch_page("pages/runs.py").run()
-    page.selectbox(key="run_id").select("run-a").run()
-    assert "crashed" in shown(page)
-    assert "the last words" in page.code[0].value
-
-
-def test_a_broken_line_of_a_journal_is_named(app, home):
     with open(home / "runs" / "run-a" / "measurements.jsonl", "a") as journal:
         journal.write("not json\n")
     app.query_params["run_id"] = "gone"
     page = app.switch_page("pages/runs.py").run()
     assert "The link names what is not here: Run gone." in shown(page)
     page.selectbox(key="run_id").select("run-a").run()
+    assert "crashed" in shown(page)
+    assert "the last words" in page.code[0].value
     assert any("Left out: line" in warning.value for warning in page.warning)
 
 
@@ -51,7 +47,7 @@ def _runs_page(app, run_id):
     return page
 
 
-def test_a_deleted_run_is_gone_until_undo_brings_it_back(app, home):
+def test_a_deleted_run_is_gone_until_it_is_brought_back_at_once_or_later(app, home):
     page = _runs_page(app, "run-a")
     page.button(key="delete_run").click().run()
     assert "Deleted run-a" in shown(page)
@@ -60,10 +56,7 @@ def test_a_deleted_run_is_gone_until_undo_brings_it_back(app, home):
     assert "Brought back run-a" in shown(page)
     assert page.dataframe[0].value.set_index("run").loc["run-a", "numbers"] == 21
     assert list((home / "trash").iterdir()) == []
-
-
-def test_a_run_in_the_trash_can_be_brought_back_later(app):
-    page = _runs_page(app, "run-a")
+    page.selectbox(key="run_id").select("run-a").run()
     page.button(key="delete_run").click().run()
     page.run()
     (bring_back,) = [button for button in page.button if button.label == "Bring back"]
@@ -131,15 +124,7 @@ def test_a_trace_of_one_cell_is_linked_with_its_cell():
         if {"seqlen", "causal"} <= set(sweeps.axes_of(sweep)) and sweep.level == "op"
     ],
 )
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"causal": "false", "modes": "fwd,bwd", "timings": "kernel"},
-        {"batch": "1", "num_heads": "4,8", "num_kv_heads": "2"},
-        {"window_size": "0,64", "inputs": "outliers", "dtype": "float16", "seqlen": "256", "head_dim": "32"},
-    ],
-)
+@pytest.mark.parametrize("changes", cases(__file__, "changes of sweeps"))
 def test_the_form_that_is_linked_asks_for_the_very_sweep_of_the_run(name, changes):
     asks_for_the_very_sweep(name, changes)
 
@@ -159,44 +144,23 @@ def asks_for_the_very_sweep(name, changes):
     assert sweeps.override(usual, typed) == wanted
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        {"cards": {"a": 5}},
-        {"cards": {"a": {"calibration": {"x": 0}}}},
-        {"cards": {"a": {"host": []}}},
-        {"implementations": {"triton_fa2": {"memory": 5}}},
-        {"implementations": {"triton_fa2": {"level": []}}},
-    ],
-    ids=str,
-)
-def test_a_record_that_cannot_be_is_one_broken_run_that_can_be_removed(app, home, field):
-    record = home / "runs" / "run-a" / "run.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | field))
-    with pytest.raises(CellError):
-        run_of(json.loads(record.read_text()))
+def test_a_record_that_cannot_be_is_one_broken_run_that_can_be_removed(app, home):
+    names = []
+    for at, field in enumerate(cases(__file__, "impossible fields")):
+        names.append(f"broken-{at}")
+        record = run_folder(home, names[-1]).run_path
+        record.write_text(json.dumps(json.loads(record.read_text()) | field))
+        with pytest.raises(CellError):
+            run_of(json.loads(record.read_text()))
     page = app.switch_page("pages/runs.py").run()
-    assert "run-a cannot be shown" in shown(page)
-    page.button(key="delete_broken_run-a").click().run()
-    assert "Deleted run-a" in shown(page)
+    for name in names:
+        assert f"{name} cannot be shown" in shown(page)
+        page.button(key=f"delete_broken_{name}").click().run()
+        assert f"Deleted {name}" in shown(page)
     assert "cannot be shown" not in shown(page.run())
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        {"command": "it's"},
-        {"command": "ends in a backslash\\"},
-        {"protocol": "quick/1", "sweep": {"name": "quick", "seqlen": 5}},
-        {"protocol": "quick/1", "sweep": {"name": "quick", "modes": None}},
-        {"protocol": "quick/1", "sweep": {"name": "quick", "domain": "x"}},
-        {"protocol": "quick/1", "sweep": {"name": [], "level": {}}},
-        {"protocol": "sustained/1", "sweep": {"name": "quick", "seqlen": ["x"]}},
-        {"implementations": {"triton_fa2": {"memory": {"fwd": {"numbers": "x"}}, "precision": "fp7"}}},
-        {"cards": {"a": {"calibration": {"x": 1e-99}}, "b": {"calibration": {"x": 1e99, "y": 2.0}}, "c": {}}},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("field", cases(__file__, "odd fields"), ids=str)
 def test_no_field_of_a_record_brings_the_page_down(app, home, field):
     RunFolder.create(home, replace(Run("odd", "upload", created="2026-05-01"), **field), [])
     assert "odd" in shown(_runs_page(app, "odd"))
