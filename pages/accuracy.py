@@ -1,7 +1,5 @@
 """How far from float64 is an implementation, and what does its speed cost in accuracy?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui import accuracy

@@ -1,7 +1,5 @@
 """How fast are prompts over a cache and mixed batches, and what do pages and one call for all cost?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui import shapes

@@ -1,7 +1,5 @@
 """What changed between two runs, implementations or GPUs, and is it significant?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui import findings

@@ -1,7 +1,5 @@
 """Which decode kernel is fastest, what share of the bandwidth does it reach, and what do pages cost?"""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Which numbers are implausible, and why?"""
 
-from __future__ import annotations
-
 import pandas as pd
 import streamlit as st
 

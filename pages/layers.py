@@ -1,7 +1,5 @@
 """How fast is a whole attention layer by the attention inside, and how much of its time is attention?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui import layers

@@ -1,7 +1,5 @@
 """How much memory does each implementation take as sequences grow, and when does it no longer fit?"""
 
-from __future__ import annotations
-
 from functools import partial
 
 from pages.ui.draw import messages, text

@@ -1,7 +1,5 @@
 """I train and serve a model: which attention, how fast, how much memory, does it fit?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui.models import answer, calculator, measured

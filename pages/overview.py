@@ -1,7 +1,5 @@
 """Which implementation is fastest for my GPU and shapes, by how much, and does it fit?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui.draw import messages, titles

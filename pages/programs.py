@@ -1,7 +1,5 @@
 """Which attention should each call of my program use on my card, and how do I use it?"""
 
-from __future__ import annotations
-
 from pages.ui import programs
 from pages.ui.shell import layout, page_body
 

@@ -1,7 +1,5 @@
 """What did others publish, what do we measure in the same tables, and are the numbers plausible?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui.reports import chart, choose, download, sections

@@ -1,7 +1,5 @@
 """Run a sweep on a device of this machine: its plan, its progress, and its result."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import streamlit as st

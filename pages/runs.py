@@ -1,7 +1,5 @@
 """All runs and uploads: state, environment, log, findings; download, repeat, delete, compare with another."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui import findings

@@ -1,7 +1,5 @@
 """How fast is each implementation as sequences grow, and how near to the peak of the device?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui import scaling

@@ -1,7 +1,5 @@
 """Which attention kernel is fastest in the models people use, shape by shape?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui import shapes

@@ -1,7 +1,5 @@
 """How much faster is an implementation than the baseline for each shape, and where does it fail?"""
 
-from __future__ import annotations
-
 from functools import partial
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """Does it stay as fast once the GPU is hot?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui import sustained

@@ -1,7 +1,5 @@
 """What do the units, timings, verdicts and shapes mean?"""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui.shell import layout, terms

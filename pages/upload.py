@@ -1,7 +1,5 @@
 """Import results from other machines and tools: what was understood is shown before anything is stored."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui.draw import messages, text

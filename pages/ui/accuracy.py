@@ -1,7 +1,5 @@
 """Errors against float64: the frontier with speed, errors by seqlen, and errors on other inputs than unit normal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The costs of cache formats on the page Decode: pages, ragged lengths, e4m3 and several query tokens."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

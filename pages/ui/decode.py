@@ -1,7 +1,5 @@
 """Decoding: bandwidth by context and batch, and latency by context."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -4,8 +4,6 @@ Other pages use `badge` (counts for a run), `section` (all findings of some runs
 finding voids); `of_upload` checks an upload before it is stored.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress

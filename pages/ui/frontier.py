@@ -1,7 +1,5 @@
 """Speed against the cost of a token: what a GPU-hour costs and what its power limit allows, by context and batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Layers: latency by implementation and mode, the share of attention, and ranges of speedup."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The parts of the page Programs: recordings and cards to choose from, the answer, its calls, and how to use it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

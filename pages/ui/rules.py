@@ -1,7 +1,5 @@
 """The button that installs a rule on this machine, and the command that does the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

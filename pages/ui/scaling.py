@@ -1,7 +1,5 @@
 """Growth by seqlen: the choice of quantity and shape, lines or bars, the roofline, and the numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The parts of the page Model shapes: the slice, the answer, a table of all shapes, and one shape in detail."""
 
-from __future__ import annotations
-
 import pandas as pd
 import streamlit as st
 

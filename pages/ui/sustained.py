@@ -1,7 +1,5 @@
 """The parts of the page Power: the choice of traces, the headline, the curves and the numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

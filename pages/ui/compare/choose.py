@@ -1,7 +1,5 @@
 """The two sides of a comparison, chosen in the URL, and their verdicts."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui.filters.select import named_choice, one_value

@@ -1,7 +1,5 @@
 """A comparison of GPUs on their shared shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """A sweep over runs and commits of one GPU: the time of chosen shapes in each run, and its changes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """A comparison of an imported table with a run: the shared shapes, and differences in measuring."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

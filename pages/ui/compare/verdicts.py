@@ -1,7 +1,5 @@
 """A comparison on the page: the verdicts as a sentence and a chart, the coverage, every shape, and the means."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Two versions of the kernels that one sweep measured round by round, as `runner run --against` does."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui import findings

@@ -1,7 +1,5 @@
 """Two implementations of one run as a map: the speedup of each shape with the mark of its verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The panel of a chosen cell, next to the map if there is room, else below it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cells by dtype and the axes of a level: the words and marks of maps, and tables of cells."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

@@ -3,8 +3,6 @@
 A figure is handed to Plotly whole, because each later change costs as much as making it.
 """
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Colors of implementations and maps, and the marks of implementations, with the contrast that WCAG 2.2 asks for."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 import zlib

@@ -1,7 +1,5 @@
 """One cell or one run in detail: numbers, samples, environment, and the command that repeats it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

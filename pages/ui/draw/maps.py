@@ -3,8 +3,6 @@
 The browser saves a map as PNG from the drawn tables.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

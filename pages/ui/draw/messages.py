@@ -1,7 +1,5 @@
 """Empty states, captions and downloads of all views."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

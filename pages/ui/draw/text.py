@@ -1,7 +1,5 @@
 """Values in words: sizes, times, ratios, statuses, sources."""
 
-from __future__ import annotations
-
 import html
 import math
 import tomllib

@@ -1,7 +1,5 @@
 """Titles and file names of charts, maps and tables: quantity, GPU, slice, baseline, runs and date."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterable

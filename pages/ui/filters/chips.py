@@ -6,8 +6,6 @@ are named in one sentence. A change redraws the chips and the body of the page. 
 the offered workloads, sizes and modes, and each level keeps its own choices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

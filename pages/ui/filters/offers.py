@@ -1,7 +1,5 @@
 """The choices of the shared filters on a device, workload and mask, and the slice of a first visit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Common sets of filters, offered if they have numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

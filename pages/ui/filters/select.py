@@ -1,7 +1,5 @@
 """Choosing one value: select boxes, pills and segments whose value is always in the URL, and one shape of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

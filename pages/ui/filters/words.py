@@ -1,7 +1,5 @@
 """Short words on the chips of filters for devices, masks, dtypes, modes and shapes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

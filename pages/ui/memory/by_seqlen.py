@@ -1,7 +1,5 @@
 """Memory by seqlen: the choice of metric and shape, the headline, the lines with formulas, the reductions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The longest sequence that each implementation reaches in a given amount of device memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The parts of the peak: inputs, memory kept for the backward, workspace and reserved memory, with the formula."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The answer: attention, its time, memory and the card, for training, prefill and decoding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The memory calculator: the cards that train and serve a model, the longest context, and the parts of the memory."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Measurements of a model: generation, training, and memory with its formula."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The fastest implementation of every GPU and shape."""
 
-from __future__ import annotations
-
 import html
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The finder: what computes the features that a reader needs, what is fastest on each GPU, and how to measure it."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui.draw import tables, text

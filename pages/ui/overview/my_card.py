@@ -1,7 +1,5 @@
 """The reader's card: what is known of it, or of its nearest relative, and the command that measures it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

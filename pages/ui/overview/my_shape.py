@@ -1,7 +1,5 @@
 """The best choice for a shape, its estimated time, the nearest measured shapes, and the rule as a file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial

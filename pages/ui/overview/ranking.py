@@ -1,7 +1,5 @@
 """The answer over a slice: the fastest implementation, its certainty, and failures."""
 
-from __future__ import annotations
-
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The lines of Python that use the winner, with its source."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui.draw import messages, text

@@ -1,7 +1,5 @@
 """Recommendations by use case, and features by implementation; both from stored results."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 import pandas as pd

@@ -3,8 +3,6 @@
 If a report has few lengths for one setting, its plot has bars by configuration instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any

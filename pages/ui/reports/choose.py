@@ -1,7 +1,5 @@
 """The choice of a report, of runs to compare with it, and of matching implementations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

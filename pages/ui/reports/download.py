@@ -1,7 +1,5 @@
 """Downloads of a report and the compared runs in every format."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from pages.ui.draw import messages

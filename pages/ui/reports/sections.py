@@ -1,7 +1,5 @@
 """A published report and own runs: tables, numbers, findings, and quotations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

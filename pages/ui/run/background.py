@@ -3,8 +3,6 @@
 All tabs share the answers. A page draws what it has, and redraws when an answer arrives.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The choice of GPUs of a Ray cluster for a sweep, and a table of the cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pandas as pd

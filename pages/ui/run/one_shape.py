@@ -1,7 +1,5 @@
 """Links to Run sweep with one shape filled in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any

@@ -1,7 +1,5 @@
 """The result of a sweep that this tab followed: one sentence, and links to its numbers."""
 
-from __future__ import annotations
-
 import pandas as pd
 import streamlit as st
 

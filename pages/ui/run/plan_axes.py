@@ -3,8 +3,6 @@
 A sweep is edited axis by axis. A sustained trace measures one cell, so its form asks for one value of each axis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

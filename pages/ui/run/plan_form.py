@@ -1,7 +1,5 @@
 """The form of a sweep, its plan, and its start. Every request is checked again before it starts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The plan of a sweep as an empty map, and every skipped combination with its reason."""
 
-from __future__ import annotations
-
 import html
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The sweeps of this machine: the progress of running ones, and the history."""
 
-from __future__ import annotations
-
 import pandas as pd
 import streamlit as st
 

@@ -1,7 +1,5 @@
 """Running sweeps: the polling interval of a tab, the remaining time, cancelling and resuming, and the sidebar badge."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable

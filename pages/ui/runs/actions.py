@@ -1,7 +1,5 @@
 """Actions on a run: download, run again, delete and restore, and compare environments."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace

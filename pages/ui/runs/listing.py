@@ -1,7 +1,5 @@
 """Runs on disk: the list, states, logs and problems."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path

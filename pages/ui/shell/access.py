@@ -3,8 +3,6 @@
 Starting sweeps, imports, deletions and connections to a cluster ask here. Without permission a session can only read.
 """
 
-from __future__ import annotations
-
 import hmac
 import os
 

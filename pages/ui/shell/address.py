@@ -4,8 +4,6 @@ Streamlit writes each parameter of a bound widget into the history separately, s
 would take six clicks. `note` collects the parameters and `write` sends them together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

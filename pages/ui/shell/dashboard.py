@@ -1,7 +1,5 @@
 """The frame of the app: pages, shared filters, the notice of the store."""
 
-from __future__ import annotations
-
 from functools import partial
 from urllib.parse import urlsplit
 

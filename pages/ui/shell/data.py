@@ -4,8 +4,6 @@ All tabs share the answers. A lookup is cheaper than in Streamlit's cache, which
 copies every table.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 import threading

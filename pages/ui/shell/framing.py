@@ -3,8 +3,6 @@
 Streamlit has no setting for it, so a small ASGI application around Streamlit's adds the two headers of browsers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The frame of every page: its header, styles, and the navigation and filters of dashboard.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

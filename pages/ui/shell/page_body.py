@@ -1,7 +1,5 @@
 """The part of a page that depends on the filters, and is redrawn without the rest of the page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The pages of the app, as sections.toml declares them: sidebar, titles, questions and filters."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The terms of the pages: the page "Units and terms" explains them, and captions link to it."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

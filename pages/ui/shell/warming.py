@@ -1,7 +1,5 @@
 """Work done while the server starts, so that the first visit is fast: imports, the store, and first answers."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import inspect

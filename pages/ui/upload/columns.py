@@ -1,7 +1,5 @@
 """The meanings of the columns of an uploaded table, which the reader can correct before the import."""
 
-from __future__ import annotations
-
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 

@@ -1,7 +1,5 @@
 """One uploaded file on the page: its content, and the omitted and rejected values with reasons."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The import of files, its result, and its undo."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import streamlit as st
