@@ -9,9 +9,14 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+import kernels
+from kernels.tools import hub
 
 ROOT = Path(__file__).parents[2]
 SUPPORTED = "0.18.2"  # the oldest release of Hugging Face's package that transformers 5.23 uses
@@ -30,11 +35,37 @@ import kernels as PACKAGE
 """
 
 
-def _run(code: str, path: list[Path], cwd: Path) -> str:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "HF_HUB_OFFLINE": "1"}
-    answer = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True)
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout
+SERVED = """
+import json, os, sys
+import torch, triton
+for line in sys.stdin:
+    path, code, said = json.loads(line)
+    if not os.fork():
+        sys.path[:0], sys.argv = path, ["example"]
+        [os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream) for stream in (1, 2)]
+        exec(code, {})
+        sys.stdout.flush()
+        os._exit(0)
+    print(os.wait()[1], flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """Return a function that runs code with folders to import from, in a fork of a process that has imported torch."""
+    folder = tmp_path_factory.mktemp("empty")
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "ATTNBENCH_HOME": str(folder), "CUDA_VISIBLE_DEVICES": ""}
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", SERVED], cwd=folder, env=environment, **piped) as server:
+
+        def answer(code: str, *path: Path) -> str:
+            print(json.dumps([[*map(str, path)], code, str(folder / "said")]), file=server.stdin, flush=True)
+            status, said = server.stdout.readline(), (folder / "said").read_text()
+            assert status == "0\n", said
+            return said
+
+        yield answer
+        server.stdin.close()
 
 
 @pytest.fixture(scope="module")
@@ -65,28 +96,26 @@ def test_every_package_of_the_folder_is_installed() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_needs_nothing_but_torch_and_triton(tmp_path: Path) -> None:
+def test_the_wheel_needs_nothing_but_torch_and_triton(run, tmp_path: Path) -> None:
     sources = tmp_path / "sources"
     sources.mkdir()
     for name in ("kernels", "pyproject.toml", "LICENSE"):
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile)(ROOT / name, sources / name)
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", tmp_path / "site", sources]
-    subprocess.run(command, check=True, capture_output=True)
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=sources, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     seen = "; import sys; print(sorted({'kernels', 'results', 'runner', 'pages', 'transformers'} & set(sys.modules)))"
     tables = "from attnbench import tables; assert len(tables.families()) == 4; "
     register = "; PACKAGE.transformers.register()" if importlib.util.find_spec("transformers") else ""
     code = f"import attnbench as PACKAGE; {tables}{CALL}{seen}{register}"
-    assert _run(code, [tmp_path / "site"], tmp_path) == "(1, 2, 8, 4)\n[]\n"
+    assert run(code, tmp_path / "site") == "(1, 2, 8, 4)\n[]\n"
 
 
 @pytest.mark.slow
-def test_a_checkout_before_hugging_faces_package_serves_both(hugging_face: Path, tmp_path: Path) -> None:
-    assert "(1, 2, 8, 4)" in _run(TRANSFORMERS + CALL, [ROOT, hugging_face], tmp_path)
-
-
-@pytest.mark.slow
-def test_a_checkout_behind_hugging_faces_package_serves_both(hugging_face: Path, tmp_path: Path) -> None:
-    assert "(1, 2, 8, 4)" in _run(TRANSFORMERS + CALL, [hugging_face, ROOT], tmp_path)
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_checkout_next_to_hugging_faces_package_serves_both(run, hugging_face: Path, behind: bool) -> None:
+    assert "(1, 2, 8, 4)" in run(TRANSFORMERS + CALL, *(hugging_face, ROOT)[:: 1 if behind else -1])
 
 
 def test_the_two_packages_have_no_module_name_in_common(hugging_face: Path) -> None:
@@ -96,34 +125,31 @@ def test_the_two_packages_have_no_module_name_in_common(hugging_face: Path) -> N
 
 
 def test_a_missing_name_is_an_attribute_error() -> None:
-    import kernels
-
     with pytest.raises(AttributeError, match="no_such_name"):
         kernels.no_such_name  # noqa: B018
 
 
 @pytest.mark.slow
-def test_hugging_faces_loader_takes_the_universal_kernel(hugging_face: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "kernels.tools.hub", tmp_path / "kernel"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+def test_hugging_faces_loader_takes_the_universal_kernel(run, hugging_face, tmp_path, monkeypatch, capsys) -> None:
     folder = str(tmp_path / "kernel")
+    monkeypatch.setattr(sys, "argv", ["hub", folder])
+    hub.main()
     load = f"import pathlib, kernels; PACKAGE = kernels.get_local_kernel(pathlib.Path({folder!r}))\n"
-    assert "(1, 2, 8, 4)" in _run(load + CALL, [hugging_face], tmp_path)
-    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert again.returncode == 2 and "exists already" in again.stderr
+    assert "(1, 2, 8, 4)" in run(load + CALL, hugging_face)
+    with pytest.raises(SystemExit, match="2"):
+        hub.main()
+    assert "exists already" in capsys.readouterr().err
     assert json.loads((tmp_path / "kernel/build/torch-universal/metadata.json").read_text())["python-depends"] == []
 
 
 MOST_LINES = {"ring_attention": 120}  # of an example, otherwise 40
 EXAMPLES = {path.stem: path for path in (ROOT / "kernels" / "examples").glob("[!_]*.py")}
 IN_TURN = """
-import contextlib, io, runpy, sys
-names, sys.argv = sys.argv[1:], ["example"]
-for name in names:
+import contextlib, io, runpy
+for name in NAMES:
     with contextlib.redirect_stdout(io.StringIO()) as said:
         runpy.run_module(f"kernels.examples.{name}", run_name="__main__")
     assert said.getvalue(), name
-    print(name)
 """
 
 
@@ -133,12 +159,9 @@ def test_examples_are_short() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("alone", [True, False])
-def test_every_example_runs_on_a_cpu(alone: bool, tmp_path: Path) -> None:
-    """Run the example that starts processes by itself, and all others in one process."""
-    environment = os.environ | {"ATTNBENCH_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
-    others = sorted(EXAMPLES.keys() - {"ring_attention"})
-    words = ["-m", "kernels.examples.ring_attention"] if alone else ["-c", IN_TURN, *others]
-    answer = subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stdout if alone else answer.stdout.splitlines()[-len(others) :] == others
+def test_every_example_runs_on_a_cpu(run) -> None:
+    """Run the example that starts processes as a program, and all others in one process."""
+    run(f"NAMES = {sorted(EXAMPLES.keys() - {'ring_attention'})}{IN_TURN}", ROOT)
+    words = [sys.executable, "-m", "kernels.examples.ring_attention"]
+    answer = subprocess.run(words, cwd=ROOT, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True)
+    assert answer.returncode == 0 and answer.stdout, answer.stderr

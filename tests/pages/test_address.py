@@ -8,6 +8,7 @@ import streamlit as st
 
 from pages.ui import findings
 from pages.ui.shell import address
+from tests.cases import cases
 from tests.pages.conftest import GPU, run_folder, shown
 
 
@@ -22,32 +23,16 @@ def test_an_address_without_filters_that_the_back_button_brings_keeps_them(app, 
     assert "mode" not in app.query_params, "or Forward would be lost"
 
 
-def test_all_filters_stand_in_the_address_of_a_first_visit(app):
-    app.switch_page("pages/speedup.py").run()
-    assert {"gpu", "mask", "mode", "shape", "baseline", "timing"} <= set(app.query_params)
-
-
-def test_a_streamlit_without_these_insides_writes_the_same_address(app, monkeypatch):
-    monkeypatch.setitem(sys.modules, "streamlit.runtime.state.session_state_proxy", ModuleType("without"))
+@pytest.mark.parametrize("inside", [True, False], ids=["usual", "another Streamlit"])
+def test_all_filters_stand_in_the_address_of_a_first_visit(app, monkeypatch, inside):
+    if not inside:
+        monkeypatch.setitem(sys.modules, "streamlit.runtime.state.session_state_proxy", ModuleType("without"))
     app.switch_page("pages/speedup.py").run()
     assert not app.exception
     assert {"gpu", "mask", "mode", "shape", "baseline", "timing"} <= set(app.query_params)
 
 
-@pytest.mark.parametrize(
-    ("page", "name", "label"),
-    [
-        ("models", "model", "Model"),
-        ("models", "card", "Fit into"),
-        ("compare", "first", "Before"),
-        ("compare", "of", "Compare"),
-        ("reports", "report", "Report"),
-        ("runs", "run_id", "Run"),
-        ("runs", "run", "Run"),
-        ("shapes", "shapes_gpu", "GPU"),
-        ("findings", "weight", "Severity"),
-    ],
-)
+@pytest.mark.parametrize("page, name, label", cases(__file__, "links to nothing"))
 def test_a_link_to_what_is_not_here_says_so(app, home, page, name, label, monkeypatch):
     check = findings.check  # of all that ships it takes half a minute
     monkeypatch.setattr(findings, "check", lambda runs: check(pair for pair in runs if pair[0].gpu_name == GPU))

@@ -27,21 +27,13 @@ def page(home: Path, app, drawn):
     return app.switch_page("pages/shapes.py").run()
 
 
-def test_the_first_gpu_is_that_of_start(page) -> None:
+def test_the_answer_counts_shapes_of_the_chosen_gpu_and_domain_and_names_where_ours_is_behind(page, drawn) -> None:
     assert page.selectbox(key="shapes_gpu").value == offers.first_gpu(store(), "op") != GPU
-
-
-def test_the_answer_counts_shapes_and_names_where_ours_is_behind(page, drawn) -> None:
     page.selectbox(key="shapes_gpu").set_value(GPU).run()
-    assert not page.exception
     assert "ahead of the fastest other in 1 of 2 shapes: 0.87× on average" in shown(page)
     tables = "".join(drawn)
     assert LLAMA.name in tables and LAST.name in tables
     assert "1.50×" in tables and "0.50×" in tables
-
-
-def test_a_domain_narrows_the_table_and_a_shape_has_its_configuration(page, drawn) -> None:
-    page.selectbox(key="shapes_gpu").set_value(GPU).run()
     drawn.clear()
     page.selectbox(key="shapes_domain").set_value(LLAMA.domain).run()
     assert "in 1 of 1 shapes" in shown(page)

@@ -6,7 +6,9 @@ importing takes longer than any of them.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import json
 import re
 import sys
@@ -45,6 +47,7 @@ def main(folder: Path) -> dict[str, Any]:
     needs = large.resources()
     small = [_first("forward", chip, OpCase("triton_fa2", "bfloat16", 64, "causal")) for chip in (86, 89)]
     return {
+        "gate": gated(),
         "fits": [fits(chip, needs) for chip in (90, 86)],
         "shared_bytes": needs.shared_bytes,
         "recorded_is_compiled": recorded_is_compiled(),
@@ -53,6 +56,13 @@ def main(folder: Path) -> dict[str, Any]:
         "forms": forms_of_a_call(),
         **hashes(folder),
     }
+
+
+def gated() -> str:
+    """Return what the gate prints for all packages."""
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        gate.main([])
+    return said.getvalue()
 
 
 def forms_of_a_call() -> dict[str, Any]:

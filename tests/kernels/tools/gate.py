@@ -50,6 +50,7 @@ FEATURES = {64: ("packed", "192 and 128"), 128: ("packed", "several, packed", "s
 FEATURES[240] = FEATURES[128][1:]
 
 
+@cache
 def wanted(package: str) -> list[Variant]:
     """Return the variants of a package that the gate compiles."""
     rows = [row for row in ROWS if row[0] == package]

@@ -20,31 +20,19 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = ("triton_fa2", "gluon_hopper", "gluon_fp8", "flash_attn_1", "decode", "features", "generation")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process where Triton compiles instead of interpreting."""
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    return subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
-
-
-@pytest.fixture(scope="module")
-def gated() -> str:
-    """The output of the gate for all packages; one process, because importing takes as long as a small package."""
-    answer = run("-m", "tests.kernels.tools.gate")
-    assert answer.returncode in (0, 1) and "Traceback" not in answer.stderr, answer.stderr
-    return answer.stdout
-
-
 @pytest.fixture(scope="module")
 def found(tmp_path_factory) -> dict:
-    """The facts of compiling_facts.py."""
-    answer = run("-m", "tests.kernels.tools.compiling_facts", str(tmp_path_factory.mktemp("kernels")))
+    """The facts of compiling_facts.py, found in a process where Triton compiles instead of interpreting."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.kernels.tools.compiling_facts", str(tmp_path_factory.mktemp("kernels"))]
+    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
     return json.loads(answer.stdout)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_kernel_fits_its_chip_hardly_spills_and_has_no_serialized_product(gated, package):
-    lines = gated.splitlines()
+def test_every_kernel_fits_its_chip_hardly_spills_and_has_no_serialized_product(found, package):
+    lines = found["gate"].splitlines()
     (summary,) = (line for line in lines if line.startswith(f"{package}: "))
     variants, bad = map(int, re.findall(r"\d+(?= variants| too large)", summary))
     assert variants > 0
