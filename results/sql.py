@@ -1,4 +1,4 @@
-"""Queries that are written in a .sql file next to the module that asks them.
+"""SqlFile that are written in a .sql file next to the module that asks them.
 
 A query begins at a line `-- name: NAME`. A name in braces is one of FRAGMENTS, or is given by the module.
 """
@@ -24,7 +24,7 @@ FRAGMENTS = {name: getattr(parts, name) for name in _OF_SLICE} | {
 }
 
 
-class Queries:
+class SqlFile:
     """The queries of a module by name."""
 
     def __init__(self, module_file: str) -> None:

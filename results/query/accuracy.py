@@ -16,10 +16,10 @@ from results.compare.verdicts import BAND
 from results.counting import MEASURED, counting_run
 from results.derive import geometric_mean
 from results.slice import WORKLOAD, Filters, where
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 NAIVE = "torch_naive"
 TENSORS = ("out", "dq", "dk", "dv")

@@ -11,10 +11,10 @@ from results import batches
 from results.counting import counting_run
 from results.records import CASE_FIELDS
 from results.slice import CASE_KEY
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 COLUMNS = (
     "spec", "shape", "dtype", "implementation", "latency_ms", "of_fastest", "of_separate", "of_contiguous", "status",

@@ -18,10 +18,10 @@ from results.implementations import Declared, facts_of
 from results.levels import level_of, names
 from results.query.declared import of_rows
 from results.records import CASE_FIELDS, Case, case_to_json, compatible
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 COLUMNS = (
     "shape", "gpu", "mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "causal", "window_size",

@@ -13,10 +13,10 @@ from results.implementations import facts_of
 from results.query.declared import of_rows
 from results.records import CASE_FIELDS, Case
 from results.slice import CASE_KEY, TIMING, Filters, where
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 LEVEL = "layer"
 # In the order of the level's kinds and passes.

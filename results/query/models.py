@@ -19,10 +19,10 @@ from results.levels.model import FLOP_CONVENTIONS, training_flops
 from results.query.declared import of_rows
 from results.records import CASE_FIELDS
 from results.slice import CASE_KEY
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 WHOLE = ("prefill", "decode", "train")
 PARTS = ("fwd", "bwd", "step")  # parts of a training step, each timed separately

@@ -15,10 +15,10 @@ from results.query.pairing import frame, grouped, numbers, paired, same_run
 from results.records import CASE_FIELDS
 from results.slice import Filters, level_in, of_mask
 from results.slice import cells as _whole_cells
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 _COLUMN_OF = {
     "run": "run_id",

@@ -20,10 +20,10 @@ from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS
 from results.slice import RESULTS, Filters, cells, level_in
 from results.slice import where as filtered
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 _CASE = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal")
 _REST = tuple(name for name in CASE_FIELDS if name not in (*_CASE, "window_size"))

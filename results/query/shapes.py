@@ -13,10 +13,10 @@ from results.derive import geometric_mean
 from results.implementations import Declared, facts_of
 from results.levels.real_shapes import SHAPES
 from results.query.declared import of_rows
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 LEVEL = "op"
 _SIZES = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "causal")

@@ -10,10 +10,10 @@ import pandas as pd
 
 from results import derive, levels
 from results.records import CASE_FIELDS
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 # The quantities of a trace, in display order.
 QUANTITIES = ("sustained_tflops", "sustained_clock_mhz", "sustained_power_w", "sustained_temperature_c")

@@ -15,10 +15,10 @@ from results import levels
 from results.implementations import facts_of
 from results.query.declared import of_rows
 from results.records import Case, attention_case, decode_case
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 _PASSES = {"train": ("fwd", "bwd"), "prefill": ("fwd",), "decode": ("decode",)}
 _HEADS = 0.5  # weight of a factor of two in batch times heads; in the sequence it is 1

@@ -11,10 +11,10 @@ from results.render.markdown import NOT_FOR_IMPORT, escape, markdown_table
 from results.render.slice import cell_text, ranking_table, slice_words, winner_tables
 from results.render.text import SOURCE_WORDS, missing
 from results.slice import BASELINES, ORDER, Filters, level_in
-from results.sql import Queries
+from results.sql import SqlFile
 from results.store.database import Store
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 _FACTS = (
     "source", "created", "gpu_name", "power_limit_w", "driver", "cuda", "cudnn", "torch", "triton", "python", "os",

@@ -29,9 +29,9 @@ from results.records import (
     Status,
 )
 from results.schema import LARGEST_WHOLE, Field
-from results.sql import Queries
+from results.sql import SqlFile
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 Problem = tuple[str, int, str]  # run_id, line (0 is run.json), reason
 

@@ -30,7 +30,7 @@ from results.files.columns import COLUMNS
 from results.levels import level_of, names
 from results.metrics import MEMORY_METRICS
 from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, having
-from results.sql import Queries
+from results.sql import SqlFile
 
 # 64 bits of a digest: among a million cases, the probability of a collision is one in ten million.
 _TEXTS = ", ".join(f"coalesce({name}::VARCHAR, '')" for name in CASE_KEY.split(", "))
@@ -68,7 +68,7 @@ _EXPRESSIONS = _SLICED | {name: name for name in OF_NUMBER} | {"case_id": CASE_I
 _WITH_BATCH, _WITH_HEADS = (
     ", ".join(f"'{name}'" for name in names() if level_of(name).rows.field == field) for field in ("batch", "num_heads")
 )
-_QUERIES = Queries(__file__).filled(
+_QUERIES = SqlFile(__file__).filled(
     slice=", ".join(OF_SLICE),
     number=", ".join(OF_NUMBER),
     columns=", ".join((*OF_SLICE, *OF_NUMBER, *OF_RUN)),

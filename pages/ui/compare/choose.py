@@ -10,9 +10,9 @@ from results.compare.compare import Comparison, Side, compare
 from results.files import library
 from results.query import pages
 from results.slice import BASELINES
-from results.sql import Queries
+from results.sql import SqlFile
 
-_SQL = Queries(__file__)
+_SQL = SqlFile(__file__)
 
 # The newest two runs of one sweep on one GPU that share at least half of the longer run's numbers; otherwise the newest
 # two runs that share enough numbers.
