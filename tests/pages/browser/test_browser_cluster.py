@@ -23,7 +23,7 @@ SWEEP = "run_sweep?device=ray&sweep=fa2_speedup&cluster_cpu=true&edit_implementa
 def cluster_address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     pytest.importorskip("ray", reason="Ray is not installed")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps({"delay_s": 0.1}))
+    monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps({"delay_s": 1.0}))
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args=NODE)
