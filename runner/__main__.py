@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -95,6 +96,10 @@ def _record(options: argparse.Namespace) -> int:
 
 
 def _prove(options: argparse.Namespace) -> int:
+    if options.steps is not None:
+        return _prove_steps(options)
+    if options.program is None:
+        raise Refused("Nothing to prove: give --program with a recording, or --steps for whole steps of models.")
     program = load(Path(options.program))
     from runner import listing
 
@@ -110,6 +115,19 @@ def _prove(options: argparse.Namespace) -> int:
     record = prove.as_record(program, proofs)
     print(json.dumps(record, indent=1) if options.json else prove.as_text(program, proofs))
     return 0
+
+
+def _prove_steps(options: argparse.Namespace) -> int:
+    from runner import listing, steps
+
+    models = steps.load(Path(options.steps or steps.SHIPPED), options.only.split(",") if options.only else None)
+    target, proofs = listing.resolve(options.device), []
+    with device_lock(home(), target.lock, "a proof"):
+        for proof in steps.prove(models, target.id, PROTOCOLS["quick"], compiled=options.compiled):
+            proofs.append(proof)
+            print(json.dumps(asdict(proof)) if options.json else steps.as_line(proof), flush=True)
+    print(steps.as_summary(proofs), file=sys.stderr if options.json else sys.stdout)
+    return 0 if any(proof.ratio for proof in proofs) else EXIT_UNFINISHED
 
 
 def _plan(options: argparse.Namespace) -> int:

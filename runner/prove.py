@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from kernels import choice, explain, routes
 from results import levels
 from results.compare.verdicts import judge
 from results.programs import Call, Program
-from results.records import Measurement, Status
+from results.records import Case, Measurement, Status
 from results.spread import spread
 from runner.measure import errors
 from runner.measure.stopwatch import EagerStopwatch, KernelStopwatch, Stopwatch, sample_round
@@ -104,20 +104,38 @@ def as_record(program: Program, proofs: list[Proof]) -> dict[str, Any]:
     return {"program": program.name, "calls": [asdict(proof) for proof in proofs], "total": total(proofs)}
 
 
+def sample_in_turns(
+    sides: Mapping[str, Callable[[], Any]],
+    watch: Stopwatch,
+    protocol: Protocol,
+    around: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+) -> dict[str, tuple[list[float], list[int]]]:
+    """Return the samples in ms and the sizes of the rounds of each side; `around` holds during a side's round."""
+    taken: dict[str, tuple[list[float], list[int]]] = {name: ([], []) for name in sides}
+    for number in range(ROUNDS):
+        for name in sorted(sides, key=lambda name: random.Random(f"{number}/{name}").random()):
+            samples, sizes = taken[name]
+            with around(name):
+                new = sample_round(watch, sides[name], samples, protocol)
+            samples += new
+            sizes.append(len(new))
+    return taken
+
+
+def measurement(case: Case, mode: str, timing: str, name: str, samples: list[float], sizes: list[int]) -> Measurement:
+    """Return the latency of a side, for a verdict."""
+    fields: dict[str, Any] = {"mode": mode, "timing": timing, "round_sizes": tuple(sizes), **spread(samples)}
+    return Measurement("prove", case, name, "latency_ms", Status.OK, **fields)
+
+
 def _proof(call: Call, device: str, watch: Stopwatch, protocol: Protocol, baseline: str) -> Proof:
     tensors = _tensors(call, device)
     before, after = (_side(call, tensors, name) for name in (baseline, None))
     sides = dict((before, after))  # one where both use the same implementation
-    samples: dict[str, list[float]] = {name: [] for name in sides}
-    sizes: dict[str, list[int]] = {name: [] for name in sides}
     for attend in sides.values():
         attend()  # compiles
-    for number in range(ROUNDS):
-        for name in sorted(sides, key=lambda name: random.Random(f"{number}/{name}").random()):
-            new = sample_round(watch, sides[name], samples[name], protocol)
-            samples[name] += new
-            sizes[name].append(len(new))
-    first, second = (_measurement(call, name, samples[name], sizes[name]) for name, _ in (before, after))
+    taken = sample_in_turns(sides, watch, protocol)
+    first, second = (measurement(call.case, call.mode, call.timing, name, *taken[name]) for name, _ in (before, after))
     fields = _words(call), call.count, before[0], after[0], first.value, second.value
     if len(sides) == 1:
         return Proof(*fields, 1.0, 1.0, 1.0)
@@ -163,11 +181,6 @@ def _tensors(call: Call, device: str) -> list[torch.Tensor]:
     if call.problem.get("layout", "contiguous") != "contiguous":
         made = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in made]
     return [x.requires_grad_(call.mode != "fwd") for x in made[:3]] + made[3:]
-
-
-def _measurement(call: Call, name: str, samples: list[float], sizes: list[int]) -> Measurement:
-    fields: dict[str, Any] = {"mode": call.mode, "timing": call.timing, "round_sizes": tuple(sizes), **spread(samples)}
-    return Measurement("prove", call.case, name, "latency_ms", Status.OK, **fields)
 
 
 def _words(call: Call) -> str:

@@ -182,3 +182,42 @@ def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monke
     assert main(["prove", "--program", path, "--device", "cpu", "--baseline", "torch_naive"]) == 0
     assert "torch_naive" in (told := capsys.readouterr().out) and "the same with and without rules" in told
     assert main(["prove", "--program", path, "--device", "cpu", "--baseline", "mine"]) == 2
+
+
+TINY = """
+[tiny]
+library = "transformers"
+model = "LlamaForCausalLM"
+config = "LlamaConfig"
+training = true
+[tiny.settings]
+hidden_size = 32
+num_attention_heads = 2
+num_hidden_layers = 1
+intermediate_size = 32
+vocab_size = 64
+[tiny.inputs]
+input_ids = { shape = [2, 24], below = 64 }
+attention_mask = { shape = [2, 24], kept = 0.5 }
+[gone]
+library = "no_such_library"
+model = "Model"
+inputs = {}
+"""
+
+
+def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.setattr(prove, "ROUNDS", 2)
+    file = tmp_path / "models.toml"
+    file.write_text(TINY)
+    assert main(["prove", "--steps", str(file), "--device", "cpu", "--json"]) == 0
+    tiny, gone = map(json.loads, capsys.readouterr().out.splitlines())
+    assert tiny["ratio"] > 0 and 0 < tiny["differs"] < 1e-4, tiny
+    assert "no_such_library" in gone["note"] and gone["ratio"] is None
+    assert main(["prove", "--steps", str(file), "--device", "cpu", "--only", "tiny,wide"]) == 2
+    assert "has no wide" in capsys.readouterr().err
+    file.write_text(TINY.replace("training", "trained"))
+    assert main(["prove", "--steps", str(file), "--device", "cpu"]) == 2
+    assert "unknown fields tiny.trained" in capsys.readouterr().err
+    assert main(["prove", "--device", "cpu"]) == 2

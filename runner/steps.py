@@ -1,0 +1,250 @@
+"""`python -m runner prove --steps`: time whole steps of other people's models with PyTorch's attention and with ours.
+
+The models are declared in steps.toml, or in a file of the user's own with the same fields. They get random weights, and
+a step is a forward, a forward and backward (without an optimizer, which would hide the difference), or a generation.
+Models of transformers use ours by `attn_implementation="attnbench"`, all others by `kernels.sdpa_replacement()`.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from kernels import sdpa_replacement
+from kernels.drop_in import SdpaCalls
+from kernels.transformers import FRONT_DOOR, register
+from results.compare.verdicts import judge
+from results.programs import ProgramError
+from results.records import attention_case
+from runner.measure import errors
+from runner.measure.stopwatch import EagerStopwatch
+from runner.protocol import Protocol
+from runner.prove import measurement, sample_in_turns
+
+SHIPPED = Path(__file__).with_name("steps.toml")
+ALLOWED = 0.05  # of the largest number of the output: both sides compute in bfloat16, through many layers
+SIDES = SDPA, OURS = "sdpa", "ours"
+_SIZES = {"batch": 1, "num_heads": 1, "seqlen": 1, "head_dim": 64}
+_NO_CASE = attention_case(**_SIZES, dtype="bfloat16", causal=False)  # a verdict reads none of it
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A model and its input. `library` is a package, `model` a class of it or, for timm, a name of its registry."""
+
+    name: str
+    library: str
+    model: str
+    inputs: Mapping[str, Any]  # shapes of random tensors, tables with more of them, or plain values
+    config: str | None = None  # a class of configurations, which `settings` are for
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    training: bool = False
+    generate: int = 0  # new tokens; 0: one forward
+    source: str = ""  # where the sizes come from
+
+
+@dataclass(frozen=True)
+class StepProof:
+    """The steps of one model: times in ms, and their ratio with its 90 % interval, above 1 where ours are faster."""
+
+    name: str
+    sdpa_ms: float | None = None
+    ours_ms: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    differs: float = 0.0  # largest difference of the outputs, in shares of the largest number
+    calls: str = ""
+    note: str = ""
+
+
+def load(path: Path, only: list[str] | None = None) -> list[Declared]:
+    """Return the models of a file, or those of the given names. Raises ProgramError."""
+    known = {each.name for each in fields(Declared)}
+    try:
+        found = tomllib.loads(path.read_text())
+        unknown = {f"{name}.{each}" for name, table in found.items() for each in table if each not in known}
+        models = [] if unknown else [Declared(name, **table) for name, table in found.items()]
+    except (OSError, ValueError, TypeError, AttributeError) as fault:
+        raise ProgramError(f"The models of {path} cannot be read: {' '.join(str(fault).split())}.") from fault
+    if unknown:
+        said = f"unknown fields {', '.join(sorted(unknown))}; a model has {', '.join(sorted(known - {'name'}))}"
+        raise ProgramError(f"The models of {path} cannot be read: {said}.")
+    if missing := set(only or ()) - set(found):
+        raise ProgramError(f"{path} has no {', '.join(sorted(missing))}. It has: {', '.join(found)}.")
+    return [model for model in models if not only or model.name in only]
+
+
+def prove(models: list[Declared], device: str, protocol: Protocol, *, compiled: bool) -> Iterator[StepProof]:
+    """Time the steps of each model. A model that cannot be built or run has a note in place of times."""
+    register(())
+    for model in models:
+        try:
+            yield _proof(model, device, protocol, compiled)
+        except Exception as error:  # noqa: BLE001 - a model of another package may fail in any way
+            yield StepProof(model.name, note=": ".join(errors.describe(error)))
+        torch.compiler.reset()
+        gc.collect()
+        if device.startswith("cuda"):
+            torch.cuda.empty_cache()
+
+
+def as_line(proof: StepProof) -> str:
+    """Return a proof as a line."""
+    if proof.note:
+        return f"{proof.name}: {proof.note}"
+    span = f"{proof.ratio:.3f}× ({proof.low:.3f} to {proof.high:.3f})" if proof.low else f"{proof.ratio:.3f}×"
+    wrong = "" if proof.differs <= ALLOWED else " WRONG:"
+    return (
+        f"{proof.name}: SDPA {proof.sdpa_ms:.4g} ms, ours {proof.ours_ms:.4g} ms: {span};"
+        f"{wrong} outputs differ by {proof.differs:.2g}; {proof.calls}"
+    )
+
+
+def as_summary(proofs: list[StepProof]) -> str:
+    """Return the geometric mean of the ratios and the least one as a sentence."""
+    timed = [proof for proof in proofs if proof.ratio]
+    if not timed:
+        return "No model was timed."
+    mean = math.exp(sum(math.log(proof.ratio or 1) for proof in timed) / len(timed))
+    least = min(timed, key=lambda proof: proof.ratio or 1)
+    counted = f"{len(timed)} of {len(proofs)} models"
+    return f"{counted}: {mean:.3f}× in the geometric mean, least {least.ratio:.3f}× ({least.name})"
+
+
+def build(model: Declared, device: str) -> nn.Module:
+    """Return the model with random bfloat16 weights (float32 on a CPU), ready for its steps."""
+    torch.manual_seed(0)
+    library = importlib.import_module(model.library)
+    dtype = _dtype(device)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            if model.library == "timm":
+                module = library.create_model(model.model, **model.settings)
+            elif model.config:
+                config = getattr(library, model.config)(**model.settings)
+                module = getattr(library, model.model)._from_config(config, attn_implementation="sdpa")
+            else:
+                module = getattr(library, model.model)(**model.settings)
+    finally:
+        torch.set_default_dtype(default)
+    return module.to(dtype).train(model.training)
+
+
+def make_inputs(model: Declared, device: str) -> dict[str, Any]:
+    """Return the keyword arguments of the model's forward."""
+    generator = torch.Generator(device).manual_seed(0)
+    return {name: _value(said, device, generator) for name, said in model.inputs.items()}
+
+
+def _dtype(device: str) -> torch.dtype:
+    return torch.float32 if device == "cpu" else torch.bfloat16
+
+
+def _value(said: Any, device: str, generator: torch.Generator) -> Any:
+    """Return the tensor of a shape, or of a table with `shape` and `below` (integers) or `kept` (padding)."""
+    if isinstance(said, list):
+        return torch.randn(said, device=device, dtype=_dtype(device), generator=generator)
+    if not isinstance(said, Mapping):
+        return said
+    if "below" in said:
+        return torch.randint(said["below"], said["shape"], device=device, generator=generator)
+    if "kept" in said:  # from this share of the tokens in the first row to all in the last
+        rows, tokens = said["shape"]
+        kept = torch.linspace(said["kept"], 1, rows, device=device)[:, None] * tokens
+        return torch.arange(tokens, device=device) < kept.round()
+    return {name: _value(inner, device, generator) for name, inner in said.items()}
+
+
+def _proof(model: Declared, device: str, protocol: Protocol, compiled: bool) -> StepProof:
+    module, inputs = build(model, device), make_inputs(model, device)
+    calls = {name: _compiled(module, name) if compiled else module for name in SIDES}
+    outputs = []
+    module.eval()  # without dropout
+    for name in SIDES:
+        with torch.no_grad(), _attention(model, module, name):
+            outputs.append(_without_padding(_first(module(**inputs)), inputs).float())
+    module.train(model.training)
+    steps = {name: partial(_step, model, module, calls[name], inputs) for name in SIDES}
+    for name, step in steps.items():
+        with _attention(model, module, name) as counts:
+            step()  # compiles
+            step()
+    with _attention(model, module, OURS) as counts:
+        steps[OURS]()
+    watch = EagerStopwatch(torch.cuda.synchronize) if device.startswith("cuda") else EagerStopwatch()
+    taken = sample_in_turns(steps, watch, protocol, partial(_attention, model, module))
+    before, after = (measurement(_NO_CASE, "fwd", "eager", name, *taken[name]) for name in SIDES)
+    found = judge(before, after, protocol=protocol.name, paired=True)
+    differs = float((outputs[1] - outputs[0]).abs().max() / outputs[0].abs().max())
+    times = before.value, after.value, found.speedup, found.low, found.high
+    return StepProof(model.name, *times, differs, _words(counts))
+
+
+@contextmanager
+def _attention(model: Declared, module: nn.Module, side: str) -> Iterator[SdpaCalls | None]:
+    """Let the model compute attention by PyTorch or by ours, and yield the counts of calls where they are counted."""
+    if model.library == "transformers":
+        module.set_attn_implementation("sdpa" if side == SDPA else FRONT_DOOR)  # type: ignore[operator]
+    with nullcontext() if side == SDPA or model.library == "transformers" else sdpa_replacement() as counts:
+        yield counts
+
+
+def _step(model: Declared, module: nn.Module, call: Callable[..., Any], inputs: Mapping[str, Any]) -> None:
+    """Make one step: a forward and backward, a generation, or a forward."""
+    if model.training:
+        _first(call(**inputs)).float().mean().backward()
+        module.zero_grad(set_to_none=True)
+        return
+    with torch.no_grad():
+        if model.generate:
+            new = {"max_new_tokens": model.generate, "min_new_tokens": model.generate}
+            module.generate(**inputs, **new, do_sample=False)  # type: ignore[operator]
+        else:
+            call(**inputs)
+
+
+def _compiled(module: nn.Module, side: str) -> Callable[..., Any]:
+    """Return the compiled forward of a side; torch.compile keeps graphs by code object, so each side has its own."""
+
+    def forward(**inputs: Any) -> Any:
+        return module(**inputs)
+
+    code = forward.__code__.replace(co_name=f"forward_{side}")
+    return torch.compile(FunctionType(code, globals(), code.co_name, None, forward.__closure__))
+
+
+def _first(output: Any) -> torch.Tensor:
+    """Return the first tensor of what a model returns."""
+    while not isinstance(output, torch.Tensor):
+        output = next(iter(output.values())) if isinstance(output, Mapping) else output[0]
+    return output
+
+
+def _without_padding(output: torch.Tensor, inputs: Mapping[str, Any]) -> torch.Tensor:
+    """Return the rows of an output of tokens that belong to real ones."""
+    for given in inputs.values():
+        if isinstance(given, torch.Tensor) and given.dtype == torch.bool and given.shape == output.shape[:2]:
+            return output[given]
+    return output
+
+
+def _words(counts: SdpaCalls | None) -> str:
+    if counts is None:
+        return f'by attn_implementation="{FRONT_DOOR}"'
+    passed = "".join(f", {count} left to PyTorch ({reason})" for reason, count in counts.passed_on.items())
+    return f"{counts.served} calls a step served{passed}"
