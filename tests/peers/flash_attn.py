@@ -17,45 +17,36 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-THEIRS = ("bert_padding.py", "layers/rotary.py", "ops/triton/rotary.py")
+THEIRS = ("bert_padding.py", "layers/rotary.py", "ops/triton/rotary.py", "cute/testing.py")
 STAND_IN = {
     "__init__.py": "from kernels.flash_attn import *\n",
     "flash_attn_interface.py": "USE_TRITON_ROCM = False\n_get_block_size_n = None\n",
+    "cute/__init__.py": "from tests.peers.cute import *\n",
+    "cute/interface.py": "from tests.peers import cute\nglobals().update(vars(cute))\n",
+    "cute/cache_utils.py": "from tests.peers.cute import JITCache\n",
     **{f"{folder}/__init__.py": "" for folder in ("layers", "ops", "ops/triton")},
 }
+SAMPLE = "ATTNBENCH_PEERS_SAMPLE"
 RESULTS = ("collected", "passed", "refused", "failed", "skipped")
 
 
 class Results:
-    """A plugin of pytest that draws a sample and counts what became of each test function."""
+    """A plugin of pytest that counts what became of each test function."""
 
-    def __init__(self, sample: int | None) -> None:
+    def __init__(self) -> None:
         self.counts: dict[str, Counter[str]] = {}
         self.reasons: Counter[str] = Counter()
-        self._sample = sample
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Keep a sample of the tests that were selected, in their order."""
-        if self._sample is not None and self._sample < len(items):
-            kept = set(random.Random(0).sample(range(len(items)), self._sample))
-            items[:] = [item for i, item in enumerate(items) if i in kept]
-        for item in items:
-            self._count(item.nodeid, "collected")
-
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
-        """Count a test when it was called, or skipped or failed before."""
-        report = (yield).get_result()
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Count a test when it begins, and when it was called, or skipped or failed before."""
+        counts = self.counts.setdefault(report.nodeid.split("::")[-1].split("[")[0], Counter())
+        counts["collected"] += report.when == "setup"
         if report.when == "call" or report.outcome != "passed":
-            refused = call.excinfo is not None and call.excinfo.typename == "UnsupportedCase"
-            self._count(item.nodeid, "refused" if refused else report.outcome)
+            said = str(getattr(getattr(report.longrepr, "reprcrash", None), "message", ""))
+            refused = said.startswith("kernels.registry.UnsupportedCase")
+            counts["refused" if refused else report.outcome] += 1
             if refused:
-                self.reasons[str(call.excinfo.value)[:150]] += 1
-
-    def _count(self, nodeid: str, result: str) -> None:
-        function = nodeid.split("::")[-1].split("[")[0]
-        self.counts.setdefault(function, Counter())[result] += 1
+                self.reasons[said.partition(": ")[2][:150]] += 1
 
     def table(self) -> str:
         """Return the counts as a Markdown table, and the reasons of refusals."""
@@ -67,12 +58,22 @@ class Results:
         return "\n".join(lines)
 
 
+@pytest.hookimpl(hookwrapper=True)
+def pytest_generate_tests(metafunc: Any) -> Any:
+    """Keep a sample of a function's parameters, the same in each process, before pytest makes tests of them."""
+    yield
+    sample, calls = int(os.environ.get(SAMPLE, 0)), metafunc._calls
+    if 0 < sample < len(calls):
+        metafunc._calls = [calls[i] for i in sorted(random.Random(0).sample(range(len(calls)), sample))]
+
+
 def make_stand_in(checkout: Path, folder: Path) -> None:
     """Write a package flash_attn that imports our functions, and the files that their tests also import."""
     package = folder / "flash_attn"
     for name in THEIRS:
         (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text((checkout / "flash_attn" / name).read_text())
+        if (checkout / "flash_attn" / name).is_file():  # version 2 has no folder cute
+            (package / name).write_text((checkout / "flash_attn" / name).read_text())
     for name, text in STAND_IN.items():
         (package / name).write_text(text)
 
@@ -82,18 +83,24 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Run flash-attention's own test file on our functions.")
     parser.add_argument("checkout", type=Path, help="a clone of flash-attention")
     parser.add_argument("-k", default="", metavar="WORDS", help="select tests, as pytest does")
-    parser.add_argument("--sample", type=int, help="how many of the selected tests run")
+    parser.add_argument("--sample", type=int, default=0, help="how many tests of a function -k selects from")
+    parser.add_argument("-n", default="0", metavar="PROCESSES", help="run in this many processes, by pytest-xdist")
+    parser.add_argument(
+        "--file", default="test_flash_attn.py", help="of the folder tests, such as cute/test_flash_attn.py"
+    )
     given = parser.parse_args(arguments)
-    tests = given.checkout / "tests" / "test_flash_attn.py"
+    tests = given.checkout / "tests" / given.file
     if not tests.is_file():
-        parser.error(f"{given.checkout} has no tests/test_flash_attn.py")
-    os.environ["ATTNBENCH_CHECK"] = "1"
-    results = Results(given.sample)
+        parser.error(f"{given.checkout} has no tests/{given.file}")
+    os.environ |= {"ATTNBENCH_CHECK": "1", SAMPLE: str(given.sample)}
+    results = Results()
     with tempfile.TemporaryDirectory() as folder:
         make_stand_in(given.checkout, Path(folder))
         sys.path[:0] = [folder, str(ROOT)]
-        options = ["-q", "-k", given.k, "--rootdir", folder, "-p", "no:cacheprovider", "--import-mode=importlib"]
-        status = pytest.main([*options, "-c", os.devnull, str(tests)], plugins=[results])
+        os.environ["PYTHONPATH"] = os.pathsep.join((folder, str(ROOT), os.environ.get("PYTHONPATH", "")))
+        options = ["-q", "-k", given.k, "-n", given.n, "--rootdir", folder, "--import-mode=importlib"]
+        plugins = ["-p", "no:cacheprovider", "-p", "tests.peers.flash_attn"]
+        status = pytest.main([*options, *plugins, "-c", os.devnull, str(tests)], plugins=[results])
     print(results.table())
     return int(status)
 

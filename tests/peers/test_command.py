@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.peers.flash_attn import Results
+from tests.peers.flash_attn import SAMPLE, pytest_generate_tests
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
@@ -39,7 +39,7 @@ def test_the_table_counts_what_became_of_each_function(tmp_path: Path) -> None:
         path.write_text(f"PART = {name!r}\n")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_flash_attn.py").write_text(TESTS)
-    command = [sys.executable, "-m", "tests.peers.flash_attn", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.peers.flash_attn", str(tmp_path), "-n", "2"]
     environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTEST")}
     answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert answer.returncode == 1, answer.stderr
@@ -49,10 +49,8 @@ def test_the_table_counts_what_became_of_each_function(tmp_path: Path) -> None:
     assert "- refused 1: return_attn_probs is refused with dropout_p" in answer.stdout
 
 
-def test_a_sample_keeps_the_order() -> None:
-    items = [SimpleNamespace(nodeid=f"file::test_{i // 5}[{i}]") for i in range(20)]
-    results = Results(sample=6)
-    results.pytest_collection_modifyitems(items)
-    numbers = [int(item.nodeid[:-1].split("[")[1]) for item in items]
-    assert len(numbers) == 6 and numbers == sorted(numbers)
-    assert sum(counts["collected"] for counts in results.counts.values()) == 6
+def test_a_sample_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SAMPLE, "6")
+    metafunc = SimpleNamespace(_calls=list(range(20)))
+    list(pytest_generate_tests(metafunc))
+    assert len(metafunc._calls) == 6 and metafunc._calls == sorted(metafunc._calls)
