@@ -5,8 +5,6 @@ without a lie has no finding. What the tables cannot know to be a lie is planted
 reason.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random
