@@ -4,8 +4,6 @@ results/render/export.py defines the exports. A run keeps its id and all its fie
 `upload`. A file whose runs are already in the store therefore adds nothing. Views have rounded numbers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

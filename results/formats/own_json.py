@@ -4,8 +4,6 @@ A run folder comes as its journal or compressed columns alone, or as a .zip, .ta
 Nothing of an archive is written to disk under its own name: only three file names are read, in bounded sizes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field

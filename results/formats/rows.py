@@ -1,7 +1,5 @@
 """Rows of text as measurements: each cell is checked, each fault kept with its line, column, value and reason."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

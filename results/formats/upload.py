@@ -1,7 +1,5 @@
 """An upload, the format that reads it, and its contents before anything is written."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Prefill over a cache and mixed batches: the times of each batch, from the run that counts for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

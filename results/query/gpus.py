@@ -4,8 +4,6 @@ A shape is shared where every field that two sources say is the same; what one l
 named. Kernel time is never compared with eager time; a time with an unknown timing is compared with both.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ and device time before plain calls where it has both. An extrapolated latency is
 how far the method was off about models that the same run measured is its `method_error`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The questions that the pages ask of the store, each answered with a small table."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How latency, throughput and memory grow with seqlen, and how near they come to the device's roofs."""
 
-from __future__ import annotations
-
 import json
 import math
 import tomllib

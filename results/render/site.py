@@ -5,8 +5,6 @@ The page opens from disk without a server or network. Its template, `site_files/
 implementation can be hidden in the browser; a winner that was not judged against the shown ones is marked so.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

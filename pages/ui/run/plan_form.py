@@ -103,7 +103,7 @@ def ask_for(found: dict | None) -> SweepRequest | None:
         sweep = sweeps.get(name)
         middle.caption(sweep.description)
         with right:
-            protocol = _protocol()
+            protocol = select.segments("Protocol", "protocol", list(launch.PROTOCOLS), "quick", help=_ABOUT_PROTOCOLS)
         if protocol == "sustained":
             changes = plan_axes.edited_cell(sweep, device)
             implementations = (plan_axes.traced_implementation(sweep, found),) if found else sweep.implementations[:1]
@@ -125,10 +125,6 @@ def ask_for(found: dict | None) -> SweepRequest | None:
     for problem in problems:
         st.error(text.plain(problem), icon=":material/error:")
     return None if problems else request
-
-
-def _protocol() -> str:
-    return select.segments("Protocol", "protocol", list(launch.PROTOCOLS), "quick", help=_ABOUT_PROTOCOLS)
 
 
 def link_to_traces() -> None:

@@ -3,8 +3,6 @@
 A CellError inside `Collected.row` becomes a Rejection that names the line; the other rows are unaffected.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """cuDNN frontend's result files; cudnn.toml describes the formats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

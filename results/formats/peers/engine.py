@@ -6,8 +6,6 @@ A file becomes entries (`sources`), an entry becomes rows (`Peer.split`), and a 
 declared `Number`. Only what a table cannot express is a function of the declaration.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import Counter

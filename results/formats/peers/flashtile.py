@@ -1,7 +1,5 @@
 """FlashTile's benchmark_results.json; flashtile.toml describes the formats."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace
