@@ -37,13 +37,7 @@ def pairs(store: Store) -> list[tuple[str, str]]:
 
 def implementations(store: Store, gpus: Sequence[str]) -> list[str]:
     """Return what every one of the GPUs has times of; most numbers first."""
-    return [
-        name
-        for (name,) in store.rows(
-            _SQL("implementations"),
-            [list(gpus), len(gpus)],
-        )
-    ]
+    return [name for (name,) in store.rows(_SQL("implementations"), [list(gpus), len(gpus)])]
 
 
 def side_by_side(store: Store, gpus: Sequence[str], implementation: str) -> pd.DataFrame:

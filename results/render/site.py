@@ -141,7 +141,7 @@ def _fits(store: Store) -> Iterator[dict[str, Any]]:
         case = Case(
             level="model", subject=subject, num_heads=config.heads, num_kv_heads=config.kv_heads, dtype="bfloat16",
             head_dim=config.head_dim, head_dim_v=config.value_dim, causal=True, window_size=config.window_size,
-            num_layers=config.layers, batch=1,
+            num_layers=config.layers, batch=1
         )  # fmt: skip
         longest = levels.level_of("model").longest({"level": "model", "subject": subject})
         for step in _STEPS:

@@ -65,8 +65,7 @@ def grid(table: pd.DataFrame, alt: str, columns: Mapping[str, Any] | None = None
 def in_words(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with its statuses and sources in words."""
     return table.assign(
-        status=[text.status(name) for name in table["status"]],
-        source=[text.sources(name) for name in table["source"]],
+        status=[text.status(name) for name in table["status"]], source=[text.sources(name) for name in table["source"]]
     )
 
 

@@ -114,12 +114,7 @@ def ask_for(found: dict | None) -> SweepRequest | None:
         if found and device == cluster_form.DEVICE:
             device, cluster = cluster_form.chosen()
     request = SweepRequest(
-        sweep=name,
-        device=device,
-        implementations=implementations,
-        changes=changes,
-        protocol=protocol,
-        cluster=cluster,
+        sweep=name, device=device, implementations=implementations, changes=changes, protocol=protocol, cluster=cluster
     )
     problems = problems_of(request, found)
     for problem in problems:

@@ -182,8 +182,4 @@ def _baseline(entry: Entry) -> Iterator[Row]:
     yield row.having(baseline=f"{baseline} ({_SOURCE})", speedup=None if own else row.text("speedup"))
 
 
-LLAMA = _FILE.peer(
-    "cudnn_llama",
-    split=_baseline,
-    implementation=lambda row: (row.need("backend"),),
-)
+LLAMA = _FILE.peer("cudnn_llama", split=_baseline, implementation=lambda row: (row.need("backend"),))
