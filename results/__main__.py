@@ -6,8 +6,6 @@ Data goes to stdout, everything else to stderr. Exit status 0: done; 1: it could
 found.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ No count means one request, no `s` as many keys as query tokens, and `k` a facto
 0402820, benchmarks/attention_benchmarks/batch_spec.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A run records what its implementations declare. `published/features.json` record
 `python -m runner.validate.features` checked against float64, by GPU.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -6,8 +6,6 @@ other. "@NAME" as `choices` or as `help` stands for texts of the caller. `defaul
 without an argument, and those named as `absent` are None.
 """
 
-from __future__ import annotations
-
 import argparse
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -10,8 +10,6 @@ protocol are the same. The order is declared once, in `_ORDER`. `counting_run` g
 key, and `surpasses` as the condition by which the store leaves out runs that can never count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Nothing here is stored; everything is derived on reading. A missing ingredient g
 bytes and predicted memory depend on the level: see results/levels.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

@@ -5,8 +5,6 @@ What a GPU reached in practice is not here: each run records the matrix product 
 [names] if the driver reports more words than the name of the table has.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A run records what each of its implementations declares (`Run.implementations`).
 implementations of published reports, are looked up in implementations.toml.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

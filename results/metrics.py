@@ -1,7 +1,5 @@
 """Every metric: its label, unit, which direction is better and its range. A new metric is a table in metrics.toml."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where the repository's folders are. Standard library only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]

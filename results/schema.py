@@ -6,8 +6,6 @@ own CSV (own_csv.py), the pattern of a journal's line (results/store/ingest.py),
 The names of the fields contain the units.
 """
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from collections.abc import Mapping

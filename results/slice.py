@@ -5,8 +5,6 @@ the case come from it. Text columns made here (`workload`, `mask`, `shape`) name
 source did not state it, they say so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar

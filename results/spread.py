@@ -3,8 +3,6 @@
 The runner stores these numbers with the samples. If an upload has samples, its numbers must follow from them.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A query begins at a line `-- name: NAME`. A name in braces is one of FRAGMENTS, or is given by the module.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

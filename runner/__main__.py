@@ -1,7 +1,5 @@
 """The command line, `python -m runner COMMAND`: data on stdout, progress and errors on stderr."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

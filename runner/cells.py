@@ -1,7 +1,5 @@
 """Cells of a plan (case, implementation, mode), their order, and estimates of time and memory. No torch."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass

@@ -3,8 +3,6 @@
 A process that calls `die_with` ends with its parent. Standard library only.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -4,8 +4,6 @@ Questions that need torch go to `python -m runner` in a separate process. A star
 the process that started it ends.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

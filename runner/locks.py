@@ -1,7 +1,5 @@
 """Device locks, which allow one sweep at a time. They are flocks in the home, released when their process ends."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """The time of a sweep by kind of work; every second belongs to one kind."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The cells of a sweep: reasons against those that cannot run here, and estimates for the others."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Progress on stderr: a bar on a terminal, plain lines otherwise."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

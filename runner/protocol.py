@@ -1,7 +1,5 @@
 """Presets for how long and how often each number is sampled. Standard library only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Self
 

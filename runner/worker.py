@@ -5,8 +5,6 @@ supervisor can charge a crash or a hang to a cell. Cells cross the pipe once, in
 sides refer to them by their numbers in the plan. The process ends with its supervisor.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -3,8 +3,6 @@
 CI has no GPU, so this file is the only witness. `python -m tests.gpu_record` prints it as a table.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import platform

@@ -9,8 +9,6 @@ x86-64 and the minor version of Python that they name. To install exactly these 
     pip install --require-hashes -r tests/app.lock
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json

@@ -223,7 +223,7 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
         look: dict[str, Any] = {"symbol": colours.symbol(name), "size": 8, "opacity": 0.85}
         found.append(Series(name, own["intensity"], own["tflops"], palette[name], said, **look))
     x = charts.log_axis(low, high) | charts.titled("Arithmetic intensity (FLOP/byte, minimum traffic)")
-    top = _highest(roofs, high, drawn["tflops"].max())
+    top = max([drawn["tflops"].max(), *(bound for roof in roofs if (bound := roof.at(high)))])
     return Chart(found, x, charts.log_axis(drawn["tflops"].min(), top) | charts.titled("TFLOP/s"), height=520)
 
 
@@ -332,10 +332,6 @@ def _peaks(drawn: pd.DataFrame, column: str, roofs: Sequence[Roof]) -> list[Seri
     levels |= {_PEAKS["percent_of_measured" if roof.measured else "percent_of_peak"]: roof.tflops for roof in roofs}
     ends = [drawn["seqlen_q"].min(), drawn["seqlen_q"].max()]
     return [charts.reference(name, ends, [at, at], f"{name}: {at:.3g}") for name, at in levels.items()]
-
-
-def _highest(roofs: Sequence[Roof], intensity: float, reached: float) -> float:
-    return max([reached, *(bound for roof in roofs if (bound := roof.at(intensity)))])
 
 
 def _title(quantity: Quantity) -> str:

@@ -34,7 +34,7 @@ COMMAND = (
 
 def named(traces: pd.DataFrame) -> pd.DataFrame:
     """Return the traces, each named after its cell, and its run if two traces have the same cell."""
-    names = [_name(row) for row in traces.to_dict("records")]
+    names = [f"{row['implementation']} {_shape(row)}" for row in traces.to_dict("records")]
     runs = traces["run_id"].tolist()
     return traces.assign(
         trace=[f"{name}, {run}" if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)]
@@ -193,10 +193,6 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
     rows = [charts.titled(LABELS[name]) | {"rangemode": _FROM_ZERO.get(name, "normal")} for name in names]
     x = charts.titled("Time (s)") | {"rangemode": "tozero"}
     return Chart(found, x, {}, 110 + 170 * len(names), "x unified", rules=rules, rows=rows)
-
-
-def _name(row: dict) -> str:
-    return f"{row['implementation']} {_shape(row)}"
 
 
 def _shape(row: dict) -> str:

@@ -2,18 +2,14 @@
 other rows.
 
 A finding says its arithmetic in one sentence and never hides or changes a row. A new check is a function that yields
-the rows it is about and a sentence, and one table in checks.toml.
+the rows it is about with the facts of a sentence, and one table in checks.toml.
 """
 
-from __future__ import annotations
-
 import importlib
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from results.checks import stolen
-from results.checks.finding import DOUBTFUL, IMPOSSIBLE, NOTE, Check, Finding, Numbers
+from results.checks.finding import DECLARED, DOUBTFUL, IMPOSSIBLE, NOTE, Check, Finding, Numbers
 from results.records import Measurement, Run
 
 __all__ = ["DOUBTFUL", "IMPOSSIBLE", "NOTE", "CHECKS", "Finding", "Check", "by_rule", "check"]
@@ -21,9 +17,8 @@ __all__ = ["DOUBTFUL", "IMPOSSIBLE", "NOTE", "CHECKS", "Finding", "Check", "by_r
 
 def _checks() -> tuple[Check, ...]:
     """Return the checks of checks.toml."""
-    read = tomllib.loads(Path(__file__).with_name("checks.toml").read_text(encoding="utf-8"))
     found = []
-    for name, said in read.items():
+    for name, said in DECLARED.items():
         module, _, function = said["look"].partition(".")
         look = getattr(importlib.import_module(f"{__name__}.{module}"), function)
         found.append(Check(name, said["title"], said["weight"], look))

@@ -1,14 +1,8 @@
 """Errors below what the dtype of the results allows, or above what a correct result has."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-
-from results.checks.finding import Numbers, what
+from results.checks.finding import Found, Numbers, said
 from results.levels.decode import lengths_of
-from results.records import Case, Measurement, case_to_json
-
-Found = Iterator[tuple[Sequence[Measurement], str]]
+from results.records import Case, case_to_json
 
 # Largest relative error of rounding once to the dtype. The root mean square of many roundings is about 0.4 of it.
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
@@ -25,11 +19,7 @@ def too_exact(numbers: Numbers) -> Found:
         rounding = ROUNDING.get(m.case.dtype or "")
         ordinary = m.case.inputs in (None, "normal") and _fewest_keys(m.case) >= _SHORTEST
         if rounding and ordinary and m.value < SHARE * rounding:
-            yield (
-                (m,),
-                f"{what(m)} is said to have a {m.metric} of {m.value:.2g}, but rounding to {m.case.dtype} alone leaves "
-                f"about {0.4 * rounding:.2g}: it was not compared with float64.",
-            )
+            yield said("too_exact", m, leaves=0.4 * rounding)
 
 
 def too_wrong(numbers: Numbers) -> Found:
@@ -39,11 +29,7 @@ def too_wrong(numbers: Numbers) -> Found:
         in_full = numbers.facts(m).precision is None and case.cache_dtype in (None, case.dtype)
         ordinary = case.dtype in ("bfloat16", "float16") and case.inputs in (None, "normal") and in_full
         if ordinary and m.value > MOST * rounding:
-            yield (
-                (m,),
-                f"{what(m)} is said to be right with a {m.metric} of {m.value:.2g}, {m.value / rounding:.0f} times "
-                f"the rounding of {case.dtype}; correct results have at most {MOST:g} times that.",
-            )
+            yield said("too_wrong", m, times=m.value / rounding, most=MOST)
 
 
 def _fewest_keys(case: Case) -> int:

@@ -1,27 +1,25 @@
 """Runs whose facts are those of another chip than the one they name."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from results import derive
-from results.checks.finding import Numbers, bytes_moved, flops_range
+from results.checks.finding import Found, Numbers, bytes_moved, flops_range
 from results.checks.machine import OVER_POWER
 from results.checks.speed import HEADROOM
 from results.gpus import GPUS, DataSheet, find
 from results.levels import level_of
 from results.records import Measurement, Run
 
-Found = Iterator[tuple[Sequence[Measurement], str]]
-
 # Least and largest compute capability: Hopper's instructions (wgmma) exist on 9.0 only, and bfloat16 on tensor cores
-# from 8.0 on. A test holds the limits of this project's kernels to what the kernels declare.
+# from 8.0 on. A test holds the limits of this project's kernels and PyTorch's to what `kernels` declares.
 RUNS_ON: dict[str, tuple[str, str | None]] = {
     "gluon_hopper": ("9.0", "9.0"),
     "gluon_fp8": ("9.0", "9.0"),
     "flash_attn_3": ("8.0", "9.0"),  # its repository builds for Ampere, too
     "flash_attn_2": ("8.0", None),
     "flash_attn_4": ("8.0", None),
+    "torch_sdpa_cudnn": ("8.0", None),
+    "torch_varlen": ("8.0", None),
     "triton_fa2": ("8.0", None),
     "triton_split_kv": ("8.0", None),
 }

@@ -1,16 +1,12 @@
 """Ratios, summaries and marks of a table that its own numbers do not give."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from results.checks.finding import Numbers, printed_range, what
+from results.checks.finding import Found, Numbers, printed_range, said
 from results.metrics import METRICS, RATIO_OF
 from results.records import Measurement, compatible
-
-Found = Iterator[tuple[Sequence[Measurement], str]]
 
 _LOW, _HIGH = "low end of a range", "high end of a range"
 _MOST_CANDIDATES = 30  # other rows of a length that a printed ratio is compared with, so that a check costs O(rows)
@@ -30,16 +26,12 @@ class _Pair:
 
 def ratio_not_derivable(numbers: Numbers) -> Found:
     """A printed speedup or reduction does not follow from the printed numbers, even with rounding."""
-    for claim, nearest in _not_derivable(numbers):
-        if not _is_cut_off(claim, nearest):
-            yield (claim, nearest.row, nearest.baseline), f"{_says(claim, nearest)}."
+    yield from _not_derivable(numbers, "ratio")
 
 
 def ratio_cut_off(numbers: Numbers) -> Found:
     """A printed speedup or reduction is that of the printed numbers, cut off instead of rounded."""
-    for claim, nearest in _not_derivable(numbers):
-        if _is_cut_off(claim, nearest):
-            yield (claim, nearest.row, nearest.baseline), f"{_says(claim, nearest)}: cut off instead of rounded."
+    yield from _not_derivable(numbers, "cut_off")
 
 
 def summary_not_derivable(numbers: Numbers) -> Found:
@@ -63,13 +55,9 @@ def summary_not_derivable(numbers: Numbers) -> Found:
             continue
         first, last = min(pairs, key=lambda pair: pair.ratio), max(pairs, key=lambda pair: pair.ratio)
         if not (_agree(low, first) and _agree(high, last)):
-            where = f" from seqlen {least} on" if least else ""
-            yield (
-                (low, high, first.row, first.baseline, last.row, last.baseline),
-                f"{low.implementation} over {low.baseline}, {low.mode}{where}, is summed up as {low.value:g} to "
-                f"{high.value:g}x, but the report's own tables go from {first.ratio:.2f}x ({_arithmetic(first)}) to "
-                f"{last.ratio:.2f}x ({_arithmetic(last)}).",
-            )
+            rows = low, high, first.row, first.baseline, last.row, last.baseline
+            facts = {"first": first, "last": last, "low": _arithmetic(first), "high": _arithmetic(last)}
+            yield said("summary", *rows, where=f" from seqlen {least} on" if least else "", **facts)
 
 
 def best_is_not_best(numbers: Numbers) -> Found:
@@ -82,14 +70,10 @@ def best_is_not_best(numbers: Numbers) -> Found:
         bold = [m for m in cells if m.printed.startswith("**")]
         best = min(cells, key=lambda m: m.value)
         if len(bold) == 1 < len(cells) and best.value < bold[0].value:
-            yield (
-                (bold[0], best),
-                f"{what(bold[0])} with {bold[0].value:g} ms is printed in bold as the best of its row, but "
-                f"{best.implementation} takes {best.value:g} ms.",
-            )
+            yield said("best", bold[0], best)
 
 
-def _not_derivable(numbers: Numbers) -> Iterator[tuple[Measurement, _Pair]]:
+def _not_derivable(numbers: Numbers, rule: str) -> Found:
     """Yield the printed ratios that no pair of printed numbers gives, each with the pair that comes nearest."""
     known: dict[tuple, list[_Pair]] = {}  # by case, and by length for claims that leave other fields open
     for key, found in _pairs(numbers).items():
@@ -111,20 +95,17 @@ def _not_derivable(numbers: Numbers) -> Iterator[tuple[Measurement, _Pair]]:
             if compatible(claim.case, pair.row.case) and claim.timing in (None, pair.row.timing)
         ]
         if pairs and not any(_agree(claim, pair) for pair in pairs):
-            yield claim, min(pairs, key=lambda pair: abs(pair.ratio - claim.value))
+            nearest = min(pairs, key=lambda pair: abs(pair.ratio - claim.value))
+            if _is_cut_off(claim, nearest) == (rule == "cut_off"):
+                printed = (claim.printed or f"{claim.value:g}").replace("*", "")
+                facts = {"ratio": nearest.ratio, "unit": METRICS[claim.metric].unit, "arithmetic": _arithmetic(nearest)}
+                yield said(rule, claim, nearest.row, nearest.baseline, printed=printed, **facts)
 
 
 def _is_cut_off(claim: Measurement, pair: _Pair) -> bool:
     """Tell whether the ratio can be what is printed and less than one unit of its last digit more."""
     low, high = printed_range(claim)
     return claim.value <= pair.high and pair.low < claim.value + high - low
-
-
-def _says(claim: Measurement, pair: _Pair) -> str:
-    unit = METRICS[claim.metric].unit
-    return (
-        f"{what(claim)} prints {_plain(claim)} over {claim.baseline}, but {_arithmetic(pair)} is {pair.ratio:.4g}{unit}"
-    )
 
 
 def _pairs(numbers: Numbers) -> dict[tuple[str, str, str], list[_Pair]]:
@@ -179,7 +160,3 @@ def _agree(claim: Measurement, pair: _Pair) -> bool:
 def _arithmetic(pair: _Pair) -> str:
     up, down = (pair.baseline, pair.row) if METRICS[pair.row.metric].better == "lower" else (pair.row, pair.baseline)
     return f"{up.value:g} / {down.value:g}"
-
-
-def _plain(claim: Measurement) -> str:
-    return (claim.printed or f"{claim.value:g}").replace("*", "")

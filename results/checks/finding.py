@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from results import levels
 from results.implementations import ImplementationFacts, facts_of
@@ -17,6 +19,7 @@ from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to
 if TYPE_CHECKING:
     from results.checks.stolen import Elsewhere
 
+DECLARED = tomllib.loads(Path(__file__).with_name("checks.toml").read_text(encoding="utf-8"))
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
 _CASES = 8192  # cases whose work is cached, because several checks count it
 DOUBTFUL = "doubtful"  # possible, but not a reliable result
@@ -38,8 +41,7 @@ class Finding:
 # A doubt of these voids its number: a win that chance explains, a time known only roughly. What says where a time goes
 # (launches, a backward of much work) voids nothing.
 UNRELIABLE = ("within_spread", "noisy", "no_spread", "thousandfold", "falls_with_work")
-# What the cases of a series over seqlen have in common.
-but_seqlen = attrgetter(*(name for name in CASE_FIELDS if name not in ("seqlen_q", "seqlen_k")))
+_BUT_SEQLEN = attrgetter(*(name for name in CASE_FIELDS if name not in ("seqlen_q", "seqlen_k")))
 # All rows of these findings are in doubt; otherwise only the first row.
 OF_SERIES = ("copied", "thousandfold", "no_spread", "same_as_run", "another_chip")
 
@@ -54,6 +56,9 @@ def voided(findings: Iterable[Finding]) -> dict[str, Finding]:
     return found
 
 
+Found = Iterator[tuple[Sequence[Measurement], str]]  # the rows that a finding is about, and its sentence
+
+
 @dataclass(frozen=True)
 class Check:
     """One check: it yields the rows that it is about and a sentence."""
@@ -61,7 +66,7 @@ class Check:
     name: str
     title: str
     weight: str
-    look: Callable[[Numbers], Iterator[tuple[Sequence[Measurement], str]]]
+    look: Callable[[Numbers], Found]
 
 
 class Numbers:
@@ -81,6 +86,16 @@ class Numbers:
     def latencies_of(self, run_id: str) -> list[Measurement]:
         """Return the times of one run."""
         return [m for m in self.of("latency_ms") if m.run_id == run_id and m.value]
+
+    def grouped(self, key: Callable[[Measurement], Any], *metrics: str) -> dict[Any, list[Measurement]]:
+        """Return the rows of those metrics that have a number, by key."""
+        return grouped(self.of(*metrics), key)
+
+    def over_seqlen(self, metric: str) -> Iterator[list[Measurement]]:
+        """Yield the rows of each series over seqlen, the shortest first."""
+        square = (m for m in self.of(metric) if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k)
+        for rows in grouped(square, series_of).values():
+            yield sorted(rows, key=lambda m: m.case.seqlen_q)
 
     def modes(self) -> Iterator[dict[str | None, Measurement]]:
         """Yield the latencies of each case, implementation and timing, by mode."""
@@ -107,6 +122,19 @@ class Numbers:
             if m.status is Status.OK:
                 found.setdefault(m.metric, []).append(m)
         return found
+
+
+def grouped(rows: Iterable[Measurement], key: Callable[[Measurement], Any]) -> dict[Any, list[Measurement]]:
+    """Return the rows by key, each group in the order of the rows."""
+    found: dict[Any, list[Measurement]] = {}
+    for m in rows:
+        found.setdefault(key(m), []).append(m)
+    return found
+
+
+def series_of(m: Measurement) -> tuple:
+    """Return what the rows of a series over seqlen have in common."""
+    return m.run_id, _BUT_SEQLEN(m.case), m.implementation, m.timing, m.mode
 
 
 @lru_cache(maxsize=_CASES)
@@ -146,6 +174,22 @@ def printed_range(measurement: Measurement) -> tuple[float, float]:
     unit = 10.0 ** (int(match["exponent"] or 0) - len(match["decimals"] or ""))
     half = unit / 2 * (value / number if number else 1.0)  # scaled as the unit was: GB, PFLOPS
     return value - half, value + half
+
+
+def said(sentence: str, *rows: Measurement, **facts: Any) -> tuple[Sequence[Measurement], str]:
+    """Return a finding about rows, in a sentence of checks.toml: a rule's name, and which of its sentences."""
+    rule, _, which = sentence.partition(" ")
+    text: str = DECLARED[rule][f"says_{which}" if which else "says"]
+    return rows, text.format_map(_Facts(facts, m=rows[0], rows=rows))
+
+
+class _Facts(dict[str, Any]):
+    """The facts of a sentence; the words for a row are worked out where a sentence has them."""
+
+    def __missing__(self, name: str) -> str:
+        row = self["rows"][int(name[-1]) if name[-1].isdigit() else 0]
+        word = name.rstrip("12")
+        return ms(row) if word == "ms" else what(row, mode=word == "what")
 
 
 def ms(measurement: Measurement) -> str:

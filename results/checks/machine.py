@@ -1,14 +1,7 @@
 """Power, clocks and launches that no such card has."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-
-from results.checks.finding import Numbers, flops_range, ms, printed_range, what
+from results.checks.finding import Found, Numbers, flops_range, ms, printed_range, said
 from results.gpus import bounds_of
-from results.records import Measurement
-
-Found = Iterator[tuple[Sequence[Measurement], str]]
 
 # An empty kernel takes 1.5 to 2.5 us of device time on every GPU since Volta; a call from the host more.
 LAUNCH_MS = {"kernel": 1e-3, "eager": 2e-3, None: 1e-3}
@@ -24,7 +17,7 @@ def below_launch(numbers: Numbers) -> Found:
     for m in numbers.of("latency_ms"):
         least = LAUNCH_MS[m.timing]
         if numbers.run(m).device_type != "cpu" and printed_range(m)[1] < least:
-            yield (m,), f"{what(m)} takes {ms(m)}; a GPU needs {1e3 * least:g} us to start a kernel that does nothing."
+            yield said("below_launch", m, us=1e3 * least)
 
 
 def above_power(numbers: Numbers) -> Found:
@@ -32,14 +25,14 @@ def above_power(numbers: Numbers) -> Found:
     times = {(m.run_id, m.case, m.implementation, m.mode): m for m in numbers.of("latency_ms") if m.timing != "eager"}
     for m in numbers.of("sustained_power_w", "energy_j"):
         time = times.get((m.run_id, m.case, m.implementation, m.mode))
-        chip, said = bounds_of(numbers.run(m).gpu_name), numbers.run(m).power_limit_w
-        limit = said or chip.power_w
+        chip, set_to = bounds_of(numbers.run(m).gpu_name), numbers.run(m).power_limit_w
+        limit = set_to or chip.power_w
         watts = m.value if m.metric == "sustained_power_w" else 1e3 * m.value / time.value if time else 0.0
         if watts > (OVER_ENERGY if m.metric == "energy_j" else OVER_POWER) * limit:
             rows = (m, time) if m.metric == "energy_j" else (m,)
             arithmetic = f"{m.value:.4g} J in {ms(time)} is " if m.metric == "energy_j" else ""
-            whose = "the limit of its run" if said else chip.source
-            yield rows, f"{what(m)}: {arithmetic}{watts:.0f} W, above the {limit:g} W of {whose}."
+            whose = "the limit of its run" if set_to else chip.source
+            yield said("above_power", *rows, arithmetic=arithmetic, watts=watts, limit=limit, whose=whose)
 
 
 def idle_energy(numbers: Numbers) -> Found:
@@ -53,11 +46,7 @@ def idle_energy(numbers: Numbers) -> Found:
         watts, limit = 1e3 * m.value / time.value, run.power_limit_w or chip.power_w
         share = flops[0] / time.value / 1e9 / chip.tflops(m.case.dtype)
         if share > LOADED and watts < IDLE * limit:
-            yield (
-                (m, time),
-                f"{what(m)}: {m.value:.4g} J in {ms(time)} is {watts:.0f} W, {watts / limit:.0%} of the {limit:g} W "
-                f"limit, at {share:.0%} of the peak: that is the power of an idle card.",
-            )
+            yield said("idle_energy", m, time, watts=watts, of_limit=watts / limit, limit=limit, share=share)
 
 
 def above_clock(numbers: Numbers) -> Found:
@@ -66,4 +55,4 @@ def above_clock(numbers: Numbers) -> Found:
         clock = m.value if m.metric == "sustained_clock_mhz" else m.sm_clock_mhz
         chip = bounds_of(numbers.run(m).gpu_name)
         if m.value and clock and clock > OVER_CLOCK * chip.clock_mhz:
-            yield (m,), f"{what(m)} was taken at {clock:.0f} MHz, above the {chip.clock_mhz:g} MHz of {chip.source}."
+            yield said("above_clock", m, clock=clock, chip=chip)

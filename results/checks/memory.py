@@ -1,18 +1,15 @@
 """Memory below what the tensors alone take, above what the device has, or out of it where it cannot be."""
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from operator import attrgetter
 
-from results.checks.finding import Numbers, but_seqlen, printed_range, what
+from results.checks.finding import Found, Numbers, printed_range, said
 from results.gpus import bounds_of
 from results.levels import level_of
 from results.levels.tensors import DTYPE_BYTES, MIB, tensor_bytes
 from results.records import Case, Measurement, Run, Status, case_to_json, compatible
-
-Found = Iterator[tuple[Sequence[Measurement], str]]
 
 # Largest shared memory of one block in KiB by compute capability: CUDA C++ Programming Guide, table "Technical
 # Specifications per Compute Capability".
@@ -43,28 +40,15 @@ def below_floor(numbers: Numbers) -> Found:
             times = f" ({2 * least / m.value:.3g} times that)" if m.value else ""
             usual = "" if m.case.dtype else f", {2 * least:.0f} MiB at 16 bits{times}"
             size = f" in {m.case.dtype}" if m.case.dtype else " even at one byte a number"
-            yield (
-                (m,),
-                f"{what(m)} is said to take {m.value:g} MiB as {m.metric}, but {of_what} takes {least:.0f} MiB"
-                f"{size}{usual}.",
-            )
+            yield said("below_floor", m, of_what=of_what, least=least, size=size, usual=usual)
 
 
 def falls_with_seqlen(numbers: Numbers) -> Found:
     """Less memory for a longer sequence."""
-    series: dict[tuple, list[Measurement]] = {}
-    for m in numbers.of("peak_memory_mb"):
-        if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k:
-            series.setdefault((m.run_id, but_seqlen(m.case), m.implementation, m.mode), []).append(m)
-    for rows in series.values():
-        rows.sort(key=lambda m: m.case.seqlen_q)
+    for rows in numbers.over_seqlen("peak_memory_mb"):
         for shorter, longer in zip(rows, rows[1:], strict=False):
             if shorter.value > _WORKSPACE_MB and printed_range(longer)[1] < _FALLEN * printed_range(shorter)[0]:
-                yield (
-                    (longer, shorter),
-                    f"{what(longer)} is said to take {longer.value:g} MiB, less than the {shorter.value:g} MiB at "
-                    f"seqlen {shorter.case.seqlen_q}.",
-                )
+                yield said("memory_falls", longer, shorter)
 
 
 def far_above_need(numbers: Numbers) -> Found:
@@ -76,11 +60,7 @@ def far_above_need(numbers: Numbers) -> Found:
         scores = 4.0 * m.case.batch * m.case.num_heads * m.case.seqlen_q * m.case.seqlen_k
         most = (4 * (sizes.q + sizes.k + sizes.v + sizes.out) + 10 * scores) / MIB + _LIBRARIES_MB
         if m.value > _TIMES_THE_NEED * most:
-            yield (
-                (m,),
-                f"{what(m)} is said to take {m.value:g} MiB, {m.value / most:.0f} times what all its tensors and ten "
-                f"float32 score matrices take ({most:.0f} MiB): it may be in bytes or KiB.",
-            )
+            yield said("far_above_need", m, times=m.value / most, most=most)
 
 
 def below_weights(numbers: Numbers) -> Found:
@@ -91,11 +71,7 @@ def below_weights(numbers: Numbers) -> Found:
             least = weights * (2 if m.mode == "train" else 1)
             if printed_range(m)[1] < least:
                 parts = "weights and gradients" if m.mode == "train" else "weights"
-                yield (
-                    (m,),
-                    f"{what(m)} is said to take {m.value / 1024:.1f} GiB, but its {parts} alone are "
-                    f"{least / 1024:.1f} GiB{_at(m.case)}.",
-                )
+                yield said("below_weights", m, gib=m.value / 1024, parts=parts, least=least / 1024, dtype=_at(m.case))
 
 
 def above_device(numbers: Numbers) -> Found:
@@ -106,32 +82,19 @@ def above_device(numbers: Numbers) -> Found:
             chip = bounds_of(numbers.run(m).gpu_name)
             has = has or (1024 * chip.memory_gb if chip.known else math.inf)
             if printed_range(m)[0] > has:
-                yield (m,), f"{what(m)} is said to take {m.value:g} MiB on a device with {has:g} MiB."
+                yield said("above_device", m, has=has)
         elif has and (needs := _weights_mb(m.case) or 0) > has:
-            yield (
-                (m,),
-                f"{what(m)} has a speed on a GPU with {has / 1024:.0f} GiB, but its weights alone are "
-                f"{needs / 1024:.0f} GiB{_at(m.case)}: it does not fit one.",
-            )
+            yield said("above_device weights", m, has=has / 1024, needs=needs / 1024, dtype=_at(m.case))
 
 
 def not_out_of_memory(numbers: Numbers) -> Found:
     """Out of memory where a larger case of the same implementation ran, and nothing says which other limit it was."""
-    ran: dict[tuple, list[Measurement]] = {}
-    for m in numbers.of("latency_ms", "peak_memory_mb"):
-        ran.setdefault((m.run_id, m.implementation, m.mode, m.metric), []).append(m)
+    series = attrgetter("run_id", "implementation", "mode", "metric")
+    ran = numbers.grouped(series, "latency_ms", "peak_memory_mb")
     for m in numbers.rows:
         of_memory = m.status is Status.OOM and not _OTHER_LIMIT.search(f"{m.note} {m.printed}")
-        larger = (
-            _largest_that_ran(ran.get((m.run_id, m.implementation, m.mode, m.metric), ()), m) if of_memory else None
-        )
-        if larger:
-            yield (
-                (m, larger),
-                f"{what(m)} is said to be out of memory, but {what(larger, mode=False)}, with "
-                f"{_size(larger.case) / _size(m.case):.3g} times the bytes, ran: it is another limit, such as shared "
-                "memory.",
-            )
+        if larger := _largest_that_ran(ran.get(series(m), ()), m) if of_memory else None:
+            yield said("not_out_of_memory", m, larger, times=_size(larger.case) / _size(m.case))
 
 
 def above_shared_memory(numbers: Numbers) -> Found:
@@ -141,11 +104,7 @@ def above_shared_memory(numbers: Numbers) -> Found:
         limit = SHARED_KB.get(capability or "", max(SHARED_KB.values()))
         if printed_range(m)[0] > limit:
             whose = f"compute capability {capability}" if capability in SHARED_KB else "any device known here"
-            yield (
-                (m,),
-                f"{m.implementation} ({m.case.subject}) is said to need {m.value:g} KiB a block; {whose} gives a block "
-                f"{limit} KiB at most.",
-            )
+            yield said("above_shared_memory", m, whose=whose, limit=limit)
 
 
 def _floor(m: Measurement, kind: str | None) -> tuple[float, str] | None:

@@ -1,19 +1,13 @@
 """Whole models in less memory than their parts take, or faster than their weights and cache can be read."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-
 from results import derive, gpus, levels
-from results.checks.finding import Numbers, printed_range, what
+from results.checks.finding import Found, Numbers, printed_range, said
 from results.checks.memory import below_weights
 from results.checks.speed import HEADROOM
-from results.records import Measurement, case_to_json
+from results.records import case_to_json
 
 # The peaks of training in the shipped runs are 0.99 to 1.01 of the calculator's.
 TRAINING = 0.9
-
-Found = Iterator[tuple[Sequence[Measurement], str]]
 
 
 def below_parts(numbers: Numbers) -> Found:
@@ -27,11 +21,7 @@ def below_parts(numbers: Numbers) -> Found:
         least = sum(parts.values())
         if parts and printed_range(m)[1] < least and m.measurement_id not in told:
             made_of = ", ".join(f"{name} {value / 1024:.1f}" for name, value in parts.items())
-            yield (
-                (m,),
-                f"{what(m)} is said to take {m.value / 1024:.1f} GiB, but its parts take {least / 1024:.1f} GiB "
-                f"({made_of}).",
-            )
+            yield said("below_parts", m, gib=m.value / 1024, least=least / 1024, made_of=made_of)
 
 
 def below_training(numbers: Numbers) -> Found:
@@ -42,11 +32,7 @@ def below_training(numbers: Numbers) -> Found:
             continue
         needs = levels.memory_mb(m.case, numbers.facts(m).memory, m.mode)
         if needs and printed_range(m)[1] < TRAINING * needs and m.measurement_id not in told:
-            yield (
-                (m,),
-                f"{what(m)} is said to take {m.value / 1024:.1f} GiB, but weights, training states and what is saved "
-                f"for the backward take {needs / 1024:.1f} GiB.",
-            )
+            yield said("below_training", m, gib=m.value / 1024, needs=needs / 1024)
 
 
 def above_step_bandwidth(numbers: Numbers) -> Found:
@@ -60,9 +46,5 @@ def above_step_bandwidth(numbers: Numbers) -> Found:
         step_ms = m.value if m.metric == "latency_ms" else 1e3 * m.case.batch / m.value
         rate = derive.gb_per_s(moved, step_ms)
         if rate > HEADROOM * peak.bandwidth_gb_per_s:
-            yield (
-                (m,),
-                f"{what(m)} takes {step_ms:.4g} ms a step; reading {moved / 1e9:.3g} GB of weights and cache in that "
-                f"time is {rate:.0f} GB/s, above the {peak.bandwidth_gb_per_s:g} of {numbers.run(m).gpu_name} "
-                f"({peak.source}).",
-            )
+            facts = {"step": step_ms, "moved": moved / 1e9, "rate": rate, "peak": peak}
+            yield said("above_step_bandwidth", m, gpu=numbers.run(m).gpu_name, **facts)

@@ -1,19 +1,16 @@
 """Tokens and samples a second of whole models that their weights do not allow on the device."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from operator import attrgetter
 
 from results import levels
-from results.checks.finding import Numbers, ms, what
+from results.checks.finding import Found, Numbers, said
 from results.checks.memory import parameters
 from results.checks.speed import AGREES, HEADROOM
 from results.gpus import bounds_of
 from results.levels.tensors import DTYPE_BYTES
 from results.metrics import METRICS
 from results.records import Measurement
-
-Found = Iterator[tuple[Sequence[Measurement], str]]
 
 # Operations of a token for each parameter: a multiply-add forward, twice that backward (Kaplan et al., Scaling Laws for
 # Neural Language Models, arXiv:2001.08361, section 2.1; attention left out).
@@ -28,12 +25,8 @@ def above_model_peak(numbers: Numbers) -> Found:
             chip = bounds_of(numbers.run(m).gpu_name)
             most, rate = chip.tflops(m.case.dtype or "float16"), each * count * tokens / 1e12
             if rate > HEADROOM * most:
-                yield (
-                    (m,),
-                    f"{what(m)} is said to work through {tokens:.0f} tokens a second; at {each} operations for each of "
-                    f"{count / 1e9:.3g} x 10^9 parameters that is {rate:.0f} TFLOP/s, above the {most:g} of "
-                    f"{chip.source}.",
-                )
+                facts = {"tokens": tokens, "each": each, "billions": count / 1e9, "rate": rate}
+                yield said("above_model_peak", m, most=most, chip=chip, **facts)
 
 
 def above_weights_bandwidth(numbers: Numbers) -> Found:
@@ -47,31 +40,23 @@ def above_weights_bandwidth(numbers: Numbers) -> Found:
             chip = bounds_of(numbers.run(m).gpu_name)
             read = tokens / m.case.batch * count * DTYPE_BYTES.get(m.case.dtype or "float16", 2) / 1e9
             if read > HEADROOM * chip.bandwidth_gb_per_s:
-                yield (
-                    (m,),
-                    f"{what(m)} is said to give {tokens:.0f} tokens a second; reading the weights for each step is "
-                    f"{read:.0f} GB/s, above the {chip.bandwidth_gb_per_s:g} of {chip.source}.",
-                )
+                yield said("above_weights", m, tokens=tokens, read=read, chip=chip)
 
 
 def throughput_and_time(numbers: Numbers) -> Found:
     """Tokens or samples a second that are not the batch over the time of the same call."""
-    times: dict[tuple, list[Measurement]] = {}
-    for m in numbers.of("latency_ms"):
-        times.setdefault((m.run_id, m.case, m.implementation, m.mode), []).append(m)
+    cell = attrgetter("run_id", "case", "implementation", "mode")
+    times = numbers.grouped(cell, "latency_ms")
     for m in numbers.of("tokens_per_s", "samples_per_s"):
-        rows = times.get((m.run_id, m.case, m.implementation, m.mode), ())
+        rows = times.get(cell(m), ())
         same = [time for time in rows if m.timing in (None, time.timing)]
         tokens = m.case.seqlen_q if m.metric == "tokens_per_s" and m.mode != "decode" else 1
         if not same or not m.case.batch or not tokens:
             continue
         rates = [1e3 * m.case.batch * tokens / time.value for time in same]
         if not any(abs(m.value / rate - 1) < AGREES for rate in rates):
-            yield (
-                (m, same[0]),
-                f"{what(m)} is said to give {m.value:.4g} {METRICS[m.metric].label.lower()}, but {ms(same[0])} a call "
-                f"is {rates[0]:.4g}; {m.value / rates[0]:.2g} times that is said.",
-            )
+            facts = {"unit": METRICS[m.metric].label.lower(), "rate": rates[0], "times": m.value / rates[0]}
+            yield said("throughput_and_time", m, same[0], **facts)
 
 
 def _tokens_per_s(numbers: Numbers) -> Iterator[tuple[Measurement, float]]:

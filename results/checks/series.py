@@ -1,16 +1,12 @@
 """Numbers that are too regular, or all wrong by one factor: copied, without spread, in another unit."""
 
-from __future__ import annotations
-
 import statistics
-from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from results.checks import stolen
-from results.checks.finding import Numbers, but_seqlen, bytes_moved, flops_range, ms, what
+from results.checks.finding import Found, Numbers, bytes_moved, flops_range, said, series_of, what
 from results.gpus import DataSheet, bounds_of
 from results.records import Measurement
-
-Found = Iterator[tuple[Sequence[Measurement], str]]
 
 LONG_ENOUGH = 3  # points of a series that two implementations cannot share by chance
 DIGITS = 3  # significant digits of each sample
@@ -26,9 +22,7 @@ def copied(numbers: Numbers) -> Found:
     """The times of one implementation, size or mode are those of another to the digit."""
     yield from _same_samples(numbers)
     yield from _repeated_samples(numbers)
-    series: dict[tuple, list[Measurement]] = {}
-    for m in numbers.of("latency_ms"):
-        series.setdefault((m.run_id, but_seqlen(m.case), m.implementation, m.mode, m.timing), []).append(m)
+    series = numbers.grouped(series_of, "latency_ms")
     seen: dict[tuple, list[Measurement]] = {}
     multiples: dict[tuple, list[Measurement]] = {}
     for key, rows in series.items():
@@ -39,21 +33,14 @@ def copied(numbers: Numbers) -> Found:
             first = seen.setdefault((key[0], tuple(points)), rows)
             told = first is not rows
             if told:
-                yield (
-                    (*rows, *first),
-                    f"{what(rows[0])} and {what(first[0])} have the same {len(points)} times to the digit, from "
-                    f"{ms(rows[0])} on: one is copied from the other.",
-                )
+                yield said("copied", *rows, *first, what_other=what(first[0]), count=len(points))
         if sum(count >= _DIGITS_OF_MULTIPLES for count in digits) >= LONG_ENOUGH and not told:
             relative = tuple((length, round(value / points[0][1], 9)) for length, value in points)
             first = multiples.setdefault((key[0], relative), rows)
             if first is not rows:
                 factor = points[0][1] / min(m.value for m in first)
-                yield (
-                    (*rows, *first),
-                    f"{what(rows[0])} has {factor:.6g} times the {len(points)} times of {what(first[0])}, to the "
-                    "digit: one is computed from the other.",
-                )
+                facts = {"what_other": what(first[0]), "count": len(points)}
+                yield said("copied multiple", *rows, *first, factor=factor, **facts)
 
 
 def _same_samples(numbers: Numbers) -> Found:
@@ -64,10 +51,7 @@ def _same_samples(numbers: Numbers) -> Found:
         factor = None if first is m else stolen.factor_of(m.samples, first.samples)
         if factor:
             times = "the same" if abs(factor - 1) < 1e-6 else f"{factor:.6g} times the"
-            yield (
-                (m, first),
-                f"{what(m)} has {times} {len(m.samples)} samples of {what(first)}: one is copied from the other.",
-            )
+            yield said("copied samples", m, first, times=times, count=len(m.samples))
 
 
 def _repeated_samples(numbers: Numbers) -> Found:
@@ -76,7 +60,7 @@ def _repeated_samples(numbers: Numbers) -> Found:
         for parts in range(2, count // stolen.DISTINCT + 1):
             length = count // parts
             if count % parts == 0 and m.samples[length:] == m.samples[:-length] and len(set(m.samples)) > 1:
-                yield (m,), f"{what(m)} has {length} samples {parts} times in the same order: they were repeated."
+                yield said("copied repeated", m, length=length, parts=parts)
                 break
 
 
@@ -85,44 +69,32 @@ def warm_up(numbers: Numbers) -> Found:
     for m in numbers.of("latency_ms"):
         rest = m.samples[1:]
         if len(rest) >= LONG_ENOUGH and m.samples[0] > _WARM_UP * max(statistics.median(rest), max(rest) / 2):
-            yield (
-                (m,),
-                f"{what(m)} begins with a sample of {m.samples[0]:.4g} ms, {m.samples[0] / m.value:.0f} times its "
-                f"{ms(m)}: a call that loads or compiles was counted.",
-            )
+            yield said("warm_up", m, times=m.samples[0] / m.value)
 
 
 def no_spread(numbers: Numbers) -> Found:
     """Ten and more samples without any spread, or a run whose every standard deviation is 0."""
     for run_id in numbers.runs:
-        said = [m for m in numbers.latencies_of(run_id) if m.std is not None and not m.samples and not m.n]
-        if len(said) >= LONG_ENOUGH and not any(m.std for m in said) and said[0].value > _TICKS_MS:
-            yield said, f"{what(said[0])} and every other of {len(said)} times has a standard deviation of 0."
+        rows = [m for m in numbers.latencies_of(run_id) if m.std is not None and not m.samples and not m.n]
+        if len(rows) >= LONG_ENOUGH and not any(m.std for m in rows) and rows[0].value > _TICKS_MS:
+            yield said("no_spread std", *rows, count=len(rows))
     for m in numbers.of("latency_ms"):
         count = len(m.samples) or m.n or 0
         flat = (len(set(m.samples)) == 1) if m.samples else m.std == 0 or (m.p20 is not None and m.p20 == m.p80)
         if count >= SAMPLES and flat and m.value > _TICKS_MS:
-            yield (m,), f"{what(m)} takes {ms(m)} in each of {count} samples: no clock of a GPU repeats itself so."
+            yield said("no_spread", m, count=count)
 
 
 def thousandfold(numbers: Numbers) -> Found:
     """Every time of an implementation is hundreds of times what the device needs: another unit was read."""
-    by_name: dict[tuple[str, str], list[Measurement]] = {}
-    for m in numbers.of("latency_ms"):
-        by_name.setdefault((m.run_id, m.implementation), []).append(m)
-    for (run_id, _), rows in by_name.items():
+    for (run_id, _), rows in numbers.grouped(attrgetter("run_id", "implementation"), "latency_ms").items():
         run = numbers.runs[run_id]
         chip = bounds_of(run.gpu_name)
         rows = rows if chip.known else []
         shares = [(m.value / needed, m) for m in rows if (needed := _needed_ms(m, chip))]
         least = min(shares, default=None, key=lambda pair: pair[0])
         if least and len(shares) >= LONG_ENOUGH and least[0] > SLOWER_BY:
-            m = least[1]
-            yield (
-                (m,),
-                f"{what(m)} takes {ms(m)}, {least[0]:.0f} times what {run.gpu_name} needs ({chip.source}), and that is "
-                f"the least of {len(shares)} times: they may be microseconds.",
-            )
+            yield said("thousandfold", least[1], times=least[0], gpu=run.gpu_name, chip=chip, count=len(shares))
 
 
 def _needed_ms(m: Measurement, chip: DataSheet) -> float | None:

@@ -1,17 +1,12 @@
 """Speeds that the device cannot reach, or that its own times do not give."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from results import derive, gpus
-from results.checks.finding import Numbers, bytes_moved, flops_range, ms, printed_range, what
+from results.checks.finding import Found, Numbers, bytes_moved, flops_range, ms, printed_range, said
 from results.gpus import bounds_of
 from results.levels import level_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, compatible
-
-Found = Iterator[tuple[Sequence[Measurement], str]]
 
 # A chip may clock higher than the boost clock of its datasheet: an H200 runs at 1980 MHz, its figures are of 1830.
 HEADROOM = 1.10
@@ -25,18 +20,13 @@ def above_peak(numbers: Numbers) -> Found:
     for m in numbers.of("latency_ms"):
         peak = _highest_rate(numbers, m)
         flops = flops_range(m.case, m.mode)
-        if flops and flops[0] / m.value / 1e9 > HEADROOM * peak[0]:
+        if flops and (rate := flops[0] / m.value / 1e9) > HEADROOM * peak[0]:
             mask = " even if causal" if m.case.causal is None else ""
-            yield (
-                (m,),
-                f"{what(m)} in {ms(m)} is {flops[0] / m.value / 1e9:.0f} TFLOP/s{mask}, above the "
-                f"{peak[0]:g} of {_whose(numbers, m)} ({peak[1]}): work is missing or the time is wrong.",
-            )
+            yield said("above_peak", m, rate=rate, mask=mask, peak=peak, gpu=_whose(numbers, m))
     for m in numbers.of("tflops", "burst_tflops", "sustained_tflops"):
         peak = _highest_rate(numbers, m)
         if m.value > HEADROOM * peak[0]:
-            gpu = _whose(numbers, m)
-            yield (m,), f"{what(m)} is said to reach {m.value:g} TFLOP/s, above the {peak[0]:g} of {gpu} ({peak[1]})."
+            yield said("above_peak claim", m, peak=peak, gpu=_whose(numbers, m))
 
 
 def above_bandwidth(numbers: Numbers) -> Found:
@@ -52,16 +42,11 @@ def above_bandwidth(numbers: Numbers) -> Found:
         rate = derive.gb_per_s(moved, m.value)
         if rate and rate > chip.bandwidth_gb_per_s and (cold or moved > SEVERAL_L2):
             where = "the cache was in L2, or was shared by the sequences" if cold else "bytes are missing"
-            yield (
-                (m,),
-                f"{what(m)} in {ms(m)} moves {rate:.0f} GB/s, above the {chip.bandwidth_gb_per_s:g} of "
-                f"{_whose(numbers, m)} ({chip.source}): {where}.",
-            )
+            yield said("above_bandwidth", m, rate=rate, chip=chip, gpu=_whose(numbers, m), where=where)
     for m in numbers.of("gb_per_s"):
         chip = bounds_of(numbers.run(m).gpu_name)
         if printed_range(m)[0] > HEADROOM * chip.bandwidth_gb_per_s:
-            most = f"{chip.bandwidth_gb_per_s:g} of {_whose(numbers, m)} ({chip.source})"
-            yield (m,), f"{what(m)} is said to move {m.value:g} GB/s, above the {most}."
+            yield said("above_bandwidth claim", m, chip=chip, gpu=_whose(numbers, m))
 
 
 def above_measured_peak(numbers: Numbers) -> Found:
@@ -75,11 +60,7 @@ def above_measured_peak(numbers: Numbers) -> Found:
         nominal = _highest_rate(numbers, m)
         rate = flops[0] / m.value / 1e9 if flops else 0.0
         if best and HEADROOM * best < rate and not HEADROOM * nominal[0] < rate:  # above_peak says that
-            yield (
-                (m,),
-                f"{what(m)} in {ms(m)} is {rate:.0f} TFLOP/s, {rate / best:.2f} times the {best:.0f} that a matrix "
-                "product reached on the same machine in the same run.",
-            )
+            yield said("above_measured", m, rate=rate, times=rate / best, best=best)
 
 
 def time_and_tflops(numbers: Numbers) -> Found:
@@ -96,16 +77,14 @@ def time_and_tflops(numbers: Numbers) -> Found:
             case, source = _completed(numbers, time)
             flops = flops_range(case, time.mode)
             if flops and time.value:
-                rated.append((time, case, source, *(count / time.value / 1e9 for count in flops)))
-        if not any((1 - AGREES) * low <= printed.value <= (1 + AGREES) * high for *_, low, high in rated):
+                low, high = (count / time.value / 1e9 for count in flops)
+                rated.append((time, case, source, low, high))
+        if not any((1 - AGREES) * low <= printed.value <= (1 + AGREES) * high for _, _, _, low, high in rated):
             for time, case, source, low, high in rated:
                 nearest = high if printed.value > high else low
                 mask = " with a full mask" if case.causal is None and nearest == high else ""
-                yield (
-                    (printed, time),
-                    f"{what(printed)} prints {printed.value:g} TFLOP/s and {ms(time)}, but the case in that time is "
-                    f"{nearest:.0f} TFLOP/s{mask}; {printed.value / nearest:.2g} times that is printed{source}.",
-                )
+                facts = {"nearest": nearest, "mask": mask, "times": printed.value / nearest, "source": source}
+                yield said("time_and_tflops", printed, time, **facts)
 
 
 def claimed_tflops(numbers: Numbers) -> Found:
@@ -123,12 +102,7 @@ def claimed_tflops(numbers: Numbers) -> Found:
         ]
         best = max(reached, default=None, key=lambda pair: pair[0])
         if best and printed_range(claim)[0] > (1 + AGREES) * best[0]:
-            yield (
-                (claim, best[1]),
-                f"{claim.implementation} is said to reach {claim.value:g} TFLOP/s; the best of its own table is "
-                f"{what(best[1], mode=False)} in {ms(best[1])}: {best[0]:.0f} TFLOP/s with a full mask; "
-                f"{claim.value / best[0]:.2g} times that is said.",
-            )
+            yield said("claimed_tflops", claim, best[1], rate=best[0], times=claim.value / best[0])
 
 
 def share_of_peak(numbers: Numbers) -> Found:
@@ -146,11 +120,8 @@ def share_of_peak(numbers: Numbers) -> Found:
                     f"{name} has {peak:g}, of which it is {100 * speed.value / peak:.0f} %"
                     for name, peak in peaks.items()
                 )
-                yield (
-                    (percent, speed),
-                    f"{speed.value:g} TFLOP/s as {percent.value:g} % of the peak means a peak of "
-                    f"{100 * speed.value / percent.value:.0f} TFLOP/s; what '{gpu}' can be: {shares}.",
-                )
+                means = 100 * speed.value / percent.value
+                yield said("share_of_peak", percent, speed, means=means, gpu=gpu, shares=shares)
 
 
 def time_per_token(numbers: Numbers) -> Found:
@@ -159,7 +130,7 @@ def time_per_token(numbers: Numbers) -> Found:
         case = m.case
         if not case.batch or not case.seqlen_q:
             continue
-        total = m.value * case.batch * case.seqlen_q
+        total = m.value * (count := case.batch * case.seqlen_q)
         for other in numbers.of("latency_ms"):
             if (
                 other.implementation == m.implementation
@@ -170,12 +141,8 @@ def time_per_token(numbers: Numbers) -> Found:
                 and _same_device(numbers.run(m), numbers.run(other))
                 and total > SLOWER_BY * other.value
             ):
-                yield (
-                    (m, other),
-                    f"{what(m)} at {m.value:g} ms a token takes {m.value:g} x {case.batch * case.seqlen_q} = "
-                    f"{total:.1f} ms, {total / other.value:.0f} times the {ms(other)} printed for batch "
-                    f"{other.case.batch}, which is {other.case.batch / case.batch:g} times the work.",
-                )
+                facts = {"count": count, "total": total, "times": total / other.value}
+                yield said("time_per_token", m, other, work=other.case.batch / case.batch, **facts)
 
 
 def _highest_rate(numbers: Numbers, m: Measurement) -> tuple[float, str]:
@@ -217,10 +184,10 @@ def _completed(numbers: Numbers, time: Measurement) -> tuple[Case, str]:
     if len({twin.case for twin in twins}) != 1:
         return time.case, ""
     twin = twins[0]
-    said = {
+    fields = {
         name: getattr(twin.case, name)
         for name in CASE_FIELDS
         if getattr(time.case, name) is None and getattr(twin.case, name) is not None
     }
-    shape = ", ".join(f"{name} {value}" for name, value in said.items() if name != "head_dim_v")
-    return replace(time.case, **said), f" ({shape} as in the table that has the same {ms(time)})"
+    shape = ", ".join(f"{name} {value}" for name, value in fields.items() if name != "head_dim_v")
+    return replace(time.case, **fields), f" ({shape} as in the table that has the same {ms(time)})"

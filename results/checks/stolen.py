@@ -1,15 +1,11 @@
 """Runs whose numbers are those of another run, or within a run of another cell: equal, or multiplied by one factor."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from results.checks.finding import Numbers, ms, what
+from results.checks.finding import Found, Numbers, ms, what
 from results.records import Case, Measurement, Run
-
-Found = Iterator[tuple[Sequence[Measurement], str]]
 
 DISTINCT = 6  # different samples of a cell, which two measurements cannot share by chance
 _CELLS = 3  # cells of two runs with the same samples

@@ -1,16 +1,13 @@
 """Times that contradict each other, or that something else than the work has set."""
 
-from __future__ import annotations
-
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from operator import attrgetter
 
 from results import levels
-from results.checks.finding import Numbers, but_seqlen, ms, printed_range, what
+from results.checks.finding import Found, Numbers, printed_range, said
 from results.compare.verdicts import Judgement, Verdict, judge, relative_half_interval, sampled_in_rounds
 from results.records import Measurement
-
-Found = Iterator[tuple[Sequence[Measurement], str]]
 
 RATIO = (1.0, 6.0)  # backward over forward; by operations it is 2.5
 SUM = (0.8, 1.25)  # both together over the sum of the two
@@ -36,11 +33,7 @@ def whole_below_part(numbers: Numbers) -> Found:
         part = max(parts, key=lambda m: m.value, default=None)
         below = whole and part and printed_range(whole)[1] < printed_range(part)[0]
         if below and not _can_be_chance(numbers, part, whole):
-            yield (
-                (whole, part),
-                f"{what(whole)} takes {ms(whole)}, less than its {part.mode} alone: {ms(part)}"
-                f"{_within_std(part, whole)}.",
-            )
+            yield said("whole_below_part", whole, part, std=_within_std(part, whole))
 
 
 def whole_is_not_the_sum(numbers: Numbers) -> Found:
@@ -48,7 +41,7 @@ def whole_is_not_the_sum(numbers: Numbers) -> Found:
     for modes in numbers.modes():
         if not {"fwd", "bwd", "fwd_bwd"} <= modes.keys() or _of_host(modes["fwd_bwd"]):
             continue
-        rows = whole, forward, backward = modes["fwd_bwd"], modes["fwd"], modes["bwd"]
+        whole, forward, backward = modes["fwd_bwd"], modes["fwd"], modes["bwd"]
         least, most = _least_most(whole)
         below, above = (sum(ends) for ends in zip(_least_most(forward), _least_most(backward), strict=True))
         total = forward.value + backward.value
@@ -58,11 +51,7 @@ def whole_is_not_the_sum(numbers: Numbers) -> Found:
             why = "one of the three is not what it says"
         else:
             continue
-        yield (
-            rows,
-            f"{what(whole)} takes {ms(whole)}, {whole.value / total:.2f} times fwd + bwd = {forward.value:.4g} + "
-            f"{backward.value:.4g} = {total:.4g} ms: {why}.",
-        )
+        yield said("not_the_sum", whole, forward, backward, times=whole.value / total, total=total, why=why)
 
 
 def backward_over_forward(numbers: Numbers) -> Found:
@@ -78,39 +67,26 @@ def backward_over_forward(numbers: Numbers) -> Found:
             why = "more than the work explains"
         else:
             continue
-        yield (
-            (backward, forward),
-            f"{what(backward)} takes {ms(backward)}, {backward.value / forward.value:.2f} times the forward's "
-            f"{ms(forward)}, where five matrix products against two make 2.5: {why}.",
-        )
+        yield said("backward_over_forward", backward, forward, times=backward.value / forward.value, why=why)
 
 
 def flat_over_seqlen(numbers: Numbers) -> Found:
     """Time stays while the sequence, and the work with it, grows: launches and fixed costs set it."""
-    for rows in _over_seqlen(numbers):
+    for rows in numbers.over_seqlen("latency_ms"):
         flat = () if _of_host(rows[0]) else _longest_flat(rows)
         if flat:
             low, high = min(m.value for m in flat), max(m.value for m in flat)
-            first, last = flat[0], flat[-1]
-            growth = _work(last) / _work(first)
-            yield (
-                flat,
-                f"{what(first)} takes {low:.4g} to {high:.4g} ms from this seqlen to {last.case.seqlen_q}, "
-                f"while the work grows {growth:.0f} times: launches and fixed costs, not the kernel, set these times.",
-            )
+            growth, seqlen = _work(flat[-1]) / _work(flat[0]), flat[-1].case.seqlen_q
+            yield said("flat", *flat, low=low, high=high, seqlen=seqlen, growth=growth)
 
 
 def falls_with_work(numbers: Numbers) -> Found:
     """Time falls while the sequence, and the work with it, grows."""
-    for rows in _over_seqlen(numbers):
+    for rows in numbers.over_seqlen("latency_ms"):
         for shorter, longer in zip(rows, rows[1:], strict=False):
             grown = longer.case.seqlen_q >= TWICE * shorter.case.seqlen_q and not _of_host(longer)
             if grown and shorter.value > LAUNCHES_MS and _least_most(longer)[1] < FALLEN * _least_most(shorter)[0]:
-                yield (
-                    (longer, shorter),
-                    f"{what(longer)} takes {ms(longer)}, less than the {ms(shorter)} at seqlen "
-                    f"{shorter.case.seqlen_q}, which is {_work(longer) / _work(shorter):.3g} times less work.",
-                )
+                yield said("falls_with_work", longer, shorter, times=_work(longer) / _work(shorter))
 
 
 def out_of_line(numbers: Numbers) -> Found:
@@ -118,7 +94,7 @@ def out_of_line(numbers: Numbers) -> Found:
 
     Only where memory grows with seqlen: score matrices that just fit L2 are that much faster than longer ones.
     """
-    for rows in _over_seqlen(numbers):
+    for rows in numbers.over_seqlen("latency_ms"):
         if numbers.facts(rows[0]).memory.growth != "linear":
             continue
         steady = [m for m in rows if m.value > SETTLED_MS and m.timing != "eager"]
@@ -126,12 +102,7 @@ def out_of_line(numbers: Numbers) -> Found:
             least_ahead = min(_work(m) / _work(other) * _least_most(other)[0] for other in (shorter, longer))
             if AHEAD * _least_most(m)[1] < least_ahead:
                 by = min(_work(m) / _work(other) * other.value for other in (shorter, longer)) / m.value
-                yield (
-                    (m, shorter, longer),
-                    f"{what(m)} takes {ms(m)}, a rate {by:.2f} times that of seqlen {shorter.case.seqlen_q} "
-                    f"({ms(shorter)}) and of {longer.case.seqlen_q} ({ms(longer)}): one of the three is not what it "
-                    "says.",
-                )
+                yield said("out_of_line", m, shorter, longer, by=by)
 
 
 def eager_below_kernel(numbers: Numbers) -> Found:
@@ -143,29 +114,18 @@ def eager_below_kernel(numbers: Numbers) -> Found:
         eager, kernel = timings.get("eager"), timings.get("kernel")
         warm = WARM if kernel and levels.level_of(kernel.case).memory_bound else WARM_BY_OPERATIONS
         if eager and kernel and _least_most(eager)[1] < warm * _least_most(kernel)[0]:
-            yield (
-                (eager, kernel),
-                f"{what(eager)} takes {ms(eager)}, {eager.value / kernel.value:.2f} times its kernels alone: "
-                f"{ms(kernel)}.",
-            )
+            yield said("eager_below_kernel", eager, kernel, times=eager.value / kernel.value)
 
 
 def win_within_spread(numbers: Numbers) -> Found:
     """The fastest of a case is ahead by less than its and the other's spread."""
-    cases: dict[tuple, list[Measurement]] = {}
-    for m in numbers.of("latency_ms"):
-        cases.setdefault((m.run_id, m.case, m.timing, m.mode), []).append(m)
-    for rows in cases.values():
+    for rows in numbers.grouped(attrgetter("run_id", "case", "timing", "mode"), "latency_ms").values():
         best = min(rows, key=lambda m: m.value)
         for other in rows:
             if other is best or _of_host(best) or _far_apart(best, other):
                 continue
             if why := _within_spread(numbers, other, best):
-                yield (
-                    (best, other),
-                    f"{what(best)} with {ms(best)} is ahead of {other.implementation} with {ms(other)} by "
-                    f"{other.value / best.value:.3g}x, {why}: no win.",
-                )
+                yield said("within_spread", best, other, times=other.value / best.value, why=why)
 
 
 def _far_apart(faster: Measurement, slower: Measurement) -> bool:
@@ -182,32 +142,14 @@ def noisy(numbers: Numbers) -> Found:
             continue
         half = relative_half_interval(m)
         if half is not None and half > UNCERTAIN:
-            yield (
-                (m,),
-                f"{what(m)} takes {ms(m)} with a 95 % interval of {m.ci_low:.4g} to {m.ci_high:.4g} ms, "
-                f"{m.ci_low / m.value:.2g} to {m.ci_high / m.value:.2g} times that.",
-            )
+            yield said("noisy", m, low=m.ci_low / m.value, high=m.ci_high / m.value)
         elif half is None and m.std is not None and m.value and m.std / m.value > NOISE:
-            yield (
-                (m,),
-                f"{what(m)} takes {ms(m)} with a standard deviation of {m.std:g} ms, {m.std / m.value:.0%} of it.",
-            )
+            yield said("noisy std", m, share=m.std / m.value)
 
 
 def _of_host(m: Measurement) -> bool:
     """Tell whether it is a plain call with its samples: hosts are noisy, and verdicts look at the samples."""
     return bool(m.samples) and m.timing == "eager"
-
-
-def _over_seqlen(numbers: Numbers) -> Iterator[list[Measurement]]:
-    """Yield the latencies of each implementation, mode, timing and shape by seqlen."""
-    series: dict[tuple, list[Measurement]] = {}
-    for m in numbers.of("latency_ms"):
-        if m.case.seqlen_q and m.case.seqlen_q == m.case.seqlen_k:
-            key = m.run_id, but_seqlen(m.case), m.implementation, m.timing, m.mode
-            series.setdefault(key, []).append(m)
-    for rows in series.values():
-        yield sorted(rows, key=lambda m: m.case.seqlen_q)
 
 
 def _work(m: Measurement) -> float:

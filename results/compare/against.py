@@ -9,8 +9,6 @@ What does not cancel is what a process keeps to its end, such as where its memor
 versions have the same PyTorch. Standard library and records only.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

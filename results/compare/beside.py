@@ -4,8 +4,6 @@ Names of implementations differ between sources, so nothing is judged: every imp
 the other run has it with another batch, other heads or a length within a factor of two, only TFLOP/s are compared.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

@@ -12,8 +12,6 @@ that is so: the mean square of successive differences over the variance (von Neu
 Standard library only.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from bisect import bisect_right

@@ -20,8 +20,6 @@ clock, calls of many short kernels moved by 4 % and of one kernel by 1 % (2026-1
 library only.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """The cards of one run: how far they differ, and which of them were neighbours. Standard library only."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Mapping

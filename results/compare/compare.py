@@ -5,8 +5,6 @@ last field, and kernel time never with eager time. Regressions come first: numbe
 Remarks say what to know of the comparison as a whole: its clocks, and the machine as it shows in what did not change.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

@@ -5,8 +5,6 @@ between them. Each cell is compared with the latest earlier run that tried it, s
 has one history. Verdicts come from results.compare.compare. Standard library and records only.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -18,8 +18,6 @@ in it too, on the side to which the time would be shorter without. Standard libr
 What the note of a measurement says that is no field of it. Standard library and records only.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

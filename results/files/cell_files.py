@@ -3,8 +3,6 @@
 Standard library only: the runner writes them where the pages look for them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

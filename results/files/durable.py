@@ -1,7 +1,5 @@
 """Writes that are on disk when they return, and locks that end with their process. Standard library only."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

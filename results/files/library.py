@@ -4,8 +4,6 @@ A deleted run moves aside, into `trash` of the home. A published one is copied i
 checkout shows. No database is needed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace

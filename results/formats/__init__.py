@@ -4,8 +4,6 @@ A format is a `Format` in a module of this folder, or a `Peer` in a module of `p
 formats of other tools are tried first, because each recognizes only files of its tool.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """The fault of a file that no format reads, described by the kind of the file."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import json

@@ -6,8 +6,6 @@ CellError           one cell or row is refused
 └── CellFault       one cell is refused, with its column and text
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """The meaning of column headers: words.toml lists the names used by other people."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the same run. Exports of attnbench and run folders keep their ids, so a run that
 repository or was uploaded before in another file is not duplicated.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -4,8 +4,6 @@
 read in the same way.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ results/render/export.py defines the exports. A run keeps its id and all its fie
 `upload`. A file whose runs are already in the store therefore adds nothing. Views have rounded numbers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,7 +11,7 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError, CellFault, UploadError, wall
-from results.formats.own_json import Taken
+from results.formats.own_json import Records
 from results.formats.tables import MARKDOWN, Sheet, decode
 from results.formats.upload import Column, Format, Understanding, Upload, reason_against_file, sheet_of
 from results.formats.validation import check_metric, check_text, fault, run_of, with_its_samples
@@ -77,13 +75,12 @@ def _against(upload: Upload, *, markdown: bool) -> str | None:
 def _understand(upload: Upload, *, markdown: bool) -> Understanding:
     """Return the rows as runs and measurements."""
     sheet = sheet_of(upload, partial(_reason_against, markdown=markdown))
-    reader = _TableReader(sheet.header, _OF_MARKDOWN if markdown else PARSERS)
+    reader = _TableReader(Records(upload), sheet.header, _OF_MARKDOWN if markdown else PARSERS)
     for line, row in sheet.rows:
         with wall(f"{upload.filename}, line {line},"):
             reader.read(line, row)
     count = len(reader.taken.runs)
     return reader.taken.understanding(
-        upload,
         (MARKDOWN_TABLE if markdown else CSV).name,
         f"{sheet.description}, {len(sheet.rows):,} rows of {count} run{'s' * (count != 1)}",
         if_empty="has a header and no numbers",
@@ -95,9 +92,9 @@ def _understand(upload: Upload, *, markdown: bool) -> Understanding:
 class _TableReader:
     """Reads the rows of a table into runs, measurements and rejections."""
 
-    def __init__(self, header: Sequence[str], parsers: Mapping[str, Callable[[str], Any]]) -> None:
+    def __init__(self, taken: Records, header: Sequence[str], parsers: Mapping[str, Callable[[str], Any]]) -> None:
         place = {name: at for at, name in enumerate(header)}
-        self.taken = Taken()
+        self.taken = taken
         self._width, self._parsers = len(header), parsers
         self._of_case = {name: place[name] for name in CASE_SCHEMA if name in place}
         self._of_measurement = {name: place[name] for name in MEASUREMENT_SCHEMA if name in place}

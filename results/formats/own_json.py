@@ -4,11 +4,8 @@ A run folder comes as its journal or compressed columns alone, or as a .zip, .ta
 Nothing of an archive is written to disk under its own name: only three file names are read, in bounded sizes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,37 +13,30 @@ from typing import Any
 from results.formats.archives import COLUMNS, JOURNAL, as_journal, members
 from results.formats.errors import CellError, CellFault, UploadError, wall
 from results.formats.tables import MAX_ROWS, check_size, decode
-from results.formats.upload import Format, Rejection, Understanding, Upload
+from results.formats.upload import Format, Taken, Understanding, Upload
 from results.formats.validation import measurement_of, run_of
 from results.formats.values import strict_json
 from results.records import Measurement, Run
 
 _RUN, _JOURNAL = "run.json", JOURNAL
-_SHOWN = 80  # characters of a refused record
 
 
-@dataclass
-class Taken:
-    """The records of one upload: each number once, and a rejection for each faulty one."""
-
-    runs: dict[str, Run] = field(default_factory=dict)
-    measurements: list[Measurement] = field(default_factory=list)
-    rejected: list[Rejection] = field(default_factory=list)
-    _lines: dict[tuple[Any, ...], int] = field(default_factory=dict)
+class Records(Taken):
+    """Records that attnbench wrote; two numbers from different places of a source are two."""
 
     def take(self, line: int, column: str, text: str, read: Callable[[], Measurement]) -> Measurement | None:
         """Take the measurement that `read` returns; None if it raises CellError or repeats another one."""
         try:
             measurement = read()
-            if measurement.key in self._lines:
-                raise CellError(f"repeats line {self._lines[measurement.key]}")
+            if measurement.key in self.lines:
+                raise CellError(f"repeats line {self.lines[measurement.key]}")
         except CellFault as fault:
-            self.rejected.append(Rejection(line, fault.column, fault.text[:_SHOWN], str(fault)))
+            self.reject(line, fault.column, fault.text, str(fault))
             return None
         except CellError as error:
-            self.rejected.append(Rejection(line, column, text[:_SHOWN], str(error)))
+            self.reject(line, column, text, str(error))
             return None
-        self._lines[measurement.key] = line
+        self.lines[measurement.key] = line
         self.measurements.append(measurement)
         return measurement
 
@@ -61,23 +51,6 @@ class Taken:
         self.runs[run.run_id] = run
         return run
 
-    def understanding(
-        self, upload: Upload, format: str, description: str, *, if_empty: str, **more: Any
-    ) -> Understanding:
-        """Return everything taken. Raises UploadError if there is nothing to take and nothing was refused."""
-        if not self.measurements and not self.rejected:
-            raise UploadError(f"{upload.filename} {if_empty}.")
-        used = {measurement.run_id for measurement in self.measurements}
-        return Understanding(
-            upload=upload,
-            format=format,
-            description=description,
-            runs=tuple(run for run_id, run in self.runs.items() if run_id in used),
-            measurements=tuple(self.measurements),
-            rejected=tuple(self.rejected),
-            **more,
-        )
-
 
 def _against_export(upload: Upload) -> str | None:
     if upload.kind != "JSON" or _is_journal(upload):
@@ -89,14 +62,14 @@ def _export(upload: Upload) -> Understanding:
     """Return the runs and measurements unchanged; the line of a rejection is the number in the list."""
     check_size(upload.data)
     runs, measurements = _lists(upload)
-    taken = Taken()
+    taken = Records(upload)
     for number, record in enumerate(runs, start=1):
         taken.add_run(record, f"Run number {number}")
     for number, record in enumerate(measurements, start=1):
         with wall(f"{upload.filename}, measurement {number},"):
-            taken.take(number, "measurements", json.dumps(record)[:_SHOWN], partial(_of_one, record, taken.runs))
+            taken.take(number, "measurements", json.dumps(record), partial(_of_one, record, taken))
     described = f"JSON, {len(measurements):,} measurements of {len(runs)} run{'s' * (len(runs) != 1)}"
-    return taken.understanding(upload, EXPORT.name, described, if_empty="has no measurements")
+    return taken.understanding(EXPORT.name, described, if_empty="has no measurements")
 
 
 def _lists(upload: Upload) -> tuple[list[Any], list[Any]]:
@@ -114,9 +87,9 @@ def _lists(upload: Upload) -> tuple[list[Any], list[Any]]:
     return lists[0], lists[1]
 
 
-def _of_one(record: Any, runs: dict[str, Run]) -> Measurement:
+def _of_one(record: Any, taken: Records) -> Measurement:
     measurement = measurement_of(record)
-    if measurement.run_id not in runs:
+    if measurement.run_id not in taken.runs:
         raise CellError(f"is of run {measurement.run_id[:80]!r}, which is not among the runs")
     return measurement
 
@@ -141,7 +114,7 @@ def _folders(upload: Upload) -> Understanding:
     else:
         files = members(upload.data, {_RUN, _JOURNAL, COLUMNS})
     files = dict(as_journal(*file) for file in files.items())
-    taken, assumptions, questions = Taken(), [], []
+    taken, assumptions, questions = Records(upload), [], []
     for path in sorted(files):
         if PurePosixPath(path).name != _JOURNAL:
             continue
@@ -158,7 +131,6 @@ def _folders(upload: Upload) -> Understanding:
             unknown = f"There is no {_RUN}, so nothing is known of run {folder.run.run_id}. Which GPU was it?"
             questions.append(unknown)
     return taken.understanding(
-        upload,
         FOLDERS.name,
         f"{len({m.run_id for m in taken.measurements})} run folders, {len(taken.measurements):,} measurements",
         if_empty=f"holds no {_JOURNAL} with numbers in it",
@@ -178,7 +150,7 @@ def _lines(path: str, data: bytes) -> list[str]:
 class _Folder:
     """The run of one folder: from its run.json, or only its id from the first measurement."""
 
-    def __init__(self, taken: Taken, path: str, record: bytes | None) -> None:
+    def __init__(self, taken: Records, path: str, record: bytes | None) -> None:
         self._taken = taken
         self.is_unknown = False
         self.run: Run | None = None

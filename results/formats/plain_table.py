@@ -3,8 +3,6 @@
 The meaning of a column is guessed from its header (`mapping.guess`), unless the user has corrected it before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -28,7 +26,7 @@ class UnknownTable(UploadError):
         super().__init__(message)
         self.sheet = sheet
 
-    def __reduce__(self) -> tuple[type[UnknownTable], tuple[str, Sheet]]:
+    def __reduce__(self) -> "tuple[type[UnknownTable], tuple[str, Sheet]]":
         """Keep the table when the exception comes from another process."""
         return UnknownTable, (str(self), self.sheet)
 

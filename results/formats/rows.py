@@ -1,10 +1,8 @@
 """Rows of text as measurements: each cell is checked, each fault kept with its line, column, value and reason."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +11,7 @@ from results.formats.errors import CellError, UploadError, wall
 from results.formats.headers import PARSERS, UNITS, NumberColumn
 from results.formats.mapping import TableMapping, check_constants
 from results.formats.tables import Sheet
-from results.formats.upload import Column, Rejection, Understanding, Upload
+from results.formats.upload import Column, Taken, Understanding, Upload
 from results.levels import flops
 from results.metrics import METRICS
 from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status, case_to_json
@@ -21,7 +19,6 @@ from results.render.markdown import plain
 from results.schema import LARGEST, SMALLEST, magnitude_fits
 
 MAX_RUNS = 100
-_SHOWN = 80  # characters of a refused value
 _WITH_UNIT = re.compile(r"([+-]?[\d.,' \u00a0\u202f]*\d)\s*([A-Za-zµμ/%×]{1,9})")  # a number with a unit in its cell
 _CELL_UNITS = {
     "µs": "us", "μs": "us", "%": "peakpercent", "x": "speedup", "×": "speedup", "gb/s": "gbps", "tflop/s": "tflops",
@@ -35,20 +32,12 @@ _ASKED = {
 
 
 @dataclass
-class ReadRows:
+class ReadRows(Taken):
     """The measurements and faults of the rows of one sheet."""
 
     decimal: str = "."  # how its numbers are written, see `values.localised`
-    measurements: list[Measurement] = field(default_factory=list)
-    rejected: list[Rejection] = field(default_factory=list)
     derived: int = 0  # times that follow from printed TFLOP/s
     empty: int = 0  # cells without a number and without a word
-    lines: dict[tuple, int] = field(default_factory=dict)  # the line of each number
-
-    def reject(self, line: int, column: str, value: str, reason: str) -> None:
-        """Keep a fault."""
-        shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
-        self.rejected.append(Rejection(line, column, shown, reason))
 
 
 def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: TableMapping) -> Understanding:
@@ -56,8 +45,7 @@ def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: Table
     fields, numbers = mapping.fields, mapping.numbers(sheet.header)
     constants = check_constants(mapping.constants)
     _check_names(numbers)
-    runs = _runs(upload, sheet, fields.get("gpu_name"))
-    reading = ReadRows(mapping.decimal)
+    reading = ReadRows(upload, _runs(upload, sheet, fields.get("gpu_name")), decimal=mapping.decimal)
     cases: dict[tuple[str, ...], Case] = {}
     for line, row in sheet.rows:
         if len(row) != len(sheet.header):
@@ -68,8 +56,8 @@ def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: Table
             said = _fields(reading, sheet, line, row, fields, constants)
             case = None if said is None else _case(reading, cases, line, row, fields, said)
             if case is not None:
-                _numbers(reading, runs, numbers, line, row, said, case)
-    return _understanding(upload, sheet, format, mapping, runs, reading)
+                _numbers(reading, numbers, line, row, said, case)
+    return _understanding(sheet, format, mapping, reading)
 
 
 def _check_names(numbers: Sequence[NumberColumn]) -> None:
@@ -156,7 +144,6 @@ def _case(
 
 def _numbers(
     reading: ReadRows,
-    runs: Mapping[str, Run],
     numbers: Sequence[NumberColumn],
     line: int,
     row: Sequence[str],
@@ -176,7 +163,7 @@ def _numbers(
             reading.reject(line, number.header, text, str(error))
             continue
         measurement = Measurement(
-            run_id=runs[said.get("gpu_name", "")].run_id,
+            run_id=reading.runs[said.get("gpu_name", "")].run_id,
             case=case,
             **_key(number, said),
             status=status,
@@ -188,7 +175,7 @@ def _numbers(
             printed=_printed(row[number.at].strip(), number, reading.decimal),
             origin=f"line {line}, {number.header}",
         )
-        if first := _seen(reading, measurement, line):
+        if first := reading.first(measurement, line):
             reading.reject(line, number.header, text, f"repeats line {first}: the same case, implementation and mode")
             continue
         reading.measurements.append(measurement)
@@ -221,7 +208,7 @@ def _add_time(reading: ReadRows, rate: Measurement, timing: str | None, line: in
     latency = replace(
         rate, metric="latency_ms", value=work / rate.value / 1e9, timing=timing, note=note, printed=None, mean=None
     )
-    if not _seen(reading, latency, line):
+    if not reading.first(latency, line):
         reading.measurements.append(latency)
         reading.derived += 1
 
@@ -266,37 +253,15 @@ def _printed(text: str, number: NumberColumn, decimal: str) -> str:
     return f"{shown} {unit}"
 
 
-def _seen(reading: ReadRows, measurement: Measurement, line: int) -> int | None:
-    """Return the line of an equal number; None for a new number, which is remembered."""
-    m = measurement
-    key = (m.run_id, m.case, m.implementation, m.mode, m.timing, m.metric, m.baseline)
-    first = reading.lines.get(key)
-    reading.lines.setdefault(key, line)
-    return first
-
-
-def _understanding(
-    upload: Upload,
-    sheet: Sheet,
-    format: str,
-    mapping: TableMapping,
-    runs: Mapping[str, Run],
-    reading: ReadRows,
-) -> Understanding:
+def _understanding(sheet: Sheet, format: str, mapping: TableMapping, reading: ReadRows) -> Understanding:
     fields, numbers = mapping.fields, mapping.numbers(sheet.header)
-    if not reading.measurements and not reading.rejected:
-        raise UploadError(f"{upload.filename} has a header and no numbers.")
-    used = {measurement.run_id for measurement in reading.measurements}
     meanings = {at: name for name, at in fields.items()} | {number.at: number.meaning for number in numbers}
     meanings |= {number.std_at: f"standard deviation of {number.header}" for number in numbers if number.std_at}
-    return Understanding(
-        upload=upload,
-        format=format,
-        description=f"{sheet.description}, {len(sheet.rows):,} rows",
-        runs=tuple(run for run in runs.values() if run.run_id in used),
-        measurements=tuple(reading.measurements),
+    return reading.understanding(
+        format,
+        f"{sheet.description}, {len(sheet.rows):,} rows",
+        if_empty="has a header and no numbers",
         columns=tuple(Column(name, meanings.get(at)) for at, name in enumerate(sheet.header)),
-        rejected=tuple(reading.rejected),
         assumptions=tuple(_assumptions(sheet, fields, reading)),
         left_out=tuple(_left_out(sheet, reading)),
         questions=tuple(q for name, q in _ASKED.items() if name not in fields and name not in mapping.constants),

@@ -3,8 +3,6 @@
 There is no type sniffing: a wrong guess silently turns a commit hash into infinity or a file into one column.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,9 +1,7 @@
 """An upload, the format that reads it, and its contents before anything is written."""
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,6 +13,8 @@ from results.formats.mapping import TableMapping, key_of
 from results.formats.tables import Sheet, read_sheets
 from results.formats.workbook import is_workbook, read_workbook
 from results.records import Measurement, Run
+
+_SHOWN = 80  # characters of a refused value
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,41 @@ class Understanding:
     def ignored(self) -> tuple[str, ...]:
         """Return the headers of columns that are not used."""
         return tuple(column.header for column in self.columns if column.meaning is None)
+
+
+@dataclass
+class Taken:
+    """The numbers of an upload while it is read: each once, with a rejection for each faulty cell or row."""
+
+    upload: Upload
+    runs: dict[Hashable, Run] = field(default_factory=dict)
+    measurements: list[Measurement] = field(default_factory=list)
+    rejected: list[Rejection] = field(default_factory=list)
+    lines: dict[tuple[Any, ...], int] = field(default_factory=dict)  # the line of each number
+
+    def reject(self, line: int, column: str, value: str, reason: str) -> None:
+        """Keep a fault."""
+        shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+        self.rejected.append(Rejection(line, column, shown, reason))
+
+    def first(self, measurement: Measurement, line: int) -> int | None:
+        """Return the line of the same number wherever it is from; None for a new number, which is remembered."""
+        first = self.lines.get(measurement.key[:-1])
+        self.lines.setdefault(measurement.key[:-1], line)
+        return first
+
+    def forget(self, measurement: Measurement) -> None:
+        """Let a number be taken again, because its row is refused."""
+        del self.lines[measurement.key[:-1]]
+
+    def understanding(self, format: str, description: str, *, if_empty: str, **more: Any) -> Understanding:
+        """Return everything taken. Raises UploadError if there is nothing to take and nothing was refused."""
+        if not self.measurements and not self.rejected:
+            raise UploadError(f"{self.upload.filename} {if_empty}.")
+        used = {measurement.run_id for measurement in self.measurements}
+        runs = tuple(run for run in self.runs.values() if run.run_id in used)
+        found = {"runs": runs, "measurements": tuple(self.measurements), "rejected": tuple(self.rejected)}
+        return Understanding(upload=self.upload, format=format, description=description, **found, **more)
 
 
 class Format(NamedTuple):

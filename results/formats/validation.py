@@ -1,7 +1,5 @@
 """Validation of records from uploads: the type and size of every field."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Single cells of an upload, checked: text in, a value out, or CellError with the reason."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

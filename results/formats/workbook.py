@@ -4,8 +4,6 @@ A formula reads as the value that Excel saved with it. openpyxl is in requiremen
 numbers in spreadsheets; it is small and pure Python. It is imported for the first workbook only.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 from datetime import date, datetime

@@ -9,8 +9,6 @@ parts, each with alternatives after " | ". The first alternative whose fields ar
 `{num_kv_heads!num_heads}` is also left out where it equals the other field.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import tomllib

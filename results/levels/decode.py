@@ -9,8 +9,6 @@ source states neither dtype nor lengths of a cache, the formulas assume q's dtyp
 that are a spec of `results.batches` state the query tokens and keys of every sequence of a serving engine's batch.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ All layers have in common: no rotary embedding, no dropout, no normalization, an
 Only subjects that end in `_bias` have a bias (the layers of report flashtile_a100). The mask is a field of the case.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from results.levels import declared

@@ -8,8 +8,6 @@ that Hugging Face's modules save, which a test compares with torch's own count.
 Sources: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054 (training states).
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -171,7 +169,7 @@ def _in_backward(
 
     `matrix` is the size of one score matrix in bytes; `resident` has the MiB of weights and optimizer states.
     """
-    missing = (config.vocab * config.hidden + _of_first_layer(config)) * size / MIB
+    missing = (config.vocab * config.hidden + (config.at_depth(1).parameters - config.outside_parameters)) * size / MIB
     inputs, layer = tokens * config.hidden * size, tokens * saved_bytes(saved, config, size)
     of_mlp = ModelMemory(
         "in the backward",
@@ -195,10 +193,6 @@ def saved_bytes(saved: SavedByLayer, config: ModelConfig, size: int) -> float:
     queries = saved.queries * config.heads * config.head_dim
     numbers = saved.hidden * config.hidden + saved.ffn * _ffn(config) + queries + _attention_numbers(config)
     return numbers * size + _FLOAT32 * (saved.hidden_float32 * config.hidden + config.heads)
-
-
-def _of_first_layer(config: ModelConfig) -> int:
-    return config.at_depth(1).parameters - config.outside_parameters
 
 
 def _saved(case: Fields, config: ModelConfig) -> SavedByLayer:

@@ -4,8 +4,6 @@ Sizes come from each model's `config.json` at its source, see model_table.toml. 
 small enough to train on a CPU. Counts are exact; tests compare them with the published numbers of parameters.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
@@ -131,7 +129,7 @@ class ModelConfig:
             return self.parameters
         return self.parameters - self._mlp_matrices(active=False) + self._mlp_matrices(active=True)
 
-    def at_depth(self, layers: int | None) -> ModelConfig:
+    def at_depth(self, layers: int | None) -> "ModelConfig":
         """Return the model with its first `layers` only, or unchanged if None."""
         return self if layers is None else replace(self, layers=layers)
 

@@ -1,7 +1,5 @@
 """The operator alone: one attention call, forward or backward."""
 
-from __future__ import annotations
-
 from results import features
 from results.levels import declared
 from results.levels.memory import attention_parts

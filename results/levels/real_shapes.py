@@ -5,8 +5,6 @@ The models are in real_shapes.toml, and those with features of a call in feature
 come from each `config.json`, as repeated in litgpt's litgpt/config.py with the same URL.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Functions take the fields of a case as a mapping. They return None if a field is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ or, if kinds of inputs are compared, with other inputs. The error of out is pair
 errors of dq, dk and dv with the time of the backward.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

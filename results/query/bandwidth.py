@@ -1,7 +1,5 @@
 """Bandwidth of each case in a slice: the least traffic of a call over its time, and its share of a copy's bandwidth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

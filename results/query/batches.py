@@ -1,7 +1,5 @@
 """Prefill over a cache and mixed batches: the times of each batch, from the run that counts for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,10 +34,7 @@ def rows(store: Store, gpu: str, timing: str) -> pd.DataFrame:
     `of_fastest` is the latency over that of the fastest implementation, `of_separate` over that of separate calls, and
     `of_contiguous` over that of the same implementation and a contiguous cache. All are within one run.
     """
-    table = store.query(
-        _SQL("rows", wanted=_WANTED, counting=counting_run(CASE_KEY, "measured > 1")),
-        [gpu, timing],
-    )
+    table = store.query(_SQL("rows", wanted=_WANTED, counting=counting_run(CASE_KEY, "measured > 1")), [gpu, timing])
     found = table.to_dict("records")
     times = {_key(row, row["implementation"], row["page_size"]): row["latency_ms"] for row in found}
     fastest: dict[tuple, float] = {}

@@ -4,8 +4,6 @@
 others as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What implementations declare of themselves, as the runs that hold them recorded it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ A shape is shared where every field that two sources say is the same; what one l
 named. Kernel time is never compared with eager time; a time with an unknown timing is compared with both.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,13 +37,7 @@ def pairs(store: Store) -> list[tuple[str, str]]:
 
 def implementations(store: Store, gpus: Sequence[str]) -> list[str]:
     """Return what every one of the GPUs has times of; most numbers first."""
-    return [
-        name
-        for (name,) in store.rows(
-            _SQL("implementations"),
-            [list(gpus), len(gpus)],
-        )
-    ]
+    return [name for (name,) in store.rows(_SQL("implementations"), [list(gpus), len(gpus)])]
 
 
 def side_by_side(store: Store, gpus: Sequence[str], implementation: str) -> pd.DataFrame:

@@ -1,7 +1,5 @@
 """Layers: every kind, shape, mode and implementation of a slice, the share of attention, and ranges of speedup."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The parts of a call's memory: inputs, saved tensors and workspace, as measured and by formula."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 

@@ -5,8 +5,6 @@ and device time before plain calls where it has both. An extrapolated latency is
 how far the method was off about models that the same run measured is its `method_error`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,13 +43,7 @@ STEPS = (
 
 def gpus(store: Store, subject: str) -> list[str]:
     """Return the devices that have latencies of a model, most first."""
-    return [
-        gpu
-        for (gpu,) in store.rows(
-            _SQL("gpus"),
-            [subject],
-        )
-    ]
+    return [gpu for (gpu,) in store.rows(_SQL("gpus"), [subject])]
 
 
 def subjects(store: Store) -> list[str]:
@@ -121,10 +113,7 @@ def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
 def _method_errors(store: Store, gpu: str) -> dict[tuple[str, str, str], float]:
     """Return by run, implementation and mode how far extrapolation was off at most, in percent of what was measured."""
     fields = ", ".join(("run_id", *CASE_FIELDS, "implementation", "mode", "timing"))
-    table = store.query(
-        _SQL("method_errors", fields=fields),
-        [gpu],
-    )
+    table = store.query(_SQL("method_errors", fields=fields), [gpu])
     found: dict[tuple[str, str, str], float] = {}
     for row in table.to_dict("records"):
         found[_place(row)] = max(found.get(_place(row), 0.0), 100 * abs(row["guessed"] / row["measured"] - 1))

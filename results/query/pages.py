@@ -1,7 +1,5 @@
 """The questions that the pages ask of the store, each answered with a small table."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -58,19 +56,13 @@ def runs_beside(store: Store, run_id: str) -> list[str]:
 
     Those of its GPU come first, then those of the GPU with most numbers.
     """
-    found = store.rows(
-        _SQL("runs_beside", kind_of_import=_KIND_OF_IMPORT, most_beside=_MOST_BESIDE),
-        [run_id],
-    )
+    found = store.rows(_SQL("runs_beside", kind_of_import=_KIND_OF_IMPORT, most_beside=_MOST_BESIDE), [run_id])
     return [name for (name,) in found]
 
 
 def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
     """Return the devices that have a number of one of these metrics, most numbers first."""
-    return store.query(
-        _SQL("gpus_with"),
-        [list(metrics)],
-    )
+    return store.query(_SQL("gpus_with"), [list(metrics)])
 
 
 def options(
@@ -96,10 +88,7 @@ def choices(
 ) -> pd.DataFrame:
     """Return what every filter can be set to in a scope: `name`, `choice` as text and `numbers`."""
     where, params = _scope(gpu=gpu, level=level, workload=workload, mask=mask)
-    return store.query(
-        _SQL("choices", where=where),
-        params,
-    )
+    return store.query(_SQL("choices", where=where), params)
 
 
 def provenance(store: Store, filters: Filters) -> pd.DataFrame:
@@ -171,10 +160,7 @@ def runs(store: Store) -> pd.DataFrame:
 
 def most_of_run(store: Store, run_id: str) -> tuple[str, str | None, str | None] | None:
     """Return level, GPU and subject that most latencies of a run are of; None if it has none."""
-    found = store.rows(
-        _SQL("most_of_run"),
-        [run_id],
-    )
+    found = store.rows(_SQL("most_of_run"), [run_id])
     return found[0] if found else None
 
 
@@ -185,10 +171,7 @@ def outcomes(store: Store) -> pd.DataFrame:
 
 def run_progress(store: Store, run_id: str) -> pd.DataFrame:
     """Count the latencies that a growing run has, by mode and timing."""
-    return store.query(
-        _SQL("run_progress"),
-        [run_id],
-    )
+    return store.query(_SQL("run_progress"), [run_id])
 
 
 def _scope(**chosen: str | None) -> tuple[str, list[object]]:

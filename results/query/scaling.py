@@ -1,7 +1,5 @@
 """How latency, throughput and memory grow with seqlen, and how near they come to the device's roofs."""
 
-from __future__ import annotations
-
 import json
 import math
 import tomllib
@@ -113,10 +111,7 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
     """
     ctes, params = cells(to_its_runs(store, filters) or filters)
     reduced = [with_precision(store, precision, level_in(filters).name) for precision in ("tf32", "fp8", BF16X6)]
-    kinds = store.rows(
-        _SQL("roofs", ctes=ctes),
-        [*params, *reduced, dtype],
-    )
+    kinds = store.rows(_SQL("roofs", ctes=ctes), [*params, *reduced, dtype])
     found: dict[str, Roof] = {}
     for run_id, gpu, tf32, fp8, six, measured, gbs in kinds:
         six = six and dtype == "float32"

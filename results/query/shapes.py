@@ -1,7 +1,5 @@
 """Shapes of attention in models: the fastest of our kernels and the fastest other, by shape, dtype and mode."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 

@@ -1,7 +1,5 @@
 """Speed over a slice: every cell, and how the implementations rank. Small tables, made from paired rows."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Traces of cells that ran on and on: what was reached in the first second, and what remained once the GPU was hot."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

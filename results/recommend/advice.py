@@ -4,8 +4,6 @@ If an implementation has no number for a shape, the baseline's time counts, as i
 number either, the slowest time counts. So an implementation gains nothing by skipping hard shapes.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

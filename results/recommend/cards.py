@@ -4,8 +4,6 @@ The relative of a card is the measured GPU whose data sheet is closest. Its time
 data sheets: of the 16-bit rate where operations bound the time, of the bandwidth where bytes do.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The certainty of the speedups of one implementation over the baseline, cell by cell."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

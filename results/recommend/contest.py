@@ -7,8 +7,6 @@ there a rival ties only if its number is within the band. TF32 and FP8 variants 
 dtype of the column.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Features with a field in Case come from stored results. The others (softcap, pac
 `runner.validate.features` makes on a GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What computes a combination of features, and what is fastest, on each GPU: from stored results and GPU checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 

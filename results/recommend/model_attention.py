@@ -4,8 +4,6 @@ Its time is scaled to the requested shape, by the FLOPs of a prefill or a traini
 step. The scaled time is good only near the measured shape, because a kernel reaches fewer FLOP/s on short sequences.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace

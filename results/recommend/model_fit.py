@@ -1,7 +1,5 @@
 """The memory calculator: whether a model fits a card, and up to what context, by the formulas of level model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 

@@ -4,8 +4,6 @@ Each call has the times of the nearest measured shape of the same mode, dtype an
 card without such a shape has those of its nearest relatives, scaled by the data sheets.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How to use an implementation: two lines of Python, what must be installed, and its source."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

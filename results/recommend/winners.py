@@ -1,7 +1,5 @@
 """Winners of stored results: the contests of a slice, decided by `results.recommend.contest`, and the maps of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

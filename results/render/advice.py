@@ -1,7 +1,5 @@
 """Advice and features of a GPU as one Markdown text, with their numbers."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from results.recommend.advice import Advice, advise

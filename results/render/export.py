@@ -15,8 +15,6 @@ JSON is `{"runs": [...], "measurements": [...]}`, both as in a run folder. Markd
 samples, rounds and empty columns. The files of other tools are described in `peers.py`.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -3,8 +3,6 @@
 It reads the Markdown that this package writes: headings, paragraphs, bullets, pipe tables, bold and code.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import re

@@ -3,8 +3,6 @@
 Tables often come as copied text, so a header may be glued to the line before it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

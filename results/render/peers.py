@@ -4,8 +4,6 @@ Each file has the latencies of one timing per run: kernel time if the run has it
 layout has no columns for are left out. A failure is written as that tool writes it. Numbers read back equal.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

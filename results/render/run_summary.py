@@ -1,7 +1,5 @@
 """A run on one page of Markdown, for an issue or a pull request: environment, winners, ranking, failures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ The page opens from disk without a server or network. Its template, `site_files/
 implementation can be hidden in the browser; a winner that was not judged against the shown ones is marked so.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -143,7 +141,7 @@ def _fits(store: Store) -> Iterator[dict[str, Any]]:
         case = Case(
             level="model", subject=subject, num_heads=config.heads, num_kv_heads=config.kv_heads, dtype="bfloat16",
             head_dim=config.head_dim, head_dim_v=config.value_dim, causal=True, window_size=config.window_size,
-            num_layers=config.layers, batch=1,
+            num_layers=config.layers, batch=1
         )  # fmt: skip
         longest = levels.level_of("model").longest({"level": "model", "subject": subject})
         for step in _STEPS:

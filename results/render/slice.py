@@ -1,7 +1,5 @@
 """A slice of the results as one Markdown report: winners, speedups, failures and sources."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Charts of own numbers against printed ones, as SVG without a chart library."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Comparisons and findings as plain text for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from results.checks import Finding, by_rule

@@ -3,8 +3,6 @@
 Standard library only, because the runner shows its progress with it on GPU nodes.
 """
 
-from __future__ import annotations
-
 SOURCE_WORDS = {
     "local": "measured here",
     "published": "published",

@@ -1,7 +1,5 @@
 """Published reports: a TOML file for each, and a module for what a table cannot express. Their numbers ship as runs."""
 
-from __future__ import annotations
-
 from results.reports.declared import Report, names, read
 from results.reports.layout import ReportError
 

@@ -1,7 +1,5 @@
 """Answers to the claims of report attention_layers_a100."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Memory tables of a report, filled by formula: the memory of an implementation or a model, without a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from results import levels

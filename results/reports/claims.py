@@ -4,8 +4,6 @@ A claim names the place of its sentence and an answer. An answer is made by one 
 pick is an implementation, a metric, a mode and a condition on cases. Names are those of the report.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

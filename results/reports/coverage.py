@@ -1,7 +1,5 @@
 """Coverage of published reports: how many rows and cells your runs fill, by table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The points of a report's charts: printed numbers by sequence length, and our numbers of the same shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 

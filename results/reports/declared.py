@@ -8,8 +8,6 @@
   in the report's module. `[picks.NAME]` are the numbers that claims are about.
 """
 
-from __future__ import annotations
-
 import importlib
 import tomllib
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The choice of runs that fill a report best. Each table gets runs of one GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,13 +37,13 @@ class _Filled:
     timed: frozenset[int] = frozenset()  # cells with a value
     tried: frozenset[int] = frozenset()  # cells with a value or a reason for none
 
-    def __or__(self, other: _Filled) -> _Filled:
+    def __or__(self, other: "_Filled") -> "_Filled":
         return _Filled(self.timed | other.timed, self.tried | other.tried)
 
-    def __and__(self, cells: Collection[int]) -> _Filled:
+    def __and__(self, cells: Collection[int]) -> "_Filled":
         return _Filled(self.timed.intersection(cells), self.tried.intersection(cells))
 
-    def beyond(self, other: _Filled) -> tuple[int, int]:
+    def beyond(self, other: "_Filled") -> tuple[int, int]:
         """Return the numbers of timed and of tried cells that the other does not have."""
         return len(self.timed - other.timed), len(self.tried - other.tried)
 

@@ -4,8 +4,6 @@ A derived number keeps the case, the timing and the status of its source. Number
 are flagged, so that they are never shown as measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

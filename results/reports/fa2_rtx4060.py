@@ -1,7 +1,5 @@
 """Answers to the claims of report fa2_rtx4060."""
 
-from __future__ import annotations
-
 from results.records import Status
 from results.reports.own import OwnNumbers
 

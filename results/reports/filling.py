@@ -1,7 +1,5 @@
 """Merging the tables of several runs: the choice of the GPU, of the run of each row, and of the settings."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Answers to the claims of report flashtile_a100, and its tables of words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 

@@ -4,8 +4,6 @@ A cell is open if the report prints it and no chosen run has a number or a statu
 because they follow from other cells.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ In a document each table is between two lines, `<!-- made by: python -m results 
 `blocks` reads the tables, `updated` renews them, and tests/test_readme.py compares them with the runs.
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 import tomllib

@@ -8,8 +8,6 @@ of our number if it is another one; and `places`, our candidates for each publis
 Reports print MB and GB although their code divides by 1024, so MB is read as MiB and GB as 1024 MiB.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Quotes of published reports: observations, recommendations and tables of words."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

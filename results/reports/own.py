@@ -1,7 +1,5 @@
 """The numbers of your own run for the cells of a published layout."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace

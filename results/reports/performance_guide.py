@@ -3,8 +3,6 @@
 An answer comes from the numbers of one run, or from the memory formulas of level model where it says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 A claim is `NAME/NUMBER`: a claim of a published report, or a row of our own headline table (`headline/1`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

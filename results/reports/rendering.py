@@ -1,7 +1,5 @@
 """Reports as Markdown: the published cells as printed, or your own numbers in the same tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from results import reports

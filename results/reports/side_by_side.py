@@ -3,8 +3,6 @@
 `speedups_beside` is the short form: printed and own speedups, shape by shape.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

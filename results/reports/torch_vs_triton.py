@@ -1,7 +1,5 @@
 """Answers to the claims of report torch_vs_triton."""
 
-from __future__ import annotations
-
 from results.derive import geometric_mean
 from results.reports import declared
 from results.reports.claims import span_words

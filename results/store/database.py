@@ -5,8 +5,6 @@ memory and shows a notice. A file that is damaged when it is opened is renamed a
 never opened by other means than DuckDB: closing any other handle on it would drop DuckDB's own lock.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random

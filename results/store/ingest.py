@@ -5,8 +5,6 @@ DuckDB parses the JSON. A line that is exactly as our own writer writes it (a re
 anew and taken, or kept as a problem. So the fast way never takes what the slow way would refuse.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, NamedTuple

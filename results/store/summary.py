@@ -19,8 +19,6 @@ A case changes its rows in `counting` for three reasons:
     reordered  the code of two runs changed places, as when an older code is measured again: treated as shrunk
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import duckdb

@@ -1,7 +1,5 @@
 """Which run folders the store has read and how far, and what of them is new."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import zlib

@@ -3,8 +3,6 @@
 Needs the package ray.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The supervisor on one card of a cluster, which measures cases assigned by the driver and reports rows. No Ray."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

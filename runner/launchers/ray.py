@@ -5,8 +5,6 @@ card of each kind, as separate runs. The driver assigns the cases and writes all
 is needed. GPUs are declared in the decorator, because a GPU in `.options` gives no new process in Ray 2.60.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

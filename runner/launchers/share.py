@@ -5,8 +5,6 @@ are fsynced to a file of the card and move to the journal when the case is compl
 thus always from one card, and a card that is lost in the middle of a case leaves no rows of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

@@ -5,8 +5,6 @@ A level is a module of this folder that defines LEVEL, a `MeasuredLevel`, and ha
 runner call `level_of` and do not branch on the name of a level.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib

@@ -6,8 +6,6 @@ of unused memory are detected: unused rows and spare pages hold NaN, and unused 
 that does not exist. Pages are permuted, and no two sequences share one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ fan-in, so that queries, keys and values are about standard normal, as at level 
 out is an input, and gradients are returned instead of accumulated in `.grad`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

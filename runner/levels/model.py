@@ -5,8 +5,6 @@ keys and values, so that no prefill is needed. The check uses a twin of the mode
 vocabulary and kind of call, and compares it with the twin in float64.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 from collections.abc import Callable

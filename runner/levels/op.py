@@ -1,7 +1,5 @@
 """Level op: one attention call on q, k and v, forward and backward."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field

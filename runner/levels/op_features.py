@@ -1,7 +1,5 @@
 """The tensors of a case's features: what `results.features` names, as `kernels.features` takes it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any

@@ -1,7 +1,5 @@
 """The devices that torch finds on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import platform

@@ -1,7 +1,5 @@
 """The fields of a Run that describe this machine: GPU, versions, commit. Unknown values are None."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

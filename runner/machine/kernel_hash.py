@@ -5,8 +5,6 @@ formatting, developer tools and declarations (the registry, IMPLEMENTATIONS) do 
 bytes of every file, so their hashes differ from all others.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.util

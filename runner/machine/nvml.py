@@ -1,7 +1,5 @@
 """Readings of a GPU from NVML, the NVIDIA management library. Values that it does not provide are None."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Measured peaks of this GPU at the start of a run: the rates of a large matrix product and of a copy."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field

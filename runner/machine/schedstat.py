@@ -6,8 +6,6 @@ delay one thread by milliseconds: a call of 0.13 ms then takes 16 or 70 ms, in a
 (results.compare.between_runs).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics
@@ -22,7 +20,7 @@ _NS_PER_MS = 1e6
 
 
 @contextlib.contextmanager
-def watch() -> Iterator[CoreWait]:
+def watch() -> "Iterator[CoreWait]":
     """Measure the time that the threads which exist now wait for a core within the block."""
     with contextlib.ExitStack() as files:
         found = []

@@ -1,7 +1,5 @@
 """Reads the GPU during measurements and flags numbers taken under throttling or next to other processes."""
 
-from __future__ import annotations
-
 import threading
 import time
 from bisect import bisect_left

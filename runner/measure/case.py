@@ -3,8 +3,6 @@
 This is the only place that turns an exception of a kernel into a status.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ most twice the error of an exact computation that rounds only its factors and it
 changes the mean or the largest error.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Energy of a call, from the GPU's energy counter while only that call runs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

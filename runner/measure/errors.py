@@ -1,7 +1,5 @@
 """Maps an exception to a status and a note, such as the exhausted resource with the required and available amount."""
 
-from __future__ import annotations
-
 import re
 
 import torch

@@ -4,8 +4,6 @@ Both depths are measured alternately in one run, and the slope between them is t
 only after it predicted a model that was measured whole in the same run with an error of at most MOST_ERROR.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Sequence

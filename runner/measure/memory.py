@@ -1,7 +1,5 @@
 """Memory of a call in a separate pass: its inputs, its additional peak, and the tensors kept for the backward."""
 
-from __future__ import annotations
-
 import gc
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The optimizers of a training step, by the names of `results.records.OPTIMIZERS`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """The order in which a case is measured: reference, checks, memory, then interleaved rounds of timing."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import math

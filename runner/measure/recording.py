@@ -1,7 +1,5 @@
 """Files for other viewers, recorded in separate steps: a profiler trace and the history of GPU memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

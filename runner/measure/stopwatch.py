@@ -1,7 +1,5 @@
 """Stopwatches for device time (launches hidden, L2 cold) and for the wall time of a plain call."""
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import time

@@ -14,8 +14,6 @@ Sustained joules per call are sustained_power_w over sustained_tflops times the 
 measured by the GPU's counter over half a second, is recorded as in any run.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A context that allows or forbids TF32 in matrix products."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

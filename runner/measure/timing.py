@@ -1,7 +1,5 @@
 """The timing of a case: interleaved rounds over its cells, repetitions of throttled cells, and their rows."""
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

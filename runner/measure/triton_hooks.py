@@ -4,8 +4,6 @@ They work for all implementations in Triton or Gluon, because every kernel is la
 returns the compiled kernel. Kernels of torch.compile are launched differently and are not seen.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib
@@ -81,10 +79,10 @@ class Kernel:
 class _Nothing:
     """Stand-in for a compiled kernel, which has every attribute and does nothing when called."""
 
-    def __getattr__(self, name: str) -> _Nothing:
+    def __getattr__(self, name: str) -> "_Nothing":
         return self
 
-    def __call__(self, *arguments: object, **options: object) -> _Nothing:
+    def __call__(self, *arguments: object, **options: object) -> "_Nothing":
         return self
 
 

@@ -4,8 +4,6 @@ The tree has the kernels of a commit and the runner of this checkout, so that th
 No torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

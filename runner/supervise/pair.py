@@ -5,8 +5,6 @@ waits for its turn; the turns go A B in one round and B A in the next, so that t
 the same way. Names of the other version's implementations end in @ and its label.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The supervisor's part of compiling ahead of a sweep, which saves time and never fails a sweep. No torch."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ The estimates of a plan assume one low rate for all implementations. The real ra
 shape, so a plain ratio of elapsed to estimated time would vary severalfold during a sweep.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A worker announces each step with the cell that is charged for a failure. If the
 that cell gets its status here, a new worker starts, and the sweep goes on with the cells that have no status.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -1,7 +1,5 @@
 """The supervisor's side of a worker: start, messages, output, end and replacement. No torch."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -3,8 +3,6 @@
 Sweeps that are not grids are in `real_models` (shapes of existing models) and `given` (the cases of a table).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The TOML file of a level: `[groups]` of implementations, `axes`, `[defaults]` of the sweeps, and `[sweeps.NAME]`."""
 
-from __future__ import annotations
-
 import dataclasses
 import tomllib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Sweeps of level decode: context by batch, for paged, ragged, quantized and latent caches; and batch specs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product

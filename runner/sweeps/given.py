@@ -1,7 +1,5 @@
 """A sweep over individual cases, such as those of an uploaded table."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator

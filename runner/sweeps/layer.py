@@ -1,7 +1,5 @@
 """Sweeps of level layer: kinds of layers by shape, with several implementations of the attention inside."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sweeps of level model: whole language models in generation, prefill and training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product

@@ -1,7 +1,5 @@
 """Sweeps of level op: attention by sequence length and head_dim."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

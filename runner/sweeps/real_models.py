@@ -1,7 +1,5 @@
 """The sweeps over attention shapes of existing models, by domain or individually."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -10,8 +10,6 @@
 Each experiment prints its share and the goal. The runs stay in the home like all others.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -28,7 +26,7 @@ from pathlib import Path
 
 from results.compare.against import compare_versions
 from results.compare.between_runs import is_control
-from results.compare.compare import ComparedCell, Comparison, Side, compare
+from results.compare.compare import Comparison, Side, compare
 from results.files.journal import JournalError, RunFolder, home
 from results.paths import REPOSITORY
 from results.records import Measurement, Status
@@ -86,7 +84,7 @@ def found_slowdowns(first: Side, second: Side) -> MeasuredShare:
     cells = [c for c in cells if not is_control(c.implementation)]
     outcomes = Counter(cell.outcome for cell in cells)
     share = outcomes["SLOWER"] / len(cells) if cells else 0.0
-    real = statistics.median(_ratio(cell) for cell in cells) - 1 if cells else 0.0
+    real = statistics.median((cell.second.value / cell.first.value) for cell in cells) - 1 if cells else 0.0
     words = (
         f"Every call {SLOWDOWN:.0%} longer ({real:.1%} as measured): {outcomes['SLOWER']} of {len(cells)} cells of at "
         f"least {LEAST_MS * 1e3:.0f} us are SLOWER: {share:.1%} (goal: at least {LEAST_FOUND:.0%}). "
@@ -226,10 +224,6 @@ def _delays(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -> 
             yield
         finally:
             del os.environ[VARIABLE]
-
-
-def _ratio(cell: ComparedCell) -> float:
-    return cell.second.value / cell.first.value
 
 
 def _counted(outcomes: Counter[str]) -> str:

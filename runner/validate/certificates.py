@@ -13,8 +13,6 @@ On a CPU, Triton kernels run in the interpreter ($TRITON_INTERPRET=1) and are sl
 reason. What must hold exactly is marked where it does not: a leak, and a NaN that is seen elsewhere.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

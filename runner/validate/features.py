@@ -4,8 +4,6 @@ The file has one entry per GPU, {"environment", "implementations"}: versions, co
 report of `kernels.tools.check features`. Checking a GPU again replaces its entry. `results.capabilities` reads it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -4,8 +4,6 @@ The sound version computes in float32 and rounds the same tensors as a fused ker
 wraps the whole call as a cheat would. `caught` measures all of them like a sweep and returns those that were timed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

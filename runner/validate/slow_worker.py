@@ -4,8 +4,6 @@ The JSON file in ATTNBENCH_SLOWED has the additional milliseconds of each forwar
 The delay is a spinning kernel on a GPU and a loop on a CPU, after the forward or before the backward.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

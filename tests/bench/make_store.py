@@ -10,8 +10,6 @@ under new names and ids, all times of a row multiplied by one factor between 0.9
 there in minutes; the pages read the store alone and find what they would have found.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -4,8 +4,6 @@ Every figure is compared with an empty Streamlit page measured in the same minut
 Filter changes go to slices that no one has asked for yet, so that no cache answers them.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

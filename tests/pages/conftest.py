@@ -1,7 +1,5 @@
 """A home with a small run of known numbers, and the app over it without a browser."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

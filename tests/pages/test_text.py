@@ -37,7 +37,7 @@ OP = level_of("op")
         ([words.several("run", "Runs", ["a"] * n) for n in (1, 2)], ["1 run", "2 runs"]),
         ([words.several("seqlen", "seqlen", ["1024"] * n) for n in (3, 4)], ["seqlen 1k, 1k, 1k", "4 of seqlen"]),
         ([maps.failure(r) for r in (None, {"failure": "x"}, {"status": "oom"})], ["not measured", "x", "OOM"]),
-    ],
+    ]
 )  # fmt: skip
 def test_values_in_words(written, expected):
     assert written == expected

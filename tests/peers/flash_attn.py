@@ -3,8 +3,6 @@
 See README.md in this folder.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -7,10 +7,7 @@ from results.gpus import DRIVER_NAMES, GPUS, bounds_of, find, rows_named, title
 from tests.cases import cases
 
 
-@pytest.mark.parametrize(
-    "name, row",
-    cases(__file__, "test_the_name_that_the_driver_reports_is_one_row"),
-)
+@pytest.mark.parametrize("name, row", cases(__file__, "test_the_name_that_the_driver_reports_is_one_row"))
 def test_the_name_that_the_driver_reports_is_one_row(name, row):
     assert find(name) is GPUS[row]
     assert bounds_of(name) is GPUS[row]

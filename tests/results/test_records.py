@@ -111,8 +111,7 @@ def test_a_mean_need_not_lie_between_the_quantiles() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
-    cases(__file__, "test_a_case_that_cannot_be_is_refused_with_the_reason"),
+    ("changes", "reason"), cases(__file__, "test_a_case_that_cannot_be_is_refused_with_the_reason")
 )
 def test_a_case_that_cannot_be_is_refused_with_the_reason(changes: dict, reason: str) -> None:
     with pytest.raises(RecordError, match=reason):

@@ -79,10 +79,7 @@ def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(tmp_path, monkeypatc
     assert captured.err.startswith(sentence)
 
 
-@pytest.mark.parametrize(
-    "named",
-    cases(__file__, "test_a_run_folder_of_anybody_names_no_program_and_no_address"),
-)
+@pytest.mark.parametrize("named", cases(__file__, "test_a_run_folder_of_anybody_names_no_program_and_no_address"))
 def test_a_run_folder_of_anybody_names_no_program_and_no_address(tmp_path, monkeypatch, capsys, named) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     command = shlex.join(("python", "-m", "runner", "run", "quick", "--device", "cpu", "--quick", *named))

@@ -83,8 +83,7 @@ def test_setting_the_batch_ends_the_rule_of_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
-    cases(__file__, "test_an_impossible_change_is_refused_with_a_sentence"),
+    ("changes", "sentence"), cases(__file__, "test_an_impossible_change_is_refused_with_a_sentence")
 )
 def test_an_impossible_change_is_refused_with_a_sentence(changes: dict[str, str], sentence: str) -> None:
     with pytest.raises(SweepError) as refused:

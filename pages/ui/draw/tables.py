@@ -4,8 +4,6 @@ Plain HTML is read correctly by screen readers and is drawn before a data grid c
 cost the browser as much as a map.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import tomllib
@@ -37,7 +35,7 @@ def words(label: str, width: Any = None, help: str | None = None, *, pinned: boo
     return st.column_config.TextColumn(label, width=width, help=help, pinned=pinned)
 
 
-def declared(name: str, axes: Mapping[str, BarAxis] | None = None, **given: object) -> dict[str, Any]:
+def declared(name: str, axes: "Mapping[str, BarAxis] | None" = None, **given: object) -> dict[str, Any]:
     """Return the columns of a table of columns.toml, for `grid` or `show_table`.
 
     `given` are the names in braces in labels and helps; `axes` are the axes of columns of bars.
@@ -67,8 +65,7 @@ def grid(table: pd.DataFrame, alt: str, columns: Mapping[str, Any] | None = None
 def in_words(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table with its statuses and sources in words."""
     return table.assign(
-        status=[text.status(name) for name in table["status"]],
-        source=[text.sources(name) for name in table["source"]],
+        status=[text.status(name) for name in table["status"]], source=[text.sources(name) for name in table["source"]]
     )
 
 

@@ -65,7 +65,7 @@ def current() -> Filters:
         chosen["implementation"] = _declaring(features, chosen["implementation"], chosen["baseline"], level)
     if len(level.modes) == 1:
         (chosen["mode"],) = level.modes
-    return Filters(**chosen, level=None if _draws_as_op(level) else level.name)
+    return Filters(**chosen, level=None if (level.rows == level_of("op").rows) else level.name)
 
 
 def take(**values: Any) -> None:
@@ -358,11 +358,6 @@ def _of_dtypes(found: Choices, scope: Scope) -> Choices:
         return found
     there = ask(offers.shapes_of_dtypes, dtypes, **scope)
     return {**found, "shape": [(shape, numbers) for shape, numbers in found.get("shape", []) if shape in there]}
-
-
-def _draws_as_op(level: Level) -> bool:
-    """Return whether a level has the axes of the operator, so that the operator's pages show its workloads."""
-    return level.rows == level_of("op").rows
 
 
 def _enter(level_name: str) -> None:

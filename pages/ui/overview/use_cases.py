@@ -33,8 +33,7 @@ def show(chosen: Filters) -> None:
         _advice(found, chosen)
     else:
         st.info(
-            "No use case has measured shapes on this GPU. Run a sweep such as fa_paper.",
-            icon=":material/lightbulb:",
+            "No use case has measured shapes on this GPU. Run a sweep such as fa_paper.", icon=":material/lightbulb:"
         )
     st.subheader("Features by implementation")
     _features(chosen)

@@ -186,16 +186,11 @@ def quote(note: Note) -> str:
     heading = [f"**{text.plain(note.section)}**", ""] if note.section else []
     if not note.lines:
         lines = markdown_table(note.header, note.rows).splitlines()
-    elif _is_code(note.lines):
+    elif any(line.startswith("# ") for line in note.lines) and any(_CODE.match(line) for line in note.lines):
         lines = ["```", *note.lines, "```"]
     else:
         lines = [f"\\{line}" if _MARKUP.match(line) else line for line in note.lines]
     return "\n".join(f"> {line}" for line in [*heading, *lines])
-
-
-def _is_code(lines: Sequence[str]) -> bool:
-    """Return whether a paragraph is a block of code: it has comments and lines of code."""
-    return any(line.startswith("# ") for line in lines) and any(_CODE.match(line) for line in lines)
 
 
 def sections(store: Store, choice: Choice) -> list[Section]:

@@ -103,7 +103,7 @@ def ask_for(found: dict | None) -> SweepRequest | None:
         sweep = sweeps.get(name)
         middle.caption(sweep.description)
         with right:
-            protocol = _protocol()
+            protocol = select.segments("Protocol", "protocol", list(launch.PROTOCOLS), "quick", help=_ABOUT_PROTOCOLS)
         if protocol == "sustained":
             changes = plan_axes.edited_cell(sweep, device)
             implementations = (plan_axes.traced_implementation(sweep, found),) if found else sweep.implementations[:1]
@@ -114,21 +114,12 @@ def ask_for(found: dict | None) -> SweepRequest | None:
         if found and device == cluster_form.DEVICE:
             device, cluster = cluster_form.chosen()
     request = SweepRequest(
-        sweep=name,
-        device=device,
-        implementations=implementations,
-        changes=changes,
-        protocol=protocol,
-        cluster=cluster,
+        sweep=name, device=device, implementations=implementations, changes=changes, protocol=protocol, cluster=cluster
     )
     problems = problems_of(request, found)
     for problem in problems:
         st.error(text.plain(problem), icon=":material/error:")
     return None if problems else request
-
-
-def _protocol() -> str:
-    return select.segments("Protocol", "protocol", list(launch.PROTOCOLS), "quick", help=_ABOUT_PROTOCOLS)
 
 
 def link_to_traces() -> None:

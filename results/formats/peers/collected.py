@@ -3,8 +3,6 @@
 A CellError inside `Collected.row` becomes a Rejection that names the line; the other rows are unaffected.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.formats import values
-from results.formats.errors import CellError, CellFault, UploadError, wall
-from results.formats.upload import Column, Rejection, Understanding, Upload
+from results.formats.errors import CellError, CellFault, wall
+from results.formats.upload import Column, Taken, Understanding
 from results.formats.validation import check_text, with_its_samples
 from results.levels import bytes_moved, flops
 from results.metrics import METRICS
@@ -23,7 +21,6 @@ from results.schema import magnitude_fits
 MAX_RUNS = 100
 MAX_NOTE = 500
 AGREES = 1.1  # the largest accepted ratio between a printed rate and the rate derived from the time
-_SHOWN = 80  # characters of a refused value
 _RATIOS = {"speedup": "latency_ms", "memory_reduction": "peak_memory_mb"}  # ratio -> the metric it divides
 _RATES = {"tflops": (flops, 1e9), "gb_per_s": (bytes_moved, 1e6)}  # rate -> its work, and the work per unit and ms
 _MOST_SEQUENCES = 1_000_000  # rates of larger batches are not checked: the work of a batch lists its lengths
@@ -31,18 +28,13 @@ _NUMBERS = ("value", "mean", "std", "p20", "p80")  # fields of a measurement
 
 
 @dataclass
-class Collected:
+class Collected(Taken):
     """Runs, measurements and faults of one upload."""
 
-    upload: Upload
     unit: str = "line"  # the unit of row numbers: lines, or entries of a JSON document
-    runs: dict[Hashable, Run] = field(default_factory=dict)
-    measurements: list[Measurement] = field(default_factory=list)
-    rejected: list[Rejection] = field(default_factory=list)
     disagreeing: Counter[str] = field(default_factory=Counter)  # by metric: printed rates that the times contradict
     left_out: Counter[str] = field(default_factory=Counter)  # by description: rows that are left out
-    _lines: dict[tuple[Any, ...], int] = field(default_factory=dict)  # the line of each number
-    _of_row: list[tuple[Any, ...]] = field(default_factory=list)  # keys of the numbers of the current row
+    _of_row: list[Measurement] = field(default_factory=list)  # the numbers of the current row
 
     def run(self, key: Hashable, *, title: str = "", **fields: str | None) -> str:
         """Return the id of the run with that key, and create the run at first use."""
@@ -88,12 +80,10 @@ class Collected:
         rest.setdefault("status", Status.OK)
         name = values.name(implementation)
         m = with_its_samples(Measurement(case=case, implementation=name, metric=metric, origin=origin, **rest))
-        key = (m.run_id, m.case, m.implementation, m.mode, m.timing, m.metric, m.baseline)
-        if key in self._lines:
-            reason = f"repeats line {self._lines[key]}: the same case and implementation"
+        if first := self.first(m, line):
+            reason = f"repeats line {first}: the same case and implementation"
             raise CellFault(column, m.printed or "", reason)
-        self._lines[key] = line
-        self._of_row.append(key)
+        self._of_row.append(m)
         self.measurements.append(m)
 
     def add_rate(self, line: int, column: str, *, latency_ms: float, metric: str, value: float, **known: Any) -> None:
@@ -108,32 +98,26 @@ class Collected:
             known["note"] = f"{note}; {known['note']}" if known.get("note") else note
         self.add(line, column, metric=metric, value=value, **known)
 
-    def understanding(
+    def collected(
         self, format: str, description: str, columns: Iterable[Column], assumptions: Sequence[str]
     ) -> Understanding:
         """Return everything collected. Raises UploadError if there is nothing to take and nothing was refused."""
         self._note_wrong_ratios()
-        lines = [f"{count:,} {what}." for what, count in self.left_out.items()]
-        if not self.measurements and not self.rejected:
-            without = [f"{self.upload.filename} has no numbers to take.", *(f"Left out: {line}" for line in lines)]
-            raise UploadError(" ".join(without))
-        used = {measurement.run_id for measurement in self.measurements}
-        runs = tuple(run for run in self.runs.values() if run.run_id in used)
-        return Understanding(
-            upload=self.upload,
-            format=format,
-            description=description,
-            runs=runs,
-            measurements=tuple(self.measurements),
+        self.rejected.sort(key=lambda rejection: rejection.line)
+        left_out = [f"{count:,} {what}" for what, count in self.left_out.items()]
+        return self.understanding(
+            format,
+            description,
+            if_empty=". Left out: ".join(["has no numbers to take", *left_out]),
             columns=tuple(columns),
-            rejected=tuple(sorted(self.rejected, key=lambda rejection: rejection.line)),
             assumptions=(*assumptions, *self._disagreements()),
-            left_out=tuple(lines),
-            questions=tuple(self._questions(runs)),
+            left_out=tuple(f"{line}." for line in left_out),
+            questions=tuple(self._questions()),
         )
 
-    def _questions(self, runs: Sequence[Run]) -> Iterator[str]:
-        if not all(run.gpu_name for run in runs):
+    def _questions(self) -> Iterator[str]:
+        used = {measurement.run_id for measurement in self.measurements}
+        if not all(run.gpu_name for run in self.runs.values() if run.run_id in used):
             yield "The file does not name a GPU. Which one was it?"
         if any(m.case.subject is None for m in self.measurements):
             yield "The file names neither the model nor the batch and its lengths."
@@ -157,11 +141,10 @@ class Collected:
             yield f"{count:,} printed values of {label} differ by over a tenth from what the numbers give: noted."
 
     def _refuse(self, line: int, column: str, value: str, reason: str) -> None:
-        for key in self._of_row:
-            del self._lines[key]
+        for measurement in self._of_row:
+            self.forget(measurement)
         del self.measurements[len(self.measurements) - len(self._of_row) :]
-        shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
-        self.rejected.append(Rejection(line, column, shown, reason))
+        self.reject(line, column, value, reason)
 
 
 def _check_text(column: str, text: str | None) -> None:

@@ -1,7 +1,5 @@
 """cuDNN frontend's result files; cudnn.toml describes the formats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -184,8 +182,4 @@ def _baseline(entry: Entry) -> Iterator[Row]:
     yield row.having(baseline=f"{baseline} ({_SOURCE})", speedup=None if own else row.text("speedup"))
 
 
-LLAMA = _FILE.peer(
-    "cudnn_llama",
-    split=_baseline,
-    implementation=lambda row: (row.need("backend"),),
-)
+LLAMA = _FILE.peer("cudnn_llama", split=_baseline, implementation=lambda row: (row.need("backend"),))

@@ -6,8 +6,6 @@ A file becomes entries (`sources`), an entry becomes rows (`Peer.split`), and a 
 declared `Number`. Only what a table cannot express is a function of the declaration.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections import Counter
@@ -160,7 +158,7 @@ class Peer:
         """Return the measurements of every entry, or why the entry is refused or left out."""
         found = self._found(upload)
         assert found is not None  # reason_against has found it
-        collected = Collected(upload, found.unit)
+        collected = Collected(upload, unit=found.unit)
         others: Counter[str] = Counter()
         kept: list[tuple[Entry, list[Row]]] = []
         taken: dict[str, str] = dict(found.meanings)
@@ -184,7 +182,7 @@ class Peer:
             collected.left_out[f"{self.others[0]}: {named}"[:1000]] = others.total()
         description = f"{found.description}{len(found.entries):,} {self.counted}"
         assumptions = (*self.assumptions, *found.assumptions)
-        return collected.understanding(self.name, description, self._columns(found, taken), assumptions)
+        return collected.collected(self.name, description, self._columns(found, taken), assumptions)
 
     def _found(self, upload: Upload) -> Found | None:
         return sources.table(upload, self.columns) if self.columns else self.find(upload)

@@ -1,7 +1,5 @@
 """What FlashAttention's benchmark scripts print; flash_attention.toml describes the formats."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """FlashInfer's benchmark table, and the traces of flashinfer-bench; flashinfer.toml describes the formats."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """FlashTile's benchmark_results.json; flashtile.toml describes the formats."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -74,10 +72,4 @@ def _case(row: Row) -> dict[str, Any]:
     }
 
 
-PEER = _FILE.peer(
-    "flashtile",
-    find=_find,
-    split=_split,
-    case=_case,
-    implementation=lambda row: (row.need("name"),),
-)
+PEER = _FILE.peer("flashtile", find=_find, split=_split, case=_case, implementation=lambda row: (row.need("name"),))

@@ -1,7 +1,5 @@
 """Liger-Kernel's long benchmark table; liger.toml describes the formats."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

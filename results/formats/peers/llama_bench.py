@@ -1,7 +1,5 @@
 """llama-bench's results; llama_bench.toml describes the formats."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """optimum-benchmark's results; optimum.toml describes the formats."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

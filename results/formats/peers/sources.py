@@ -3,8 +3,6 @@
 `table` and `objects` return None for a file of another kind and raise nothing, because another importer may read it.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +30,7 @@ class Row:
     said: Mapping[str, Any] = field(default_factory=dict)  # values that the importer adds or replaces, by column
     prefix: str = ""
 
-    def having(self, prefix: str = "", **said: Any) -> Row:
+    def having(self, prefix: str = "", **said: Any) -> "Row":
         """Return the row with more values, and with another prefix."""
         return replace(self, said={**self.said, **said}, prefix=prefix or self.prefix)
 

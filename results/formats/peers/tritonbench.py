@@ -1,7 +1,5 @@
 """tritonbench's attention results; tritonbench.toml describes the formats."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """vLLM's attention benchmark, and its serving benchmarks; vllm.toml describes the formats."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

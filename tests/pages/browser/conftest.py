@@ -3,8 +3,6 @@
 Without a Chromium the browser tests are skipped with a reason. `$ATTNBENCH_REQUIRE_BROWSER` makes that a failure.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

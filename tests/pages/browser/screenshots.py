@@ -1,7 +1,5 @@
 """Pictures of every page, light, dark and 390 px wide: python -m tests.pages.browser.screenshots FOLDER [HOME]."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

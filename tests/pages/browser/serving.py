@@ -1,7 +1,5 @@
 """The app on a port of its own, with a home of its own, and a Chromium to look at it. Every wait has a deadline."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
@@ -50,7 +48,7 @@ class Server:
     def log(self) -> str:
         return self.log_path.read_text()
 
-    def start(self) -> Server:
+    def start(self) -> "Server":
         """Start and wait until it answers. Raises RuntimeError with the log if it ends or stays silent for a minute."""
         self.home.mkdir(parents=True, exist_ok=True)
         flags = f"--server.port={self.port} --server.address={self.address} --server.headless=true"

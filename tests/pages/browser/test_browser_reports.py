@@ -1,7 +1,5 @@
 """What is taken away in a real browser: reports, rules, runs; and what comes back."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -23,15 +24,30 @@ def _choose(page: Page, chip: str, option: str) -> None:
     settled(page)
 
 
+def _saved(page: Page, button: str, path: Path) -> Path:
+    """Press a button and save what it downloads."""
+    with page.expect_download() as caught:
+        page.get_by_role("button", name=button).click()
+    caught.value.save_as(path)
+    return path
+
+
 def _cells(page: Page) -> str:
     """The texts in the maps."""
     return " ".join(page.locator("td").all_text_contents())
 
 
-def test_a_filter_changes_the_heatmap_and_the_url(tab):
+def test_a_filter_changes_the_heatmap_and_the_url_and_the_view_downloads_as_csv(tab, tmp_path):
     page = drawn(tab(f"speedup?{REPORT}"))
+    expect(page).to_have_title("Speedup · attnbench")
     assert "26.5×" in _cells(page)
-    _choose(page, "^forward", "bwd")
+    lines = _saved(page, "Download speedups", tmp_path / "cells.csv").read_text().splitlines()
+    assert lines[0].startswith("gpu,workload,mask,mode,timing,shape,baseline,dtype,seqlen,head_dim,implementation")
+    assert len(lines) == 57
+    page.locator(".st-key-chip_mode button").first.click()
+    caption = page.get_by_test_id("stRadioCaption").get_by_text("backward", exact=True)
+    caption.click(force=True)  # the option lies over it
+    page.keyboard.press("Escape")
     expect(page).to_have_url(re.compile("mode=bwd"))
     expect(page.get_by_text("· backward ·")).to_be_visible()
     expect(page.get_by_text("11.8×").first).to_be_visible()
@@ -45,19 +61,14 @@ def test_a_filter_changes_the_heatmap_and_the_url(tab):
     assert page.evaluate("history.length") <= entries + 2, "a page, and its filters"
 
 
-def test_a_deep_link_opens_the_same_slice(tab):
-    page = tab(f"speedup?{REPORT}&mode=fwd_bwd&dtype=float32&seqlen=512&seqlen=1024")
-    expect(page.get_by_text("forward and backward · B1 H? · float32 · seqlen 512, 1k")).to_be_visible()
+def test_a_deep_link_opens_the_same_slice_and_unknown_values_are_said_and_the_default_shown(tab):
+    page = tab(f"speedup?{REPORT}&mode=sideways&dtype=float32&seqlen=512&seqlen=1024")
+    expect(page.get_by_text("names unknown values: Mode sideways.")).to_be_visible()
+    expect(page.get_by_text("· forward · B1 H? · float32 · seqlen 512, 1k")).to_be_visible()
     expect(page.get_by_text("· 8 shapes ·")).to_be_visible()
 
 
-def test_an_unknown_value_in_the_link_is_said_and_the_default_shown(tab):
-    page = tab(f"speedup?{REPORT}&mode=sideways&dtype=float7")
-    expect(page.get_by_text("names unknown values: Data type float7; Mode sideways.")).to_be_visible()
-    expect(page.get_by_text("· forward ·")).to_be_visible()
-
-
-def test_a_clicked_cell_opens_in_view_takes_the_focus_and_gives_it_back(tab):
+def test_a_cell_is_chosen_by_click_arrow_keys_or_name_takes_the_focus_and_gives_it_back(tab, tmp_path):
     page = drawn(tab(f"speedup?{REPORT}&dtype=float32"))
     cell = page.get_by_role("button", name=re.compile("seqlen 8192, head_dim 128;"))
     cell.click()
@@ -69,10 +80,7 @@ def test_a_clicked_cell_opens_in_view_takes_the_focus_and_gives_it_back(tab):
     page.keyboard.press("Escape")
     expect(heading).to_have_count(0)
     expect(cell).to_be_focused()
-
-
-def test_arrow_keys_walk_a_map_and_enter_chooses(tab):
-    page = drawn(tab(f"speedup?{REPORT}&dtype=float32"))
+    settled(page)
     page.get_by_role("table").get_by_role("button").first.focus()
     for key in ("ArrowDown", "ArrowRight", "ArrowUp", "ArrowUp", "ArrowDown"):  # the second ArrowUp leads nowhere
         page.keyboard.press(key)
@@ -82,16 +90,19 @@ def test_arrow_keys_walk_a_map_and_enter_chooses(tab):
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="float32, seqlen 256, head_dim 32")).to_be_focused()
     expect(here).to_have_attribute("aria-pressed", "true")
+    settled(page)
+    page.get_by_role("combobox", name="Shape in detail", exact=False).last.focus()
+    page.keyboard.type("seqlen 1024, head_dim 32")
+    page.keyboard.press("Enter")
+    heading = "float32, seqlen 1024, head_dim 32"
+    expect(page.get_by_role("heading", name=heading)).to_be_visible()
+    expect(page).to_have_url(re.compile("cell=float32"))
+    again = tab(page.url.split("/")[-1])
+    expect(again.get_by_role("heading", name=heading)).to_be_focused()
+    assert _saved(page, "Save as PNG", tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_words_stay_within_their_cell_on_a_phone(tab):
-    page = drawn(tab("speedup?shape=all", viewport={"width": 390, "height": 844}))
-    cells = page.locator("table .cell.words")
-    expect(cells.filter(has_text="not measured").first).to_be_visible()
-    assert cells.evaluate_all("cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).length") == 0
-
-
-def test_numbers_stay_within_their_cell_in_a_map_of_many_columns(tab, server):
+def test_words_and_numbers_stay_within_their_cell_on_a_phone_and_in_a_map_of_many_columns(tab, server):
     numbers = []
     for head_dim in range(16, 257, 16):
         case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=head_dim, dtype="float16", causal=True)
@@ -103,57 +114,37 @@ def test_numbers_stay_within_their_cell_in_a_map_of_many_columns(tab, server):
             )
     run = Run(run_id="wide", source="local", created="2026-01-01T00:00:00", gpu_name="Wide GPU")
     RunFolder.create(server.home, run, numbers)
+    too_wide = "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).length"
+    page = drawn(tab("speedup?gpu=Wide+GPU"))
     for size in ({"width": 1440, "height": 900}, {"width": 390, "height": 844}):
-        page = drawn(tab("speedup?gpu=Wide+GPU", viewport=size))
+        page.set_viewport_size(size)
+        page.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")
         cells = page.locator("table .cell").filter(has_text="12.3×")
         expect(cells).to_have_count(16)
-        assert cells.evaluate_all("cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).length") == 0
-        assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+        assert cells.evaluate_all(too_wide) == 0
+    page.goto(f"{server.url}/speedup?shape=all")
+    words = drawn(page).locator("table .cell.words")
+    expect(words.filter(has_text="not measured").first).to_be_visible()
+    assert words.evaluate_all(too_wide) == 0
 
 
-def test_the_picture_of_a_map_is_saved_as_png(tab, tmp_path):
-    page = drawn(tab(f"speedup?{REPORT}&dtype=float32"))
-    with page.expect_download() as caught:
-        page.get_by_role("button", name="Save as PNG").click()
-    caught.value.save_as(tmp_path / "map.png")
-    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_cell_is_chosen_by_keyboard_and_stands_in_the_link(tab):
-    page = drawn(tab(f"speedup?{REPORT}&dtype=float32"))
-    page.get_by_role("combobox", name="Shape in detail", exact=False).last.focus()
-    page.keyboard.type("seqlen 1024, head_dim 32")
-    page.keyboard.press("Enter")
-    heading = "float32, seqlen 1024, head_dim 32"
-    expect(page.get_by_role("heading", name=heading)).to_be_visible()
-    expect(page).to_have_url(re.compile("cell=float32"))
-    again = tab(page.url.split("/")[-1])
-    expect(again.get_by_role("heading", name=heading)).to_be_focused()
-
-
-def test_a_preset_sets_several_filters_and_a_reset_takes_them_back(tab):
-    page = drawn(tab(f"speedup?{REPORT}&head_dim=64"))
-    page.get_by_role("button", name="Presets").click()
-    page.get_by_role("radio", name="Training, short").click()
-    page.keyboard.press("Escape")
-    expect(page.get_by_text("forward and backward · B1 H? · bfloat16 · seqlen 128, 256, 512, 1k, 2k")).to_be_visible()
-    expect(page).not_to_have_url(re.compile("head_dim="))
-    page.get_by_role("button", name="Reset", exact=True).click()
-    expect(page).not_to_have_url(re.compile("dtype="))
-
-
-def test_a_preset_of_windows_sets_the_mask_and_so_is_the_way_back(tab):
-    page = drawn(tab("speedup?gpu=NVIDIA+H200"))
+def test_a_preset_sets_several_filters_and_the_mask_and_a_reset_takes_them_back(tab):
+    page = drawn(tab("speedup?gpu=NVIDIA+H200&head_dim=64"))
     page.get_by_role("button", name="Presets").click()
     page.get_by_role("radio", name="Window", exact=True).click()
     expect(page.get_by_text("causal window 1024 mask · forward", exact=False)).to_be_visible()
     expect(page).to_have_url(re.compile("baseline=torch_flex"))
+    expect(page).not_to_have_url(re.compile("head_dim="))
     page.get_by_role("radio", name="Training, long").click()
     expect(page.get_by_text("causal mask · forward and backward", exact=False)).to_be_visible()
     expect(page).to_have_url(re.compile("baseline=torch_naive"))
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Reset", exact=True).click()
+    expect(page).to_have_url(re.compile("mode=fwd(&|$)"))
+    expect(page).not_to_have_url(re.compile("dtype="))
 
 
-def test_one_press_of_back_is_one_page(tab):
+def test_one_press_of_back_is_one_page_and_an_address_that_is_no_page_says_so(tab, server):
     page = drawn(tab("overview?gpu=NVIDIA+H200"))
     for name, address in (("Models", "model="), ("Decode", "baseline=")):
         page.get_by_role("link", name=name).first.click()
@@ -164,17 +155,8 @@ def test_one_press_of_back_is_one_page(tab):
     drawn(page)
     page.go_back()
     expect(page).to_have_url(re.compile("/(overview)?[?].*gpu="))
-
-
-def test_the_view_downloads_as_csv(tab, tmp_path):
-    page = tab(f"speedup?{REPORT}")
-    with page.expect_download() as caught:
-        page.get_by_role("button", name="Download speedups").click()
-    path = tmp_path / "cells.csv"
-    caught.value.save_as(path)
-    lines = path.read_text().splitlines()
-    assert lines[0].startswith("gpu,workload,mask,mode,timing,shape,baseline,dtype,seqlen,head_dim,implementation")
-    assert len(lines) == 57
+    page.goto(f"{server.url}/ui")
+    expect(page.get_by_text("Page not found")).to_be_visible()
 
 
 def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numbers(
@@ -182,14 +164,12 @@ def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numb
 ):
     run_folder(server.home)
     page = drawn(tab(f"speedup?gpu={GPU.replace(' ', '+')}"))
-    with page.expect_download() as caught:
-        page.get_by_role("button", name="Download latencies with their runs").click()
-    caught.value.save_as(tmp_path / "latencies.csv")
+    latencies = _saved(page, "Download latencies with their runs", tmp_path / "latencies.csv")
     shutil.copyfile(shipped, tmp_path / shipped.name)
     elsewhere = Server(tmp_path).start()
     try:
         other = visit(chrome, f"{elsewhere.url}/upload")
-        other.locator("input[type=file]").set_input_files(tmp_path / "latencies.csv")
+        other.locator("input[type=file]").set_input_files(latencies)
         other.get_by_role("button", name=re.compile("^Import")).click()
         expect(other.get_by_text(re.compile(r"latencies\.csv: \d+ numbers in 1 run"))).to_be_visible()
         other.goto(f"{elsewhere.url}/speedup?gpu={GPU.replace(' ', '+')}")
@@ -198,18 +178,3 @@ def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numb
         expect(other.get_by_text("uploaded").first).to_be_visible()
     finally:
         elsewhere.stop()
-
-
-def test_an_address_that_is_no_page_says_so(tab):
-    page = tab("ui")
-    expect(page.get_by_text("Page not found")).to_be_visible()
-
-
-def test_the_words_below_an_option_choose_it_and_the_tab_has_its_title(tab):
-    page = drawn(tab("speedup"))
-    page.locator(".st-key-chip_mode button").first.click()
-    page.get_by_test_id("stRadioCaption").get_by_text("backward", exact=True).click(
-        force=True
-    )  # the option lies over it
-    expect(page).to_have_url(re.compile("mode=bwd"))
-    expect(page).to_have_title("Speedup · attnbench")

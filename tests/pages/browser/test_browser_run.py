@@ -1,5 +1,6 @@
 """Running sweeps from the page in a real browser, on the CPU: to the end, cancelled, seen from elsewhere."""
 
+import fcntl
 import json
 import re
 import shutil
@@ -36,8 +37,8 @@ def home(tmp_path: Path, shipped: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     for folder in journal.run_folders(server.home):
         if folder.is_alive():
             folder.request_cancel()
-            with folder_lock(folder):
-                pass
+            with open(folder.path / "run.lock") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)  # once its holder is gone; the deadline is the test's own
     assert "Traceback" not in server.log, server.log
 
 
@@ -47,20 +48,6 @@ def idle_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTNBENCH_WORKER", f"{sys.executable} {HERE / 'fast_worker.py'}")
     monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps({"delay_s": 5.0}))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-
-
-def folder_lock(folder: journal.RunFolder):
-    """The run's lock, once its holder is gone; the deadline is the test's own."""
-    import fcntl
-    from contextlib import contextmanager
-
-    @contextmanager
-    def held():
-        with open(folder.path / "run.lock") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            yield
-
-    return held()
 
 
 def _start(page: Page) -> None:

@@ -5,8 +5,6 @@ without a lie has no finding. What the tables cannot know to be a lie is planted
 reason.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -94,6 +92,11 @@ def only(where: str, factor: float, *, name: str | None = "triton_fa2", seqlen: 
     return changed(change)
 
 
+def cut() -> Rows:
+    """Return the kernel times of the sound run."""
+    return [m for m in sound() if m.metric == "latency_ms" and m.timing == "kernel"]
+
+
 def with_case(**changes: object) -> Rows:
     """Return the sound rows with fields of their cases changed."""
     return [replace(m, case=replace(m.case, **changes)) for m in sound()]
@@ -117,7 +120,7 @@ def copied(field: str, source: object, target: object) -> Rows:
 
 def also(**case: object) -> Rows:
     """Return the sound kernel times, and the same times for cases with changed fields."""
-    rows = [m for m in sound() if m.metric == "latency_ms" and m.timing == "kernel"]
+    rows = cut()
     return rows + [replace(m, case=replace(m.case, **case)) for m in rows]
 
 
@@ -189,10 +192,11 @@ def resampled(change: Callable[[tuple[float, ...]], Sequence[float]], seqlen: in
 OURS = sampled(sound())
 
 
-def stolen(name: str, change: Callable[[Measurement], Measurement | None], unseen: str = Lie.unseen) -> Lie:
+def stolen(name: str) -> Lie:
     """Return a run that is a changed copy of one that is here."""
-    rows = [copy for m in OURS if (copy := change(replace(m, run_id="r2")))]
-    return Lie(name, rows, replace(RUN, run_id="r2"), ((replace(RUN, source="shipped"), OURS),), unseen)
+    rows = [copy for m in OURS if (copy := STOLEN[name](replace(m, run_id="r2")))]
+    here = (replace(RUN, source="shipped"), OURS)
+    return Lie(name, rows, replace(RUN, run_id="r2"), (here,), UNSEEN.get(name, Lie.unseen))
 
 
 def scaled(m: Measurement, factor: float) -> Measurement:
@@ -200,6 +204,36 @@ def scaled(m: Measurement, factor: float) -> Measurement:
     if m.metric != "latency_ms":
         return m
     return replace(m, value=m.value * factor, samples=tuple(sample * factor for sample in m.samples), std=None)
+
+
+CHANCE = random.Random(1)
+SWAPPED = {"triton_fa2": "torch_sdpa_flash", "torch_sdpa_flash": "triton_fa2"}
+
+
+def _swapped(m: Measurement) -> Measurement:
+    return replace(m, implementation=SWAPPED.get(m.implementation, m.implementation))
+
+
+def _noisy(m: Measurement) -> Measurement:
+    return replace(scaled(m, math.exp(0.003 * CHANCE.gauss(0, 1))), samples=())
+
+
+def _fastest(m: Measurement) -> Measurement:
+    value = sorted(m.samples)[5] if m.samples else m.value
+    return replace(m, samples=tuple(sorted(m.samples)[:10]), n=None, value=value)
+
+
+STOLEN: dict[str, Callable[[Measurement], Measurement | None]] = {
+    "the whole run again under another id": lambda m: m,
+    "another's run, each time 0.9 of it": lambda m: scaled(m, 0.9),
+    "another's run without its samples": lambda m: replace(m, samples=(), n=None),
+    "another's run with rivals left out": lambda m: m if m.implementation == "triton_fa2" else None,
+    "another's run with labels swapped": _swapped,
+    "another's plain calls as kernels": lambda m: replace(m, timing="kernel") if m.timing == "eager" else None,
+    "another's run with its samples sorted": lambda m: replace(m, samples=tuple(sorted(m.samples))),
+    "another's run with 0.3 % of noise": _noisy,
+    "the fastest third of another's samples": _fastest,
+}
 
 
 def on_chip(name: str, implementation: str = "triton_fa2", **facts: object) -> Lie:
@@ -232,13 +266,18 @@ MAKERS = {
 }
 
 
+UNSEEN = {  # why no rule can know it to be a lie
+    "another's run with 0.3 % of noise": "two honest runs of one GPU differ by as much.",
+    "the fastest third of another's samples": "ten samples are a run of another protocol, and the fastest ones spread "
+    "like a quiet machine's.",
+}
+
+
 def lies() -> list[Lie]:
-    """Return every planted lie."""
-    return [*_declared(), *_of_rules(), *_of_audits()]
+    """Return every planted lie: those of lies.json, those that are made here, and copies of another run.
 
-
-def _declared() -> list[Lie]:
-    """Return the lies of lies.json: each names a maker of this module, its arguments, and the run if it is another."""
+    In lies.json each names a maker of this module, its arguments, and the run if it is another.
+    """
     found = []
     for entry in json.loads(DECLARED.read_text()):
         made = MAKERS[entry["make"]](*entry.get("with", ()), **entry.get("fields", {}))
@@ -246,133 +285,46 @@ def _declared() -> list[Lie]:
             run = Run("r1", "upload", **entry["run"]) if "run" in entry else RUN
             made = Lie(entry["name"], made, run, unseen=entry.get("unseen", Lie.unseen))
         found.append(made)
-    return found
+    found.append(Lie("another GPU named", cut(), Run("r1", "upload", gpu_name="NVIDIA A100-SXM4-80GB")))
+    return [*found, *(Lie(name, rows) for name, rows in _made_here().items()), *map(stolen, STOLEN)]
 
 
-def _of_rules() -> list[Lie]:
-    noisy = [1.4 + at / 311 for at in range(30)]
-    cut = [m for m in sound() if m.metric == "latency_ms" and m.timing == "kernel"]
-    return [
-        Lie(
-            "times of plain tables fall with the length",
-            [replace(m, timing=None) for m in only("fwd kernel", 0.1, name="torch_naive", seqlen=4096)],
-        ),
-        Lie("the same time at every length", changed(lambda m: 1.234 if m.timing == "kernel" else None, cut)),
-        Lie("30 samples without spread", [replace(m, std=0.0) if m.timing == "kernel" else m for m in sound()]),
-        Lie("30 equal samples", measured([1.5] * 30)[:1]),
-        Lie("p20 is p80", [replace(m, std=None, p20=m.value, p80=m.value) for m in cut]),
-        Lie("two implementations with the same samples", measured(noisy)),
-        Lie("plain calls copied from kernels", [m for c in cut for m in (c, replace(c, timing="eager"))]),
-        Lie(
-            "memory of an unknown implementation below its inputs",
-            [
-                replace(m, implementation="magic")
-                for m in only("peak_memory_mb", 0.3)
-                if m.implementation == "triton_fa2"
-            ],
-        ),
-        Lie(
-            "float64 error in float32",
-            [
-                replace(m, case=replace(m.case, dtype="float32"))
-                for m in only("error_out", 1e-10)
-                if m.metric == "error_out"
-            ],
-        ),
-        Lie(
-            "causal TFLOP/s counted as full",
-            [
-                *with_case(causal=True),
-                _row(case_of(4096, causal=True), "triton_fa2", 840.0, metric="tflops", mode="fwd"),
-            ],
-        ),
-        Lie("half of the cache is read", [replace(decoding(6500).rows[0], timing=None)]),
-        Lie("a 7B trained in 20 GiB", model("", "peak_memory_mb", 20_480.0, "train").rows),
-        Lie("another GPU named", cut, Run("r1", "upload", gpu_name="NVIDIA A100-SXM4-80GB")),
-    ]
-
-
-def _of_audits() -> list[Lie]:
-    """Return what second auditors got past the checks, and what no rule can see."""
-    cut = [m for m in sound() if m.metric == "latency_ms" and m.timing == "kernel"]
-    h100 = {"gpu_memory_mb": 81_079.0, "l2_mb": 50.0}
-    random_ = random.Random(1)
-    swapped = {"triton_fa2": "torch_sdpa_flash", "torch_sdpa_flash": "triton_fa2"}
-    return [
-        on_chip("a run of an H200 as H100 SXM", gpu_name="NVIDIA H100 80GB HBM3", **h100),
-        on_chip("a run of an H200 as H100 PCIe", gpu_name="NVIDIA H100 PCIe", **h100),
-        stolen("the whole run again under another id", lambda m: m),
-        stolen("another's run, each time 0.9 of it", lambda m: scaled(m, 0.9)),
-        stolen("another's run without its samples", lambda m: replace(m, samples=(), n=None)),
-        stolen("another's run with rivals left out", lambda m: m if m.implementation == "triton_fa2" else None),
-        stolen(
-            "another's run with labels swapped",
-            lambda m: replace(m, implementation=swapped.get(m.implementation, m.implementation)),
-        ),
-        stolen(
-            "another's plain calls as kernels", lambda m: replace(m, timing="kernel") if m.timing == "eager" else None
-        ),
-        stolen("another's run with its samples sorted", lambda m: replace(m, samples=tuple(sorted(m.samples)))),
-        stolen(
-            "another's run with 0.3 % of noise",
-            lambda m: replace(scaled(m, math.exp(0.003 * random_.gauss(0, 1))), samples=()),
-            unseen="two honest runs of one GPU differ by as much.",
-        ),
-        stolen(
-            "the fastest third of another's samples",
-            lambda m: replace(
-                m,
-                samples=tuple(sorted(m.samples)[:10]),
-                n=None,
-                value=sorted(m.samples or [m.value])[5 if m.samples else 0],
-            ),
-            unseen="ten samples are a run of another protocol, and the fastest ones spread like a quiet machine's.",
-        ),
-        Lie(
-            "samples that are 0.9 times another's",
-            sampled(sound())
-            + [
-                replace(scaled(m, 0.9), implementation="mine")
-                for m in sampled(sound())
-                if m.samples and m.implementation == "triton_fa2"
-            ],
-        ),
-        Lie(
-            "backward 2.5 times the forward to the digit",
-            cut[:0]
-            + [
-                replace(m, mode=mode, value=m.value * factor, std=None)
-                for m in cut
-                if m.mode == "fwd"
-                for mode, factor in (("fwd", 1.0), ("bwd", 2.5))
-            ],
-        ),
-        Lie("samples repeated four times", resampled(lambda samples: samples[:8] * 4, 4096)),
-        Lie("a first sample of 100 times the rest", resampled(lambda samples: (100 * samples[0], *samples[1:]), 4096)),
-        Lie(
-            "42 PFLOP/s in a table that says no mode",
-            [_row(case_of(4096), "x", levels.flops(case_of(4096), "fwd") / 42e12)],
-        ),
-        Lie(
-            "TFLOP/s of a table that says no mode",
-            [*cut, _row(case_of(4096), "triton_fa2", 2500.0 / 3, metric="tflops")],
-        ),
-        Lie(
-            "TFLOP/s beside a time that says no mode",
-            [_row(case_of(4096), "x", 4.0), _row(case_of(4096), "x", 30.0, metric="tflops")],
-        ),
-        Lie("a standard deviation of 0 without a count", [replace(m, std=0.0, n=None) for m in cut]),
-        Lie(
-            "memory 5 % above what it was",
-            only("peak_memory_mb", 1.05),
-            unseen="a workspace of a twentieth is nothing unusual.",
-        ),
-        Lie(
-            "the minimum as the value, without samples",
-            only("latency_ms", 0.99, name=None),
-            unseen="a statistic that is not said cannot be told from a faster machine.",
-        ),
-    ]
+def _made_here() -> dict[str, Rows]:
+    magic = [m for m in only("peak_memory_mb", 0.3) if m.implementation == "triton_fa2"]
+    exact = [m for m in only("error_out", 1e-10) if m.metric == "error_out"]
+    causal = _row(case_of(4096, causal=True), "triton_fa2", 840.0, metric="tflops", mode="fwd")
+    modeless = _row(case_of(4096), "triton_fa2", 2500.0 / 3, metric="tflops")
+    both = [_row(case_of(4096), "x", 4.0), _row(case_of(4096), "x", 30.0, metric="tflops")]
+    ours = [m for m in OURS if m.samples and m.implementation == "triton_fa2"]
+    mine = [replace(scaled(m, 0.9), implementation="mine") for m in ours]
+    fast = _row(case_of(4096), "x", levels.flops(case_of(4096), "fwd") / 42e12)
+    forward = [m for m in cut() if m.mode == "fwd"]
+    falling = only("fwd kernel", 0.1, name="torch_naive", seqlen=4096)
+    return {
+        "times of plain tables fall with the length": [replace(m, timing=None) for m in falling],
+        "the same time at every length": changed(lambda m: 1.234 if m.timing == "kernel" else None, cut()),
+        "30 samples without spread": [replace(m, std=0.0) if m.timing == "kernel" else m for m in sound()],
+        "30 equal samples": measured([1.5] * 30)[:1],
+        "p20 is p80": [replace(m, std=None, p20=m.value, p80=m.value) for m in cut()],
+        "two implementations with the same samples": measured([1.4 + at / 311 for at in range(30)]),
+        "plain calls copied from kernels": [m for c in cut() for m in (c, replace(c, timing="eager"))],
+        "memory of an unknown implementation below its inputs": [replace(m, implementation="magic") for m in magic],
+        "float64 error in float32": [replace(m, case=replace(m.case, dtype="float32")) for m in exact],
+        "causal TFLOP/s counted as full": [*with_case(causal=True), causal],
+        "half of the cache is read": [replace(decoding(6500).rows[0], timing=None)],
+        "a 7B trained in 20 GiB": model("", "peak_memory_mb", 20_480.0, "train").rows,
+        "samples that are 0.9 times another's": [*OURS, *mine],
+        "backward 2.5 times the forward to the digit": [
+            *(replace(m, std=None) for m in forward),
+            *(replace(m, mode="bwd", value=m.value * 2.5, std=None) for m in forward),
+        ],
+        "samples repeated four times": resampled(lambda samples: samples[:8] * 4, 4096),
+        "a first sample of 100 times the rest": resampled(lambda samples: (100 * samples[0], *samples[1:]), 4096),
+        "42 PFLOP/s in a table that says no mode": [fast],
+        "TFLOP/s of a table that says no mode": [*cut(), modeless],
+        "TFLOP/s beside a time that says no mode": both,
+        "a standard deviation of 0 without a count": [replace(m, std=0.0, n=None) for m in cut()],
+    }
 
 
 def caught(lie: Lie) -> list[str]:

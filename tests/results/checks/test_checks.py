@@ -10,7 +10,7 @@ from results.checks.finding import printed_range
 from results.gpus import bounds_of
 from results.implementations import facts_of
 from results.records import Case, Measurement, Status, decode_case
-from tests.builders import H200, LARGE, at, found, ms_for, noisy, printed, row
+from tests.builders import H200, LARGE, at, found, ms_for, noisy, row
 from tests.cases import cases
 
 UNKNOWN = replace(H200, gpu_name="Some GPU", gpu_memory_mb=None)
@@ -21,168 +21,22 @@ STEP = decode_case(  # 134 MB
 )
 TRAINING = replace(LLAMA, batch=4, optimizer="adamw_bf16")
 TRAINED_MB = levels.memory_mb(TRAINING, facts_of("triton_fa2").memory, "train")
-A_TOKEN = at(512, batch=1, dtype=None)
-RATES = ((2048, 400), (4096, 520), (8192, 410))  # TFLOP/s by seqlen
-
 OF_RUNS = {"same_as_run", "another_chip", "like_another_chip"}  # about the facts of runs: test_stolen.py
+CASES = {"LARGE": LARGE, "LLAMA": LLAMA, "VAGUE": VAGUE, "STEP": STEP}
 
 
-# rule -> rows that break it, rows that do not
-EXAMPLES: dict[str, tuple[list[Measurement], list[Measurement]]] = {
-    "above_measured": (
-        [row(ms_for(800))],
-        [row(ms_for(760)), row(ms_for(430), case=replace(LARGE, dtype="float32")), row(1e-3, case=VAGUE)],
-    ),
-    "above_peak": ([row(ms_for(1200))], [row(ms_for(980)), row(ms_for(2.0), case=replace(LARGE, causal=True))]),
-    "above_bandwidth": (
-        [row(0.02, case=STEP, mode="decode", timing="kernel")],
-        [row(0.04, case=STEP, mode="decode", timing="kernel"), row(0.02, case=STEP, mode="decode", timing="eager")],
-    ),
-    "time_and_tflops": (
-        [row(ms_for(400)), row(700.0, "tflops")],
-        [row(ms_for(400)), row(405.0, "tflops")],
-    ),
-    "claimed_tflops": (
-        [row(ms_for(400)), row(700.0, "tflops", case=VAGUE)],
-        [row(ms_for(400)), row(400.0, "tflops", case=VAGUE)],
-    ),
-    "share_of_peak": (
-        [row(740.0, "tflops"), printed("60%", "peak_percent")],
-        [row(740.0, "tflops"), printed("75%", "peak_percent")],
-    ),
-    "time_per_token": (
-        [row(1.0, "time_per_token_ms", case=A_TOKEN, mode=None), row(20.0, case=at(512, batch=8))],
-        [row(0.04, "time_per_token_ms", case=A_TOKEN, mode=None), row(20.0, case=at(512, batch=8))],
-    ),
-    "whole_below_part": (
-        [row(1.0), row(2.0, mode="bwd"), row(1.9, mode="fwd_bwd")],
-        [row(1.0), row(2.0, mode="bwd"), row(3.0, mode="fwd_bwd")],
-    ),
-    "below_floor": (
-        [row(100.0, "peak_memory_mb", "torch_naive"), row(100.0, "peak_memory_mb", "triton_fa2")],
-        [row(8192.0, "peak_memory_mb", "torch_naive"), row(256.0, "peak_memory_mb", "triton_fa2")],
-    ),
-    "below_weights": (
-        [row(3276.8, "peak_memory_mb", case=LLAMA, mode=None)],
-        [row(14_000.0, "peak_memory_mb", case=LLAMA, mode=None)],
-    ),
-    "below_parts": (
-        [row(14_000.0, "peak_memory_mb", case=replace(LLAMA, seqlen_k=32768), mode="decode")],
-        [row(30_000.0, "peak_memory_mb", case=replace(LLAMA, seqlen_k=32768), mode="decode")],
-    ),
-    "above_step_bandwidth": (
-        [row(2.0, case=replace(LLAMA, seqlen_q=1), mode="decode")],
-        [row(3.5, case=replace(LLAMA, seqlen_q=1), mode="decode")],
-    ),
-    "above_device": ([row(150_000.0, "peak_memory_mb")], [row(140_000.0, "peak_memory_mb")]),
-    "above_shared_memory": ([row(512.0, "shared_memory_kb")], [row(227.0, "shared_memory_kb")]),
-    "not_out_of_memory": (
-        [row(None, status=Status.OOM, case=at(1024)), row(1.0, case=at(8192))],
-        [row(None, status=Status.OOM, case=at(8192)), row(1.0, case=at(1024))],
-    ),
-    "ratio": (
-        [printed("2.0"), printed("4.0", name="base"), printed("2.4x", "speedup", baseline="base")],
-        [printed("2.0"), printed("4.0", name="base"), printed("2.05x", "speedup", baseline="base")],
-    ),
-    "cut_off": (
-        [printed("2.000"), printed("4.790", name="base"), printed("2.3x", "speedup", baseline="base")],
-        [printed("2.000"), printed("4.790", name="base"), printed("2.4x", "speedup", baseline="base")],
-    ),
-    "out_of_line": (
-        [row(ms_for(rate, (n / 8192) ** 2), "latency_ms", "triton_fa2", case=at(n)) for n, rate in RATES],
-        [row(ms_for(rate, (n / 8192) ** 2), "latency_ms", "torch_naive", case=at(n)) for n, rate in RATES],
-    ),
-    "summary": (
-        [
-            *(printed("2.0"), printed("4.0", name="base")),
-            printed("1.5", "speedup", case=VAGUE, baseline="base", origin="top / low", note="low end of a range"),
-            printed("9x", "speedup", case=VAGUE, baseline="base", origin="top / high", note="high end of a range"),
-        ],
-        [
-            *(printed("2.0"), printed("4.0", name="base"), printed("1.0", mode="bwd")),
-            printed("2", "speedup", case=VAGUE, baseline="base", origin="top / low", note="low end of a range"),
-            printed("2.0x", "speedup", case=VAGUE, baseline="base", origin="top / high", note="high end of a range"),
-        ],
-    ),
-    "best": (
-        [row(2.0, printed="**2.0**", origin="t / 1 / x"), row(1.0, name="y", printed="1.0", origin="t / 1 / y")],
-        [row(2.0, printed="2.0", origin="t / 1 / x"), row(1.0, name="y", printed="**1.0**", origin="t / 1 / y")],
-    ),
-    "backward_over_forward": ([row(1.0), row(0.9, mode="bwd")], [row(1.0), row(2.5, mode="bwd")]),
-    "not_the_sum": (
-        [row(1.0), row(2.0, mode="bwd"), row(4.0, mode="fwd_bwd")],
-        [row(1.0), row(2.0, mode="bwd"), row(3.2, mode="fwd_bwd")],
-    ),
-    "flat": (
-        [row(1.0, case=at(128)), row(1.1, case=at(256)), row(1.05, case=at(512))],
-        [row(1.0, case=at(128)), row(1.1, case=at(256)), row(1.5, case=at(512))],
-    ),
-    "within_spread": (
-        [row(1.0, std=0.1), row(1.15, name="y", std=0.1)],
-        [row(1.0, std=0.1), row(1.25, name="y", std=0.1)],
-    ),
-    "noisy": ([row(1.0, std=0.11)], [row(1.0, std=0.09)]),
-    "above_model_peak": (
-        [
-            row(40_000.0, "tokens_per_s", case=LLAMA, mode="train"),
-            row(90_000.0, "tokens_per_s", case=LLAMA, mode="prefill"),
-        ],
-        [
-            row(20_000.0, "tokens_per_s", case=LLAMA, mode="train"),
-            row(60_000.0, "tokens_per_s", case=LLAMA, mode="prefill"),
-        ],
-    ),
-    "above_weights": (
-        [row(500.0, "tokens_per_s", case=replace(LLAMA, seqlen_k=None), mode="decode")],
-        [row(350.0, "tokens_per_s", case=replace(LLAMA, seqlen_k=None), mode="decode")],
-    ),
-    "below_launch": ([row(0.0009)], [row(0.0011)]),
-    "above_power": ([row(900.0, "sustained_power_w")], [row(720.0, "sustained_power_w")]),
-    "above_clock": ([row(2.0, sm_clock_mhz=2600.0)], [row(2.0, sm_clock_mhz=1980.0)]),
-    "too_exact": ([row(1e-5, "error_out")], [row(1.6e-3, "error_out")]),
-    "copied": (
-        [row(2.345 * n, name=name, case=at(1024 * n)) for n in (1, 2, 4) for name in "xy"],
-        [row(2.345 * n + (name == "y") / 100, name=name, case=at(1024 * n)) for n in (1, 2, 4) for name in "xy"],
-    ),
-    "throughput_and_time": (
-        [row(100.0, case=LLAMA, mode="prefill"), row(26_624.0, "tokens_per_s", case=LLAMA, mode="prefill")],
-        [row(100.0, case=LLAMA, mode="prefill"), row(20_480.0, "tokens_per_s", case=LLAMA, mode="prefill")],
-    ),
-    "too_wrong": (
-        [row(0.04, "error_out")],
-        [
-            row(0.004, "error_out"),
-            row(0.04, "error_out", "x_fp8"),
-            row(4e-3, "error_out", case=replace(LARGE, dtype="float32")),
-        ],
-    ),
-    "idle_energy": (
-        [row(ms_for(600)), row(0.08 * ms_for(600), "energy_j")],
-        [row(ms_for(600)), row(0.5 * ms_for(600), "energy_j"), row(ms_for(60), name="y"), row(0.1, "energy_j", "y")],
-    ),
-    "below_training": (
-        [row(TRAINED_MB * 0.75, "peak_memory_mb", "triton_fa2", case=TRAINING, mode="train")],
-        [row(TRAINED_MB * 0.99, "peak_memory_mb", "triton_fa2", case=TRAINING, mode="train")],
-    ),
-    "warm_up": (
-        [row(2.0, samples=(200.0, 2.0, 2.1, 2.0, 2.2))],
-        [row(2.0, samples=(30.0, 2.0, 2.1, 2.0, 2.2)), row(2.0, name="y", samples=(200.0, 2.0, 2.1, 190.0, 2.2))],
-    ),
-    "falls_with_work": ([row(9.0, case=at(4096)), row(4.0)], [row(2.0, case=at(4096)), row(8.0)]),
-    "eager_below_kernel": (
-        [row(4.0, timing="kernel"), row(1.9, timing="eager")],
-        [row(4.0, timing="kernel"), row(4.1, timing="eager")],
-    ),
-    "memory_falls": (
-        [row(900.0, "peak_memory_mb", case=at(4096)), row(600.0, "peak_memory_mb")],
-        [row(900.0, "peak_memory_mb", case=at(4096)), row(1800.0, "peak_memory_mb")],
-    ),
-    "far_above_need": ([row(10_000_000.0, "peak_memory_mb")], [row(40_000.0, "peak_memory_mb")]),
-    "thousandfold": (
-        [row(ms_for(0.5, n), case=at(4096 * n)) for n in (1, 2, 4)],
-        [row(ms_for(50, n), case=at(4096 * n)) for n in (1, 2, 4)],
-    ),
-    "no_spread": ([row(2.0, n=30, std=0.0)], [row(2.0, n=30, std=0.001), row(2.0, name="y", n=5, std=0.0)]),
+def made(case: dict | None = None, tflops: float = 0.0, trained: float = 0.0, **fields) -> Measurement:
+    """Make a row of the table: its value, or the TFLOP/s of a forward of its length, or its share of TRAINED_MB."""
+    changes = dict(case or {})
+    of = CASES[changes.pop("of", "LARGE")]
+    of = replace(at(changes.pop("seqlen")) if "seqlen" in changes else of, **changes)
+    value = ms_for(tflops, (of.seqlen_q / 8192) ** 2) if tflops else trained * TRAINED_MB or fields.pop("value", None)
+    return row(value, case=of, **fields)
+
+
+EXAMPLES = {  # rule -> rows that break it, rows that do not
+    rule: tuple([made(**said) for said in rows] for rows in both)
+    for rule, both in cases(__file__, "rows that break a rule, and rows that do not").items()
 }
 
 

@@ -7,8 +7,6 @@ its rounds, a coarse timer, a warming chip, a busy host. Both sides are the same
 whole comparisons are judged, as `python -m results compare` would. Half of the cells are PyTorch's own.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

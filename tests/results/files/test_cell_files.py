@@ -25,8 +25,7 @@ def test_a_row_of_a_table_has_the_path_of_its_case() -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"kind": "snapshot"}, {"name": "triton_fa2"}, {"mode": "bwd"}, {"case": FIELDS | {"subject": "mha"}}],
+    "other", [{"kind": "snapshot"}, {"name": "triton_fa2"}, {"mode": "bwd"}, {"case": FIELDS | {"subject": "mha"}}]
 )
 def test_cells_and_kinds_have_files_of_their_own(other: dict) -> None:
     assert path(**({"case": FIELDS} | other)) != path(FIELDS)

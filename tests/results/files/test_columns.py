@@ -73,8 +73,7 @@ def test_the_store_has_the_rows_of_a_compressed_run(home: Path, store: Store, pl
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
-    cases(__file__, "test_a_row_that_breaks_a_rule_is_a_problem_and_the_others_are_taken"),
+    ("change", "reason"), cases(__file__, "test_a_row_that_breaks_a_rule_is_a_problem_and_the_others_are_taken")
 )
 def test_a_row_that_breaks_a_rule_is_a_problem_and_the_others_are_taken(store: Store, change: str, reason: str) -> None:
     _altered(_compressed(journal.PUBLISHED), change)

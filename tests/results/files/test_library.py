@@ -1,7 +1,5 @@
 """Runs go to the trash and come back whole."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Files of every format and broken copies of them, for `test_fuzz.py` and `fuzz.py`."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import io

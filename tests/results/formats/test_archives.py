@@ -31,10 +31,7 @@ def _journal(runs: list[tuple[Run, list[Measurement]]]) -> dict[str, bytes]:
     return files
 
 
-@pytest.mark.parametrize(
-    ("filename", "pack"),
-    [("runs.zip", zipped), ("runs.tar.gz", gzipped), ("runs.tar", tarred)],
-)
+@pytest.mark.parametrize(("filename", "pack"), [("runs.zip", zipped), ("runs.tar.gz", gzipped), ("runs.tar", tarred)])
 def test_an_archive_of_run_folders_is_carried_over(tmp_path: Path, filename: str, pack) -> None:
     runs = random_runs(3, count=2)
     data = pack(_journal(runs))

@@ -125,8 +125,7 @@ def test_words_in_place_of_numbers_become_statuses(cell: str, status: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("cell", "reason"),
-    cases(__file__, "test_a_time_that_is_none_is_rejected_with_line_column_value_and_reason"),
+    ("cell", "reason"), cases(__file__, "test_a_time_that_is_none_is_rejected_with_line_column_value_and_reason")
 )
 def test_a_time_that_is_none_is_rejected_with_line_column_value_and_reason(cell: str, reason: str) -> None:
     ((line, column, value, got),) = _rejections(LONG + ROW.replace("torch", "other") + ROW.replace("0.35", cell))

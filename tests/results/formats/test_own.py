@@ -89,8 +89,7 @@ def _one_row(**cells: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("cells", "column", "reason"),
-    cases(__file__, "test_a_bad_cell_of_an_own_csv_is_rejected_with_the_reason"),
+    ("cells", "column", "reason"), cases(__file__, "test_a_bad_cell_of_an_own_csv_is_rejected_with_the_reason")
 )
 def test_a_bad_cell_of_an_own_csv_is_rejected_with_the_reason(cells: dict[str, str], column: str, reason: str) -> None:
     (rejection,) = understand("a.csv", _one_row(**cells)).rejected
@@ -126,10 +125,7 @@ def test_an_uploaded_run_can_neither_call_itself_local_nor_published() -> None:
         assert understand("a.csv", _one_row(run_source=source)).runs[0].source == "upload"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    cases(__file__, "test_json_that_is_not_an_export_is_refused"),
-)
+@pytest.mark.parametrize(("text", "message"), cases(__file__, "test_json_that_is_not_an_export_is_refused"))
 def test_json_that_is_not_an_export_is_refused(text: str, message: str) -> None:
     with pytest.raises(UploadError, match=message):
         understand("a.json", text.encode())
@@ -183,8 +179,7 @@ SAMPLED = replace(
 @pytest.mark.usefixtures("nothing_shipped")
 @pytest.mark.parametrize("form", ["csv", "json"])
 @pytest.mark.parametrize(
-    ("changes", "reason"),
-    cases(__file__, "test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected"),
+    ("changes", "reason"), cases(__file__, "test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected")
 )
 def test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected(
     tmp_path: Path, form: str, changes: dict, reason: str

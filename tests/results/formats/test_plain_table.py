@@ -30,10 +30,7 @@ def test_a_header_without_a_unit_or_of_another_statistic_is_no_number(header: st
     assert number_header(header) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "decimal", "read"),
-    cases(__file__, "test_numbers_are_read_as_the_file_writes_them"),
-)
+@pytest.mark.parametrize(("text", "decimal", "read"), cases(__file__, "test_numbers_are_read_as_the_file_writes_them"))
 def test_numbers_are_read_as_the_file_writes_them(text: str, decimal: str, read: str) -> None:
     assert localised(text, decimal) == read
 

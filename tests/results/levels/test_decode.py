@@ -118,10 +118,7 @@ def test_operations_and_bytes_of_a_batch_spec_are_sums_over_its_requests() -> No
     assert dict(decode.forms(case_to_json(case))) == {"page 16": {"page_size": 0}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    cases(__file__, "test_a_batch_spec_is_that_of_its_case"),
-)
+@pytest.mark.parametrize(("changes", "sentence"), cases(__file__, "test_a_batch_spec_is_that_of_its_case"))
 def test_a_batch_spec_is_that_of_its_case(changes: dict, sentence: str) -> None:
     with pytest.raises(RecordError, match=sentence):
         replace(CASE, **{"batch": 5, "seqlen_q": 64, "seqlen_k": 256, "lengths": "2q64_3q1s256"} | changes)

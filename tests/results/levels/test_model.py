@@ -1,7 +1,5 @@
 """Level model: operations by every convention, bytes of a step, words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 """Memory of models by formula, against torch's own count of Hugging Face's modules at real sizes on tensors without
 data, and against arithmetic."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Any
 

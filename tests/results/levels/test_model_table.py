@@ -1,7 +1,5 @@
 """Configurations of published models imply the published numbers of parameters and cache bytes."""
 
-from __future__ import annotations
-
 import pytest
 
 from results.levels.model_table import UnknownModel, model, models

@@ -92,7 +92,7 @@ def test_shipped_cases_have_the_numbers_they_had(
     batch, heads, kv_heads, seqlen, head_dim = shape
     case = attention_case(
         batch=batch, num_heads=heads, num_kv_heads=kv_heads, seqlen=seqlen, head_dim=head_dim, dtype="bfloat16",
-        causal=causal, window_size=window_size,
+        causal=causal, window_size=window_size
     )  # fmt: skip
     assert levels.flops(case, mode) == operations
     assert levels.bytes_moved(case, mode) == moved

@@ -1,7 +1,5 @@
 """The operator and decoding in one store: each level has its own map, and no case of one meets one of the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Whole models as the page asks for them: rates, MFU, memory beside its formula, extrapolated latencies apart."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The numbers of tables, worked out by hand for a made-up run: rates, clocks, energy, memory, ends of spreads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Against the real store, over a home of a few runs with known numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Throughput, shares of peaks and roofs over a run whose machine was probed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

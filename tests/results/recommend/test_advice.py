@@ -1,7 +1,5 @@
 """Advice and features, over runs with known winners."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -45,6 +45,8 @@ def test_a_relative_is_of_the_nearest_data_sheet_without_what_cannot_run(store):
     assert relative.gpu == "NVIDIA H200", "a B200 has too few numbers to stand for others"
     assert set(relative.unable) == {"gluon_hopper", "gluon_fp8"} and "triton_fa2" in relative.able
     assert (relative.compute, relative.bandwidth) == (989.5 / 2500, 4800 / 8000)
+    of_h200 = next(each for each in cards.relatives(store, "v100 sxm") if each.gpu == "NVIDIA H200")
+    assert {"torch_sdpa_cudnn", "triton_fa2"} <= set(of_h200.unable) and "torch_sdpa_math" in of_h200.able
     assert cards.relatives(store, "a card that nobody knows") == []
 
 

@@ -1,7 +1,5 @@
 """The finder: what computes a combination of features, what is fastest, and how to measure it."""
 
-from __future__ import annotations
-
 from kernels import registry
 from results.recommend import finder
 from runner import sweeps

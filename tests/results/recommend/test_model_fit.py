@@ -1,7 +1,5 @@
 """The memory calculator: which card a model fits, and up to which context."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Who wins, and the rule that follows, over a home of runs with known numbers and spreads."""
 
-from __future__ import annotations
-
 import ast
 import json
 import random

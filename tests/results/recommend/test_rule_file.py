@@ -1,7 +1,5 @@
 """The rule file that `kernels.choice` reads: who wins, who is certainly beaten, and where it is written."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A slice as Markdown and HTML, from the pages' own defaults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

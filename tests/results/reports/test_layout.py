@@ -23,10 +23,7 @@ def test_a_written_table_reads_back() -> None:
     assert (table.header, table.rows, table.line) == (("a", "b"), (("x | y", "—"),), 3)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    cases(__file__, "test_a_cell_is_read_in_the_unit_of_its_metric"),
-)
+@pytest.mark.parametrize(("text", "value"), cases(__file__, "test_a_cell_is_read_in_the_unit_of_its_metric"))
 def test_a_cell_is_read_in_the_unit_of_its_metric(text: str, value: float) -> None:
     assert number_of(text) == pytest.approx(value, rel=1e-12)
 

@@ -1,7 +1,5 @@
 """Report performance_guide filled from own runs: every table, claim, feature and recommendation."""
 
-from __future__ import annotations
-
 from results import capabilities
 from results.__main__ import main
 from results.files.journal import RunFolder

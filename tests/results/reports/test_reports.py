@@ -96,8 +96,7 @@ def test_report_torch_vs_triton_keeps_means_with_their_deviations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run_id", "origin", "printed", "status", "value"),
-    cases(__file__, "test_a_printed_cell_is_kept_as_printed"),
+    ("run_id", "origin", "printed", "status", "value"), cases(__file__, "test_a_printed_cell_is_kept_as_printed")
 )
 def test_a_printed_cell_is_kept_as_printed(
     run_id: str, origin: str, printed: str, status: str, value: float | None

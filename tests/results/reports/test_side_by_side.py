@@ -1,7 +1,5 @@
 """Published reports beside the runs that ship."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is read while no run is chosen gives the same tables as all numbers do; naming every source looks at all."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Iterator

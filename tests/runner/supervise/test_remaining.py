@@ -63,8 +63,7 @@ def test_after_a_tenth_of_a_sweep_its_rest_is_never_estimated_half_again_as_long
 
 
 @pytest.mark.parametrize(
-    ("spent_s", "words"),
-    [(4.0, "about 26 s left"), (10.0, "at least 20 s left"), (600.0, "at least 20 s left")],
+    ("spent_s", "words"), [(4.0, "about 26 s left"), (10.0, "at least 20 s left"), (600.0, "at least 20 s left")]
 )
 def test_a_case_that_takes_longer_than_expected_makes_the_rest_a_lower_bound(spent_s: float, words: str) -> None:
     eta_s, bound = Expected(case_s=10.0, after_s=20.0).left(spent_s)

@@ -36,10 +36,7 @@ def test_a_decoding_case_keeps_its_pages() -> None:
     assert completed(case) == case
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    cases(__file__, "test_a_case_that_cannot_be_measured_says_why"),
-)
+@pytest.mark.parametrize(("change", "reason"), cases(__file__, "test_a_case_that_cannot_be_measured_says_why"))
 def test_a_case_that_cannot_be_measured_says_why(change: dict, reason: str) -> None:
     assert completed(replace(WHOLE, **change)) == reason
 
