@@ -6,27 +6,13 @@ import pytest
 import torch
 
 import kernels
-from kernels import feature_calls, features
+from kernels import features
 from kernels.examples.ring_attention import simulate
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
 
-ON_GPU = torch.cuda.is_available()
 WINDOWS = (0, 4, (3, -1), (-1, 2), (5, 1), (0, 3))
 MASKS = [{"causal": causal, "window_size": window} for causal, window in itertools.product((False, True), WINDOWS)]
-
-
-@pytest.fixture(params=["definition", pytest.param("kernels", marks=pytest.mark.gpu if ON_GPU else ())])
-def front(request, monkeypatch, device):
-    """`kernels.attention` by the definition on a CPU, or by the kernels with features."""
-    if request.param == "definition":
-        return "cpu"
-    call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
-    tile = pytest.importorskip("kernels.attention.triton_fa2.tile")
-    if not ON_GPU:
-        monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
-        monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))
-    return device
 
 
 def numbers(*shapes: tuple[int, ...], device: str = "cpu", dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:

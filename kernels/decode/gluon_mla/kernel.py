@@ -57,6 +57,29 @@ class Buffers(NamedTuple):
     p_empty: Any  # both halves of the output have read them
 
 
+class Work(NamedTuple):
+    """A program's share of key blocks, and the sizes and strides of its tensors."""
+
+    unit: Any  # blocks of the share: from unit to end
+    end: Any
+    seq: Any  # the sequence of the first, and where that one's blocks begin
+    begin: Any
+    slot: Any
+    row_tile: Any
+    row_tiles: Any
+    q_b: Any
+    q_h: Any
+    q_m: Any
+    kv_b: Any
+    kv_n: Any
+    table_b: Any
+    rows: Any  # heads times query tokens
+    seqlen_q: Any
+    capacity: Any
+    stats_offset: Any
+    scale: Any  # softmax_scale x log2(e)
+
+
 class MlaStrides(NamedTuple):
     """Strides of batches, heads and rows of q, and of batches or pages and of keys of the cache."""
 
@@ -84,21 +107,6 @@ class PartTiles(NamedTuple):
 
     row_tiles: Any  # tiles of 64 rows of a sequence
     stats_offset: Any
-
-
-class Work(NamedTuple):
-    """A program's share of key blocks, and the sizes and strides of its tensors."""
-
-    unit: Any  # blocks of the share: from unit to end
-    end: Any
-    seq: Any  # the sequence of the first, and where that one's blocks begin
-    begin: Any
-    slot: Any
-    row_tile: Any
-    strides: MlaStrides
-    sizes: MlaSizes
-    part_tiles: PartTiles
-    scale: Any  # softmax_scale x log2(e)
 
 
 @dataclass(frozen=True)
@@ -129,15 +137,6 @@ def _length(lengths_ptr, seq, capacity, RAGGED: gl.constexpr):
 @gluon.jit
 def _blocks(length):
     return gl.maximum((length + BLOCK_N - 1) // BLOCK_N, 1)
-
-
-@gluon.jit
-def _piece_of_share(unit, seq, begin, lengths_ptr, work, RAGGED: gl.constexpr):
-    """Return the length and blocks of a sequence, and the first of its blocks in the share and how many there are."""
-    length = _length(lengths_ptr, seq, work.sizes.capacity, RAGGED)
-    blocks = _blocks(length)
-    block = unit - begin
-    return length, blocks, block, gl.minimum(blocks - block, work.end - unit)
 
 
 @UnspecializedTuples
@@ -212,8 +211,10 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
     mbarrier.init(buffers.p_empty, count=2)
     fence_async_shared()
     _barrier()
-    work = Work(unit=unit, end=end, seq=seq, begin=begin, slot=slot, row_tile=row_tile, strides=strides, sizes=sizes,
-                part_tiles=part_tiles, scale=scale)  # fmt: skip
+    work = Work(unit=unit, end=end, seq=seq, begin=begin, slot=slot, row_tile=row_tile, row_tiles=row_tiles,
+                q_b=strides.q_b, q_h=strides.q_h, q_m=strides.q_m, kv_b=strides.kv_b, kv_n=strides.kv_n,
+                table_b=sizes.table_b, rows=sizes.rows, seqlen_q=sizes.seqlen_q, capacity=capacity,
+                stats_offset=part_tiles.stats_offset, scale=scale)  # fmt: skip
     gl.warp_specialize([
         (scores_partition, (q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, CONFIG)),
         (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, 0)),
@@ -231,17 +232,20 @@ def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGG
     s_rows: gl.constexpr = gl.SliceLayout(1, s_layout)
     dtype: gl.constexpr = q_ptr.dtype.element_ty
     rows = work.row_tile * ROWS + gl.arange(0, ROWS, s_rows)
-    token = rows % work.sizes.seqlen_q
+    token = rows % work.seqlen_q
     columns = gl.arange(0, BLOCK_N, gl.SliceLayout(0, s_layout))
     unit, seq, begin = work.unit, work.seq, work.begin
     n = 0  # blocks
     shakes = 0  # handshakes with the other warpgroups
     while unit < work.end:
-        length, blocks, block, count = _piece_of_share(unit, seq, begin, lengths_ptr, work, RAGGED)
+        length = _length(lengths_ptr, seq, work.capacity, RAGGED)
+        blocks = _blocks(length)
+        block = unit - begin
+        count = gl.minimum(blocks - block, work.end - unit)
         _copy_queries(q_ptr, seq, buffers, work)
         bound = gl.zeros_like(rows) + (length - 1)
         if CONFIG.causal:
-            bound = length - work.sizes.seqlen_q + token
+            bound = length - work.seqlen_q + token
         row_max = gl.full([ROWS], float("-inf"), gl.float32, s_rows)
         row_sum = gl.zeros([ROWS], gl.float32, s_rows)
         for j in range(count):
@@ -271,15 +275,11 @@ def scores_partition(q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGG
         lse = gl.where(row_sum == 0.0, float("-inf"), row_max + gl.log2(divisor))
         if count == blocks:
             if CONFIG.store_lse:
-                gl.store(
-                    lse_ptr + gl.cast(seq, gl.int64) * work.sizes.rows + rows, lse * LN_2, mask=rows < work.sizes.rows
-                )
+                gl.store(lse_ptr + gl.cast(seq, gl.int64) * work.rows + rows, lse * LN_2, mask=rows < work.rows)
         else:
-            index = (
-                gl.cast(work.slot * 2 + (block == 0).to(gl.int32), gl.int64) * work.part_tiles.row_tiles + work.row_tile
-            )
+            index = gl.cast(work.slot * 2 + (block == 0).to(gl.int32), gl.int64) * work.row_tiles + work.row_tile
             at = index * ROWS + gl.arange(0, ROWS, s_rows)
-            gl.store(parts_ptr + work.part_tiles.stats_offset + at, lse, mask=rows < work.sizes.rows)
+            gl.store(parts_ptr + work.stats_offset + at, lse, mask=rows < work.rows)
         unit += count
         if block + count == blocks:
             seq += 1
@@ -328,7 +328,10 @@ def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.
     n = 0
     shakes = 0
     while unit < work.end:
-        length, blocks, block, count = _piece_of_share(unit, seq, begin, lengths_ptr, work, RAGGED)
+        length = _length(lengths_ptr, seq, work.capacity, RAGGED)
+        blocks = _blocks(length)
+        block = unit - begin
+        count = gl.minimum(blocks - block, work.end - unit)
         left = gl.zeros([ROWS, PIECE], gl.float32, o_layout)
         right = gl.zeros([ROWS, PIECE], gl.float32, o_layout)
         for _ in range(count):
@@ -368,7 +371,10 @@ def copy_partition(latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buf
     unit, seq, begin = work.unit, work.seq, work.begin
     n = 0
     while unit < work.end:
-        length, blocks, block, count = _piece_of_share(unit, seq, begin, lengths_ptr, work, RAGGED)
+        length = _length(lengths_ptr, seq, work.capacity, RAGGED)
+        blocks = _blocks(length)
+        block = unit - begin
+        count = gl.minimum(blocks - block, work.end - unit)
         pages = _pages(table_ptr, seq, block * BLOCK_N, length, work, PAGE, layout)
         pages_of_ropes = _pages(table_ptr, seq, block * BLOCK_N, length, work, PAGE, narrow)
         for j in range(count):
@@ -455,7 +461,7 @@ def _pages(table_ptr, seq, start, length, work, PAGE: gl.constexpr, layout: gl.c
     if PAGE == 0:
         pages = seq
     else:
-        entries = table_ptr + gl.cast(seq, gl.int64) * work.sizes.table_b
+        entries = table_ptr + gl.cast(seq, gl.int64) * work.table_b
         if PAGE % BLOCK_N == 0:
             pages = gl.load(entries + start // PAGE, mask=start < length, other=0)
         else:
@@ -476,7 +482,7 @@ def _copy_piece(kv_ptr, pages, start, length, memory, first: gl.constexpr, work,
         in_page = start % PAGE + offsets
     else:
         in_page = keys % PAGE
-    at = gl.cast(pages, gl.int64) * work.strides.kv_b + in_page * work.strides.kv_n
+    at = gl.cast(pages, gl.int64) * work.kv_b + in_page * work.kv_n
     _async_load(memory, kv_ptr + at[:, None] + dims[None, :], mask=keys[:, None] < length)
 
 
@@ -497,12 +503,8 @@ def _copy_queries(q_ptr, seq, buffers, work):
 def _copy_query_part(q_ptr, seq, memory, first: gl.constexpr, work, DIMS: gl.constexpr, layout: gl.constexpr):
     rows = work.row_tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
     dims = first + gl.arange(0, DIMS, gl.SliceLayout(0, layout))
-    at = (
-        gl.cast(seq, gl.int64) * work.strides.q_b
-        + (rows // work.sizes.seqlen_q) * work.strides.q_h
-        + (rows % work.sizes.seqlen_q) * work.strides.q_m
-    )
-    _async_load(memory, q_ptr + at[:, None] + dims[None, :], mask=rows[:, None] < work.sizes.rows)
+    at = gl.cast(seq, gl.int64) * work.q_b + (rows // work.seqlen_q) * work.q_h + (rows % work.seqlen_q) * work.q_m
+    _async_load(memory, q_ptr + at[:, None] + dims[None, :], mask=rows[:, None] < work.rows)
 
 
 @gluon.jit
@@ -512,11 +514,11 @@ def _store(acc, first: gl.constexpr, out_ptr, parts_ptr, seq, block, alone, work
     in_tile = gl.arange(0, ROWS, gl.SliceLayout(1, layout))
     rows = work.row_tile * ROWS + in_tile
     dims = first + gl.arange(0, PIECE, gl.SliceLayout(0, layout))
-    mask = rows[:, None] < work.sizes.rows
+    mask = rows[:, None] < work.rows
     if alone:
-        at = gl.cast(seq, gl.int64) * work.sizes.rows + rows
+        at = gl.cast(seq, gl.int64) * work.rows + rows
         gl.store(out_ptr + at[:, None] * LATENT + dims[None, :], acc.to(out_ptr.dtype.element_ty), mask=mask)
     else:
-        index = gl.cast(work.slot * 2 + (block == 0).to(gl.int32), gl.int64) * work.part_tiles.row_tiles + work.row_tile
+        index = gl.cast(work.slot * 2 + (block == 0).to(gl.int32), gl.int64) * work.row_tiles + work.row_tile
         at = index * ROWS + in_tile
         gl.store(parts_ptr + at[:, None] * LATENT + dims[None, :], acc, mask=mask)
