@@ -41,9 +41,9 @@ def _explained(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Optio
     if "cu_seqlens_q" in asked:
         return _packed(q, k, v, options, asked)
     if asked:
-        names = Features(**asked).asked
-        how = "triton_fa2" if feature_calls.takes(q, k, v, names) else "the definition in PyTorch"
-        return f"{how}: rules do not decide calls with features ({', '.join(names) or 'none in effect'})"
+        wanted = Features(**asked).asked
+        how = "triton_fa2" if feature_calls.takes(q, k, v, wanted) else "the definition in PyTorch"
+        return f"{how}: rules do not decide calls with features ({', '.join(wanted) or 'none in effect'})"
     direction = TRAINING if wants_gradients(q, k, v) else FORWARD
     today = routes.built_in(q, k, v, *options)[direction]
     names = " and ".join(today) if len(today) == 1 else f"{today[0]} forward and {today[1]} backward"
@@ -66,7 +66,7 @@ def _packed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options,
         if not asked.get("copy_pages", True) and feature_calls.reads_pages(q, k, v):
             return f"triton_fa2 forward, which reads the pages in place: {_NO_RULE}"
         before, k, v = "a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
-    packed = [x.transpose(0, 1)[None] for x in (q, k, v)]
+    packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
     scale = q.shape[2] ** -0.5 if options[2] is None else options[2]
     if not feature_calls.takes(*packed, ("varlen", *features.asked)):
         how = "the definition in PyTorch, sequence by sequence"

@@ -15,7 +15,9 @@ kernels, also windows of two widths. Differences:
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -51,44 +53,11 @@ def flash_attn_func(
     q, k, v = (_four(x).transpose(1, 2) for x in (q, k, v))
     _check("flash_attn_func", q, k, v)
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
-    masks = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
+    masks: dict[str, Any] = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
     result = dispatch.attention(q, k, v, **masks, **asked)
     if return_attn_probs:
         return result[0].transpose(1, 2), result[1], None
     return result.transpose(1, 2)
-
-
-def flash_attn_kvpacked_func(
-    q: torch.Tensor,
-    kv: torch.Tensor,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Pair = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: torch.Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-) -> Any:
-    """Compute attention of q to kv (batch, seqlen_k, 2, heads_k, head_dim); the rest as for flash_attn_func."""
-    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
-    return flash_attn_func(q, *_unpacked(kv, 2, 2), *options)
-
-
-def flash_attn_qkvpacked_func(
-    qkv: torch.Tensor,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Pair = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: torch.Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-) -> Any:
-    """Compute attention of qkv (batch, seqlen, 3, heads, head_dim); the rest as for flash_attn_func."""
-    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
-    return flash_attn_func(*_unpacked(qkv, 3, 2), *options)
 
 
 def flash_attn_varlen_func(
@@ -118,57 +87,52 @@ def flash_attn_varlen_func(
         raise UnsupportedCase("flash_attn_varlen_func needs q as (total, heads, head_dim); k and v too, or as pages.")
     rows = [x.transpose(0, 1)[None] if x.dim() == 3 else x[:1].transpose(1, 2) for x in (q, k, v)]
     _check("flash_attn_varlen_func", *rows)
-    starts = cu_seqlens_q, cu_seqlens_k
-    _check_starts(starts, (q.shape[0], k.shape[0]), (max_seqlen_q, max_seqlen_k), block_table is not None)
+    starts, longest = (cu_seqlens_q, cu_seqlens_k), (int(max_seqlen_q), int(max_seqlen_k))
+    _check_starts(starts, (q.shape[0], k.shape[0]), longest, block_table is not None)
     if block_table is not None:
         _check_pages(block_table, cu_seqlens_k.diff(), k)
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
-    masks = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
-    result = feature_calls.attention_varlen(
-        q, k, v, *starts, int(max_seqlen_q), int(max_seqlen_k), block_table=block_table, **masks, **asked
-    )
+    masks: dict[str, Any] = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
+    masks["block_table"] = block_table
+    packed: list[Any] = [q, k, v, *starts, *longest]
+    result = feature_calls.attention_varlen(*packed, **masks | asked)
     return (*result, None) if return_attn_probs else result
 
 
-def flash_attn_varlen_kvpacked_func(
-    q: torch.Tensor,
-    kv: torch.Tensor,
-    cu_seqlens_q: torch.Tensor,
-    cu_seqlens_k: torch.Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Pair = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: torch.Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-) -> Any:
-    """Compute attention of q to kv (total_k, 2, heads_k, head_dim); the rest as for flash_attn_varlen_func."""
-    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
-    return flash_attn_varlen_func(q, *_unpacked(kv, 2, 1), *lengths, *options)
+def _packed(function: Callable[..., Any], first: str, dim: int, words: str) -> Callable[..., Any]:
+    """Return a function whose k and v, or q, k and v, are one tensor that has both, or the three, in dimension `dim`.
+
+    `first` names the arguments before dropout_p. One name of lengths stands for those of q and those of k.
+    """
+    options = list(inspect.signature(flash_attn_func).parameters.values())[3:]
+    tensors = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in first.split()]
+    signature = inspect.Signature([*tensors, *options])
+    names = list(signature.parameters)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        if len(arguments) > len(names) or not named.keys() <= set(names[len(arguments) :]):
+            signature.bind(*arguments, **named)  # raises a TypeError that says what is wrong
+        given = dict(zip(names, arguments, strict=False)) | named
+        for packed in given.keys() & {"kv", "qkv"}:
+            given |= dict(zip(packed, _unpacked(given.pop(packed), len(packed), dim), strict=True))
+        for lengths in given.keys() & {"cu_seqlens", "max_seqlen"}:
+            given[f"{lengths}_q"] = given[f"{lengths}_k"] = given.pop(lengths)
+        return function(**given)
+
+    call.__signature__ = signature  # type: ignore[attr-defined]  # set on a function
+    call.__doc__ = f"Compute attention of {words}; the rest as for {function.__name__}."
+    return call
 
 
-def flash_attn_varlen_qkvpacked_func(
-    qkv: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-    max_seqlen: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: Pair = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: torch.Tensor | None = None,
-    deterministic: bool = False,
-    return_attn_probs: bool = False,
-) -> Any:
-    """Compute attention of qkv (total, 3, heads, head_dim); the rest as for flash_attn_varlen_func."""
-    lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    options = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs)
-    return flash_attn_varlen_func(*_unpacked(qkv, 3, 1), *lengths, *options)
+_LENGTHS = "cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k"
+flash_attn_kvpacked_func = _packed(flash_attn_func, "q kv", 2, "q to kv (batch, seqlen_k, 2, heads_k, head_dim)")
+flash_attn_qkvpacked_func = _packed(flash_attn_func, "qkv", 2, "qkv (batch, seqlen, 3, heads, head_dim)")
+flash_attn_varlen_kvpacked_func = _packed(
+    flash_attn_varlen_func, f"q kv {_LENGTHS}", 1, "q to kv (total_k, 2, heads_k, head_dim)"
+)
+flash_attn_varlen_qkvpacked_func = _packed(
+    flash_attn_varlen_func, "qkv cu_seqlens max_seqlen", 1, "qkv (total, 3, heads, head_dim)"
+)
 
 
 @torch.no_grad()
@@ -446,5 +410,6 @@ def _of_rows(
     starts_k = first if cache.leftpad is None else first + cache.leftpad.int().clamp(min=0)
     rows = numbers * seqlen_q
     bounds = SequenceBounds(rows, rows + seqlen_q, starts_k, first + lengths, seqlen_q, room, packed=True)
-    out, lse = feature_calls.attention_of_rows(*(x.flatten(0, 1) for x in (q, k, v)), bounds, asked, masks)
+    q, k, v = (x.flatten(0, 1) for x in (q, k, v))
+    out, lse = feature_calls.attention_of_rows(q, k, v, bounds, asked, masks)
     return out.unflatten(0, (batch, seqlen_q)), lse.unflatten(1, (batch, seqlen_q)).transpose(0, 1)

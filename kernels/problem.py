@@ -106,7 +106,7 @@ def of_tensors(
     (batch, heads, seqlen_q, head_dim), (_, kv_heads, seqlen_k, _) = q.shape, k.shape
     if not (q.dtype == k.dtype == v.dtype and q.device == k.device == v.device):
         return None
-    if k.shape != (batch, kv_heads, seqlen_k, head_dim) or v.shape[:3] != k.shape[:3] or heads % kv_heads:
+    if tuple(k.shape) != (batch, kv_heads, seqlen_k, head_dim) or v.shape[:3] != k.shape[:3] or heads % kv_heads:
         return None
     layouts = {_layout(x) for x in (q, k, v)}
     return Problem(
@@ -149,9 +149,8 @@ def chip_of(device: torch.device) -> Chip:
         return Chip(device.type.upper())
     found = torch.cuda.get_device_properties(device)
     capability = (found.major, found.minor)
-    return Chip(
-        found.name, capability, found.multi_processor_count, found.shared_memory_per_block_optin, found.L2_cache_size
-    )
+    shared = found.shared_memory_per_block_optin  # type: ignore[attr-defined]  # not in PyTorch's stubs
+    return Chip(found.name, capability, found.multi_processor_count, shared, found.L2_cache_size)
 
 
 def _layout(x: torch.Tensor) -> str:

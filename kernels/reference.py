@@ -27,11 +27,9 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Gradients:
+class Gradients(Reference):
     """What attention and the gradients of sum(out * dout) should be, in float64."""
 
-    out: torch.Tensor
-    lse: torch.Tensor
     dq: torch.Tensor
     dk: torch.Tensor
     dv: torch.Tensor

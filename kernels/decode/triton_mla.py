@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .triton_decode.calls import attend
-from .triton_decode.operators import mla_decode_op
+from .triton_decode.operators import decode_op
 from .triton_decode.request import Caches, Options
 
 if TYPE_CHECKING:
@@ -43,9 +43,10 @@ def mla_decode(
     Raises UnsupportedCase for tensors that do not fit together.
     """
     if torch.compiler.is_compiling():
-        out, lse = mla_decode_op(q, kv_cache, softmax_scale, latent_dim, cache_seqlens, page_table, causal)
+        options = ("NHD", softmax_scale, causal, 0, None, None)
+        out, lse = decode_op(q, kv_cache, kv_cache, cache_seqlens, page_table, *options, latent_dim=latent_dim)
     else:
         caches = Caches(kv_cache, kv_cache, cache_seqlens, page_table)
-        options = Options(softmax_scale=softmax_scale, causal=causal, latent_dim=latent_dim)
-        out, lse = attend(q, caches, options, return_lse, tile)
+        asked = Options(softmax_scale=softmax_scale, causal=causal, latent_dim=latent_dim)
+        out, lse = attend(q, caches, asked, return_lse, tile)
     return (out, lse) if return_lse else out

@@ -2,7 +2,10 @@
 
 Host time ends when the calls have returned, in rows so short that the GPU's queue never fills. Wall time ends when the
 GPU has finished a long row. Below a few thousand tokens of one head, both are the host's time. The first call compiles:
-`--first-call` times it instead, in a new process with an empty Triton cache. Needs a CUDA device.
+`--first-call` times it instead, in a new process with an empty Triton cache. Both need a CUDA device.
+
+`--alone` measures the Python of a call on any machine, to compare two versions: tensors are on the CPU, the tables are
+those of Hopper, and launches do nothing. The rest is routing, allocation and autograd, which differ on a GPU.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from unittest.mock import patch
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -34,8 +39,11 @@ FIRST_CALLS = (  # dtype, head_dim, seqlen
     *(("bfloat16", 64, 512), ("bfloat16", 64, 16384), ("bfloat16", 128, 128), ("bfloat16", 256, 4096)),
     *(("float32", 64, 512), ("float32", 128, 2048)),
 )
+ALONE = ((1, 1, 1, 256, 256, 64), (1, 1, 1, 2048, 2048, 64), (1, 8, 8, 128, 128, 128))
 WARM_UP = 30
 ROWS, CALLS, HOST_CALLS = 9, 200, 20  # CALLS: a row of the wall time, HOST_CALLS: of the host time
+ROWS_ALONE, CALLS_ALONE = 21, 1500
+_CHIP = ("sm_90", 132, 50 << 20)  # tables, multiprocessors and L2 bytes of an H200
 
 _FIRST = """
 import sys, time, torch, kernels
@@ -123,11 +131,57 @@ def calls_of(shape: tuple[int, ...], device: str = "cuda") -> dict[str, dict[str
     return found
 
 
+@contextmanager
+def launching_nothing() -> Iterator[None]:
+    """Let triton_fa2 take tensors on the CPU and launch nothing; results are uninitialized memory."""
+    from .. import dispatch, routes
+    from .. import launches as recorder
+    from ..attention.triton_fa2 import launch, launches, problem
+
+    with ExitStack() as stack:
+        for owner, name, stand_in in (
+            (routes, "takes", lambda q, k, v: True),
+            (routes, "decodes", lambda q, k, v: False),
+            (routes, "_ROUTES", type(routes._ROUTES)()),
+            (dispatch, "_SEEN", type(dispatch._SEEN)()),
+            (problem, "INTERPRETED", False),
+            (problem, "_chip", lambda device: _CHIP),
+            (launch, "INTERPRETED", False),
+            (launch, "_first_that_fits", lambda call: (None, call.tiles[0])),
+            (recorder, "launcher", lambda made: (_nothing, (None,) * 9)),
+            (launches, "INTERPRETED", False),
+            (launches, "compile_side_by_side", _nothing),
+            (torch._C, "_cuda_getCurrentRawStream", _nothing),
+        ):
+            stack.enter_context(patch.object(owner, name, stand_in, create=True))
+        yield
+
+
+def _nothing(*arguments: object) -> None:
+    """Launch or compile nothing."""
+
+
+def least_us(call: Callable[[], object]) -> float:
+    """Return microseconds of processor time per call: the least of some rows, as other programs only add time."""
+    call()
+    found = []
+    for _ in range(ROWS_ALONE):
+        begin = time.process_time()
+        for _ in range(CALLS_ALONE):
+            call()
+        found.append((time.process_time() - begin) / CALLS_ALONE * 1e6)
+    return min(found)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Print microseconds per call, or seconds of first calls."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.host_time", description=__doc__.splitlines()[0])
     parser.add_argument("--first-call", action="store_true", help="print the seconds of first calls instead")
+    parser.add_argument("--alone", action="store_true", help="print the Python of a call without launches instead")
     chosen = parser.parse_args(arguments)
+    if chosen.alone:
+        _print_python_times()
+        return
     if not torch.cuda.is_available():
         sys.exit("No CUDA device here: on a CPU the host computes the calls, so host time and wall time are the same.")
     print(torch.cuda.get_device_name())
@@ -144,6 +198,15 @@ def _print_host_times() -> None:
                 for what, own, other in zip(("host", "wall"), ours, theirs, strict=True)
             ]
             print(f"{'x'.join(map(str, shape))}, bfloat16, {mode}: {'; '.join(parts)}", flush=True)
+
+
+def _print_python_times() -> None:
+    """Print a line for each shape and mode of our calls without launches."""
+    with launching_nothing():
+        for shape in ALONE:
+            for mode, calls in calls_of(shape, "cpu").items():
+                microseconds = least_us(calls["kernels.attention"])
+                print(f"{'x'.join(map(str, shape))}, bfloat16, {mode}, no launches: {microseconds:.1f} us", flush=True)
 
 
 def _print_first_calls() -> None:

@@ -9,7 +9,7 @@ import torch
 if not torch.cuda.is_available():  # Triton reads it when a kernel is decorated, so before anything imports triton
     os.environ["TRITON_INTERPRET"] = "1"
 
-from kernels import reference
+from kernels import feature_calls, reference
 from kernels.attention import torch_naive
 
 if "TRITON_INTERPRET" in os.environ and importlib.util.find_spec("triton"):
@@ -78,3 +78,18 @@ def problem(device):
         return Problem(shape, dtype, device, **keywords)
 
     return make
+
+
+@pytest.fixture(
+    params=["definition", pytest.param("kernels", marks=pytest.mark.gpu if torch.cuda.is_available() else ())]
+)
+def front(request, monkeypatch, device):
+    """The CPU, where features are computed by their definition, or where the kernels with features run."""
+    if request.param == "definition":
+        return "cpu"
+    call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
+    tile = pytest.importorskip("kernels.attention.triton_fa2.tile")
+    if device == "cpu":
+        monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
+        monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))
+    return device

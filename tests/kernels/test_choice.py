@@ -16,7 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import kernels
 from kernels import choice, dispatch, feature_calls, problem, registry, routes
 from kernels.problem import Chip, Problem
-from kernels.tools import host_alone
+from kernels.tools import host_time
 from tests.cases import cases
 
 CPU = torch.device("cpu")
@@ -262,7 +262,7 @@ def test_transformers_obeys_rules(user, ran) -> None:
 def test_operators_of_compiled_programs_get_the_built_in_plan(user) -> None:
     write(user, point(NAIVE, 16))
     q = torch.ones(1, 2, 16, 16)
-    with host_alone.launching_nothing():
+    with host_time.launching_nothing():
         found = routes.route_of(q, q, q, True, 0, None)
         assert isinstance(found, routes.Ruled)
         assert isinstance(found.plan(q, q, q), routes.Route)

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import kernels
 from kernels import dispatch, plans, reference, registry, routes
 from kernels.attention import torch_naive
-from kernels.tools import host_alone
+from kernels.tools import host_time
 from tests.cases import cases
 
 ON_GPU = torch.cuda.is_available()
@@ -126,7 +126,7 @@ def test_a_known_call_enters_each_module_once() -> None:
         if event == "call" and frame.f_globals["__name__"].startswith("kernels"):
             entered.append(frame.f_globals["__name__"])
 
-    with host_alone.launching_nothing():
+    with host_time.launching_nothing():
         for _ in range(2):
             entered.clear()
             sys.setprofile(note)

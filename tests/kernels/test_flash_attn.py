@@ -5,25 +5,12 @@ import inspect
 import pytest
 import torch
 
-from kernels import feature_calls, flash_attn
+from kernels import flash_attn
 from kernels.registry import UnsupportedCase
 from tests.kernels import stand_ins
 
 ON_GPU = torch.cuda.is_available()
 UNITS = 64 * torch.finfo(torch.float32).eps
-
-
-@pytest.fixture(params=["definition", pytest.param("kernels", marks=pytest.mark.gpu if ON_GPU else ())])
-def place(request, monkeypatch, device):
-    """The CPU, for the definition, or where the kernels run."""
-    if request.param == "definition":
-        return "cpu"
-    call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
-    tile = pytest.importorskip("kernels.attention.triton_fa2.tile")
-    if not ON_GPU:
-        monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
-        monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))
-    return device
 
 
 @pytest.fixture
@@ -71,9 +58,9 @@ def assert_near(got: torch.Tensor, expected: torch.Tensor) -> None:
     [{}, {"causal": True}, {"window_size": (3, 1)}, {"causal": True, "window_size": (4, 9), "softcap": 2.0}],
     ids=str,
 )
-def test_fixed_lengths(place, options) -> None:
-    q, k, v = numbers(2, 9, 4, 16, device=place), *(numbers(2, 12, 2, 16, device=place, seed=i) for i in (1, 2))
-    slopes = numbers(2, 4, device=place, seed=3).abs()
+def test_fixed_lengths(front, options) -> None:
+    q, k, v = numbers(2, 9, 4, 16, device=front), *(numbers(2, 12, 2, 16, device=front, seed=i) for i in (1, 2))
+    slopes = numbers(2, 4, device=front, seed=3).abs()
     inputs = [x.requires_grad_() for x in (q, k, v)]
     out, lse, nothing = flash_attn.flash_attn_func(*inputs, alibi_slopes=slopes, return_attn_probs=True, **options)
     assert nothing is None and lse.shape == (2, 4, 9)
@@ -84,7 +71,7 @@ def test_fixed_lengths(place, options) -> None:
     assert_near(lse, expected[1])
     dout = numbers(*out.shape, seed=4)
     for got, wanted in zip(
-        torch.autograd.grad(out, inputs, dout.to(place)),
+        torch.autograd.grad(out, inputs, dout.to(front)),
         torch.autograd.grad(expected[0], wide, dout.double()),
         strict=True,
     ):
@@ -110,13 +97,13 @@ def test_packed_tensors_are_their_parts() -> None:
 
 
 @pytest.mark.parametrize("paged", [False, True])
-def test_packed_lengths(place, paged) -> None:
-    starts = [torch.tensor(x, dtype=torch.int32, device=place) for x in ([0, 3, 3, 12], [0, 5, 9, 26])]
-    q, k, v = (numbers(n, h, 16, device=place, seed=n + h) for n, h in ((12, 4), (26, 2), (26, 2)))
+def test_packed_lengths(front, paged) -> None:
+    starts = [torch.tensor(x, dtype=torch.int32, device=front) for x in ([0, 3, 3, 12], [0, 5, 9, 26])]
+    q, k, v = (numbers(n, h, 16, device=front, seed=n + h) for n, h in ((12, 4), (26, 2), (26, 2)))
     given, table = (k, v), None
     if paged:
-        table = torch.tensor([[5, 0], [1, 7], [2, 4]], dtype=torch.int32, device=place)
-        given = [torch.full((6, 16, 2, 16), float("nan"), device=place) for _ in range(2)]
+        table = torch.tensor([[5, 0], [1, 7], [2, 4]], dtype=torch.int32, device=front)
+        given = [torch.full((6, 16, 2, 16), float("nan"), device=front) for _ in range(2)]
         for pages, rows in zip(given, (k, v), strict=True):
             for i, (first, last) in enumerate(zip(starts[1][:-1].tolist(), starts[1][1:].tolist(), strict=True)):
                 for j in range(first, last):
@@ -225,8 +212,8 @@ def check_cache(
 
 
 @pytest.mark.parametrize("options", CACHES.values(), ids=CACHES)
-def test_a_cache_is_extended_and_attended(place, options) -> None:
-    check_cache(place, **options)
+def test_a_cache_is_extended_and_attended(front, options) -> None:
+    check_cache(front, **options)
 
 
 @pytest.mark.parametrize("name", ["as it is", "indices", "pages", "rotary, interleaved"])

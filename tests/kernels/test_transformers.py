@@ -1,6 +1,7 @@
 """Our attention in models of transformers: logits, loss, gradients and generated tokens as with their own eager one."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -34,6 +35,9 @@ CONFIGS = {
 }
 VISION = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}  # float32, two layers: sums in another order
+
+
+in_both_places = pytest.mark.gpu if torch.cuda.is_available() else lambda test: test
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,41 +79,49 @@ def trained(model: torch.nn.Module, **inputs: torch.Tensor) -> dict[str, torch.T
     return {"loss": loss} | dict(zip((name for name, _ in model.named_parameters()), gradients, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("family", "padding"),
-    [("llama", None), ("llama", "left"), ("mistral", "left"), ("gemma2", "left"), ("gpt_oss", None), ("gpt2", "right")],
-)
-def test_logits_loss_and_gradients_are_those_of_eager(family: str, padding: str | None) -> None:
-    own, changed = both(causal_model(family))
-    inputs = {"input_ids": tokens()} | ({"attention_mask": padded(padding)} if padding else {})
+MASKS = {"none": torch.ones(3, 12, dtype=torch.long), "left": padded("left"), "right": padded("right")}
+MASKS["holes"] = MASKS["none"].clone()  # padding at both sides and between tokens
+MASKS["holes"][0, :2] = MASKS["holes"][1, 4:6] = MASKS["holes"][2, 9:] = 0
+FEW = [("llama", "none"), ("llama", "left"), ("mistral", "left"), ("gemma2", "left"), ("gpt_oss", "none")]
+EVERY = itertools.product(CONFIGS, MASKS)
+
+
+@in_both_places
+@pytest.mark.parametrize(("family", "mask"), EVERY if torch.cuda.is_available() else [*FEW, ("gpt2", "right")])
+def test_logits_loss_and_gradients_are_those_of_eager(family: str, mask: str, device: str) -> None:
+    own, changed = both(causal_model(family).to(device))
+    inputs, real = {"input_ids": tokens().to(device)}, MASKS[mask].to(device)
+    if mask != "none":
+        inputs["attention_mask"] = real
     with torch.no_grad():
         expected, found = own(**inputs).logits, changed(**inputs).logits
-    real = padded(padding).bool() if padding else torch.ones(3, 12, dtype=torch.bool)
-    torch.testing.assert_close(found[real], expected[real], **CLOSE)
+    torch.testing.assert_close(found[real.bool()], expected[real.bool()], **CLOSE)
     expected, found = trained(own, **inputs), trained(changed, **inputs)
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
 
 
+GENERATED = [("llama", "dynamic"), ("mistral", "dynamic"), ("llama", "static")]
+ALL_GENERATED = itertools.product(("llama", "mistral", "gemma2", "gpt_oss"), ("dynamic", "static"))
+
+
+@in_both_places
+@pytest.mark.parametrize(("family", "cache"), ALL_GENERATED if torch.cuda.is_available() else GENERATED)
+def test_generation_gives_the_tokens_of_eager(family: str, cache: str, device: str) -> None:
+    own, changed = both(causal_model(family).to(device))
+    asked = {"max_new_tokens": 8, "do_sample": False, "attention_mask": padded("left").to(device), "pad_token_id": 0}
+    asked |= {"cache_implementation": cache, "disable_compile": True}
+    ids = tokens().to(device)
+    assert torch.equal(changed.generate(ids, **asked), own.generate(ids, **asked))
+
+
+@in_both_places
 @pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_generation_gives_the_tokens_of_eager(family: str) -> None:
-    own, changed = both(causal_model(family))
-    asked = {"max_new_tokens": 8, "do_sample": False, "attention_mask": padded("left"), "pad_token_id": 0}
-    assert torch.equal(changed.generate(tokens(), **asked), own.generate(tokens(), **asked))
-
-
-def test_a_static_cache_that_is_not_full_is_cut_to_what_is_there() -> None:
-    own, changed = both(causal_model("llama"))
-    asked = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "cache_implementation": "static"}
-    asked |= {"attention_mask": padded("left"), "disable_compile": True}
-    assert torch.equal(changed.generate(tokens(), **asked), own.generate(tokens(), **asked))
-
-
-@pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_packed_sequences_do_not_see_each_other(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_sequences_do_not_see_each_other(family: str, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     monkeypatch.setattr(ours, "_by_mask_tensor", None)  # none is made
-    own, changed = both(causal_model(family))
-    placed = {"input_ids": tokens(batch=1), "position_ids": torch.tensor([[*range(5), *range(7)]]), "use_cache": False}
+    own, changed = both(causal_model(family).to(device))
+    places = torch.tensor([[*range(5), *range(7)]], device=device)
+    placed = {"input_ids": tokens(batch=1).to(device), "position_ids": places, "use_cache": False}
     with torch.no_grad():
         torch.testing.assert_close(changed(**placed).logits, own(**placed).logits, **CLOSE)
 
@@ -324,55 +336,7 @@ def test_triton_kernels_train_a_model_of_shared_key_heads(names: dict[str, str],
         torch.testing.assert_close(found, expected, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def packed_ids(model: torch.nn.Module, device: str) -> dict[str, torch.Tensor]:
-    positions = torch.tensor([[*range(5), *range(7)]]).expand(3, -1)
-    return {"input_ids": tokens().to(device), "position_ids": positions.to(device), "use_cache": False}
-
-
-def holes(count: int = 12) -> torch.Tensor:
-    """A mask of three sequences with padding at both sides and between tokens."""
-    real = torch.ones(3, count, dtype=torch.long)
-    real[0, :2] = real[1, 4:6] = real[2, 9:] = 0
-    return real
-
-
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-MASKS = {"none": None, "left": padded("left"), "right": padded("right"), "holes": holes()}
-
-
-@pytest.mark.gpu
-@gpu
-@pytest.mark.parametrize("family", CONFIGS)
-@pytest.mark.parametrize("mask", MASKS)
-def test_training_on_the_gpu_is_that_of_eager(family: str, mask: str) -> None:
-    own, changed = both(causal_model(family).cuda())
-    inputs = {"input_ids": tokens().cuda()}
-    if MASKS[mask] is not None:
-        inputs["attention_mask"] = MASKS[mask].cuda()
-    expected, found = trained(own, **inputs), trained(changed, **inputs)
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
-
-
-@pytest.mark.gpu
-@gpu
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt_oss"])
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_generation_on_the_gpu_gives_the_tokens_of_eager(family: str, cache: str) -> None:
-    own, changed = both(causal_model(family).cuda())
-    asked = {"max_new_tokens": 8, "do_sample": False, "attention_mask": padded("left").cuda(), "pad_token_id": 0}
-    asked |= {"cache_implementation": cache, "disable_compile": True}
-    ids = tokens().cuda()
-    assert torch.equal(changed.generate(ids, **asked), own.generate(ids, **asked))
-
-
-@pytest.mark.gpu
-@gpu
-def test_packed_sequences_on_the_gpu_do_not_see_each_other() -> None:
-    own, changed = both(causal_model("mistral").cuda())
-    placed = packed_ids(own, "cuda")
-    with torch.no_grad():
-        torch.testing.assert_close(changed(**placed).logits, own(**placed).logits, **CLOSE)
 
 
 @pytest.mark.gpu

@@ -231,7 +231,7 @@ def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffe
         tma.store_wait(0)
     else:
         pair_sync()  # the other consumer has read all keys: their tiles take the gradients to TMA
-        store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
+        store_dkv(consumer, (dk,), dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit

@@ -19,6 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .compat import pair_sync, reinterpret, tma_add, tma_store
+from .pieces import piece_of
 
 FRAGMENT = gl.constexpr(64)  # rows and columns of a fragment of dQ
 
@@ -152,17 +153,20 @@ def backward_buffers(q_desc, k_desc, v_desc, do_desc, lse_desc, CONFIG: gl.const
 
 @gluon.jit
 def store_dkv(consumer: gl.constexpr, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG: gl.constexpr):
-    """Store dK and dV of a consumer's half of the keys by TMA, through the tiles of keys and values."""
+    """Store dK, in pieces (pieces.py), and dV of a consumer's half of the keys by TMA, through the tiles of both."""
     dtype: gl.constexpr = buffers.q.dtype
     HALF: gl.constexpr = CONFIG.block_n // 2
-    k_s = buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim])
-    k_s.slice(consumer * HALF, HALF, 0).store((dk * softmax_scale).to(dtype))
-    v_s = buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim])
+    columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
+    for piece in gl.static_range(CONFIG.pieces):
+        k_s = piece_of(buffers.k, 0, piece, CONFIG.pieces).slice(consumer * HALF, HALF, 0)
+        k_s.store((dk[piece] * softmax_scale).to(dtype))
+    v_s = buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim_v])
     v_s.slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
     fence_async_shared()
     pair_sync()
     if consumer == 0:
-        tma_store(dk_desc, [tile.batch, tile.h_kv, tile.n0, 0], buffers.k.index(0))
+        for piece in gl.static_range(CONFIG.pieces):
+            tma_store(dk_desc, [tile.batch, tile.h_kv, tile.n0, piece * columns], buffers.k.index(piece))
     else:
         tma_store(dv_desc, [tile.batch, tile.h_kv, tile.n0, 0], buffers.v.index(0))
     tma.store_wait(0)
@@ -225,9 +229,9 @@ def fragment_buffers():
 
 
 @gluon.jit
-def add_fragment(dq, number, dq_desc, dq_s, CONFIG: gl.constexpr):
-    """Add a fragment to global memory by TMA."""
-    tma.store_wait(0)  # the fragment before has left its buffer
+def add_fragment(dq, number, dq_desc, dq_s, CONFIG: gl.constexpr, PENDING: gl.constexpr = 0):
+    """Add a fragment to global memory by TMA; PENDING stores before it are from other buffers."""
+    tma.store_wait(PENDING)  # the fragment before has left its buffer
     dq_s.store(dq)
     fence_async_shared()
     ACROSS: gl.constexpr = CONFIG.head_dim // FRAGMENT

@@ -31,6 +31,7 @@ from ...unspecialized import UnspecializedTuples
 from .backward_common import (
     FRAGMENT,
     BackwardDescriptors,
+    add_fragment,
     backward_buffers,
     fragment_buffers,
     packed_powers,
@@ -53,7 +54,7 @@ from .barriers import (
     pdl_wait,
     wait_at,
 )
-from .compat import opaque_zero, reinterpret, tma_add, tma_load
+from .compat import opaque_zero, tma_load
 from .masks import hide_queries
 
 # Named barriers of all three warpgroups; the first is that of the first stage of dS, and that of the second follows.
@@ -212,11 +213,11 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
                 m = tile.low
                 h += 1
         dq = warpgroup_mma_wait(0, deps=(token,))
-        _add(dq, fragment, ring.fragments_desc, dq_0, CONFIG)
+        add_fragment(dq, fragment, ring.fragments_desc, dq_0, CONFIG, 1)  # two buffers take turns
         token = _fragment(1, ds_s.index(stage), buffers.k, CONFIG)
         dq = warpgroup_mma_wait(0, deps=(token,))
         mbarrier.arrive(bars.ds_empty.index(stage), count=1)
-        _add(dq, fragment + 1, ring.fragments_desc, dq_1, CONFIG)
+        add_fragment(dq, fragment + 1, ring.fragments_desc, dq_1, CONFIG, 1)
         fragment += 2
         line += 1
         if line == tile.high:
@@ -281,17 +282,6 @@ def _fragment(part: gl.constexpr, ds_tile, k_s, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _add(dq, number, fragments_desc, dq_s, CONFIG: gl.constexpr):
-    """Have TMA add a fragment to global memory; two buffers take turns."""
-    tma.store_wait(1)  # the earlier store has read this buffer
-    dq_s.store(dq)
-    fence_async_shared()
-    ACROSS: gl.constexpr = CONFIG.head_dim // FRAGMENT
-    place = [number // ACROSS, number % ACROSS * 16, 0]
-    tma_add(fragments_desc, place, reinterpret(dq_s, gl.float32, [1, 16, 256], fragments_desc.layout))
-
-
-@gluon.jit
 def _consumer_partition(consumer: gl.constexpr, dk_desc, dv_desc, next_delta, buffers, ds_s, bars, tile, shape, scales,
                         partial_dkv, split, CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of this consumer's half of the keys, and store them."""
@@ -314,7 +304,7 @@ def _consumer_partition(consumer: gl.constexpr, dk_desc, dv_desc, next_delta, bu
     if CONFIG.split_q:
         store_partial_dkv(consumer, dk, dv, partial_dkv, split, CONFIG)
     else:
-        store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
+        store_dkv(consumer, (dk,), dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit

@@ -82,15 +82,6 @@ class QueryTile(NamedTuple):
     high: Any
 
 
-class DqShape(NamedTuple):
-    """Sizes that the partitions of `dq_kernel` need."""
-
-    seqlen_q: Any
-    seqlen_k: Any
-    padded_q: Any
-    window: Any
-
-
 class DqRows(NamedTuple):
     """Where the rows of a head's out, lse and delta are."""
 
@@ -150,8 +141,6 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
     columns, are in eights of numbers.
     """
     out_b, out_h, out_m = out_strides
-    num_heads, group_size, seqlen_q, seqlen_k = sizes.num_heads, sizes.group_size, sizes.seqlen_q, sizes.seqlen_k
-    window = sizes.window
     dtype: gl.constexpr = q_desc.dtype
     pieces: gl.constexpr = CONFIG.pieces
     columns: gl.constexpr = CONFIG.head_dim // pieces
@@ -177,30 +166,29 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
     for i in gl.static_range(slots):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(k_empty.index(i), count=2)
-    m, h, batch = program_tile_of_grid(num_heads, CONFIG.causal and not CONFIG.has_window)
+    m, h, batch = program_tile_of_grid(sizes.num_heads, CONFIG.causal and not CONFIG.has_window)
     if CONFIG.causal:
-        m = gl.cdiv(seqlen_q, 2 * CONFIG.block_m) - 1 - m  # the longest first
+        m = gl.cdiv(sizes.seqlen_q, 2 * CONFIG.block_m) - 1 - m  # the longest first
     low, left, right, high = key_blocks(
-        m, seqlen_q, seqlen_k, window, 2 * CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
+        m, sizes.seqlen_q, sizes.seqlen_k, sizes.window, 2 * CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
         CONFIG.has_window)  # fmt: skip
     if not CONFIG.masked:
         right = high
     buffers = DqBuffers(q=q_s, do=do_s, k=k_s, v=v_s, q_full=q_full, do_full=do_full, k_full=k_full, k_empty=k_empty,
                         v_full=v_full, v_empty=v_empty, stored=stored)  # fmt: skip
-    h_kv = h // group_size
+    h_kv = h // sizes.group_size
     tile = QueryTile(
         batch=batch, h=h, h_kv=h_kv // CONFIG.group_splits, m=m, low=low, left=left, right=right, high=high
     )
-    shape = DqShape(seqlen_q=seqlen_q, seqlen_k=seqlen_k, padded_q=sizes.padded_q, window=window)
-    head = (batch * num_heads + h).to(gl.int64)
+    head = (batch * sizes.num_heads + h).to(gl.int64)
     counter = delta_padded + (sizes.n_rows + batch * sizes.kv_heads + h_kv)
     out = out + (batch.to(gl.int64) * out_b + h.to(gl.int64) * out_h) * 8
     rows_of = DqRows(out=out, lse=lse_rows, lse_padded=lse_padded, delta_padded=delta_padded, head=head, out_m=out_m)
     # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_dq_load_partition, (q_desc, k_desc, v_desc, do_desc, counter, buffers, tile, CONFIG)),
-        (_dq_consumer_partition, (0, dq_desc, rows_of, buffers, tile, shape, scales, CONFIG)),
-        (_dq_consumer_partition, (1, dq_desc, rows_of, buffers, tile, shape, scales, CONFIG)),
+        (_dq_consumer_partition, (0, dq_desc, rows_of, buffers, tile, sizes, scales, CONFIG)),
+        (_dq_consumer_partition, (1, dq_desc, rows_of, buffers, tile, sizes, scales, CONFIG)),
     ], [4, 4], [240, 240])  # fmt: skip
 
 

@@ -9,16 +9,10 @@ cores work for the other.
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
-from .backward_common import opaque, unpacked
-from .compat import opaque_zero, pair_sync, tma_store
+from .backward_common import opaque, store_dkv, unpacked
+from .compat import opaque_zero
 from .masks import hide_queries
 from .pieces import add_products, piece_of, wait_for_pieces, zeros_of_pieces
 
@@ -40,17 +34,13 @@ def wide_keys_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars,
     for _member in range(shape.group_size):
         if CONFIG.masked:
             for m in range(tile.low, tile.left):
-                count, dk, dv = _step(
-                    consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scales.log2, CONFIG, True
-                )
+                count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, True)
         for m in range(tile.left, tile.right):
             count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, False)
         if CONFIG.has_window:
             for m in range(tile.right, tile.high):
-                count, dk, dv = _step(
-                    consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scales.log2, CONFIG, True
-                )
-    _store(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
+                count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, True)
+    store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit
@@ -97,24 +87,3 @@ def _step(consumer: gl.constexpr, count, m, dk, dv, buffers, bars, n0, shape, sc
     dk, ds_operand = wait_for_pieces(0, dk, ds_operand, CONFIG.pieces)
     mbarrier.arrive(bars.empty.index(slot), count=1)
     return count + 1, dk, dv
-
-
-@gluon.jit
-def _store(consumer: gl.constexpr, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG: gl.constexpr):
-    """Store dK and dV of this consumer's keys by TMA, through the tiles of keys and values, which have been read."""
-    dtype: gl.constexpr = buffers.q.dtype
-    HALF: gl.constexpr = CONFIG.block_n // 2
-    columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
-    for piece in gl.static_range(CONFIG.pieces):
-        k_s = piece_of(buffers.k, 0, piece, CONFIG.pieces).slice(consumer * HALF, HALF, 0)
-        k_s.store((dk[piece] * softmax_scale).to(dtype))
-    v_s = buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim_v])
-    v_s.slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
-    fence_async_shared()
-    pair_sync()
-    if consumer == 0:
-        for piece in gl.static_range(CONFIG.pieces):
-            tma_store(dk_desc, [tile.batch, tile.h_kv, tile.n0, piece * columns], buffers.k.index(piece))
-    else:
-        tma_store(dv_desc, [tile.batch, tile.h_kv, tile.n0, 0], buffers.v.index(0))
-    tma.store_wait(0)

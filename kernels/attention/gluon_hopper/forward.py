@@ -91,28 +91,14 @@ class ForwardOutput(NamedTuple):
     lse: Any  # (batch, num_heads, seqlen_q), to the base 2
 
 
-class ForwardSizes(NamedTuple):
-    """Sizes of the tensors of `forward_kernel`, and of the schedule."""
-
-    schedule_length: Any  # entries of a program
-    n_tiles: Any  # tiles of all heads
-    n_m: Any  # tiles of a head
-    num_heads: Any
-    n_heads: Any  # batch x num_heads
-    group_size: Any  # query heads of a key head
-    heads_in_l2: Any  # heads processed at a time
-    seqlen_q: Any
-    seqlen_k: Any
-    window: Any
-
-
 @UnspecializedTuples
 @gluon.jit(do_not_specialize=["sizes", "out_strides"])
 def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, overflow, schedule, sizes, scale,
                    out_strides, CONFIG: gl.constexpr):  # fmt: skip
     """Compute attention of all query tiles; `scale` is softmax_scale x log2(e), CONFIG a configs.ForwardConfig.
 
-    `sizes` is a ForwardSizes. Strides of batches, heads and rows of `out` are in units of 8 elements.
+    `sizes` is a ForwardShape, whose `schedule` is the number of entries of a program. Strides of batches, heads and
+    rows of `out` are in units of 8 elements.
 
     - `flag_overflow`: programs flag sums that exceed float32.
     - `recompute`: the kernel computes everything again, but only if a flag is set.
@@ -160,8 +146,8 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
         if num_static_tiles(n_tiles) == 0:
             return
     elif CONFIG.host_schedule:
-        schedule += gl.program_id(0) * sizes.schedule_length * _FIELDS
-        prefetch_schedule(schedule, sizes.schedule_length)
+        schedule += gl.program_id(0) * sizes.schedule * _FIELDS
+        prefetch_schedule(schedule, sizes.schedule)
     shape = ForwardShape(
         schedule=schedule, n_tiles=n_tiles, n_m=n_m, num_heads=sizes.num_heads, n_heads=sizes.n_heads,
         group_size=sizes.group_size, heads_in_l2=heads_in_l2, seqlen_q=sizes.seqlen_q, seqlen_k=sizes.seqlen_k,

@@ -20,7 +20,7 @@ _PACKED_FIELDS = gl.constexpr(PACKED_FIELDS)
 
 
 class ForwardShape(NamedTuple):
-    """Sizes that the forward's partitions need, and this program's part of the schedule."""
+    """Sizes that the forward's partitions need, and this program's part of the schedule; on the host its length."""
 
     schedule: Any  # int32: the number of tiles, then the entries of each (forward_schedule.py, packed_tiles.py)
     n_tiles: Any  # tiles of all heads

@@ -16,7 +16,8 @@ from . import configs, tuning
 from .backward import backward_kernel
 from .backward_common import BackwardShape, Scales, TileOrder
 from .backward_launch import FRAGMENT, BackwardInputs, fragments_of
-from .forward import ForwardSizes, forward_kernel
+from .forward import forward_kernel
+from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, addressable, run_in_order
 from .packed_backward import packed_finish_kernel, packed_prepare_kernel
 from .packed_tiles import (
@@ -132,7 +133,7 @@ class PackedForward:
         rows, keys = ([1, 1, n, shape.size] for n in (configs.ROWS, tiles.block_n))
         makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 6)
         rest = (
-            ForwardSizes(
+            ForwardShape(
                 *(0, 0, 0, shape.num_heads, shape.num_heads, shape.group_size, in_l2),
                 *(shape.total_q, shape.total_k, shape.window_size),
             ),

@@ -25,9 +25,10 @@ from .backward_launch import (
     SingleKernelBackward,
     TwoKernelBackward,
 )
-from .forward import ForwardSizes, combine_kernel, forward_kernel
+from .forward import combine_kernel, forward_kernel
 from .forward_overflow import MAX_FLAGS
 from .forward_schedule import TileSchedule, Tiling, tile_schedule
+from .forward_tiles import ForwardShape
 from .launch import (
     Descriptor,
     Launch,
@@ -179,7 +180,7 @@ class Forward:
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest: tuple[Any, ...] = (
             schedule.entries,
-            ForwardSizes(
+            ForwardShape(
                 *(schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
                 *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window_size),
             ),

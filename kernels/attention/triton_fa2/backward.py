@@ -19,6 +19,7 @@ import triton.language as tl
 from .forward import assign, key_ranges, visible
 from .pdl import wait_for_previous_kernel
 from .split import share
+from .tile import SIZES
 from .tile_ops import (
     add_product,
     load_factor,
@@ -169,9 +170,7 @@ def dq_tile(dq_base, dq_stride, queries, keys, split, scale, softmax_scale, CONF
         )
 
 
-@triton.jit(
-    do_not_specialize=["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
-)
+@triton.jit(do_not_specialize=SIZES)
 def dq_kernel(
     tensors, strides, num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale,
     softmax_scale, CONFIG: tl.constexpr,
@@ -340,9 +339,7 @@ def dkdv_tile(
         store_rows(dv_base, start_n, dv_stride, seqlen_k, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
 
 
-@triton.jit(
-    do_not_specialize=["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
-)
+@triton.jit(do_not_specialize=SIZES)
 def dkdv_kernel(
     tensors, strides, num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, scale,
     softmax_scale, CONFIG: tl.constexpr,
@@ -378,20 +375,7 @@ def dkdv_kernel(
     )  # fmt: skip
 
 
-@triton.jit(
-    do_not_specialize=[
-        "num_heads",
-        "group",
-        "total_heads",
-        "heads_at_once",
-        "seqlen_q",
-        "seqlen_k",
-        "left",
-        "right",
-        "splits",
-        "split_len",
-    ]
-)
+@triton.jit(do_not_specialize=SIZES)
 def dq_dkdv_kernel(
     tensors, strides, num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, splits, split_len,
     scale, softmax_scale, CONFIG: tl.constexpr,

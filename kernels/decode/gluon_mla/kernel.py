@@ -140,10 +140,7 @@ def _blocks(length):
 
 
 @UnspecializedTuples
-@gluon.jit(
-    do_not_specialize=["sizes"],
-    do_not_specialize_on_alignment=["part_tiles"],
-)
+@gluon.jit(do_not_specialize=["sizes"], do_not_specialize_on_alignment=["part_tiles"])
 def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_ptr, lengths_ptr, table_ptr, strides,
                sizes, part_tiles, scale, CONFIG: gl.constexpr):  # fmt: skip
     """Attend to the share of program_id(0) // row_tiles, for the 64 rows of program_id(0) % row_tiles.

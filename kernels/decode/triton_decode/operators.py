@@ -1,6 +1,8 @@
-"""The PyTorch operators `attnbench::decode` and `attnbench::mla_decode` for torch.compile, without gradients."""
+"""The PyTorch operator `attnbench::decode` for torch.compile, without gradients."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
@@ -21,40 +23,17 @@ def decode_op(
     window_size: int,
     k_scale: torch.Tensor | None,
     v_scale: torch.Tensor | None,
+    latent_dim: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return out (batch, num_heads, seqlen_q, head_dim_v) and the natural logsumexp (batch, num_heads, seqlen_q)."""
+    """Return out (batch, num_heads, seqlen_q, head_dim_v) and the natural logsumexp (batch, num_heads, seqlen_q).
+
+    With a latent_dim, which is then head_dim_v, both caches are the one of latents.
+    """
     caches = Caches(k_cache, v_cache, cache_seqlens, page_table, k_scale, v_scale)
-    return attend(q, caches, Options(kv_layout, softmax_scale, causal, window_size), True)
+    return attend(q, caches, Options(kv_layout, softmax_scale, causal, window_size, latent_dim), True)
 
 
 @decode_op.register_fake
-def _(
-    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *rest: object
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return _results_like(q, v_cache.shape[3])
-
-
-@torch.library.custom_op("attnbench::mla_decode", mutates_args=())
-def mla_decode_op(
-    q: torch.Tensor,
-    kv_cache: torch.Tensor,
-    softmax_scale: float,
-    latent_dim: int,
-    cache_seqlens: torch.Tensor | None,
-    page_table: torch.Tensor | None,
-    causal: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return out (batch, num_heads, seqlen_q, latent_dim) and the natural logsumexp (batch, num_heads, seqlen_q)."""
-    caches = Caches(kv_cache, kv_cache, cache_seqlens, page_table)
-    return attend(q, caches, Options("NHD", softmax_scale, causal, latent_dim=latent_dim), True)
-
-
-@mla_decode_op.register_fake
-def _(
-    q: torch.Tensor, kv_cache: torch.Tensor, softmax_scale: float, latent_dim: int, *rest: object
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return _results_like(q, latent_dim)
-
-
-def _results_like(q: torch.Tensor, head_dim_v: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return q.new_empty((*q.shape[:3], head_dim_v)), q.new_empty(q.shape[:3], dtype=torch.float32)
+def _(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    shape, head_dim_v = q.shape[:3], v_cache.shape[3] if v_cache.dim() == 4 else rest[-1]
+    return q.new_empty((*shape, head_dim_v)), q.new_empty(shape, dtype=torch.float32)

@@ -19,7 +19,6 @@ import torch
 import triton.compiler
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
-from triton.runtime.errors import OutOfResources
 
 from kernels.attention.triton_fa2 import plan
 from kernels.attention.triton_fa2 import problem as problems
@@ -53,15 +52,6 @@ class Kernel:
         return lambda *arguments: launched.append(self.src.name)
 
 
-class TooLarge(Kernel):
-    """A kernel that this device cannot load."""
-
-    @property
-    def run(self) -> Callable[..., None]:
-        """Refused, as Triton does it."""
-        raise OutOfResources(300000, 232448, "shared memory")
-
-
 compilers: list[Callable[..., Kernel]] = [Kernel]  # the last one counts
 
 
@@ -82,9 +72,9 @@ def at_once(number: int) -> Callable[..., Kernel]:
     return made
 
 
-def problem(dtype: torch.dtype = torch.float32, heads: int = 1) -> tuple[plan.TritonPlan, torch.Tensor]:
+def problem() -> tuple[plan.TritonPlan, torch.Tensor]:
     """A causal plan, and what will do for any of its tensors."""
-    q = torch.empty(1, heads, 4096, 64, dtype=dtype, device="meta")
+    q = torch.empty(1, 1, 4096, 64, device="meta")
     return plan.TritonPlan(q, q, q, True, 0, None, "ieee"), q
 
 
@@ -97,14 +87,6 @@ def forward_and_backward() -> None:
     before = len(compiled)
     made.backward(q, q, q, *made.forward(q, q, q), q)
     assert len(compiled) == before == len(launchers), "nothing is left for later calls"
-
-
-def dq_beside_dkdv() -> None:
-    """Of many heads, in 16 bits."""
-    made, q = problem(torch.bfloat16, heads=16)
-    out, lse = made.forward(q, q, q)
-    compilers.append(at_once(2))
-    made.backward(q, q, q, out, lse, q)
 
 
 def in_a_mode_of_the_callers() -> None:
@@ -141,26 +123,11 @@ def one_that_does_not_compile() -> None:
     made.output(q, q, q)
 
 
-def a_tile_that_does_not_fit() -> None:
-    """The first tile of the forward."""
-    made, q = problem()
-    first = made.problem.tiles("forward")[0]
-
-    def on_this_device(src):
-        config = src.constants[(src.fn.arg_names.index("CONFIG"),)].config
-        return TooLarge(src) if config.block_m == first.block_m else Kernel(src)
-
-    compilers.append(on_this_device)
-    made.output(q, q, q)
-
-
 SCENARIOS = (
     forward_and_backward,
-    dq_beside_dkdv,
     in_a_mode_of_the_callers,
     in_two_threads,
     one_that_does_not_compile,
-    a_tile_that_does_not_fit,
 )
 
 

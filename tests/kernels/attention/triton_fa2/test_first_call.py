@@ -43,11 +43,6 @@ def test_all_kernels_of_a_forward_and_of_a_backward_are_compiled_at_once(run):
     assert launched == (FORWARD + BACKWARD) * 2
 
 
-def test_dq_is_compiled_beside_dk_and_dv(run):
-    compiled, launched = run("dq_beside_dkdv")
-    assert launched == ["forward_kernel", "dq_kernel", "dkdv_kernel"]
-
-
 def test_a_caller_may_compile_asynchronously_already(run):
     compiled, launched = run("in_a_mode_of_the_callers")
     assert launched == FORWARD + BACKWARD
@@ -63,9 +58,3 @@ def test_a_kernel_that_does_not_compile_says_why_and_is_compiled_when_it_can_be(
     error, compiled, launched = run("one_that_does_not_compile")
     assert error == ["no", "such", "instruction"]
     assert launched == FORWARD, "the first call launched none of them"
-
-
-def test_a_tile_that_does_not_fit_gives_way_in_a_first_call(run):
-    compiled, launched = run("a_tile_that_does_not_fit")
-    assert compiled == sorted([*FORWARD, "forward_kernel"])
-    assert launched == FORWARD
