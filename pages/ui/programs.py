@@ -10,7 +10,7 @@ from pages.ui import rules
 from pages.ui.draw import messages, tables, text
 from pages.ui.draw.tables import Fact
 from pages.ui.overview.my_card import ROWS
-from pages.ui.shell import address
+from pages.ui.shell import access, address
 from pages.ui.shell.data import ask_slowly
 from results import programs
 from results.levels import level_of
@@ -76,9 +76,10 @@ def use_it(card: str, times: Times) -> None:
             st.markdown("Record a program that uses PyTorch's attention or ours, on a CPU or a GPU:")
             st.code("python -m runner record -- my_script.py", language=None)
             about = "They hold shapes and no data, and are not stored here."
-            st.file_uploader(
-                "Recordings", type="json", accept_multiple_files=True, key=_GIVEN, help=about, on_change=_take
-            )
+            if access.may_run():
+                st.file_uploader(
+                    "Recordings", type="json", accept_multiple_files=True, key=_GIVEN, help=about, on_change=_take
+                )
 
 
 def answer(program: Program, card: str, times: Times) -> None:

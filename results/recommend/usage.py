@@ -41,7 +41,7 @@ def usage_of_program() -> Usage:
 def usage_of(name: str, level: str, *, causal: bool = True, window_size: int = 0) -> Usage | None:
     """Return how to use an implementation of a level; None for one that this checkout does not have."""
     file = _source(name, level)
-    install, project = next((found for start, found in _PROJECTS.items() if name.startswith(start)), ("", None))
+    install, project = project_of(name)
     if level == "op" and (backend := BACKENDS.get(name)) and not window_size:
         code = (
             "from torch.nn.attention import SDPBackend, sdpa_kernel\n"
@@ -57,6 +57,11 @@ def usage_of(name: str, level: str, *, causal: bool = True, window_size: int = 0
         return Usage(code, needs, file, project) if name in _OWN_DECODE else Usage("", needs, file, project)
     call = f'registry.get("{name}").attention(q, k, v, causal={causal}, window_size={window_size}, softmax_scale=None)'
     return Usage(f"from attnbench import registry\nout = {call}", needs, file, project)
+
+
+def project_of(name: str) -> tuple[str, str | None]:
+    """Return what an implementation needs in addition to PyTorch and Triton, and the address of its project."""
+    return next((found for start, found in _PROJECTS.items() if name.startswith(start)), ("", None))
 
 
 def _source(name: str, level: str) -> Path | None:

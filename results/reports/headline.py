@@ -4,6 +4,7 @@ In a document each table is between two lines, `<!-- made by: python -m results 
 `blocks` reads the tables, `updated` renews them, and tests/test_readme.py compares them with the runs.
 """
 
+import json
 import re
 import statistics
 import tomllib
@@ -38,7 +39,7 @@ _SPLIT_KV = "triton_split_kv"
 _SAME_CODE = (("h200-torch_vs_triton", "h200-fa2_speedup"), ("h200-fa_paper-one-card", "h200-fa_paper-two-cards"))
 _PLANTED = 0.05  # by which kernels of ours are made slower to see whether a verdict finds it
 DOCUMENT = journal.PUBLISHED / "TABLES.md"
-_BEYOND_LAUNCHES = 512  # below as many tokens of one head, launches set the time
+PICKS = journal.PUBLISHED / "picks.json"  # what an eager `kernels.attention` runs, by case
 _NORMAL_95 = statistics.NormalDist().inv_cdf(0.975)
 _BLOCK = re.compile(r"(<!-- made by: python -m results headline (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -89,7 +90,8 @@ class Shipped:
         """Return the ratios of all cases and modes in which both sides, named in NAMES, have a time."""
         found = []
         for (case, mode), times in self.latencies(run_ids).items():
-            sides = [[times[name] for name in names if name in times] for names in (NAMES[others], NAMES[ours])]
+            named = NAMES[others], NAMES[ours] if ours in NAMES else self.picks.get((case, mode), ())
+            sides = [[times[name] for name in names if name in times] for names in named]
             if all(sides):
                 theirs, own = (min(side, key=lambda m: m.value) for side in sides)
                 error = standard_error(judge(theirs, own, protocol="standard", paired=theirs.run_id == own.run_id))
@@ -104,6 +106,16 @@ class Shipped:
                 found.setdefault((ratio.case, ratio.mode), []).append(ratio)
         of_all = (each for each in found.values() if len(each) == len(processes))
         return [sorted(each, key=lambda ratio: ratio.value)[len(each) // 2] for each in of_all]
+
+    @cached_property
+    def picks(self) -> dict[tuple[Case, str | None], tuple[str, ...]]:
+        """Return what an eager `kernels.attention` runs; two implementations in one call have no time together."""
+        found: dict[tuple[Case, str | None], tuple[str, ...]] = {}
+        for each in json.loads(PICKS.read_text(encoding="utf-8")):
+            case, training = Case(**each["case"]), tuple(each["training"])
+            found |= {(case, "fwd"): tuple(each["forward"]), (case, "bwd"): training[-1:]}
+            found[case, "fwd_bwd"] = training if len(training) == 1 else ()
+        return found
 
     @cached_property
     def of_reports(self) -> list[tuple[Run, list[Measurement]]]:
@@ -154,17 +166,6 @@ def of_report(shipped: Shipped) -> str:
     baseline, implementation = get("fa2_rtx4060").implementations.values()
     own = shipped.read(RUNS["short_one_head"][0])[1]
     return speedups_beside(printed, own, baseline=baseline, implementation=implementation).rstrip("\n")
-
-
-def over_naive(shipped: Shipped) -> str:
-    """Return torch_naive over triton_fa2, forward / backward, by dtype, head_dim and seqlen."""
-    ratios = [r for r in shipped.ratios("short_one_head", "naive", "triton") if r.case.seqlen_q >= _BEYOND_LAUNCHES]
-    cells: dict[tuple[str, int], dict[str, str]] = {}
-    for ratio in sorted(ratios, key=lambda r: (r.case.dtype, r.case.head_dim)):
-        if ratio.mode in ("fwd", "bwd"):
-            place = f"{ratio.case.dtype}, {ratio.case.head_dim}", ratio.case.seqlen_q
-            cells.setdefault(place, {})[ratio.mode] = f"{ratio.value:.2f}"
-    return _pivot("dtype, head_dim", {place: f"{found['fwd']} / {found['bwd']}" for place, found in cells.items()})
 
 
 def forward_us(shipped: Shipped) -> str:
@@ -288,18 +289,23 @@ def _over_ours(times: dict[str, Measurement]) -> list[float]:
 
 
 def runs(shipped: Shipped) -> str:
-    """Return our own shipped runs: date, code, duration, and the time that was not spent on samples."""
+    """Return our own shipped runs: date, code, timings, rounds, duration, and the time not spent on samples."""
     rows = []
     for folder in shipped.folders:
         run, state = folder.run(), folder.read_state()
         if run.source == "shipped":
+            times = [m for m in shipped.read(folder.run_id)[1] if m.metric == "latency_ms" and m.value]
+            rounds = sorted({len(m.round_sizes) for m in times if m.round_sizes})
+            timed = " and ".join(sorted({str(m.timing) for m in times}, reverse=True)), " or ".join(map(str, rounds))
             costs = (state.costs if state else None) or {}
             sampling = costs.get("sampling", 0.0) + costs.get("energy", 0.0)
             beyond = f"{100 * (costs['total'] - sampling) / sampling:.0f} %" if sampling else "—"
             seconds = _took(run, state)
             versions = f"{run.torch}, {run.triton}"
-            rows.append((f"`{run.run_id}`", str(run.created)[:10], str(run.git_commit)[:7], versions, seconds, beyond))
-    return markdown_table(("run", "measured", "commit", "torch, triton", "took", "beyond sampling"), rows)
+            facts = str(run.created)[:10], str(run.git_commit)[:7], versions
+            rows.append((f"`{run.run_id}`", *facts, *(each or "—" for each in timed), seconds, beyond))
+    header = ("run", "measured", "commit", "torch, triton", "timing", "rounds", "took", "beyond sampling")
+    return markdown_table(header, rows)
 
 
 def _took(run: Run, state: State | None) -> str:
@@ -434,7 +440,6 @@ TABLES: dict[str, Callable[[Shipped], str]] = {
     "summary": partial(means, corner=("shapes", "ours", "over", "processes"), rows=SUMMARY),
     "fa2_rtx4060": of_report,
     "one_head": partial(means, corner=("dtype, ratio, seqlen",), rows=_means("one_head")),
-    "over_naive": over_naive,
     "forward_us": forward_us,
     "behind": behind,
     "fa_paper": fa_paper,

@@ -3,9 +3,12 @@
 A claim is `NAME/NUMBER`: a claim of a published report, or a row of our own headline table (`headline/1`).
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from results.checks.chips import RUNS_ON
+from results.recommend.usage import project_of
 from results.records import Run
 from results.render.markdown import plain
 from results.reports import declared, headline, side_by_side
@@ -42,12 +45,12 @@ def of_headline(at: int, runs: headline.Shipped, own: Sequence[str]) -> str:
     found = [
         (
             "made from these runs",
-            [runs.read(run_id)[0] for process in row.processes for run_id in headline.ids_of(process)],
+            [runs.read(run_id) for process in row.processes for run_id in headline.ids_of(process)],
         )
     ]
     if own:
         answer = "; ".join(_means(runs, replace(row, processes=(tuple(own),))))
-        found.append((f"measured {answer}", [runs.read(run_id)[0] for run_id in own]))
+        found.append((f"measured {answer}", [runs.read(run_id) for run_id in own]))
     what = f"{row.labels[0]}, {plain(row.labels[1])}, over {row.labels[2]}"
     return _receipt(f"{OURS}/{at + 1}", what, "README.md of this repository", _means(runs, row), found)
 
@@ -66,13 +69,14 @@ def of_report(name: str, at: int, published: Runs, runs: Runs) -> str:
         row = next(section for section in sections if section.title == "Claims").rows[at]
         claimed = row.printed[0]
         if each and row.own:
-            found.append((f"measured {row.own[0]}", [each[0]]))
+            found.append((f"measured {row.own[0]}", [each]))
     what = f"{report.title}, {report.claims[at].where}"
-    return _receipt(f"{name}/{at + 1}", what, report.source, [claimed], found)
+    names = ", ".join(f"{theirs} is {own}" for theirs, own in report.implementations.items() if theirs != own)
+    return _receipt(f"{name}/{at + 1}", what, report.source, [claimed], found, f"Implementations: {names}.")
 
 
 def _receipt(
-    claim: str, what: str, source: str, claimed: Sequence[str], found: Sequence[tuple[str, Sequence[Run]]]
+    claim: str, what: str, source: str, claimed: Sequence[str], found: Sequence[tuple[str, Runs]], more: str = ""
 ) -> str:
     lines = [
         f"# {what}",
@@ -83,19 +87,34 @@ def _receipt(
         "",
         "## Measured here",
     ]
-    sweeps = []
     for answer, runs in found:
         lines.append(f"- {answer}")
-        for run in runs:
+        for run, _ in runs:
             lines += [f"  - {_conditions(run)}", f"    {run.command or 'its command is not recorded'}"]
-            sweeps.append(str(run.sweep.get("name") or "SWEEP"))
     if not found:
         lines.append(
             "- no run here has the shapes of this claim; `python -m results report NAME --coverage` names them"
         )
-    named = " and ".join(f"`python -m runner run {sweep}`" for sweep in dict.fromkeys(sweeps)) or "its sweep"
-    lines += ["", "## On your GPU", f"Run {named}, then `python -m results receipt {claim} --run RUN`."]
-    return "\n".join(lines) + "\n"
+    lines += [more] * bool(more and found)
+    lines += ["", "## On your GPU", *_to_repeat([each for _, runs in found for each in runs])]
+    return (
+        "\n".join([*lines, f"Then: `python -m results receipt {claim} --run RUN`, with `--run` for each run."]) + "\n"
+    )
+
+
+def _to_repeat(runs: Runs) -> Iterator[str]:
+    """Yield the commands that repeat runs on another machine, except those of uploads, and what they need there."""
+    for command in dict.fromkeys(run.command for run, _ in runs if run.command and run.source != "upload"):
+        yield f"`{re.sub(' --device [^ ]+', '', command)}`"
+    peak = max((m.value for _, rows in runs for m in rows if m.metric == "peak_memory_mb" and m.value), default=None)
+    if peak:
+        yield f"The largest cell takes {peak / 1024:.1f} GiB of GPU memory; cells that do not fit are told as such."
+        yield "`runner plan` in place of `runner run` estimates the time."
+    for name in sorted({m.implementation for _, rows in runs for m in rows}):
+        least, most = RUNS_ON.get(name, ("", None))
+        chip = f"compute capability {least}{' or later' * (most is None)}" if least else ""
+        if needs := " and ".join(filter(None, (chip, project_of(name)[0]))):
+            yield f"- {name} needs {needs}; elsewhere it is skipped with the reason."
 
 
 def _conditions(run: Run) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -11,7 +12,9 @@ from kernels import routes
 from results.files import columns
 from results.files.journal import published_folders
 from results.records import Case, measurement_from_json
+from results.reports.headline import PICKS
 from tests.cases import named
+from tests.kernels.tools import picks
 
 OURS = {"triton_fa2", "gluon_hopper"}
 DIRECTIONS = {"fwd": "forward", "bwd": "backward"}
@@ -164,3 +167,7 @@ def test_no_published_shape_goes_to_the_slower_kernel() -> None:
         if times[picked] > 1.1 * min(times.values()):  # a tenth: two runs of one kernel differ by up to a few percent
             wrong.append((q.shape, case.seqlen_k, mode))
     assert not wrong
+
+
+def test_the_headline_counts_what_an_eager_call_picks_today() -> None:
+    assert json.loads(PICKS.read_text()) == picks.record(), "python -m tests.kernels.tools.picks; headline --update"

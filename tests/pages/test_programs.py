@@ -76,7 +76,7 @@ def test_the_numbers_of_the_card_count_and_its_rule_is_installed(tuned, page, tm
     with monkeypatch.context() as other:
         usual = st.get_option
         other.setattr(st, "get_option", lambda name: "0.0.0.0" if name == "server.address" else usual(name))
-        assert page.run().button(key="install_rule").disabled
+        assert page.run().button(key="install_rule").disabled and not page.get("file_uploader")
     page.run().button(key="install_rule").click().run()
     row = page.dataframe[0].value.iloc[0]
     assert [row[name] for name in ("now_ms", "ruled_ms", "best_ms")] == pytest.approx([24, 12, 12], rel=0.02)

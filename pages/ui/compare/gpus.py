@@ -194,6 +194,7 @@ def _every_shape(table: pd.DataFrame) -> None:
     """Draw a row for each shape with the time of each GPU and the quantities derived from it."""
     first = table.drop_duplicates("shape").set_index("shape")[[*_DETAILS]]
     first = first.sort_values([*_DETAILS], key=_placed)
+    first["mode"] = [text.MODE_WORDS.get(mode, mode) for mode in first["mode"]]
     wide, short_names = [first], text.without_maker(table["gpu"].unique())
     for column in QUANTITIES:
         values = table.pivot_table(index="shape", columns="gpu", values=column, dropna=False)
@@ -202,8 +203,7 @@ def _every_shape(table: pd.DataFrame) -> None:
     found = pd.concat(wide, axis="columns").dropna(axis="columns", how="all")
     written = {name: tables.number(name) for name in found if ": " in name}
     written["num_heads"] = tables.number("heads", None)
-    shown = found.assign(mode=[text.MODE_WORDS.get(mode, mode) for mode in found["mode"]])
-    tables.grid(shown, "Every shared shape with the numbers of each GPU", written)
+    tables.grid(found, "Every shared shape with the numbers of each GPU", written)
 
 
 def _placed(column: pd.Series) -> pd.Series:

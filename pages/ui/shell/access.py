@@ -5,13 +5,16 @@ Starting sweeps, imports, deletions and connections to a cluster ask here. Witho
 
 import hmac
 import os
+from collections.abc import Iterable
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN = "ATTNBENCH_RUN_TOKEN"
 OFF = "Running sweeps, uploading and deleting are off on this server."
 _GIVEN = "token_given"  # the right token, once it was typed on any page
+_SESSIONS: set[str] = set()  # the ids of the sessions in which it was typed; a browser knows only its own
 
 
 def may_run() -> bool:
@@ -29,6 +32,8 @@ def may_run() -> bool:
     typed = st.text_input("Token of this server", type="password", key="run_token", help=f"The value of {TOKEN}.")
     if allowed(typed):
         st.session_state[_GIVEN] = typed
+        if context := get_script_run_ctx():
+            _SESSIONS.add(context.session_id)
         return True
     if typed:
         st.error("That is not the token this server was started with.", icon=":material/lock:")
@@ -38,6 +43,11 @@ def may_run() -> bool:
 def here() -> bool:
     """Return whether this session may change anything; checked again before every action."""
     return allowed(st.session_state.get(_GIVEN))
+
+
+def may_send(words: Iterable[str]) -> bool:
+    """Return whether the session that one of the words of an address names may send bytes to the server."""
+    return allowed(None) or not _SESSIONS.isdisjoint(words)
 
 
 def allowed(typed: str | None) -> bool:

@@ -4,9 +4,11 @@ import re
 
 import pytest
 from playwright.sync_api import expect
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
+from pages.ui.shell import access
 from results.files import journal
-from tests.pages.browser.serving import settled
+from tests.pages.browser.serving import Server, opened_in, settled
 from tests.results.formats.peers.peer_files import EXCERPTS
 
 pytestmark = pytest.mark.browser
@@ -83,3 +85,27 @@ def test_a_page_of_another_origin_cannot_frame_the_app(chrome, server):
         page.set_content(f'<iframe src="{server.url}/run_sweep"></iframe>')
     assert not [frame for frame in page.frames if frame.get_by_role("button").count()]
     page.close()
+
+
+def test_only_a_session_with_the_token_can_send_bytes_on_an_open_address(chrome, tmp_path):
+    server = Server(tmp_path, address="0.0.0.0", environment={access.TOKEN: "a secret"}).start()
+    window, frames = chrome.new_context(), []
+    page = window.new_page()
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: frames.append(frame)))
+    page.goto(f"{server.url}/upload")
+    typed = settled(page).get_by_label("Token of this server", exact=True)
+    (session,) = {ForwardMsg.FromString(frame).new_session.initialize.session_id for frame in frames} - {""}
+    (key,) = (cookie["value"] for cookie in window.cookies() if cookie["name"] == "_streamlit_xsrf")
+
+    def send() -> tuple[int, str]:
+        url, files = f"{server.url}/_stcore/upload_file/{session}/any", {"file": _file("a.csv", HEADER)}
+        answer = page.request.put(url, multipart=files, headers={"X-Xsrftoken": key})
+        return answer.status, answer.text()
+
+    assert send() == (403, access.OFF)
+    typed.fill("a secret")
+    typed.press("Enter")
+    expect(page.locator("input[type=file]")).to_be_attached()
+    assert send() == (204, "")
+    assert opened_in(window, f"{server.url}/upload").locator("input[type=file]").count() == 0
+    server.stop()

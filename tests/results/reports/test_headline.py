@@ -42,6 +42,8 @@ def test_a_ratio_is_of_the_fastest_on_either_side_by_device_time() -> None:
     )
     found = shipped.ratios(["r"], "sdpa", "hopper")
     assert [(ratio.case, ratio.mode, ratio.value) for ratio in found] == [(CASE, "fwd", 2.0)]
+    shipped.picks = {(CASE, "fwd"): ("torch_sdpa_flash",)}
+    assert [ratio.value for ratio in shipped.ratios(["r"], "sdpa", "picked")] == [2.0 / 3.0]
 
 
 def test_a_cell_of_two_runs_is_wholly_of_the_last() -> None:

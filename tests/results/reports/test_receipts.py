@@ -3,6 +3,7 @@
 import pytest
 
 from results.__main__ import main
+from results.records import Run
 from results.reports import receipts
 
 
@@ -21,6 +22,13 @@ def test_every_claim_is_listed_and_an_unknown_one_says_so(capsys: pytest.Capture
 def test_a_receipt_has_claim_answer_conditions_and_command(claim: str, words: str, capsys) -> None:
     run = ["--run", "h200-window_gqa" if claim.startswith(receipts.OURS) else "h200-fa2_speedup"]
     assert main(["receipt", claim, *run]) == 0
-    text = capsys.readouterr().out
-    parts = ("## Claimed", "## Measured here", "on NVIDIA H200", "torch 2.", "python -m runner run", "## On your GPU")
+    text, _, repeat = capsys.readouterr().out.partition("## On your GPU")
+    parts = ("## Claimed", "## Measured here", "on NVIDIA H200", "torch 2.", "python -m runner run")
     assert [part for part in (words, *parts) if part not in text] == []
+    needs = ("--standard", " GiB of GPU memory", "- triton_fa2 needs compute capability 8.0 or later", "--run RUN`")
+    assert [part for part in needs if part not in repeat] == [] and "--device" not in repeat
+
+
+def test_the_command_of_an_upload_is_not_told_to_be_run() -> None:
+    runs = [(Run(source, source, command=f"{source} command"), []) for source in ("upload", "local")]
+    assert [*receipts._to_repeat(runs)] == ["`local command`"]

@@ -1,0 +1,39 @@
+"""The guard in front of Streamlit's server, which has no setting for either of its two rules.
+
+A page of another origin may not frame the app: it could draw the app below its own page and guide a click to a button.
+Only a session that may change anything may send bytes, because Streamlit keeps the files of a session in memory,
+however many they are, even where no page offers to upload.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from pages.ui.shell import access
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Callable[[], Awaitable[Message]], Send], Awaitable[None]]
+HEADERS = ((b"content-security-policy", b"frame-ancestors 'self'"), (b"x-frame-options", b"SAMEORIGIN"))
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+class Guard:
+    """An ASGI application that refuses to be framed, and to take bytes of sessions that may only read."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Send) -> None:
+        """Pass the request on, and add the headers to its answer; refuse bytes before any of them is read."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
+            await send(message)
+
+        reads = scope["type"] != "http" or scope["method"] in _READING
+        if reads or access.may_send(scope["path"].split("/")):
+            await self._app(scope, receive, with_headers)
+        else:
+            await with_headers({"type": "http.response.start", "status": 403, "headers": [(b"connection", b"close")]})
+            await send({"type": "http.response.body", "body": access.OFF.encode()})
