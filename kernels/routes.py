@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import choice, plans, problem, registry
+from . import choice, invariant, plans, problem, registry
 from .attention.gluon_hopper.configs import takes_head_dims
 from .plans import Masks, Options, PlanCache, Prepare, Tensors, check_inputs, plan_key
 from .problem import FORWARD, TRAINING
@@ -78,6 +78,8 @@ def bound(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> C
 
     options: causal, window_size and softmax_scale.
     """
+    if invariant.wanted():
+        return invariant.bound(q, k, v, *options)
     found = route_of(q, k, v, *options)
     return found.bound(q, k, v) if found else without_ours(q, k, v, *options)
 
@@ -119,7 +121,7 @@ def left_to_pytorch(
 
     There the host decides: PyTorch's node is in C++, and its function needs no launch of a kernel with features.
     """
-    if q.dtype.itemsize > 2 or window_size or (causal and q.shape[2] != k.shape[2]):
+    if q.dtype.itemsize > 2 or window_size or (causal and q.shape[2] != k.shape[2]) or invariant.wanted():
         return False
     operations = (2 if causal else 4) * q.numel() * k.shape[2]
     table = _table("eager routes", q.device)
