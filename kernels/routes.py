@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import choice, invariant, plans, problem, registry
+from . import choice, invariant, plans, problem, registry, tables
 from .attention.gluon_hopper.configs import takes_head_dims
 from .plans import Masks, Options, PlanCache, Prepare, Tensors, check_inputs, plan_key
 from .problem import FORWARD, TRAINING
@@ -149,10 +149,9 @@ def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: floa
 
 def _named(implementation: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options) -> Bind | None:
     """Return what binds an implementation to q, k and v, one of our own by its plan; None if a plan refuses them."""
-    if implementation in _PLANS and k.shape == v.shape:
-        names = dict.fromkeys(("forward", "backward"), implementation)
+    if implementation.partition("[")[0] in _PLANS and k.shape == v.shape:
         try:
-            return _route_by_names(q, k, v, *options, names=names).bound
+            return route_by_name(implementation, q, k, v, *options).bound
         except registry.UnsupportedCase as refused:
             choice.warn_once(f"A rule names {implementation}, which refused a call: {refused}")
             return None
@@ -233,6 +232,14 @@ def _route_by_names(
     forward, backward = plans[names["forward"]], plans[names["backward"]]
     addressable = all(a is b for a, b in zip(ready, (q, k, v), strict=True))
     return Route(None if addressable else prepare, forward[0], forward[1], backward[2])
+
+
+def route_by_name(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route:
+    """Return the plan of one of our packages by its name, or of a form (`kernels.forms`), for both directions."""
+    from . import forms
+
+    with tables.using(*forms.named(name)):
+        return _route_by_names(q, k, v, *options, names=dict.fromkeys(("forward", "backward"), name.partition("[")[0]))
 
 
 class _DecodingRoute:
