@@ -321,12 +321,10 @@ def _triton_decode(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> Callable[..., Any]:
     """Return a decoding plan's output: of all keys, as of a cache that is full."""
-    from .decode.triton_decode.calls import plan_of
-    from .decode.triton_decode.request import Caches, Options, request_of
+    from .decode.triton_decode.calls import plan_of_all
+    from .decode.triton_decode.request import Options
 
-    with torch.no_grad():  # the route serves calls that want gradients too, by its forward
-        request = request_of(q, Caches(k, v), Options("NHD", softmax_scale, causal, window_size), check_device=False)
-    return plan_of(request, one_launch=True).output
+    return plan_of_all(q, k, v, Options("NHD", softmax_scale, causal, window_size)).output
 
 
 _PLANS = {"triton_fa2": _triton_fa2, "gluon_hopper": _gluon_hopper}

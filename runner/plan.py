@@ -36,7 +36,7 @@ class UnknownImplementation(ValueError):
 def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> list[Cell]:
     """Return every cell in the order of measurement."""
     target = registry.describe_device(device.id)
-    listed = cache(lambda case, mode: forms.of_case(_able(sweep), case, mode, target))
+    listed = cache(lambda case, mode: forms.of_case(_able(sweep), cast(Any, case), mode, target))
 
     def takes_part(case: Case, name: str, mode: str) -> bool:
         of_its_case = forms.base_of(name) == name or name in listed(case, mode)
@@ -67,7 +67,7 @@ def chosen(
 
 def _with_forms(sweep: Sweep, target: registry.Device) -> Sweep:
     pairs = itertools.product(sweep.cases(), sweep.modes)
-    every = (name for case, mode in pairs for name in forms.of_case(_able(sweep), case, mode, target))
+    every = (name for case, mode in pairs for name in forms.of_case(_able(sweep), cast(Any, case), mode, target))
     return dataclasses.replace(sweep, implementations=tuple(dict.fromkeys((*sweep.implementations, *every))))
 
 
