@@ -98,6 +98,12 @@ def _by_rule(
     reason = _reason_against(point.implementation, tensors, problem, f"The rule {rule.path}")
     if not reason and distance and _matrix_grows(point, problem):
         reason = f"{point.implementation} keeps the scores in memory and was measured with fewer of them."
+    if "[" in point.implementation:
+        held, there = problems.chip_of(tensors[0].device).shared_memory, rule.chip.shared_memory
+        if not reason and held and there and held < there:
+            reason = f"{point.implementation} was measured with {there:g} bytes of shared memory, not with {held:g}."
+        if reason and reason not in _WARNED:
+            warn_once(f"The rule {rule.path} is not followed: {reason} The built-in choice is used.")
     if reason:
         return Decision(None, f"built-in table: {reason} ({place})")
     run, other = point.evidence.get("run"), point.evidence.get("runner_up")

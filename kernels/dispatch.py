@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import plans, routes
+from . import invariant, plans, routes
 from .plans import NO_KEY, Options
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -106,6 +106,8 @@ def autocasted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.Tenso
 
 
 def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> torch.Tensor:
+    if invariant.wanted():
+        return invariant.bound(q, k, v, *options)(q, k, v)
     if not routes.takes(q, k, v):
         return routes.without_ours(q, k, v, *options)(q, k, v)
     if routes.decodes(q, k, v) and not plans.wants_gradients(q, k, v):

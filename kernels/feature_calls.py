@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from . import dispatch, features, lse, plans, routes
+from . import dispatch, features, invariant, lse, plans, routes
 from .features import Features, SequenceBounds, Window
 from .registry import UnsupportedCase
 
@@ -72,7 +72,7 @@ def attention_with(
     if wanted.return_max_logits and found.sinks is not None:
         raise UnsupportedCase("return_max_logits does not go with sinks, which are logits without a key.")
     if takes(q, k, v, found.asked) and not found.learns_mask:
-        return _by_kernels(q, k, v, found, (causal, window_size, scale), None, wanted)
+        return by_kernels(q, k, v, found, (causal, window_size, scale), None, wanted)
     masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
     if wanted.return_lse or wanted.return_max_logits:
         largest = None
@@ -108,9 +108,7 @@ def attention_padded(
     found = features_of(asked | ({"mask": real[:, None, None, :]} if holes else {}), q.device)
     features.check(found, (*q.shape[:3], k.shape[2]), q.device, causal=causal, window_size=window_size)
     scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
-    return _by_kernels(
-        q, k, v, found, (bool(causal), window_size, scale), bounds or bounds_of(real, q.shape[2], causal)
-    )
+    return by_kernels(q, k, v, found, (bool(causal), window_size, scale), bounds or bounds_of(real, q.shape[2], causal))
 
 
 def bounds_of(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds:
@@ -221,7 +219,7 @@ def attention_of_rows(
     packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
     options = (causal, window_size, q.shape[2] ** -0.5 if masks[2] is None else float(masks[2]))
     if takes(*packed, ("varlen", *found.asked)):
-        result = _by_kernels(*packed, found, options, bounds, wanted)
+        result = by_kernels(*packed, found, options, bounds, wanted)
     else:
         names = dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
         result = wanted.of(*features.attention_of_sequences(*packed, found, bounds, **names))
@@ -284,10 +282,13 @@ def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Iterable[str
     from .attention.triton_fa2 import IMPLEMENTATIONS
 
     declared = IMPLEMENTATIONS[0].reason_against_features(names) is None
-    return declared and v.shape[3] <= routes.MAX_HEAD_DIM and v.dtype == q.dtype and routes.takes(q, k, k)
+    found = declared and v.shape[3] <= routes.MAX_HEAD_DIM and v.dtype == q.dtype and routes.takes(q, k, k)
+    if not found and invariant.wanted():
+        raise invariant.refusal(q, k, v)
+    return found
 
 
-def _by_kernels(
+def by_kernels(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -296,6 +297,7 @@ def _by_kernels(
     bounds: SequenceBounds | None,
     wanted: Wanted = _PLAIN_RESULT,
 ) -> Any:
+    """Compute a call by kernels of ours; options: causal, window_size and the scale."""
     from .attention.triton_fa2.features.call import FeatureCall, attend, check_shapes
 
     check_shapes(q, k, v)
@@ -315,7 +317,7 @@ def _by_kernels(
 
 def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
     """Return the plan of the fastest kernels for a FeatureCall without features, where there are any."""
-    if call.features.asked or isinstance(call.window_size, tuple):
+    if call.features.asked or isinstance(call.window_size, tuple) or invariant.wanted():
         return None
     if call.bounds is not None:
         return _on_hopper(call, q, k, v)
@@ -328,7 +330,7 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     It is the plan of packed sequences, perhaps of their forward alone; with sinks, the only feature, it is as the call.
     """
     bounds, sinks, masks = call.bounds, call.features.asked == ("sinks",), (call.causal, call.window_size, call.scale)
-    if isinstance(call.window_size, tuple) or torch.are_deterministic_algorithms_enabled():
+    if isinstance(call.window_size, tuple) or torch.are_deterministic_algorithms_enabled() or invariant.wanted():
         return None
     plain = call.packed and not call.features.asked
     if not (plain or (sinks and (bounds is None or call.packed) and routes.takes(q, k, v))):

@@ -142,6 +142,8 @@ class Implementation:
     model_families: tuple[str, ...] = ()  # at level model: model_types of transformers that it takes; (): any
     unavailable: str | None = None  # why it cannot run on this machine
     refuses: Callable[[AttentionCase, Device], str | None] | None = None  # further rules
+    # (case, mode, device) -> names of its forms for a case of level op, which are implementations too, `kernels.forms`
+    forms: Callable[[AttentionCase, str, Device], Iterable[str]] | None = None
 
     @property
     def materialises_scores(self) -> bool:
@@ -266,13 +268,28 @@ def implementations(level: str = "op") -> dict[str, Implementation]:
     return _found(level)
 
 
+class _Found(dict[str, Implementation]):
+    """Implementations by name, and forms of them, which are found by name and not listed."""
+
+    def __missing__(self, name: str) -> Implementation:
+        from . import forms
+
+        return forms.get(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
 @cache
 def _found(level: str) -> dict[str, Implementation]:
     if level in AROUND:
         return {each.name: each for each in AROUND[level]()}
     package = f"{__package__}.{FOLDERS[level]}"
     folder = importlib.import_module(package)  # the attribute `attention` of this package is the dispatching function
-    found: dict[str, Implementation] = {}
+    found = _Found() if level == "op" else {}
     for module in sorted(pkgutil.iter_modules(folder.__path__), key=lambda m: m.name):
         for implementation in getattr(importlib.import_module(f"{package}.{module.name}"), "IMPLEMENTATIONS", ()):
             found[implementation.name] = implementation

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import choice, plans, problem, registry
+from . import choice, invariant, plans, problem, registry, tables
 from .attention.gluon_hopper.configs import takes_head_dims
 from .plans import Masks, Options, PlanCache, Prepare, Tensors, check_inputs, plan_key
 from .problem import FORWARD, TRAINING
@@ -78,6 +78,8 @@ def bound(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> C
 
     options: causal, window_size and softmax_scale.
     """
+    if invariant.wanted():
+        return invariant.bound(q, k, v, *options)
     found = route_of(q, k, v, *options)
     return found.bound(q, k, v) if found else without_ours(q, k, v, *options)
 
@@ -119,7 +121,7 @@ def left_to_pytorch(
 
     There the host decides: PyTorch's node is in C++, and its function needs no launch of a kernel with features.
     """
-    if q.dtype.itemsize > 2 or window_size or (causal and q.shape[2] != k.shape[2]):
+    if q.dtype.itemsize > 2 or window_size or (causal and q.shape[2] != k.shape[2]) or invariant.wanted():
         return False
     operations = (2 if causal else 4) * q.numel() * k.shape[2]
     table = _table("eager routes", q.device)
@@ -147,10 +149,9 @@ def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: floa
 
 def _named(implementation: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options) -> Bind | None:
     """Return what binds an implementation to q, k and v, one of our own by its plan; None if a plan refuses them."""
-    if implementation in _PLANS and k.shape == v.shape:
-        names = dict.fromkeys(("forward", "backward"), implementation)
+    if implementation.partition("[")[0] in _PLANS and k.shape == v.shape:
         try:
-            return _route_by_names(q, k, v, *options, names=names).bound
+            return route_by_name(implementation, q, k, v, *options).bound
         except registry.UnsupportedCase as refused:
             choice.warn_once(f"A rule names {implementation}, which refused a call: {refused}")
             return None
@@ -233,6 +234,14 @@ def _route_by_names(
     return Route(None if addressable else prepare, forward[0], forward[1], backward[2])
 
 
+def route_by_name(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route:
+    """Return the plan of one of our packages by its name, or of a form (`kernels.forms`), for both directions."""
+    from . import forms
+
+    with tables.using(*forms.named(name)):
+        return _route_by_names(q, k, v, *options, names=dict.fromkeys(("forward", "backward"), name.partition("[")[0]))
+
+
 class _DecodingRoute:
     """Out by triton_decode; with gradients by the kernels of longer queries, decided when they are first wanted."""
 
@@ -312,12 +321,10 @@ def _triton_decode(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> Callable[..., Any]:
     """Return a decoding plan's output: of all keys, as of a cache that is full."""
-    from .decode.triton_decode.calls import plan_of
-    from .decode.triton_decode.request import Caches, Options, request_of
+    from .decode.triton_decode.calls import plan_of_all
+    from .decode.triton_decode.request import Options
 
-    with torch.no_grad():  # the route serves calls that want gradients too, by its forward
-        request = request_of(q, Caches(k, v), Options("NHD", softmax_scale, causal, window_size), check_device=False)
-    return plan_of(request, one_launch=True).output
+    return plan_of_all(q, k, v, Options("NHD", softmax_scale, causal, window_size)).output
 
 
 _PLANS = {"triton_fa2": _triton_fa2, "gluon_hopper": _gluon_hopper}

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,10 +38,24 @@ class Form:
     flags: Mapping[str, bool] = field(compare=False)  # what the problem says in addition to sizes, such as causal
 
     @property
+    def text(self) -> str:
+        """Return the form as part of an implementation's name, see `kernels.forms`."""
+        kernel = ".".join(map(str, (*self.table.split()[1:], *self.asked)))
+        return " ".join((kernel, *(f"{name}={x}" for name, x in zip(self.names, self.result, strict=False))))
+
+    @property
     def words(self) -> str:
         """Return the form in a line."""
         results = ", ".join(f"{name} {value}" for name, value in zip(self.names, self.result, strict=False))
         return f"{self.table} ({', '.join(map(str, self.asked))}): {results or 'not used'}"
+
+    def near(self) -> Iterator[Form]:
+        """Yield this form, and those that differ in one number and need no more shared memory."""
+        yield self
+        for name, change in _CHANGES:
+            at = self.names.index(name) if name in self.names[: len(self.result)] else None
+            if at is not None and (number := change(self.result[at])) >= _LEAST.get(name, 1):
+                yield replace(self, result=(*self.result[:at], number, *self.result[at + 1 :]))
 
     def others(self, shared_memory_bytes: int) -> list[Form]:
         """Return what the tables of all families that need no more shared memory have for other sizes."""
@@ -50,8 +65,16 @@ class Form:
         return [form for form in dict.fromkeys(found) if form.result and form != self]
 
 
+_LEAST = {"block_m": 16, "block_n": 16}  # a matrix product's least rows
+_CHANGES: tuple[tuple[str, Callable[[int], int]], ...] = (
+    ("block_m", lambda number: number // 2),
+    ("block_n", lambda number: number // 2),
+    ("num_warps", lambda number: number // 2),
+    ("num_warps", lambda number: number * 2),
+    ("num_stages", lambda number: number - 1),
+)
 _ASKED: list[list[Form]] = []  # lists that take down the forms which decide
-_USED: dict[tuple[str, Row], Form] = {}  # forms that decide in place of the tables
+_USED: ContextVar[tuple[Form, ...]] = ContextVar("forms in use", default=())  # they decide in place of the tables
 
 
 @contextmanager
@@ -66,13 +89,18 @@ def asked() -> Iterator[list[Form]]:
 
 
 @contextmanager
-def using(form: Form) -> Iterator[None]:
-    """Let plans that are made within take a form; `kernels.plans.forget` forgets those that were made before."""
-    _USED[form.table, form.asked] = form
+def using(*forms: Form) -> Iterator[None]:
+    """Let plans that are made within take forms; `kernels.plans.forget` forgets those that were made before."""
+    before = _USED.set((*forms, *_USED.get()))
     try:
         yield
     finally:
-        del _USED[form.table, form.asked]
+        _USED.reset(before)
+
+
+def in_use() -> tuple[Form, ...]:
+    """Return the forms that plans take now, for parts of a plan that are made later."""
+    return _USED.get()
 
 
 @dataclass(frozen=True)
@@ -103,9 +131,10 @@ class Table:
     def every(self, **facts: Any) -> Iterator[Row]:
         """Yield the results of all rows whose conditions hold, in their order; () where a row has none."""
         key = tuple([facts[name] for name in self.plain])
-        if _USED and (self.name, key) in _USED:
-            yield _USED[self.name, key].result
-            return
+        for form in _USED.get():
+            if (form.table, form.asked) == (self.name, key):
+                yield form.result
+                return
         for conditions, result in self.groups.get(key, ()):
             for name, low, high in conditions:
                 if (fact := facts[name]) != low and (low is high or not low <= fact <= high):

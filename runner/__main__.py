@@ -223,7 +223,7 @@ def _chosen(options: argparse.Namespace) -> Sweep:
                 "Name what to tune: --program FILE, a recording of `python -m runner record` or one of "
                 f"results/programs/ ({', '.join(program.path.stem for program in shipped())}), or --sweep real_models."
             )
-        sweep, left = tune.sweep_of([load(Path(path)) for path in options.program], wanted)
+        sweep, left = tune.sweep_of([load(Path(path)) for path in options.program], wanted, options.tiles)
         print(*left, sep="\n", end="\n" if left else "", file=sys.stderr)
         return sweep
     if options.cases_of:
@@ -310,6 +310,7 @@ def _command(options: argparse.Namespace, device: str, protocol: str, other: Oth
     if "program" in options:
         what = ["tune", *(word for path in options.program for word in ("--program", path))]
         what += ["--sweep", options.sweeps] if options.sweeps else []
+        what += ["--tiles"] if options.tiles else []
     words = ["python", "-m", "runner", *what, "--device", device or options.device or "cuda"]
     words += [f"--{protocol}"] if protocol in PROTOCOLS else []
     words += other.words if other else ()

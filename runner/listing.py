@@ -81,7 +81,7 @@ def show_plan(
     from runner import plan
 
     try:
-        cells = plan.plan(plan.chosen(sweep, named, capabilities), target, protocol, seed)
+        cells = plan.plan(plan.chosen(sweep, named, capabilities, target.id), target, protocol, seed)
     except plan.UnknownImplementation as error:
         raise Refused(str(error)) from error
     skipped, seconds = sum(1 for cell in cells if cell.reason), sum(cell.seconds for cell in cells)

@@ -1,9 +1,11 @@
 """The cells of a sweep: reasons against those that cannot run here, and estimates for the others."""
 
 import dataclasses
+import itertools
+from functools import cache
 from typing import Any, cast
 
-from kernels import registry
+from kernels import forms, registry
 from results import levels
 from results.levels.tensors import MIB
 from results.records import Case, Status
@@ -32,20 +34,45 @@ class UnknownImplementation(ValueError):
 def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> list[Cell]:
     """Return every cell in the order of measurement."""
     target = registry.describe_device(device.id)
-    cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed, sweep.takes_part)
+    listed = cache(lambda case, mode: forms.of_case(_able(sweep), cast(Any, case), mode, target))
+
+    def takes_part(case: Case, name: str, mode: str) -> bool:
+        of_its_case = forms.base_of(name) == name or name in listed(case, mode)
+        return of_its_case and sweep.takes_part(case, name, mode)
+
+    cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed, takes_part)
     pairs = dict.fromkeys((cell.case, cell.implementation) for cell in cells)
     with current(device):  # PyTorch answers for tensors on the current GPU
         reasons = {(case, name): _reason_against(case, name, target) for case, name in pairs}
     return [_judged(cell, reasons, target, protocol, sweep) for cell in cells]
 
 
-def chosen(sweep: Sweep, named: tuple[str, ...] | None, capabilities: tuple[str, ...] = ()) -> Sweep:
+def chosen(
+    sweep: Sweep, named: tuple[str, ...] | None, capabilities: tuple[str, ...] = (), device: str = "cpu"
+) -> Sweep:
     """Return the sweep with the named implementations, or with its own without peers that are not installed.
 
-    A sweep that names none has every one that a rule may name. Implementations that do not declare all of the
-    capabilities are left out. Raises UnknownImplementation with the implementations or capabilities that exist.
+    A sweep that names none has every one that a rule may name. "tiles" among the names adds the forms that the others
+    have on the device. Implementations that do not declare all of the capabilities are left out. Raises
+    UnknownImplementation with the implementations or capabilities that exist.
     """
-    return _declaring(_named(sweep, named), capabilities) if capabilities else _named(sweep, named)
+    names = tuple(name for name in named or sweep.implementations if name != forms.TILES)
+    with_tiles = len(names) < len(named or sweep.implementations)
+    found = _named(dataclasses.replace(sweep, implementations=names), names if named else None)
+    found = _declaring(found, capabilities) if capabilities else found
+    return _with_forms(found, registry.describe_device(device)) if with_tiles else found
+
+
+def _with_forms(sweep: Sweep, target: registry.Device) -> Sweep:
+    pairs = itertools.product(sweep.cases(), sweep.modes)
+    every = (name for case, mode in pairs for name in forms.of_case(_able(sweep), cast(Any, case), mode, target))
+    return dataclasses.replace(sweep, implementations=tuple(dict.fromkeys((*sweep.implementations, *every))))
+
+
+def _able(sweep: Sweep) -> tuple[str, ...]:
+    """Return the implementations of a sweep that may have forms."""
+    existing = level_of(sweep.level).implementations()
+    return tuple(name for name in sweep.implementations if sweep.level == "op" and name in existing)
 
 
 def timed_on(sweep: Sweep, device_type: str) -> Sweep:
@@ -80,7 +107,7 @@ def _named(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
         kept = tuple(name for name in sweep.implementations if name not in missing)
         return dataclasses.replace(sweep, implementations=kept)
     for name in named:
-        if name not in existing:
+        if existing.get(name) is None:
             raise UnknownImplementation(f"Unknown implementation {name!r}. Available: {', '.join(existing)}.")
     return dataclasses.replace(sweep, implementations=tuple(dict.fromkeys(named)))
 
@@ -88,13 +115,13 @@ def _named(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
 def facts(sweep: Sweep) -> dict[str, dict[str, Any]]:
     """Return the declarations of the sweep's implementations by name, for the run's record."""
     existing = level_of(sweep.level).implementations()
-    return {name: existing[name].facts for name in sweep.implementations if name in existing}
+    return {name: found.facts for name in sweep.implementations if (found := existing.get(name))}
 
 
 def compiled_ahead(sweep: Sweep) -> list[str]:
     """Return the names of the sweep's implementations whose kernels can be compiled before the first call."""
     existing = level_of(sweep.level).implementations()
-    return [name for name in sweep.implementations if name in existing and existing[name].compiled == "ahead"]
+    return [name for name in sweep.implementations if (each := existing.get(name)) and each.compiled == "ahead"]
 
 
 def interpreter_reason(cell: Cell) -> str | None:

@@ -16,16 +16,17 @@ from results.records import TIMINGS, Case
 from runner.sweeps import SweepError, get
 from runner.sweeps.given import MAX_CASES, GivenSweep
 
+TILES = "tiles"  # in place of a name: `kernels.forms.TILES`
 NAME = "tune"  # of the sweep: a run of it installs its rule when it ends
 QUICK_S = 600.0  # after which --quick stops and keeps what it has
 _MODES = ("fwd", "fwd_bwd")
 
 
-def sweep_of(programs: Iterable[Program], names: Iterable[str]) -> tuple[GivenSweep, list[str]]:
+def sweep_of(programs: Iterable[Program], names: Iterable[str], tiles: bool) -> tuple[GivenSweep, list[str]]:
     """Return the sweep over the problems of recordings and of sweeps, and sentences on what it leaves out.
 
-    It has every implementation that can serve a call; what takes most of a program's time comes first. Raises
-    SweepError if nothing can be measured.
+    It has every implementation that can serve a call, and with `tiles` their forms; what takes most of a program's time
+    comes first. Raises SweepError if nothing can be measured.
     """
     weights: Counter[Case] = Counter()
     modes: set[str] = set()
@@ -54,7 +55,7 @@ def sweep_of(programs: Iterable[Program], names: Iterable[str]) -> tuple[GivenSw
         of_level="op",
         given=tuple(cases),
         dtype=tuple(dict.fromkeys(case.dtype for case in cases if case.dtype)),
-        implementations=(),  # every one: `runner.plan.chosen`
+        implementations=(TILES,) if tiles else (),  # without a name every one: `runner.plan.chosen`
         baseline="torch_sdpa_auto",
         modes=tuple(mode for mode in _MODES if mode in modes),
         timings=TIMINGS,

@@ -73,7 +73,8 @@ class Worker:
         self._message = message
         try:
             names, wanted = message["implementations"], tuple(message.get("capabilities", ()))
-            sweep = plan.timed_on(plan.chosen(sweeps.from_json(message["sweep"]), names, wanted), self._device.type)
+            sweep = plan.chosen(sweeps.from_json(message["sweep"]), names, wanted, self._device.id)
+            sweep = plan.timed_on(sweep, self._device.type)
         except plan.UnknownImplementation as error:
             self._channel.send({"event": "refused", "message": str(error)})
             return

@@ -149,11 +149,15 @@ def fallbacks(program: Program, times: Times) -> None:
 
 def commands(program: Program) -> None:
     """Draw the commands that measure a program on the reader's GPU, install its rule and prove the gain."""
-    inside = program.path.is_relative_to(REPOSITORY)
-    path = program.path.relative_to(REPOSITORY) if inside else program.path.name
     st.caption("On your GPU: measure these calls and install their rule, then prove it.")
-    lines = (f"python -m runner {verb} --program {path}" for verb in ("tune", "prove"))
+    lines = (command_of(verb, program) for verb in ("tune", "prove"))
     st.code("\n".join(lines), language=None, wrap_lines=True)
+
+
+def command_of(verb: str, program: Program) -> str:
+    """Return a command of the runner over a recording."""
+    inside = program.path.is_relative_to(REPOSITORY)
+    return f"python -m runner {verb} --program {program.path.relative_to(REPOSITORY) if inside else program.path.name}"
 
 
 def _recordings() -> tuple[dict[str, Program], list[str]]:

@@ -74,6 +74,23 @@ class Tiles:
     basis: str  # how the tiles were found
 
 
+@dataclass(frozen=True)
+class TileTime:
+    """The time in ms of a call by an implementation, whose name ends with its form if it has another one than usual."""
+
+    name: str
+    ms: float | None
+    low: float | None  # p20 and p80
+    high: float | None
+    status: str
+    run_id: str
+
+    @property
+    def form(self) -> str:
+        """Return the kernel and its numbers, such as "half.forward.64 block_m=64"; empty for the usual form."""
+        return self.name.partition("[")[2].removesuffix("]")
+
+
 def times(store: Store, card: str, asked: tuple[Asked, ...]) -> list[CallTimes | None]:
     """Return the times of each call on a row of the GPU table; None where nothing comparable was measured."""
     own = [gpu for gpu, _, _ in cards.devices(store, card)]
@@ -89,6 +106,20 @@ def times(store: Store, card: str, asked: tuple[Asked, ...]) -> list[CallTimes |
                     point = _Point(contest, gpu, rank, timing, compute)
                     points.setdefault((mode, *_class_of(point.case)), []).append(point)
     return [_nearest(points.get((each[1], *_class_of(each[0])), []), each) for each in asked]
+
+
+def tiles(store: Store, card: str, case: Case, mode: str, timing: str) -> list[TileTime]:
+    """Return the times of forms of our kernels for a call on a card, and of these kernels as they are."""
+    with_forms = {gpu for (gpu,) in store.kept("SELECT DISTINCT gpu FROM choices WHERE choice LIKE '%[%]'")}
+    for gpu in [gpu for gpu, _, _ in cards.devices(store, card) if gpu in with_forms]:
+        wanted = Filters(level="op", mode=mode, timing=timing, dtype=(str(case.dtype),), baseline=NOW, gpu=gpu)
+        for contest in contests(store, wanted):
+            measured = next(iter(contest.values())).measurement.case
+            bases = {name.partition("[")[0] for name in contest if "[" in name}
+            if bases and _class_of(measured) == _class_of(case) and not distance_of(case, measured):
+                found = (each.measurement for name, each in contest.items() if name.partition("[")[0] in bases)
+                return [TileTime(m.implementation, m.value, m.p20, m.p80, m.status, m.run_id) for m in found]
+    return []
 
 
 def distance_of(case: Case, measured: Case) -> float:

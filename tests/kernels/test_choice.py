@@ -14,12 +14,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import kernels
-from kernels import choice, dispatch, feature_calls, problem, registry, routes
+from kernels import choice, dispatch, feature_calls, forms, problem, registry, routes
 from kernels.problem import Chip, Problem
 from kernels.tools import host_time
 from tests.cases import cases
 
 CPU = torch.device("cpu")
+FORM = "triton_fa2[ieee.forward.16 block_m=64 block_n=16 num_warps=4 num_stages=2 programs=0]"
 NAIVE, FLASH, MATH = "torch_naive", "torch_sdpa_flash", "torch_sdpa_math"
 
 
@@ -296,6 +297,38 @@ def test_explain_says_what_computes_packed_sequences_and_what_happens_to_pages(m
     assert copied == "a copy of the pages, then triton_fa2: rules do not decide packed sequences"
     in_place = kernels.explain(rows, pages, pages, block_table=table, copy_pages=False, **packed)
     assert "reads the pages in place" in in_place
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        (FORM, {}, ""),
+        (FORM, {"seqlen": 4096}, ""),
+        (FORM, {"head_dim": 64, "head_dim_v": 64}, ""),
+        (FORM.replace("16 block", "64 block").replace("n=16", "n=64"), {}, "another head_dim than 16"),
+        (FORM.replace("block_m=64", "block_m=65"), {}, "which is no implementation here"),
+        (FORM, {"chip": {"compute_capability": [9, 0], "shared_memory": 2e6}}, "was measured with 2e+06 bytes"),
+    ],
+)
+def test_a_form_of_a_rule_decides_the_tile_unless_chip_or_shape_refuse_it(
+    user, monkeypatch, capsys, name, changes, said
+) -> None:
+    launches = pytest.importorskip("kernels.attention.triton_fa2.launches")
+    ours = replace(registry.get("triton_fa2"), interpreted_on_cpu=False)
+    monkeypatch.setattr(registry, "implementations", lambda level="op": registry._Found(triton_fa2=ours))
+    monkeypatch.setattr(problem, "chip_of", lambda device: Chip("CPU", shared_memory=1e6))
+    monkeypatch.setattr(forms, "get", forms.get.__wrapped__)
+    tiles = []
+    run = launches.Launches._run
+    monkeypatch.setattr(launches.Launches, "_run", lambda self, call: tiles.append(call.tiles[0]) or run(self, call))
+    chip = changes.pop("chip", {})
+    write(user, point(name, **changes), chip=chip)
+    q, k, v = tensors()
+    for _ in range(2):
+        out = kernels.attention(q, k, v, causal=True)
+    torch.testing.assert_close(out, scaled_dot_product_attention(q, k, v, is_causal=True))
+    assert tiles[-1:] == ([] if said else [(64, 16, 4, 2, 0)])
+    assert capsys.readouterr().err.count(said or "The rule") == bool(said)
 
 
 def test_tensors_of_another_shape_have_no_problem() -> None:

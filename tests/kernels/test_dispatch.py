@@ -229,6 +229,25 @@ def test_few_query_tokens_are_decoded_where_no_gradients_are_wanted(decoder, dev
     assert (out.double() - expected.out).abs().max() < 1e-5
 
 
+def test_a_cache_that_grows_is_planned_once_for_each_tile(decoder, device, monkeypatch) -> None:
+    plan, made = pytest.importorskip("kernels.decode.triton_decode.plan", exc_type=ImportError), []
+    tile_of = plan._tile_of
+    monkeypatch.setattr(plan, "_tile_of", lambda *asked, **how: made.append(1) or tile_of(*asked, **how))
+    monkeypatch.setattr(plan, "machine_on", lambda device: ("sm_90", 132, 0))
+    plans.forget()
+    for step in range(40):  # a cache of its own at each step, and a part of a longer one
+        q, k, v, _ = (x.detach()[:1] for x in few_tokens(1, device, seqlen_k=530 + step))
+        caches = (k.contiguous(), v.contiguous()) if step % 2 else (k, v)
+        grown = decoder(q, *caches, True, 0, None).output.__self__
+        if step % 13 == 0:
+            fresh = plan.Plan(grown.request, one_launch=True)
+            made.pop()
+            assert grown.shares == fresh.shares and grown.request.capacity == 530 + step
+            expected = reference.attention(q, k, v, causal=True, softmax_scale=32**-0.5).out
+            assert (grown.output(q, *caches).double() - expected).abs().max() < 1e-5
+    assert len(made) == 1
+
+
 def test_few_query_tokens_have_the_gradients_of_the_formula(decoder, device) -> None:
     inputs = few_tokens(3, device)
     route = decoder(*inputs[:3], True, 0, None)

@@ -19,7 +19,8 @@ from tests.pages.conftest import shown
 H200, A100 = (next(name for name in ROWS if chip in name) for chip in ("H200", "A100 SXM4 80GB"))
 SHIPPED = {program.path.stem: program for program in programs.shipped()}
 VIT = SHIPPED["vit-b-16-training"]
-TIMES = {NOW: 2.0, "triton_fa2": 1.0, "torch_sdpa_math": 9.0}
+FORM = "triton_fa2[half.dq.64 block_m=64 block_n=128 num_warps=4 num_stages=2 programs=0]"
+TIMES = {NOW: 2.0, "triton_fa2": 1.0, FORM: 1.5, "torch_sdpa_math": 9.0}
 
 
 @pytest.fixture
@@ -52,6 +53,8 @@ def draws(page, card, name):
     assert ("Nobody has measured these calls on the A100 SXM4 80GB" in said) == guessed
     assert ("takes the tiles of sm_80, made for its compute capability (expected, not measured" in said) == guessed
     assert any(f"tune --program results/programs/{name}.json" in block.value for block in page.code)
+    assert ("Nobody has timed this call with other tiles" in said) == bool(program.tuned)
+    assert any(block.value.endswith(f"{name}.json --tiles") for block in page.code) == bool(program.tuned)
     assert ("Silent fallbacks" in said) == any(call.fallback for call in program.calls)
     assert len(page.dataframe) == bool(program.tuned)
     facts = re.findall("<dd>(.*?)</dd>", "".join(block.value for block in page.get("html")))
@@ -81,11 +84,13 @@ def test_the_numbers_of_the_card_count_and_its_rule_is_installed(tuned, page, tm
     row = page.dataframe[0].value.iloc[0]
     assert [row[name] for name in ("now_ms", "ruled_ms", "best_ms")] == pytest.approx([24, 12, 12], rel=0.02)
     assert [row[name] for name in ("ruled", "best", "standing")] == ["triton_fa2", "triton_fa2", "ahead"]
+    (drawn,) = page.get("plotly_chart")
+    assert "half.dq.64" in drawn.proto.spec and "64 x 128" in drawn.proto.spec
     assert row["from"] == "NVIDIA A100-SXM4-80GB: this shape, eager calls, uploaded"
     (path,) = (tmp_path / "rules").glob("*.json")
     assert str(path) in shown(page)
     (point,) = json.loads(path.read_text())["points"]
-    assert (point["implementation"], point["beaten"]) == ("triton_fa2", [NOW, "torch_sdpa_math"])
+    assert (point["implementation"], point["beaten"]) == ("triton_fa2", [FORM, NOW, "torch_sdpa_math"])
     path.unlink()
     runs = page.switch_page("pages/runs.py").run()
     runs.selectbox(key="run_id").select("mine").run().button(key="install_rule").click().run()

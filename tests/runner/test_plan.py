@@ -103,6 +103,21 @@ def test_a_feature_leaves_implementations_that_declare_it_or_says_which_do() -> 
         plan.chosen(sweep, None, ("soft_cap",))
 
 
+def test_tiles_adds_the_forms_of_each_case_and_mode(monkeypatch) -> None:
+    def listed(case, mode, device):
+        return [f"triton_fa2[{case.seqlen_q} {mode}]"] if mode == "fwd" else ()
+
+    with_forms = dataclasses.replace(registry.get("triton_fa2"), forms=listed)
+    found = registry._Found({"triton_fa2": with_forms, "torch_naive": registry.get("torch_naive")})
+    monkeypatch.setattr(registry, "implementations", lambda level="op": found)
+    sweep = dataclasses.replace(sweeps.get("quick"), seqlen=(128, 256), modes=("fwd", "fwd_bwd"))
+    sweep = plan.chosen(sweep, ("torch_naive", "triton_fa2", "tiles"))
+    assert sweep.implementations == ("torch_naive", "triton_fa2", "triton_fa2[128 fwd]", "triton_fa2[256 fwd]")
+    cells = plan.plan(plan.chosen(sweep, None), CPU, STANDARD, seed=0)
+    where = {(c.implementation, c.case.seqlen_q, c.mode) for c in cells if "[" in c.implementation}
+    assert where == {(f"triton_fa2[{n} fwd]", n, "fwd") for n in (128, 256)}
+
+
 def test_an_unknown_device_is_refused_with_those_that_are_here() -> None:
     with pytest.raises(UnknownDevice, match="Unknown device 'cuda:99'. Available: .*cpu"):
         resolve("cuda:99")

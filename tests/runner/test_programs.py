@@ -79,6 +79,7 @@ def test_a_file_that_is_no_recording_is_refused_in_words(tmp_path: Path, text: s
     assert sentence in str(refused.value)
 
 
+FORM = "triton_fa2[half.dq.16 block_m=64 block_n=64]"
 NAMES = ("--implementations", "torch_naive,torch_sdpa_auto,torch_sdpa_math")
 
 
@@ -108,7 +109,8 @@ def lengths_in(rules: Path) -> set[int]:
 
 @pytest.mark.slow  # four processes, one of them killed
 def test_a_killed_tune_is_resumed_as_a_sweep_and_ends_in_its_rule(tuner, wait_for, tmp_path) -> None:
-    process = tuner.start("tune", "--program", recording(tmp_path, 64, 96, 128), *NAMES)
+    names = ("--implementations", f"{NAMES[1]},{FORM}", "--tiles")
+    process = tuner.start("tune", "--program", recording(tmp_path, 64, 96, 128), *names)
     wait_for(lambda: len(tuner.lines()) > 2, "some numbers")
     process.kill()
     assert lengths_in(tmp_path / "rules") == set()
@@ -117,6 +119,7 @@ def test_a_killed_tune_is_resumed_as_a_sweep_and_ends_in_its_rule(tuner, wait_fo
     assert tuner.folder().run().command.startswith("python -m runner tune --program ")
     found = lengths_in(tmp_path / "rules")
     assert found and found <= {64, 96, 128} and "problems timed eagerly" in again.stderr
+    assert " --tiles " in tuner.folder().run().command and FORM in (tmp_path / "rules" / "test-gpu.json").read_text()
     other = tuner("tune", "--program", recording(tmp_path, 256, 512), *NAMES)
     assert "7 calls with mask: no sweep measures these, so today's choice stays." in other.stderr
     assert "Not recorded: 2 calls of FlexAttention." in other.stderr

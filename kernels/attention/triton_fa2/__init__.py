@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shutil
+from collections.abc import Iterable
 from functools import cache, partial
 
 import torch
@@ -79,6 +80,12 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return None
 
 
+def _forms(case: AttentionCase, mode: str, device: Device) -> Iterable[str]:
+    from ...forms import of_kernels
+
+    return of_kernels("triton_fa2", case, mode, device)
+
+
 IMPLEMENTATIONS = tuple(
     declare(
         name,
@@ -86,6 +93,7 @@ IMPLEMENTATIONS = tuple(
         features=tuple(FEATURES),
         unavailable=triton_missing(),
         refuses=_refuses,
+        forms=_forms if float32 == "ieee" else None,
     )
     for name, float32 in (("triton_fa2", "ieee"), ("triton_fa2_tf32", "tf32"))
 )

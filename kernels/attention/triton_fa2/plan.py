@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ... import plans
+from ... import plans, tables
 from ...plans import GradientRoom, PlanCache, Tensors, device_guard, plan_key
 from .launches import Launches, recorded
 from .problem import MAX_ROW_STRIDE, TritonProblem, check
@@ -39,6 +39,7 @@ class TritonPlan:
     def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> None:
         check(q, k, v)
         self.problem = TritonProblem.of(q, k, *options)
+        self._forms = tables.in_use()
         batch, heads, rows = q.shape[:3]
         self._rows = (batch, heads, rows), (heads * rows, rows, 1)  # sizes and strides of lse
         self._output: Callable[..., None] | None = None
@@ -80,5 +81,5 @@ class TritonPlan:
         return gradients
 
     def _recorded(self, walk: Callable[..., None], *tensors: torch.Tensor) -> Callable[..., None]:
-        with device_guard(self.problem.device):
+        with device_guard(self.problem.device), tables.using(*self._forms):
             return recorded(self.problem, walk, tensors)

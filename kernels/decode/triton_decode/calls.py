@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ... import invariant
 from ...plans import PlanCache, device_guard, plan_key, wants_gradients
 from .request import Caches, Options, request_of
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .tuning import DecodeTile
 
 PLANS: PlanCache[Plan] = PlanCache()
+_GROWING: PlanCache[Plan] = PlanCache()  # of full contiguous caches, by all but their length
 
 
 def attend(
@@ -30,6 +32,8 @@ def attend(
 
     Latents are both caches.
     """
+    if invariant.wanted():
+        return invariant.decode(q, caches, options)
     k, v, *others = caches
     key = plan_key(q, k, v, (options, tile, one_launch, wants_gradients(q, k, v), *map(_form_of, others)))
     plan = PLANS.get(key)
@@ -39,6 +43,20 @@ def attend(
         plan = PLANS.remember(key, plan_of(request, tile, one_launch=one_launch, aligned=aligned))
     with device_guard(q.device):
         return plan(q, caches, return_lse)
+
+
+def plan_of_all(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options) -> Plan:
+    """Return the plan of all keys of contiguous caches; another length takes the plan of the last one."""
+    from . import prefill_rows  # imports triton, which may be missing
+
+    columns = k.shape[1::2], v.shape[3], k.stride()[2:], v.stride()[2:]
+    key = (q.dtype, q.device, q.shape, q.stride(), *columns, options)
+    known = _GROWING.get(key)
+    plan = known and known.resized(k, v)
+    if plan is None or prefill_rows.suits(plan.request):
+        with torch.no_grad():  # the route serves calls that want gradients too, by its forward
+            plan = plan_of(request_of(q, Caches(k, v), options, check_device=False), one_launch=True)
+    return _GROWING.remember(key, plan)
 
 
 def plan_of(

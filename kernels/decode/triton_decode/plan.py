@@ -6,6 +6,8 @@ can capture a call after a first call has compiled the kernels.
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -54,10 +56,18 @@ class Plan:
         *,
         one_launch: bool = False,  # whether short calls avoid a second launch, at the cost of time on the device
     ) -> None:
-        self.request = r = request
-        chip, multiprocessors, self.capability = machine or machine_on(r.device)
-        self.tile = chosen or _tile_of(r, chip, multiprocessors, one_launch=one_launch)
+        r = request
+        chip, self._multiprocessors, self.capability = machine or machine_on(r.device)
+        self.tile = chosen or _tile_of(r, chip, self._multiprocessors, one_launch=one_launch)
         self._left = r.window_size - 1 if r.window_size else 0
+        self._divide(r)
+        self._form = self._cache_form()
+        self._out_shape = (r.batch, r.num_heads, r.seqlen_q, r.head_dim_v)
+        self._like_q = r.head_dim == r.head_dim_v and _is_contiguous(r)
+
+    def _divide(self, r: Request) -> None:
+        """Take the request, whose capacity decides the shares."""
+        self.request = r
         seen = r.seqlen_q + self._left + self.tile.block_n if r.window_size else r.capacity
         self.shares = divide(
             self.tile,
@@ -66,13 +76,22 @@ class Plan:
             most_keys=min(r.capacity, seen),
             head_dim_v=r.head_dim_v,
             ragged=r.ragged,
-            multiprocessors=multiprocessors,
+            multiprocessors=self._multiprocessors,
         )
-        self._form = self._cache_form()
-        self._out_shape = (r.batch, r.num_heads, r.seqlen_q, r.head_dim_v)
-        self._like_q = r.head_dim == r.head_dim_v and _is_contiguous(r)
         self._tickets = self.shares.tiles * self.shares.row_tiles
         self._launches: dict[bool, tuple[DecodeLaunch, DecodeLaunch | None]] = {}
+
+    def resized(self, k: torch.Tensor, v: torch.Tensor) -> Plan | None:
+        """Return this plan for contiguous caches of another length; None if they take another tile."""
+        r = self.request
+        strides = (*r.strides[:3], *k.stride(), *v.stride(), *r.strides[11:])
+        resized = replace(r, capacity=k.shape[2], strides=strides)
+        rows = r.num_heads // r.num_kv_heads * r.seqlen_q
+        if type(self) is not Plan or len({_spread(x, rows, self._multiprocessors) for x in (r, resized)}) > 1:
+            return None
+        plan = copy(self)
+        plan._divide(resized)
+        return plan
 
     def __call__(self, q: torch.Tensor, caches: Caches, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return out (batch, num_heads, seqlen_q, head_dim_v) and, if asked for, its natural logsumexp in float32."""
