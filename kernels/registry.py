@@ -96,6 +96,7 @@ FEATURES: Mapping[str, str] = {  # name of a feature -> its words in a refusal
     "mask": "masks given as tensors",
     "prefix_lengths": "prefix masks",
     "document_ids": "document masks",
+    "block_mask": "block-sparse masks",
     "dropout": "dropout",
     "varlen": "packed sequences of different lengths",
     "two_windows": "windows of two widths",

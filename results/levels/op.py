@@ -41,7 +41,9 @@ def _share_of_keys_seen(case: Fields) -> float:
 
 
 def _mask_bytes(case: Fields) -> float:
-    """Return the bytes of a mask given as a tensor: a byte a key of each row, or a bias of each head in the dtype."""
+    """Return the bytes of a mask: a byte a key of each row, a bias of each head in the dtype, or 4 a listed block."""
+    if listed := features.listed_blocks(case):
+        return 4.0 * case["num_heads"] * sum(listed[1])
     kind, keys = features.parsed(known(case.get("features"))).get("mask"), float(case["seqlen_k"])
     if kind == "padding":
         return case["batch"] * keys
