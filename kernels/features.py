@@ -83,9 +83,14 @@ class Features:
         return (*(["softcap"] if self.softcap else []), *tensors, *(["dropout"] if self.dropout_p else []))
 
     @property
+    def mask_is_learned(self) -> bool:
+        """Return whether the mask requires a gradient."""
+        return self.mask is not None and self.mask.requires_grad
+
+    @property
     def learns_mask(self) -> bool:
         """Return whether a gradient of the mask is wanted, which the definition computes and no kernel of ours does."""
-        return self.mask is not None and self.mask.requires_grad and torch.is_grad_enabled()
+        return self.mask_is_learned and torch.is_grad_enabled()
 
     def seeded(self, device: torch.device) -> Features:
         """Return these with the seed as a tensor on a device, if there is dropout."""
@@ -272,10 +277,15 @@ def head_by_head(
     dout: torch.Tensor | None = None,
     **masks: Any,
 ) -> dict[str, torch.Tensor]:
-    """Compute out, and with dout also dq, dk and dv, with the scores of one head of one sequence at a time."""
+    """Compute out, and with dout also dq, dk and dv, with the scores of one head of one sequence at a time.
+
+    With dout, "dmask" is the gradient of a mask that requires one, in the dtype of q.
+    """
     found = {"out": q.new_zeros(*q.shape[:3], v.shape[3])}
     if dout is not None:
         found |= {name: torch.zeros_like(x) for name, x in (("dq", q), ("dk", k), ("dv", v))}
+        if features.mask is not None and features.mask_is_learned:
+            found["dmask"] = torch.zeros_like(features.mask, dtype=q.dtype)
     whole = slice(None)
     parts = [(0, *each) for each in _slices(bounds)] if bounds else [(i, whole, whole) for i in range(len(q))]
     longest = (bounds.longest_q, bounds.longest_k) if bounds else (q.shape[2], k.shape[2])
@@ -290,18 +300,21 @@ def head_by_head(
                 kept = kept[:, :, : own_q.shape[2], : own_k.shape[2]]
             own = of_sequence(features, i, slice(head, head + 1))
             for rows, keys, asked in _chunks(own, own_q.shape[2], own_k.shape[2], masks):
-                parts_of = rows, slice(keys), slice(keys)
+                tensors = [own_q[:, :, rows], own_k[:, :, :keys], own_v[:, :, :keys]]
+                if "dmask" in found and asked.mask is not None:
+                    tensors.append(asked.mask.detach().to(q.dtype))
+                    asked = replace(asked, mask=tensors[3])
                 with torch.enable_grad():
-                    slices = (x[:, :, part] for x, part in zip((own_q, own_k, own_v), parts_of, strict=True))
-                    tensors = [x.requires_grad_(dout is not None) for x in slices]
-                    out = attention_and_lse(*tensors, asked, **masks, kept=kept)[0]
-                    found["out"][places[0]][rows] = out[0, 0].detach()
-                    if dout is not None:
-                        gradients = torch.autograd.grad(out, tensors, dout[places[0]][rows][None, None])
-                        for name, at, part, gradient in zip(
-                            ("dq", "dk", "dv"), places, parts_of, gradients, strict=True
-                        ):
-                            found[name][at][part] += gradient[0, 0]
+                    tensors = [x.requires_grad_(dout is not None) for x in tensors]
+                    out = attention_and_lse(*tensors[:3], asked, **masks, kept=kept)[0]
+                found["out"][places[0]][rows] = out[0, 0].detach()
+                if dout is None:
+                    continue
+                sums = [found["dq"][places[0]][rows], *(found[name][places[1]][:keys] for name in ("dk", "dv"))]
+                sums += [_own_mask(found["dmask"], i, slice(head, head + 1))] if "dmask" in found else []
+                gradients = torch.autograd.grad(out, tensors, dout[places[0]][rows][None, None])
+                for total, gradient in zip(sums, gradients, strict=True):
+                    total += gradient.view(total.shape)
     return found
 
 
@@ -330,15 +343,20 @@ def of_sequence(features: Features, i: int, heads: slice = slice(None)) -> Featu
     if slopes is not None:
         slopes = (slopes[i] if slopes.dim() == 2 else slopes)[heads]
     if mask is not None:
-        mask = mask[(None,) * (4 - mask.dim())]
-        mask = mask[i : i + 1] if mask.shape[0] > 1 else mask
-        mask = mask[:, heads] if mask.shape[1] > 1 else mask
+        mask = _own_mask(mask, i, heads)
     prefixes, ids = (None if x is None else x[i : i + 1] for x in (features.prefix_lengths, features.document_ids))
     sinks = None if features.sinks is None else features.sinks[heads]
     if (blocks := features.block_mask) is not None:
         listed = blocks.listed[i : i + 1] if len(blocks.listed) > 1 else blocks.listed
         features = replace(features, block_mask=blocks._replace(listed=listed[:, heads]))
     return replace(features, alibi_slopes=slopes, mask=mask, prefix_lengths=prefixes, document_ids=ids, sinks=sinks)
+
+
+def _own_mask(mask: torch.Tensor, i: int, heads: slice) -> torch.Tensor:
+    """Return the part of a mask that some heads of a sequence have, all of what is broadcast."""
+    mask = mask[(None,) * (4 - mask.dim())]
+    mask = mask[i : i + 1] if mask.shape[0] > 1 else mask
+    return mask[:, heads] if mask.shape[1] > 1 else mask
 
 
 def _slices(bounds: SequenceBounds) -> list[tuple[slice, slice]]:

@@ -94,6 +94,7 @@ FEATURES: Mapping[str, str] = {  # name of a feature -> its words in a refusal
     "alibi_slopes": "ALiBi slopes",
     "sinks": "attention sinks",
     "mask": "masks given as tensors",
+    "mask_gradient": "gradients of a mask",
     "prefix_lengths": "prefix masks",
     "document_ids": "document masks",
     "block_mask": "block-sparse masks",

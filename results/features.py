@@ -32,6 +32,7 @@ class Feature:
     value: str = ""  # NUMBER, SHARE, WHOLE or BLOCKS; empty: no value, or one of `choices`
     choices: tuple[str, ...] = ()
     usual: str = ""  # text with a usual value; empty: the name alone
+    needs: str = ""  # text of another feature without which it has no meaning
     of_lengths: bool = False  # gives each sequence a length, so that seqlen_k must be seqlen_q; at most one in a case
 
     @property
@@ -120,6 +121,10 @@ def reason_against(case: Mapping[str, Any]) -> str | None:
         return "features mask and varlen exclude each other; a mask needs a batch."
     if "prefix" in found and (case.get("causal") is False or window):
         return "feature prefix needs a causal mask without a window."
+    for name in found:
+        other, _, value = _NAMED[name].needs.partition("=")
+        if other and found.get(other) != value:
+            return f"feature {name} needs {_NAMED[name].needs}."
     if "blocks" in found and (window or any(seqlen % int(found["blocks"].split(":")[0]) for seqlen in seqlens)):
         return "feature blocks needs a seqlen that is a multiple of the block, and no window."
     if "ahead" in found and (case.get("causal") or window == 0):

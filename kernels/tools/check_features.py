@@ -27,7 +27,7 @@ from ..features import BlockMask, Features, SequenceBounds, Window, attention_of
 from ..features import attention as define
 from ..registry import FEATURES, Implementation
 
-NAMES = ("out", "dq", "dk", "dv", "dsinks")
+NAMES = ("out", "dq", "dk", "dv", "dsinks or dmask")
 _TF32_FLOOR = 2.0**-9  # two units: tensor cores cut the factors' low bits off (PTX ISA, mma .tf32)
 Attend = Callable[..., torch.Tensor]
 
@@ -78,6 +78,7 @@ def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
         "boolean mask": FeatureCase("mask", (1, 2, 1, q, k, d, d), asked={"mask": seen}),
         "boolean mask of keys": FeatureCase("mask", (1, 2, 1, q, k, d, d), True, asked={"mask": seen[:, :1, :1]}),
         "additive mask": FeatureCase("mask", (2, 2, 2, q, k, d, d), asked={"mask": added}),
+        "learned mask": FeatureCase("mask_gradient", (2, 2, 2, q, k, d, d), asked={"mask": numbers(1, 2, q, k)}),
         "prefixes": FeatureCase("prefix_lengths", (3, 1, 1, k, k, d, d), True, asked={"prefix_lengths": prefixes}),
         "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": blocks(1, k, 7)}),
         "blocks": FeatureCase("block_mask", (2, 1, 1, 4 * q, 7 * k, d, d), asked={"block_mask": of_blocks}),
@@ -142,16 +143,17 @@ def results(
     *,
     dtype: torch.dtype | None = None,
 ) -> list[torch.Tensor]:
-    """Return out, dq, dk, dv and the gradient of the sinks, if there are any; `dtype`: to convert the inputs to."""
+    """Return out, dq, dk, dv and the gradient of sinks or a learned mask; `dtype`: to convert the inputs to."""
     device, to = q.device, dtype or q.dtype
     tensors = [x.to(to).detach().requires_grad_() for x in (q, k, v)]
     asked: dict[str, Any] = {
         name: x.to(device) if isinstance(x, torch.Tensor | BlockMask) else x for name, x in case.asked.items()
     }
     found = Features(**asked)
-    if found.sinks is not None:
-        tensors.append(found.sinks.to(to).requires_grad_())
-        found = replace(found, sinks=tensors[-1])
+    learned = "sinks" if found.sinks is not None else "mask" if case.feature == "mask_gradient" else ""
+    if learned:
+        tensors.append(getattr(found, learned).to(to).requires_grad_())
+        found = replace(found, **{learned: tensors[-1]})
     options: dict[str, Any] = {"features": found} if case.asked else {}
     if case.lengths:
         options["bounds"] = _bounds(case.lengths, device)

@@ -20,7 +20,8 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
     sizes = tensor_bytes(case)
     if sizes is None or mode not in _PRODUCTS:
         return None
-    gradients = sizes.q + sizes.k + sizes.v
+    learned = "bias_gradient" in features.parsed(known(case.get("features")))
+    gradients = sizes.q + sizes.k + sizes.v + (_mask_bytes(case) if learned else 0.0)
     inputs = sizes.q + (sizes.k + sizes.v) * _share_of_keys_seen(case) + _mask_bytes(case)
     forward = inputs + sizes.out + sizes.lse
     backward = (inputs + 2 * sizes.out + sizes.lse) + gradients

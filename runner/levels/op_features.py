@@ -57,7 +57,8 @@ def _fields(name: str, value: str, case: Case, lengths: Sequence[Sequence[int]],
         real = torch.tensor(lengths, device=device) > torch.arange(seqlen, device=device)
         return [("mask", real[:, None, None])]
     if name == "mask":
-        return [("mask", torch.empty(1, heads, int(case.seqlen_q or 1), seqlen, dtype=dtype, device=device))]
+        bias = torch.empty(1, heads, int(case.seqlen_q or 1), seqlen, dtype=dtype, device=device)
+        return [("mask", bias.requires_grad_("bias_gradient" in parsed(case.features)))]
     if name == "prefix":
         return [("prefix_lengths", torch.tensor(lengths, device=device)[:, 0])]
     if name == "blocks":

@@ -73,7 +73,7 @@ def test_the_oracle_of_features_agrees_with_that_of_plain_calls() -> None:
     [
         ("dropout=0.3,softcap=2,sinks,alibi", 9),
         ("dropout=0.3,varlen=skewed,sinks", 9),
-        ("mask=bias", 9),
+        ("mask=bias,bias_gradient,softcap=2", 9),
         ("softcap=2,blocks=64:0.5", 320),
     ],
 )
@@ -86,8 +86,9 @@ def test_the_oracle_by_heads_is_the_definition(text: str, seqlen: int, causal: b
     out = of(inputs.q, inputs.k, inputs.v, asked, *([] if bounds is None else [bounds]), **options)[0]
     found = head_by_head(inputs.q, inputs.k, inputs.v, asked, bounds, inputs.dout, **options)
     torch.testing.assert_close(found["out"], out)
-    gradients = torch.autograd.grad(out, (inputs.q, inputs.k, inputs.v), inputs.dout)
-    torch.testing.assert_close((found["dq"], found["dk"], found["dv"]), gradients)
+    gradients = torch.autograd.grad(out, inputs.learned, inputs.dout)
+    assert len(gradients) == 3 + ("bias_gradient" in text)
+    torch.testing.assert_close(tuple(found[name] for name in list(found)[1:]), gradients)
 
 
 def test_features_have_one_text_and_go_through_a_journal() -> None:
