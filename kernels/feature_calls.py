@@ -395,7 +395,9 @@ def _call_of(sinks: torch.Tensor | None, *arguments: Any) -> Any:
 
     operands = _Operands(*arguments)
     left = iter(operands.tensors)
-    named = {name: next(left) if there else None for name, there in zip(_TENSORS, operands.present, strict=True)}
+    named: dict[str, Any] = {
+        name: next(left) if there else None for name, there in zip(_TENSORS, operands.present, strict=True)
+    }
     ends, blocks = ([named.pop(name) for name in each] for each in (SequenceBounds._fields[:4], BlockMask._fields))
     named["block_mask"] = None if blocks[0] is None else BlockMask(*blocks)
     softcap, dropout_p, scale = operands.numbers

@@ -153,7 +153,8 @@ def results(
     learned = "sinks" if found.sinks is not None else "mask" if case.feature == "mask_gradient" else ""
     if learned:
         tensors.append(getattr(found, learned).to(to).requires_grad_())
-        found = replace(found, **{learned: tensors[-1]})
+        more: dict[str, Any] = {learned: tensors[-1]}
+        found = replace(found, **more)
     options: dict[str, Any] = {"features": found} if case.asked else {}
     if case.lengths:
         options["bounds"] = _bounds(case.lengths, device)

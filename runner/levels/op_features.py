@@ -73,7 +73,7 @@ def _listed(case: Case) -> torch.Tensor:
     """Return (1, num_heads, blocks, blocks): for each query block its own block and others drawn at random."""
     _, counts = listed_blocks(case_to_json(case)) or (0, [])
     blocks = len(counts)
-    order = torch.rand(case.num_heads, blocks, blocks, generator=torch.Generator().manual_seed(_SEED))
+    order = torch.rand(int(case.num_heads or 1), blocks, blocks, generator=torch.Generator().manual_seed(_SEED))
     if case.causal:
         order.masked_fill_(torch.ones(blocks, blocks, dtype=torch.bool).triu(1), 2.0)
     order.diagonal(dim1=1, dim2=2).fill_(-1.0)

@@ -50,7 +50,7 @@ FEATURES = {
     64: ("packed", "192 and 128"),
     128: ("packed", "several, packed", "several, narrower values", "pages", "blocks"),
 }
-FEATURES[240] = FEATURES[128][1:]
+FEATURES[240] = FEATURES[128][1:-1]
 
 
 @cache
