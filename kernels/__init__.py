@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from .drop_in import SdpaCalls
+    from .features import BlockMask
     from .recorder import Recording
 
 VERSION = "0.1.0"
@@ -54,6 +55,13 @@ def attention(
     if features:  # otherwise without a dict that takes time to merge
         return door(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, **features)
     return door(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
+
+
+def block_mask(listed: torch.Tensor) -> BlockMask:
+    """Return the block-sparse mask of a boolean tensor, for any number of calls; see `features.block_mask`."""
+    from . import features
+
+    return features.block_mask(listed)
 
 
 def attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any) -> Any:

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from . import dispatch, features, invariant, lse, plans, routes
-from .features import Features, SequenceBounds, Window
+from .features import BlockMask, Features, SequenceBounds, Window
 from .registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -265,8 +265,10 @@ def _check_packed(
         raise UnsupportedCase(f"attention_varlen needs the starts of sequences on {q.device}, where q is.")
     if asked.get("return_max_logits"):
         raise UnsupportedCase("attention_varlen does not return the largest logits; kernels.attention does.")
-    if asked.get("mask") is not None or asked.get("document_ids") is not None:
-        raise UnsupportedCase("attention_varlen does not support mask or document_ids; each sequence is a document.")
+    if any(asked.get(name) is not None for name in ("mask", "document_ids", "block_mask")):
+        raise UnsupportedCase(
+            "attention_varlen does not support mask, document_ids or block_mask; each sequence is a document."
+        )
 
 
 def features_of(asked: dict[str, Any], device: torch.device) -> Features:
@@ -365,7 +367,7 @@ class _ForwardOnHopper:
 
 
 # Tensors of both operators, without the sinks.
-_TENSORS = (*features.TENSORS[1:], "dropout_seed", *SequenceBounds._fields[:4])
+_TENSORS = (*features.TENSORS[1:], "dropout_seed", *BlockMask._fields, *SequenceBounds._fields[:4])
 
 
 class _Operands(NamedTuple):
@@ -381,7 +383,8 @@ def _operands(found: Features, bounds: SequenceBounds | None, options: tuple[Any
     """Return the features but the sinks, the bounds, and causal, window_size and scale as arguments of an operator."""
     causal, window_size, scale = options
     seed = found.dropout_seed if found.dropout_p else None
-    every = [*(getattr(found, name) for name in features.TENSORS[1:]), seed, *(bounds[:4] if bounds else (None,) * 4)]
+    every = [*(getattr(found, name) for name in features.TENSORS[1:]), seed]
+    every += [*(found.block_mask or (None,) * 5), *(bounds[:4] if bounds else (None,) * 4)]
     longest = bounds[4:6] if bounds else (0, 0)
     sizes = [*longest, int(bounds is not None and bounds.packed), int(causal), window_size]
     present = [x is not None for x in every]
@@ -394,8 +397,11 @@ def _call_of(sinks: torch.Tensor | None, *arguments: Any) -> Any:
 
     operands = _Operands(*arguments)
     left = iter(operands.tensors)
-    named = {name: next(left) if there else None for name, there in zip(_TENSORS, operands.present, strict=True)}
-    ends = [named.pop(name) for name in SequenceBounds._fields[:4]]
+    named: dict[str, Any] = {
+        name: next(left) if there else None for name, there in zip(_TENSORS, operands.present, strict=True)
+    }
+    ends, blocks = ([named.pop(name) for name in each] for each in (SequenceBounds._fields[:4], BlockMask._fields))
+    named["block_mask"] = None if blocks[0] is None else BlockMask(*blocks)
     softcap, dropout_p, scale = operands.numbers
     found = Features(softcap, dropout_p, sinks=sinks, **named)
     *longest, packed, causal, window_size = operands.sizes

@@ -6,16 +6,60 @@ it is the oracle of the kernels that compute features, and it serves where no ke
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn import functional
 
 from .registry import UnsupportedCase
 
 TENSORS = ("sinks", "alibi_slopes", "mask", "prefix_lengths", "document_ids")
 _PHILOX = ((0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85))  # multipliers, steps of the key
 _LOW = 0xFFFFFFFF
+_CHUNK = 4096  # rows of scores that `head_by_head` holds at a time, a multiple of every block
+
+
+class BlockMask(NamedTuple):
+    """Which blocks of 64 or 128 keys each block of as many queries sees, from `block_mask`.
+
+    Kernels read the lists: that of a batch, head and query block is keys[key_starts[n] : key_starts[n + 1]], and that
+    of a batch, key block and head the same part of `queries`. Tensors are int32 except `listed`.
+    """
+
+    listed: torch.Tensor  # boolean (batch or 1, num_heads, query blocks, key blocks)
+    key_starts: torch.Tensor
+    keys: torch.Tensor  # numbers of key blocks
+    query_starts: torch.Tensor
+    queries: torch.Tensor  # head x query blocks + query block
+
+    def size(self, seqlen_q: int, seqlen_k: int) -> int:
+        """Return the length of a block; 0 if such queries and keys do not have as many blocks."""
+        counts = self.listed.shape[2:]
+        return next((size for size in (64, 128) if counts == (-(-seqlen_q // size), -(-seqlen_k // size))), 0)
+
+    def to(self, device: Any) -> BlockMask:
+        """Return the mask on a device."""
+        return BlockMask(*(x.to(device) for x in self))
+
+
+def block_mask(listed: torch.Tensor) -> BlockMask:
+    """Return the mask of a boolean (batch or 1, num_heads, query blocks, key blocks), True for blocks that are seen.
+
+    It serves any number of calls. Making it waits for the GPU. Raises UnsupportedCase for another tensor.
+    """
+    if listed.dim() != 4 or listed.dtype != torch.bool:
+        raise UnsupportedCase(
+            "block_mask needs a boolean tensor (batch or 1, num_heads, query blocks, key blocks), "
+            f"not {listed.dtype} {tuple(listed.shape)}."
+        )
+    by_key = listed.permute(0, 3, 1, 2)
+    starts = (functional.pad(x.sum(3).flatten().cumsum(0), (1, 0)).int() for x in (listed, by_key))
+    _, _, heads, queries = by_key.nonzero(as_tuple=True)
+    lists = listed.nonzero()[:, 3], heads * listed.shape[2] + queries
+    of_queries, of_keys = zip(starts, (x.int() for x in lists), strict=True)
+    return BlockMask(listed, *of_queries, *of_keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,17 +74,23 @@ class Features:
     mask: torch.Tensor | None = None  # broadcasts to the scores; boolean: True where a key is seen; else added
     prefix_lengths: torch.Tensor | None = None  # (batch,): so many first keys are seen by all; with causal=True
     document_ids: torch.Tensor | None = None  # (batch, seqlen_k): a query sees only keys of its document
+    block_mask: BlockMask | None = None  # see the function of this name: a query sees only keys of listed blocks
 
     @property
     def asked(self) -> tuple[str, ...]:
         """Return the names of `kernels.registry.FEATURES` that the call uses."""
-        tensors = [name for name in TENSORS if getattr(self, name) is not None]
+        tensors = [name for name in (*TENSORS, "block_mask") if getattr(self, name) is not None]
         return (*(["softcap"] if self.softcap else []), *tensors, *(["dropout"] if self.dropout_p else []))
+
+    @property
+    def mask_is_learned(self) -> bool:
+        """Return whether the mask requires a gradient."""
+        return self.mask is not None and self.mask.requires_grad
 
     @property
     def learns_mask(self) -> bool:
         """Return whether a gradient of the mask is wanted, which the definition computes and no kernel of ours does."""
-        return self.mask is not None and self.mask.requires_grad and torch.is_grad_enabled()
+        return self.mask_is_learned and torch.is_grad_enabled()
 
     def seeded(self, device: torch.device) -> Features:
         """Return these with the seed as a tensor on a device, if there is dropout."""
@@ -90,8 +140,11 @@ def check(
 ) -> None:
     """Raise UnsupportedCase if features do not go with scores of (batch, num_heads, seqlen_q, seqlen_k)."""
     batch, num_heads, seqlen_q, seqlen_k = shape
-    mask, ids = features.mask, features.document_ids
+    mask, ids, blocks = features.mask, features.document_ids, features.block_mask
+    if not isinstance(blocks, BlockMask | None):
+        raise UnsupportedCase("kernels.attention: block_mask must come from kernels.block_mask(listed).")
     tensors = [x for x in (getattr(features, name) for name in TENSORS) if x is not None]
+    tensors += [blocks.listed] if blocks else []
     seed = features.dropout_seed
     prefixed = features.prefix_lengths is not None
     problems = (
@@ -111,6 +164,11 @@ def check(
         (prefixed and not (causal and not window_size), "prefix_lengths need causal=True and no window"),
         (_is_not(ids, (batch, seqlen_k)), f"document_ids must be ({batch}, {seqlen_k}), an id a key"),
         (ids is not None and seqlen_q > seqlen_k, "document_ids need no more queries than keys"),
+        (
+            blocks is not None and not _has_blocks(blocks, shape),
+            f"block_mask must have ({batch} or 1, {num_heads}) lists of blocks of 64 or 128 for {seqlen_q} queries and "
+            f"{seqlen_k} keys",
+        ),
         (any(x.device != device for x in tensors), f"all tensors must be on {device}"),
         (
             isinstance(seed, torch.Tensor) and (seed.device, seed.dtype, seed.dim()) != (device, torch.int64, 0),
@@ -129,6 +187,11 @@ def _is_not(x: torch.Tensor | None, *shapes: tuple[int, ...]) -> bool:
 def _broadcasts(mask: torch.Tensor, shape: tuple[int, ...]) -> bool:
     sizes = (1,) * (4 - mask.dim()) + tuple(mask.shape)
     return mask.dim() <= 4 and all(size in (1, full) for size, full in zip(sizes, shape, strict=True))
+
+
+def _has_blocks(blocks: BlockMask, shape: tuple[int, int, int, int]) -> bool:
+    batch, num_heads = blocks.listed.shape[:2]
+    return batch in (1, shape[0]) and num_heads == shape[1] and blocks.size(*shape[2:]) > 0
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, features: Features, **options: Any) -> torch.Tensor:
@@ -214,10 +277,15 @@ def head_by_head(
     dout: torch.Tensor | None = None,
     **masks: Any,
 ) -> dict[str, torch.Tensor]:
-    """Compute out, and with dout also dq, dk and dv, with the scores of one head of one sequence at a time."""
+    """Compute out, and with dout also dq, dk and dv, with the scores of one head of one sequence at a time.
+
+    With dout, "dmask" is the gradient of a mask that requires one, in the dtype of q.
+    """
     found = {"out": q.new_zeros(*q.shape[:3], v.shape[3])}
     if dout is not None:
         found |= {name: torch.zeros_like(x) for name, x in (("dq", q), ("dk", k), ("dv", v))}
+        if features.mask is not None and features.mask_is_learned:
+            found["dmask"] = torch.zeros_like(features.mask, dtype=q.dtype)
     whole = slice(None)
     parts = [(0, *each) for each in _slices(bounds)] if bounds else [(i, whole, whole) for i in range(len(q))]
     longest = (bounds.longest_q, bounds.longest_k) if bounds else (q.shape[2], k.shape[2])
@@ -231,15 +299,42 @@ def head_by_head(
                 kept = dropout_mask(features.dropout_seed, (1, 1, *longest), features.dropout_p, q.device, first)
                 kept = kept[:, :, : own_q.shape[2], : own_k.shape[2]]
             own = of_sequence(features, i, slice(head, head + 1))
-            with torch.enable_grad():
-                tensors = [x.requires_grad_(dout is not None) for x in (own_q, own_k, own_v)]
-                out = attention_and_lse(own_q, own_k, own_v, own, **masks, kept=kept)[0]
-                found["out"][places[0]] = out[0, 0].detach()
-                if dout is not None:
-                    gradients = torch.autograd.grad(out, tensors, dout[places[0]][None, None])
-                    for name, at, gradient in zip(("dq", "dk", "dv"), places, gradients, strict=True):
-                        found[name][at] += gradient[0, 0]
+            for rows, keys, asked in _chunks(own, own_q.shape[2], own_k.shape[2], masks):
+                tensors = [own_q[:, :, rows], own_k[:, :, :keys], own_v[:, :, :keys]]
+                if "dmask" in found and asked.mask is not None:
+                    tensors.append(asked.mask.detach().to(q.dtype))
+                    asked = replace(asked, mask=tensors[3])
+                with torch.enable_grad():
+                    tensors = [x.requires_grad_(dout is not None) for x in tensors]
+                    out = attention_and_lse(*tensors[:3], asked, **masks, kept=kept)[0]
+                found["out"][places[0]][rows] = out[0, 0].detach()
+                if dout is None:
+                    continue
+                sums = [found["dq"][places[0]][rows], *(found[name][places[1]][:keys] for name in ("dk", "dv"))]
+                sums += [_own_mask(found["dmask"], i, slice(head, head + 1))] if "dmask" in found else []
+                gradients = torch.autograd.grad(out, tensors, dout[places[0]][rows][None, None])
+                for total, gradient in zip(sums, gradients, strict=True):
+                    total += gradient.view(total.shape)
     return found
+
+
+def _chunks(
+    features: Features, seqlen_q: int, seqlen_k: int, masks: Mapping[str, Any]
+) -> Iterator[tuple[slice, int, Features]]:
+    """Yield rows of the scores of a head, the number of keys that they may see, and their features.
+
+    A block mask is for long sequences, so it is computed in parts of which the last query is at the last key.
+    """
+    blocks, causal = features.block_mask, masks.get("causal")
+    if blocks is None or masks.get("window_size") or not set(features.asked) <= {"block_mask", "softcap", "sinks"}:
+        yield slice(seqlen_q), seqlen_k, features
+        return
+    size = blocks.size(seqlen_q, seqlen_k)
+    for start in range(0, seqlen_q, _CHUNK):
+        stop = min(start + _CHUNK, seqlen_q)
+        keys = max(0, seqlen_k - seqlen_q + stop) if causal else seqlen_k
+        listed = blocks.listed[:, :, start // size : -(-stop // size), : -(-keys // size)]
+        yield slice(start, stop), keys, replace(features, block_mask=blocks._replace(listed=listed))
 
 
 def of_sequence(features: Features, i: int, heads: slice = slice(None)) -> Features:
@@ -248,12 +343,20 @@ def of_sequence(features: Features, i: int, heads: slice = slice(None)) -> Featu
     if slopes is not None:
         slopes = (slopes[i] if slopes.dim() == 2 else slopes)[heads]
     if mask is not None:
-        mask = mask[(None,) * (4 - mask.dim())]
-        mask = mask[i : i + 1] if mask.shape[0] > 1 else mask
-        mask = mask[:, heads] if mask.shape[1] > 1 else mask
+        mask = _own_mask(mask, i, heads)
     prefixes, ids = (None if x is None else x[i : i + 1] for x in (features.prefix_lengths, features.document_ids))
     sinks = None if features.sinks is None else features.sinks[heads]
+    if (blocks := features.block_mask) is not None:
+        listed = blocks.listed[i : i + 1] if len(blocks.listed) > 1 else blocks.listed
+        features = replace(features, block_mask=blocks._replace(listed=listed[:, heads]))
     return replace(features, alibi_slopes=slopes, mask=mask, prefix_lengths=prefixes, document_ids=ids, sinks=sinks)
+
+
+def _own_mask(mask: torch.Tensor, i: int, heads: slice) -> torch.Tensor:
+    """Return the part of a mask that some heads of a sequence have, all of what is broadcast."""
+    mask = mask[(None,) * (4 - mask.dim())]
+    mask = mask[i : i + 1] if mask.shape[0] > 1 else mask
+    return mask[:, heads] if mask.shape[1] > 1 else mask
 
 
 def _slices(bounds: SequenceBounds) -> list[tuple[slice, slice]]:
@@ -283,7 +386,7 @@ def _probabilities(scores: torch.Tensor, sinks: torch.Tensor | None) -> tuple[to
 
 def with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -> tuple[torch.Tensor, torch.Tensor]:
     """Return scores with slopes and an additive mask, and which keys are hidden, (seqlen_q, seqlen_k) or wider."""
-    seqlen_q, seqlen_k = scores.shape[2:]
+    lengths = seqlen_q, seqlen_k = tuple(scores.shape[2:])
     keys = torch.arange(seqlen_k, device=scores.device)
     positions = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=scores.device)[:, None]
     if features.alibi_slopes is not None:
@@ -294,6 +397,9 @@ def with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -
     if features.document_ids is not None:
         ids = features.document_ids
         hidden = hidden | (ids[:, None, seqlen_k - seqlen_q :, None] != ids[:, None, None, :])
+    if (blocks := features.block_mask) is not None:
+        rows, columns = (torch.arange(n, device=scores.device) // blocks.size(*lengths) for n in lengths)
+        hidden = hidden | ~blocks.listed[:, :, rows[:, None], columns]
     if features.mask is not None and features.mask.dtype == torch.bool:
         hidden = hidden | ~features.mask
     elif features.mask is not None:

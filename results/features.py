@@ -18,6 +18,7 @@ from statistics import NormalDist
 from typing import Any
 
 NUMBER, SHARE, WHOLE = "a number above 0", "a share above 0 and below 1", "a whole number of at least 1"
+BLOCKS = "64 or 128 tokens, a colon and the share of blocks left out, such as 128:0.75"
 DEVIATION = 1.0  # of the logarithm of lengths of documents and of skewed sequences
 
 
@@ -28,9 +29,10 @@ class Feature:
     name: str
     capability: str
     words: str  # what an implementation is able to compute
-    value: str = ""  # NUMBER, SHARE or WHOLE; empty: no value, or one of `choices`
+    value: str = ""  # NUMBER, SHARE, WHOLE or BLOCKS; empty: no value, or one of `choices`
     choices: tuple[str, ...] = ()
     usual: str = ""  # text with a usual value; empty: the name alone
+    needs: str = ""  # text of another feature without which it has no meaning
     of_lengths: bool = False  # gives each sequence a length, so that seqlen_k must be seqlen_q; at most one in a case
 
     @property
@@ -49,18 +51,20 @@ class Feature:
             if text in self.choices:
                 return text
         else:
+            size, colon, digits = text.rpartition(":")
             try:
-                number = float(text)
+                number = float(digits)
             except ValueError:
                 number = 0.0
-            whole = number == int(number) if 0 < number < 1e9 else False
-            if 0 < number < 1e9 and (self.value != SHARE or number < 1) and (self.value != WHOLE or whole):
-                return f"{number:.9g}"
+            most = 1.0 if self.value in (SHARE, BLOCKS) else 1e9
+            whole = self.value != WHOLE or (0 < number < most and number == int(number))
+            if 0 < number < most and whole and (size in ("64", "128") if self.value == BLOCKS else not colon):
+                return f"{size}{colon}{number:.9g}"
         raise ValueError(f"feature {self.name} is {text!r}; possible is {possible}.")
 
 
 _READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_VALUES = {"number": NUMBER, "share": SHARE, "whole": WHOLE, "": ""}
+_VALUES = {"number": NUMBER, "share": SHARE, "whole": WHOLE, "blocks": BLOCKS, "": ""}
 FEATURES = tuple(
     Feature(name, **said | {"value": _VALUES[said.get("value", "")], "choices": tuple(said.get("choices", ()))})
     for name, said in _READ.items()
@@ -117,9 +121,29 @@ def reason_against(case: Mapping[str, Any]) -> str | None:
         return "features mask and varlen exclude each other; a mask needs a batch."
     if "prefix" in found and (case.get("causal") is False or window):
         return "feature prefix needs a causal mask without a window."
+    for name in found:
+        other, _, value = _NAMED[name].needs.partition("=")
+        if other and found.get(other) != value:
+            return f"feature {name} needs {_NAMED[name].needs}."
+    if "blocks" in found and (window or any(seqlen % int(found["blocks"].split(":")[0]) for seqlen in seqlens)):
+        return "feature blocks needs a seqlen that is a multiple of the block, and no window."
     if "ahead" in found and (case.get("causal") or window == 0):
         return "feature ahead needs a window_size and no causal mask; it counts the keys after the query that are seen."
     return None
+
+
+def listed_blocks(case: Mapping[str, Any]) -> tuple[int, list[int]] | None:
+    """Return the tokens of a block and how many key blocks each query block of a head lists; None without `blocks`.
+
+    `blocks=128:0.75` leaves out this share of the blocks that a query block sees, rounded. Its own block is always
+    listed, so that some query sees each key; `runner.levels.op_features` draws the others.
+    """
+    size, _, share = parsed(case.get("features")).get("blocks", "").partition(":")
+    if not size:
+        return None
+    blocks = int(case["seqlen_k"]) // int(size)
+    seen = range(1, blocks + 1) if case.get("causal") else [blocks] * blocks
+    return int(size), [max(1, round((1 - float(share)) * each)) for each in seen]
 
 
 def lengths_of(case: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:

@@ -31,7 +31,7 @@ class Metric:
 
 _WEIGHTS = ("qkv", "q", "k", "v", "down", "up", "out")  # projections of layers
 # Tensors that are compared with float64: of the operator, and of layers with the gradients of weights and biases.
-CHECKED = ("out", "dq", "dk", "dv", "dx", *(f"d{kind}_{name}" for kind in "wb" for name in _WEIGHTS))
+CHECKED = ("out", "dq", "dk", "dv", "dmask", "dx", *(f"d{kind}_{name}" for kind in "wb" for name in _WEIGHTS))
 CHECKED += ("logits", "loss", "grads")  # models: last tokens, all tokens, first layer's attention
 
 

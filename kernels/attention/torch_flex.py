@@ -84,14 +84,17 @@ def _modifications(
     for other in _scores(asked, position):
         score = other
     sees = visible_keys(position, seqlen_q + seqlen_k, *masks) if masks[0] or masks[1] else None
-    for other in _others(asked, bounds, position, sees):
+    for other in _others(asked, bounds, position, sees, sizes[2:]):
         sees = other
     if sees is None:
         return score, None
-    of_batch = any(x is not None for x in (asked.mask, asked.prefix_lengths, asked.document_ids))
-    heads = asked.mask.shape[-3] if asked.mask is not None and asked.mask.dim() > 2 else 1
+    listed = None if asked.block_mask is None else asked.block_mask.listed
+    of_batch = any(x is not None for x in (asked.mask, asked.prefix_lengths, asked.document_ids, listed))
+    heads = max(x.shape[-3] if x is not None and x.dim() > 2 else 1 for x in (asked.mask, listed))
     rows = (batch if of_batch else None, heads if heads > 1 else None)
-    return score, create_block_mask(sees, *rows, seqlen_q, seqlen_k, device=device, _compile=device.type == "cuda")
+    size = 128 if asked.block_mask is None else asked.block_mask.size(seqlen_q, seqlen_k)
+    options: dict[str, Any] = {"device": device, "BLOCK_SIZE": size, "_compile": device.type == "cuda"}
+    return score, create_block_mask(sees, *rows, seqlen_q, seqlen_k, **options)
 
 
 def _positions(bounds: SequenceBounds | None, offset: int) -> Callable[..., Any]:
@@ -135,7 +138,11 @@ def _entry(mask: torch.Tensor) -> Callable[..., Any]:
 
 
 def _others(
-    asked: Features, bounds: SequenceBounds | None, position: Callable[..., Any], sees: Callable[..., Any] | None
+    asked: Features,
+    bounds: SequenceBounds | None,
+    position: Callable[..., Any],
+    sees: Callable[..., Any] | None,
+    sizes: tuple[int, int],
 ) -> Iterator[Callable[..., Any]]:
     """Yield the masks after each feature; the last is that of all."""
     if (lengths := asked.prefix_lengths) is not None:
@@ -149,7 +156,10 @@ def _others(
     elif (ids := asked.document_ids) is not None:
         yield (sees := _both(lambda b, h, q, k: ids[b, position(q)] == ids[b, k], whole))
     if asked.mask is not None and asked.mask.dtype == torch.bool:
-        yield _both(_entry(asked.mask), sees)
+        yield (sees := _both(_entry(asked.mask), sees))
+    if (blocks := asked.block_mask) is not None:
+        size, listed = blocks.size(*sizes), _entry(blocks.listed)
+        yield _both(lambda b, h, q, k: listed(b, h, q // size, k // size), sees)
 
 
 def _both(one: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:

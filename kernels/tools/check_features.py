@@ -23,11 +23,11 @@ from typing import Any
 import torch
 
 from .. import registry
-from ..features import Features, SequenceBounds, Window, attention_of_sequences
+from ..features import BlockMask, Features, SequenceBounds, Window, attention_of_sequences, block_mask
 from ..features import attention as define
 from ..registry import FEATURES, Implementation
 
-NAMES = ("out", "dq", "dk", "dv", "dsinks")
+NAMES = ("out", "dq", "dk", "dv", "dsinks or dmask")
 _TF32_FLOOR = 2.0**-9  # two units: tensor cores cut the factors' low bits off (PTX ISA, mma .tf32)
 Attend = Callable[..., torch.Tensor]
 
@@ -63,6 +63,9 @@ def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
     added = numbers(2, 1, k, q).mT.log().nan_to_num(-torch.inf)  # -inf for half of the keys
     prefixes, packed = torch.tensor([0, k // 2 - 1, 5 * k]), ((3 * times, 0, k, 7 * times), (5 * times, 10, q, 0))
     rows, sinks = tuple(map(sum, packed)), torch.tensor([0.5, -torch.inf])  # the second head has no sink
+    listed = numbers(2, 2, -(-4 * q // 64), -(-7 * k // 64)) > 0
+    listed[0, 1, 0] = listed[:, 0, :, 1] = False  # queries without a key, and keys without a query
+    of_blocks, of_all = block_mask(listed[:, :1]), block_mask(listed[:1])
     several = {"softcap": 2.0, "sinks": numbers(2), "alibi_slopes": of_heads, "dropout_p": 0.2}
     kept, bent = {"dropout_p": 0.3, "dropout_seed": (7 << 32) + 5}, several | {"dropout_p": 0.0}
     return {
@@ -75,8 +78,11 @@ def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
         "boolean mask": FeatureCase("mask", (1, 2, 1, q, k, d, d), asked={"mask": seen}),
         "boolean mask of keys": FeatureCase("mask", (1, 2, 1, q, k, d, d), True, asked={"mask": seen[:, :1, :1]}),
         "additive mask": FeatureCase("mask", (2, 2, 2, q, k, d, d), asked={"mask": added}),
+        "learned mask": FeatureCase("mask_gradient", (2, 2, 2, q, k, d, d), asked={"mask": numbers(1, 2, q, k)}),
         "prefixes": FeatureCase("prefix_lengths", (3, 1, 1, k, k, d, d), True, asked={"prefix_lengths": prefixes}),
         "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": blocks(1, k, 7)}),
+        "blocks": FeatureCase("block_mask", (2, 1, 1, 4 * q, 7 * k, d, d), asked={"block_mask": of_blocks}),
+        "blocks, causal": FeatureCase("block_mask", (2, 2, 1, 4 * q, 7 * k, d, d), True, asked={"block_mask": of_all}),
         "dropout": FeatureCase("dropout", (2, 2, 1, q, k, d, d), True, asked=kept),
         "packed": FeatureCase("varlen", (1, 2, 1, *rows, d, d), True, lengths=packed),
         "two widths": FeatureCase("two_windows", (1, 2, 1, q, k, d, d), window_size=(5, 2)),
@@ -137,14 +143,18 @@ def results(
     *,
     dtype: torch.dtype | None = None,
 ) -> list[torch.Tensor]:
-    """Return out, dq, dk, dv and the gradient of the sinks, if there are any; `dtype`: to convert the inputs to."""
+    """Return out, dq, dk, dv and the gradient of sinks or a learned mask; `dtype`: to convert the inputs to."""
     device, to = q.device, dtype or q.dtype
     tensors = [x.to(to).detach().requires_grad_() for x in (q, k, v)]
-    asked: dict[str, Any] = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in case.asked.items()}
+    asked: dict[str, Any] = {
+        name: x.to(device) if isinstance(x, torch.Tensor | BlockMask) else x for name, x in case.asked.items()
+    }
     found = Features(**asked)
-    if found.sinks is not None:
-        tensors.append(found.sinks.to(to).requires_grad_())
-        found = replace(found, sinks=tensors[-1])
+    learned = "sinks" if found.sinks is not None else "mask" if case.feature == "mask_gradient" else ""
+    if learned:
+        tensors.append(getattr(found, learned).to(to).requires_grad_())
+        more: dict[str, Any] = {learned: tensors[-1]}
+        found = replace(found, **more)
     options: dict[str, Any] = {"features": found} if case.asked else {}
     if case.lengths:
         options["bounds"] = _bounds(case.lengths, device)

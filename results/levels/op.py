@@ -18,7 +18,8 @@ def bytes_moved(case: Fields, mode: str | None) -> float | None:
     sizes = tensor_bytes(case)
     if sizes is None or mode not in _PRODUCTS:
         return None
-    gradients = sizes.q + sizes.k + sizes.v
+    learned = "bias_gradient" in features.parsed(known(case.get("features")))
+    gradients = sizes.q + sizes.k + sizes.v + (_mask_bytes(case) if learned else 0.0)
     inputs = sizes.q + (sizes.k + sizes.v) * _share_of_keys_seen(case) + _mask_bytes(case)
     forward = inputs + sizes.out + sizes.lse
     backward = (inputs + 2 * sizes.out + sizes.lse) + gradients
@@ -39,7 +40,9 @@ def _share_of_keys_seen(case: Fields) -> float:
 
 
 def _mask_bytes(case: Fields) -> float:
-    """Return the bytes of a mask given as a tensor: a byte a key of each row, or a bias of each head in the dtype."""
+    """Return the bytes of a mask: a byte a key of each row, a bias of each head in the dtype, or 4 a listed block."""
+    if listed := features.listed_blocks(case):
+        return 4.0 * case["num_heads"] * sum(listed[1])
     kind, keys = features.parsed(known(case.get("features"))).get("mask"), float(case["seqlen_k"])
     if kind == "padding":
         return case["batch"] * keys

@@ -91,6 +91,10 @@ def pairs_in_batch(case: Fields) -> int | None:
     asked = features.parsed(known(case.get("features")))
     mask: dict[str, Any] = {"causal": bool(causal), "window_size": window}
     mask["ahead"] = int(asked["ahead"]) if "ahead" in asked else None
+    if listed := features.listed_blocks(case) if asked else None:
+        size, counts = listed
+        above = len(counts) * size * (size - 1) // 2 if causal else 0  # pairs in the blocks at the diagonal
+        return batch * (sum(counts) * size * size - above)
     rows = features.lengths_of(case) if asked else ()
     if not rows:
         return batch * unmasked_pairs(seqlen_q, seqlen_k, **mask)

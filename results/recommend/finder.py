@@ -67,7 +67,10 @@ def command(wanted: Collection[str]) -> str:
     """Return the command that measures a combination: 32 heads of 128, 4k and 16k tokens."""
     if "head_dim_v" in wanted:
         return "python -m runner run features --set domain=head_dim_v"
-    texts = "+".join(feature.example for feature in FEATURES if feature.capability in wanted)
+    asked = [feature for feature in FEATURES if feature.capability in wanted]
+    examples = {feature.name: feature.example for feature in asked}
+    examples |= {feature.needs.partition("=")[0]: feature.needs for feature in asked if feature.needs}
+    texts = "+".join(examples.values())
     wants = {
         *wanted,
         *(["window"] if "two_windows" in wanted else []),

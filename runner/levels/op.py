@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ PASSES = (
     Pass("fwd", "forward", ("fwd", "bwd", "fwd_bwd"), ("out",)),
     Pass("bwd", "backward", ("bwd", "fwd_bwd"), ("dq", "dk", "dv")),
 )
+_WITH_MASK = (PASSES[0], replace(PASSES[1], tensors=(*PASSES[1].tensors, "dmask")))
 _OUTLIERS, _OUTLIER_SIZE = 3, 30.0  # number of outlier channels, and their factor
 _LARGE = 8.0
 _SMALLEST_DIVISOR = {torch.bfloat16: 1e-3, torch.float16: 1e-2, torch.float32: 1e-3}
@@ -41,6 +42,12 @@ class OpInputs:
     v: torch.Tensor  # (batch, num_kv_heads, seqlen_k, head_dim_v)
     dout: torch.Tensor  # (batch, num_heads, seqlen_q, head_dim_v)
     options: dict[str, Any] = field(default_factory=dict)  # keywords of a call: masks, features, bounds
+
+    @property
+    def learned(self) -> tuple[torch.Tensor, ...]:
+        """Return the tensors whose gradients a backward computes: q, k, v and a mask that requires one."""
+        asked: Features | None = self.options.get("features")
+        return (self.q, self.k, self.v, *((asked.mask,) if asked and asked.mask_is_learned else ()))
 
     @property
     def device(self) -> torch.device:
@@ -69,7 +76,7 @@ class OpInputs:
 
     def result_shapes(self) -> list[torch.Size]:
         """Return the shapes of the gradients and of out, each twice."""
-        return [tensor.shape for tensor in (self.q, self.k, self.v, self.dout)] * 2
+        return [tensor.shape for tensor in (*self.learned, self.dout)] * 2
 
 
 def empty_inputs(case: Case, device: str) -> OpInputs:
@@ -92,8 +99,8 @@ def forward(attention: Attention, inputs: OpInputs) -> torch.Tensor:
 
 
 def backward(inputs: OpInputs, out: torch.Tensor, *, keep: bool = False) -> tuple[torch.Tensor, ...]:
-    """Return dq, dk and dv of an out; `keep` retains the graph for another call."""
-    return torch.autograd.grad(out, (inputs.q, inputs.k, inputs.v), inputs.dout, retain_graph=keep)
+    """Return dq, dk, dv and perhaps dmask of an out; `keep` retains the graph for another call."""
+    return torch.autograd.grad(out, inputs.learned, inputs.dout, retain_graph=keep)
 
 
 _CALLS = DifferentiableCalls(forward, backward)
@@ -142,8 +149,8 @@ def doubled(inputs: OpInputs, mode: str) -> Iterator[dict[str, float]]:
     """
     factors = {
         "fwd": ((inputs.v,), {"out": 2.0}),
-        "bwd": ((inputs.dout,), {"dq": 2.0, "dk": 2.0, "dv": 2.0}),
-        "fwd_bwd": ((inputs.v, inputs.dout), {"dq": 4.0, "dk": 4.0, "dv": 2.0}),
+        "bwd": ((inputs.dout,), {"dq": 2.0, "dk": 2.0, "dv": 2.0, "dmask": 2.0}),
+        "fwd_bwd": ((inputs.v, inputs.dout), {"dq": 4.0, "dk": 4.0, "dv": 2.0, "dmask": 4.0}),
     }
     tensors, growth = factors[mode]
     for tensor in tensors:
@@ -171,7 +178,7 @@ def small_case(dtype: str, head_dim: int) -> Case:
 
 LEVEL = MeasuredLevel(
     implementations=lambda: registry.implementations("op"),
-    passes=lambda case: PASSES,
+    passes=lambda case: _WITH_MASK if "mask_gradient" in case.asked else PASSES,
     small_case=small_case,
     empty_inputs=empty_inputs,
     trial=trial,

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from kernels.features import Features, SequenceBounds
-from results.features import lengths_of, parsed
+from kernels.features import Features, SequenceBounds, block_mask
+from results.features import lengths_of, listed_blocks, parsed
 from results.records import Case, case_to_json
 
-_SEED = 1  # of dropout; every implementation drops the same probabilities
+_SEED = 1  # of dropout and of listed blocks; every implementation drops and lists the same ones
 
 
 def options_of(case: Case, device: str) -> dict[str, Any]:
@@ -55,13 +55,27 @@ def _fields(name: str, value: str, case: Case, lengths: Sequence[Sequence[int]],
         real = torch.tensor(lengths, device=device) > torch.arange(seqlen, device=device)
         return [("mask", real[:, None, None])]
     if name == "mask":
-        return [("mask", torch.empty(1, heads, int(case.seqlen_q or 1), seqlen, dtype=dtype, device=device))]
+        bias = torch.empty(1, heads, int(case.seqlen_q or 1), seqlen, dtype=dtype, device=device)
+        return [("mask", bias.requires_grad_("bias_gradient" in parsed(case.features)))]
     if name == "prefix":
         return [("prefix_lengths", torch.tensor(lengths, device=device)[:, 0])]
+    if name == "blocks":
+        return [("block_mask", block_mask(_listed(case).to(device)))]
     if name == "documents":
         rows = [[at for at, length in enumerate(row) for _ in range(length)] for row in lengths]
         return [("document_ids", torch.tensor(rows, device=device))]
     return []
+
+
+def _listed(case: Case) -> torch.Tensor:
+    """Return (1, num_heads, blocks, blocks): for each query block its own block and others drawn at random."""
+    _, counts = listed_blocks(case_to_json(case)) or (0, [])
+    blocks = len(counts)
+    order = torch.rand(int(case.num_heads or 1), blocks, blocks, generator=torch.Generator().manual_seed(_SEED))
+    if case.causal:
+        order.masked_fill_(torch.ones(blocks, blocks, dtype=torch.bool).triu(1), 2.0)
+    order.diagonal(dim1=1, dim2=2).fill_(-1.0)
+    return (order.argsort(2).argsort(2) < torch.tensor(counts)[:, None])[None]
 
 
 def _bounds(lengths: Sequence[int], device: str) -> SequenceBounds:

@@ -1,7 +1,8 @@
 """Record which declared features passed their check on a GPU: `python -m runner.validate.features --record FILE`.
 
 The file has one entry per GPU, {"environment", "implementations"}: versions, commit and the kernels' hash, and the
-report of `kernels.tools.check features`. Checking a GPU again replaces its entry. `results.capabilities` reads it.
+report of `kernels.tools.check features`. Checking a GPU again replaces what was found with other kernels or versions,
+and adds to what was found with the same. `results.capabilities` reads it.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from runner.machine import devices, environment
 _RECORDED = (
     "compute_capability", "driver", "cuda", "torch", "triton", "python", "git_commit", "git_dirty", "kernel_hash",
 )  # fmt: skip
+_SAME = ("head_dim", "torch", "triton", "kernel_hash")  # facts of entries that belong together
 
 
 def entry(found: dict[str, dict[str, Any]], device: devices.DeviceInfo, head_dim: int) -> dict[str, Any]:
@@ -41,7 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = devices.resolve(options.device)
     found = dict(sorted(check_features.chosen_report(options).items()))
     record = json.loads(options.record.read_text()) if options.record.exists() else {}
-    record[device.name] = entry(found, device, options.head_dim)
+    made = entry(found, device, options.head_dim)
+    before = record.get(device.name, made)
+    record[device.name] = made
+    if all(before["environment"].get(name) == made["environment"][name] for name in _SAME):
+        made["implementations"] = dict(sorted((before["implementations"] | found).items()))
     options.record.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n")
     return int(not check_features.is_right(found))
 

@@ -12,6 +12,7 @@ from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from results.slice import Filters, best_baseline, level_in
 from results.store.database import open_store
+from tests.builders import add_run, latency, small_case
 from tests.pages.conftest import GPU, shown
 
 
@@ -220,6 +221,19 @@ def test_every_gpu_has_a_column_of_one_map(app):
     assert GPU in json.loads(app.get("bidi_component")[0].proto.json)["columns"]
     table = app.dataframe[0].value.set_index(["gpu", "dtype", "seqlen"])
     assert table.loc[(GPU, "float16", 128), "winner"] == "triton_fa2"
+
+
+def test_block_sparse_masks_have_a_picture_or_the_command_that_makes_it(home, app):
+    app.segmented_control(key="overview_view").set_value("My features").run()
+    assert "python -m runner run block_sparse" in shown(app) and not app.exception
+    rows = [latency("gluon_hopper", 3.0, small_case(1024))]
+    rows += [
+        latency("triton_fa2", ms, small_case(1024, features=f"blocks=128:{s}")) for s, ms in ((0.5, 4.0), (0.9, 1.0))
+    ]
+    add_run(home, "blocks", *rows)
+    app.run()
+    assert "is faster than dense: 1k from 90 % on." in shown(app) and not app.exception
+    assert len(app.get("plotly_chart")) == 1
 
 
 def test_a_card_shows_its_numbers_or_says_that_nothing_was_measured(home, app):

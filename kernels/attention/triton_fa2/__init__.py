@@ -90,7 +90,7 @@ IMPLEMENTATIONS = tuple(
     declare(
         name,
         partial(attention, precision=float32),
-        features=tuple(FEATURES),
+        features=tuple(name for name in FEATURES if name != "mask_gradient"),
         unavailable=triton_missing(),
         refuses=_refuses,
         forms=_forms if float32 == "ieee" else None,

@@ -46,8 +46,11 @@ ROWS = (
 )
 PACKAGES = tuple(dict.fromkeys(row[0] for row in ROWS))
 # Feature cases that use most of a kernel's registers and memory, by head_dim; the others are parts of these.
-FEATURES = {64: ("packed", "192 and 128"), 128: ("packed", "several, packed", "several, narrower values", "pages")}
-FEATURES[240] = FEATURES[128][1:]
+FEATURES = {
+    64: ("packed", "192 and 128"),
+    128: ("packed", "several, packed", "several, narrower values", "pages", "blocks"),
+}
+FEATURES[240] = FEATURES[128][1:-1]
 
 
 @cache

@@ -1,6 +1,7 @@
 """The finder: what computes a combination of features, what is fastest, and how to measure it."""
 
 from kernels import registry
+from results.query import block_sparse
 from results.recommend import finder
 from runner import sweeps
 from tests.builders import add_run, latency, small_case
@@ -21,6 +22,20 @@ def test_the_fastest_counts_only_cases_that_have_everything(home, opened) -> Non
     assert finder.found(store, ("softcap",))["cases"].tolist() == [2]
     (missing,) = finder.found(store, ("softcap", "backward")).to_dict("records")
     assert (isinstance(missing["winner"], str), missing["standing"]) == (False, finder.NOT_MEASURED)
+
+
+def test_a_block_sparse_mask_pays_where_the_fastest_is_ahead_of_the_fastest_dense_call(home, opened) -> None:
+    sizes = {"seqlen": 1024, "dtype": "bfloat16"}
+    rows = [latency(name, ms, small_case(**sizes)) for name, ms in (("mine", 4.0), ("other", 3.0))]
+    for share, ms in ((0.5, 4.0), (0.75, 2.0), (0.9, 1.0)):
+        case = small_case(**sizes, features=f"blocks=128:{share}")
+        rows += [latency("mine", ms, case), latency("torch_flex", 2 * ms, case)]
+    add_run(home, "a", *rows)
+    table = block_sparse.rows(opened())
+    assert table["speedup"].tolist() == [0.75, 0.375, 1.5, 0.75, 3.0, 1.5]
+    assert set(table["dense"]) == {"other"} and set(table["block"]) == {128}
+    assert block_sparse.pays_from(table) == {1024: 75.0}
+    assert block_sparse.pays_from(table[table["implementation"] == "torch_flex"]) == {1024: 90.0}
 
 
 def test_every_combination_of_two_has_a_command_that_runs() -> None:

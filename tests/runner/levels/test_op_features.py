@@ -17,6 +17,7 @@ from tests.cases import cases
 
 SIZES = {"num_kv_heads": 1, "num_heads": 2, "head_dim": 16, "dtype": "float32"}
 TEXTS = ("", "mask=padding", "documents=5", "varlen=skewed", "varlen=uniform", "prefix=9", "mask=bias", "ahead=3")
+TEXTS += ("blocks=64:0.6",)
 
 
 def _random_cases():
@@ -24,13 +25,12 @@ def _random_cases():
     for text, causal, window in itertools.product(TEXTS, (True, False), (0, 1, 7)):
         others = (each for each in ("sinks", "softcap=3", "alibi") if draw.random() < 0.5)
         asked = ",".join(filter(None, (text, *others)))
+        batch, seqlen = draw.randint(1, 4), draw.randint(1, 40)
+        sizes = {"batch": batch, "seqlen": 64 * (seqlen % 5 + 1) if "blocks" in text else seqlen, **SIZES}
         try:
-            yield attention_case(
-                batch=draw.randint(1, 4), seqlen=draw.randint(1, 40), causal=causal, window_size=window,
-                features=asked or None, **SIZES
-            )  # fmt: skip
-        except RecordError:  # a prefix needs a causal mask, two widths need a window
-            assert text.startswith(("prefix", "ahead"))
+            yield attention_case(**sizes, causal=causal, window_size=window, features=asked or None)
+        except RecordError:  # a prefix needs a causal mask, two widths need a window, and blocks none
+            assert text.startswith(("prefix", "ahead", "blocks"))
 
 
 @pytest.mark.parametrize("case", list(_random_cases()), ids=levels.words)
@@ -39,7 +39,7 @@ def test_operations_count_the_pairs_that_the_mask_lets_through(case: Case) -> No
     inputs = make_inputs(case, "cpu", seed=1)
     options = dict(inputs.options)
     asked, bounds = options.pop("features", Features()), options.pop("bounds", None)
-    seen = {name: getattr(asked, name) for name in ("prefix_lengths", "document_ids")}
+    seen = {name: getattr(asked, name) for name in ("prefix_lengths", "document_ids", "block_mask")}
     if asked.mask is not None and asked.mask.dtype == torch.bool:
         seen["mask"] = asked.mask
     qkv = torch.zeros_like(inputs.q), inputs.k, inputs.v
@@ -50,7 +50,11 @@ def test_operations_count_the_pairs_that_the_mask_lets_through(case: Case) -> No
     pairs = lse[:, 0].double().exp().sum().item()
     assert pairs_in_batch(case_to_json(case)) == round(pairs) == pytest.approx(pairs, abs=0.1)
     assert levels.flops(case, "fwd") == 4 * 2 * 16 * round(pairs)
-    assert levels.bytes_moved(case, "fwd") > 0
+    assert (moved := levels.bytes_moved(case, "fwd")) > 0
+    if asked.block_mask:
+        assert asked.block_mask.listed.any(2).all(), "all keys are read"
+        dense = attention_case(batch=case.batch, seqlen=case.seqlen_q, causal=case.causal, **SIZES)
+        assert moved == levels.bytes_moved(dense, "fwd") + 4 * len(asked.block_mask.keys)
 
 
 def test_the_oracle_of_features_agrees_with_that_of_plain_calls() -> None:
@@ -63,17 +67,28 @@ def test_the_oracle_of_features_agrees_with_that_of_plain_calls() -> None:
         torch.testing.assert_close(tensor, getattr(exact, name))
 
 
-@pytest.mark.parametrize("text", ["dropout=0.3,softcap=2,sinks,alibi", "dropout=0.3,varlen=skewed,sinks", "mask=bias"])
-def test_the_oracle_by_heads_is_the_definition(text: str) -> None:
-    inputs = make_inputs(attention_case(batch=3, seqlen=9, causal=True, features=text, **SIZES), "cpu", seed=1)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    ("text", "seqlen"),
+    [
+        ("dropout=0.3,softcap=2,sinks,alibi", 9),
+        ("dropout=0.3,varlen=skewed,sinks", 9),
+        ("mask=bias,bias_gradient,softcap=2", 9),
+        ("softcap=2,blocks=64:0.5", 320),
+    ],
+)
+def test_the_oracle_by_heads_is_the_definition(text: str, seqlen: int, causal: bool, monkeypatch) -> None:
+    monkeypatch.setattr("kernels.features._CHUNK", 128)
+    inputs = make_inputs(attention_case(batch=3, seqlen=seqlen, causal=causal, features=text, **SIZES), "cpu", seed=1)
     options = dict(inputs.options)
     asked, bounds = options.pop("features"), options.pop("bounds", None)
     of = attention_and_lse if bounds is None else attention_of_sequences
     out = of(inputs.q, inputs.k, inputs.v, asked, *([] if bounds is None else [bounds]), **options)[0]
     found = head_by_head(inputs.q, inputs.k, inputs.v, asked, bounds, inputs.dout, **options)
     torch.testing.assert_close(found["out"], out)
-    gradients = torch.autograd.grad(out, (inputs.q, inputs.k, inputs.v), inputs.dout)
-    torch.testing.assert_close((found["dq"], found["dk"], found["dv"]), gradients)
+    gradients = torch.autograd.grad(out, inputs.learned, inputs.dout)
+    assert len(gradients) == 3 + ("bias_gradient" in text)
+    torch.testing.assert_close(tuple(found[name] for name in list(found)[1:]), gradients)
 
 
 def test_features_have_one_text_and_go_through_a_journal() -> None:

@@ -20,6 +20,8 @@ def test_a_device_replaces_its_own_entry_and_keeps_those_of_others(tmp_path, mon
         features.check_features, "chosen_report", lambda options: {"mine": {"softcap": {"errors": {"float16": 2.0}}}}
     )
     assert features.main(arguments) == 1, "an error beyond what is allowed"
-    assert json.loads(path.read_text())[device]["implementations"] == {
-        "mine": {"softcap": {"errors": {"float16": 2.0}}}
-    }
+    found = json.loads(path.read_text())[device]["implementations"]
+    assert set(found) == {"gluon_hopper", "mine"}, "of the same kernels"
+    monkeypatch.setattr(features, "facts", lambda device: record[device.name]["environment"] | {"kernel_hash": "other"})
+    assert features.main(arguments) == 1
+    assert set(json.loads(path.read_text())[device]["implementations"]) == {"mine"}

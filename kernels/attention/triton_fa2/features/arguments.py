@@ -31,6 +31,11 @@ class FeatureTensors(NamedTuple):
     table_b: Any = None  # its stride between sequences
     last_page: Any = None  # number of the last page
     max_logits: Any = None  # (num_heads,), float32: the largest logit so far
+    key_starts: Any = None  # the lists of a features.BlockMask
+    keys: Any = None
+    query_starts: Any = None
+    queries: Any = None
+    blocks_b: Any = None  # 0: all batches have the same lists; 1: each has its own
 
 
 class Rows(NamedTuple):
@@ -90,6 +95,7 @@ class FeatureConfig:
     half: bool  # whether q, k and v have 16 bits
     precision: str  # float32 products: "ieee" or "tf32"
     page_size: int = 0  # keys of a page; 0: keys lie in a row
+    blocks: int = 0  # rows and keys of a listed block, a multiple of both tiles; 0: there are no lists
 
     @property
     def without_features(self) -> PackedConfig:
@@ -110,5 +116,5 @@ class FeatureConfig:
     @property
     def has_features(self) -> bool:
         """Return whether scores or probabilities are anything but those of a plain causal mask or window."""
-        tensors = self.slopes, self.sinks, self.mask, self.prefixes, self.documents
+        tensors = self.slopes, self.sinks, self.mask, self.prefixes, self.documents, self.blocks
         return self.softcap or self.dropout or any(tensors)

@@ -6,7 +6,7 @@ import triton.language as tl
 from ..backward import query_ranges
 from ..panels import load_panels, product_of_panels, store_panels
 from ..tile_ops import load_logsumexp, load_rows, store_rows
-from .forward import first_and_last_key
+from .forward import key_at, walk_of_keys
 from .scores import (
     add_to_panels,
     capped,
@@ -33,7 +33,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     k_base = rows_of(k, batch, head // shape.group, first_k)
     v_base = rows_of(v, batch, head // shape.group, first_k)
     rows = start_m + tl.arange(0, BLOCK_M)
-    lo, hi = first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFIG)
+    lo, hi, first = walk_of_keys(start_m, batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG)
 
     q_tile = load_panels(rows_of(q, batch, head, first_q), start_m, q.m, seqlen_q, BLOCK_M, CONFIG, True)
     dout_base = rows_of(dout, batch, head, first_q)
@@ -47,8 +47,8 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
     lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
     sums = zero_panels(BLOCK_M, CONFIG)
-    for start in tl.range(lo, hi, BLOCK_N):
-        start = tl.multiple_of(start, BLOCK_N)
+    for at in tl.range(lo, hi, BLOCK_N):
+        start = key_at(at, first, tensors, CONFIG)
         keys = start + tl.arange(0, BLOCK_N)
         k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG, True)
         scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
@@ -82,15 +82,28 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     if CONFIG.prefixes:  # all rows see the keys of the prefix
         lo = tl.where(start_n < tl.load(tensors.prefixes + batch), 0, lo)
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
+    every = steps * shape.group
+    if CONFIG.blocks > 0:  # the lists of a group's heads follow each other
+        line = batch * tensors.blocks_b * tl.cdiv(seqlen_k, CONFIG.blocks) + start_n // CONFIG.blocks
+        starts = tensors.query_starts + line * shape.num_heads + head_k * shape.group
+        first = tl.load(starts)
+        every = (tl.load(starts + shape.group) - first) * (CONFIG.blocks // BLOCK_M)
 
     k_tile = load_panels(rows_of(k, batch, head_k, first_k), start_n, k.m, seqlen_k, BLOCK_N, CONFIG, True)
     v_base = rows_of(v, batch, head_k, first_k)
     v_tile = load_rows(v_base, start_n, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True)
     sums = zero_panels(BLOCK_N, CONFIG)
     dv_sum = tl.zeros([BLOCK_N, CONFIG.block_dv], dtype=tl.float32)
-    for step in tl.range(0, steps * shape.group):
-        head = head_k * shape.group + step // steps
-        start = lo + (step % steps) * BLOCK_M
+    for step in tl.range(0, every):
+        if CONFIG.blocks > 0:
+            block = step * BLOCK_M // CONFIG.blocks
+            entry = tl.load(tensors.queries + first + block)
+            head = tl.cast(entry // tl.cdiv(seqlen_q, CONFIG.blocks), tl.int64)
+            listed = entry % tl.cdiv(seqlen_q, CONFIG.blocks)
+            start = step * BLOCK_M + (listed - block) * CONFIG.blocks
+        else:
+            head = head_k * shape.group + step // steps
+            start = lo + (step % steps) * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
         q_tile = load_panels(rows_of(q, batch, head, first_q), start, q.m, seqlen_q, BLOCK_M, CONFIG, True)
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)

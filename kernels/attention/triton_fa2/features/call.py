@@ -55,6 +55,13 @@ class FeatureCall:
     table: torch.Tensor | None = None  # int32 (sequences, pages of a sequence): k, v: (pages, heads, page_size, width)
     max_logits: torch.Tensor | None = None  # (num_heads,), -inf: where the forward writes the largest logit
 
+    def __post_init__(self) -> None:
+        """Raise UnsupportedCase for a block mask of packed or padded sequences."""
+        if self.features.block_mask is not None and self.bounds is not None:
+            raise UnsupportedCase(
+                "triton_fa2 takes a block_mask for whole sequences only, not for packed or padded ones."
+            )
+
     @property
     def packed(self) -> bool:
         """Return whether sequences lie one after the other."""
@@ -163,7 +170,11 @@ class FeatureCall:
             None if x is None else x.detach().contiguous()
             for x in (asked.sinks, asked.prefix_lengths, asked.document_ids, *bounds, seed)
         )
-        return FeatureTensors(mask, step_b, step_h, step_m, step_n, slopes, slopes_b, *contiguous)
+        found = FeatureTensors(mask, step_b, step_h, step_m, step_n, slopes, slopes_b, *contiguous)
+        if (blocks := asked.block_mask) is None:
+            return found
+        lists = dict(zip(blocks._fields[1:], blocks[1:], strict=True))
+        return found._replace(**lists, blocks_b=int(len(blocks.listed) > 1))
 
     def _shape(self, q: torch.Tensor, k: torch.Tensor) -> FeatureShape:
         heads, asked = q.shape[1], self.features
@@ -208,6 +219,7 @@ class FeatureCall:
             half=q.dtype.itemsize == 2,
             precision=self.precision,
             page_size=v.shape[2] if self.table is not None else 0,
+            blocks=asked.block_mask.size(q.shape[2], v.shape[2]) if asked.block_mask else 0,
         )
 
 

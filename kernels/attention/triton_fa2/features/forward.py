@@ -25,8 +25,11 @@ _LN_2 = tl.constexpr(math.log(2))
 
 
 @triton.jit
-def first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFIG: tl.constexpr):
-    """Return the bounds of the keys that a tile of query rows sees, the first a multiple of block_n."""
+def walk_of_keys(start_m, batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG: tl.constexpr):
+    """Return from where to where a tile of query rows walks over keys, the first a multiple of block_n, and its list.
+
+    With listed blocks the walk counts their keys. `key_at` returns the key.
+    """
     shift = seqlen_k - seqlen_q
     last = tl.minimum(start_m + CONFIG.block_m, seqlen_q) - 1 + shift
     lo, _, _, hi = key_ranges(
@@ -34,7 +37,23 @@ def first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFI
     )
     if CONFIG.prefixes:
         hi = tl.maximum(hi, tl.minimum(tl.load(tensors.prefixes + batch), seqlen_k).to(tl.int32))
-    return lo, hi
+    first = 0
+    if CONFIG.blocks > 0:
+        line = (batch * tensors.blocks_b * shape.num_heads + head) * tl.cdiv(seqlen_q, CONFIG.blocks)
+        starts = tensors.key_starts + line + start_m // CONFIG.blocks
+        first = tl.load(starts)
+        lo = 0
+        hi = (tl.load(starts + 1) - first) * CONFIG.blocks
+    return lo, hi, first
+
+
+@triton.jit
+def key_at(at, first, tensors, CONFIG: tl.constexpr):
+    """Return the first key of a tile at a place of a walk over keys."""
+    if CONFIG.blocks > 0:
+        block = at // CONFIG.blocks
+        at += (tl.load(tensors.keys + first + block) - block) * CONFIG.blocks
+    return tl.multiple_of(at, CONFIG.block_n)
 
 
 @triton.jit
@@ -52,7 +71,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     k_base = rows_of(k, batch, head // shape.group, first_k)
     v_base = rows_of(v, batch, head // shape.group, first_k)
     rows = start_m + tl.arange(0, BLOCK_M)
-    lo, hi = first_and_last_key(start_m, batch, seqlen_q, seqlen_k, tensors, shape, CONFIG)
+    lo, hi, first = walk_of_keys(start_m, batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG)
 
     q_tile = load_panels(q_base, start_m, q.m, seqlen_q, BLOCK_M, CONFIG, True)
     acc = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
@@ -61,8 +80,8 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     if CONFIG.sinks:  # a key without a value, seen first
         row_max = tl.zeros([BLOCK_M], dtype=tl.float32) + load_sink(tensors, head)
         row_sum = tl.where(row_max == float("-inf"), 0.0, 1.0)
-    for start in tl.range(lo, hi, BLOCK_N):
-        start = tl.multiple_of(start, BLOCK_N)
+    for at in tl.range(lo, hi, BLOCK_N):
+        start = key_at(at, first, tensors, CONFIG)
         keys = start + tl.arange(0, BLOCK_N)
         if CONFIG.page_size > 0:
             places = places_in_pages(keys, seqlen_k, batch, tensors, CONFIG)

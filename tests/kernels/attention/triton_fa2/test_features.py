@@ -195,9 +195,10 @@ def test_the_front_door_computes_features_where_no_kernel_does():
 def test_torch_compile_keeps_features_whole(monkeypatch, device):
     monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
     real = torch.ones(1, 9, dtype=torch.bool, device=device)
+    blocks = kernels.block_mask(torch.ones(1, 2, 1, 1, dtype=torch.bool, device=device))
 
     def loss(q, sinks):
-        out = kernels.attention(q, q, q, causal=True, sinks=sinks, softcap=3.0)
+        out = kernels.attention(q, q, q, causal=True, sinks=sinks, softcap=3.0, block_mask=blocks)
         return (out + feature_calls.attention_padded(q, q, q, real)).square().sum()
 
     inputs = [numbers(*shape).to(device).requires_grad_() for shape in ((1, 2, 9, 16), (2,))]
@@ -216,12 +217,25 @@ def test_torch_compile_keeps_features_whole(monkeypatch, device):
         ({"alibi_slopes": torch.zeros(2, requires_grad=True)}, "only sinks and an additive mask have a gradient"),
         ({"prefix_lengths": torch.tensor([3])}, "need causal=True"),
         ({"document_ids": torch.zeros(9)}, "an id a key"),
+        ({"block_mask": torch.ones(1, 2, 1, 1, dtype=torch.bool)}, r"must come from kernels.block_mask\(listed\)"),
+        ({"block_mask": kernels.block_mask(torch.ones(1, 2, 1, 2) > 0)}, "lists of blocks of 64 or 128 for 9 queries"),
     ],
 )
 def test_features_that_do_not_go_with_the_tensors_are_refused(asked, message):
     q = torch.zeros(1, 2, 9, 16)
     with pytest.raises(UnsupportedCase, match=message):
         kernels.attention(q, q, q, **asked)
+
+
+def test_a_block_mask_is_refused_for_packed_sequences_and_for_what_is_no_list():
+    with pytest.raises(UnsupportedCase, match=r"boolean tensor .* not torch.float32 \(1, 1\)"):
+        kernels.block_mask(torch.ones(1, 1))
+    mask, starts = kernels.block_mask(torch.ones(1, 2, 1, 1) > 0), torch.tensor([0, 9])
+    with pytest.raises(UnsupportedCase, match="does not support mask, document_ids or block_mask"):
+        kernels.attention_varlen(*[torch.zeros(9, 2, 16)] * 3, starts, starts, 9, 9, block_mask=mask)
+    padded = torch.zeros(1, 2, 9, 16)
+    with pytest.raises(UnsupportedCase, match="whole sequences only"):
+        feature_calls.attention_padded(*[padded] * 3, torch.ones(1, 9) > 0, block_mask=mask)
 
 
 @pytest.mark.parametrize("asked", [{}, {"softcap": 3.0, "sinks": numbers(2)}], ids=["alone", "with features"])
@@ -269,7 +283,7 @@ def test_starts_of_sequences_that_kernels_cannot_read_are_refused():
 
 
 def test_an_implementation_says_which_features_it_lacks():
-    names = tuple(registry.FEATURES)
+    names = tuple(name for name in registry.FEATURES if name != "mask_gradient")
     assert registry.get("triton_fa2").reason_against_features(names) is None
     assert registry.get("triton_fa2").facts["features"] == list(names)
     reason = registry.get("tiled_v1").reason_against_features(("softcap", "dropout"))
