@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 PRECISIONS = ("half", "ieee", "bf16x6", "tf32")
-BLOCK_DIMS = (16, 32, 64, 128, 256)
+BLOCK_DIMS = (16, 32, 64, 128, 256, 512)
 
 
 class Tile(NamedTuple):
