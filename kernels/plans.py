@@ -20,7 +20,7 @@ from .registry import UnsupportedCase
 
 LOG2_E = math.log2(math.e)
 MAX_PLANS = 4096
-MAX_HEAD_DIM = 256
+MAX_HEAD_DIM = 512
 NO_KEY = (AttributeError, RuntimeError, TypeError)  # raised by tensors, and classes like them, that have no key
 _ENTRIES = 7  # older entries of a key that are kept
 _ON_CURRENT_DEVICE = nullcontext()
@@ -199,10 +199,17 @@ def device_guard(device: torch.device) -> Any:
     return torch.cuda.device(device)
 
 
-def check_inputs(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtypes: Sequence[torch.dtype]) -> None:
+def check_inputs(
+    name: str,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dtypes: Sequence[torch.dtype],
+    largest: int = MAX_HEAD_DIM,
+) -> None:
     """Raise UnsupportedCase, in the implementation's name, if q, k and v do not belong together.
 
-    q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim).
+    q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim); largest: head_dim.
     """
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if q.dim() != 4 or k.dim() != 4:
@@ -212,7 +219,7 @@ def check_inputs(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, d
         (k.shape != v.shape, "k and v must have the same shape"),
         (q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1], "q and k must agree in batch and head_dim"),
         (not k.shape[1] or bool(q.shape[1] % max(1, k.shape[1])), "num_heads must be a multiple of num_kv_heads"),
-        (not 0 < q.shape[-1] <= MAX_HEAD_DIM, f"head_dim must be 1 to {MAX_HEAD_DIM}"),
+        (not 0 < q.shape[-1] <= largest, f"head_dim must be 1 to {largest}"),
         (len(found) > 1 or q.dtype not in dtypes, f"one dtype of {', '.join(map(str, dtypes))}, not {found}"),
         (len(devices) > 1, f"q, k and v must be on one device, not {devices}"),
     )

@@ -24,7 +24,7 @@ from .ruled import Attend, Bind, Ruled
 from .tables import Table, family
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-MAX_HEAD_DIM = 256
+MAX_HEAD_DIM = plans.MAX_HEAD_DIM
 MIN_CAPABILITY = (8, 0)
 HOPPER = (9, 0)
 TRITON = importlib.util.find_spec("triton") is not None
@@ -125,7 +125,7 @@ def left_to_pytorch(
         return False
     operations = (2 if causal else 4) * q.numel() * k.shape[2]
     table = _table("eager routes", q.device)
-    return any(table.first(call=call, operations=operations) for call in asked or ("training",))
+    return any(table.first(call=call, operations=operations, head_dim=q.shape[3]) for call in asked or ("training",))
 
 
 def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | Ruled | None:

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -9,7 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,6 +34,7 @@ from runner.supervise.other_version import OtherVersion, find
 from runner.supervise.supervisor import supervise
 from runner.supervise.worker_handle import COMMAND
 from runner.sweeps import Sweep, SweepError
+from runner.sweeps.grid import split_heads
 
 EXIT_UNFINISHED, EXIT_ARGUMENTS, EXIT_BUSY, EXIT_CANCELLED = 1, 2, 3, 130
 
@@ -61,9 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    commands = {"list": _list, "plan": _plan, "run": _run, "record": _record, "tune": _run, "prove": _prove}
     return parser_of(
         Path(__file__).with_name("commands.toml"),
-        {"list": _list, "plan": _plan, "run": _run, "record": _record, "tune": _run, "prove": _prove},
+        commands | {"warm": _warm, "shapes": _shapes},
         texts={"modes": CLUSTER_MODES},
         groups={"presets": [_preset(protocol) for protocol in PROTOCOLS.values()]},
         prog="python -m runner",
@@ -102,12 +104,9 @@ def _prove(options: argparse.Namespace) -> int:
     from runner import listing
 
     target = listing.resolve(options.device)
-    from kernels import registry
     from runner import prove
 
-    if options.baseline not in ("default", *registry.implementations()):
-        names = ", ".join(registry.implementations())
-        raise Refused(f"Unknown implementation {options.baseline!r}. Possible: default, {names}.")
+    _check_known("default", options.baseline)
     with device_lock(home(), target.lock, "a proof"):
         proofs = prove.prove(program, target.id, PROTOCOLS["quick"], options.baseline)
     record = prove.as_record(program, proofs)
@@ -123,16 +122,49 @@ def _prove_steps(options: argparse.Namespace) -> int:
     with device_lock(home(), target.lock, "a proof"):
         for proof in steps.prove(models, target.id, PROTOCOLS["quick"], compiled=options.compiled):
             proofs.append(proof)
-            print(json.dumps(asdict(proof)) if options.json else steps.as_line(proof), flush=True)
+            print(json.dumps(dataclasses.asdict(proof)) if options.json else steps.as_line(proof), flush=True)
     print(steps.as_summary(proofs), file=sys.stderr if options.json else sys.stdout)
     return 0 if any(proof.ratio for proof in proofs) else EXIT_UNFINISHED
+
+
+def _check_known(ours: str, *names: str) -> None:
+    from kernels import registry
+
+    known = (ours, *registry.implementations())
+    if unknown := [name for name in names if name not in known]:
+        raise Refused(f"Unknown implementation {unknown[0]!r}. Possible: {', '.join(known)}.")
+
+
+def _warm(options: argparse.Namespace) -> int:
+    program = load(Path(options.program))
+    from runner import listing, new_shapes
+
+    target = listing.resolve(options.device)
+    with device_lock(home(), target.lock, "filling the compile cache"):
+        print(new_shapes.warm(program, target.id))
+    return 0
+
+
+def _shapes(options: argparse.Namespace) -> int:
+    from runner import listing, new_shapes
+
+    target = listing.resolve(options.device)
+    names = _names(options) or new_shapes.IMPLEMENTATIONS
+    _check_known(new_shapes.OURS, *names)
+    heads, kv_heads = split_heads(options.heads)
+    wanted = new_shapes.lengths(options.count, options.longest)
+    call = (wanted, (options.batch, heads, kv_heads, options.head_dim), options.dtype, target.id)
+    with device_lock(home(), target.lock, "new shapes"):
+        found = new_shapes.compared(names, *call)
+    print(json.dumps([dataclasses.asdict(each) for each in found], indent=1))
+    return 0 if len(found) == 2 * len(names) else EXIT_UNFINISHED
 
 
 def _plan(options: argparse.Namespace) -> int:
     sweep = _chosen(options)
     from runner import listing
 
-    protocol = PROTOCOLS[options.protocol or sweep.protocol]
+    protocol = protocol_of(options.protocol or sweep.protocol)
     listing.show_plan(
         sweep,
         options.device,
@@ -148,6 +180,9 @@ def _plan(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.step_limit is not None and not options.step_limit > 0:  # nor is nan
         raise Refused(f"--step-limit {options.step_limit:g} is not a number of seconds above 0.")
+    names = [name.strip() for name in (options.sweep or "").split(",")]
+    if len(names) > 1:
+        return _run_each(options, names)
     job = _resumed(options) if options.resume else _new(options)
     progress = Progress()
     command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker
@@ -168,6 +203,15 @@ def _run(options: argparse.Namespace) -> int:
             progress.say(sentence(state.costs))
     _ingest()
     return 0
+
+
+def _run_each(options: argparse.Namespace, names: Sequence[str]) -> int:
+    """Run sweeps one after the other, each as its own run, and return the first exit code that is not 0."""
+    if options.run_id or options.resume or options.set:
+        raise Refused("--run-id, --resume and --set belong to one sweep; name one instead of several.")
+    for name in names:  # no name is unknown before anything is measured
+        sweeps.get(name)
+    return next(filter(None, [_run(argparse.Namespace(**{**vars(options), "sweep": name})) for name in names]), 0)
 
 
 def _cluster(options: argparse.Namespace, job: Job) -> ClusterRequest | None:
@@ -196,7 +240,8 @@ def _new(options: argparse.Namespace) -> Job:
         raise Refused(f"--run-id {options.run_id[:80]!r} is not a plain name of letters, digits, dots and dashes.")
     sweep = _chosen(options)
     other = _other_version(options)
-    protocol = options.protocol or (PAIRED.name if other else sweep.protocol)
+    usual = PAIRED.name if other and sweep.protocol in PROTOCOLS else sweep.protocol
+    protocol = options.protocol or usual
     if other and protocol_of(protocol).trace_s:
         raise Refused(f"--against compares rounds, and --{protocol} takes only one; omit it.")
     return Job(

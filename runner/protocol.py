@@ -21,6 +21,7 @@ class Protocol:
     least_slowest: int = 6  # least samples of a call that takes more than two seconds
     patience_ms: float = 300.0  # calls are slow if `least` samples take longer than this
     most: int = 90
+    heat_s: float = 0.0  # seconds of back-to-back calls before the samples of a round, which lower a GPU's clock
     energy_s: float = 0.0  # least seconds between two readings of the energy counter; 0: energy is not measured
     trace_s: float = 0.0  # seconds of back-to-back calls for burst and sustained figures; 0: no trace
 
@@ -28,6 +29,10 @@ class Protocol:
     def label(self) -> str:
         """Return the preset and the version of the protocol, as a run records them."""
         return f"{self.name}/{VERSION}"
+
+    def extra_s(self, timings: int) -> float:
+        """Return the seconds that a cell takes in addition to its samples."""
+        return self.trace_s * bool(timings) + self.heat_s * self.rounds * timings
 
     def least_of_round(self, call_ms: float) -> int:
         """Return the least number of samples in each round of a call with that latency."""
@@ -43,6 +48,7 @@ class Protocol:
 
 # For comparing two versions: an even number of rounds, so that each version starts half of them.
 PAIRED = Protocol("paired", rounds=8, cap_ms=240.0)
+WARM = replace(PAIRED, name="warm", heat_s=0.1)
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
@@ -54,5 +60,5 @@ PROTOCOLS = {
 
 
 def protocol_of(name: str) -> Protocol:
-    """Return the preset of that name, including `paired`. Raises KeyError if there is none."""
-    return PAIRED if name == PAIRED.name else PROTOCOLS[name]
+    """Return the preset of that name, including `paired` and `warm`. Raises KeyError if there is none."""
+    return next((each for each in (PAIRED, WARM) if each.name == name), None) or PROTOCOLS[name]

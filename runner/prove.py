@@ -143,6 +143,13 @@ def _proof(call: Call, device: str, watch: Stopwatch, protocol: Protocol, baseli
     return Proof(*fields, found.speedup, found.low, found.high)
 
 
+def one_call(call: Call, device: str) -> None:
+    """Make a call of a program once, as `kernels.attention` decides it."""
+    _side(call, _tensors(call, device), None)[1]()
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+
+
 def _side(call: Call, tensors: list[torch.Tensor], implementation: str | None) -> tuple[str, Callable[[], Any]]:
     """Return what computes a call, by name, and the call itself; without an implementation the rules decide."""
     q, k, v, dout = tensors

@@ -145,6 +145,9 @@ def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protoco
     eager = isinstance(stopwatch, EagerStopwatch)
     plain = stopwatch if eager else EagerStopwatch(torch.cuda.synchronize if torch.cuda.is_initialized() else _nothing)
     first = plain.sample(call, 1)
+    heated = time.perf_counter() + protocol.heat_s
+    while time.perf_counter() < heated:
+        plain.sample(call, 1)
     least = protocol.least_of_round(first[0])
     most = max(least, protocol.most // protocol.rounds)
     end = time.perf_counter() + protocol.cap_ms / protocol.rounds / 1e3

@@ -96,7 +96,7 @@ class Remaining:
         """Return the time of a check of four calls and the protocol's samples, as in `runner.cells`."""
         least = self._protocol.least_of_round(call_s * 1e3) * self._protocol.rounds
         calls = max(least, min(self._protocol.most, self._protocol.cap_ms / 1e3 / max(call_s, 1e-5)))
-        return call_s * (4 + calls * self._timings) + (self._protocol.trace_s if self._timings else 0.0)
+        return call_s * (4 + calls * self._timings) + self._protocol.extra_s(self._timings)
 
     def _call_of(self, seconds: float) -> float:
         """Return the length of a call whose check and samples take that long: the inverse of `_sampled`."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from results.records import LEVELS
+from runner.sweeps import given
 from runner.sweeps.given import GivenSweep
 from runner.sweeps.grid import GridAxis, Sweep, SweepError
 from runner.sweeps.real_models import FEATURES, REAL_MODELS, RealModelsSweep
@@ -29,7 +30,7 @@ _CLASSES = _classes()
 _NO_GRIDS: dict[str, type[Sweep]] = {"given": GivenSweep, "domain": RealModelsSweep}  # by a field that only they have
 SWEEPS: dict[str, Sweep] = {
     sweep.name: sweep for level in _CLASSES for sweep in importlib.import_module(f"{__name__}.{level}").SWEEPS
-} | {sweep.name: sweep for sweep in (REAL_MODELS, FEATURES)}
+} | {sweep.name: sweep for sweep in (REAL_MODELS, FEATURES, *given.SWEEPS)}
 
 
 def get(name: str) -> Sweep:

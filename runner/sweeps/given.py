@@ -1,4 +1,4 @@
-"""A sweep over individual cases, such as those of an uploaded table."""
+"""Sweeps over individual cases, such as those of an uploaded table; given.toml declares fixed sets."""
 
 import dataclasses
 from collections import Counter
@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from results.records import Case, Measurement
+from results.records import Case, Measurement, attention_case, decode_case
 from runner.sweeps import decode, op
+from runner.sweeps.declared import SweepFile
 from runner.sweeps.grid import GridAxis, Sweep, SweepError
 
 MAX_CASES = 2000
@@ -30,8 +31,8 @@ class GivenSweep(Sweep):
     given: tuple[Case, ...]
 
     def __post_init__(self) -> None:
-        # The record of a run holds the cases as dicts.
-        cases = tuple(Case(**case) if isinstance(case, dict) else case for case in self.given)
+        # The record of a run holds the cases as dicts, and a declaration their sizes.
+        cases = tuple(_case_of(case) if isinstance(case, dict) else case for case in self.given)
         object.__setattr__(self, "given", cases)
 
     @property
@@ -41,6 +42,15 @@ class GivenSweep(Sweep):
 
     def _cases(self) -> Iterator[Case]:
         yield from self.given
+
+
+def _case_of(said: dict[str, Any]) -> Case:
+    if "level" in said:
+        return Case(**said)
+    return (decode_case if "context" in said else attention_case)(**{"dtype": "bfloat16", **said})
+
+
+SWEEPS: tuple[GivenSweep, ...] = SweepFile(__file__).sweeps(GivenSweep)
 
 
 def sweep_of(run_id: str, measurements: Iterable[Measurement]) -> tuple[GivenSweep, list[str]]:

@@ -89,7 +89,7 @@ def opened(message, cells):
         "event": "opened",
         "device": {"id": "cuda:0", "lock": "gpu-test", "type": "cuda"},
         "sweep": sweeps.to_json(sweep) | {"implementations": names},
-        "implementations": {name: {"level": sweep.level} for name in names},
+        "implementations": {name: {"level": sweep.level, "family": "own"} for name in names},
         "compiled_ahead": [name for name in names if name.startswith("triton")],
         "environment": {"gpu_name": "Test GPU", "gpu_uuid": "test", "device_type": "cuda", "kernel_hash": "kernels"},
         "cells": [cell_to_json(cell) for cell in cells],

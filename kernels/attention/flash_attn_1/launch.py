@@ -16,6 +16,7 @@ from ...tables import family
 from .kernels import Fa1Config, Fa1Sizes, Heads, backward_kernel, forward_kernel
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+_MAX_HEAD_DIM = 256  # of the tiles
 
 
 @cache
@@ -36,7 +37,7 @@ def attend(
     softmax_scale: float | None = None,
 ) -> torch.Tensor:
     """Compute attention, differentiable once. Raises UnsupportedCase for tensors that the kernels cannot take."""
-    check_inputs("flash_attn_1", q, k, v, _DTYPES)
+    check_inputs("flash_attn_1", q, k, v, _DTYPES, _MAX_HEAD_DIM)
     if window_size:
         raise UnsupportedCase("flash_attn_1 does not support sliding windows.")
     if q.device.type != "cuda" and not triton.knobs.runtime.interpret:

@@ -17,7 +17,7 @@ from ...features import Features, SequenceBounds
 from ...features import check as check_features
 from ...plans import Options, check_inputs
 from ...registry import AttentionCase, Device, UnsupportedCase, declare, triton_missing
-from .configs import MOST_PACKED, takes_head_dims, takes_packed
+from .configs import HEAD_DIMS, MOST_PACKED, takes_head_dims, takes_packed
 
 DTYPES = (torch.bfloat16, torch.float16)
 _HEAD_DIMS = "head_dim_v must be head_dim, or 128 where head_dim is 129 to 192."
@@ -109,7 +109,7 @@ def check(
     `wide_keys`: those of the name take keys that are wider than values.
     """
     widened = _as_wide_as_keys(name, k, v) if wide_keys and k.shape[-1:] != v.shape[-1:] else v
-    check_inputs(name, q, k, widened, DTYPES)
+    check_inputs(name, q, k, widened, DTYPES, HEAD_DIMS[-1])
     if q.device.type != "cuda":
         raise UnsupportedCase(f"{name} got tensors on {q.device}: it runs on a Hopper GPU.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 PRECISIONS = ("half", "ieee", "bf16x6", "tf32")
-BLOCK_DIMS = (16, 32, 64, 128, 256)
+BLOCK_DIMS = (16, 32, 64, 128, 256, 512)
 WALKS = ("forward", "dq", "dkdv", "dq_dkdv")  # kernels that are right with any tile, whatever the lengths
 # Parameters of kernels that are compiled once for all numbers, where a kernel has them.
 SIZES = [

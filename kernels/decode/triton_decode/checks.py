@@ -6,10 +6,10 @@ import os
 
 import torch
 
+from ...plans import MAX_HEAD_DIM
 from ...registry import UnsupportedCase
 
 MAX_SEQLEN_Q = 16
-MAX_HEAD_DIM = 256
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 LAYOUTS = ("NHD", "HND")
 MAX_LATENT_DIM = 512

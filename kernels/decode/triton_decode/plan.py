@@ -240,6 +240,7 @@ def _tile_of(r: Request, chip: str, multiprocessors: int, *, one_launch: bool) -
         max(_padded(r.head_dim), _padded(r.head_dim_v)),
         spread=spread,
         page=r.page,
+        latent=r.rope_dim > 0,
     )
 
 

@@ -1,7 +1,7 @@
 """The tiles of the split-KV kernel: the table "triton_decode" of `kernels.tables`.
 
-By the format of the cache, padded head_dim (512: a latent cache), rows of a tile, how a request fills the GPU, and keys
-of a page (0: a contiguous cache).
+By the format of the cache, padded head_dim, rows of a tile, how a request fills the GPU, keys of a page (0: a
+contiguous cache), and whether the cache holds latents.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ class DecodeTile:
     form: str = "triton"  # or "gluon": the kernel of latent attention on Hopper
 
 
-def tile(chip: str, cache: str, rows: int, block_d: int, *, spread: str = "many", page: int = 0) -> DecodeTile:
+def tile(
+    chip: str, cache: str, rows: int, block_d: int, *, spread: str = "many", page: int = 0, latent: bool = False
+) -> DecodeTile:
     """Return the tile for `rows` rows (padded) of head_dim (block_d, padded) over a cache.
 
-    spread: a name of SPREADS; page: keys of a page, 0 for a contiguous cache.
+    spread: a name of SPREADS; page: keys of a page, 0 for a contiguous cache; latent: keys and values are one tensor.
     """
     table = family(chip)["triton_decode"]
-    return DecodeTile(*table.first(cache=cache, block_d=block_d, rows=rows, spread=spread, page=page))
+    return DecodeTile(*table.first(cache=cache, block_d=block_d, rows=rows, spread=spread, page=page, latent=latent))

@@ -16,7 +16,7 @@ def run(problem, **more):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("head_dim", [16, 40, 64, 96, 128, 256])
+@pytest.mark.parametrize("head_dim", [16, 40, 64, 96, 128, 256, 320, 512])
 @pytest.mark.parametrize("heads", [(4, 4), (8, 2), (3, 1)])
 def test_head_dims_and_groups(make, heads, head_dim):
     problem = make(heads, [37, 64], 64, head_dim)

@@ -105,7 +105,7 @@ def test_the_full_size_on_a_gpu(heads, seqlen_q, page, form):
         cache, more = pages[:, :, 0], {"page_table": table}
     tile = None if form == "triton" else DecodeTile(64, 4, 1, 1, form=form)
     if form == "triton":
-        tile = tuning.tile("sm_90", "half", min(128, heads * seqlen_q), 512)
+        tile = tuning.tile("sm_90", "half", min(128, heads * seqlen_q), 512, latent=True)
     options = {"softmax_scale": 192**-0.5, "cache_seqlens": problem.cache_seqlens, "return_lse": True, "tile": tile}
     expected = problem.expected()
     for _ in range(3):

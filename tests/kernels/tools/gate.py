@@ -31,17 +31,17 @@ BOTH = ("bfloat16", "float32")
 DIMS, ALL_DIMS = (64, 128), (56, 64, 128, 192, 240, 256, 512)
 # Package, chips, dtypes, head_dims, masks. Of each kernel, the largest tile is compiled (kernels.tools.check.largest).
 ROWS = (
-    ("triton_fa2", (86, 90), ("bfloat16",), (16, 32, 64, 128, 256), ("causal",)),
-    ("triton_fa2", (80, 100, 120), ("bfloat16",), DIMS, ("causal",)),
+    ("triton_fa2", (86, 90), ("bfloat16",), (16, 32, 64, 128, 256, 512), ("causal",)),
+    ("triton_fa2", (80, 100, 120), ("bfloat16",), (*DIMS, 512), ("causal",)),
     ("triton_fa2", (90,), ("bfloat16",), DIMS, ("window", "full")),
-    ("triton_fa2", (86, 90), ("float32",), DIMS, ("causal",)),
+    ("triton_fa2", (86, 90), ("float32",), (*DIMS, 512), ("causal",)),
     ("gluon_hopper", (90,), ("bfloat16",), ALL_DIMS, ("causal",)),
     ("gluon_hopper", (90,), ("bfloat16",), DIMS, ("full",)),
     ("gluon_fp8", (90,), ("bfloat16",), ALL_DIMS, ("full",)),
     ("flash_attn_1", (80, 86, 90, 120), BOTH, ALL_DIMS, ("causal",)),
-    ("decode", (80, 86, 90, 120), ("bfloat16", "float8_e4m3fn"), (128, 512), ("causal",)),
+    ("decode", (80, 86, 90, 120), ("bfloat16", "float8_e4m3fn"), (128, 480, 512), ("causal",)),
     ("decode", (90,), ("bfloat16",), (64, 256), ("causal",)),
-    ("features", (86, 90), BOTH, (64, 128, 240), ("feature",)),
+    ("features", (86, 90), BOTH, (64, 128, 240, 480), ("feature",)),
     ("generation", (80, 90), ("bfloat16",), (128,), ("causal",)),
 )
 PACKAGES = tuple(dict.fromkeys(row[0] for row in ROWS))
@@ -50,7 +50,7 @@ FEATURES = {
     64: ("packed", "192 and 128"),
     128: ("packed", "several, packed", "several, narrower values", "pages", "blocks"),
 }
-FEATURES[240] = FEATURES[128][1:-1]
+FEATURES[240] = FEATURES[480] = FEATURES[128][1:-1]
 
 
 @cache

@@ -9,7 +9,7 @@ from itertools import groupby
 
 import pytest
 
-from results.files.journal import RunFolder
+from results.files.journal import RunFolder, run_folders
 from results.records import Status
 from runner.supervise.pair import CUT_OFF
 from tests.runner.conftest import ROOT
@@ -55,6 +55,20 @@ def test_each_cell_has_both_versions_in_turns_and_the_run_says_which(runner, tmp
     done = runner("run", "--resume", folder.run_id)
     assert done.returncode == 2, done.stderr
     assert "the numbers cannot be compared" in done.stderr
+
+
+def test_the_gate_is_one_command_for_sweeps_of_two_levels(runner) -> None:
+    runner.use("fast_worker")
+    done = runner("run", "gate_warm,gate_decode", "--against", "HEAD")
+    assert done.returncode == 0, done.stderr
+    runs = {folder.run().sweep["name"]: folder for folder in run_folders(runner.home)}
+    assert {name: folder.run().protocol for name, folder in runs.items()} == {
+        "gate_warm": "warm/1", "gate_decode": "paired/1",
+    }  # fmt: skip
+    assert [line for line in done.stdout.splitlines() if line in {f.run_id for f in runs.values()}] == [
+        runs[name].run_id for name in ("gate_warm", "gate_decode")
+    ]
+    assert all(len(versions) == 2 for folder in runs.values() for versions in pairs(folder).values())
 
 
 @pytest.mark.slow

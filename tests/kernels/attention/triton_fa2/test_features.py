@@ -293,7 +293,7 @@ def test_an_implementation_says_which_features_it_lacks():
 @pytest.mark.gpu
 @pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-@pytest.mark.parametrize("head_dim", [40, 64, 128, 256])
+@pytest.mark.parametrize("head_dim", [40, 64, 128, 256, 512])
 def test_all_features_at_once_on_the_gpu(dtype, head_dim):
     shape = (2, 4, 2, 300, 461, head_dim, head_dim)
     asked = {"softcap": 5.0, "sinks": numbers(4), "alibi_slopes": numbers(4).abs(), "dropout_p": 0.2}

@@ -189,7 +189,7 @@ def test_tensors_without_elements(device):
 @pytest.mark.gpu
 @pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 class TestOnTheGpu:
-    @pytest.mark.parametrize("head_dim", [16, 32, 64, 128, 256])
+    @pytest.mark.parametrize("head_dim", [16, 32, 64, 128, 256, 512])
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
     @pytest.mark.parametrize("causal", [True, False])
     def test_every_rung_of_the_tables_is_right(self, problem, head_dim, dtype, causal):
