@@ -27,7 +27,7 @@ def _random_cases():
         try:
             yield attention_case(
                 batch=draw.randint(1, 4), seqlen=draw.randint(1, 40), causal=causal, window_size=window,
-                features=asked or None, **SIZES
+                features=asked or None, **SIZES,
             )  # fmt: skip
         except RecordError:  # a prefix needs a causal mask, two widths need a window
             assert text.startswith(("prefix", "ahead"))
@@ -89,7 +89,10 @@ def test_features_have_one_text_and_go_through_a_journal() -> None:
     assert attention_case(**sizes, features="").features is None
 
 
-@pytest.mark.parametrize(("changes", "words"), cases(__file__, "test_a_text_that_is_no_feature_says_what_is_possible"))
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    cases(__file__, "test_a_text_that_is_no_feature_says_what_is_possible"),
+)
 def test_a_text_that_is_no_feature_says_what_is_possible(changes: dict, words: str) -> None:
     fields = {"level": "op", "seqlen_q": 64, "seqlen_k": 64, "causal": True, "window_size": 0, "batch": 1}
     with pytest.raises(RecordError, match=words):
