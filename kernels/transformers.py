@@ -312,9 +312,7 @@ class _Call:
         if dropped and not torch.compiler.is_compiling():
             masks = self.causal, self.window_size
             if routes.left_to_pytorch(self.q, self.k, *masks, ("dropout",)):
-                given: dict[str, Any] = {"is_causal": self.causal, "scale": self.scale, **self.features}
-                grouped = self.q.shape[1] != self.k.shape[1]
-                return functional.scaled_dot_product_attention(self.q, self.k, self.v, enable_gqa=grouped, **given)
+                return _by_pytorch(self.q, self.k, self.v, self.scale, is_causal=self.causal, **self.features)
         return self.attention(self.q, self.k, self.v, **self.options, **more)
 
     def as_tensor(self, mask: torch.Tensor | None) -> torch.Tensor | None:
@@ -345,15 +343,13 @@ class _Call:
         """
         q, k, v, mask = self.q, self.k[:, :, keys], self.v[:, :, keys], mask[..., keys]
         rows = q.view(q.shape[0], k.shape[1], -1, q.shape[3]) if mask.shape[1] == 1 else q
-        out = _by_pytorch(rows, k, v, mask, self.scale)
+        out = _by_pytorch(rows, k, v, self.scale, attn_mask=mask)
         return out.reshape(*q.shape[:3], v.shape[3])
 
 
-def _by_pytorch(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scale: float | None
-) -> torch.Tensor:
+def _by_pytorch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, **masks: Any) -> torch.Tensor:
     grouped = q.shape[1] != k.shape[1]
-    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
+    return functional.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=grouped, **masks)
 
 
 def _by_mask(call: _Call, mask: torch.Tensor | None, asked: dict[str, Any]) -> torch.Tensor:
@@ -405,7 +401,7 @@ def _by_mask_tensor(call: _Call, mask: torch.Tensor) -> torch.Tensor:
         raise UnsupportedCase(
             f"A mask tensor that wants a gradient is computed under {FRONT_DOOR!r}, without features."
         )
-    return _by_pytorch(call.q, call.k, call.v, mask, call.scale)
+    return _by_pytorch(call.q, call.k, call.v, call.scale, attn_mask=mask)
 
 
 def _without_padding(call: _Call, real: torch.Tensor) -> torch.Tensor:

@@ -132,28 +132,17 @@ def _compile(options: argparse.Namespace) -> int:
     return int(failed > 0 or not found)
 
 
-def _sanitize(options: argparse.Namespace) -> int:
-    from . import sanitize
-
-    return sanitize.main(options.words, list_only=options.list)
-
-
-def _features(options: argparse.Namespace) -> int:
-    from . import check_features
-
-    return int(not check_features.is_right(check_features.chosen_report(options)))
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run one of the checks; return 1 if it finds a problem."""
-    from .check_features import add_choices
+    from . import sanitize
+    from .check_features import add_choices, chosen_report, is_right
 
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.check", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True, metavar="compile | sanitize | features")
     compile_ = commands.add_parser("compile", help="registers, spills and shared memory of each variant; no GPU needed")
-    sanitize = commands.add_parser("sanitize", help="run each small case, for compute-sanitizer")
+    sanitizing = commands.add_parser("sanitize", help="run each small case, for compute-sanitizer")
     features = commands.add_parser("features", help="compare each feature with the float64 oracle on a GPU")
-    for each in (compile_, sanitize):
+    for each in (compile_, sanitizing):
         each.add_argument(
             "words", nargs="*", metavar="WORD", help="words that the name contains; all if there are none"
         )
@@ -166,8 +155,9 @@ def main(arguments: list[str] | None = None) -> int:
     compile_.add_argument("--json", action="store_true", help="print a JSON object per line")
     compile_.add_argument("--threads", type=int, default=2)
     add_choices(features)
-    for each, command in ((compile_, _compile), (sanitize, _sanitize), (features, _features)):
-        each.set_defaults(command=command)
+    compile_.set_defaults(command=_compile)
+    sanitizing.set_defaults(command=lambda chosen: sanitize.main(chosen.words, list_only=chosen.list))
+    features.set_defaults(command=lambda chosen: int(not is_right(chosen_report(chosen))))
     options = parser.parse_args(arguments)
     return options.command(options)
 

@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+from kernels import features
+from kernels.features import Features
+
 _SIGNATURES = tomllib.loads(Path(__file__).with_name("stand_ins.toml").read_text())
 FLASH, USED = _SIGNATURES["flash"], _SIGNATURES["used"]
 WITH_LSE = ("flash_attn.cute", "flash_mla")  # modules whose functions return more than the output
@@ -47,24 +50,16 @@ def attend(
 
     window: the keys that a query sees before and after its own position. The last query is aligned with the last key.
     """
-    left, right = (10**6 if side in (-1, None) else side for side in window)
+    causal, window = features.one_window(bool(causal), tuple(-1 if side is None else side for side in window))
+    masks: dict[str, Any] = {"causal": causal, "window_size": window, "softmax_scale": scale}
     outs = []
     for at, query in enumerate(q if starts is None else q.split(starts.diff().tolist())):
         pages = None if table is None else table[at, : -(-int(lengths[at]) // k.shape[1])].long()
         keys, values = (x[at] if pages is None else x[pages].flatten(0, 1) for x in (k, v))
         length = len(keys) if lengths is None else int(lengths[at])
-        group = query.shape[1] // keys.shape[1]
-        keys, values = (x[:length].to(q.dtype).repeat_interleave(group, 1) for x in (keys, values))
-        distance = torch.arange(length) - torch.arange(len(query))[:, None] - (length - len(query))
-        seen = (distance >= -left) & (distance <= (0 if causal else right))
-        scores = torch.einsum("qhd,khd->hqk", query, keys) * (q.shape[-1] ** -0.5 if scale is None else scale)
-        scores = softcap * torch.tanh(scores / softcap) if softcap else scores
-        scores = scores if slopes is None else scores - slopes.expand(len(q), -1)[at, :, None, None] * distance.abs()
-        scores = scores.masked_fill(~seen, float("-inf"))
-        if sinks is not None:
-            scores = torch.cat((scores, sinks[:, None, None].expand(*scores.shape[:2], 1)), -1)
-        weights = scores.softmax(-1).nan_to_num(0.0)[..., :length]
-        outs.append(torch.einsum("hqk,khd->qhd", weights, values))
+        tensors = (x.transpose(0, 1)[None] for x in (query, keys[:length].to(q.dtype), values[:length].to(q.dtype)))
+        found = Features(softcap, sinks=sinks, alibi_slopes=None if slopes is None else slopes.expand(len(q), -1)[at])
+        outs.append(features.attention(*tensors, found, **masks)[0].transpose(0, 1))
     return torch.stack(outs) if starts is None else torch.cat(outs)
 
 

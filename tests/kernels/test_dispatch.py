@@ -19,6 +19,7 @@ from tests.cases import cases
 
 ON_GPU = torch.cuda.is_available()
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
+in_both_places = pytest.mark.gpu if ON_GPU else lambda test: test
 TORCH_COMPILE = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
 
@@ -144,16 +145,21 @@ def test_it_compiles_whole_on_the_cpu() -> None:
     assert_right(gradients_of(compiled, *inputs, causal=True), *inputs, causal=True)
 
 
-def test_autocast_sets_the_dtype() -> None:
-    q, k, v, _ = tensors()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert kernels.attention(q, k, v, causal=True).dtype == torch.bfloat16
+@in_both_places
+def test_autocast_sets_the_dtype_and_gradients_keep_theirs(device: str) -> None:
+    q, k, v, _ = tensors((2, 4, 256, 64), device=device)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        out = kernels.attention(q, k, v, causal=True)
         assert kernels.attention(q.double(), k.double(), v.double()).dtype == torch.float64
+    assert out.dtype == torch.bfloat16
+    assert torch.autograd.grad(out.sum(), (q, k, v))[0].dtype == torch.float32
     assert kernels.attention(q, k, v).dtype == torch.float32
 
 
-def test_a_checkpointed_call_has_the_same_gradients() -> None:
-    q, k, v, dout = tensors()
+@in_both_places
+def test_a_checkpointed_call_has_the_same_gradients(device: str) -> None:
+    on_gpu = ((8, 8, 1024, 256), torch.bfloat16, device)  # long enough for our kernels
+    q, k, v, dout = tensors(*on_gpu) if ON_GPU else tensors()
     plain = gradients_of(kernels.attention, q, k, v, dout, causal=True)
     kept = checkpoint(lambda *x: kernels.attention(*x, causal=True), q, k, v, use_reentrant=False)
     again = [kept.detach(), *torch.autograd.grad(kept, (q, k, v), dout)]
@@ -361,20 +367,6 @@ class TestOnGpu:
         assert_right(gradients_of(kernels.attention, *turned, dout, causal=True), *turned, dout, causal=True)
         strided = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k, v)]
         assert_right(gradients_of(kernels.attention, *strided, dout, causal=True), *strided, dout, causal=True)
-
-    def test_autocast_sets_the_dtype_and_gradients_keep_theirs(self) -> None:
-        q, k, v, _ = tensors((2, 4, 256, 64), device="cuda")
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            out = kernels.attention(q, k, v, causal=True)
-        assert out.dtype == torch.bfloat16
-        assert torch.autograd.grad(out.sum(), (q, k, v))[0].dtype == torch.float32
-
-    def test_a_checkpointed_call_has_the_same_gradients(self) -> None:
-        q, k, v, dout = tensors((8, 8, 1024, 256), torch.bfloat16, "cuda")  # long enough for our kernels
-        plain = gradients_of(kernels.attention, q, k, v, dout, causal=True)
-        kept = checkpoint(lambda *x: kernels.attention(*x, causal=True), q, k, v, use_reentrant=False)
-        again = [kept.detach(), *torch.autograd.grad(kept, (q, k, v), dout)]
-        assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
 
     def test_what_ours_cannot_compute_goes_to_pytorch(self) -> None:
         inputs = tensors((1, 2, 64, 520), torch.bfloat16, "cuda")

@@ -145,30 +145,27 @@ class Launches:
         if self.problem.precision == "bf16x6":
             dtype = torch.float32 if INTERPRETED else torch.bfloat16
             parts = ((*x.shape[:2], BF16_PARTS.value, *x.shape[2:]) for x in tensors)
-            return [self._room(torch.empty(shape, dtype=dtype, device="meta")[:, :, 0]) for shape in parts]
+            return [self.rooms.note(torch.empty(shape, dtype=dtype, device="meta")[:, :, 0]) for shape in parts]
         padded = [-(-x.shape[2] // PAD.value) * PAD.value for x in tensors]
         shapes = ((*x.shape[:2], x.shape[3], length) for x, length in zip(tensors, padded, strict=True))
-        return [self._room(torch.empty(shape, dtype=self.problem.dtype, device="meta")) for shape in shapes]
+        return [self.rooms.note(torch.empty(shape, dtype=self.problem.dtype, device="meta")) for shape in shapes]
 
     def _empty_slots(self, x: torch.Tensor, splits: int) -> torch.Tensor:
         """Return room for float32 slots of as many results like x: (splits x batch, heads, rows, head_dim)."""
         batch, *rest = x.shape
-        return self._room(torch.empty((splits * batch, *rest), dtype=torch.float32, device="meta"))
+        return self.rooms.note(torch.empty((splits * batch, *rest), dtype=torch.float32, device="meta"))
 
     def _empty_rows(self, dtype: torch.dtype, splits: int = 1) -> torch.Tensor:
         """Return room for one number for each query row: (splits x batch, num_heads, seqlen_q)."""
         problem = self.problem
         rows = (splits * problem.batch, problem.num_heads, problem.seqlen_q)
-        return self._room(torch.empty(rows, dtype=dtype, device="meta"))
+        return self.rooms.note(torch.empty(rows, dtype=dtype, device="meta"))
 
     def _gradient_slots(self, gradients: Gradients, splits: tuple[Split, Split]) -> Gradients:
         """Return room for slots of dq by the split of the keys, and of dk and dv by that of the walk over rows."""
         (dq, dk, dv), (walk, slots) = gradients, splits
         dk, dv = (self._empty_slots(x, walk.count) for x in (dk, dv))
         return self._empty_slots(dq, slots.count), dk, dv
-
-    def _room(self, room: torch.Tensor) -> torch.Tensor:
-        return self.rooms.note(room)
 
     def _run(self, call: KernelCall) -> None:
         """List a launch."""

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from kernels import reference
+from kernels.decode.triton_decode.tuning import DecodeTile
 
 NOWHERE = 2_147_480_000  # a page that does not exist
+SMALL = DecodeTile(16, 4, 2, per_sm=2, least_keys=16)  # of many shares, though a test's cache is short
 
 
 @dataclass

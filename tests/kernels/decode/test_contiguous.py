@@ -5,8 +5,7 @@ import torch
 
 from kernels.decode.triton_decode import decode
 from kernels.decode.triton_decode.tuning import DecodeTile
-
-SMALL = DecodeTile(16, 4, 2, per_sm=2, least_keys=16)  # of many shares, though a test's cache is short
+from tests.kernels.decode.conftest import SMALL
 
 
 def run(problem, **more):

@@ -10,9 +10,8 @@ from kernels.decode.triton_decode.request import Caches, Options, request_of
 from kernels.decode.triton_decode.tuning import DecodeTile
 from kernels.decode.triton_mla import mla_decode
 from kernels.registry import UnsupportedCase
-from tests.kernels.decode.conftest import Problem, paged
+from tests.kernels.decode.conftest import SMALL, Problem, paged
 
-SMALL = DecodeTile(16, 4, 2, per_sm=2, least_keys=16)
 LATENT, ROPE = 32, 16
 
 

@@ -4,10 +4,7 @@ import pytest
 import torch
 
 from kernels.decode.triton_decode import decode
-from kernels.decode.triton_decode.tuning import DecodeTile
-from tests.kernels.decode.conftest import NOWHERE, paged
-
-SMALL = DecodeTile(16, 4, 2, per_sm=2, least_keys=16)
+from tests.kernels.decode.conftest import NOWHERE, SMALL, paged
 
 
 @pytest.mark.parametrize("layout", ["NHD", "HND"])

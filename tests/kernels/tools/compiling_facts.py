@@ -54,6 +54,7 @@ def main(folder: Path) -> dict[str, Any]:
         "same_on_86_and_89": small[0].launch.identity() == small[1].launch.identity(),
         "ptx_of_86_and_89": [ptx_without_target(v.chip, v.launch) for v in small],
         "forms": forms_of_a_call(),
+        "dkv": steps_of(_first("dkv", 90, OpCase("gluon_hopper", "bfloat16", 256, "causal"))),
         **hashes(folder),
     }
 
@@ -82,6 +83,12 @@ def recorded_is_compiled() -> list[bool]:
     """Return for the first recorded kernel of four packages whether compiling it gives the recorded resources."""
     variants = (gate.wanted(package)[0] for package in ("triton_fa2", "gluon_fp8", "flash_attn_1", "generation"))
     return [gate.resources(v)[1] == v.resources() for v in variants]
+
+
+def steps_of(v: check.Variant) -> str:
+    """Return a letter for each step of a PTX: S stores, F fences, B a barrier of both warpgroups, W a product."""
+    steps = r"(s)tmatrix|(f)ence[.]proxy[.]async|(b)ar[.]sync\s+\d+, 256|(w)gmma[.]mma_async"
+    return "".join(map("".join, re.findall(steps, compile_offline(v.chip, v.launch).asm["ptx"]))).upper()
 
 
 def ptx_without_target(chip: int, launch: RecordedLaunch) -> str:

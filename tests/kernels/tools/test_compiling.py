@@ -63,6 +63,11 @@ def test_the_code_for_sm_86_is_that_for_sm_89(found):
     assert len(sm_86) > 1000
 
 
+def test_both_warpgroups_meet_between_what_they_store_and_the_product_that_reads_it(found):
+    assert found["dkv"].count("W") > 80
+    assert re.findall(r"S+[^SW]*(?=W)", found["dkv"]) == re.findall(r"S+FB+(?=W)", found["dkv"]) != []
+
+
 def test_a_fingerprint_depends_on_the_code_and_not_on_names_and_comments(found):
     plain, renamed, *others = found["fingerprints"]
     assert plain == renamed
