@@ -110,7 +110,7 @@ def _to_repeat(runs: Runs) -> Iterator[str]:
         yield f"`{sub(' --device [^ ]+', '', command)}`"
     peak = max((m.value for _, rows in runs for m in rows if m.metric == "peak_memory_mb" and m.value), default=None)
     if peak:
-        yield f"The largest cell takes {peak / 1024:.1f} GiB of GPU memory. `runner plan` says what fits and how long it takes."
+        yield f"The largest cell takes {peak / 1024:.1f} GiB of GPU memory; `runner plan` says what fits and the time."
     for name in sorted({m.implementation for _, rows in runs for m in rows}):
         least, most = RUNS_ON.get(name, ("", None))
         chip = f"compute capability {least}{' or later' * (most is None)}" if least else ""
