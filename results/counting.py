@@ -1,7 +1,7 @@
 """Which run counts for a case: all numbers of the case come from that run, as two runs differ by more than their code.
 
     1. a preferred condition, such as the baseline next to another implementation (COMPARES)
-    2. code_age   the code that was measured last on the GPU; older kernels never replace newer ones
+    2. code_age   runs other than uploads, then the code that was measured last on the GPU: older never replaces newer
     3. measured   most implementations with a number, so that a partial run hides no complete run of the same code
     4. age        the newest run
 

@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from results.checks import Finding, check
 from results.compare.verdicts import judge
@@ -140,20 +141,16 @@ def noisy(ms: float, name: str = "x", *, spread_by: float, seed: int = 0):
 TEXTS = cases(__file__, "TEXTS")  # among them all that a file format could spoil
 
 
+def chosen(chance: random.Random, test_file: str, name: str) -> dict[str, Any]:
+    """Choose a value for each field of a table of tests; "TEXTS" in it is all of them."""
+    table = cases(test_file, name)
+    choices = {field: [*values, *(TEXTS if "TEXTS" in values else ())] for field, values in table.items()}
+    return {field: chance.choice([each for each in values if each != "TEXTS"]) for field, values in choices.items()}
+
+
 def _random_run(random_: random.Random, run_id: str) -> Run:
-    return Run(
-        run_id=run_id,
-        source="local",
-        created="2026-03-04T05:06:07+00:00",
-        title=random_.choice(TEXTS),
-        gpu_name=random_.choice((None, *TEXTS[:4], "NVIDIA H200")),
-        sm_count=random_.choice((None, 132)),
-        gpu_memory_mb=random_.choice((None, 143771.0, 0.1)),
-        git_dirty=random_.choice((None, True, False)),
-        seed=random_.choice((None, 0, 2**40)),
-        notes=random_.choice((None, *TEXTS)),
-        sweep=random_.choice(({}, {"name": "quick", "seqlen": [128, 256], "nested": {"a": None, "b": "="}})),
-    )
+    sweep = random_.choice(({}, {"name": "quick", "seqlen": [128, 256], "nested": {"a": None, "b": "="}}))
+    return Run(run_id, "local", sweep=sweep, **chosen(random_, __file__, "RUN"))
 
 
 def _random_measurement(random_: random.Random, run_id: str, number: int) -> Measurement:
@@ -165,32 +162,10 @@ def _random_measurement(random_: random.Random, run_id: str, number: int) -> Mea
         numbers = spread([random_.uniform(1e-3, 10) for _ in range(random_.choice((3, 7)))])
         numbers |= {"round_sizes": random_.choice(((), (1, 2) if numbers["n"] == 3 else (5, 2)))}
 
-    return Measurement(
-        run_id=run_id,
-        case=Case(
-            level=random_.choice((None, "op", "model")),
-            subject=random_.choice((None, "attention", "llama2-7b")),
-            batch=random_.choice((None, 1, 8)),
-            num_heads=random_.choice((None, 32)),
-            num_kv_heads=random_.choice((None, 8)),
-            seqlen_q=number + 1,
-            dtype=random_.choice((None, "bfloat16", "float8_e4m3fn")),
-            causal=random_.choice((None, True, False)),
-            window_size=random_.choice((None, 0, 128)),
-        ),
-        implementation=random_.choice(("triton_fa2", *TEXTS)),
-        metric=random_.choice(tuple(METRICS)),
-        status=status,
-        mode=random_.choice((None, *MODES)),
-        timing=random_.choice((None, *TIMINGS)),
-        baseline=random_.choice((None, "torch_naive")),
-        **numbers,
-        note=random_.choice((None, *TEXTS)),
-        flags=random_.choice(((), ("throttled", "a,b"))),
-        printed=random_.choice((None, *TEXTS)),
-        origin=random_.choice((None, *TEXTS)),
-        time=random_.choice((None, "2026-03-04T05:06:07.123456+00:00")),
-    )
+    case = Case(seqlen_q=number + 1, **chosen(random_, __file__, "CASE"))
+    numbers |= {"metric": random_.choice(tuple(METRICS)), "mode": random_.choice((None, *MODES))}
+    numbers |= {"timing": random_.choice((None, *TIMINGS))} | chosen(random_, __file__, "MEASUREMENT")
+    return Measurement(run_id, case, status=status, **numbers)
 
 
 def random_runs(seed: int, count: int = 3) -> list[tuple[Run, list[Measurement]]]:

@@ -8,31 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores, and OpenMP's threads spin where they wait for one
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 os.environ["ATTNBENCH_RULES"] = os.devnull  # tests ignore the rules that are installed here
 HERE = Path(__file__).parent
 # The files that take longest, first: the test command gives each file to one worker, and none is to be left with one.
-LONGEST = (
-    "runner/supervise/test_supervisor.py",
-    "pages/browser/test_browser_access.py",
-    "runner/launchers/test_ray.py",
-    "pages/browser/test_browser_results.py",
-    "kernels/tools/test_compiling.py",
-    "pages/browser/test_browser_run.py",
-    "pages/browser/test_browser_tasks.py",
-    "runner/test_main.py",
-    "pages/browser/test_browser_cluster.py",
-    "pages/browser/test_browser_judging.py",
-    "pages/browser/test_browser_reports.py",
-    "runner/supervise/test_pair.py",
-    "runner/measure/test_precompile_child.py",
-    "kernels/test_dispatch.py",
-    "results/store/test_kill.py",
-    "pages/test_hostile_rows.py",
-    "results/compare/test_calibration.py",
-)
+LONGEST = cases(__file__, "LONGEST")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

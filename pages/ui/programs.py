@@ -26,18 +26,7 @@ _PROGRAM, _CARD, _GIVEN = "program", "program_card", "recordings"
 _FIRST_CARD = "H200"  # the card with most numbers
 _MOST_CALLS = 500
 _TIMINGS = {"kernel": "device time", "eager": "eager calls"}
-_COLUMNS = {
-    "call": tables.words("call"),
-    "count": tables.number("calls a step", "%d"),
-    "share": tables.number("share of the time", "percent"),
-    "now_ms": tables.number("now (ms)", help="SDPA with the backend that PyTorch chooses"),
-    "ruled_ms": tables.number("with the rule (ms)"),
-    "best_ms": tables.number("at best (ms)"),
-    "ruled": tables.words("runs by the rule"),
-    "best": tables.words("fastest"),
-    "standing": tables.words("certainty"),
-    "from": tables.words("known from", "large"),
-}
+_COLUMNS = tables.declared("programs")
 
 
 def choose() -> tuple[Program, str]:

@@ -14,7 +14,7 @@ from results.derive import geometric_mean
 from results.levels.decode import forms
 from results.levels.tensors import known
 from results.records import CASE_FIELDS
-from results.slice import NEWEST_FIRST, RESULTS, SHAPE, Filters, where
+from results.slice import RESULTS, SHAPE, Filters, where
 from results.store.database import Store
 
 COLUMNS = (
@@ -74,8 +74,7 @@ def _cases(store: Store, filters: Filters) -> dict[tuple[Hashable, ...], dict[st
             GROUP BY ALL""",
         [*times, *errors],
     )
-    newest = [run_id for (run_id,) in store.kept(f"SELECT run_id FROM runs ORDER BY {NEWEST_FIRST}")]
-    ages = {run_id: age for age, run_id in enumerate(newest)}
+    ages = dict(store.kept("SELECT run_id, age FROM run_ages"))
     found: dict[tuple[Hashable, ...], dict[str, Any]] = {}
     for row in sorted(table.to_dict("records"), key=lambda row: ages[row["run_id"]]):
         said = {name: known(value) for name, value in row.items()}

@@ -21,5 +21,5 @@ ON energy.run_id = m.run_id AND energy.implementation = m.implementation AND of_
    AND coalesce(energy.timing, m.timing) IS NOT DISTINCT FROM m.timing
 WHERE metric = 'latency_ms' AND status = 'ok' AND value > 0 AND gpu_name = ? AND m.implementation = ?
 QUALIFY row_number() OVER (PARTITION BY m.mode, m.timing, {fields}
-                           ORDER BY created DESC NULLS LAST, energy.mode NULLS LAST, origin) = 1
+                           ORDER BY source = 'upload', created DESC NULLS LAST, energy.mode NULLS LAST, origin) = 1
 ORDER BY {fields}, m.mode, m.timing

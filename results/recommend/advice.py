@@ -7,7 +7,8 @@ number either, the slowest time counts. So an implementation gains nothing by sk
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from tomllib import loads
 
 from results.derive import geometric_mean
 from results.query import pages
@@ -71,18 +72,10 @@ class UseCase:
         )
 
 
-_MODELS: dict[str, Any] = {"heads": MANY, "head_dim": 64}
-USE_CASES = (
-    UseCase("Training", "fwd_bwd", shortest=512, **_MODELS),
-    UseCase("Long prompts", "fwd", shortest=4096, **_MODELS),
-    UseCase("Encoders", "fwd", mask="full", shortest=512, **_MODELS),
-    UseCase("Training with a window", "fwd_bwd", window=True, **_MODELS),
-    UseCase("Prompts with a window", "fwd", window=True, **_MODELS),
-    UseCase("One long sequence", "fwd_bwd", shortest=16384, heads=FEW),
-    UseCase("Few heads", "fwd_bwd", longest=8192, heads=FEW),
-    UseCase("Short sequences: device time", "fwd", longest=512, remark="device time"),
-    UseCase("Short sequences: including launch overhead", "fwd", "eager", longest=512, remark="host overhead included"),
-    UseCase("Exact float32", "fwd_bwd", dtypes=("float32",), remark="without TF32"),
+_READ = loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+USE_CASES = tuple(
+    UseCase(name, **said | {part: tuple(said[part]) for part in ("dtypes", "heads") if part in said})
+    for name, said in _READ.items()
 )
 
 

@@ -5,6 +5,8 @@ Features with a field in Case come from stored results. The others (softcap, pac
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tomllib import loads
 from typing import Any
 
 import pandas as pd
@@ -18,19 +20,8 @@ from results.store.database import Store
 
 # name -> SQL condition on the rows of `results` that have the feature
 FEATURES = {
-    "bfloat16": "dtype = 'bfloat16'",
-    "float16": "dtype = 'float16'",
-    "float32": "dtype = 'float32'",
-    "FP8 products": f"(dtype = '{FP8}' OR in_fp8)",
-    CAPABILITIES["backward"]: "mode IN ('bwd', 'fwd_bwd', 'train')",
-    CAPABILITIES["causal"]: "causal",
-    "full mask": "NOT causal",
-    CAPABILITIES["window"]: "window_size > 0",
-    CAPABILITIES["gqa"]: "num_kv_heads < num_heads",
-    CAPABILITIES["head_dim_v"]: "level = 'op' AND head_dim_v <> head_dim",
-    "head_dim above 128": "head_dim > 128",
-    "seqlen from 16k on": f"{SEQLEN} >= 16384",
-    "seqlen from 64k on": f"{SEQLEN} >= 65536",
+    CAPABILITIES.get(name, name): condition.format(FP8=FP8, SEQLEN=SEQLEN)
+    for name, condition in loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
 }
 RAN, CHECKED, REFUSED, FAILED, NOT_TRIED = "ran", "checked", "refused", "failed", "not tried"
 

@@ -4,13 +4,13 @@ In a document each table is between two lines, `<!-- made by: python -m results 
 `blocks` reads the tables, `updated` renews them, and tests/test_readme.py compares them with the runs.
 """
 
-import json
 import re
 import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ class Shipped:
     def picks(self) -> dict[tuple[Case, str | None], tuple[str, ...]]:
         """Return what an eager `kernels.attention` runs; two implementations in one call have no time together."""
         found: dict[tuple[Case, str | None], tuple[str, ...]] = {}
-        for each in json.loads(PICKS.read_text(encoding="utf-8")):
+        for each in loads(PICKS.read_text(encoding="utf-8")):
             case, training = Case(**each["case"]), tuple(each["training"])
             found |= {(case, "fwd"): tuple(each["forward"]), (case, "bwd"): training[-1:]}
             found[case, "fwd_bwd"] = training if len(training) == 1 else ()
@@ -436,27 +436,17 @@ def _slowed(m: Measurement) -> Measurement:
     return replace(m, samples=tuple(sample * (1 + _PLANTED) for sample in m.samples), **slower)
 
 
-TABLES: dict[str, Callable[[Shipped], str]] = {
+_NAMED = (
+    *(forward_us, behind, fa_paper, torch_naive, window, fp8, decode_forms, layers, generation, runs, features),
+    *(findings, reports_filled, same_code),
+)
+TABLES: Mapping[str, Callable[[Shipped], str]] = {table.__name__: table for table in _NAMED} | {
     "summary": partial(means, corner=("shapes", "ours", "over", "processes"), rows=SUMMARY),
     "fa2_rtx4060": of_report,
     "one_head": partial(means, corner=("dtype, ratio, seqlen",), rows=_means("one_head")),
-    "forward_us": forward_us,
-    "behind": behind,
-    "fa_paper": fa_paper,
     "fa_paper_means": partial(means, corner=("over",), rows=_means("fa_paper_means")),
-    "torch_naive": torch_naive,
-    "window": window,
-    "fp8": fp8,
     "decode": partial(by_batch, run_ids="decode"),
-    "decode_forms": decode_forms,
     "mla": partial(by_batch, run_ids="mla"),
-    "layers": layers,
-    "generation": generation,
-    "runs": runs,
-    "features": features,
-    "findings": findings,
-    "reports_filled": reports_filled,
-    "same_code": same_code,
 }
 
 

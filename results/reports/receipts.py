@@ -3,9 +3,9 @@
 A claim is `NAME/NUMBER`: a claim of a published report, or a row of our own headline table (`headline/1`).
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from re import sub
 
 from results.checks.chips import RUNS_ON
 from results.recommend.usage import project_of
@@ -105,11 +105,10 @@ def _receipt(
 def _to_repeat(runs: Runs) -> Iterator[str]:
     """Yield the commands that repeat runs on another machine, except those of uploads, and what they need there."""
     for command in dict.fromkeys(run.command for run, _ in runs if run.command and run.source != "upload"):
-        yield f"`{re.sub(' --device [^ ]+', '', command)}`"
+        yield f"`{sub(' --device [^ ]+', '', command)}`"
     peak = max((m.value for _, rows in runs for m in rows if m.metric == "peak_memory_mb" and m.value), default=None)
     if peak:
-        yield f"The largest cell takes {peak / 1024:.1f} GiB of GPU memory; cells that do not fit are told as such."
-        yield "`runner plan` in place of `runner run` estimates the time."
+        yield f"The largest cell takes {peak / 1024:.1f} GiB of GPU memory; `runner plan` says what fits and the time."
     for name in sorted({m.implementation for _, rows in runs for m in rows}):
         least, most = RUNS_ON.get(name, ("", None))
         chip = f"compute capability {least}{' or later' * (most is None)}" if least else ""

@@ -127,9 +127,10 @@ WHERE r.against IS NULL OR r.against = 'null' OR NOT contains(m.implementation, 
 
 -- The ages of runs, by which results/counting.py decides which run counts for a case: the rank of the last measurement
 -- of its code on its GPU, and the rank of the run itself. A run without a kernel hash shares its code with no other.
+-- Uploads are older than all other runs, whatever date they state: they never replace numbers of this machine or ours.
 CREATE OR REPLACE VIEW run_ages AS
-SELECT run_id, code_created, dense_rank() OVER (ORDER BY code_created DESC NULLS LAST) AS code_age,
-       row_number() OVER (ORDER BY created DESC NULLS LAST, run_id) AS age
-FROM (SELECT run_id, created, CASE WHEN kernel_hash IS NULL THEN created ELSE max(created) OVER (
-          PARTITION BY gpu_name, torch, triton, kernel_hash, protocol) END AS code_created
-      FROM runs);
+SELECT run_id, code_created, dense_rank() OVER (ORDER BY uploaded, code_created DESC NULLS LAST) AS code_age,
+       row_number() OVER (ORDER BY uploaded, created DESC NULLS LAST, run_id) AS age
+FROM (SELECT run_id, created, source = 'upload' AS uploaded, CASE WHEN kernel_hash IS NULL THEN created ELSE
+          max(created) OVER (PARTITION BY source = 'upload', gpu_name, torch, triton, kernel_hash, protocol)
+      END AS code_created FROM runs);

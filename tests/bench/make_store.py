@@ -25,29 +25,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from results.files.journal import RunFolder
 from results.records import Case, Measurement, Run, Status, attention_case
+from results.sql import SqlFile
 from results.store import summary
 from results.store.database import Store, open_store
 
 GPUS = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4060 Laptop GPU")
 IMPLEMENTATIONS = ("torch_naive", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_efficient", "triton_fa2")
 ERRORS = ("error_out", "error_dq", "error_dk", "error_dv", "max_error_out")
-QUESTIONS = {
-    "filter options": """
-        SELECT list(DISTINCT gpu_name), list(DISTINCT implementation), list(DISTINCT dtype), list(DISTINCT head_dim),
-               list(DISTINCT seqlen_q) FROM results""",
-    "latency by seqlen and implementation": """
-        SELECT implementation, seqlen_q, median(value) FROM results
-        WHERE metric = 'latency_ms' AND status = 'ok' AND timing = 'kernel' AND gpu_name = 'NVIDIA H200'
-        GROUP BY ALL""",
-    "speedup within each run": """
-        SELECT m.seqlen_q, m.head_dim, m.implementation, median(b.value / m.value)
-        FROM measurements m JOIN measurements b
-          ON m.run_id = b.run_id AND b.implementation = 'torch_naive' AND m.metric = b.metric
-         AND m.mode IS NOT DISTINCT FROM b.mode AND m.timing IS NOT DISTINCT FROM b.timing AND m.dtype = b.dtype
-         AND m.seqlen_q = b.seqlen_q AND m.head_dim = b.head_dim AND m.causal = b.causal AND m.batch = b.batch
-        WHERE m.metric = 'latency_ms' AND m.status = 'ok' AND b.status = 'ok' GROUP BY ALL""",
-    "statuses": "SELECT implementation, status, count(*) FROM results GROUP BY ALL",
-}
+QUESTIONS = SqlFile(__file__).filled()
 
 _TIMES = ("value", "mean", "std", "p20", "p80", "ci_low", "ci_high")
 _COPY = f"""

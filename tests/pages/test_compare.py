@@ -252,6 +252,8 @@ def test_gpus_are_drawn_as_ratios_of_each_shape_around_a_line_at_one(page, home)
     for gpu, times in shapes.items():
         rows = [latency(ms, n, run_id=gpu, batch_size=b) for n, ms in times.items() for b in (1, 4)]
         RunFolder.create(home, replace(RUN, run_id=gpu, gpu_name=gpu, power_limit_w=100.0), rows)
+    far = replace(RUN, run_id="far", source="upload", created="2199-01-01", gpu_name="Fast")  # replaces none of them
+    RunFolder.create(home, far, [latency(9.0, 128, run_id="far")])
     page.get_by_key("of").set_value("GPUs").run()
     page.multiselect(key="gpus").set_value(["Fast", "Slow"]).run()
     (spec,) = (json.loads(each.proto.spec) for each in page.get("plotly_chart"))

@@ -232,7 +232,7 @@ def test_a_token_opens_the_server_on_every_address_and_counts_on_every_page(app,
     monkeypatch.setattr(st, "get_option", lambda name: address if name == "server.address" else real(name))
     monkeypatch.setenv(access.TOKEN, "a secret é")
     page = app.switch_page("pages/run_sweep.py").run()
-    assert page.button(key="start").disabled
+    assert page.button(key="start").disabled and access.OFF in shown(page), "no plan: each is a process"
     page.text_input(key="run_token").set_value("guess").run()
     assert "That is not the token" in shown(page)
     page.text_input(key="run_token").set_value("a secret é").run()

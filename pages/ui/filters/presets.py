@@ -1,7 +1,9 @@
 """Common sets of filters, offered if they have numbers."""
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from results.levels import level_of
 
@@ -16,30 +18,16 @@ class Preset:
     title: str
     mode: str
     dtype: str
-    seqlens: tuple[int, int] = (1, 2**31)  # shortest and longest; for decode, the context
-    batches: tuple[int, int] = (1, 2**31)
+    seqlens: Sequence[int] = (1, 2**31)  # shortest and longest; for decode, the context
+    batches: Sequence[int] = (1, 2**31)
     timing: str | None = None
     shape: str | None = None  # end of the name of batch and heads
     window: bool = False  # whether a query sees only the last keys
     level: str = "op"
 
 
-PRESETS = (
-    Preset("Forward, 16k tokens", "fwd", "bfloat16", shape="hidden 2048"),
-    Preset("Training, 16k tokens", "fwd_bwd", "bfloat16", shape="hidden 2048"),
-    Preset("Forward, long", "fwd", "bfloat16", (8192, 2**31)),
-    Preset("Training, long", "fwd_bwd", "bfloat16", (8192, 2**31)),
-    Preset("Training, short", "fwd_bwd", "bfloat16", (1, 2048)),
-    Preset("With host overhead", "fwd", "bfloat16", timing="eager"),
-    Preset("Window", "fwd", "bfloat16", window=True),
-    Preset("Window, training", "fwd_bwd", "bfloat16", window=True),
-    Preset("fp16", "fwd", "float16"),
-    Preset("fp32", "fwd", "float32"),
-    Preset("One head", "fwd", "bfloat16", shape="B1 H1"),
-    Preset("One sequence", "decode", "bfloat16", batches=(1, 1), level="decode"),
-    Preset("Many sequences", "decode", "bfloat16", batches=(32, 2**31), level="decode"),
-    Preset("Long context", "decode", "bfloat16", (32768, 2**31), level="decode"),
-)
+_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+PRESETS = tuple(Preset(title, **said) for title, said in _READ.items())
 FIRST = {"op": PRESETS[0].title}  # the preset of a first visit, by level
 
 
@@ -72,7 +60,7 @@ def _settings(preset: Preset, choices: Choices) -> Settings | None:
     return wanted | {"dtype": [preset.dtype]} | chosen
 
 
-def _within(bounds: tuple[int, int], sizes: Sequence[str]) -> list[str]:
+def _within(bounds: Sequence[int], sizes: Sequence[str]) -> list[str]:
     """Return the sizes within both bounds, in order."""
     low, high = bounds
     return [str(size) for size in sorted(map(int, sizes)) if low <= size <= high]

@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from pages.ui.draw import messages, tables, text
 from pages.ui.filters import select
 from pages.ui.run import background, cluster_form, plan_axes, plan_map, under_way
+from pages.ui.shell import access
 from results.capabilities import CAPABILITIES, declares
 from results.files import journal
 from results.levels import level_of
@@ -48,7 +49,7 @@ def new_sweep(allowed: bool, form: Callable[[dict | None], SweepRequest | None])
         cluster_form.show(request)
         return
     with st.container():
-        plan, why = _plan_of(request, found)
+        plan, why = _plan_of(request, found) if allowed else (None, access.OFF)  # each plan is a process
     unsure = found is None and request.protocol == "sustained"  # its timing depends on the device
     nothing = plan is not None and plan["cell_count"] == plan["skipped_count"]
     _run_button(place, request, asked, allowed and not nothing and not unsure)

@@ -1,8 +1,7 @@
 """The guard in front of Streamlit's server, which has no setting for either of its two rules.
 
 A page of another origin may not frame the app: it could draw the app below its own page and guide a click to a button.
-Only a session that may change anything may send bytes, because Streamlit keeps the files of a session in memory,
-however many they are, even where no page offers to upload.
+Only a session that may change anything may send files, because Streamlit keeps any number of them in memory.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping

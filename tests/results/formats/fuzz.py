@@ -37,7 +37,7 @@ from results.formats import Understanding, UploadError, understand
 from results.query import pages as of_pages
 from results.records import measurement_to_json
 from results.store.database import open_store
-from tests.builders import TEXTS, import_understanding, odd_rows
+from tests.builders import TEXTS, chosen, import_understanding, odd_rows
 from tests.results.formats.mutants import corpus, mutant, read
 
 ROOT = Path(__file__).parents[3]
@@ -47,21 +47,6 @@ OF_A_GPU = tuple(entry.file for section in SECTIONS for entry in section.pages i
 _GPUS = 4  # GPUs of a home for which pages are drawn, in addition to the default one
 _IMPORTED = 1000  # files per chunk, so that pages stay fast
 _KINDS = ("title", "header", "subheader", "markdown", "caption", "info", "warning", "error", "success")
-# fmt: off
-_FACTS = {  # of runs, each possible
-    "gpu_name": (None, "NVIDIA H200", "NVIDIA H100 80GB HBM3", "\u05d0\u05d1 GPU", "- 1 | 2", "0"),
-    "created": (None, "1970-01-01", "2200-12-31T23:59:59", "2026-01-01T00:00:00+00:00"),
-    "title": (None, *TEXTS), "notes": (None, *TEXTS),
-    "command": (None, "it's", "x\\", "python -m runner run quick --on ray --address 127.0.0.1:9", "run --resume a"),
-    "protocol": (None, "standard/1", "sustained/1", "x"),
-    "sweep": ({}, {"name": "quick", "seqlen": 5}, {"name": "quick", "modes": None}, {"name": 7, "tokens": {"a": []}}),
-    "implementations": (None, {}, {"x": {"precision": "fp8", "memory": {"growth": 7}}}, {"triton_fa2": {"level": "-"}}),
-    "cards": (None, {}, {"a": {}}, {"a": {"calibration": {"x": 1e-99}}, "b": {"calibration": {"x": 1e99}}}),
-    "gpu_memory_mb": (None, 0, 1e-99, 1e99), "sm_count": (None, 0, 132), "power_limit_w": (None, 1e-99, 700.0),
-    "measured_tflops": (None, {}, {"tf32": 1e-99}, {"bfloat16": 1e99}), "measured_gbs": (None, 1e-99, 1e99),
-    "against": (None, {}, {"label": "x", "torch": 5}, {"label": ["x"]}),
-}
-# fmt: on
 _LABELLED = ("button", "expander", "metric", "radio", "checkbox", "selectbox", "multiselect", "text_input", "tabs")
 
 
@@ -96,8 +81,9 @@ def main() -> int:
     for first in range(0, options.mutants + options.hostile, options.chunk):
         with _home() as home:
             count = min(options.chunk, options.mutants + options.hostile - first)
-            hostile = first >= options.mutants
-            made = _hostile(found, first, count) if hostile else _accepted(found, names, first, count, options)
+            made = _accepted(found, names, first, count, options)
+            if first >= options.mutants:
+                made = _hostile(found, first, count, options.seed)
             _import(home, found, made)
             _commands(home, found, random.Random(first))
             _pages(home, found)
@@ -137,11 +123,11 @@ def _accepted(
             yield f"{number} {name}", data, understood
 
 
-def _hostile(found: Sum, first: int, count: int) -> Iterator[tuple[str, bytes, Understanding]]:
+def _hostile(found: Sum, first: int, count: int, seed: int) -> Iterator[tuple[str, bytes, Understanding]]:
     """Yield valid uploads of odd rows, each of a run with odd facts."""
     for number in range(first, first + count):
-        chance = random.Random(f"hostile {number}")
-        facts = {name: chance.choice(values) for name, values in _FACTS.items()}
+        chance = random.Random(f"hostile {seed} {number}")
+        facts = chosen(chance, __file__, "FACTS")
         record = {"run_id": f"hostile-{number}", "source": "upload", **facts}
         rows = odd_rows(chance, 30, record["run_id"])
         names = ("torch_naive", "triton_fa2", "triton_decode", chance.choice(TEXTS), "x" * 200)

@@ -13,6 +13,7 @@ from results.recommend.winners import winners
 from results.records import Measurement, Run, Status, attention_case
 from results.slice import Filters
 from results.store.database import open_store
+from tests.builders import add_run, latency
 
 CASE = attention_case(batch=1, num_heads=1, seqlen=64, head_dim=64, dtype="float16", causal=True)
 RUN = Run("old", "local", created="2026-01-01T00:00:00")
@@ -70,6 +71,14 @@ def test_an_upload_declares_nothing_of_what_we_measured(store_of, name):
     assert {each: declared(store, each) for each in names()} == before | {
         "op": before["op"] | {"theirs": far["theirs"]}
     }
+
+
+def test_no_date_or_code_of_an_upload_lets_it_replace_a_run_of_ours(home):
+    for source, year, code, ms in (("local", 2026, "a", 1), ("local", 2027, "b", 9), ("upload", 2199, "a", 1)):
+        rows = latency("mine", float(ms), CASE), latency("torch_naive", 2.0, CASE)
+        add_run(home, f"r{year}", *rows, source=source, created=f"{year}-01-01", kernel_hash=code)
+    with closing(open_store(home)) as store:
+        assert winners(store, Filters(gpu="A GPU", mode="fwd"))["winner"].tolist() == ["torch_naive"]
 
 
 def test_the_facts_of_an_upload_count_for_its_own_rows_only(home):
