@@ -126,7 +126,7 @@ def _reason_against(name: str, tensors: Tensors, problem: Problem, source: str) 
     if problem.direction == TRAINING and not implementation.backward:
         return f"{name} has no backward."
     masks = {"causal": problem.mask.startswith("causal"), "window_size": problem.window_size}
-    return registry.reason_against_tensors(name, *tensors, **masks)
+    return registry.reason_against_tensors(name, *tensors, **masks, asked=problem.features)
 
 
 def _matrix_grows(point: Measured, problem: Problem) -> bool:

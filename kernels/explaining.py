@@ -10,11 +10,11 @@ from . import choice, feature_calls, routes, tables
 from .dispatch import autocasted
 from .features import Features, one_window
 from .plans import wants_gradients
-from .problem import FORWARD, TRAINING
+from .problem import CAPTURED, EAGER, FORWARD, TRAINING
 
 _OF_PACKED = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "block_table", "copy_pages")
 Options = tuple[bool, Any, float | None]  # causal, window_size, softmax_scale
-_NO_RULE = "rules do not decide packed sequences"
+_NO_RULE = "rules do not decide packed sequences with features, or over pages that are read in place"
 
 
 def explain(
@@ -25,18 +25,21 @@ def explain(
     causal: bool = False,
     window_size: Any = 0,
     softmax_scale: float | None = None,
+    compiled: bool = False,
     **asked: Any,
 ) -> str:
     """Return what would run and why: the rule file and its measured problem, or the built-in table.
 
-    On a GPU also which chip's tiles the kernels take. The arguments are those of `kernels.attention`, or with
-    cu_seqlens_q by name those of `kernels.attention_varlen`. Nothing is computed or compiled.
+    On a GPU also which chip's tiles the kernels take. With `compiled`, in a program of torch.compile. The arguments are
+    those of `kernels.attention`, or with cu_seqlens_q by name those of `kernels.attention_varlen`. Nothing is computed.
     """
-    said = _explained(*autocasted(q, k, v), (causal, window_size, softmax_scale), asked)
+    said = _explained(*autocasted(q, k, v), (causal, window_size, softmax_scale), asked, compiled)
     return f"{said}; {tables.machine_of(q.device).words}" if q.device.type == "cuda" else said
 
 
-def _explained(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, asked: dict[str, Any]) -> str:
+def _explained(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, asked: dict[str, Any], compiled: bool
+) -> str:
     _, asked = feature_calls.Wanted.taken_from(asked)
     if "cu_seqlens_q" in asked:
         return _packed(q, k, v, options, asked)
@@ -51,7 +54,7 @@ def _explained(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Optio
         return (
             f"{names} for {direction}: the program sets SDPA's backends or deterministic algorithms, so no rule applies"
         )
-    decided = routes.decisions(q, k, v, *options).get(direction)
+    decided = routes.decisions(q, k, v, *options, regime=CAPTURED if compiled else EAGER).get(direction)
     if decided is None:
         return f"{names} for {direction}: built-in table, as there is no rule for such tensors"
     return f"{decided.implementation or names} for {direction}: {decided.why}"
@@ -75,4 +78,10 @@ def _packed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options,
     else:
         names = routes.packed_names(*packed, sequences, (causal, window_size, scale))
         how = f"{names['forward']} forward and {names['backward']} backward"
-    return f"{before}{how}: {_NO_RULE}"
+    if features.asked or isinstance(window_size, tuple):
+        return f"{before}{how}: {_NO_RULE}"
+    ours = feature_calls.takes(*packed, ("varlen",))
+    decided = routes.packed_decision(q, k, v, sequences, (causal, window_size, scale), ours)
+    if decided is None:
+        return f"{before}{how}: built-in table, as there is no rule for such tensors"
+    return f"{before}{decided.implementation or how}: {decided.why}"

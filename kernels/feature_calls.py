@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from . import dispatch, features, invariant, lse, plans, routes
+from . import choice, dispatch, features, invariant, lse, plans, registry, routes
 from .features import BlockMask, Features, SequenceBounds, Window
 from .registry import UnsupportedCase
 
@@ -218,14 +218,29 @@ def attention_of_rows(
         features.check(found, shape, q.device, causal=causal, window_size=window_size)
     packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
     options = (causal, window_size, q.shape[2] ** -0.5 if masks[2] is None else float(masks[2]))
-    if takes(*packed, ("varlen", *found.asked)):
+    names = dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
+    ours = takes(*packed, ("varlen", *found.asked))
+    plain = wanted == _PLAIN_RESULT and not found.asked and type(window_size) is int and _is_eager(q, k, v)
+    decided = routes.packed_decision(q, k, v, len(bounds.starts_q), options, ours) if plain else None
+    if decided and decided.implementation:
+        try:
+            out = registry.get(decided.implementation).attention(*packed, features=found, bounds=bounds, **names)
+            return out[0].transpose(0, 1)
+        except (UnsupportedCase, ImportError) as reason:
+            routes.give_up(decided.implementation, reason)
+    if ours:
         result = by_kernels(*packed, found, options, bounds, wanted)
     else:
-        names = dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
         result = wanted.of(*features.attention_of_sequences(*packed, found, bounds, **names))
     if wanted.return_lse:
         return result[0][0].transpose(0, 1), result[1][0]
     return result[0].transpose(0, 1)
+
+
+def _is_eager(*tensors: torch.Tensor) -> bool:
+    """Return whether a call runs at once, on plain tensors, so that a rule for eager calls decides it."""
+    free = not (torch.compiler.is_compiling() or choice.overridden() or invariant.wanted())
+    return free and all(type(x) in _PLAIN for x in tensors)
 
 
 def _check_pages(k: torch.Tensor, v: torch.Tensor, block_table: torch.Tensor, longest: int, sequences: int) -> None:

@@ -103,17 +103,8 @@ class _ByForm:
         self.name, self.form = name, form
         self._plans: plans.PlanCache[Any] = plans.PlanCache()
 
-    def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        *,
-        causal: bool = False,
-        window_size: int = 0,
-        softmax_scale: float | None = None,
-    ) -> torch.Tensor:
-        options = (causal, window_size, softmax_scale)
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **masks: Any) -> torch.Tensor:
+        options = (masks.get("causal", False), masks.get("window_size", 0), masks.get("softmax_scale"))
         key = plans.plan_key(q, k, v, options)
         plan = self._plans.get(key)
         if plan is None:

@@ -215,11 +215,9 @@ def _of_rows(
     causal, window = one_window(bool(masks[0]), masks[1])
     if isinstance(window, tuple):
         return "calls with windows of two widths"
-    sizes = (len(bounds.starts_q), q.shape[1], k.shape[1], bounds.longest_q, bounds.longest_k, q.shape[2], v.shape[2])
-    features = ("varlen", *_names(asked), *(("head_dim_v",) if v.shape[2] != q.shape[2] else ()))
     direction = TRAINING if wants_gradients(q, k, v) else FORWARD
-    kind = problem.mask_of(causal, window)
-    return Problem(_dtype(q), kind, *sizes, window_size=window, features=features, direction=direction)
+    found = problem.of_rows(q, k, v, len(bounds.starts_q), causal, window, direction)
+    return replace(found, features=(*found.features, *_names(asked)))
 
 
 def _of_decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Problem:

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import pkgutil
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -88,20 +88,13 @@ class DecodeAttention(Protocol):
     def __call__(self, step: DecodeStep) -> Callable[[], torch.Tensor]: ...
 
 
-FEATURES: Mapping[str, str] = {  # name of a feature -> its words in a refusal
-    "head_dim_v": "values of another head_dim than keys",
-    "softcap": "softcaps",
-    "alibi_slopes": "ALiBi slopes",
-    "sinks": "attention sinks",
-    "mask": "masks given as tensors",
-    "mask_gradient": "gradients of a mask",
-    "prefix_lengths": "prefix masks",
-    "document_ids": "document masks",
-    "block_mask": "block-sparse masks",
-    "dropout": "dropout",
-    "varlen": "packed sequences of different lengths",
-    "two_windows": "windows of two widths",
-}
+@cache
+def declarations() -> dict[str, dict[str, Any]]:
+    """Return the tables of implementations.toml."""
+    return tomllib.loads(Path(__file__).with_name("implementations.toml").read_text())
+
+
+FEATURES: Mapping[str, str] = declarations()["features"]  # name of a feature -> its words in a refusal
 _BOOLEANS = ("causal", "window", "gqa", "backward", "paged", "ragged", "mixed", "quantised", "latent")
 CAPABILITIES = (*_BOOLEANS, *FEATURES)  # a reader may select implementations by them
 _RECORDED = (  # fields that a run records
@@ -182,57 +175,46 @@ class Implementation:
 
 
 def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) -> str | None:
-    capability, wanted = device.compute_capability, (impl.min_compute_capability, impl.max_compute_capability)
+    return next((f"{impl.name} {reason}." for reason in _declared_reasons(impl, case, device)), None)
+
+
+def _declared_reasons(impl: Implementation, case: AttentionCase, device: Device) -> Iterator[str]:
+    capability, least, most = device.compute_capability, impl.min_compute_capability, impl.max_compute_capability
     head_dim = max(case.head_dim or 0, case.head_dim_v or 0)
+    if case.level not in (None, impl.level):
+        yield f"computes cases of level {impl.level}, not of level {case.level}"
+    if device.type not in impl.devices:
+        yield f"runs on {' and '.join(impl.devices)}, not on {device.type}"
+    if case.dtype not in (None, *impl.dtypes):
+        yield f"does not support {case.dtype} (supports {', '.join(impl.dtypes)})"
+    if impl.max_head_dim and head_dim > impl.max_head_dim:
+        yield f"does not support head_dim {head_dim} (up to {impl.max_head_dim})"
     widths_differ = impl.level == "op" and case.head_dim_v not in (None, case.head_dim)
-    missing = [name for name in case.asked or () if name not in impl.features]
-    checks = (
-        (case.level not in (None, impl.level), f"computes cases of level {impl.level}, not of level {case.level}"),
-        (device.type not in impl.devices, f"runs on {' and '.join(impl.devices)}, not on {device.type}"),
-        (case.dtype not in (None, *impl.dtypes), f"does not support {case.dtype} (supports {', '.join(impl.dtypes)})"),
-        (
-            bool(impl.max_head_dim and head_dim > impl.max_head_dim),
-            f"does not support head_dim {head_dim} (up to {impl.max_head_dim})",
-        ),
-        (widths_differ and "head_dim_v" not in impl.features, f"does not support {FEATURES['head_dim_v']}"),
-        (
-            bool(case.causal and not impl.causal),
-            ": ".join(("does not support causal masks", *filter(None, (impl.no_causal,)))),
-        ),
-        (
-            bool(case.causal and case.seqlen_q != case.seqlen_k and not impl.unequal_causal),
-            "does not support causal masks with seqlen_q different from seqlen_k",
-        ),
-        (bool(case.window_size and not impl.window), "does not support sliding windows"),
-        (bool(missing), f"does not support {' or '.join(FEATURES[name] for name in missing)}"),
-        (case.num_heads != case.num_kv_heads and not impl.gqa, "does not support fewer key heads than query heads"),
-        (bool(case.page_size and not impl.paged), "does not support paged caches"),
-        (bool(case.latent_dim and not impl.latent and impl.level not in AROUND), "does not support latent caches"),
-        (bool(case.lengths == "ragged" and not impl.ragged), "does not support sequences of different lengths"),
-        (
-            case.lengths not in (None, "uniform", "ragged") and not impl.mixed,
-            "does not support batches with different numbers of query tokens",
-        ),
-        (
-            bool(case.cache_dtype not in (None, case.dtype) and not impl.quantised),
-            f"does not support caches in {case.cache_dtype}",
-        ),
-        (
-            bool(capability and wanted[0] and capability < wanted[0]),
-            f"needs compute capability {wanted[0]}, this is {capability}",
-        ),
-        (
-            bool(capability and wanted[1] and capability > wanted[1]),
-            f"is for compute capability up to {wanted[1]}, this is {capability}",
-        ),
-    )
-    return next((f"{impl.name} {reason}." for failed, reason in checks if failed), None)
-
-
-@cache
-def declarations() -> dict[str, dict[str, Any]]:
-    """Return the tables of implementations.toml."""
-    return tomllib.loads(Path(__file__).with_name("implementations.toml").read_text())
+    missing = [*(("head_dim_v",) if widths_differ else ()), *(case.asked or ())]
+    if missing := [FEATURES[name] for name in dict.fromkeys(missing) if name not in impl.features]:
+        yield f"does not support {' or '.join(missing)}"
+    if case.causal and not impl.causal:
+        yield ": ".join(("does not support causal masks", *filter(None, (impl.no_causal,))))
+    if case.causal and case.seqlen_q != case.seqlen_k and not impl.unequal_causal:
+        yield "does not support causal masks with seqlen_q different from seqlen_k"
+    if case.window_size and not impl.window:
+        yield "does not support sliding windows"
+    if case.num_heads != case.num_kv_heads and not impl.gqa:
+        yield "does not support fewer key heads than query heads"
+    if case.page_size and not impl.paged:
+        yield "does not support paged caches"
+    if case.latent_dim and not impl.latent and impl.level not in AROUND:
+        yield "does not support latent caches"
+    if case.lengths == "ragged" and not impl.ragged:
+        yield "does not support sequences of different lengths"
+    if case.lengths not in (None, "uniform", "ragged") and not impl.mixed:
+        yield "does not support batches with different numbers of query tokens"
+    if case.cache_dtype not in (None, case.dtype) and not impl.quantised:
+        yield f"does not support caches in {case.cache_dtype}"
+    if capability and least and capability < least:
+        yield f"needs compute capability {least}, this is {capability}"
+    if capability and most and capability > most:
+        yield f"is for compute capability up to {most}, this is {capability}"
 
 
 def declare(name: str, attention: Any, level: str = "op", **more: Any) -> Implementation:
@@ -308,23 +290,24 @@ def get(name: str, level: str = "op") -> Implementation:
 
 
 def reason_against_tensors(
-    name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, window_size: int
+    name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, asked: tuple[str, ...] = (), **masks: Any
 ) -> str | None:
     """Return why an implementation of level op does not take a call with these tensors, or None if it does.
 
-    q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim, of v head_dim_v).
+    q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim, of v head_dim_v); asked:
+    names of FEATURES; masks: causal and window_size.
     """
     sizes = (*q.shape[1:], *k.shape[1:3], v.shape[3])
-    return _reason_against_sizes(name, sizes, q.dtype, q.device, bool(causal), window_size)
+    return _reason_against_sizes(name, sizes, q.dtype, q.device, asked, bool(masks["causal"]), masks["window_size"])
 
 
 @lru_cache(maxsize=4096)
 def _reason_against_sizes(
-    name: str, sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, causal: bool, window_size: int
+    name: str, sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, *asked: *tuple[Any, bool, int]
 ) -> str | None:
     fields = ("num_heads", "seqlen_q", "head_dim", "num_kv_heads", "seqlen_k", "head_dim_v")
-    said = dict(zip(fields, sizes, strict=True)) | {"causal": causal, "window_size": window_size, "level": "op"}
-    said["dtype"] = str(dtype).removeprefix("torch.")
+    said = dict(zip((*fields, "asked", "causal", "window_size"), (*sizes, *asked), strict=True))
+    said |= {"dtype": str(dtype).removeprefix("torch."), "level": "op"}
     case = SimpleNamespace(**dict.fromkeys(AttentionCase.__annotations__) | said)
     return get(name).reason_against(case, describe_device(device))
 

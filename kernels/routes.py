@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 from . import choice, invariant, plans, problem, registry, tables
 from .attention.gluon_hopper.configs import takes_head_dims
 from .plans import Masks, Options, PlanCache, Prepare, Tensors, check_inputs, plan_key
-from .problem import FORWARD, TRAINING
+from .problem import CAPTURED, EAGER, FORWARD, TRAINING
 from .ruled import Attend, Bind, Ruled
 from .tables import Table, family
 
@@ -30,6 +30,8 @@ HOPPER = (9, 0)
 TRITON = importlib.util.find_spec("triton") is not None
 
 _ROUTES: PlanCache[Route | _DecodingRoute | Ruled | None] = PlanCache()
+_CAPTURED: PlanCache[Route | None] = PlanCache()  # of the operators of compiled programs, where a rule decides
+_PACKED: PlanCache[choice.Decision] = PlanCache()
 _UNDECIDED: Any = object()
 
 _PORTABLE = "triton_fa2"  # for what no table names
@@ -86,31 +88,76 @@ def bound(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> C
 
 def forget() -> None:
     """Forget all routes and rules, so that rules which were installed meanwhile are read at the next call."""
-    _ROUTES.clear()
+    for decided in (_ROUTES, _CAPTURED, _PACKED):
+        decided.clear()
     plans.forget(plans.SeenCalls)
     choice.forget()
 
 
-def decisions(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> dict[str, choice.Decision]:
+def decisions(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options, regime: str = EAGER
+) -> dict[str, choice.Decision]:
     """Return what the rules decide for each direction; nothing if there is no rule for such tensors."""
     causal, window_size, softmax_scale = options
     scaled = softmax_scale is None or softmax_scale > 0
     if not scaled or not choice.anything_named(q.device):
         return {}
-    today = built_in(q, k, v, *options)
+    today = built_in(q, k, v, *options, eager=regime == EAGER)
     asked = {way: problem.of_tensors(q, k, v, bool(causal), window_size, way) for way in today}
-    return {way: choice.decide(q, k, v, asked[way], names) for way, names in today.items() if asked[way]}
+    found = {way: replace(each, regime=regime) for way, each in asked.items() if each}
+    return {way: choice.decide(q, k, v, each, today[way]) for way, each in found.items()}
+
+
+def packed_decision(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, masks: Masks, ours: bool
+) -> choice.Decision | None:
+    """Return what rules decide for packed rows (total, heads, head_dim); `ours`: our kernels take them."""
+    if masks[2] <= 0 or not (q.numel() and k.numel() and choice.anything_named(q.device)):
+        return None
+    way = TRAINING if plans.wants_gradients(q, k, v) else FORWARD
+    key = (way, q.dtype, q.device, q.shape, k.shape, v.shape, sequences, masks, ours)
+    found = _PACKED.get(key)
+    if found is None:
+        batch = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
+        names = packed_names(*batch, sequences, masks) if ours else {}
+        today = tuple(dict.fromkeys(name for each, name in names.items() if way == TRAINING or each == "forward"))
+        asked = problem.of_rows(q, k, v, sequences, masks[0], masks[1], way)
+        found = _PACKED.remember(key, choice.decide(*batch, asked, today))
+    return found
+
+
+def give_up(name: str, refused: Exception) -> None:
+    """Say once that an implementation which a rule names refused a packed call, and leave such calls to the tables."""
+    choice.warn_once(f"The implementation that a rule names refused a call: {refused}")
+    _PACKED.update((key, choice.Decision(None, str(refused))) for key, x in _PACKED.items() if x.implementation == name)
+
+
+def captured_plan(way: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | None:
+    """Return the plan of a direction in a compiled program, where a rule names one of our kernels for it."""
+    if not choice.anything_named(q.device):
+        return None
+    key = (way, *plan_key(q, k, v, options))
+    found = _CAPTURED.get(key, _UNDECIDED)
+    if found is _UNDECIDED:
+        decided = decisions(q, k, v, *options, regime=CAPTURED).get(way)
+        named = decided.implementation if decided else None
+        found = _CAPTURED.remember(key, _own(named, q, k, v, *options) if named else None)
+        if named and found is None:
+            choice.warn_once(f"A rule names {named} for compiled programs, which has no operator for such calls.")
+    return found
 
 
 def built_in(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options, eager: bool = True
 ) -> dict[str, tuple[str, ...]]:
     """Return the implementations that the tables choose for each direction: for training of forward and backward."""
+    causal, window_size, softmax_scale = options
     if not _ours(q, k, v, softmax_scale):
         return dict.fromkeys((FORWARD, TRAINING), (f"torch_sdpa_{_variant(q, k, causal, window_size)}",))
     names = [name(way, q, k, softmax_scale, window_size) for way in ("forward", "backward")]
     forward = "triton_decode" if decodes(q, k, v) else names[0]
-    training = (_PYTORCH,) if left_to_pytorch(q, k, causal, window_size) else tuple(dict.fromkeys(names))
+    by_pytorch = eager and left_to_pytorch(q, k, causal, window_size)
+    training = (_PYTORCH,) if by_pytorch else tuple(dict.fromkeys(names))
     return {FORWARD: (forward,), TRAINING: training}
 
 
@@ -149,12 +196,10 @@ def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: floa
 
 def _named(implementation: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options) -> Bind | None:
     """Return what binds an implementation to q, k and v, one of our own by its plan; None if a plan refuses them."""
+    if found := _own(implementation, q, k, v, *options):
+        return found.bound
     if implementation.partition("[")[0] in _PLANS and k.shape == v.shape:
-        try:
-            return route_by_name(implementation, q, k, v, *options).bound
-        except registry.UnsupportedCase as refused:
-            choice.warn_once(f"A rule names {implementation}, which refused a call: {refused}")
-            return None
+        return None
     if implementation == _PYTORCH:
         return partial(_sdpa, options, "auto")
     attend = partial(registry.get(implementation).attention, **_by_name(*options))
@@ -239,7 +284,18 @@ def route_by_name(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, 
     from . import forms
 
     with tables.using(*forms.named(name)):
-        return _route_by_names(q, k, v, *options, names=dict.fromkeys(("forward", "backward"), name.partition("[")[0]))
+        return _route_by_names(q, k, v, *options, names=dict.fromkeys(("forward", "backward"), forms.base_of(name)))
+
+
+def _own(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | None:
+    """Return the plan of one of our packages that a rule names; None of another, or if it refuses the tensors."""
+    if name.partition("[")[0] not in _PLANS or k.shape != v.shape:
+        return None
+    try:
+        return route_by_name(name, q, k, v, *options)
+    except registry.UnsupportedCase as refused:
+        choice.warn_once(f"A rule names {name}, which refused a call: {refused}")
+        return None
 
 
 class _DecodingRoute:

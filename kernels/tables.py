@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -52,10 +52,10 @@ class Form:
     def near(self) -> Iterator[Form]:
         """Yield this form, and those that differ in one number and need no more shared memory."""
         yield self
-        for name, change in _CHANGES:
-            at = self.names.index(name) if name in self.names[: len(self.result)] else None
-            if at is not None and (number := change(self.result[at])) >= _LEAST.get(name, 1):
-                yield replace(self, result=(*self.result[:at], number, *self.result[at + 1 :]))
+        for at, (name, value) in enumerate(zip(self.names, self.result, strict=False)):
+            for number in (int(value * factor) for factor in _FACTORS.get(name, ())):
+                if number >= (16 if name.startswith("block") else 1):  # 16: the least rows of a matrix product
+                    yield replace(self, result=(*self.result[:at], number, *self.result[at + 1 :]))
 
     def others(self, shared_memory_bytes: int) -> list[Form]:
         """Return what the tables of all families that need no more shared memory have for other sizes."""
@@ -65,14 +65,7 @@ class Form:
         return [form for form in dict.fromkeys(found) if form.result and form != self]
 
 
-_LEAST = {"block_m": 16, "block_n": 16}  # a matrix product's least rows
-_CHANGES: tuple[tuple[str, Callable[[int], int]], ...] = (
-    ("block_m", lambda number: number // 2),
-    ("block_n", lambda number: number // 2),
-    ("num_warps", lambda number: number // 2),
-    ("num_warps", lambda number: number * 2),
-    ("num_stages", lambda number: number - 1),
-)
+_FACTORS = {"block_m": (0.5,), "block_n": (0.5,), "num_warps": (0.5, 2), "num_stages": (2 / 3,)}
 _ASKED: list[list[Form]] = []  # lists that take down the forms which decide
 _USED: ContextVar[tuple[Form, ...]] = ContextVar("forms in use", default=())  # they decide in place of the tables
 

@@ -10,12 +10,16 @@ from typing import Any
 import torch
 
 from . import routes
+from .problem import FORWARD, TRAINING
 
 
-def _kernels_for(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> tuple[Any, list[torch.Tensor]]:
+def _kernels_for(
+    way: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any
+) -> tuple[Any, list[torch.Tensor]]:
     """Return the kernels, and the tensors in a form that they can address."""
-    # A rule's implementations have no operator. On the CPU, kernels run in Triton's interpreter.
-    found = routes.plan_of(q, k, v, *options) or routes.route(q, k, v, *options)
+    # On the CPU, kernels run in Triton's interpreter.
+    ruled = routes.captured_plan(way, q, k, v, *options)
+    found = ruled or routes.plan_of(q, k, v, *options) or routes.route(q, k, v, *options)
     return found, list(map(found.prepare, (q, k, v))) if found.prepare else [q, k, v]
 
 
@@ -26,7 +30,7 @@ def forward(
     """Return out, with the strides of an empty_like(q), and lse (batch, num_heads, seqlen_q)."""
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), _empty_logsumexp(q).fill_(float("inf"))
-    found, ready = _kernels_for(q, k, v, causal, window_size, softmax_scale)
+    found, ready = _kernels_for(FORWARD, q, k, v, causal, window_size, softmax_scale)
     out, lse = found.forward(*ready)
     return _as_empty_like(q, out), lse
 
@@ -39,7 +43,7 @@ def backward(
     q, k, v, *others = saved
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    found, ready = _kernels_for(q, k, v, causal, window_size, softmax_scale)
+    found, ready = _kernels_for(TRAINING, q, k, v, causal, window_size, softmax_scale)
     gradients = found.backward(*ready, *others)
     dq, dk, dv = map(_as_empty_like, (q, k, v), gradients)
     return dq, dk, dv

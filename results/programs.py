@@ -16,6 +16,7 @@ SHIPPED = REPOSITORY / "results" / "programs"  # recordings of well-known models
 MOST_BYTES = 4 << 20
 MODES = {"forward": "fwd", "training": "fwd_bwd"}  # by direction
 TIMINGS = {"eager": "eager", "captured": "kernel"}  # by regime
+_PACKED = "varlen"  # sequences one after the other, whose lengths a sweep draws around their mean
 _SIZES = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim")
 
 
@@ -45,7 +46,8 @@ class Call:
         """Return why no sweep measures it; None if one does."""
         if self.problem.get("operator", "attention") != "attention":
             return f"{self.problem['operator']} calls"
-        asked = [name for name in self.problem.get("features", ()) if name != "head_dim_v"]
+        packed = self.problem.get("seqlen_q") == self.problem.get("seqlen_k") and _PACKED
+        asked = [name for name in self.problem.get("features", ()) if name not in ("head_dim_v", packed)]
         return f"calls with {' and '.join(asked)}" if asked else None
 
     @property
@@ -76,6 +78,7 @@ class Call:
         found = self.problem
         sizes = {name: found[name] for name in _SIZES if name != "seqlen_q"}
         more = {"head_dim_v": found.get("head_dim_v"), "window_size": found.get("window_size", 0)}
+        more["features"] = f"{_PACKED}=skewed" if _PACKED in found.get("features", ()) else None
         causal = found["mask"].startswith("causal")
         return attention_case(seqlen=found["seqlen_q"], dtype=found["dtype"], causal=causal, **sizes, **more)
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from results import levels
 from results.levels.real_shapes import shape_of
+from results.recommend import rule_file
 from results.records import Case
 from results.render.text import duration
 from runner import sweeps
 from runner.cells import Cell, cell_to_json
 from runner.locks import holder
-from runner.machine import devices
+from runner.machine import devices, environment
 from runner.protocol import Protocol
 from runner.supervise.job import Refused
 from runner.sweeps import SWEEPS, Sweep
@@ -25,6 +26,7 @@ CAPABILITIES = (
     "dtypes", "max_head_dim", "causal", "window", "gqa", "backward", "paged", "features",
     "min_compute_capability", "max_compute_capability", "materialises_scores",
 )  # fmt: skip
+_VERSIONS = ("driver", "torch", "triton", "kernel_hash")  # of a rule's runs
 
 
 def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
@@ -36,11 +38,14 @@ def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
         ],
         "implementations": _implementations(target),
         "sweeps": [(sweeps.to_json(sweep) | {"case_count": len(sweep.cases())}) for sweep in SWEEPS.values()],
+        "rule": old_rule(target),
         "ray": importlib.util.find_spec("ray") is not None,
     }
     if as_json:
         print(json.dumps(found, indent=1))
         return
+    if found["rule"]:
+        print(found["rule"])
     print("Devices")
     for entry in found["devices"]:
         print(f"  {entry['id']:<10}{entry['name']}{', taken by ' + entry['busy'] if entry['busy'] else ''}")
@@ -51,6 +56,17 @@ def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
     print("Sweeps")
     for entry in found["sweeps"]:
         print(f"  {entry['name']:<24}{entry['description']} ({entry['case_count']} cases)")
+
+
+def old_rule(target: devices.DeviceInfo) -> str | None:
+    """Return a sentence if the rule that is installed for a device was measured with other versions than today's."""
+    path = rule_file.installed_at({"gpu": "CPU" if target.type == "cpu" else target.name})
+    today, rule = environment.describe(target), rule_file.read(path)
+    runs = rule["runs"].values() if rule else ()
+    other = sorted({name for run in runs for name in _VERSIONS if run.get(name) not in (None, today.get(name))})
+    if not other:
+        return None
+    return f"The rule {path} was measured with another {' and '.join(other)}. Renew it: python -m runner tune"
 
 
 def show_cluster(found: dict[str, Any], *, as_json: bool) -> None:

@@ -57,7 +57,7 @@ def chosen(
     UnknownImplementation with the implementations or capabilities that exist.
     """
     names = tuple(name for name in named or sweep.implementations if name != forms.TILES)
-    with_tiles = len(names) < len(named or sweep.implementations)
+    with_tiles = forms.TILES in (*(named or ()), *sweep.implementations)
     found = _named(dataclasses.replace(sweep, implementations=names), names if named else None)
     found = _declaring(found, capabilities) if capabilities else found
     return _with_forms(found, registry.describe_device(device)) if with_tiles else found

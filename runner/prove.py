@@ -27,7 +27,8 @@ from runner.measure.stopwatch import EagerStopwatch, KernelStopwatch, Stopwatch,
 from runner.protocol import Protocol
 
 ROUNDS = 5
-CAPTURED = "not timed: no rule decides a call in a compiled program or a CUDA graph yet, so its kernel stays the same"
+CAPTURED = "not timed: calls of compiled programs and CUDA graphs; `kernels.explain(…, compiled=True)` says what runs"
+PACKED = "not timed: calls of packed sequences; `kernels.explain` says what runs"
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,9 @@ def prove(program: Program, device: str, protocol: Protocol, baseline: str = cho
         watches["kernel"] = KernelStopwatch(device)
     proofs = []
     for call in program.tuned:
-        if call.timing == "kernel":
-            proofs.append(Proof(_words(call), call.count, baseline, baseline, note=CAPTURED))
+        if call.timing == "kernel" or call.case.features:
+            note = CAPTURED if call.timing == "kernel" else PACKED
+            proofs.append(Proof(_words(call), call.count, baseline, baseline, note=note))
             continue
         try:
             proofs.append(_proof(call, device, watches.get(call.timing, watches["eager"]), protocol, baseline))

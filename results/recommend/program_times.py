@@ -18,7 +18,7 @@ from results.recommend.doubt import doubts
 from results.recommend.rule_file import certainly_slower
 from results.recommend.usage import ROOT
 from results.recommend.winners import contests
-from results.records import Case
+from results.records import Case, Measurement
 from results.slice import Filters
 from results.store.database import Store
 
@@ -74,23 +74,6 @@ class Tiles:
     basis: str  # how the tiles were found
 
 
-@dataclass(frozen=True)
-class TileTime:
-    """The time in ms of a call by an implementation, whose name ends with its form if it has another one than usual."""
-
-    name: str
-    ms: float | None
-    low: float | None  # p20 and p80
-    high: float | None
-    status: str
-    run_id: str
-
-    @property
-    def form(self) -> str:
-        """Return the kernel and its numbers, such as "half.forward.64 block_m=64"; empty for the usual form."""
-        return self.name.partition("[")[2].removesuffix("]")
-
-
 def times(store: Store, card: str, asked: tuple[Asked, ...]) -> list[CallTimes | None]:
     """Return the times of each call on a row of the GPU table; None where nothing comparable was measured."""
     own = [gpu for gpu, _, _ in cards.devices(store, card)]
@@ -108,8 +91,8 @@ def times(store: Store, card: str, asked: tuple[Asked, ...]) -> list[CallTimes |
     return [_nearest(points.get((each[1], *_class_of(each[0])), []), each) for each in asked]
 
 
-def tiles(store: Store, card: str, case: Case, mode: str, timing: str) -> list[TileTime]:
-    """Return the times of forms of our kernels for a call on a card, and of these kernels as they are."""
+def tiles(store: Store, card: str, case: Case, mode: str, timing: str) -> list[Measurement]:
+    """Return the times of our kernels for a call on a card, as they are and by form; none if no form was timed."""
     with_forms = {gpu for (gpu,) in store.kept("SELECT DISTINCT gpu FROM choices WHERE choice LIKE '%[%]'")}
     for gpu in [gpu for gpu, _, _ in cards.devices(store, card) if gpu in with_forms]:
         wanted = Filters(level="op", mode=mode, timing=timing, dtype=(str(case.dtype),), baseline=NOW, gpu=gpu)
@@ -117,8 +100,7 @@ def tiles(store: Store, card: str, case: Case, mode: str, timing: str) -> list[T
             measured = next(iter(contest.values())).measurement.case
             bases = {name.partition("[")[0] for name in contest if "[" in name}
             if bases and _class_of(measured) == _class_of(case) and not distance_of(case, measured):
-                found = (each.measurement for name, each in contest.items() if name.partition("[")[0] in bases)
-                return [TileTime(m.implementation, m.value, m.p20, m.p80, m.status, m.run_id) for m in found]
+                return [each.measurement for name, each in contest.items() if name.partition("[")[0] in bases]
     return []
 
 
@@ -158,7 +140,7 @@ def _contests(store: Store, filters: Filters, able: tuple[str, ...] | None) -> I
         sound = {name: each for name, each in sound.items() if able is None or name in able}
         if has_number(sound.get(NOW)):
             case = sound[NOW].measurement.case
-            if case.head_dim and case.seqlen_q and not case.features:
+            if case.head_dim and case.seqlen_q:
                 yield sound
 
 
@@ -225,4 +207,5 @@ def _class_of(case: Case) -> tuple:
     """Return what never differs between a call and the measured shape that stands for it."""
     few = (case.seqlen_q or 0) <= _FEW_QUERIES
     lengths = "equal" if case.seqlen_k in (None, case.seqlen_q) else "few queries" if few else "different"
-    return case.dtype, case.causal, bool(case.window_size), case.head_dim_v in (None, case.head_dim), lengths
+    wide = case.head_dim_v not in (None, case.head_dim)
+    return case.dtype, case.causal, bool(case.window_size), wide, lengths, case.asked

@@ -215,7 +215,7 @@ def _problem(measurement: Any) -> dict[str, Any]:
         "dtype": case.dtype,
         "mask": " ".join(word for word, there in words if there) or "full",
         "window_size": case.window_size or 0,
-        "features": ["head_dim_v"] if head_dim_v != case.head_dim else [],
+        "features": [*(["head_dim_v"] if head_dim_v != case.head_dim else []), *case.asked],
         **{name: getattr(case, name) for name in sizes},
         "head_dim_v": head_dim_v,
     }

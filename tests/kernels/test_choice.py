@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import kernels
-from kernels import choice, dispatch, feature_calls, forms, problem, registry, routes
+from kernels import choice, dispatch, feature_calls, forms, problem, registry, routes, torch_ops
 from kernels.problem import Chip, Problem
 from kernels.tools import host_time
 from tests.cases import cases
@@ -68,6 +68,19 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found = {name: recorded(each) for name, each in registry.implementations().items()}
     monkeypatch.setattr(registry, "implementations", lambda level="op": found)
     return names
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> list:
+    """Let a rule name triton_fa2 on a CPU; the tiles of its launches, in order."""
+    launches = pytest.importorskip("kernels.attention.triton_fa2.launches")
+    ours = replace(registry.get("triton_fa2"), interpreted_on_cpu=False)
+    found = registry._Found(registry.implementations() | {"triton_fa2": ours})
+    monkeypatch.setattr(registry, "implementations", lambda level="op": found)
+    monkeypatch.setattr(forms, "get", forms.get.__wrapped__)
+    tiles, run = [], launches.Launches._run
+    monkeypatch.setattr(launches.Launches, "_run", lambda self, call: tiles.append(call.tiles[0]) or run(self, call))
+    return tiles
 
 
 def tensors(seqlen: int = 64, heads: int = 2, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -155,37 +168,10 @@ def test_other_cards_take_the_rule_of_the_nearest_chip(user) -> None:
     assert choice._rules_of(Chip("CPU"), "none", choice.SHIPPED) == ()
 
 
-GOOD = point(NAIVE)
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        ("", "cannot be read"),
-        (json.dumps({"format": choice.FORMAT, "version": 1, "gpu": "CPU", "points": [GOOD]})[:-30], "cannot be read"),
-        ("[1]", "no rule of attnbench"),
-        (json.dumps({"format": choice.FORMAT, "version": 2, "points": [GOOD]}), "has version 2"),
-        (json.dumps({"format": choice.FORMAT, "version": 1, "points": [GOOD]}), "KeyError"),
-        *(
-            (json.dumps({"format": choice.FORMAT, "version": 1, "gpu": "CPU", **wrong}), said)
-            for wrong, said in (
-                ({"points": 5}, "TypeError"),
-                ({"points": [point(NAIVE, seqlen="64")]}, "positive integer"),
-                ({"points": [point(NAIVE, colour="red")]}, "colour"),
-                ({"points": [point(7)]}, "a name"),
-                ({"points": [GOOD | {"beaten": "torch_naive"}]}, "a list"),
-                ({"points": [GOOD], "chip": {"compute_capability": [9]}}, "ValueError"),
-                ({"points": [GOOD], "gpu": "NVIDIA H200"}, "is for NVIDIA H200, not for CPU"),
-                ({"points": [point("gone_attention")]}, "names 'gone_attention', which is no implementation"),
-                ({"points": [point("triton_fa2_tf32")]}, "names triton_fa2_tf32"),
-                ({"points": [point("xformers")]}, "not installed"),
-            )
-        ),
-    ],
-)
-def test_a_broken_rule_warns_once_and_changes_nothing(user, ran, text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "said"), cases(__file__, "broken rules"))
+def test_a_broken_rule_warns_once_and_changes_nothing(user, ran, text: Any, said: str) -> None:
     user.mkdir()
-    (user / "cpu.json").write_text(text)
+    (user / "cpu.json").write_text(text if isinstance(text, str) else json.dumps(text))
     routes.forget()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -294,40 +280,72 @@ def test_explain_says_what_computes_packed_sequences_and_what_happens_to_pages(m
     monkeypatch.setattr(routes, "packed_names", lambda *given: dict.fromkeys(("forward", "backward"), "triton_fa2"))
     assert kernels.explain(rows, rows, rows, **packed).startswith("triton_fa2 forward and triton_fa2 backward")
     copied = kernels.explain(rows, pages, pages, block_table=table, softcap=2.0, **packed)
-    assert copied == "a copy of the pages, then triton_fa2: rules do not decide packed sequences"
+    assert copied.startswith("a copy of the pages, then triton_fa2: rules do not decide packed sequences with features")
     in_place = kernels.explain(rows, pages, pages, block_table=table, copy_pages=False, **packed)
     assert "reads the pages in place" in in_place
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "said"),
-    [
-        (FORM, {}, ""),
-        (FORM, {"seqlen": 4096}, ""),
-        (FORM, {"head_dim": 64, "head_dim_v": 64}, ""),
-        (FORM.replace("16 block", "64 block").replace("n=16", "n=64"), {}, "another head_dim than 16"),
-        (FORM.replace("block_m=64", "block_m=65"), {}, "which is no implementation here"),
-        (FORM, {"chip": {"compute_capability": [9, 0], "shared_memory": 2e6}}, "was measured with 2e+06 bytes"),
-    ],
-)
+def test_packed_calls_obey_points_of_packed_sequences_alone(user, ran, monkeypatch, capsys) -> None:
+    q, k, v = (x[0].transpose(0, 1) for x in tensors())
+    packed = {"cu_seqlens_q": torch.tensor([0, 24, 64]), "cu_seqlens_k": torch.tensor([0, 24, 64]), "causal": True}
+    wanted = kernels.attention_varlen(q, k, v, **packed, max_seqlen_q=40, max_seqlen_k=40)
+    said = kernels.explain(q, k, v, **packed)
+    assert (
+        said == "the definition in PyTorch, sequence by sequence: built-in table, as there is no rule for such tensors"
+    )
+
+    def compute() -> None:
+        found = kernels.attention_varlen(q, k, v, **packed, max_seqlen_q=40, max_seqlen_k=40)
+        torch.testing.assert_close(found, wanted)
+
+    write(user, point(NAIVE, 32))
+    compute()
+    write(user, point(NAIVE, 32, features=["varlen"], batch=2))
+    compute()
+    assert ran == [NAIVE]
+    assert kernels.explain(q, k, v, **packed).startswith(f"torch_naive: your rule {user}")
+    kernels.attention(*tensors(), causal=True)
+    write(user, point("torch_sdpa_auto", 32, features=["varlen"]))
+    compute()
+    assert "does not support packed sequences" in kernels.explain(q, k, v, **packed) and ran == [NAIVE]
+
+
+def test_a_compiled_call_obeys_points_of_captured_calls_alone(user, interpreted, capsys) -> None:
+    q, k, v = tensors()
+    wanted = scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def tiles_of(compute) -> list:
+        interpreted.clear()
+        torch.testing.assert_close(compute(), wanted)
+        return interpreted[-1:]
+
+    def in_program():
+        return torch_ops.forward(q, k, v, True, 0, None)[0]
+
+    usual = tiles_of(in_program)
+    write(user, point(FORM))
+    assert tiles_of(in_program) == usual != tiles_of(lambda: kernels.attention(q, k, v, causal=True))
+    write(user, point(FORM, regime="captured"))
+    assert tiles_of(in_program) == [(64, 16, 4, 2, 0)]
+    assert tiles_of(lambda: kernels.attention(q, k, v, causal=True)) == []
+    assert kernels.explain(q, k, v, causal=True, compiled=True).startswith(FORM)
+    write(user, point(NAIVE, regime="captured"))
+    assert tiles_of(in_program) == tiles_of(in_program) == usual
+    assert capsys.readouterr().err.count("torch_naive for compiled programs, which has no operator") == 1
+
+
+@pytest.mark.parametrize(("name", "changes", "said"), cases(__file__, "forms"))
 def test_a_form_of_a_rule_decides_the_tile_unless_chip_or_shape_refuse_it(
-    user, monkeypatch, capsys, name, changes, said
+    user, interpreted, monkeypatch, capsys, name, changes, said
 ) -> None:
-    launches = pytest.importorskip("kernels.attention.triton_fa2.launches")
-    ours = replace(registry.get("triton_fa2"), interpreted_on_cpu=False)
-    monkeypatch.setattr(registry, "implementations", lambda level="op": registry._Found(triton_fa2=ours))
     monkeypatch.setattr(problem, "chip_of", lambda device: Chip("CPU", shared_memory=1e6))
-    monkeypatch.setattr(forms, "get", forms.get.__wrapped__)
-    tiles = []
-    run = launches.Launches._run
-    monkeypatch.setattr(launches.Launches, "_run", lambda self, call: tiles.append(call.tiles[0]) or run(self, call))
     chip = changes.pop("chip", {})
     write(user, point(name, **changes), chip=chip)
     q, k, v = tensors()
     for _ in range(2):
         out = kernels.attention(q, k, v, causal=True)
     torch.testing.assert_close(out, scaled_dot_product_attention(q, k, v, is_causal=True))
-    assert tiles[-1:] == ([] if said else [(64, 16, 4, 2, 0)])
+    assert interpreted[-1:] == ([] if said else [(64, 16, 4, 2, 0)])
     assert capsys.readouterr().err.count(said or "The rule") == bool(said)
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from kernels import problem
 from results import programs
 from results.recommend import rule_file
-from runner import new_shapes, prove, sweeps
+from runner import listing, new_shapes, prove, sweeps
 from runner.__main__ import main
 from runner.locks import device_lock
 from runner.protocol import PROTOCOLS
@@ -155,6 +156,16 @@ def test_a_tune_on_a_cpu_is_obeyed_by_programs_that_start_afterwards(tuner, tmp_
     code += "print(kernels.explain(x, x, x, causal=True))"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=tuner.environment, capture_output=True, text=True)
     assert "your rule" in told.stdout and "measured at float32 causal" in told.stdout, told.stderr
+
+
+def test_a_list_asks_to_renew_a_rule_of_other_versions(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_RULES", str(tmp_path))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which the command sets, for its whole process
+    rule = {"format": rule_file.FORMAT, "version": rule_file.VERSION, "gpu": "CPU", "chip": {}, "points": []}
+    for version, asks in ((torch.__version__, False), ("1.13", True)):
+        rule_file.install({**rule, "runs": {"a-run": {"torch": version}}})
+        said = listing.old_rule(listing.resolve("cpu"))
+        assert bool(said) == asks and (not said or "measured with another torch. Renew it" in said)
 
 
 def test_a_proof_does_not_time_what_no_rule_decides() -> None:
