@@ -306,7 +306,7 @@ def head_by_head(
                     asked = replace(asked, mask=tensors[3])
                 with torch.enable_grad():
                     tensors = [x.requires_grad_(dout is not None) for x in tensors]
-                    out = attention_and_lse(*tensors[:3], asked, **masks, kept=kept)[0]
+                    out = attention_and_lse(tensors[0], tensors[1], tensors[2], asked, **masks, kept=kept)[0]
                 found["out"][places[0]][rows] = out[0, 0].detach()
                 if dout is None:
                     continue

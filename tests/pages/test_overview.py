@@ -225,7 +225,7 @@ def test_every_gpu_has_a_column_of_one_map(app):
 
 def test_block_sparse_masks_have_a_picture_or_the_command_that_makes_it(home, app):
     app.segmented_control(key="overview_view").set_value("My features").run()
-    assert "python -m runner run block_sparse" in shown(app) and not app.exception
+    assert "python -m runner run block_sparse" in [code.value for code in app.code] and not app.exception
     rows = [latency("gluon_hopper", 3.0, small_case(1024))]
     rows += [
         latency("triton_fa2", ms, small_case(1024, features=f"blocks=128:{s}")) for s, ms in ((0.5, 4.0), (0.9, 1.0))

@@ -23,9 +23,9 @@ def show() -> None:
     names = ", ".join(map(text.plain, able)) or "none in a run here"
     st.markdown(f"Implementations that declare all of it: {names}.")
     table = ask_slowly(finder.found, wanted)
-    config = tables.declared("finder")
-    tables.grid(table, "The fastest implementation with these features on each GPU", config)
     missing = table[table["winner"].isna()]["gpu"].tolist()
     if missing or table.empty:
         st.markdown(f"Nobody has measured it on {', '.join(map(text.plain, missing)) or 'any GPU'}. Measure it there:")
         st.code(finder.command(wanted), language="bash")
+    config = tables.declared("finder")
+    tables.grid(table, "The fastest implementation with these features on each GPU", config)

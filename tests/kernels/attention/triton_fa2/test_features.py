@@ -32,8 +32,9 @@ def small_tiles(monkeypatch):
         monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", [case for name, case in DECLARED if name == "triton_fa2"])
 def test_outputs_and_gradients_are_as_near_float64_as_the_definition(case):
+    case = CASES[case]
     dtype = torch.float16 if case.shape[5] > 100 or "softcap" in case.asked else torch.float32
     worst, of = worst_error(case, triton_fa2.attention, dtype, "cuda" if CUDA else "cpu")
     assert worst <= 1, of
