@@ -16,7 +16,6 @@ reason. What must hold exactly is marked where it does not: a leak, and a NaN th
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -29,7 +28,7 @@ from kernels import registry
 from results.records import attention_case
 from results.render.markdown import markdown_table
 from runner.machine import devices
-from runner.validate.features import facts
+from runner.validate.features import add_entry, facts
 
 Tensors = tuple[torch.Tensor, ...]
 PARTS = ("out", "dq", "dk", "dv")
@@ -144,11 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write(table(found))
     if options.record:
         device = devices.resolve(options.device)
-        record = json.loads(options.record.read_text()) if options.record.exists() else {}
         said = {name: each if isinstance(each, str) else asdict(each) for name, each in sorted(found.items())}
         sizes = {"seqlen": options.seqlen, "head_dim": options.head_dim}
-        record[device.name] = {"environment": facts(device) | sizes, "implementations": said}
-        options.record.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n")
+        add_entry(options.record, device, {"environment": facts(device) | sizes, "implementations": said})
     return int(any(each.broken for each in found.values() if isinstance(each, Certificate)))
 
 
