@@ -1,7 +1,5 @@
 """Which attention should each call of my program use on my card, and how do I use it?"""
 
-import streamlit as st
-
 from pages.ui import programs
 from pages.ui.shell import layout, page_body
 
@@ -16,8 +14,7 @@ def show() -> None:
     programs.fallbacks(program, times)
     if not any(found and found.relative for found in times):
         programs.commands(program)
-    with st.expander("What a call of a new length costs", icon=":material/timer:"):
-        programs.new_lengths()
+    programs.new_lengths()
 
 
 layout.header("programs")

@@ -132,7 +132,7 @@ def _warm(options: argparse.Namespace) -> int:
 
 def _shapes(options: argparse.Namespace) -> int:
     from runner import listing, new_shapes
-    from runner.validate.features import add_entry, facts
+    from runner.validate.certificates import add_entry, facts
 
     target = listing.resolve(options.device)
     names = _names(options) or new_shapes.IMPLEMENTATIONS

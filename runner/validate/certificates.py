@@ -16,6 +16,7 @@ reason. What must hold exactly is marked where it does not: a leak, and a NaN th
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ from kernels import registry
 from results.records import attention_case
 from results.render.markdown import markdown_table
 from runner.machine import devices
-from runner.validate.features import add_entry, facts
+from runner.validate.features import facts
 
 Tensors = tuple[torch.Tensor, ...]
 PARTS = ("out", "dq", "dk", "dv")
@@ -127,6 +128,12 @@ def table(found: dict[str, Certificate | str]) -> str:
     ]
     lines = [markdown_table(("implementation", *QUESTIONS), rows)] if rows else []
     return "\n".join([*lines, *(f"`{name}`: {each}" for name, each in found.items() if isinstance(each, str))]) + "\n"
+
+
+def add_entry(path: Path, device: devices.DeviceInfo, entry: dict[str, Any]) -> None:
+    """Write the entry of a device into a file of records, in place of an earlier one."""
+    record = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(dict(sorted({**record, device.name: entry}.items())), indent=1) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -34,12 +34,6 @@ def facts(device: devices.DeviceInfo) -> dict[str, Any]:
     return {"created": created, **{name: said.get(name) for name in _RECORDED}}
 
 
-def add_entry(path: Path, device: devices.DeviceInfo, entry: dict[str, Any]) -> None:
-    """Write the entry of a device into a file of records, in place of an earlier one."""
-    record = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(dict(sorted({**record, device.name: entry}.items())), indent=1) + "\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check features on a device and add its entry to a file; return 1 if any feature is wrong."""
     parser = argparse.ArgumentParser(prog="python -m runner.validate.features", description=__doc__.splitlines()[0])
@@ -48,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     device = devices.resolve(options.device)
     found = dict(sorted(check_features.chosen_report(options).items()))
-    add_entry(options.record, device, entry(found, device, options.head_dim))
+    record = json.loads(options.record.read_text()) if options.record.exists() else {}
+    record[device.name] = entry(found, device, options.head_dim)
+    options.record.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n")
     return int(not check_features.is_right(found))
 
 

@@ -12,7 +12,7 @@ import pytest
 from kernels import problem
 from results import programs
 from results.recommend import rule_file
-from runner import new_shapes, prove, sweeps
+from runner import prove, sweeps
 from runner.__main__ import main
 from runner.locks import device_lock
 from runner.protocol import PROTOCOLS
@@ -187,6 +187,8 @@ def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monke
 
 
 def test_a_program_is_warmed_and_new_lengths_are_timed(tmp_path, monkeypatch, capsys) -> None:
+    from runner import new_shapes
+
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     assert main(["warm", "--program", recording(tmp_path, 48, 80), "--device", "cpu"]) == 0
     assert "0 kernels compiled, 0 found in Triton's cache" in (said := capsys.readouterr().out) and "2 calls" in said
