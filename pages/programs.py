@@ -15,6 +15,7 @@ def show() -> None:
     landscape.section(program, card, f"{programs.command_of('tune', program)} --tiles")
     if not any(found and found.relative for found in times):
         programs.commands(program)
+    programs.new_lengths()
 
 
 layout.header("programs")

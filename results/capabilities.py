@@ -13,6 +13,7 @@ from results.features import FEATURES
 
 RECORD = "features.json"  # among what ships: GPU -> environment and, by implementation and feature, what was found
 CERTIFICATES = "certificates.json"  # device -> environment and, by implementation, deviations by question or a reason
+NEW_LENGTHS = "new_lengths.json"  # device -> environment and, in a list, what `python -m runner shapes` measured
 CAPABILITIES: Mapping[str, str] = {  # as kernels.registry names them -> words
     "causal": "causal mask",
     "window": "sliding window",

@@ -147,6 +147,7 @@ def _warm(options: argparse.Namespace) -> int:
 
 def _shapes(options: argparse.Namespace) -> int:
     from runner import listing, new_shapes
+    from runner.validate.certificates import add_entry, facts
 
     target = listing.resolve(options.device)
     names = _names(options) or new_shapes.IMPLEMENTATIONS
@@ -155,8 +156,11 @@ def _shapes(options: argparse.Namespace) -> int:
     wanted = new_shapes.lengths(options.count, options.longest)
     call = (wanted, (options.batch, heads, kv_heads, options.head_dim), options.dtype, target.id)
     with device_lock(home(), target.lock, "new shapes"):
-        found = new_shapes.compared(names, *call)
-    print(json.dumps([dataclasses.asdict(each) for each in found], indent=1))
+        found = [dataclasses.asdict(each) for each in new_shapes.compared(names, *call)]
+    print(json.dumps(found, indent=1))
+    if options.record:
+        sizes = {name: getattr(options, name) for name in ("count", "longest", "batch", "heads", "head_dim", "dtype")}
+        add_entry(options.record, target, {"environment": facts(target) | sizes, "implementations": found})
     return 0 if len(found) == 2 * len(names) else EXIT_UNFINISHED
 
 

@@ -13,6 +13,7 @@ from pages.ui.overview.my_card import ROWS
 from pages.ui.shell import access, address
 from pages.ui.shell.data import ask_slowly
 from results import programs
+from results.capabilities import NEW_LENGTHS, record
 from results.levels import level_of
 from results.paths import REPOSITORY
 from results.programs import Program, ProgramError
@@ -201,3 +202,32 @@ def _source(found: CallTimes | None) -> str:
     scaled = "" if found.factor == 1 else f", times {found.factor:.2g}"
     start = f"assumed from {found.gpu}" if found.relative else found.gpu
     return f"{start}: {shape}{scaled}, {_TIMINGS[found.timing]}, {text.sources(found.source)}"
+
+
+_OF_NEW_LENGTHS = {
+    "implementation": tables.words("implementation"),
+    "cache": tables.words("compile cache"),
+    "total_s": tables.number("all lengths (s)"),
+    "first_forward_s": tables.number("first forward (s)"),
+    "first_backward_s": tables.number("first backward (s)"),
+    "compiled": tables.number("kernels compiled", "%d"),
+    "compiled_late": tables.number("of these after 10 lengths", "%d"),
+    "planning_ms": tables.number("planning of a length (ms)", help="first call less a second one, the median"),
+}
+
+
+def new_lengths() -> None:
+    """Draw what calls of lengths that were never seen cost, folded."""
+    with st.expander("What a call of a new length costs", icon=":material/timer:"):
+        for device, entry in record(NEW_LENGTHS).items():
+            facts = entry["environment"]
+            st.caption(
+                f"{text.plain(device)}, torch {facts['torch']}, {facts['created'][:10]}: forward and backward of "
+                f"{facts['count']} random lengths up to {facts['longest']}, causal, {facts['dtype']}, batch "
+                f"{facts['batch']}, heads {facts['heads']}, head_dim {facts['head_dim']}."
+            )
+            tables.grid(pd.DataFrame(entry["implementations"]), f"New lengths on {device}", _OF_NEW_LENGTHS)
+        st.caption("To measure it on another device, and to fill its compile cache for a program:")
+        st.code(
+            f"python -m runner shapes --record results/published/{NEW_LENGTHS}\npython -m runner warm --program FILE"
+        )

@@ -128,6 +128,12 @@ def table(found: dict[str, Certificate | str]) -> str:
     return "\n".join([*lines, *(f"`{name}`: {each}" for name, each in found.items() if isinstance(each, str))]) + "\n"
 
 
+def add_entry(path: Path, device: devices.DeviceInfo, entry: dict[str, Any]) -> None:
+    """Write the entry of a device into a file of records, in place of an earlier one."""
+    record = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(dict(sorted({**record, device.name: entry}.items())), indent=1) + "\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the certificates; return 1 if something leaks."""
     parser = argparse.ArgumentParser(prog="python -m runner.validate.certificates", description=__doc__.splitlines()[0])
@@ -142,11 +148,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write(table(found))
     if options.record:
         device = devices.resolve(options.device)
-        record = json.loads(options.record.read_text()) if options.record.exists() else {}
         said = {name: each if isinstance(each, str) else asdict(each) for name, each in sorted(found.items())}
         sizes = {"seqlen": options.seqlen, "head_dim": options.head_dim}
-        record[device.name] = {"environment": facts(device) | sizes, "implementations": said}
-        options.record.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n")
+        add_entry(options.record, device, {"environment": facts(device) | sizes, "implementations": said})
     return int(any(each.broken for each in found.values() if isinstance(each, Certificate)))
 
 

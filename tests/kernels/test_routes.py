@@ -54,7 +54,8 @@ def test_much_work_goes_to_the_hopper_kernels_and_little_to_the_portable_ones(di
     assert pick(direction, (1, 1, 128, head_dim), torch.bfloat16) == "triton_fa2"
 
 
-def test_one_head_stays_with_the_portable_kernels_for_longer() -> None:
+def test_one_head_and_heads_above_256_stay_with_the_portable_kernels() -> None:
+    assert pick("forward", (8, 16, 2048, 512), torch.bfloat16) == "triton_fa2"
     assert pick("forward", (1, 1, 32768, 64), torch.bfloat16) == "triton_fa2"
     assert pick("forward", (1, 16, 2048, 64), torch.bfloat16) == "gluon_hopper"
     assert pick("backward", (1, 1, 16384, 32), torch.bfloat16) == "triton_fa2"

@@ -7,6 +7,7 @@ import pytest
 import streamlit as st
 
 from kernels import tables
+from pages.ui import programs as page_programs
 from pages.ui.overview.my_card import ROWS
 from results import programs
 from results.gpus import GPUS
@@ -123,3 +124,14 @@ def test_the_tiles_of_a_card_are_those_that_the_kernels_take():
             capability = int(sheet.compute_capability.replace(".", ""))
             assert found.family == tables.family_of(capability, sheet.shared_kb << 10)
             assert found.own == (capability in tables.family(found.family).chips)
+
+
+def test_the_cost_of_new_lengths_is_a_table_of_a_device(monkeypatch) -> None:
+    sizes = ("torch", "created", "count", "longest", "batch", "heads", "head_dim", "dtype")
+    row = dict.fromkeys(page_programs._OF_NEW_LENGTHS, 1) | {"implementation": "torch_flex"}
+    entry = {"environment": dict.fromkeys(sizes, "2026"), "implementations": [row]}
+    monkeypatch.setattr(page_programs, "record", lambda name: {"A device": entry})
+    drawn = []
+    monkeypatch.setattr(page_programs.tables, "grid", lambda table, *_: drawn.append(table))
+    page_programs.new_lengths()
+    assert drawn[0]["implementation"].tolist() == ["torch_flex"] and list(drawn[0]) == [*row]

@@ -13,7 +13,7 @@ import torch
 from kernels import problem
 from results import programs
 from results.recommend import rule_file
-from runner import listing, new_shapes, prove, sweeps
+from runner import listing, prove, sweeps
 from runner.__main__ import main
 from runner.locks import device_lock
 from runner.protocol import PROTOCOLS
@@ -240,6 +240,8 @@ def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(tmp_path
 
 
 def test_a_program_is_warmed_and_new_lengths_are_timed(tmp_path, monkeypatch, capsys) -> None:
+    from runner import new_shapes
+
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     assert main(["warm", "--program", recording(tmp_path, 48, 80), "--device", "cpu"]) == 0
     assert "0 kernels compiled, 0 found in Triton's cache" in (said := capsys.readouterr().out) and "2 calls" in said
@@ -249,12 +251,14 @@ def test_a_program_is_warmed_and_new_lengths_are_timed(tmp_path, monkeypatch, ca
         return SimpleNamespace(returncode=0, stdout=json.dumps(asdict(new_shapes.measured(*told[-1][1]))))
 
     told: list = []
-    monkeypatch.setattr(new_shapes.subprocess, "run", in_this_process)
+    monkeypatch.setattr(new_shapes, "subprocess", SimpleNamespace(run=in_this_process))
     words = ["shapes", "--device", "cpu", "--count", "12", "--longest", "40", "--heads", "4/2", "--head-dim", "8"]
-    assert main([*words, "--dtype", "float32", "--implementations", "kernels.attention,torch_naive"]) == 0
-    found = [new_shapes.NewShapes(**record) for record in json.loads(capsys.readouterr().out)]
-    names = [(each.implementation, each.cache, each.compiled) for each in found]
+    words += ["--dtype", "float32", "--implementations", "kernels.attention,torch_naive"]
+    assert main([*words, "--record", str(tmp_path / "kept.json")]) == 0
+    records = json.loads(capsys.readouterr().out)
+    (kept,) = json.loads((tmp_path / "kept.json").read_text()).values()
+    assert kept["implementations"] == records and kept["environment"]["heads"] == "4/2"
+    names = [(each["implementation"], each["cache"], each["compiled"]) for each in records]
     assert names == [(n, c, 0) for n in ("kernels.attention", "torch_naive") for c in ("empty", "filled")]
-    assert all(each.total_s >= each.first_forward_s + each.first_backward_s > 0 for each in found)
     (folder, call), (again, _), (other, _), _ = told
     assert folder == again != other and len(set(call[2])) == 12 and max(call[2]) <= 40

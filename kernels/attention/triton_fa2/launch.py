@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from triton.runtime.errors import OutOfResources
@@ -18,6 +18,7 @@ from .arguments import Config, Strides
 from .tuning import Tile
 
 _REGISTERS = 65536  # per multiprocessor
+_ALIGNED, _ODD = 16, 9  # Triton compiles a length for whether 16 divides it
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,18 @@ class KernelCall:
         """Return the configuration with a tile."""
         block_m, block_n = self.config.block_m or tile.block_m, self.config.block_n or tile.block_n
         return replace(self.config, block_m=block_m, block_n=block_n)
+
+    def lengths(self) -> dict[str, int]:
+        """Return the lengths that Triton compiles the kernel for."""
+        free = {x.name for x in self.kernel.params if x.do_not_specialize or x.do_not_specialize_on_alignment}
+        named = dict(zip(self.kernel.arg_names[2:], self.scalars, strict=False))
+        return {name: int(named[name]) for name in ("seqlen_q", "seqlen_k") if name in named and name not in free}
+
+    def of_the_other_kind(self) -> KernelCall:
+        """Return the call for lengths that 16 divides where it does not divide these, and the reverse."""
+        other = {name: _ODD if n % _ALIGNED == 0 else _ALIGNED for name, n in self.lengths().items() if n > 1}
+        names = self.kernel.arg_names[2:]
+        return replace(self, scalars=tuple(other.get(*x) for x in zip(names, self.scalars, strict=False)))
 
     def warm_up(self, tile: Tile) -> Any:
         """Compile the kernel for a tile, as JITFunction.warmup does."""
@@ -90,14 +103,28 @@ def make_launch(call: KernelCall) -> Any:
 
 
 class WarmUps:
-    """Collects how the kernels of launches are compiled, in place of make_launch."""
+    """Collects how the kernels of launches are compiled, in place of make_launch.
+
+    Once two lengths were seen that 16 does not divide, each is compiled for both kinds, so that a later length of the
+    same form finds its kernel.
+    """
+
+    _odd: ClassVar[set[int]] = set()
+    _of_both_kinds: ClassVar[set[Any]] = set()  # kernels with their constants
 
     def __init__(self) -> None:
         self.noted: list[WarmUp] = []
 
     def __call__(self, call: KernelCall) -> None:
         """Note how the kernel is compiled."""
-        self.noted.append(partial(call.warm_up, call.tiles[0]))
+        tile = call.tiles[0]
+        self.noted.append(partial(call.warm_up, tile))
+        lengths, form = call.lengths().values(), (call.kernel, call.constants(tile))
+        if len(self._odd) < 2:
+            self._odd.update(length for length in lengths if length % _ALIGNED)
+        if lengths and len(self._odd) > 1 and form not in self._of_both_kinds:
+            self._of_both_kinds.add(form)
+            self.noted.append(partial(call.of_the_other_kind().warm_up, tile))
 
 
 def _first_that_fits(call: KernelCall) -> tuple[Any, Tile]:

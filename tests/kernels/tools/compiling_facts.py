@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import random
 import re
 import sys
 from dataclasses import replace
@@ -18,8 +19,10 @@ from typing import Any
 
 import torch
 
+from kernels import plans, routes
 from kernels.problem import Problem
 from kernels.tools import check, forms
+from kernels.tools.capture import launches_on
 from kernels.tools.cases import OpCase
 from kernels.tools.compile import RecordedLaunch, compile_offline, fingerprint, fits, source_key
 from tests.kernels.tools import gate
@@ -55,6 +58,7 @@ def main(folder: Path) -> dict[str, Any]:
         "ptx_of_86_and_89": [ptx_without_target(v.chip, v.launch) for v in small],
         "forms": forms_of_a_call(),
         "dkv": steps_of(_first("dkv", 90, OpCase("gluon_hopper", "bfloat16", 256, "causal"))),
+        "new_lengths": [kernels_of_lengths(*sizes) for sizes in ((32, 8, 128), (8, 8, 64))],
         **hashes(folder),
     }
 
@@ -73,6 +77,26 @@ def forms_of_a_call() -> dict[str, Any]:
     large = replace(form, result=(64, 256, 8, 5, 0))
     reasons = [forms.reason_against(each, problem, 86) for each in (form, large)]
     return {"decides": form.words, "others": len(found[form]), "reasons": reasons}
+
+
+def kernels_of_lengths(heads: int, kv_heads: int, head_dim: int) -> dict[str, list[int]]:
+    """Return by new_form and known_form the lengths after ten random ones that need a kernel which those did not.
+
+    Counted are the keys by which Triton compiles on sm_90. A form is a kernel with its constants and options.
+    """
+    keys, known = set(), set()
+    late: dict[str, list[int]] = {"new_form": [], "known_form": []}
+    for number, length in enumerate(random.Random(0).sample(range(512, 4097), 30)):
+        with launches_on(90) as launches:
+            sizes = ((heads, length), (kv_heads, length), (kv_heads, length), (heads, length))
+            q, k, v, dout = (torch.empty(1, *size, head_dim, device="cuda", dtype=torch.bfloat16) for size in sizes)
+            inputs = [x.requires_grad_() for x in (q, k, v)]
+            torch.autograd.grad(plans.attend(routes.route(*inputs, True, 0, None), *inputs), inputs, dout)
+        if {source_key(90, launch) for launch in launches} - keys and number >= 10:
+            late["new_form" if {launch.identity() for launch in launches} - known else "known_form"].append(length)
+        keys |= {source_key(90, launch) for launch in launches}
+        known |= {launch.identity() for launch in launches}
+    return late
 
 
 def _first(kernel: str, chip: int, case: OpCase) -> check.Variant:

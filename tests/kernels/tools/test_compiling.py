@@ -73,3 +73,9 @@ def test_a_fingerprint_depends_on_the_code_and_not_on_names_and_comments(found):
     assert plain == renamed
     assert len({plain, *others}) == 5
     assert len(set(found["source_keys"])) == 6
+
+
+def test_a_new_length_needs_a_kernel_only_where_it_needs_another_form(found):
+    grouped, one_group = found["new_lengths"]
+    assert grouped == {"new_form": [], "known_form": []}
+    assert one_group["known_form"] == []
