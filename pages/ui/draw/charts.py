@@ -25,7 +25,7 @@ HALF_DECADES = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
 LEGEND = {"orientation": "h", "xref": "container", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom"}
 LEGEND |= {"font": {"size": 11}, "traceorder": "normal"}
 _BUTTONS = ["zoom2d", "pan2d", "resetScale2d", "toImage"]
-_LABEL_PIXELS = 13  # height of a line of 11-pixel letters
+_LABEL_PIXELS, _LEGEND_PIXELS, _AROUND = 13, 44, 180  # heights of a label, of the legend, and of title and axis
 _LABEL_LETTERS = 22
 _HEIGHT = 420
 
@@ -286,7 +286,7 @@ def by_size(
     names = [*(label.labels[0] for label in labels), *(name[:_LABEL_LETTERS] for name in room_for if labels)]
     right = 8 + round(6.3 * max(map(len, names), default=0))
     grouped = [replace(each, group=each.group or each.name) for each in series] + labels
-    return Chart(grouped, x, y, height, "x unified", right=right)
+    return Chart(grouped, x, y, height + _LEGEND_PIXELS * bool(labels), "x unified", right=right)
 
 
 def titled(label: str) -> dict[str, Any]:
@@ -354,7 +354,7 @@ def _end_labels(found: Sequence[Series], last: float, y: Mapping[str, Any], heig
     named = [series for series in found if series.legend and len(series.x)]
     ends = [math.log10(series.y[-1]) if log else series.y[-1] for series in named]
     shares = [(end - low) / (high - low) for end, series in zip(ends, named, strict=True) if series.x[-1] >= last]
-    places = iter(_spread_out(shares, _LABEL_PIXELS / (height - 110)))
+    places = iter(_spread_out(shares, _LABEL_PIXELS / (height - _AROUND)))
     labels = []
     for series in named:
         short = series.name if len(series.name) <= _LABEL_LETTERS else f"{series.name[: _LABEL_LETTERS - 1]}…"
@@ -378,5 +378,5 @@ def _spread_out(shares: Sequence[float], apart: float) -> list[float]:
             placed[-2:] = [[(mean * count + other * more) / (count + more), count + more]]
     heights = [mean + apart * (place - (count - 1) / 2) for mean, count in placed for place in range(int(count))]
     for at, height in enumerate(heights):  # Plotly draws nothing below the axis
-        heights[at] = max(height, heights[at - 1] + apart if at else 0.0)
+        heights[at] = max(height, heights[at - 1] + apart if at else 0.02)
     return [height for _, height in sorted(zip(order, heights, strict=True))]

@@ -89,8 +89,8 @@ def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     rows, said = table.to_dict("records") if metric == "peak_memory_mb" else [], ask(of_rows)
     laws = [facts_of(row["implementation"], said, row["run_id"]).memory for row in rows]
     values = [levels.memory_mb(case_of(row), law, row["mode"]) for row, law in zip(rows, laws, strict=True)]
-    found = table[["implementation", "dtype", "seqlen"]].head(len(rows))
-    return found.assign(value=values).astype({"value": float})
+    places = table[["implementation", "dtype", "seqlen"]].head(len(rows))
+    return places.assign(value=pd.Series(values, places.index, dtype=float))
 
 
 def show_lines(table: pd.DataFrame, predicted: pd.DataFrame, view: MemoryView, capacities: dict[str, float]) -> None:
