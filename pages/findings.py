@@ -18,7 +18,7 @@ def show(table: pd.DataFrame) -> None:
 
 def choose(found: findings.FoundSoFar) -> pd.DataFrame:
     """Ask for severity, run or report, and rule; return the findings that match all of them."""
-    left, middle, right = st.columns([1, 2, 2])
+    left, middle, right = st.columns([3, 4, 4])
     weights = [*findings.WEIGHTS]
     address.check("Severity", "weight", weights)
     address.check("Run or report", "place", found.places)
@@ -39,7 +39,7 @@ def headline(table: pd.DataFrame) -> None:
     reach = table["place"].nunique()
     where = "one run or report" if reach == 1 else f"{reach} runs and reports"
     st.markdown(
-        f"#### {messages.counted(len(table), 'finding')} in {where}",
+        f"## {messages.counted(len(table), 'finding')} in {where}",
         help=" · ".join(f"{weight}: {meaning}" for weight, meaning in findings.WEIGHTS.items())
         + ". A finding never hides or changes a number.",
     )

@@ -2,6 +2,9 @@
 
 from functools import partial
 
+import pandas as pd
+import streamlit as st
+
 from pages.ui.draw import messages, text
 from pages.ui.filters import chips
 from pages.ui.memory import by_seqlen, fits, parts
@@ -14,19 +17,18 @@ from results.query import pages
 def show() -> None:
     """Draw one metric of the slice by sequence length, the longest sequences that fit, and every number."""
     chosen = chips.current()
-    metric, taken = by_seqlen.choose_metric(chosen)
-    if metric is None:
-        messages.nothing_here(chosen, "memory", MEMORY_METRICS)
-        return
-    table = ask(pages.memory, taken, metric)
-    table, kept = by_seqlen.one_shape(table)
+    with st.container(horizontal=True, gap="medium"):
+        metric, taken = by_seqlen.choose_metric(chosen)
+        table = pd.DataFrame() if metric is None else ask(pages.memory, taken, metric)
+        if len(table):
+            table, kept = by_seqlen.one_shape(table)
+            view = by_seqlen.MemoryView(taken, metric, kept)
+            peak = metric == "peak_memory_mb"  # only the peak must fit and has a formula
+            capacities = fits.choose(table) if peak else {}
     if table.empty:
-        messages.nothing_here(taken, "memory by seqlen", MEMORY_METRICS)
+        messages.nothing_here(taken, "memory by seqlen" if metric else "memory", MEMORY_METRICS)
         return
-    view = by_seqlen.MemoryView(taken, metric, kept)
     by_seqlen.headline(table, taken)
-    peak = metric == "peak_memory_mb"  # only the peak must fit and has a formula
-    capacities = fits.choose(table) if peak else {}
     formulas = by_seqlen.formulas(table, metric)
     by_seqlen.show_lines(table, formulas, view, capacities)
     by_seqlen.caption(view, table)

@@ -17,8 +17,9 @@ if not table["latency_ms"].notna().any():
     st.stop()
 
 energy = ask_slowly(growing.rows_of_energy, chosen)
-quantity = scaling.choose_quantity(table, energy)
-table, view = scaling.choose(energy if quantity in growing.ENERGIES else table, quantity, chosen)
+with st.container(horizontal=True, gap="medium"):
+    quantity = scaling.choose_quantity(table, energy)
+    table, view = scaling.choose(energy if quantity in growing.ENERGIES else table, quantity, chosen)
 if quantity not in growing.ENERGIES:
     scaling.headline(table)
 scaling.show_charts(table, view)

@@ -25,7 +25,7 @@ def show() -> None:
     level = level_in(chosen)
     ranges = ask(certainty.speedup_ranges, chosen, shown)
     table = cells.speedup_cells(level, ask(speedups.cells, chosen), shown, chosen.baseline, ranges)
-    st.markdown(f"#### {_sentence(next(row for row in rivals if row['implementation'] == shown), table, chosen)}")
+    st.markdown(f"## {_sentence(next(row for row in rivals if row['implementation'] == shown), table, chosen)}")
     compared = [cell for cell in table if cell["speedup"] is not None]
     undecided(compared, "comparison", "to say faster or slower")
     alt = f"Speedup of {shown} over {chosen.baseline} by {level.columns.label} and {level.rows.label}"
@@ -52,9 +52,8 @@ def show() -> None:
 def choose(rivals: list[dict]) -> str:
     """Ask for the implementation; the default is the fastest that covers most shapes."""
     names = [row["implementation"] for row in rivals]
-    best = best_of(rivals)
-    first = names[0] if best is None else best["implementation"]
-    return select.pills("Implementation", "show", names, first)
+    best = best_of(rivals) or rivals[0]
+    return select.pills("Implementation", "show", names, best["implementation"])
 
 
 def _sentence(row: dict, table: list[dict], chosen: Filters) -> str:

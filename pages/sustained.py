@@ -17,8 +17,9 @@ if table.empty:
 
 chosen = sustained.choose(table)
 sustained.headline(chosen)
-sustained.show_curves(chosen)
 sustained.energy()
+st.subheader("A sustained load over time")
+sustained.show_curves(chosen)
 st.subheader("Every trace")
 sustained.numbers_table(table)
 sustained.run_one()

@@ -13,7 +13,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, tables, text
-from pages.ui.shell.data import ask, store
+from pages.ui.shell.data import ask, records_of, store
 from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, NOTE, Finding, check
 from results.checks.finding import voided as voided_by
 from results.files import library
@@ -254,7 +254,7 @@ def _readable(run_ids: Sequence[str]) -> Iterator[tuple[Run, list[Measurement]]]
     """Yield the readable runs; the page Runs gives the reasons for others."""
     for run_id in run_ids:
         with suppress(JournalError):
-            yield library.read(library.find(run_id))
+            yield records_of(run_id)
 
 
 def _record(finding: Finding, place: str, whose: str) -> dict[str, object]:

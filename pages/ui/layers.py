@@ -28,14 +28,14 @@ def headline(duels: pd.DataFrame, ranges: pd.DataFrame, chosen: Filters) -> None
         behind = sum(len(names.split(", ")) for names in duels["behind"] if names)
         where = f"slower in {behind} of them" if behind else "slower in none"
         st.markdown(
-            f"#### On {text.plain(chosen.gpu)} a layer with the best of our kernels is {mean:.2f}× as fast as with the "
+            f"## On {text.plain(chosen.gpu)} a layer with the best of our kernels is {mean:.2f}× as fast as with the "
             f"best of PyTorch's, on average over {messages.counted(count, 'comparison')} "
             f"({duels['low'].min():.2f}× to {duels['high'].max():.2f}×): {where}"
         )
     elif len(ranges):
         best = ranges.loc[ranges["mean"].idxmax()]
         st.markdown(
-            f"#### On {text.plain(chosen.gpu)} {text.plain(best['implementation'])} is the fastest over "
+            f"## On {text.plain(chosen.gpu)} {text.plain(best['implementation'])} is the fastest over "
             f"{text.plain(str(chosen.baseline))}: "
             f"{text.ratio(best['mean'])} {_words(best['mode']).lower()}"
         )

@@ -76,14 +76,14 @@ def answer(program: Program, card: str, times: Times) -> None:
     """Draw the attention time of a step: now, with the rule, at best, and what silent fallbacks lose."""
     known = [found for found in times if found]
     if not known:
-        st.markdown(f"#### Nothing comparable was measured for {text.plain(program.name)}")
+        st.markdown(f"## Nothing comparable was measured for {text.plain(program.name)}")
         return
     assumed = sum(found.relative for found in known)
     now, ruled, best = (sum(getattr(found, name) for found in known) for name in ("now_ms", "ruled_ms", "best_ms"))
     lost = sum(_lost(found) for call, found in zip(program.tuned, times, strict=False) if call.fallback and found)
     word = "about " if assumed or not all(found.exact for found in known) else ""
     st.markdown(
-        f"#### On the {card} attention takes {word}{text.ms(now)} a step now and {text.ms(ruled)} with the rule: "
+        f"## On the {card} attention takes {word}{text.ms(now)} a step now and {text.ms(ruled)} with the rule: "
         f"{text.ratio(now / ruled)}"
     )
     gpus = ", ".join(dict.fromkeys(found.gpu for found in known))

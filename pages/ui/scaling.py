@@ -69,15 +69,10 @@ def choose(table: pd.DataFrame, quantity: str, chosen: Filters) -> tuple[pd.Data
     if quantity == ROOFLINE:
         return table, ScalingView(chosen, quantity, "all shapes of the slice")
     whole = table.assign(width=table["head_dim"].map(text.size))
-    with st.container(horizontal=True, gap="large"):
-        rows, head_dim = select.rows_of_one(
-            whole, "width", quantity, "scaling_head_dim", "head_dim", first=_FIRST_HEAD_DIM
-        )
-        shapes = st.container(width="content")
-        bars = quantity in RATES and select.segments("Draw", "drawn_as", ["Lines", "Bars"], width="content") == "Bars"
+    rows, head_dim = select.rows_of_one(whole, "width", quantity, "scaling_head_dim", "head_dim", first=_FIRST_HEAD_DIM)
+    rows, shape = select.rows_of_one(rows, "shape", quantity, "scaling_shape", "Batch and heads")
+    bars = quantity in RATES and select.segments("Draw", "drawn_as", ["Lines", "Bars"], width="content") == "Bars"
     _offer_others(whole, quantity, head_dim)
-    with shapes:
-        rows, shape = select.rows_of_one(rows, "shape", quantity, "scaling_shape", "Batch and heads")
     kept = f"head_dim {head_dim}" + (f" · {shape}" if chosen.shape is None else "")
     return rows, ScalingView(chosen, quantity, kept, bars)
 
@@ -112,7 +107,7 @@ def headline(table: pd.DataFrame) -> None:
         if not text.missing(best[name])
     ]
     st.markdown(
-        f"#### Highest at {best['dtype']} precision: {text.plain(best['implementation'])}, "
+        f"## Highest at {best['dtype']} precision: {text.plain(best['implementation'])}, "
         f"{text.significant(best['tflops'])} TFLOP/s at seqlen {text.size(best['seqlen_q'])}"
         f"{' (' + ', '.join(shares) + ')' if shares else ''}"
     )

@@ -54,11 +54,11 @@ def headline(gpu: str, rows: pd.DataFrame) -> None:
     """Answer the page's question for the chosen shapes."""
     found = shapes.summed_up(rows)
     if found is None:
-        st.markdown("#### No shape here has a time of both our kernels and another implementation.")
+        st.markdown("## No shape here has a time of both our kernels and another implementation.")
         return
     mode = text.MODE_WORDS[rows["mode"].iloc[0]]
     st.markdown(
-        f"#### On {text.plain(gpu)} ({mode}) our fastest kernel is ahead of the fastest other in {found['ahead']} of "
+        f"## On {text.plain(gpu)} ({mode}) our fastest kernel is ahead of the fastest other in {found['ahead']} of "
         f"{found['shapes']} shapes: {text.ratio(found['mean'])} on average"
     )
     lowest, highest = (rows.loc[rows["ratio"].dropna().agg(which)] for which in ("idxmin", "idxmax"))

@@ -88,10 +88,10 @@ def headline(chosen: pd.DataFrame) -> None:
             )
         )
         st.markdown(
-            f"#### {text.plain(row['implementation'])} sustains {row['of_burst']:.0f} % of its first-second "
+            f"## {text.plain(row['implementation'])} sustains {row['of_burst']:.0f} % of its first-second "
             f"throughput: {lasting} of {text.significant(row['burst_tflops'])} TFLOP/s{state}"
             if not text.missing(row["of_burst"])
-            else f"#### {text.plain(row['implementation'])}: {lasting} TFLOP/s sustained{state}"
+            else f"## {text.plain(row['implementation'])}: {lasting} TFLOP/s sustained{state}"
         )
         gpu = "a GPU that is not stated" if text.missing(row["gpu_name"]) else text.plain(row["gpu_name"])
         st.caption(f"{messages.source_badges([row['source']])} {text.plain(row['trace'])}, on {gpu}.{sampled}")
@@ -134,6 +134,9 @@ def energy() -> None:
 
         cell = named_choice("Shape with energy", "energy_of", list(firsts), next(iter(firsts)), said)
         rows = table[table["cell"] == int(cell)].sort_values("joules_per_tflop").to_dict("records")
+        for word, row in {"Least energy": rows[0], "Fastest": max(rows, key=lambda row: row["tflops"])}.items():
+            rate, joules = text.significant(row["tflops"]), text.significant(row["joules_per_tflop"])
+            st.markdown(f"{word}: **{text.plain(row['implementation'])}**, {rate} TFLOP/s at {joules} joules per TFLOP")
         palette = colours.palette([row["implementation"] for row in rows])
         columns = {"implementation": TableColumn("implementation")}
         for name, label in (("tflops", "TFLOP/s"), ("joules_per_tflop", "joules per TFLOP")):
@@ -141,6 +144,10 @@ def energy() -> None:
             for row in rows:
                 row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
         tables.show_table(rows, columns, "Rate and energy of every kernel")
+    st.caption(
+        "Throughput against the power limit takes a run at each limit: set it with `nvidia-smi -pl WATTS`, run the "
+        "sweep again, and choose both runs on [Compare](compare)."
+    )
     with st.container(horizontal=True):
         scaling, per_watt = {"quantity": "joules_per_tflop"}, {"of": "GPUs", "quantity": "gflops_per_watt"}
         st.page_link("pages/scaling.py", label="Energy by seqlen", icon=":material/bolt:", query_params=scaling)

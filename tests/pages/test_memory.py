@@ -58,6 +58,6 @@ def test_one_of_several_equals_is_not_named_alone(monkeypatch):
     by_seqlen.headline(table, Filters(baseline="plain"))
     by_seqlen.headline(table.head(2), Filters(baseline="plain"))
     assert said == [
-        "#### 4 implementations take 64.0 MiB at seqlen 4k, 1/257 of plain",
-        "#### a, b take 64.0 MiB at seqlen 4k, 1/257 of plain",
+        "## 4 implementations take 64.0 MiB at seqlen 4k, 1/257 of plain",
+        "## a, b take 64.0 MiB at seqlen 4k, 1/257 of plain",
     ]

@@ -55,7 +55,7 @@ def test_a_known_device_has_its_share_of_the_peak_from_zero_its_bars_and_its_roo
     assert {bar["type"] for bar in bars} == {"bar"}
     assert all(bar["text"] for bar in bars)
     page.button_group(key="drawn_as").set_value("Lines")
-    page.pills(key="quantity").set_value("roofline").run()
+    page.selectbox(key="quantity").set_value("roofline").run()
     assert "data-sheet roof" in _names(page)
     assert "NVIDIA H200 data sheet" in shown(page)
 
@@ -70,8 +70,8 @@ def test_the_headline_names_the_fastest_in_the_precision_of_its_dtype(monkeypatc
     scaling.headline(table[table["implementation"] == "mine_fp8"])
     scaling.headline(table[table["implementation"] == "slow"])
     assert said == [
-        "#### Highest at bfloat16 precision: mine, 400 TFLOP/s at seqlen 1k (40 % of the data-sheet peak)",
-        "#### Highest at bfloat16 precision: mine\\_fp8, 800 TFLOP/s at seqlen 1k (40 % of the data-sheet peak)",
+        "## Highest at bfloat16 precision: mine, 400 TFLOP/s at seqlen 1k (40 % of the data-sheet peak)",
+        "## Highest at bfloat16 precision: mine\\_fp8, 800 TFLOP/s at seqlen 1k (40 % of the data-sheet peak)",
     ]
 
 

@@ -117,4 +117,5 @@ def test_kernels_are_compared_by_rate_and_energy(empty, monkeypatch):
     found = sustained.energies(open_store(empty))
     assert found["joules_per_tflop"].tolist() == pytest.approx([0.9e12 / FLOPS, 0.4e12 / FLOPS])
     assert "Shape with energy" in [box.label for box in opened("sustained").selectbox]
+    assert "Fastest: **triton_fa2**" in shown(opened("sustained"))
     assert "joules per TFLOP" in "".join(pieces)

@@ -76,13 +76,9 @@ def test_lines_are_named_at_their_ends_and_lack_missing_values():
     assert (line.x, line.y, line.hover) == ([128, 256], [1.0, 2.0], ["a: said", "a: said"])
     early = charts.by_size([line], "seqlen", [128, 512], {"range": [0, 4]})
     late = charts.by_size([line], "seqlen", [128, 256], {"range": [0, 4]})
-    assert (early.notes[0]["x"], early.notes[0]["y"], early.notes[0]["yshift"]) == (
-        pytest.approx(2.408, abs=1e-3),
-        0.5,
-        9,
-    )
-    assert (late.notes[0]["x"], late.notes[0]["xref"], late.legend) == (1, "paper", False)
-    assert charts.by_size([line], "seqlen", [128], {}).legend, "an axis without a range has a legend"
+    named = [(s.labels[0].strip(), s.x, s.y, s.beside, s.group) for s in (early.series[1], late.series[1])]
+    assert named == [("a", [256], [2.0], place, "a") for place in ("top center", "middle right")]
+    assert (len(charts.by_size([line], "seqlen", [128], {}).series), late.series[0].group) == (1, "a")
 
 
 def test_a_figure_has_what_its_chart_declares():

@@ -9,6 +9,7 @@ from results.recommend import usage
 
 
 def test_the_winner_can_be_called_by_the_lines_below_it(app, monkeypatch):
+    app.session_state["usage"] = True  # the expander is open
     app.run()
     (code,) = (block.value for block in app.code)
     assert code.splitlines()[0] == "from attnbench import registry"

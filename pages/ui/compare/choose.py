@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages.ui.filters.select import named_choice, one_value
 from pages.ui.runs.listing import words_of
-from pages.ui.shell.data import ask, store
+from pages.ui.shell.data import ask, records_of, store
 from results.compare.between_runs import LEAST
 from results.compare.compare import Comparison, Side, compare
 from results.files import library
@@ -89,5 +89,5 @@ def file_name(first: str, second: str, names: tuple[str | None, str | None] = (N
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")
 def _judged(first: str, second: str, names: tuple[str | None, str | None], stamps: tuple) -> Comparison:
-    read = {run_id: library.read(library.find(run_id)) for run_id in {first, second}}
+    read = {run_id: records_of(run_id) for run_id in {first, second}}
     return compare(Side(*read[first], names[0]), Side(*read[second], names[1]))

@@ -172,7 +172,7 @@ def ratio_chart(found: list[dict]) -> Chart:
     values = [1.0, *(row["ratio"] for row in found)]
     axis = charts.with_range(charts.log_ticks(_RATIO_TICKS, "{:g}×".format), min(values), max(values))
     chart = charts.by_size(drawn, "seqlen", (row["seqlen"] for row in found), axis | charts.titled("ratio"), height=400)
-    return replace(chart, rules=[ReferenceLine(1.0)], hover="closest", notes=(), legend=True, right=8)
+    return replace(chart, series=drawn, rules=[ReferenceLine(1.0)], hover="closest", right=8)
 
 
 def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:

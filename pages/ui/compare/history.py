@@ -12,7 +12,7 @@ from pages.ui.draw import charts, colours, messages, tables, text
 from pages.ui.draw.charts import Chart, Series
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters import chips, select
-from pages.ui.shell.data import store
+from pages.ui.shell.data import records_of, store
 from results import levels
 from results.compare.history import REGRESSIONS, CellHistory, HistoryPoint, RunChain, chains, changes, histories
 from results.files import library
@@ -148,7 +148,7 @@ def _headline(told: Sequence[tuple[CellHistory, HistoryPoint]], runs: Sequence[R
     faster = sum(point.run.run_id == runs[-1].run_id and point.outcome == "FASTER" for _, point in told)
     now = messages.counted(newest, "regression") if newest else "No regression"
     better = f" · {messages.counted(faster, 'shape')} faster" * bool(faster)
-    st.markdown(f"#### {now} in the newest of {messages.counted(len(runs), 'run')}, {len(worse)} in all{better}")
+    st.markdown(f"## {now} in the newest of {messages.counted(len(runs), 'run')}, {len(worse)} in all{better}")
 
 
 def _lines_of(found: Sequence[CellHistory]) -> list[CellHistory]:
@@ -219,4 +219,4 @@ def _chains(home: str, version: str) -> list[RunChain]:
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every run against the one before")
 def _histories(run_ids: tuple[str, ...], stamps: tuple) -> list[CellHistory]:
-    return histories([library.read(library.find(run_id)) for run_id in run_ids])
+    return histories([records_of(run_id) for run_id in run_ids])

@@ -11,7 +11,7 @@ from pages.ui.draw import charts, messages, tables, text
 from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters import select
 from pages.ui.runs.listing import words_of
-from pages.ui.shell.data import ask
+from pages.ui.shell.data import ask, records_of
 from results.compare import beside
 from results.compare.beside import BesideCell, BesideRow
 from results.files import library
@@ -63,13 +63,17 @@ def nearest(upload: str) -> None:
     if partners:
         _side_by_side(upload, partners[0])
     else:
-        st.info("It does not state enough to be compared: dtype, head_dim, causal and mode.", icon=":material/help:")
+        rows = [vars(row.case) | {"mode": row.mode} for row in records_of(upload)[1]]
+        kind = ("dtype", "head_dim", "causal", "mode")
+        missing = [name for name in kind if all(row[name] is None for row in rows)]
+        said = f"does not state {', '.join(missing)}" if missing else f"has no {', '.join(kind)} of a run here"
+        st.info(f"It {said}, so there is nothing to compare it with.", icon=":material/help:")
 
 
 def _side_by_side(upload: str, partner: tuple[str, int, int]) -> tuple[RunRows, RunRows, list[BesideRow]]:
     """Draw the rates of an import relative to a run by shape; return both sides and their shared shapes."""
     run_id, same, like = partner
-    theirs, ours = (library.read(library.find(name)) for name in (upload, run_id))
+    theirs, ours = (records_of(name) for name in (upload, run_id))
     found = beside.rows(theirs[1], ours[1])
     others = f" and {messages.counted(like, 'shape')} with another batch, heads or length, where only TFLOP/s compare"
     on = text.plain(ours[0].gpu_name or run_id)
@@ -107,7 +111,7 @@ def _measure(upload: str) -> None:
 @st.cache_data(max_entries=16, show_spinner="Looking for runs of the same shapes")
 def _partners(upload: str, runs: tuple[str, ...], stamp: tuple) -> list[tuple[str, int, int]]:
     folders = [library.find(name) for name in runs]
-    theirs = library.read(library.find(upload))
+    theirs = records_of(upload)
     return beside.partners(theirs, library.read_all(folder for folder in folders if folder))
 
 

@@ -82,7 +82,7 @@ def headline(found: Comparison, timing: str) -> None:
     means = [mean.speedup for mean in _overall(found) if (mean.timing or AS_PUBLISHED) == timing and mean.speedup]
     average = f" · {_fine(means[0])} on average" if means else ""
     words = f"{', '.join(parts)}, of {len(cells)} shapes{average}" if parts else "No shared shape"
-    st.markdown(f"#### {words}", help=HELP)
+    st.markdown(f"## {words}", help=HELP)
 
 
 def title(found: Comparison, timing: str) -> ChartTitle:

@@ -6,7 +6,7 @@ from pages.ui import findings
 from pages.ui.compare import verdicts
 from pages.ui.draw import charts, messages
 from pages.ui.filters import chips, select
-from pages.ui.shell.data import store
+from pages.ui.shell.data import records_of, store
 from results.compare.against import compare_versions
 from results.compare.compare import Comparison
 from results.files import library
@@ -39,7 +39,7 @@ def section() -> None:
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")
 def _judged(run_id: str, _stamp: tuple) -> Comparison:
-    return compare_versions(*library.read(library.find(run_id)))
+    return compare_versions(*records_of(run_id))
 
 
 def _cells(found: Comparison) -> None:

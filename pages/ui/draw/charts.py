@@ -5,6 +5,7 @@ A figure is handed to Plotly whole, because each later change costs as much as m
 
 import html
 import math
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +25,7 @@ HALF_DECADES = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
 LEGEND = {"orientation": "h", "xref": "container", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom"}
 LEGEND |= {"font": {"size": 11}, "traceorder": "normal"}
 _BUTTONS = ["zoom2d", "pan2d", "resetScale2d", "toImage"]
-_LABEL_PIXELS = 13  # height of a line of 11-pixel letters
+_LABEL_PIXELS, _LEGEND_PIXELS, _AROUND = 13, 44, 180  # heights of a label, of the legend, and of title and axis
 _LABEL_LETTERS = 22
 _HEIGHT = 420
 
@@ -51,6 +52,7 @@ class Series:
     opacity: float = 1
     errors: tuple[Sequence[float], Sequence[float]] | None = None
     labels: Sequence[str] = ()  # words drawn at the points
+    beside: str = "top right"  # where they are drawn
     bars: str = ""  # v or h for vertical or horizontal bars
     pattern: str = ""
     box: bool = False  # a horizontal box plot with all samples in `x`
@@ -99,9 +101,9 @@ def show(chart: Chart, title: ChartTitle, *, key: str, alt: str | None = None) -
 
     Screen readers read `alt`, or the title without it.
     """
-    drawn = figure(chart)
     hover = {"font": {"color": TEXT_COLOURS[colours.theme()], "size": 12}, "bgcolor": BACKGROUNDS[colours.theme()]}
-    drawn.update_layout(title=title.layout, margin_t=title.height, modebar={"orientation": "h"}, hoverlabel=hover)
+    look = {"title": title.layout, "modebar": {"orientation": "h"}, "hoverlabel": hover}
+    drawn = figure(chart, top=title.height, **look)
     options = {"format": "png", "scale": 2, "filename": title.file_name}
     config = {"displaylogo": False, "displayModeBar": True, "modeBarButtons": [_BUTTONS]}
     st.plotly_chart(drawn, key=key, config=config | {"toImageButtonOptions": options}, alt=alt or title.what)
@@ -124,11 +126,11 @@ def show_by_dtype(
     cells.facets(table, draw)
 
 
-def figure(chart: Chart) -> go.Figure:
-    """Return the Plotly figure of a chart."""
+def figure(chart: Chart, top: float = MARGIN["t"], **more: Any) -> go.Figure:
+    """Return the Plotly figure of a chart; `more` are other entries of its layout."""
     layout: dict[str, Any] = {
         "height": chart.height,
-        "margin": MARGIN | {"r": chart.right},
+        "margin": MARGIN | {"r": chart.right, "t": top},
         "legend": LEGEND,
         "showlegend": chart.legend,
         "hovermode": chart.hover,
@@ -137,7 +139,9 @@ def figure(chart: Chart) -> go.Figure:
     }
     if any(series.bars for series in chart.series):
         layout |= {"barmode": "stack"} if chart.stacked else {"barmode": "group", "bargap": 0.12}
-    return go.Figure({"data": [_trace(series, chart) for series in chart.series], "layout": layout | _axes(chart)})
+    data, layout = [_trace(series, chart) for series in chart.series], layout | _axes(chart) | more
+    # Streamlit hands each chart to Plotly twice; the revision tells it that the second one is not new.
+    return go.Figure({"data": data, "layout": layout | {"datarevision": zlib.crc32(repr((data, layout)).encode())}})
 
 
 def _trace(series: Series, chart: Chart) -> dict[str, Any]:
@@ -168,7 +172,8 @@ def _trace(series: Series, chart: Chart) -> dict[str, Any]:
         look = {"symbol": series.symbol, "size": series.size, "color": series.colour, "opacity": series.opacity}
         trace["marker"] = look | ({"line": {"width": series.outline}} if series.outline else {})
     if len(series.labels):
-        trace |= {"text": list(series.labels), "textposition": "top right", "cliponaxis": False}
+        trace |= {"text": list(series.labels), "textposition": series.beside, "cliponaxis": False}
+        trace |= {"textfont": {"size": 11, "color": colours.legible(series.colour, colours.theme(), TEXT_CONTRAST)}}
     if series.errors:
         up, down = (list(lengths) for lengths in series.errors)
         trace["error_y"] = {"type": "data", "array": up, "arrayminus": down, "thickness": 1, "width": 3}
@@ -194,15 +199,9 @@ def _axes(chart: Chart) -> dict[str, Any]:
 
 
 def _grid(rows: int, columns: int) -> dict[str, Any]:
-    if rows == 1:
-        return {
-            "rows": 1,
-            "columns": columns,
-            "subplots": [[_nth("x", at) + "y" for at in range(columns)]],
-            "xgap": 0.05,
-        }
-    subplots = [["x" + _nth("y", at)] for at in range(rows)]
-    return {"rows": rows, "columns": 1, "subplots": subplots, "ygap": 0.1, "xside": "bottom plot"}
+    below = [["x" + _nth("y", at)] for at in range(rows)]
+    subplots = below if rows > 1 else [[_nth("x", at) + "y" for at in range(columns)]]
+    return {"rows": rows, "columns": columns, "subplots": subplots, "xgap": 0.05, "ygap": 0.1}
 
 
 def _nth(letter: str, at: int) -> str:
@@ -260,11 +259,6 @@ def line(
     return Series(name, x, y, colour, said, line="solid", symbol=colours.symbol(name))
 
 
-def dotted(series: Series, name: str) -> Series:
-    """Return a series as a dotted line for a formula, without marks, legend and pointer."""
-    return replace(series, name=name, line="dot", width=1.5, symbol="", hover=None, legend=False)
-
-
 def reference(name: str, x: Sequence[float], y: Sequence[float], hover: str | None = None, **look: Any) -> Series:
     """Return a gray line to compare with, such as a peak or a formula."""
     said = None if hover is None else [hover] * len(x)
@@ -283,15 +277,16 @@ def by_size(
 ) -> Chart:
     """Return a chart over the logarithmic axis `label`, with a tick at each of the sizes.
 
-    If the vertical axis has a range, each series is named at its end, with as much room as the names `room_for` need on
-    the neighboring charts; otherwise there is a legend.
+    If the vertical axis has a range, each series is also named at its end, with as much room as the names `room_for`
+    need on the neighboring charts. The legend hides a series with its name.
     """
     ticks = sorted({int(size) for size in sizes})
     x = log_ticks(ticks, text.size) | titled(label) | {"unifiedhovertitle": {"text": f"{label} %{{x:,d}}"}}
     labels = _end_labels(series, ticks[-1], y, height) if ticks and "range" in y else []
-    names = [*(label["text"] for label in labels), *(name[:_LABEL_LETTERS] for name in room_for if labels)]
+    names = [*(label.labels[0] for label in labels), *(name[:_LABEL_LETTERS] for name in room_for if labels)]
     right = 8 + round(6.3 * max(map(len, names), default=0))
-    return Chart(series, x, y, height, "x unified", notes=labels, legend=not labels, right=right)
+    grouped = [replace(each, group=each.group or each.name) for each in series] + labels
+    return Chart(grouped, x, y, height + _LEGEND_PIXELS * bool(labels), "x unified", right=right)
 
 
 def titled(label: str) -> dict[str, Any]:
@@ -349,32 +344,27 @@ def close_log_axis(low: float, high: float, write: Callable[[float], str]) -> di
     return axis if "range" in axis else with_range(axis, low, high)
 
 
-def _end_labels(found: Sequence[Series], last: float, y: Mapping[str, Any], height: int) -> list[dict[str, Any]]:
-    """Return the names of series as annotations next to their last points, spread so that they do not overlap.
+def _end_labels(found: Sequence[Series], last: float, y: Mapping[str, Any], height: int) -> list[Series]:
+    """Return the names of series next to their last points, spread so that they do not overlap.
 
     A line that ends before the last size is named above its end.
     """
     low, high = y["range"]
-    at_end: list[Any] = []
-    before: list[Any] = []
-    for series in found:
-        if series.legend and len(series.x):
-            value = math.log10(series.y[-1]) if y.get("type") == "log" else series.y[-1]
-            (at_end if series.x[-1] >= last else before).append((series, (value - low) / (high - low)))
-    places = _spread_out([share for _, share in at_end], _LABEL_PIXELS / (height - 110))
-    labels = [
-        _label(series) | {"x": 1, "xref": "paper", "y": place}
-        for (series, _), place in zip(at_end, places, strict=True)
-    ]
-    return labels + [_label(series) | {"x": math.log10(series.x[-1]), "y": y, "yshift": 9} for series, y in before]
-
-
-def _label(series: Series) -> dict[str, Any]:
-    name = series.name
-    short = name if len(name) <= _LABEL_LETTERS else f"{name[: _LABEL_LETTERS - 1]}…"
-    font = {"size": 11, "color": colours.legible(series.colour, colours.theme(), TEXT_CONTRAST)}
-    place = {"yref": "paper", "xshift": 6, "xanchor": "left", "yanchor": "middle"}
-    return {"text": html.escape(short), "font": font, "showarrow": False} | place
+    log = y.get("type") == "log"
+    named = [series for series in found if series.legend and len(series.x)]
+    ends = [math.log10(series.y[-1]) if log else series.y[-1] for series in named]
+    shares = [(end - low) / (high - low) for end, series in zip(ends, named, strict=True) if series.x[-1] >= last]
+    places = iter(_spread_out(shares, _LABEL_PIXELS / (height - _AROUND)))
+    labels = []
+    for series in named:
+        short = series.name if len(series.name) <= _LABEL_LETTERS else f"{series.name[: _LABEL_LETTERS - 1]}…"
+        place, beside = series.y[-1], "top center"
+        if series.x[-1] >= last:
+            place, beside = low + next(places) * (high - low), "middle right"
+            place, short = 10**place if log else place, f"\u2002{short}"
+        words: dict[str, Any] = {"labels": [html.escape(short)], "beside": beside, "group": series.name}
+        labels.append(Series("", [series.x[-1]], [place], series.colour, legend=False, **words))
+    return labels
 
 
 def _spread_out(shares: Sequence[float], apart: float) -> list[float]:
@@ -387,4 +377,6 @@ def _spread_out(shares: Sequence[float], apart: float) -> list[float]:
             (mean, count), (other, more) = placed[-2], placed[-1]
             placed[-2:] = [[(mean * count + other * more) / (count + more), count + more]]
     heights = [mean + apart * (place - (count - 1) / 2) for mean, count in placed for place in range(int(count))]
+    for at, height in enumerate(heights):  # Plotly draws nothing below the axis
+        heights[at] = max(height, heights[at - 1] + apart if at else 0.02)
     return [height for _, height in sorted(zip(order, heights, strict=True))]

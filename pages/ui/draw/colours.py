@@ -40,8 +40,8 @@ LESS_TO_MORE = {  # shares from 0 to 100 %; small shares are close to the page
 _APART = 60  # black and white have a distance of 441; closer colors are hard to tell apart in a legend
 _STEPS = 50  # between a color and white or black
 _INK_LIMIT = {"light": 0.20, "dark": 0.16}  # relative luminance at which black, or white, still has 4.5:1
-_FULL_MARGIN = 1.5  # the lead at which a winner's color is full
-_PALEST = 0.3
+FULL_MARGIN = 1.5  # the lead at which a winner's color is full
+PALEST = 0.3
 
 
 def theme() -> str:
@@ -147,8 +147,8 @@ def winner_colour(names: dict[str, str], name: str, margin: float | None) -> str
 
     Black digits are legible on all shades of the light theme, white digits on all shades of the dark theme.
     """
-    lead = 1.0 if text.missing(margin) else math.log(max(1.0, margin)) / math.log(_FULL_MARGIN)
-    return mixed(BACKGROUNDS[theme()], _full(names[name], theme()), _PALEST + (1 - _PALEST) * min(1.0, lead))
+    lead = 1.0 if text.missing(margin) else math.log(max(1.0, margin)) / math.log(FULL_MARGIN)
+    return mixed(BACKGROUNDS[theme()], _full(names[name], theme()), PALEST + (1 - PALEST) * min(1.0, lead))
 
 
 @cache

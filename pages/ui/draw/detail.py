@@ -66,7 +66,7 @@ def _bars(rows: pd.DataFrame, chosen: Filters) -> None:
     """Draw medians with p20 to p80 as bars on a log axis, and the speedup; failures in words."""
     palette = colours.palette(rows["implementation"].unique().tolist())
     ends = [*rows["latency_ms"], *rows["p20"], *rows["p80"]]
-    columns = tables.declared("cell", {"bar": tables.log_axis(ends)}, baseline=chosen.baseline)
+    columns = tables.declared("cell", {"bar": tables.log_axis(ends, 0.3)}, baseline=chosen.baseline)
     if rows["shape"].nunique() == 1:
         del columns["shape"]
     drawn = [row | {"bar": _bar(row, palette)} for row in rows.to_dict("records")]

@@ -5,21 +5,26 @@ const ROOMY = 4; // a map of up to so many columns has room for a second line in
 const PAINTED = ".legend li, .square, caption, th, .cell, .scale > div, .ticks span";
 const LINE = 18; // pixels of a line of a picture's title
 
-export default function ({ data, parentElement, setTriggerValue }) {
+export default function draw(component) {
+  const { data, parentElement, setTriggerValue } = component;
+  const hidden = (parentElement.hiddenNames ??= new Set());
   const old = parentElement.querySelector(".maps");
-  const focused = parentElement.activeElement?.dataset.place;
+  const { place: at, name: of } = parentElement.activeElement?.dataset ?? {};
   const maps = make("div", { className: "maps" });
   const note = make("div", { className: "note", hidden: true, ariaHidden: "true" });
-  if (data.legend.length || data.marks.length) maps.append(legend(data.legend, data.marks));
-  const facets = data.facets.map(facet => table(facet, data));
+  const shown = data.facets.map(facet => ({ ...facet, cells: facet.cells.map(line => line.map(one => ranked(one, data.ranked, hidden))) }));
+  const facets = shown.map(facet => table(facet, data));
+  const firsts = new Set(shown.flatMap(facet => facet.cells.flat().map(one => one.first)));
+  const press = name => (hidden.delete(name) || hidden.add(name), draw(component));
+  if (data.legend.length || data.marks.length) maps.append(legend(data, hidden, firsts, press));
   const whole = make("div", { className: data.named ? "facets named" : "facets" }, facets);
   whole.style.setProperty("--columns", data.columns.length);
   maps.append(whole, note);
   if (data.scale) maps.append(scale(data.scale));
   if (data.picture) maps.append(pictureButton(maps, data.picture));
   old ? old.replaceWith(maps) : parentElement.append(maps);
-  const again = focused && [...maps.querySelectorAll("button")].find(cell => cell.dataset.place === focused);
-  again?.focus({ preventScroll: true });
+  const again = ({ dataset: { place, name } }) => (at && place === at) || (of && name === of);
+  [...maps.querySelectorAll("button")].find(again)?.focus({ preventScroll: true });
   takeBack(maps, data.selected);
 
   const point = event => tell(note, maps, event.target.closest("[data-note]"));
@@ -76,11 +81,32 @@ function cell({ text, below, known, hatched, colour, ink, note, place }, selecta
   return element;
 }
 
-function legend(entries, marks) {
-  const items = entries.map(([name, colour]) => {
+// Ranks a cell again by the medians of the implementations that are not hidden.
+function ranked(one, known, hidden) {
+  if (!one.order || !hidden.size) return one;
+  const left = one.order.filter(([name]) => !hidden.has(name)), [first, next] = left;
+  if ([0, 1].every(at => left[at] === one.order[at])) return one;
+  const note = [one.note[0], "Order of the medians of what is shown, without a test of certainty"];
+  if (!first) return { ...one, note, text: "hidden", below: "", hatched: false, colour: "transparent", ink: "inherit" };
+  const lead = next ? next[1] / first[1] : known.full_margin;
+  const share = known.palest + (1 - known.palest) * Math.min(1, Math.log(lead) / Math.log(known.full_margin));
+  const colour = `color-mix(in srgb, ${known.names[first[0]][1]} ${100 * share}%, var(--st-background-color))`;
+  const digits = lead < 9.995 ? 2 : lead < 99.95 ? 1 : 0;
+  const below = next ? `${lead.toFixed(digits)}× ${known.names[next[0]][0]}` : "";
+  return { ...one, note, colour, below, text: known.names[first[0]][0], first: first[0], hatched: false };
+}
+
+function legend({ legend: entries, marks, ranked: known }, hidden, firsts, press) {
+  const more = Object.entries(known.names).filter(([name]) => hidden.has(name) || firsts.has(name));
+  const all = new Map([...entries, ...more.map(([name, [, colour]]) => [name, colour])]);
+  const items = [...all].map(([name, colour]) => {
     const square = make("span", { className: "square" });
     square.style.backgroundColor = colour;
-    return make("li", {}, [square, name]);
+    if (!(name in known.names)) return make("li", {}, [square, name]);
+    const ariaPressed = String(!hidden.has(name)), title = "Show or hide; the others are ranked again";
+    const button = make("button", { type: "button", ariaPressed, title, onclick: () => press(name) }, [square, name]);
+    button.dataset.name = name;
+    return make("li", {}, [button]);
   });
   for (const [mark, meaning] of marks) {
     items.push(make("li", {}, [make("strong", { textContent: mark }), meaning]));

@@ -4,8 +4,8 @@ The browser saves a map as PNG from the drawn tables.
 """
 
 import html
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Look:
     scale: Mapping[str, Sequence[str]] | None = None
     hatched: frozenset[str] = frozenset((cells.DOUBT,))  # marks whose cells are hatched
     named: bool = False  # whether the cells hold names, which need more room than numbers
+    names: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # short name and color of all that can be hidden
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,18 @@ def speedups(table: Sequence[dict], baseline: str | None) -> Look:
 
 
 def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
-    """Name the fastest implementation and its lead in each cell, in a fuller color for a larger lead."""
+    """Name the fastest implementation and its lead in each cell, in a fuller color for a larger lead.
+
+    The legend hides implementations of the palette, and the browser ranks the others again.
+    """
+    full = {name: colours.winner_colour(palette, name, None) for name in palette}
     return Look(
         lambda row: colours.winner_colour(palette, row["winner"], row["margin"]),
         lambda row: row["label"],
         below=lambda row: row["below"],
-        legend=[(name, colours.winner_colour(palette, name, None)) for name in names],
+        legend=[(name, full[name]) for name in names],
         named=True,
+        names={name: (text.short(name), colour) for name, colour in full.items()},
     )
 
 
@@ -101,6 +107,7 @@ def show(
         "legend": list(look.legend),
         "marks": [[mark, meaning] for mark, meaning in cells.MARKS.items() if mark in marks],
         "named": look.named,
+        "ranked": {"names": look.names, "palest": colours.PALEST, "full_margin": colours.FULL_MARGIN},
         "scale": look.scale,
         "selectable": selectable,
         "selected": chosen_cell() if selectable else None,
@@ -138,7 +145,14 @@ def _cell(level: Level, row: dict | None, dtype: str | None, look: Look) -> dict
         "hatched": known and row.get("mark") in look.hatched,
         "note": _NOTHING if row is None else [html.unescape(line) for line in row["hover"].split("<br>")],
         "place": label(level, at) if at else None,
+        "order": _order(row, look.names) if row and known and look.names else None,
     }
+
+
+def _order(row: Mapping[str, Any], names: Collection[str]) -> list[tuple[str, float]]:
+    """Return the fastest implementation of a cell and its rivals in order, with their times over its time."""
+    rivals = [(rival["implementation"], rival["ratio"]) for rival in row["others"]]
+    return [each for each in ((row["winner"], 1.0), *rivals) if each[0] in names]
 
 
 def failure(row: dict | None) -> str:

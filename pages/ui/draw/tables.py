@@ -145,8 +145,11 @@ class BarAxis:
         return f'<div class="reach">{track}<span>{html.escape(bar.words)}</span></div>'
 
 
-def log_axis(values: Iterable[float]) -> BarAxis:
-    """Return a logarithmic axis that begins at 1, 2 or 5 times a power of ten below all values."""
+def log_axis(values: Iterable[float], apart: float = _TICK_SHARE) -> BarAxis:
+    """Return a logarithmic axis that begins at 1, 2 or 5 times a power of ten below all values.
+
+    Its ticks are at least the share `apart` of the axis from each other.
+    """
     known = [value for value in values if not text.missing(value) and value > 0]
     low, high = min(known, default=1.0), max(known, default=1.0)
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
@@ -156,9 +159,9 @@ def log_axis(values: Iterable[float]) -> BarAxis:
     few = [tick for tick in ticks if tick in (first, *(10.0**decade for decade in decades))]
     shown = ticks if len(ticks) <= 5 else few
     last = max(high, first * 1.5)
-    apart = _TICK_SHARE * math.log(last / first)
+    least = apart * math.log(last / first)
     readable = [
-        tick for tick, after in zip(shown, [*shown[1:], math.inf], strict=True) if math.log(after / tick) >= apart
+        tick for tick, after in zip(shown, [*shown[1:], math.inf], strict=True) if math.log(after / tick) >= least
     ]
     return BarAxis(first, last, tuple(readable))
 

@@ -8,6 +8,8 @@ import streamlit as st
 
 from pages.ui.shell import address
 
+_MOST_PILLS = 5
+
 
 def one_value(
     label: str, key: str, choices: Sequence[str], default: str | None = None, help: str | None = None, **more: Any
@@ -60,8 +62,17 @@ def named_choice(
 
 
 def pills(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:
-    """Ask for exactly one of `choices` as pills; the default is the first."""
+    """Ask for exactly one of `choices` as pills, or in a select box if they are many; the default is the first."""
+    if len(choices) > _MOST_PILLS:
+        return box(label, key, choices, default, **more)
     return _one(st.pills, label, key, choices, default, wrap=True, **more)
+
+
+def box(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:
+    """Ask for exactly one of `choices` in a select box; the address leaves out the default, which is the first."""
+    address.check(label, key, choices)
+    first = 0 if default is None else [*choices].index(default)
+    return st.selectbox(label, choices, index=first, key=key, bind="query-params", width=240, **more)
 
 
 def segments(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:

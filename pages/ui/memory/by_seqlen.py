@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -19,16 +20,8 @@ from results.query import pages
 from results.query.declared import declared, of_rows
 from results.slice import Filters, level_in
 
-WORDS = {
-    "peak_memory_mb": "Peak",
-    "extra_memory_mb": "Beyond inputs",
-    "activation_memory_mb": "Saved for backward",
-    "attention_memory_mb": "Attention matrix",
-    "kv_cache_mb": "KV cache",
-}
 _EQUAL = 0.005  # a relative difference below this counts as equal
 _NAMED = 3  # a headline names up to so many implementations and counts more
-_FIRST_HEAD_DIM = "128"  # the most common head_dim of models
 _MARKS = [2.0**power for power in range(-12, 26, 4)]  # MiB
 COLUMNS = ("implementation", "dtype", "head_dim", "seqlen", "value", "reduction", "status", "note", "source", "run_id")
 
@@ -41,28 +34,21 @@ class MemoryView:
     metric: str
     kept: str  # head_dim, batch and heads, in words
 
-    @property
-    def label(self) -> str:
-        """Return the name of the metric."""
-        return METRICS[self.metric].label
-
     def title(self, table: pd.DataFrame, dtype: str | None = None) -> ChartTitle:
         """Return the title of a chart or file with these rows."""
-        what = f"{self.label} by seqlen" + (f", {dtype}" if dtype else "")
+        what = f"{METRICS[self.metric].label} by seqlen" + (f", {dtype}" if dtype else "")
         sliced = replace(self.taken, timing=None, head_dim=(), shape=self.kept)
         return titles.of_slice(what, sliced, table["run_id"].unique())
 
 
 def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
     """Ask for the metric; return it, and the slice with a mode in which memory was measured (never bwd alone)."""
-    found = ask(pages.memory_choices, chosen)
-    if found.empty:
-        return None, chosen
+    found, words = ask(pages.memory_choices, chosen), text.WORDS["memory_metrics"]
     names = [name for name in MEMORY_METRICS if name in set(found.loc[found["numbers"] > 0, "metric"])]
     if not names:
         return None, chosen
-    about = "; ".join(f"{WORDS[name]}: {METRICS[name].description}" for name in names)
-    metric = select.one_of_several("Memory (MiB)", "metric", names, format_func=WORDS.get, help=about)
+    about = "; ".join(f"{words[name]}: {METRICS[name].description}" for name in names)
+    metric = select.one_of_several("Memory (MiB)", "metric", names, format_func=words.get, help=about)
     modes = found.loc[found["metric"] == metric, "mode"].tolist()
     wanted = [chosen.mode, *(["fwd_bwd"] if chosen.mode == "bwd" else []), *modes]
     return metric, replace(chosen, mode=next(mode for mode in wanted if mode in modes))
@@ -71,9 +57,8 @@ def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
 def one_shape(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the rows of one head_dim and one batch and head count, and that choice in words."""
     table = table.assign(head_dim=[text.size(d) if text.missing(d) else str(int(d)) for d in table["head_dim"]])
-    table, head_dim = select.rows_of_one(
-        table, "head_dim", "value", "memory_head_dim", "head_dim", first=_FIRST_HEAD_DIM
-    )
+    width = {"first": "128"}  # the most common head_dim of models
+    table, head_dim = select.rows_of_one(table, "head_dim", "value", "memory_head_dim", "head_dim", **width)
     table, shape = select.rows_of_one(table, "shape", "value", "memory_shape", "Batch and heads")
     return table, f"head_dim {head_dim} · {shape}"
 
@@ -91,40 +76,32 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
         who = f"{len(names)} implementations take" if many else f"{', '.join(names)} take{'s' * (len(names) == 1)}"
         parts.append(
             f"{text.plain(who)} {text.mib(best['value'])} at seqlen {text.size(best['seqlen'])}, "
-            f"1/{_whole(best['reduction'])} of {text.plain(chosen.baseline)}"
+            f"1/{best['reduction']:{'.0f' if best['reduction'] >= 10 else '.2g'}} of {text.plain(chosen.baseline)}"
         )
     failed = table[table["status"] == "oom"].groupby(["implementation", "dtype"], dropna=False)["seqlen"].min()
     parts += [f"{text.plain(n)} is out of memory from {text.size(s)} in {dtype}" for (n, dtype), s in failed.items()]
     if parts:
-        st.markdown("#### " + "; ".join(parts))
+        st.markdown("## " + "; ".join(parts))
 
 
 def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the memory of the rows by formula if the algorithm is known; only peak memory has a formula."""
     rows, said = table.to_dict("records") if metric == "peak_memory_mb" else [], ask(of_rows)
-    predicted = [
-        {
-            "implementation": row["implementation"],
-            "dtype": row["dtype"],
-            "seqlen": row["seqlen"],
-            "value": levels.memory_mb(
-                case_of(row), facts_of(row["implementation"], said, row["run_id"]).memory, row["mode"]
-            ),
-        }
-        for row in rows
-    ]
-    return pd.DataFrame(predicted, columns=["implementation", "dtype", "seqlen", "value"]).astype({"value": float})
+    laws = [facts_of(row["implementation"], said, row["run_id"]).memory for row in rows]
+    values = [levels.memory_mb(case_of(row), law, row["mode"]) for row, law in zip(rows, laws, strict=True)]
+    places = table[["implementation", "dtype", "seqlen"]].head(len(rows))
+    return places.assign(value=pd.Series(values, places.index, dtype=float))
 
 
 def show_lines(table: pd.DataFrame, predicted: pd.DataFrame, view: MemoryView, capacities: dict[str, float]) -> None:
     """Draw one chart for each dtype, all on the same axis."""
-    palette = colours.palette(table["implementation"].unique().tolist())
-    y_axis = _axis(view.label, table["value"].dropna(), [*capacities.values(), *predicted["value"].dropna()])
+    palette, label = colours.palette(table["implementation"].unique().tolist()), METRICS[view.metric].label
+    y_axis = _axis(label, table["value"].dropna(), [*capacities.values(), *predicted["value"].dropna()])
 
     def chart(rows: pd.DataFrame, dtype: str | None) -> Chart:
         return memory_lines(rows, palette, capacities, cells.of_dtype(predicted, dtype), y_axis)
 
-    alt = f"{view.label} by seqlen, one line for each implementation"
+    alt = f"{label} by seqlen, one line for each implementation"
     charts.show_by_dtype(table, chart, view.title, "memory", alt)
 
 
@@ -183,32 +160,15 @@ def memory_lines(
         return text.mib(row["value"]) + (f" (formula {text.mib(formula)})" if formula else "")
 
     found = charts.lines(rows, "value", palette, hover)
-    found += [charts.dotted(line, f"{line.name} formula") for line in charts.lines(known, "value", palette, hover)]
+    dotted: dict[str, Any] = {"line": "dot", "width": 1.5, "symbol": "", "hover": None, "legend": False}
+    by_formula = charts.lines(known, "value", palette, hover)
+    found += [replace(line, name=f"{line.name} formula", group=line.name, **dotted) for line in by_formula]
     failed = [mark for name in palette if (mark := _first_oom(rows, name, palette[name], top, predicted))]
-    found += failed
+    found += [  # names of failures at one length are below each other
+        replace(mark, labels=[f"{'&nbsp;<br>' * at}OOM from {text.size(mark.x[0])}"]) for at, mark in enumerate(failed)
+    ]
     found += [_capacity(words, value, min(sizes), max(sizes)) for words, value in capacities.items() if sizes]
-    chart = charts.by_size(found, "seqlen", sizes, y_axis, room_for=palette)
-    return replace(chart, notes=[*chart.notes, *(_failure_note(at, mark) for at, mark in enumerate(failed))])
-
-
-def _whole(ratio: float) -> str:
-    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
-
-
-def _failure_note(at: int, mark: Series) -> dict:
-    """Return the label of a first failure, which covers any line behind it."""
-    return {
-        "x": math.log10(mark.x[0]),
-        "y": math.log10(mark.y[0]),
-        "text": f"OOM from {text.size(mark.x[0])}",
-        "xanchor": "right",
-        "showarrow": False,
-        "xshift": -10,
-        "yshift": -14 - 15 * at,
-        "bgcolor": colours.BACKGROUNDS[colours.theme()],
-        "borderpad": 1,
-        "font": {"size": 11, "color": colours.legible(mark.colour, colours.theme(), colours.TEXT_CONTRAST)},
-    }
+    return charts.by_size(found, "seqlen", sizes, y_axis, room_for=palette)
 
 
 def _first_oom(rows: list[dict], name: str, colour: str, top: float, predicted: dict[tuple, float]) -> Series | None:
@@ -218,7 +178,8 @@ def _first_oom(rows: list[dict], name: str, colour: str, top: float, predicted: 
     formula = predicted.get((name, failed[0]))
     needs = f", needs {text.mib(formula)} by formula" if formula else ""
     said = [f"{name}: out of memory from here{needs}"]
-    return Series(f"{name} OOM", failed[:1], [top], colour, said, symbol="x", size=13, outline=1, legend=False)
+    look: dict[str, Any] = {"symbol": "x", "size": 13, "outline": 1, "legend": False, "beside": "bottom left"}
+    return Series(f"{name} OOM", failed[:1], [top], colour, said, group=name, **look)
 
 
 def _capacity(words: str, value: float, first: int, last: int) -> Series:

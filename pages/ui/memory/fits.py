@@ -7,6 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, tables, text
+from pages.ui.filters.select import box
 from pages.ui.memory.by_seqlen import MemoryView, case_of
 from pages.ui.shell.data import ask
 from results import levels
@@ -22,15 +23,8 @@ def choose(table: pd.DataFrame) -> dict[str, float]:
     capacity = table["gpu_memory_mb"].max()
     sizes = [f"{size} GB" for size in SIZES_GB]
     own = [] if text.missing(capacity) else [THIS]
-    chosen = st.selectbox(
-        "Does it fit in",
-        [*own, *sizes],
-        index=0 if own else sizes.index("24 GB"),
-        key="fits_in",
-        bind="query-params",
-        help="Device memory to judge by. A gigabyte is taken as 1024 MiB, as cards are sold.",
-        width=220,
-    )
+    about = "Device memory to judge by. A gigabyte is taken as 1024 MiB, as cards are sold."
+    chosen = box("Does it fit in", "fits_in", [*own, *sizes], None if own else "24 GB", help=about)
     if chosen == THIS:
         return {"device memory": float(capacity)}
     return {f"{chosen}:": 1024.0 * int(chosen.split()[0])}
@@ -41,11 +35,18 @@ def longest(table: pd.DataFrame, capacity_mb: float) -> tuple[int | None, pd.Dat
 
     A seqlen that fits at a larger batch also counts, because it needs no more memory at this batch.
     """
-    seqlens = table.sort_values(["seqlen", "batch"], ascending=[False, True])
-    batch = None if seqlens["batch"].isna().all() else int(seqlens["batch"].dropna().iloc[0])
-    rows = [_fit(rows, batch, capacity_mb) for _, rows in table.groupby(["implementation", "dtype"], dropna=False)]
+    rows = table.sort_values(["seqlen", "batch"], ascending=[False, True]).to_dict("records")
+    batch = next((int(row["batch"]) for row in rows if not text.missing(row["batch"])), None)
+    kinds: dict[tuple, list[dict]] = {}
+    for row in rows:
+        dtype = None if text.missing(row["dtype"]) else row["dtype"]
+        kinds.setdefault((row["implementation"], dtype), []).append(row)
     columns = {"measured": "Int64", "no_more_from": "Int64", "formula": "Int64", "peak_mb": float}
-    found = pd.DataFrame(rows).astype(columns)
+    fits = [
+        {"implementation": name, "dtype": dtype, **_fit(of_kind, batch, capacity_mb)}
+        for (name, dtype), of_kind in kinds.items()
+    ]
+    found = pd.DataFrame(fits).astype(columns)
     return batch, found.sort_values(["dtype", "measured", "formula"], ascending=[True, False, False])
 
 
@@ -65,20 +66,15 @@ def show(table: pd.DataFrame, capacity_mb: float, view: MemoryView) -> None:
     messages.download_slice("Download what fits", title, view.taken, made, "fits_csv")
 
 
-def _fit(found: pd.DataFrame, batch: int | None, capacity_mb: float) -> dict:
-    """Return the longest sequences of one implementation and dtype."""
-    inside = found[found["value"] <= capacity_mb]
-    best = inside.loc[inside["seqlen"].idxmax()] if len(inside) else {}
-    beyond = found[(found["value"] > capacity_mb) | (found["status"] == "oom")]
-    beyond = beyond if batch is None else beyond[beyond["batch"] == batch]
-    first = found.iloc[0].to_dict()
+def _fit(rows: list[dict], batch: int | None, capacity_mb: float) -> dict:
+    """Return the longest sequences of one implementation and dtype; the rows have the longest first."""
+    inside = next((row for row in rows if row["value"] <= capacity_mb), {})
+    beyond = [row for row in rows if row["value"] > capacity_mb or row["status"] == "oom"]
     return {
-        "implementation": first["implementation"],
-        "dtype": None if text.missing(first["dtype"]) else first["dtype"],
-        "measured": best.get("seqlen"),
-        "peak_mb": best.get("value"),
-        "no_more_from": beyond["seqlen"].min() if len(beyond) else None,
-        "formula": _by_formula(first | {"batch": batch}, capacity_mb, best.get("seqlen") or 0),
+        "measured": inside.get("seqlen"),
+        "peak_mb": inside.get("value"),
+        "no_more_from": min((row["seqlen"] for row in beyond if batch in (None, row["batch"])), default=None),
+        "formula": _by_formula(rows[0] | {"batch": batch}, capacity_mb, inside.get("seqlen") or 0),
     }
 
 

@@ -20,6 +20,7 @@ _MORE = (
     "formula above 1 is memory that the formula does not count, such as partial results of a split over keys. Small "
     "sizes are rounded up to the allocator's blocks."
 )
+_mib = "{:,.3g} MiB".format
 _PART_COLUMNS = ("implementation", "dtype", "seqlen_q", *memory.MEASURED, *memory.PREDICTED, "of_formula")
 
 
@@ -77,10 +78,6 @@ def parts_chart(rows: pd.DataFrame) -> Chart:
     found.append(Series("measured peak", peaks, names, colours.EMPTY_COLOUR, said, **look))
     x = charts.titled("MiB") | {"rangemode": "tozero"}
     return Chart(found, x, {"automargin": True}, 220 + 26 * len(names), "y unified", stacked=True)
-
-
-def _mib(value: float) -> str:
-    return f"{value:,.3g} MiB"
 
 
 def _table(found: pd.DataFrame) -> None:

@@ -100,7 +100,7 @@ def show(question: ModelQuestion, gpu: str, timed: MeasuredModel | None) -> None
     """Draw the answer of the chosen settings in one card, the memory bars, and a folded row for each step."""
     found = steps(question, gpu)
     with st.container(border=True, key="model_answer"):
-        st.markdown(f"#### {headline(question, found)}")
+        st.markdown(f"## {headline(question, found)}")
         measured.headline(question, timed, gpu)
         st.markdown(fastest_attention(found, gpu))
     calculator.parts_chart(question)

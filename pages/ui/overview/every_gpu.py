@@ -36,7 +36,7 @@ def show(chosen: Filters) -> None:
     title = titles.of_slice("Fastest implementation by seqlen and GPU", every, more=(f"head_dim {head_dim}",))
     short = text.without_maker(gpus) | {NOT_STATED: "GPU not stated"}
     across = MapAxis("gpu", "GPU", gpus, short.__getitem__)
-    look = replace(maps.winners(colours.palette(names), names), legend=())
+    look = replace(maps.winners(colours.palette(names), names), legend=(), names={})
     maps.show(level, rows, look, "gpu_map", title.what, title=title, across=across)
     there = [f"{mark} {meaning}" for mark, meaning in cells.MARKS.items() if mark in set(found["mark"])]
     st.caption(

@@ -108,7 +108,7 @@ def _answer(found: Sequence[Neighbour], case: Case, mode: str, subject: tuple[st
     """Answer with the nearest shape; for a card without times also by the data sheets of it and its relative."""
     distance, point = found[0]
     backend = point["backend"] and f" Within PyTorch: scaled_dot_product_attention with SDPBackend.{point['backend']}"
-    st.markdown(f"#### Use {text.plain(point['implementation'])}.{text.plain(backend or '')}")
+    st.markdown(f"## Use {text.plain(point['implementation'])}.{text.plain(backend or '')}")
     place = _place(point)
     if not distance:
         whole = all(point[name] == getattr(case, name) for name in ("batch", "num_heads"))

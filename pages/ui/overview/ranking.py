@@ -32,7 +32,7 @@ def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> N
     """Draw the answer in one sentence, the number of undecided cells, and four numbers."""
     rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
-    st.markdown(f"#### {_sentence(ranking, best, won, chosen)}")
+    st.markdown(f"## {_sentence(ranking, best, won, chosen)}")
     undecided(won, "shape", "to tell the two fastest apart")
     if best:
         following = next_best(ranking, best, chosen)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from pages.ui.draw import messages, text
 from pages.ui.filters.select import named_choice
-from pages.ui.shell.data import ask_slowly
+from pages.ui.shell.data import ask_slowly, records_of
 from results import reports
 from results.files import library
 from results.records import Measurement, Run
@@ -84,7 +84,7 @@ def _take_old_link(key: str, options: Sequence[str]) -> None:
 def facts(choice: Choice) -> None:
     """Draw the sources of the report and of the runs."""
     report = reports.get(choice.report)
-    st.markdown(f"#### {text.plain(report.label)}")
+    st.markdown(f"## {text.plain(report.label)}")
     st.caption(f"{messages.source_badges(['published'])} {text.plain(report.source)}")
     if not choice.runs:
         return
@@ -108,7 +108,7 @@ def own_runs(choice: Choice) -> list[tuple[Run, list[Measurement]]]:
 @lru_cache(maxsize=12)
 def _read(run_id: str, stamp: tuple) -> tuple[Run, list[Measurement]]:
     """Return a run, cached by the `stamp` of its files."""
-    return library.read(library.find(run_id))
+    return records_of(run_id)
 
 
 def _places(report: str, runs: Sequence[str]) -> tuple[tuple[str, str], ...]:

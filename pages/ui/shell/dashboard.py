@@ -1,6 +1,7 @@
 """The frame of the app: pages, shared filters, the notice of the store."""
 
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import streamlit as st
@@ -11,20 +12,14 @@ from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import store
 from pages.ui.shell.sections import HELP, SECTIONS, PageEntry, SidebarSection
 
-NAME_COLOURS = ("#d97b06", "#5b7cfa")  # colors of the app's mark and name, legible on both themes
-_NAME = f"""<svg xmlns="http://www.w3.org/2000/svg" width="150" height="32" viewBox="0 0 150 32">
-<path d="M11 3 3 18h7l-2 11 10-16h-7l3-10z" fill="{NAME_COLOURS[0]}"/>
-<text x="26" y="23" font-family="sans-serif" font-size="22" font-weight="700" fill="{NAME_COLOURS[1]}">attnbench</text>
-</svg>"""
-
-
+LOGO = Path(__file__).with_name("logo.svg").read_text(encoding="utf-8")  # its colors are legible on both themes
 START = "overview"  # the page at the bare address
 
 
 def show() -> None:
     """Draw the page that the URL names."""
     st.set_page_config(page_title="attnbench", page_icon="⚡", layout="wide")
-    st.logo(_NAME, size="large")
+    st.logo(LOGO, size="large")
     asked = urlsplit(st.context.url or "").path.strip("/").rpartition("/")[2]
     pages = {entry.file: _page(section, entry, asked) for section in SECTIONS for entry in section.pages}
     pages[HELP.file] = st.Page(f"pages/{HELP.file}.py", title=HELP.title, visibility="hidden")
@@ -89,5 +84,4 @@ def _views(section: SidebarSection, pages: dict[str, st.Page]) -> None:
     if len(section.pages) > 1:
         with st.container(horizontal=True, key="views"):
             for entry in section.pages:
-                icon = f":material/{entry.icon}:"
-                st.page_link(pages[entry.file], label=entry.title, icon=icon, help=entry.question)
+                st.page_link(pages[entry.file], label=entry.title, icon=f":material/{entry.icon}:")

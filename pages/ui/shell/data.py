@@ -16,7 +16,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from results.files import journal
+from results.files import journal, library
+from results.files.journal import RunFolder
+from results.records import Measurement, Run
 from results.store.database import Store, open_store
 
 
@@ -92,6 +94,20 @@ def ask_slowly(question: Callable[..., Any], *args: Any) -> Any:
     """Answer a question that takes seconds, with a spinner."""
     with st.spinner("Working it out"):
         return ask(question, *args)
+
+
+def records_of(run_id: str) -> tuple[Run, list[Measurement]]:
+    """Return a run with its measurements, which must not be changed; the latest runs are read once.
+
+    Raises JournalError if the run cannot be read.
+    """
+    folder = library.find(run_id)
+    return _read(str(folder.path), library.stamp(folder), folder)
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _read(path: str, stamp: tuple, _folder: RunFolder) -> tuple[Run, list[Measurement]]:
+    return library.read(_folder)
 
 
 def _asked(opened: Store, version: str, question: Callable[..., Any], args: tuple, kwargs: dict) -> Any:

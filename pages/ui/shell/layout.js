@@ -8,7 +8,7 @@ if (!window.attnbenchHistory) {
     clearTimeout(clearing);
     const next = new URL(url ?? "", location.href), same = next.pathname === location.pathname;
     if (same && location.search && !next.search) {
-      clearing = setTimeout(() => replace(state, title, url), 1000);
+      clearing = setTimeout(() => replace(state, title, url), 4000);
       return undefined;
     }
     return (same && !location.search ? replace : push)(state, title, url);

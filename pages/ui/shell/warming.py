@@ -10,10 +10,9 @@ from contextlib import asynccontextmanager
 PATIENCE_S = 5.0  # after this time the server answers, and its first page waits for the rest
 # Imports of the pages, and of Streamlit at its first page.
 _MODULES = (
-    "pages.ui.draw.cells", "pages.ui.draw.charts", "pages.ui.draw.detail", "pages.ui.draw.maps",
-    "pages.ui.draw.messages", "pages.ui.overview.ranking", "pages.ui.overview.my_shape", "pages.ui.overview.use_cases",
-    "pages.ui.overview.every_gpu", "pages.ui.shell.dashboard", "plotly.graph_objects", "pyarrow", "streamlit.emojis",
-    "PIL.Image",
+    "pages.ui.overview.ranking", "pages.ui.overview.my_shape", "pages.ui.overview.use_cases",
+    "pages.ui.overview.every_gpu", "pages.ui.compare.verdicts", "pages.ui.findings", "pages.ui.shell.dashboard",
+    "pyarrow", "streamlit.emojis", "PIL.Image",
 )  # fmt: skip
 
 
@@ -30,6 +29,7 @@ async def before_the_first_visit(_: object) -> AsyncIterator[None]:
 def first_view() -> None:
     """Load the data and modules of the first view of Start."""
     # Imported here, because Streamlit's caches want a running server.
+    from pages.ui.draw import charts
     from pages.ui.filters import offers
     from pages.ui.overview import ranking
     from pages.ui.shell.data import asked_ahead
@@ -41,9 +41,13 @@ def first_view() -> None:
         for question in (ranking.judged, speedups.ranked, pages.fits, pages.provenance):
             asked_ahead(question, chosen)
         asked_ahead(declared.colours)
+        asked_ahead(pages.runs)
         asked_ahead(cards.relatives, chosen.gpu)
     for name in _MODULES:
         importlib.import_module(name)
+    charts.figure(
+        charts.Chart([charts.Series("", [1], [1], "#000000", line="solid")], {}, {})
+    )  # imports half of Plotly
     inspect.stack()  # as Streamlit asks once, at its first element; finding the files of all modules takes it 0.1 s
 
 
