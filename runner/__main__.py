@@ -160,7 +160,7 @@ def _shapes(options: argparse.Namespace) -> int:
     print(json.dumps(found, indent=1))
     if options.record:
         sizes = {name: getattr(options, name) for name in ("count", "longest", "batch", "heads", "head_dim", "dtype")}
-        add_entry(options.record, target, {"environment": facts(target) | sizes, "implementations": found})
+        add_entry(options.record, target.name, {"environment": facts(target) | sizes, "implementations": found})
     return 0 if len(found) == 2 * len(names) else EXIT_UNFINISHED
 
 

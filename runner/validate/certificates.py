@@ -15,6 +15,7 @@ reason. What must hold exactly is marked where it does not: a leak, and a NaN th
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -33,7 +34,6 @@ Tensors = tuple[torch.Tensor, ...]
 PARTS = ("out", "dq", "dk", "dv")
 QUESTIONS = ("no leak", "alone", "padding", "repeat", "NaN")
 EXACT = ("no leak", "NaN")
-_TOLERANCE = 0.0  # of what must hold exactly
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Certificate:
     @property
     def broken(self) -> tuple[str, ...]:
         """Return the questions that must hold exactly and do not."""
-        return tuple(name for name in EXACT if not max(self.out[name], self.gradients.get(name, 0.0)) <= _TOLERANCE)
+        return tuple(name for name in EXACT if not max(self.out[name], self.gradients.get(name, 0.0)) <= 0)
 
 
 def certificate(attention: registry.Attention, q: Tensors, *, backward: bool) -> Certificate:
@@ -128,10 +128,10 @@ def table(found: dict[str, Certificate | str]) -> str:
     return "\n".join([*lines, *(f"`{name}`: {each}" for name, each in found.items() if isinstance(each, str))]) + "\n"
 
 
-def add_entry(path: Path, device: devices.DeviceInfo, entry: dict[str, Any]) -> None:
-    """Write the entry of a device into a file of records, in place of an earlier one."""
+def add_entry(path: Path, device: str, entry: dict[str, Any]) -> None:
+    """Write the entry of a device, by its name, into a file of records, in place of an earlier one."""
     record = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(dict(sorted({**record, device.name: entry}.items())), indent=1) + "\n")
+    path.write_text(json.dumps(dict(sorted({**record, device: entry}.items())), indent=1) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -150,7 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         device = devices.resolve(options.device)
         said = {name: each if isinstance(each, str) else asdict(each) for name, each in sorted(found.items())}
         sizes = {"seqlen": options.seqlen, "head_dim": options.head_dim}
-        add_entry(options.record, device, {"environment": facts(device) | sizes, "implementations": said})
+        where = f"{device.name}, Triton's interpreter" if os.environ.get("TRITON_INTERPRET") == "1" else device.name
+        add_entry(options.record, where, {"environment": facts(device) | sizes, "implementations": said})
     return int(any(each.broken for each in found.values() if isinstance(each, Certificate)))
 
 

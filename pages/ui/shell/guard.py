@@ -13,7 +13,6 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Callable[[], Awaitable[Message]], Send], Awaitable[None]]
 HEADERS = ((b"content-security-policy", b"frame-ancestors 'self'"), (b"x-frame-options", b"SAMEORIGIN"))
-_READING = ("GET", "HEAD", "OPTIONS")
 
 
 class Guard:
@@ -30,7 +29,7 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
             await send(message)
 
-        reads = scope["type"] != "http" or scope["method"] in _READING
+        reads = scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS")
         if reads or access.may_send(scope["path"].split("/")):
             await self._app(scope, receive, with_headers)
         else:
