@@ -16,7 +16,6 @@ from torch.nn.functional import scaled_dot_product_attention
 import kernels
 from kernels import choice, dispatch, feature_calls, forms, problem, registry, routes, torch_ops
 from kernels.problem import Chip, Problem
-from kernels.tools import host_time
 from tests.cases import cases
 
 CPU = torch.device("cpu")
@@ -244,16 +243,6 @@ def test_transformers_obeys_rules(user, ran) -> None:
     write(user, point(NAIVE))
     ours.attend(dispatch.attention, torch.nn.Module(), *tensors(), None, is_causal=True)
     assert ran == [NAIVE]
-
-
-def test_operators_of_compiled_programs_get_the_built_in_plan(user) -> None:
-    write(user, point(NAIVE, 16))
-    q = torch.ones(1, 2, 16, 16)
-    with host_time.launching_nothing():
-        found = routes.route_of(q, q, q, True, 0, None)
-        assert isinstance(found, routes.Ruled)
-        assert isinstance(found.plan(q, q, q), routes.Route)
-        assert found.plan(q, q, q) is found.plan(q, q, q)
 
 
 def test_explain_names_the_file_the_problem_and_the_evidence(user) -> None:
