@@ -132,7 +132,7 @@ def _capped(softcap: float) -> Callable[..., Any]:
 
 def _entry(mask: torch.Tensor) -> Callable[..., Any]:
     """Return a function of batch, head, query and key that reads a mask, broadcast where its size is 1."""
-    whole = mask[(None,) * (4 - mask.dim())]
+    whole = mask if mask.dim() == 4 else mask[(None,) * (4 - mask.dim())]  # a view is no leaf, which Dynamo warns of
     b, h, q, k = (int(size > 1) for size in whole.shape)
     return lambda batch, head, query, key: whole[batch * b, head * h, query * q, key * k]
 

@@ -35,5 +35,6 @@ def test_what_ships_says_where_it_was_checked() -> None:
     for gpu, entry in record().items():
         assert gpu.startswith("NVIDIA")
         assert {"created", "torch", "triton", "kernel_hash"} <= set(entry["environment"])
-        later = {"two_windows"}  # declared after the records were made
-        assert set(checked(entry)) == set(registry.FEATURES) - later, f"every feature is right somewhere: {PUBLISHED}"
+        later = {"two_windows", "block_mask", "mask_gradient"}  # declared after the records were made
+        found = set(registry.FEATURES) - set(checked(entry))
+        assert found <= later, f"every feature is right somewhere: {PUBLISHED}"
