@@ -40,9 +40,10 @@ class KernelCall:
 
     def lengths(self) -> dict[str, int]:
         """Return the lengths that Triton compiles the kernel for."""
-        free = {x.name for x in self.kernel.params if x.do_not_specialize or x.do_not_specialize_on_alignment}
-        named = dict(zip(self.kernel.arg_names[2:], self.scalars, strict=False))
-        return {name: int(named[name]) for name in ("seqlen_q", "seqlen_k") if name in named and name not in free}
+        params = getattr(self.kernel, "params", ())  # the interpreter has none
+        kinds = {x.name for x in params if not (x.do_not_specialize or x.do_not_specialize_on_alignment)}
+        named = zip(self.kernel.arg_names[2:], self.scalars, strict=False)
+        return {name: int(n) for name, n in named if name in ("seqlen_q", "seqlen_k") and name in kinds}
 
     def of_the_other_kind(self) -> KernelCall:
         """Return the call for lengths that 16 divides where it does not divide these, and the reverse."""
