@@ -6,10 +6,6 @@ from typing import NamedTuple
 
 PRECISIONS = ("half", "ieee", "bf16x6", "tf32")
 BLOCK_DIMS = (16, 32, 64, 128, 256)
-SIZES = [  # parameters of kernels that are compiled once for all numbers, where a kernel has them
-    *("num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"),
-    *("splits", "split_len", "slots", "slot_keys"),
-]
 
 
 class Tile(NamedTuple):
