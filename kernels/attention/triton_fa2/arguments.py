@@ -10,6 +10,10 @@ from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+# Parameters of kernels that are compiled once for all numbers, where a kernel has them.
+SIZES = ["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
+SPLIT_SIZES = [*SIZES, "splits", "split_len", "slots", "slot_keys"]
+
 
 class Strides(NamedTuple):
     """Strides of a tensor (batch, heads, rows, head_dim) whose rows are contiguous."""

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from .arguments import SIZES, SPLIT_SIZES
 from .forward import assign, key_ranges, visible
 from .pdl import wait_for_previous_kernel
 from .split import share
-from .tile import SIZES
 from .tile_ops import (
     add_product,
     load_factor,
@@ -375,7 +375,7 @@ def dkdv_kernel(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=SPLIT_SIZES)
 def dq_dkdv_kernel(
     tensors, strides, num_heads, group, total_heads, heads_at_once, seqlen_q, seqlen_k, left, right, splits, split_len,
     scale, softmax_scale, CONFIG: tl.constexpr,

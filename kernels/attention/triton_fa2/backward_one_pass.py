@@ -8,11 +8,11 @@ The slots cost as much memory as seqlen_k / BLOCK_N copies of dq, so this is for
 import triton
 import triton.language as tl
 
+from .arguments import SPLIT_SIZES
 from .backward import OwnedKeys, StreamedQueries, query_ranges
 from .forward import visible
 from .pdl import wait_for_previous_kernel
 from .split import share
-from .tile import SIZES
 from .tile_ops import (
     add_product,
     load_logsumexp,
@@ -73,7 +73,7 @@ def _walk_rows(
     return dk, dv
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=SPLIT_SIZES)
 def one_pass_kernel(
     tensors, strides, num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len, slots, scale,
     softmax_scale, CONFIG: tl.constexpr,

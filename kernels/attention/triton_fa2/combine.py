@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
+from .arguments import SPLIT_SIZES
 from .backward import query_ranges
 from .forward import key_ranges
 from .pdl import wait_for_previous_kernel
-from .tile import SIZES
 from .tile_ops import store_logsumexp
 
 
@@ -89,7 +89,7 @@ def combine_outputs(
         store_logsumexp(tensors.lse + head * seqlen_q + rows, base, total, some, rows < seqlen_q)
 
 
-@triton.jit(do_not_specialize=SIZES)
+@triton.jit(do_not_specialize=SPLIT_SIZES)
 def combine_gradients(
     tensors, strides, num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len, slots, slot_keys,
     CONFIG: tl.constexpr,

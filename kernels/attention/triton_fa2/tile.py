@@ -7,11 +7,6 @@ from typing import NamedTuple
 PRECISIONS = ("half", "ieee", "bf16x6", "tf32")
 BLOCK_DIMS = (16, 32, 64, 128, 256, 512)
 WALKS = ("forward", "dq", "dkdv", "dq_dkdv")  # kernels that are right with any tile, whatever the lengths
-# Parameters of kernels that are compiled once for all numbers, where a kernel has them.
-SIZES = [
-    "num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right",
-    "splits", "split_len", "slots", "slot_keys",
-]  # fmt: skip
 
 
 class Tile(NamedTuple):
