@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 
 from results.checks.finding import Found, Numbers, printed_range, said
+from results.grouping import grouped
 from results.metrics import METRICS, RATIO_OF
 from results.records import Measurement, compatible
 
@@ -62,11 +64,8 @@ def summary_not_derivable(numbers: Numbers) -> Found:
 
 def best_is_not_best(numbers: Numbers) -> Found:
     """The bold time of a row is not its fastest."""
-    rows: dict[tuple[str, str], list[Measurement]] = {}
-    for m in numbers.of("latency_ms"):
-        if m.printed and m.origin:
-            rows.setdefault((m.run_id, m.origin.rpartition(" / ")[0]), []).append(m)
-    for cells in rows.values():
+    placed = (m for m in numbers.of("latency_ms") if m.printed and m.origin)
+    for cells in grouped(placed, lambda m: (m.run_id, m.origin.rpartition(" / ")[0])).values():
         bold = [m for m in cells if m.printed.startswith("**")]
         best = min(cells, key=lambda m: m.value)
         if len(bold) == 1 < len(cells) and best.value < bold[0].value:
@@ -119,15 +118,12 @@ def _pairs(numbers: Numbers) -> dict[tuple[str, str, str], list[_Pair]]:
 
 def _pairs_of(numbers: Numbers, metric: str) -> dict[tuple[str, str], list[_Pair]]:
     wanted = {(m.implementation, m.baseline) for m in numbers.of(metric) if m.baseline}
-    rows: dict[tuple, list[Measurement]] = {}
-    for m in numbers.of(*RATIO_OF[metric]):
-        rows.setdefault((m.implementation, m.run_id, m.metric, m.mode, m.timing, m.case.seqlen_q), []).append(m)
+    of_length = attrgetter("implementation", "run_id", "metric", "mode", "timing", "case.seqlen_q")
+    rows = numbers.grouped(of_length, *RATIO_OF[metric])
     found: dict[tuple[str, str], list[_Pair]] = {pair: [] for pair in wanted}
-    baselines: dict[str, list[str]] = {}
-    for implementation, baseline in found:
-        baselines.setdefault(implementation, []).append(baseline)
+    baselines = grouped(found, itemgetter(0))
     for key, group in rows.items():
-        for baseline in baselines.get(key[0], ()):
+        for _, baseline in baselines.get(key[0], ()):
             there = rows.get((baseline, *key[1:]), ())
             found[key[0], baseline] += _matched(metric, group, there) if there else ()
     return found

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results import levels
+from results.grouping import grouped
 from results.implementations import ImplementationFacts, facts_of
 from results.levels import level_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
@@ -117,19 +118,7 @@ class Numbers:
 
     @cached_property
     def _by_metric(self) -> dict[str, list[Measurement]]:
-        found: dict[str, list[Measurement]] = {}
-        for m in self.rows:
-            if m.status is Status.OK:
-                found.setdefault(m.metric, []).append(m)
-        return found
-
-
-def grouped(rows: Iterable[Measurement], key: Callable[[Measurement], Any]) -> dict[Any, list[Measurement]]:
-    """Return the rows by key, each group in the order of the rows."""
-    found: dict[Any, list[Measurement]] = {}
-    for m in rows:
-        found.setdefault(key(m), []).append(m)
-    return found
+        return grouped((m for m in self.rows if m.status is Status.OK), attrgetter("metric"))
 
 
 def series_of(m: Measurement) -> tuple:

@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 
 from results import levels
+from results.grouping import grouped
 from results.metrics import MEMORY_METRICS
-from results.query.pairing import frame, grouped, numbers, paired, same_run
+from results.query.pairing import frame, numbers, paired, same_run
 from results.records import CASE_FIELDS
 from results.slice import Filters, level_in, of_mask
 from results.slice import cells as _whole_cells

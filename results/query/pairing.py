@@ -7,13 +7,14 @@ rows a table like those that the store answers with: text stays text where all o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from results.counting import standing
+from results.grouping import grouped
 from results.slice import Filters
 from results.store import summary
 from results.store.database import Store
@@ -21,8 +22,6 @@ from results.store.database import Store
 _NEVER = timedelta.max  # age of a run without a date: older than all others
 _EPOCH = datetime(1970, 1, 1)
 _GONE = {"code_age": 2**62, "age": 2**62}  # the ages of a run that was removed in the meantime: it counts last
-Row = TypeVar("Row")
-Key = TypeVar("Key", bound=Hashable)
 if TYPE_CHECKING:
     Number = Any  # its fields are the columns of `summary.ANSWERED`
 else:
@@ -109,14 +108,6 @@ def _paired(store: Store, filters: Filters) -> tuple[Paired, ...]:
     rows = same_run(store, filters, "latency_ms")
     baselines = {row.case_id: row for row in rows if row.implementation == filters.baseline}
     return tuple(_beside(row, baselines.get(row.case_id)) for row in rows)
-
-
-def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
-    """Return the rows by what they have in common."""
-    groups: dict[Key, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
 
 
 def _beside(row: Number, baseline: Number | None) -> Paired:

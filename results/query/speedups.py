@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 
 from results.derive import geometric_mean
+from results.grouping import grouped
 from results.implementations import Declared, facts_of
 from results.levels import level_of
 from results.query.declared import of_rows
-from results.query.pairing import Paired, frame, grouped, paired
+from results.query.pairing import Paired, frame, paired
 from results.slice import Filters, best_baseline, level_in
 from results.store.database import Store
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
+from results.grouping import grouped
 from results.implementations import Declared
 from results.levels import level_of
 from results.records import Measurement, Status, compatible
@@ -57,11 +59,9 @@ def _printed(runs: Runs) -> Iterator[Measurement]:
 
 
 def _by_place(measurements: Iterable[Measurement]) -> dict[_Place, list[Measurement]]:
-    places: dict[_Place, list[Measurement]] = {}
-    for m in measurements:
-        if m.value:
-            places.setdefault((m.metric, m.mode, m.implementation, m.case.seqlen_q), []).append(m)
-    return places
+    return grouped(
+        (m for m in measurements if m.value), attrgetter("metric", "mode", "implementation", "case.seqlen_q")
+    )
 
 
 def _speedups(numbers: OwnNumbers, baseline: str | None) -> Iterator[Measurement]:

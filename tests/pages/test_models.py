@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import streamlit as st
 
 from pages.ui.models import answer, calculator
 from results.files.journal import RunFolder
@@ -152,14 +151,12 @@ def test_the_speed_is_of_the_chosen_settings_or_missing(page, home):
     assert "**12,701 tokens/s**" in shown(page)
 
 
-def test_kernels_of_another_gpu_are_said_to_be_so(home, app, monkeypatch):
+def test_kernels_of_another_gpu_are_said_to_be_so(home, app, drawn):
     rows = [Measurement("op", KERNEL, "mine", "latency_ms", Status.OK, m, "kernel", value=2.0) for m in ("fwd", "bwd")]
     RunFolder.create(home, Run("op", "local", gpu_name="A GPU", device_type="cuda"), rows)
-    pieces: list[str] = []
-    monkeypatch.setattr(st, "html", pieces.append)
     page = app.switch_page("pages/models.py").run()
     page.selectbox(key="kernels_of").set_value("A GPU").run()
-    text, table = shown(page), "".join(pieces)
+    text, table = shown(page), "".join(drawn)
     assert "Times are of A GPU, scaled to this shape: train × 1.00 of B1 H32 KV8 at 8k" in text
     assert "Not measured there: decode." in text
     assert "They are not times of a 141 GB card" in text
@@ -170,15 +167,9 @@ def test_kernels_of_another_gpu_are_said_to_be_so(home, app, monkeypatch):
     assert "Fastest attention on A GPU: train mine (the only one measured)" in text
 
 
-@pytest.fixture
-def tables(page, monkeypatch) -> str:
-    pieces: list[str] = []
-    monkeypatch.setattr(st, "html", pieces.append)
+def test_tables_say_what_fits_and_what_was_measured_at_exactly_which_shape(page, drawn):
     page.run()
-    return "\n".join(pieces)
-
-
-def test_tables_say_what_fits_and_what_was_measured_at_exactly_which_shape(tables, page, monkeypatch):
+    tables = "\n".join(drawn)
     assert 'aria-label="Whether the model fits, by GPU memory"' in tables
     assert "RTX 4090" in tables
     moved = 2 * (6_607_077_376 + 4096) + (512 + 1) * 512 * 1024
@@ -192,16 +183,15 @@ def test_tables_say_what_fits_and_what_was_measured_at_exactly_which_shape(table
     assert f"{100 * flops / 0.645 / 835.5e12:.1f} %" in tables
     assert "needs 150 GiB of 139.8" in tables, "what does not fit says what it needs"
     assert tables.count("not at this shape") == 3, "nobody trained 1 × 8k or decoded at 32k"
-    pieces: list[str] = []
-    monkeypatch.setattr(st, "html", pieces.append)
+    drawn.clear()
     for key, value in (("train_seqlen", "2048"), ("train_batch", "4"), ("serve_context", "8192")):
         page.selectbox(key=key).set_value(value)
     page.run()
-    assert "645 ms on NVIDIA H100 NVL with triton_fa2, compiled" in "".join(pieces)
-    assert "5.00 ms on NVIDIA H100 NVL with triton_split_kv, compiled" in "".join(pieces)
-    pieces.clear()
+    assert "645 ms on NVIDIA H100 NVL with triton_fa2, compiled" in "".join(drawn)
+    assert "5.00 ms on NVIDIA H100 NVL with triton_split_kv, compiled" in "".join(drawn)
+    drawn.clear()
     page.selectbox(key="activations").set_value("recomputed").run()
-    assert "ms on NVIDIA H100 NVL with triton_fa2" not in "".join(pieces)
+    assert "ms on NVIDIA H100 NVL with triton_fa2" not in "".join(drawn)
 
 
 def _chart(page, axis: str) -> dict:

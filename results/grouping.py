@@ -1,0 +1,15 @@
+"""Rows by what they have in common."""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+Row = TypeVar("Row")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Return the rows by key, each group in the order of the rows."""
+    groups: dict[Key, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
