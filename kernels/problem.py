@@ -120,11 +120,13 @@ def of_rows(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, causal: bool, window_size: int, direction: str
 ) -> Problem:
     """Return the problem of packed sequences, rows of (total, heads, head_dim): its lengths are their means."""
-    means = (max(1, round(x.shape[0] / max(1, sequences))) for x in (q, k))
+    mean_q, mean_k = (max(1, round(x.shape[0] / max(1, sequences))) for x in (q, k))
     features = (*(("head_dim_v",) if v.shape[2] != q.shape[2] else ()), "varlen")
-    sizes = (sequences, q.shape[1], k.shape[1], *means, q.shape[2], v.shape[2], window_size)
-    dtype, mask, chip = str(q.dtype).removeprefix("torch."), mask_of(causal, window_size), chip_of(q.device).name
-    return Problem(dtype, mask, *sizes, features, direction=direction, chip=chip)
+    return Problem(
+        str(q.dtype).removeprefix("torch."), mask_of(causal, window_size), sequences, q.shape[1], k.shape[1],
+        mean_q, mean_k, q.shape[2], v.shape[2], window_size, features,
+        direction=direction, chip=chip_of(q.device).name,
+    )  # fmt: skip
 
 
 def of_case(case: Any, direction: str, regime: str, chip: str | None = None) -> Problem:
