@@ -5,8 +5,6 @@ the nearest chip. Whatever is wrong with a rule, the built-in tables of `kernels
 says why. The files are read once per process.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@ A call that was seen before runs what its first call was bound to. A new one loo
 torch.compile, and for tensors that are not plain ones, it goes through the operators of `kernels.torch_ops` instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

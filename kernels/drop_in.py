@@ -6,8 +6,6 @@ first one replaces the function and the last one restores it. A function that wa
 (`from torch.nn.functional import scaled_dot_product_attention`) is not replaced.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What `kernels.attention` would run for some tensors, in one line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

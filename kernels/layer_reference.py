@@ -4,8 +4,6 @@ It uses neither autograd nor kernels/layers.py, so it shares no fault with them.
 parameters; each is (out features, in features).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -11,8 +11,6 @@ copy before the last projection. An implementation whose dq, dk and dv are adjac
 do, needs no copy after its backward.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Attention with its logsumexp as a second, differentiable result, and the merge of two parts of the keys."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

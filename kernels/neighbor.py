@@ -5,8 +5,6 @@ that exist only in Hugging Face's package are found through `__path__`, and its 
 The two packages have no submodule name in common; a test checks that against the real package.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Iterable

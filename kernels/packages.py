@@ -4,8 +4,6 @@ These packages use (batch, seqlen, heads, head_dim). Our tensors are passed as t
 implementation reads the same memory.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import importlib.util

@@ -8,8 +8,6 @@ Functions given to torch.compile run eagerly meanwhile, so that each call is see
 "captured". Calls captured in a CUDA graph are counted at the capture, not at its replays.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

@@ -8,8 +8,6 @@ Works through the queries in chunks, so that memory stays near `CHUNK_BYTES` bey
 the keys that no query of a chunk sees. Slow next to a kernel, but batched over heads, so that it serves on a GPU too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A route that a rule decides: implementations by name, and the built-in choice wherever they refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

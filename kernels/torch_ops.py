@@ -3,8 +3,6 @@
 `attnbench::attention` returns out and the base-2 logsumexp, `attnbench::attention_backward` dq, dk and dv.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

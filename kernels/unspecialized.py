@@ -5,8 +5,6 @@ Triton compiles a kernel for whether an integer is 1 or a multiple of 16, unless
 compile again. `UnspecializedTuples` compiles the kernel for placeholders instead, and launches it with the real sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@
 Written for the signatures of version 2.8 and tested with mocks that have them, never with the package itself.
 """
 
-from __future__ import annotations
-
 from .. import packages
 
 call = packed = packages.flash_call("flash_attn")

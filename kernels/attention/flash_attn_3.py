@@ -4,8 +4,6 @@ Written for the signatures of release 3.0.0b1, which may return the logsumexp af
 mocks that have them, never with the package itself.
 """
 
-from __future__ import annotations
-
 from .. import packages
 
 call = packed = packages.flash_call("flash_attn_interface")

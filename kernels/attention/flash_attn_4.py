@@ -1,7 +1,5 @@
 """FlashAttention-4 (the package flash-attn-4, written in the CuTe DSL), where it is installed."""
 
-from __future__ import annotations
-
 from .. import packages
 from ..registry import AttentionCase, Device
 

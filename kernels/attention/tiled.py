@@ -11,8 +11,6 @@ float32 numbers for each query, and one block of scores. Operands of inner loops
 algorithms load them into shared memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ The mask of blocks is made once for a shape or its features and kept, as its use
 Compiling costs seconds for each new shape, forward and backward. It has no dropout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Any

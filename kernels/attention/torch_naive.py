@@ -5,8 +5,6 @@ scores, masking is in place, and shared key heads are not repeated. The mask is 
 keeps no state; its bytes are part of what it needs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

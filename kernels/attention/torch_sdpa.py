@@ -6,8 +6,6 @@ Sliding windows need an explicit mask, which only math, efficient and auto take;
 Features that are masks or biases become one tensor; cuDNN takes it where PyTorch says so.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import replace

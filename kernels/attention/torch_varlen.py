@@ -1,7 +1,5 @@
 """PyTorch's attention of packed sequences (torch.nn.attention.varlen, PyTorch 2.10 and later): FlashAttention."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ part of the call. Written for the signatures of version 0.0.35 and tested with m
 were run: its wheel is built for PyTorch 2.10, and has no kernels for PyTorch 2.11 on an H200.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

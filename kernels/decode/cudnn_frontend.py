@@ -5,8 +5,6 @@ NVIDIA/cudnn-frontend). The graph is built and planned before a step is timed. U
 to page 0, because cuDNN may read them.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

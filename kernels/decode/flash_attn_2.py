@@ -1,7 +1,5 @@
 """FlashAttention-2's flash_attn_with_kvcache, which chooses its splits over keys at every call."""
 
-from __future__ import annotations
-
 from .. import packages
 from ..registry import AttentionCase, Device
 from .step import DecodeStep

@@ -1,7 +1,5 @@
 """FlashAttention-3's flash_attn_with_kvcache: pages of any size; the latent part of an absorbed query is `qv`."""
 
-from __future__ import annotations
-
 from .. import packages
 from ..registry import AttentionCase, Device
 from .step import DecodeStep

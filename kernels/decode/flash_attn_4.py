@@ -4,8 +4,6 @@ On compute capability 9.0 it has no split over keys and no latents, so one seque
 multiplies hidden keys of a page by zero; rows beyond a length are not finite here, so the check reports NaN.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from .. import packages

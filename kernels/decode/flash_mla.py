@@ -4,8 +4,6 @@ Its schedule is made at the first call of a step and kept. Written for the signa
 2026) and tested with mocks that have them, never with the package itself.
 """
 
-from __future__ import annotations
-
 from .. import packages
 from ..registry import AttentionCase, Device
 from .step import DecodeStep

@@ -7,8 +7,6 @@ the scales of heads are multiplied into q and out, by two more small kernels. Th
 ninja at their first use.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import cache

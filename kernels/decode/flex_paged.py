@@ -5,8 +5,6 @@ finite: it supports lengths that fill their pages. The mask is made once for eac
 each shape.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

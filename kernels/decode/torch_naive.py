@@ -5,8 +5,6 @@ replaced by zeros. Heads that share keys are rows of one matrix product, so keys
 with different numbers of query tokens are computed group by group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

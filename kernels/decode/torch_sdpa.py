@@ -5,8 +5,6 @@ passed as they are (enable_gqa), never repeated. PyTorch's causal mask is aligne
 takes none; several take an aligned one where the backend has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

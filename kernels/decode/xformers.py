@@ -4,8 +4,6 @@ A contiguous cache of one length uses the call of level op. Pages and lengths ar
 lengths on the host.
 """
 
-from __future__ import annotations
-
 import torch
 
 from .. import packages

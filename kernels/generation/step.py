@@ -5,8 +5,6 @@ launches; the output projection with the residual; norm and the first two projec
 projection with the residual. The weights are those of the module of transformers, not copies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache

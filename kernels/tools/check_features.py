@@ -8,8 +8,6 @@ definition in TF32. Tests run the same cases, small ones in Triton's interpreter
 `python -m runner.validate.features` runs the same checks and records the result.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -9,8 +9,6 @@ by `kernels.transformers`. Failed: with another error. A configuration that does
 tiny_models.toml is left out. `python -m runner run training` trains models with our attention and with others.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

@@ -6,8 +6,6 @@ for the chip and prints its shared memory, registers and spills. With one, --tim
 each, in rounds that interleave them. A form is better only if it is faster by more than 2 % beyond the spread.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

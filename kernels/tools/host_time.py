@@ -8,8 +8,6 @@ GPU has finished a long row. Below a few thousand tokens of one head, both are t
 those of Hopper, and launches do nothing. The rest is routing, allocation and autograd, which differ on a GPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

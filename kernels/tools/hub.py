@@ -5,8 +5,6 @@ The folder holds one "universal" build: Python and Triton, compiled on the user'
 (huggingface.co/docs/kernels, "Kernel requirements").
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -17,8 +17,6 @@ access beyond an allocation. Each line prints the errors relative to float64.
 Only memcheck is silent on our warp-specialized kernels; kernels/DESIGN.md, "Checkers", says what the others report.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys

@@ -1,7 +1,7 @@
 """Rows of text as measurements: each cell is checked, each fault kept with its line, column, value and reason."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any

@@ -6,8 +6,6 @@ and out is divided every time (algorithms 1 and 4). As in the paper's CUDA code,
 skipped.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Launches of the kernels of FlashAttention-1, with gradients."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

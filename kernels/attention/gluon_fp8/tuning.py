@@ -1,7 +1,5 @@
 """Tiles of each shape, by the table "gluon_fp8" of `kernels.tables` (kernels/DESIGN.md has the measurements)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...tables import family

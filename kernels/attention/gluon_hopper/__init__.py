@@ -3,8 +3,6 @@
 Forward and backward for head dims up to 256. kernels/DESIGN.md says how they work and why.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import math

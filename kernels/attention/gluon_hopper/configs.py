@@ -1,7 +1,5 @@
 """What the kernels are compiled for: their constants, and the head_dims that they have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 

@@ -5,8 +5,6 @@ else be the first with nothing to do. Where the tiles of the last round are fewe
 split the keys of these (`split_kv`), and `combine_kernel` adds up what they have.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

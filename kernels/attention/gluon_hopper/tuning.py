@@ -3,8 +3,6 @@
 kernels/DESIGN.md has the reasons.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any

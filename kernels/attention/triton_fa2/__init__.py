@@ -5,8 +5,6 @@ bfloat16 parts each and which loses no more (tile_ops.py). `triton_fa2_tf32` rou
 TF32 for the tensor cores, and has a separate name so that the two are never confused.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import shutil

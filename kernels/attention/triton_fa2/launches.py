@@ -3,8 +3,6 @@
 They are listed once for a shape. A call runs the function that `recorded` returns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

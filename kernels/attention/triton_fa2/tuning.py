@@ -10,8 +10,6 @@ multiprocessors: a single short head needs small tiles to reach every multiproce
 reuse. The kernels of BY_HEAD count the query rows of one head.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 from ...tables import Row, family

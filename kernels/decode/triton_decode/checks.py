@@ -1,7 +1,5 @@
 """Checks of the tensors of a call; each refusal is a sentence."""
 
-from __future__ import annotations
-
 import os
 
 import torch

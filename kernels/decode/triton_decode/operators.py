@@ -1,7 +1,5 @@
 """The PyTorch operator `attnbench::decode` for torch.compile, without gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ A call allocates, and passes addresses to compiled kernels. There is no device-t
 can capture a call after a first call has compiled the kernels.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import replace
 from functools import cache

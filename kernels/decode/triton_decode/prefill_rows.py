@@ -5,8 +5,6 @@ query token sees every key of a full cache, so its heads are rows of attention w
 computes a tile in one program, so it is used if there are about as many tiles as multiprocessors.
 """
 
-from __future__ import annotations
-
 import torch
 
 from ...plans import device_guard

@@ -1,7 +1,5 @@
 """The division of a request: rows into tiles, key blocks into shares of programs, and the size of their parts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from .tuning import DecodeTile

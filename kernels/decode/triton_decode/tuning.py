@@ -4,8 +4,6 @@ By the format of the cache, padded head_dim, rows of a tile, how a request fills
 contiguous cache), and whether the cache holds latents.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...tables import family

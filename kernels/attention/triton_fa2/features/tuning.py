@@ -3,8 +3,6 @@
 On compute capability 9.0 a product of 64 rows wants 4 warps, which is one warpgroup. Elsewhere these spill.
 """
 
-from __future__ import annotations
-
 from ....tables import family
 from ..tile import Tile
 
