@@ -43,7 +43,8 @@ def show() -> None:
     runs = ", ".join(sorted(table["run_id"].unique()))
     title = ChartTitle(_WHAT, (gpu, f"{text.MODE_WORDS[mode]}, share of blocks left out"), f"run {runs}")
     charts.show(replace(chart, rules=[ReferenceLine(1.0)]), title, key="blocks_chart")
-    tables.grid(table, "Times of block-sparse calls", tables.declared("block_sparse"))
+    columns = tables.declared("block_sparse")
+    tables.grid(table[[*columns]], "Times of block-sparse calls", columns)
     messages.download("Download block-sparse calls", "attnbench-block-sparse", lambda: table, "blocks_csv")
 
 
