@@ -1,7 +1,7 @@
 """Rows of text as measurements: each cell is checked, each fault kept with its line, column, value and reason."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -69,7 +69,7 @@ def _check_names(numbers: Sequence[NumberColumn]) -> None:
             raise UploadError(f"The implementation of column {number.header[:80]!r} {error}.") from error
 
 
-def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[str, Run]:
+def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[Hashable, Run]:
     """Return the runs by the name of the GPU in the file."""
     if gpu_at is None:
         return {"": _run(upload, upload.run_id, None)}
