@@ -140,7 +140,11 @@ class Taken:
             raise UploadError(f"{self.upload.filename} {if_empty}.")
         used = {measurement.run_id for measurement in self.measurements}
         runs = tuple(run for run in self.runs.values() if run.run_id in used)
-        found: dict[str, Any] = {"runs": runs, "measurements": tuple(self.measurements), "rejected": tuple(self.rejected)}
+        found: dict[str, Any] = {
+            "runs": runs,
+            "measurements": tuple(self.measurements),
+            "rejected": tuple(self.rejected),
+        }
         return Understanding(upload=self.upload, format=format, description=description, **found, **more)
 
 

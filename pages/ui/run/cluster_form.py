@@ -1,6 +1,7 @@
 """The choice of GPUs of a Ray cluster for a sweep, and a table of the cluster."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import pandas as pd
 import streamlit as st
@@ -11,11 +12,8 @@ from runner import launch
 from runner.launch import ClusterChoice, LaunchError, SweepRequest
 
 DEVICE = "ray"
-_BIND = "query-params"
-_MODES = {
-    "spread": "Spread one run over equal GPUs",
-    "each": "The whole sweep on each GPU",
-}
+_BIND: Literal["query-params"] = "query-params"
+_MODES = {"spread": "Spread one run over equal GPUs", "each": "The whole sweep on each GPU"}
 
 
 def chosen() -> tuple[str, ClusterChoice]:
