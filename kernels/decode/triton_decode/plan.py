@@ -7,7 +7,7 @@ can capture a call after a first call has compiled the kernels.
 from copy import copy
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -79,7 +79,7 @@ class Plan:
         self._tickets = self.shares.tiles * self.shares.row_tiles
         self._launches: dict[bool, tuple[DecodeLaunch, DecodeLaunch | None]] = {}
 
-    def resized(self, k: torch.Tensor, v: torch.Tensor) -> Plan | None:
+    def resized(self, k: torch.Tensor, v: torch.Tensor) -> Self | None:
         """Return this plan for contiguous caches of another length; None if they take another tile."""
         r = self.request
         strides = (*r.strides[:3], *k.stride(), *v.stride(), *r.strides[11:])
