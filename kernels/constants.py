@@ -1,5 +1,7 @@
 """Pass a configuration to a Triton or Gluon kernel as one constexpr argument."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import triton.language as tl

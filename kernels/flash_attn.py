@@ -13,6 +13,8 @@ kernels, also windows of two widths. Differences:
   the check on. Without it, no number leads to a write outside of the cache: PyTorch's assertion fails instead.
 """
 
+from __future__ import annotations
+
 import inspect
 import os
 from collections.abc import Callable

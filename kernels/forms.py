@@ -4,6 +4,8 @@ A sweep times them beside all others, and a rule may name one. A form is a row o
 from one in a number; a name of which no table has such a row any more is no implementation.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial

@@ -6,6 +6,8 @@ reads the addresses of the tensors and the stream, allocates all scratch memory 
 the other. Nothing is compiled, tuned or synchronized then, so a CUDA graph can capture it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter

@@ -4,6 +4,8 @@ Triton generates its first IR under Python's global lock, about a sixth of the t
 ptxas run without the lock. Threads therefore compile in parallel, by Triton's AsyncCompileMode.
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor

@@ -3,6 +3,8 @@
 Nothing is planned before a call: lengths and page tables are read on the device.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from functools import partial

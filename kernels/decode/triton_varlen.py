@@ -5,6 +5,8 @@ reads them where they lie. `triton_separate` decodes the sequences with few
 query tokens and computes the others by `attention_varlen`, call by call, like a serving engine without mixed batches.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate

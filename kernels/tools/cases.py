@@ -5,6 +5,8 @@ tuning tables; those are only compiled, on tensors without memory (`kernels.tool
 `kernels.tools.check_features`.
 """
 
+from __future__ import annotations
+
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass

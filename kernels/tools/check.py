@@ -8,6 +8,8 @@ All three use the list of `kernels.tools.cases`. Words select the cases or varia
 `--list` prints the names.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys

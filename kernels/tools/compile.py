@@ -3,6 +3,8 @@
 Needs only Triton's wheel.
 """
 
+from __future__ import annotations
+
 import hashlib
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """Launches of the kernels of FlashAttention-1, with gradients."""
 
+from __future__ import annotations
+
 from functools import cache
 from typing import Any
 

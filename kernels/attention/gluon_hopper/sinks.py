@@ -6,6 +6,8 @@ with lse' in place of lse. The sink's own gradient is -sum over rows of 2^(s - l
 gpt-oss has such sinks (github.com/openai/gpt-oss, gpt_oss/torch/model.py).
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

@@ -10,7 +10,7 @@ from typing import Any
 from ...tables import family
 from .configs import MOST_BLOCKS, ROWS, WIDE_KEYS, BackwardTiles, ForwardTiles
 
-_FLAGS = tuple(field.name for field in fields(ForwardTiles) if field.type == "bool")
+_FLAGS = tuple(field.name for field in fields(ForwardTiles) if field.type is bool)
 
 
 @cache

@@ -4,6 +4,8 @@ A tuple of strides has the type of the tuple of tensors. Fields with a default a
 the sizes: they come last and are None among the strides. A launch passes the addresses in the order of the fields.
 """
 
+from __future__ import annotations
+
 from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -3,6 +3,8 @@
 Where head_dim is padded to one power of two, BLOCK_D2 is 0 and the second panel is nothing.
 """
 
+from __future__ import annotations
+
 import triton
 import triton.language as tl
 

@@ -6,6 +6,8 @@ bits on every run. Of the `splits` slots of a tile, split number i, counted from
 i % splits. FlashDecoding splits the keys of a decoding query in this way (https://pytorch.org/blog/flash-decoding/).
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import triton

@@ -1,5 +1,7 @@
 """A tile of triton_fa2."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 PRECISIONS = ("half", "ieee", "bf16x6", "tf32")

@@ -1,5 +1,7 @@
 """The plan of a call that uses the Hopper kernel of latent attention."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

@@ -1,5 +1,7 @@
 """Launches of decoding kernels, whose compiled kernels are found again while a cache grows."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial

@@ -1,5 +1,7 @@
 """The request of a call: everything that a plan depends on."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import NamedTuple
 

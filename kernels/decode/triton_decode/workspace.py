@@ -6,6 +6,8 @@ the same time as other launches: its parts are in the graph's memory, its ticket
 captures.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import torch

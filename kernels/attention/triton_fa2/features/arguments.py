@@ -1,5 +1,7 @@
 """What the kernels with features are given, a group an argument, and what they are compiled for."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

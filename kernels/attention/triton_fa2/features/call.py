@@ -4,6 +4,8 @@ Each launch goes through Triton's own launcher, which costs the host about 15 mi
 calls without features. After the first call of a shape it can be captured in a CUDA graph.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
