@@ -1,5 +1,7 @@
 """Lists of devices, implementations and sweeps, and the plan of one sweep, as text or JSON."""
 
+from __future__ import annotations
+
 import importlib.util
 import json
 from collections.abc import Callable
@@ -35,7 +37,7 @@ def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
             {"id": d.id, "name": d.name, "type": d.type, "busy": holder(home, d.lock)} for d in devices.available()
         ],
         "implementations": _implementations(target),
-        "sweeps": [(sweeps.to_json(sweep) | {"case_count": len(sweep.cases())}) for sweep in SWEEPS.values()],
+        "sweeps": [_sweep(sweep) for sweep in SWEEPS.values()],
         "ray": importlib.util.find_spec("ray") is not None,
     }
     if as_json:
@@ -145,3 +147,7 @@ def _reason(small_case: Callable[[str, int], Case], implementation: Any, device:
     """Return the reason against a small case in the first dtype of an implementation; None if one of them can run."""
     reasons = [implementation.reason_against(small_case(dtype, 64), device) for dtype in implementation.dtypes]
     return None if None in reasons else reasons[0]
+
+
+def _sweep(sweep: Sweep) -> dict[str, Any]:
+    return sweeps.to_json(sweep) | {"case_count": len(sweep.cases())}
