@@ -123,7 +123,7 @@ def _reason_against(name: str, tensors: Tensors, problem: Problem, source: str) 
         return warn_once(f"{source} names {name}, which runs on a CPU only to be checked.")
     if problem.direction == TRAINING and not implementation.backward:
         return f"{name} has no backward."
-    masks = {"causal": problem.mask.startswith("causal"), "window_size": problem.window_size}
+    masks: dict[str, Any] = {"causal": problem.mask.startswith("causal"), "window_size": problem.window_size}
     return registry.reason_against_tensors(name, *tensors, **masks, asked=problem.features)
 
 

@@ -79,10 +79,10 @@ def bound(
         return found, tensors
     dtype = torch.get_autocast_dtype(device_type)
 
-    def attend(*inputs: torch.Tensor) -> torch.Tensor:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         if torch.get_autocast_dtype(device_type) == dtype:
-            return found(*inputs)
-        again, cast = bound(*inputs, *options)
+            return found(q, k, v)
+        again, cast = bound(q, k, v, *options)
         return again(*cast)
 
     return attend, tensors

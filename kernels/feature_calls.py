@@ -217,8 +217,8 @@ def attention_of_rows(
     if asked:
         features.check(found, shape, q.device, causal=causal, window_size=window_size)
     packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
-    options = (causal, window_size, q.shape[2] ** -0.5 if masks[2] is None else float(masks[2]))
-    names = dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
+    options: Any = (causal, window_size, q.shape[2] ** -0.5 if masks[2] is None else float(masks[2]))
+    names: dict[str, Any] = dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
     ours = takes(*packed, ("varlen", *found.asked))
     plain = wanted == _PLAIN_RESULT and not found.asked and type(window_size) is int and _is_eager(q, k, v)
     decided = routes.packed_decision(q, k, v, len(bounds.starts_q), options, ours) if plain else None
@@ -310,7 +310,7 @@ def by_kernels(
     k: torch.Tensor,
     v: torch.Tensor,
     found: Features,
-    options: tuple[Any, ...],
+    options: tuple[bool, Any, float],
     bounds: SequenceBounds | None,
     wanted: Wanted = _PLAIN_RESULT,
 ) -> Any:
@@ -329,7 +329,8 @@ def by_kernels(
         return plans.attend(faster, q, k, v) if faster and not found.asked else attend(faster or call, q, k, v)
     by_itself = wanted.deterministic or wanted.return_max_logits
     plan = None if by_itself else _plan_without_features(call, q, k, v)
-    return wanted.of(*lse.attend(call, q, k, v, plan), largest)
+    out, logsumexp = lse.attend(call, q, k, v, plan)
+    return wanted.of(out, logsumexp, largest)
 
 
 def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
@@ -415,12 +416,14 @@ def _call_of(sinks: torch.Tensor | None, *arguments: Any) -> Any:
     named: dict[str, Any] = {
         name: next(left) if there else None for name, there in zip(_TENSORS, operands.present, strict=True)
     }
-    ends, blocks = ([named.pop(name) for name in each] for each in (SequenceBounds._fields[:4], BlockMask._fields))
+    ends = {name: named.pop(name) for name in SequenceBounds._fields[:4]}
+    blocks = [named.pop(name) for name in BlockMask._fields]
     named["block_mask"] = None if blocks[0] is None else BlockMask(*blocks)
     softcap, dropout_p, scale = operands.numbers
     found = Features(softcap, dropout_p, sinks=sinks, **named)
-    *longest, packed, causal, window_size = operands.sizes
-    bounds = None if ends[0] is None else SequenceBounds(*ends, *longest, bool(packed))
+    longest_q, longest_k, packed, causal, window_size = operands.sizes
+    lengths: dict[str, Any] = {"longest_q": longest_q, "longest_k": longest_k, "packed": bool(packed)}
+    bounds = None if ends["starts_q"] is None else SequenceBounds(**ends, **lengths)
     return FeatureCall(found, bool(causal), window_size, scale, "ieee", bounds)
 
 

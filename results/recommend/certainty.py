@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from results.compare.verdicts import BAND, judge, sampled_in_rounds
+from results.grouping import grouped
 from results.query.pairing import paired
 from results.recommend.contest import mean_range
 from results.recommend.doubt import doubts
@@ -36,10 +37,8 @@ class SpeedupRange:
 def speedup_ranges(store: Store, filters: Filters, implementation: str) -> dict[tuple, SpeedupRange]:
     """Return the range of an implementation's speedup by dtype and place on the axes of the level."""
     level = level_in(filters)
-    cells: dict[tuple, list[Pair]] = {}
-    for pair in _pairs(store, filters, implementation):
-        if (place := place_in(pair[0].case, level)) is not None:
-            cells.setdefault(place, []).append(pair)
+    cells = grouped(_pairs(store, filters, implementation), lambda pair: place_in(pair[0].case, level))
+    cells.pop(None, None)
     void = doubts(store, (each for pairs in cells.values() for pair in pairs for each in pair))
     protocols = dict(store.kept("SELECT run_id, protocol FROM runs"))
     return {place: _range(pairs, void, protocols) for place, pairs in cells.items()}

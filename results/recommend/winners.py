@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from results.grouping import grouped
 from results.implementations import Declared, facts_of
 from results.levels import Level, level_of
 from results.query.declared import of_rows
@@ -41,13 +42,11 @@ def winners(store: Store, filters: Filters) -> pd.DataFrame:
 
     `status` is missing if nothing has a number and not every implementation has been tried yet.
     """
-    by_cell: dict[tuple, list[Contest]] = {}
     level, columns = level_in(filters), cell_columns(filters)
     found = contests(store, filters)
     void = doubts(store, (contender.measurement for contest in found for contender in contest.values()))
-    for contest in found:
-        if (cell := place_in(_first(contest).measurement.case, level)) is not None:
-            by_cell.setdefault(cell, []).append(contest)
+    by_cell = grouped(found, lambda contest: place_in(_first(contest).measurement.case, level))
+    by_cell.pop(None, None)
     tried = {cell: len({name for contest in cases for name in contest}) for cell, cases in by_cell.items()}
     most_tried: dict[str | None, int] = {}
     for cell, number in tried.items():

@@ -22,6 +22,7 @@ from results.compare.verdicts import Verdict, judge, standard_error
 from results.derive import geometric_mean, tflops
 from results.files import journal, library
 from results.files.journal import State
+from results.grouping import grouped
 from results.levels.decode import forms
 from results.levels.model_table import model
 from results.records import Case, Measurement, Run, case_to_json
@@ -100,10 +101,8 @@ class Shipped:
 
     def middle(self, processes: Sequence[RunIds], others: str, ours: str) -> list[Ratio]:
         """Return the median over processes of each ratio that all of them measured."""
-        found: dict[tuple[Case, str], list[Ratio]] = {}
-        for run_ids in processes:
-            for ratio in self.ratios(run_ids, others, ours):
-                found.setdefault((ratio.case, ratio.mode), []).append(ratio)
+        ratios = (ratio for run_ids in processes for ratio in self.ratios(run_ids, others, ours))
+        found = grouped(ratios, lambda ratio: (ratio.case, ratio.mode))
         of_all = (each for each in found.values() if len(each) == len(processes))
         return [sorted(each, key=lambda ratio: ratio.value)[len(each) // 2] for each in of_all]
 

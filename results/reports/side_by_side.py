@@ -5,11 +5,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from results import reports
 from results.checks import CHECKS, Finding, by_rule, check
 from results.files import journal, library
+from results.grouping import grouped
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
 from results.reports import claims
@@ -143,11 +145,9 @@ def rows_by_run(section: Section) -> str:
     """Return the runs of a section's own rows. Several runs are named with their rows."""
     if not any(section.metrics):
         return ", ".join(section.runs)
-    rows: dict[str, list[str]] = {}
-    for row in section.rows:
-        if row.run:
-            rows.setdefault(row.run, []).append(plain(" ".join(row.labels)))
-    return ", ".join(run if len(rows) == 1 else f"{run} ({', '.join(of_run)})" for run, of_run in rows.items())
+    rows = grouped((row for row in section.rows if row.run), attrgetter("run"))
+    words = {run: ", ".join(plain(" ".join(row.labels)) for row in of_run) for run, of_run in rows.items()}
+    return ", ".join(run if len(rows) == 1 else f"{run} ({of_run})" for run, of_run in words.items())
 
 
 def both(row: TableRow, at: int) -> str:

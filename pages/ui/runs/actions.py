@@ -163,7 +163,11 @@ def broken_runs(listed: Collection[str]) -> None:
                 st.warning(
                     f"{text.plain(run_id)} cannot be shown: {text.plain(reason)}", icon=":material/broken_image:"
                 )
-                widget = {"key": f"delete_broken_{run_id}", "icon": ":material/delete:", "disabled": not access.here()}
+                widget: dict[str, Any] = {
+                    "key": f"delete_broken_{run_id}",
+                    "icon": ":material/delete:",
+                    "disabled": not access.here(),
+                }
                 st.button("Move it to the trash", on_click=_delete, args=(run_id,), **widget)
 
 
