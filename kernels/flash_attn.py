@@ -102,7 +102,7 @@ def flash_attn_varlen_func(
 def _packed(function: Callable[..., Any], first: str, dim: int, words: str) -> Callable[..., Any]:
     """Return a function whose k and v, or q, k and v, are one tensor that has both, or the three, in dimension `dim`.
 
-    `first` names the arguments before dropout_p. One name of lengths stands for those of q and those of k.
+    `first` names the arguments before dropout_p. One name of lengths means those of q and those of k.
     """
     options = list(inspect.signature(flash_attn_func).parameters.values())[3:]
     tensors = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in first.split()]

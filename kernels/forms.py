@@ -1,6 +1,6 @@
 """Forms of our kernels as implementations: `triton_fa2[half.forward.64 block_m=64 block_n=128 num_warps=4 ...]`.
 
-A sweep times them beside all others, and a rule may name one. A form is a row of a table in `kernels/tuned`, or differs
+A sweep times them with all others, and a rule may name one. A form is a row of a table in `kernels/tuned`, or differs
 from one in a number; a name of which no table has such a row any more is no implementation.
 """
 

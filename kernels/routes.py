@@ -70,7 +70,7 @@ def route_of(
 
 
 def plan_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | None:
-    """Return our kernels for these tensors, whatever a rule names; None if they do not take them."""
+    """Return our kernels for these tensors, even if a rule names others; None if they do not take them."""
     found = route_of(q, k, v, *options)
     return found.plan(q, k, v) if isinstance(found, Ruled) else found
 

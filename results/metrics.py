@@ -55,10 +55,4 @@ RATIO_OF = {
 }
 
 # Of which a page shows one at a time.
-MEMORY_METRICS = (
-    "peak_memory_mb",
-    "extra_memory_mb",
-    "activation_memory_mb",
-    "attention_memory_mb",
-    "kv_cache_mb",
-)
+MEMORY_METRICS = ("peak_memory_mb", "extra_memory_mb", "activation_memory_mb", "attention_memory_mb", "kv_cache_mb")

@@ -163,7 +163,3 @@ def _reason(small_case: Callable[[str, int], Case], implementation: Any, device:
     """Return the reason against a small case in the first dtype of an implementation; None if one of them can run."""
     reasons = [implementation.reason_against(small_case(dtype, 64), device) for dtype in implementation.dtypes]
     return None if None in reasons else reasons[0]
-
-
-def _sweep(sweep: Sweep) -> dict[str, Any]:
-    return sweeps.to_json(sweep) | {"case_count": len(sweep.cases())}

@@ -153,11 +153,7 @@ def _reason_against(case: Case, name: str, target: registry.Device) -> str | Non
 
 
 def _judged(
-    cell: Cell,
-    reasons: dict[tuple[Case, str], str | None],
-    target: registry.Device,
-    protocol: Protocol,
-    sweep: Sweep,
+    cell: Cell, reasons: dict[tuple[Case, str], str | None], target: registry.Device, protocol: Protocol, sweep: Sweep
 ) -> Cell:
     reason, timings, level = reasons[cell.case, cell.implementation], len(sweep.timings), level_of(cell.case)
     implementation = level.implementations().get(cell.implementation)

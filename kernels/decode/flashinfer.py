@@ -133,10 +133,7 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
         (latent and case.window_size, "takes no sliding window over latents"),
         (latent and case.cache_dtype not in (None, case.dtype), "takes latents only in 16 bits here"),
         packages.other_latents(case),
-        (
-            not latent and (case.head_dim or 64) not in _HEAD_DIMS,
-            f"takes a head_dim of {dims}, not of {case.head_dim}",
-        ),
+        (not latent and (case.head_dim or 64) not in _HEAD_DIMS, f"takes a head_dim of {dims}, not of {case.head_dim}"),
     )
 
 

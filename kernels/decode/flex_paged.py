@@ -68,11 +68,5 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
 
 
 IMPLEMENTATIONS = (
-    declare(
-        "flex_paged",
-        prepare,
-        "decode",
-        unavailable=torch_flex.IMPLEMENTATIONS[0].unavailable,
-        refuses=_refuses,
-    ),
+    declare("flex_paged", prepare, "decode", unavailable=torch_flex.IMPLEMENTATIONS[0].unavailable, refuses=_refuses),
 )

@@ -19,12 +19,7 @@ def attention(q, k, v, *, causal=False, window_size=0, softmax_scale=None):
 
 
 MINE = Implementation(
-    name="mine",
-    description="Softmax in float32",
-    attention=attention,
-    window=False,
-    gqa=False,
-    unequal_causal=False,
+    name="mine", description="Softmax in float32", attention=attention, window=False, gqa=False, unequal_causal=False
 )
 IMPLEMENTATIONS = (MINE,)
 

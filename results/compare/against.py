@@ -29,17 +29,7 @@ from results.compare.compare import (
     timing_coverage,
     urgency,
 )
-from results.compare.verdicts import (
-    ACROSS,
-    BAND,
-    BEYOND,
-    BY_CHANCE,
-    CERTAINTY,
-    NO_CHANCE,
-    WITHIN,
-    Judgement,
-    Verdict,
-)
+from results.compare.verdicts import ACROSS, BAND, BEYOND, BY_CHANCE, CERTAINTY, NO_CHANCE, WITHIN, Judgement, Verdict
 from results.derive import geometric_mean
 from results.implementations import version_name
 from results.records import Measurement, Run

@@ -13,10 +13,7 @@ from results.records import CASE_FIELDS
 
 FOLDER = "files"  # within the run's
 ENDINGS = {"profile": "trace.json", "snapshot": "memory.pickle"}  # by kind
-OPENED_BY = {
-    "profile": "https://ui.perfetto.dev or chrome://tracing",
-    "snapshot": "https://pytorch.org/memory_viz",
-}
+OPENED_BY = {"profile": "https://ui.perfetto.dev or chrome://tracing", "snapshot": "https://pytorch.org/memory_viz"}
 
 
 def path_of(run_folder: Path, kind: str, case: Mapping[str, Any], implementation: str, mode: str) -> Path:

@@ -184,10 +184,7 @@ def _named(gpu_name: str) -> str:
 
 
 def _write(
-    home: Path,
-    fresh: Sequence[tuple[Run, list[Measurement]]],
-    understanding: Understanding,
-    replaced: Set[str],
+    home: Path, fresh: Sequence[tuple[Run, list[Measurement]]], understanding: Understanding, replaced: Set[str]
 ) -> Arrival:
     """Write all folders in a hidden draft, then rename each; what was moved is undone if a later one fails."""
     runs = home / "runs"

@@ -53,12 +53,7 @@ PARSERS: Mapping[str, Callable[[str], Any]] = {
     "boolean": _boolean,
     **dict.fromkeys((*LISTS, "object"), values.strict_json),
 }
-_OF_MARKDOWN = {
-    **PARSERS,
-    "text": unescape,
-    "status": unescape,
-    "texts": lambda cell: unescape(cell).split(", "),
-}
+_OF_MARKDOWN = {**PARSERS, "text": unescape, "status": unescape, "texts": lambda cell: unescape(cell).split(", ")}
 
 
 def _reason_against(sheet: Sheet, *, markdown: bool) -> str | None:

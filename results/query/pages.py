@@ -67,13 +67,7 @@ def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:
 
 
 def options(
-    store: Store,
-    name: str,
-    *,
-    gpu: str,
-    level: str | None = None,
-    workload: str | None = None,
-    mask: str | None = None,
+    store: Store, name: str, *, gpu: str, level: str | None = None, workload: str | None = None, mask: str | None = None
 ) -> pd.DataFrame:
     """Return what a filter can be set to in a scope: `choice` and `numbers`, most numbers first."""
     column = _COLUMN_OF.get(name, "choice::INTEGER" if name in _SIZES else "choice")

@@ -143,10 +143,7 @@ def _beside(filters: Filters, metric: str) -> tuple[str, list[object]]:
     """Return the query for another metric of the slice's cases, implementations and runs by mode, NULL if not said."""
     condition, params = filtered(filters, without=("timing", "mode"))
     keys = ", ".join(_KEY)
-    return (
-        _SQL("beside", keys=keys, condition=condition),
-        [metric, *params],
-    )
+    return (_SQL("beside", keys=keys, condition=condition), [metric, *params])
 
 
 def _same(table: str) -> str:

@@ -90,11 +90,7 @@ def as_python(rule: ShapeRule) -> str:
     rows = "".join(f"    {tuple(point[name] for name in POINT)!r},\n" for point in rule.points)
     template = Path(__file__).with_name("rule_template.txt").read_text(encoding="utf-8")
     return template.format(
-        basis=_docstring(rule.basis),
-        gpu=_docstring(rule.gpu),
-        names=POINT,
-        rows=rows,
-        nearest=nearest_code,
+        basis=_docstring(rule.basis), gpu=_docstring(rule.gpu), names=POINT, rows=rows, nearest=nearest_code
     )
 
 

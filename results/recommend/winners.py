@@ -12,15 +12,7 @@ from results.levels import Level, level_of
 from results.query.declared import of_rows
 from results.query.pages import gpus, options, to_its_runs
 from results.query.speedups import cell_columns
-from results.recommend.contest import (
-    JUDGED_WITHIN,
-    Contender,
-    Contest,
-    ContestResult,
-    Rival,
-    Standing,
-    decide,
-)
+from results.recommend.contest import JUDGED_WITHIN, Contender, Contest, ContestResult, Rival, Standing, decide
 from results.recommend.doubt import doubts
 from results.records import CASE_FIELDS, MODES, Case, Measurement
 from results.slice import BASELINES, MASK, Filters, cells, level_in

@@ -9,15 +9,7 @@ SOURCE_WORDS = {
     "upload": "uploaded",
     "shipped": "included with attnbench",
 }
-_FORMULA = (
-    "=",
-    "+",
-    "-",
-    "@",
-    "\t",
-    "\r",
-    "'",
-)  # starts of formulas, and our quote
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")  # starts of formulas, and our quote
 
 
 def missing(value: object) -> bool:

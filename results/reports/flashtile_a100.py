@@ -85,11 +85,7 @@ _ROWS: Mapping[str, tuple[str, ...]] = {  # row of the table of implementations 
     "PyTorch SDPA": ("torch_sdpa_auto",),
     "Naive": ("naive",),
 }
-_COLUMNS = {
-    "FlashTile Python": _TILED,
-    "PyTorch SDPA": ("torch_sdpa_auto",),
-    "Triton Kernel": ("flashtile_triton",),
-}
+_COLUMNS = {"FlashTile Python": _TILED, "PyTorch SDPA": ("torch_sdpa_auto",), "Triton Kernel": ("flashtile_triton",)}
 _ASPECTS = ("Memory", "Speed", "Backward")  # the rows that numbers answer; the other rows are judgments
 
 

@@ -50,11 +50,6 @@ def read_seqlen(text: str) -> int:
     return int(match[1]) * (1024 if match[2] else 1)
 
 
-def read_count(text: str) -> int | None:
-    """Return a whole number in a label; "None" gives None."""
-    return None if text == "None" else int(text.replace(",", ""))
-
-
 def with_k(seqlen: int) -> str:
     """Return a sequence length as reports print it: 2048 as 2K, 512 as 512."""
     return f"{seqlen // 1024}K" if seqlen % 1024 == 0 else str(seqlen)

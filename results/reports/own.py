@@ -12,12 +12,7 @@ from results.records import CASE_FIELDS, Case, Measurement, Status
 from results.reports.derived import EXTRAPOLATED
 from results.reports.layout import MIB, Best, Facts, Grid, Labels, Remark, SpreadColumn
 
-WORDS = {
-    Status.OOM: "OOM",
-    Status.OUT_OF_RESOURCES: "OOR",
-    Status.UNSUPPORTED: "N/A",
-    Status.SKIPPED: "—",
-}
+WORDS = {Status.OOM: "OOM", Status.OUT_OF_RESOURCES: "OOR", Status.UNSUPPORTED: "N/A", Status.SKIPPED: "—"}
 _LONGEST_NOTE = 60  # longer reasons for a missing number are left out of the cell
 _TIMINGS = {"kernel": "device time, launches excluded", "eager": "plain calls, host overhead included"}
 _FORMATS = {

@@ -169,12 +169,7 @@ def findings(runs: Runs) -> list[Finding]:
     return sorted(check(runs), key=lambda finding: weights[finding.rule])
 
 
-def render(
-    name: str,
-    printed: Runs,
-    own: Runs = (),
-    implementations: Mapping[str, str] | None = None,
-) -> str:
+def render(name: str, printed: Runs, own: Runs = (), implementations: Mapping[str, str] | None = None) -> str:
     """Return the report next to own runs as Markdown, with findings and quotes.
 
     Raises ReportError if the runs have no number for its tables.

@@ -16,16 +16,7 @@ from results.files import columns, journal
 from results.files.columns import COLUMNS, SCHEMA, SQL_TYPES
 from results.files.journal import RunFolder, line_of, parse_line
 from results.metrics import ABOVE_ZERO, METRICS, SIGNED
-from results.records import (
-    CASE_FIELDS,
-    LATER_CASE_FIELDS,
-    MAX_RAGGED,
-    NUMBERS,
-    RUN_SCHEMA,
-    RecordError,
-    Run,
-    Status,
-)
+from results.records import CASE_FIELDS, LATER_CASE_FIELDS, MAX_RAGGED, NUMBERS, RUN_SCHEMA, RecordError, Run, Status
 from results.schema import LARGEST_WHOLE, Field
 from results.sql import SqlFile
 

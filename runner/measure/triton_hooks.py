@@ -97,14 +97,7 @@ def collect(found: Callable[[Kernel], object]) -> Iterator[None]:
     before = JITFunction._do_compile
 
     def note(
-        self: Any,
-        key: Any,
-        signature: Any,
-        device: int,
-        constants: Any,
-        options: Any,
-        attributes: Any,
-        warmup: bool,
+        self: Any, key: Any, signature: Any, device: int, constants: Any, options: Any, attributes: Any, warmup: bool
     ) -> _Nothing:
         cache, _, target, *_ = self.device_caches[device]
         function = self.fn

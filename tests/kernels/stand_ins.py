@@ -255,10 +255,7 @@ class _Graph:
 
 _CONTENT: dict[str, dict[str, Any]] = {  # module -> its content; a module's parents are made too
     "flash_mla": {"get_mla_metadata": lambda: ("schedule", None)},
-    "flashinfer": {
-        "BatchDecodeWithPagedKVCacheWrapper": _Wrapper,
-        "BatchPrefillWithPagedKVCacheWrapper": _Prefill,
-    },
+    "flashinfer": {"BatchDecodeWithPagedKVCacheWrapper": _Wrapper, "BatchPrefillWithPagedKVCacheWrapper": _Prefill},
     "flashinfer.mla": {"BatchMLAPagedAttentionWrapper": _Mla},
     "cudnn": {
         "data_type": SimpleNamespace(BFLOAT16=0, HALF=1, FLOAT=2),

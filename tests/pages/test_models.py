@@ -23,9 +23,7 @@ RUN = Run(
     gpu_name="NVIDIA H100 NVL",  # of which no run ships
     gpu_memory_mb=143771.0,
     measured_gbs=4300.0,
-    implementations={
-        "triton_split_kv": {"level": "model", "memory": {"growth": "linear", "fwd": {"numbers": 1}}},
-    },
+    implementations={"triton_split_kv": {"level": "model", "memory": {"growth": "linear", "fwd": {"numbers": 1}}}},
 )
 KERNEL = attention_case(batch=1, num_heads=32, num_kv_heads=8, seqlen=8192, head_dim=128, dtype="bfloat16", causal=True)
 STEP_MS = {512: 4.0, 8192: 5.0}

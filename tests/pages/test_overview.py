@@ -193,11 +193,7 @@ def test_what_is_downloaded_names_the_slice_and_gives_each_rival_a_row(app):
     table = titles.with_slice(chosen, ranking.winners_csv(level_in(chosen), ranking.judged(open_store(), chosen)))
     assert list(table["gpu"].unique()) == [GPU]
     first = table[table["seqlen"] == 256].set_index("implementation")
-    assert first["standing"].to_dict() == {
-        "triton_fa2": "fastest",
-        "torch_sdpa_flash": "ahead",
-        "torch_naive": "ahead",
-    }
+    assert first["standing"].to_dict() == {"triton_fa2": "fastest", "torch_sdpa_flash": "ahead", "torch_naive": "ahead"}
     assert first["ratio"].to_dict() == {"triton_fa2": 1.0, "torch_sdpa_flash": 4.0, "torch_naive": 8.0}
 
 

@@ -191,10 +191,7 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere() -> None:
         progress.finish()
     assert "[############............] 12/24, about 30 s left  torch_naive fwd" in bar.text
     assert bar.text.count("\n") == 1
-    assert lines.text.splitlines() == [
-        "12/24 cells, about 30 s left: torch_naive fwd",
-        "24/24 cells: the end",
-    ]
+    assert lines.text.splitlines() == ["12/24 cells, about 30 s left: torch_naive fwd", "24/24 cells: the end"]
 
 
 def test_progress_outlives_whoever_watches() -> None:

@@ -136,10 +136,7 @@ def test_two_tunes_of_one_device_do_not_run_at_once(tuner, tmp_path) -> None:
     assert lengths_in(tmp_path / "rules") == set()
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    cases(__file__, "test_a_tune_of_nothing_is_refused"),
-)
+@pytest.mark.parametrize(("words", "sentence"), cases(__file__, "test_a_tune_of_nothing_is_refused"))
 def test_a_tune_of_nothing_is_refused(capsys, words: tuple[str, ...], sentence: str) -> None:
     assert main(["tune", *words]) == 2
     assert sentence in capsys.readouterr().err

@@ -32,13 +32,7 @@ from .backward_common import (
     store_dkv,
     unpacked,
 )
-from .backward_schedule import (
-    packed_key_tile,
-    packed_place,
-    program_key_tile,
-    store_packed_dkv,
-    store_partial_dkv,
-)
+from .backward_schedule import packed_key_tile, packed_place, program_key_tile, store_packed_dkv, store_partial_dkv
 from .barriers import (
     DO_EMPTY,
     Q_EMPTY,
@@ -49,13 +43,7 @@ from .barriers import (
     release_ds_half,
     wait_at,
 )
-from .compat import (
-    keep_p_before_wait,
-    opaque_zero,
-    pair_sync,
-    partition_sync,
-    tma_load,
-)
+from .compat import keep_p_before_wait, opaque_zero, pair_sync, partition_sync, tma_load
 from .masks import hide_queries
 from .rows import clear_rows
 

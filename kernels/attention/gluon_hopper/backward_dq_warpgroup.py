@@ -38,22 +38,9 @@ from .backward_common import (
     store_dkv,
     unpacked,
 )
-from .backward_dq_ring import (
-    DqRing,
-    convert_share,
-    count_finished,
-    counter_of,
-)
+from .backward_dq_ring import DqRing, convert_share, count_finished, counter_of
 from .backward_schedule import program_key_tile, store_partial_dkv
-from .barriers import (
-    DO_EMPTY,
-    Q_EMPTY,
-    arrive_at,
-    await_programs,
-    pdl_launch_dependents,
-    pdl_wait,
-    wait_at,
-)
+from .barriers import DO_EMPTY, Q_EMPTY, arrive_at, await_programs, pdl_launch_dependents, pdl_wait, wait_at
 from .compat import opaque_zero, tma_load
 from .masks import hide_queries
 

@@ -24,21 +24,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ...unspecialized import UnspecializedTuples
-from .backward_common import (
-    BackwardDescriptors,
-    KeyTile,
-    backward_buffers,
-    delta_of,
-    load_out,
-    store_rows,
-)
+from .backward_common import BackwardDescriptors, KeyTile, backward_buffers, delta_of, load_out, store_rows
 from .backward_wide_keys import wide_keys_partition
-from .barriers import (
-    await_programs,
-    count_program,
-    pdl_launch_dependents,
-    pdl_wait,
-)
+from .barriers import await_programs, count_program, pdl_launch_dependents, pdl_wait
 from .compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
 from .masks import hide_keys, hide_queries, key_blocks, query_blocks
 from .pieces import (

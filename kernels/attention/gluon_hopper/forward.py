@@ -25,13 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ...unspecialized import UnspecializedTuples
-from .barriers import (
-    acquire_keys_slot,
-    acquire_values_slot,
-    pdl_wait,
-    release_keys,
-    release_values,
-)
+from .barriers import acquire_keys_slot, acquire_values_slot, pdl_wait, release_keys, release_values
 from .compat import pingpong_signal, pingpong_wait, tma_load, tma_store
 from .configs import SCHEDULE_FIELDS
 from .forward_overflow import any_overflow, clear_overflow, flag_overflow

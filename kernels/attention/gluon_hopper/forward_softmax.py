@@ -26,13 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .barriers import phase_of, release_keys, release_values, slot_of
-from .compat import (
-    keep_pairs_before_wait,
-    opaque_zero,
-    partition_sync,
-    pingpong_signal,
-    pingpong_wait,
-)
+from .compat import keep_pairs_before_wait, opaque_zero, partition_sync, pingpong_signal, pingpong_wait
 from .forward_overflow import (
     RESCALE_THRESHOLD,
     probabilities_again,

@@ -20,14 +20,7 @@ from .forward import forward_kernel
 from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, addressable, run_in_order
 from .packed_backward import packed_finish_kernel, packed_prepare_kernel
-from .packed_tiles import (
-    TileListConfig,
-    constants_of,
-    list_grid,
-    list_length,
-    list_tiles_kernel,
-    most_tiles,
-)
+from .packed_tiles import TileListConfig, constants_of, list_grid, list_length, list_tiles_kernel, most_tiles
 
 _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
 
@@ -89,9 +82,7 @@ class TileList:
             *(shape.sequences, shape.total_q, shape.total_k, self.most, shape.multiprocessors),
             tuning.packed_rows_in_l2(shape.size),
             TileListConfig(
-                *(rows, step, of_keys, shape.causal and not shape.window_size),
-                *constants_of(shape.sequences),
-                pdl=True,
+                *(rows, step, of_keys, shape.causal and not shape.window_size), *constants_of(shape.sequences), pdl=True
             ),
         )
         self.launch = Launch(list_tiles_kernel, list_grid(shape.sequences), shape.device, (None,) * 5, rest)

@@ -19,25 +19,12 @@ from ... import plans
 from ...launches import Rooms, recorded
 from ...plans import LOG2_E, GradientRoom, Masks, PlanCache, device_guard, plan_key
 from . import configs, tuning
-from .backward_launch import (
-    BackwardInputs,
-    DqWarpgroupBackward,
-    SingleKernelBackward,
-    TwoKernelBackward,
-)
+from .backward_launch import BackwardInputs, DqWarpgroupBackward, SingleKernelBackward, TwoKernelBackward
 from .forward import combine_kernel, forward_kernel
 from .forward_overflow import MAX_FLAGS
 from .forward_schedule import TileSchedule, Tiling, tile_schedule
 from .forward_tiles import ForwardShape
-from .launch import (
-    Descriptor,
-    Launch,
-    Step,
-    addressable,
-    empty_addressable,
-    is_addressable,
-    run_in_order,
-)
+from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order
 
 _PLANS: PlanCache[GluonHopperPlan] = PlanCache()
 

@@ -20,16 +20,7 @@ from .arguments import SIZES, SPLIT_SIZES
 from .forward import assign, key_ranges, visible
 from .pdl import wait_for_previous_kernel
 from .split import share
-from .tile_ops import (
-    add_product,
-    load_factor,
-    load_logsumexp,
-    load_rows,
-    padded,
-    probabilities,
-    products,
-    store_rows,
-)
+from .tile_ops import add_product, load_factor, load_logsumexp, load_rows, padded, probabilities, products, store_rows
 
 
 class OwnedQueries(NamedTuple):

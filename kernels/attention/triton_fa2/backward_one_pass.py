@@ -13,16 +13,7 @@ from .backward import OwnedKeys, StreamedQueries, query_ranges
 from .forward import visible
 from .pdl import wait_for_previous_kernel
 from .split import share
-from .tile_ops import (
-    add_product,
-    load_logsumexp,
-    load_rows,
-    padded,
-    pinned,
-    probabilities,
-    products,
-    store_rows,
-)
+from .tile_ops import add_product, load_logsumexp, load_rows, padded, pinned, probabilities, products, store_rows
 
 
 @triton.jit

@@ -10,19 +10,11 @@ import triton
 import triton.language as tl
 
 from .forward import HeadOutput, inputs_of
-from .panels import (
-    load_panels,
-    outputs_of_held_keys,
-    scores_of_panels,
-    store_outputs_of_panels,
-)
+from .panels import load_panels, outputs_of_held_keys, scores_of_panels, store_outputs_of_panels
 from .pdl import wait_for_previous_kernel
 
 
-@triton.jit(
-    do_not_specialize=["left", "right", "rows_each"],
-    do_not_specialize_on_alignment=["num_heads", "group"],
-)
+@triton.jit(do_not_specialize=["left", "right", "rows_each"], do_not_specialize_on_alignment=["num_heads", "group"])
 def few_keys_kernel(
     tensors, strides, num_heads, group, seqlen_q, seqlen_k, left, right, rows_each, scale, CONFIG: tl.constexpr
 ):  # fmt: skip

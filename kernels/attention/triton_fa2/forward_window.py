@@ -10,12 +10,7 @@ import triton
 import triton.language as tl
 
 from .forward import HeadOutput, inputs_of
-from .panels import (
-    load_panels,
-    outputs_of_held_keys,
-    product_of_panels,
-    store_outputs_of_panels,
-)
+from .panels import load_panels, outputs_of_held_keys, product_of_panels, store_outputs_of_panels
 from .pdl import wait_for_previous_kernel
 from .tile_ops import recomputed
 
@@ -34,10 +29,7 @@ def _scores_in_window(q, k, first, count, scale, BLOCK_N: tl.constexpr, CONFIG: 
     return tl.where(beyond < count[:, None], scores, float("-inf"))
 
 
-@triton.jit(
-    do_not_specialize=["left", "right", "heads_each"],
-    do_not_specialize_on_alignment=["num_heads", "group"],
-)
+@triton.jit(do_not_specialize=["left", "right", "heads_each"], do_not_specialize_on_alignment=["num_heads", "group"])
 def window_kernel(
     tensors, strides, num_heads, group, seqlen_q, seqlen_k, left, right, heads_each, scale, CONFIG: tl.constexpr
 ):  # fmt: skip

@@ -9,13 +9,7 @@ import triton
 import triton.language as tl
 
 from .forward import visible
-from .tile_ops import (
-    load_rows,
-    scaled_maximum,
-    store_logsumexp,
-    store_rows,
-    sum_of_rounded,
-)
+from .tile_ops import load_rows, scaled_maximum, store_logsumexp, store_rows, sum_of_rounded
 
 SMALLEST = 16  # rows or columns of a matrix product
 LARGEST = 128  # keys of a panel

@@ -13,15 +13,7 @@ import triton
 import triton.language as tl
 
 from .pdl import wait_for_previous_kernel
-from .tile_ops import (
-    BF16_PARTS,
-    LONGEST_CHAIN,
-    load_rows,
-    padded,
-    pinned,
-    split_bf16,
-    store_rows,
-)
+from .tile_ops import BF16_PARTS, LONGEST_CHAIN, load_rows, padded, pinned, split_bf16, store_rows
 
 
 class _RowTensors(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 PRECISIONS = ("half", "ieee", "bf16x6", "tf32")
 BLOCK_DIMS = (16, 32, 64, 128, 256, 512)
-WALKS = ("forward", "dq", "dkdv", "dq_dkdv")  # kernels that are right with any tile, whatever the lengths
+WALKS = ("forward", "dq", "dkdv", "dq_dkdv")  # kernels that are right with any tile and any length
 
 
 class Tile(NamedTuple):

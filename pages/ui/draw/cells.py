@@ -87,11 +87,7 @@ def winner_cells(level: Level, winners: pd.DataFrame) -> pd.DataFrame:
 
 
 def speedup_cells(
-    level: Level,
-    grid: Sequence[dict],
-    implementation: str,
-    baseline: str | None,
-    ranges: Mapping[tuple, SpeedupRange],
+    level: Level, grid: Sequence[dict], implementation: str, baseline: str | None, ranges: Mapping[tuple, SpeedupRange]
 ) -> list[dict]:
     """Return every cell of the slice with the speedup of one implementation and the words of the map.
 

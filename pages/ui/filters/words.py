@@ -11,13 +11,7 @@ from results.slice import NOT_STATED
 ALL = "all"  # the value of a filter that selects everything
 SHAPE_LABELS = {"decode": "Heads and cache", "layer": "Batch and widths"}  # by level, if it is not batch and heads
 SOURCE_ORDER = ("local", "shipped", "upload", "published")
-_DTYPES = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "float32": "fp32",
-    "float64": "fp64",
-    "float8_e4m3fn": "fp8",
-}
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8"}
 _PLURALS = {"workload": "kinds", "mode": "modes"}
 _TIMINGS = {"kernel": "device time", "eager": "eager time"}
 _MASKS = {

@@ -25,12 +25,7 @@ _CODE = re.compile(r"(python|pip|git|import|from) |\w+ = \w+.*\)\s*$")
 
 # Words of settings: omitted values, fields written by their value, and whole settings.
 _USUAL = ("0", "normal", "attention")
-_FIELDS = {
-    "dtype": "{}",
-    "subject": "{}",
-    "num_kv_heads": "{} kv heads",
-    "num_heads": "{} heads",
-}
+_FIELDS = {"dtype": "{}", "subject": "{}", "num_kv_heads": "{} kv heads", "num_heads": "{} heads"}
 _SETTINGS = {
     ("causal", "True"): "causal",
     ("causal", "False"): "full mask",

@@ -48,10 +48,7 @@ _SWEEPS: dict[str, tuple[tuple[str, ...], _Axes]] = {
         | _CAUSAL
         | _fields("head_dim", "batch", "num_heads", "num_kv_heads", "window_size", "dtype", "inputs"),
     ),
-    "decode": (
-        ("decode",),
-        _DECODE | _HEADS | _fields("head_dim", "dtype", "window_size", "page_size", "latent_dim"),
-    ),
+    "decode": (("decode",), _DECODE | _HEADS | _fields("head_dim", "dtype", "window_size", "page_size", "latent_dim")),
     "layer": (
         ("attention_layers", "flashtile"),
         _QUERIES | _CAUSAL | _HEADS | _fields("subject", "batch", "head_dim", "latent_dim", "dtype"),

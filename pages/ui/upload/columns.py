@@ -6,15 +6,7 @@ from streamlit.delta_generator import DeltaGenerator
 from pages.ui.draw import text
 from results.formats import TableMapping
 from results.formats.errors import UploadError
-from results.formats.mapping import (
-    CHOICES,
-    CONSTANTS,
-    DECIMALS,
-    NUMBERS,
-    Role,
-    check_constants,
-    guess,
-)
+from results.formats.mapping import CHOICES, CONSTANTS, DECIMALS, NUMBERS, Role, check_constants, guess
 from results.formats.tables import Sheet
 from results.records import MODES
 

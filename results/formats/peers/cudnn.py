@@ -5,15 +5,7 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import UploadError
-from results.formats.peers.engine import (
-    Failure,
-    PeerFile,
-    failure_of,
-    not_finite,
-    positive,
-    telling_line,
-    whole_from_0,
-)
+from results.formats.peers.engine import Failure, PeerFile, failure_of, not_finite, positive, telling_line, whole_from_0
 from results.formats.peers.sources import Entry, Row, only
 from results.records import Status
 

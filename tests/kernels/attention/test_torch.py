@@ -101,8 +101,7 @@ H200 = registry.Device(type="cuda", name="NVIDIA H200", compute_capability=(9, 0
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "sentence"),
-    cases(__file__, "test_what_a_backend_lacks_on_a_gpu_is_one_sentence"),
+    ("name", "changes", "sentence"), cases(__file__, "test_what_a_backend_lacks_on_a_gpu_is_one_sentence")
 )
 def test_what_a_backend_lacks_on_a_gpu_is_one_sentence(name, changes, sentence):
     fields = {"batch": 1, "num_heads": 2, "seqlen": 128, "head_dim": 64, "dtype": "bfloat16", "causal": True}

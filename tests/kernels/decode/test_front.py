@@ -55,10 +55,7 @@ def test_the_operator_promises_what_it_gives(latent_dim, device):
     torch.library.opcheck(torch.ops.attnbench.decode.default, arguments)
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    cases(__file__, "test_shapes_that_do_not_belong_together_are_refused"),
-)
+@pytest.mark.parametrize(("change", "sentence"), cases(__file__, "test_shapes_that_do_not_belong_together_are_refused"))
 def test_shapes_that_do_not_belong_together_are_refused(change, sentence, device):
     q, k, v = tensors(device=device)
     given = {"q": q, "k": k, "v": v}

@@ -76,9 +76,6 @@ def test_a_kernel_that_raises_is_a_finding_and_the_other_checks_go_on(monkeypatc
 
     monkeypatch.setattr(check_features, "check", fails)
     found = report(["torch_naive"], checks(["torch_naive"], "float32", 16, "cpu"))
-    assert found["torch_naive"]["head_dim_v"] == {
-        "errors": {"float32": None},
-        "why": "RuntimeError: out of registers",
-    }
+    assert found["torch_naive"]["head_dim_v"] == {"errors": {"float32": None}, "why": "RuntimeError: out of registers"}
     assert not is_right(found)
     assert "WRONG RuntimeError: out of registers" in capsys.readouterr().out

@@ -65,13 +65,7 @@ def test_a_lost_number_is_a_regression_and_the_newest_run_is_told_first():
 
 
 def test_runs_of_a_sweep_on_one_gpu_are_chained_in_time_and_no_others():
-    runs = [
-        run(3),
-        run(1),
-        run(4, gpu_name="Other GPU"),
-        run(5, sweep={"name": "other"}),
-        run(6, sweep={}),
-    ]
+    runs = [run(3), run(1), run(4, gpu_name="Other GPU"), run(5, sweep={"name": "other"}), run(6, sweep={})]
     (chain,) = chains(runs)
     assert (chain.sweep, chain.gpu) == ("quick", "NVIDIA H200")
     assert [each.run_id for each in chain.runs] == ["run-01", "run-03"]

@@ -168,10 +168,7 @@ BESIDE: dict[str, tuple[str, Callable[[], Runs]]] = {  # by file: a report, and 
         "attention_layers_a100",
         lambda: [(Run("own", "local", gpu_name="NVIDIA H200"), own_of("attention_layers_a100", 2.0, DTYPES))],
     ),
-    "flashtile_a100": (
-        "flashtile_a100",
-        lambda: [(Run("own", "local"), own_of("flashtile_a100", 1.0, ("float32",)))],
-    ),
+    "flashtile_a100": ("flashtile_a100", lambda: [(Run("own", "local"), own_of("flashtile_a100", 1.0, ("float32",)))]),
     "torch_vs_triton": ("torch_vs_triton", lambda: [own_run(4.0, sweep="torch_vs_triton")]),
     "fa2_rtx4060": ("fa2_rtx4060", lambda: [own_run(4.0)]),
     "fa2_rtx4060-shipped": ("fa2_rtx4060", lambda: [shipped("h200-fa2_speedup")]),

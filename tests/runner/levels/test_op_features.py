@@ -104,10 +104,7 @@ def test_features_have_one_text_and_go_through_a_journal() -> None:
     assert attention_case(**sizes, features="").features is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    cases(__file__, "test_a_text_that_is_no_feature_says_what_is_possible"),
-)
+@pytest.mark.parametrize(("changes", "words"), cases(__file__, "test_a_text_that_is_no_feature_says_what_is_possible"))
 def test_a_text_that_is_no_feature_says_what_is_possible(changes: dict, words: str) -> None:
     fields = {"level": "op", "seqlen_q": 64, "seqlen_k": 64, "causal": True, "window_size": 0, "batch": 1}
     with pytest.raises(RecordError, match=words):

@@ -7,17 +7,7 @@ from ..backward import query_ranges
 from ..panels import load_panels, product_of_panels, store_panels
 from ..tile_ops import load_logsumexp, load_rows, store_rows
 from .forward import key_at, walk_of_keys
-from .scores import (
-    add_to_panels,
-    capped,
-    exponent,
-    kept,
-    masked,
-    place,
-    rows_of,
-    sequence,
-    zero_panels,
-)
+from .scores import add_to_panels, capped, exponent, kept, masked, place, rows_of, sequence, zero_panels
 
 
 @triton.jit

@@ -9,15 +9,7 @@ import triton.language as tl
 
 from ....plans import LOG2_E
 from ..arguments import Strides
-from ..backward import (
-    OwnedKeys,
-    OwnedQueries,
-    OwnSplit,
-    StreamedKeys,
-    StreamedQueries,
-    dkdv_tile,
-    dq_tile,
-)
+from ..backward import OwnedKeys, OwnedQueries, OwnSplit, StreamedKeys, StreamedQueries, dkdv_tile, dq_tile
 from ..forward import HeadOutput, Keys, Queries, fold_all_keys, key_ranges, store_outputs
 from ..tile_ops import load_logsumexp, load_rows
 from .scores import place, rows_of, sequence

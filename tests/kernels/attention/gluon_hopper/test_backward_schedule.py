@@ -84,8 +84,7 @@ def test_splits_are_their_tiles_and_give_all_programs_about_the_same(tiles: int,
 
 
 @pytest.mark.parametrize(
-    ("n_tiles", "seqlen", "split"),
-    cases(__file__, "test_tiles_are_split_where_the_last_of_several_rounds_would_idle"),
+    ("n_tiles", "seqlen", "split"), cases(__file__, "test_tiles_are_split_where_the_last_of_several_rounds_would_idle")
 )
 def test_tiles_are_split_where_the_last_of_several_rounds_would_idle(n_tiles: int, seqlen: int, split: int) -> None:
     assert tuning.tiles_to_split(n_tiles, seqlen, PROGRAMS) == split

@@ -123,12 +123,7 @@ def one_that_does_not_compile() -> None:
     made.output(q, q, q)
 
 
-SCENARIOS = (
-    forward_and_backward,
-    in_a_mode_of_the_callers,
-    in_two_threads,
-    one_that_does_not_compile,
-)
+SCENARIOS = (forward_and_backward, in_a_mode_of_the_callers, in_two_threads, one_that_does_not_compile)
 
 
 def run(scenario: Callable[[], None], folder: Path) -> None:

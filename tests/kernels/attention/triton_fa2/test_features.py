@@ -264,9 +264,7 @@ def test_the_definition_is_that_of_pytorch_for_masks_written_out():
         if documents[batch][position] == documents[batch][key] and (key <= position or key < prefixes[batch]):
             mask[batch, head, row, key] = -slopes[batch][head] * abs(position - key)
     asked = Features(
-        alibi_slopes=torch.tensor(slopes),
-        document_ids=torch.tensor(documents),
-        prefix_lengths=torch.tensor(prefixes),
+        alibi_slopes=torch.tensor(slopes), document_ids=torch.tensor(documents), prefix_lengths=torch.tensor(prefixes)
     )
     found = features.attention(q, k, k, asked, causal=True)
     torch.testing.assert_close(found, torch.nn.functional.scaled_dot_product_attention(q, k, k, mask))

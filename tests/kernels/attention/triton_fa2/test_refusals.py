@@ -23,10 +23,7 @@ def test_a_second_derivative_is_refused(device):
         dq.sum().backward()
 
 
-@pytest.mark.parametrize(
-    ("q", "k", "sentence"),
-    cases(__file__, "test_shapes_that_do_not_belong_together_are_refused"),
-)
+@pytest.mark.parametrize(("q", "k", "sentence"), cases(__file__, "test_shapes_that_do_not_belong_together_are_refused"))
 def test_shapes_that_do_not_belong_together_are_refused(device, q, k, sentence):
     q, k = torch.zeros(q, device=device), torch.zeros(k, device=device)
     with pytest.raises(UnsupportedCase, match=sentence):
