@@ -13,7 +13,7 @@ import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FunctionType
@@ -72,16 +72,11 @@ class StepProof:
 
 def load(path: Path, only: list[str] | None = None) -> list[Declared]:
     """Return the models of a file, or those of the given names. Raises ProgramError."""
-    known = {each.name for each in fields(Declared)}
     try:
         found = tomllib.loads(path.read_text())
-        unknown = {f"{name}.{each}" for name, table in found.items() for each in table if each not in known}
-        models = [] if unknown else [Declared(name, **table) for name, table in found.items()]
-    except (OSError, ValueError, TypeError, AttributeError) as fault:
+        models = [Declared(name, **table) for name, table in found.items()]
+    except (OSError, ValueError, TypeError) as fault:
         raise ProgramError(f"The models of {path} cannot be read: {' '.join(str(fault).split())}.") from fault
-    if unknown:
-        said = f"unknown fields {', '.join(sorted(unknown))}; a model has {', '.join(sorted(known - {'name'}))}"
-        raise ProgramError(f"The models of {path} cannot be read: {said}.")
     if missing := set(only or ()) - set(found):
         raise ProgramError(f"{path} has no {', '.join(sorted(missing))}. It has: {', '.join(found)}.")
     return [model for model in models if not only or model.name in only]
@@ -114,35 +109,28 @@ def as_line(proof: StepProof) -> str:
 
 
 def as_summary(proofs: list[StepProof]) -> str:
-    """Return the geometric mean of the ratios and the least one as a sentence."""
+    """Return the geometric mean of the ratios and the least one."""
     timed = [proof for proof in proofs if proof.ratio]
     if not timed:
         return "No model was timed."
     mean = math.exp(sum(math.log(proof.ratio or 1) for proof in timed) / len(timed))
     least = min(timed, key=lambda proof: proof.ratio or 1)
-    counted = f"{len(timed)} of {len(proofs)} models"
-    return f"{counted}: {mean:.3f}× in the geometric mean, least {least.ratio:.3f}× ({least.name})"
+    return f"{len(timed)} models of {len(proofs)}: {mean:.3f}× in the mean, least {least.ratio:.3f}× ({least.name})"
 
 
 def build(model: Declared, device: str) -> nn.Module:
     """Return the model with random bfloat16 weights (float32 on a CPU), ready for its steps."""
     torch.manual_seed(0)
     library = importlib.import_module(model.library)
-    dtype = _dtype(device)
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with torch.device(device):
-            if model.library == "timm":
-                module = library.create_model(model.model, **model.settings)
-            elif model.config:
-                config = getattr(library, model.config)(**model.settings)
-                module = getattr(library, model.model)._from_config(config, attn_implementation="sdpa")
-            else:
-                module = getattr(library, model.model)(**model.settings)
-    finally:
-        torch.set_default_dtype(default)
-    return module.to(dtype).train(model.training)
+    with torch.device(device):
+        if model.library == "timm":
+            module = library.create_model(model.model, **model.settings)
+        elif model.config:
+            config = getattr(library, model.config)(**model.settings)
+            module = getattr(library, model.model)._from_config(config, attn_implementation="sdpa")
+        else:
+            module = getattr(library, model.model)(**model.settings)
+    return module.to(_dtype(device)).train(model.training)
 
 
 def make_inputs(model: Declared, device: str) -> dict[str, Any]:
