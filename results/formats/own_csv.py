@@ -59,7 +59,8 @@ _OF_MARKDOWN = {**PARSERS, "text": unescape, "status": unescape, "texts": lambda
 def _reason_against(sheet: Sheet, *, markdown: bool) -> str | None:
     if (sheet.description == MARKDOWN) != markdown:
         return "It is no Markdown table." if markdown else "It is a Markdown table."
-    missing = [name for name in _REQUIRED if name not in sheet.header]
+    needed = _REQUIRED[:-1] if markdown else _REQUIRED  # Markdown has no empty columns, so failures alone have no value
+    missing = [name for name in needed if name not in sheet.header]
     return f"It lacks the columns {', '.join(missing)}." if missing else None
 
 

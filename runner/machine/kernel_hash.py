@@ -17,7 +17,7 @@ from results.paths import REPOSITORY
 
 KERNELS = REPOSITORY / "kernels"
 _ROOTS = ("attention", "decode", "generation")  # folders with a module or package for each implementation
-_DECLARATIONS = "registry"
+_DECLARATIONS, _TOOLS = "registry", "tools"
 _DECLARED = "IMPLEMENTATIONS"
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -69,9 +69,11 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    """Return the file of a module by its dotted name; None for the registry and for names outside the package."""
+    """Return the file of a module by its dotted name; None for the registry, tools and names outside the package."""
     first, *rest = name.split(".")
-    if first != folder.name or not rest or rest == [_DECLARATIONS] or not all(part.isidentifier() for part in rest):
+    if first != folder.name or not rest or rest == [_DECLARATIONS] or rest[0] == _TOOLS:
+        return None
+    if not all(part.isidentifier() for part in rest):
         return None
     place = folder.joinpath(*rest)
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)

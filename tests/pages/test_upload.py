@@ -111,7 +111,7 @@ def test_a_table_that_nobody_knows_is_read_as_its_columns_are_chosen_and_remembe
     assert "Import 4 numbers from 1 file" in [button.label for button in page.button]
     page.button(key="import").click().run()
     assert "4 numbers in 1 run" in shown(page)
-    assert "It does not state enough to be compared" in shown(page)
+    assert "It does not state dtype, head_dim, causal, mode, so there is nothing to compare it with." in shown(page)
     (folder,) = [folder for folder in journal.run_folders(home) if folder.run_id != "run-a"]
     assert {m.value for m in folder.read()[0]} == {0.2e-3, 0.1e-3, 0.8e-3, 0.4e-3}
     assert len(mapping.remembered(home)) == 1
