@@ -66,7 +66,7 @@ class Collected(Taken):
     def add(self, line: int, column: str, *, case: Case, implementation: str, metric: str, **rest: Any) -> None:
         """Take one number (`value`) or failure (`status`). Raises CellError if the row has it twice."""
         origin = f"{self.unit} {line}, {column}"
-        for text in (origin, *(rest.get(name) for name in ("printed", "note", "config"))):
+        for text in (origin, case.subject, *(rest.get(name) for name in ("baseline", "printed", "note", "config"))):
             _check_text(column, text)
         for number in (*(rest.get(name) for name in _NUMBERS), *rest.get("samples", ())):
             if number is not None and not magnitude_fits(number):
