@@ -120,12 +120,14 @@ def _sentence(ranking: Sequence[dict], best: dict | None, won: Sequence[dict], c
     elif following:
         lead = text.ratio(best["speedup"] / following["speedup"])
         over = f"{lead} {text.plain(following['implementation'])}, the next best, and {over}"
+    few = next((row for row in ranking if not row["precision"] and (row["speedup"] or 0) > best["speedup"]), None)
+    few = None if few and few["implementation"] == chosen.baseline else few
+    verb = "leads those measured in most shapes" if few else _verb(best, won)
     answer = (
-        f"{of} {text.plain(best['implementation'])} {_verb(best, won)}: {over} on average over "
+        f"{of} {text.plain(best['implementation'])} {verb}: {over} on average over "
         f"{messages.counted(best['compared'], 'shape')}"
     )
-    few = next((row for row in ranking if not row["precision"] and (row["speedup"] or 0) > best["speedup"]), None)
-    if few and few["implementation"] != chosen.baseline:
+    if few:
         shapes = messages.counted(few["compared"], "shape")
         answer += f" ({text.plain(few['implementation'])} has {text.ratio(few['speedup'])}, but only over {shapes})"
     return answer
