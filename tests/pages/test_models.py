@@ -4,9 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from pages.ui.models import answer, calculator
+from pages.ui.models import answer, calculator, measured
 from results.files.journal import RunFolder
 from results.implementations import known_names
 from results.levels.model_memory import ModelMemory
@@ -230,3 +231,9 @@ def test_a_step_names_the_smallest_card_and_a_time_scaled_far_is_rough():
     assert answer._verdict(step, "24 GB") == "does not fit 24 GB (fits 32 GB)"
     assert answer._verdict(replace(step, needs_mb=1e9), "24 GB") == "does not fit 24 GB (nor any larger card)"
     assert [answer._count(n) for n in (124_000_000, 8_030_000_000)] == ["124 million", "8.03 billion"]
+
+
+def test_a_row_without_a_rate_is_never_the_nearest():
+    rows = pd.DataFrame({"batch": [1, 2], "seqlen_k": 64, "tokens_per_s": [float("nan"), 3.0]})
+    assert measured._nearest(rows, 1, 64) == {"batch": 2, "seqlen_k": 64, "tokens_per_s": 3.0}
+    assert measured._nearest(rows[:1], 1, 64) is None

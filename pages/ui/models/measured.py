@@ -252,6 +252,7 @@ def _measured_marks(found: pd.DataFrame, name: str, colour: str) -> Series:
 
 def _nearest(rows: pd.DataFrame, batch: int, context: int) -> dict | None:
     """Return the fastest measured row at the nearest batch and context."""
+    rows = rows.dropna(subset="tokens_per_s")
     if rows.empty:
         return None
     apart = [abs(row.batch / batch - 1) + abs(row.seqlen_k / context - 1) for row in rows.itertuples()]
