@@ -14,7 +14,7 @@ from .plans import NO_KEY, Options
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SEEN = plans.SeenCalls()
-_records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
+_address = torch.Tensor.data_ptr
 
 
 def attention(
@@ -38,7 +38,7 @@ def attention(
     if not (features or torch.compiler.is_dynamo_compiling()):
         try:
             unaligned = (_address(q) | _address(k) | _address(v)) & 15
-            key = (q.shape, k.shape, v.is_nested, causal, window_size, softmax_scale, _records(), unaligned)
+            key = (q.shape, k.shape, v.is_nested, causal, window_size, softmax_scale, unaligned)
             seen = _SEEN.get(key, ())
         except NO_KEY:
             key, seen = None, ()

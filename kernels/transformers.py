@@ -57,9 +57,9 @@ class PaddingGroup(NamedTuple):
     tokens: slice | torch.Tensor  # positions of the keys
 
 
-# By mask, which all layers of a model share: groups of rows, bounds by number of queries and causality, causality.
+# By mask, which all layers of a model share: groups of rows, bounds and biases by what they depend on, causality.
 _PADDED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-_BOUNDS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_DERIVED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _CAUSAL: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
@@ -308,12 +308,20 @@ class _Call:
 
     def out(self, **more: Any) -> torch.Tensor:
         """Return out of these tensors, with dropout by PyTorch where a table says so."""
-        dropped = self.is_dispatched and not more and tuple(self.features) == ("dropout_p",)
-        if dropped and not torch.compiler.is_compiling():
-            masks = self.causal, self.window_size
-            if routes.left_to_pytorch(self.q, self.k, *masks, ("dropout",)):
-                return _by_pytorch(self.q, self.k, self.v, self.scale, is_causal=self.causal, **self.features)
+        if self.features and not more and self.left_to_pytorch():
+            return _by_pytorch(self.q, self.k, self.v, self.scale, is_causal=self.causal, **self.features)
         return self.attention(self.q, self.k, self.v, **self.options, **more)
+
+    def left_to_pytorch(self, *masked: str) -> bool:
+        """Return whether a table leaves an eager call with dropout, or masked, to PyTorch.
+
+        PyTorch has no fused kernel for a mask where query heads share key heads.
+        """
+        if not self.is_dispatched or torch.compiler.is_compiling() or not self.features.keys() <= {"dropout_p"}:
+            return False
+        asked = *masked, *Features(**self.features).asked
+        one_each = not masked or self.q.shape[1] == self.k.shape[1]
+        return one_each and routes.left_to_pytorch(self.q, self.k, self.causal, self.window_size, asked)
 
     def as_tensor(self, mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return a mask tensor with causality, window and the mask in it; None if all queries see all keys."""
@@ -417,6 +425,9 @@ def _without_padding(call: _Call, real: torch.Tensor) -> torch.Tensor:
     if several and call.is_step():
         return call.step(real[:, None, None], slice(-call.window_size, None) if call.causal else slice(None))
     holes = any(not isinstance(each.tokens, slice) for each in groups)
+    if (several or holes) and not unread and call.left_to_pytorch("mask"):
+        bias = _once(real, (call.q.shape[2], call.causal, call.q.dtype), lambda: _bias(call, real))
+        return _by_pytorch(call.q, call.k, call.v, call.scale, attn_mask=bias, **call.features)
     asked = ("varlen", "mask", *Features(**call.features).asked)
     if call.is_dispatched and (several or holes) and feature_calls.takes(call.q, call.k, call.v, asked):
         bounds = None if unread else _bounds(real, call.q.shape[2], call.causal)
@@ -447,10 +458,21 @@ def _each_group(call: _Call, groups: list[PaddingGroup]) -> torch.Tensor:
 
 def _bounds(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds:
     """Return the bounds of sequences, computed once for all layers."""
-    of_mask = _BOUNDS.setdefault(real, {})
-    if (seqlen_q, causal) not in of_mask:
-        of_mask[seqlen_q, causal] = feature_calls.bounds_of(real, seqlen_q, causal)
-    return of_mask[seqlen_q, causal]
+    return _once(real, (seqlen_q, causal), lambda: feature_calls.bounds_of(real, seqlen_q, causal))
+
+
+def _bias(call: _Call, real: torch.Tensor) -> torch.Tensor:
+    """Return what hides the keys that a call does not see, to be added to the scores."""
+    seen = cast(torch.Tensor, call.as_tensor(real))
+    return torch.zeros(seen.shape, dtype=call.q.dtype, device=seen.device).masked_fill(~seen, float("-inf"))
+
+
+def _once(real: torch.Tensor, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """Return what `make` returns, called once for all layers that share a mask."""
+    of_mask = _DERIVED.setdefault(real, {})
+    if key not in of_mask:
+        of_mask[key] = make()
+    return of_mask[key]
 
 
 def _groups(real: torch.Tensor) -> list[PaddingGroup]:

@@ -120,7 +120,7 @@ def _prove_steps(options: argparse.Namespace) -> int:
     models = steps.load(Path(options.steps or steps.SHIPPED), options.only.split(",") if options.only else None)
     target, proofs = listing.resolve(options.device), []
     with device_lock(home(), target.lock, "a proof"):
-        for proof in steps.prove(models, target.id, PROTOCOLS["quick"], compiled=options.compiled):
+        for proof in steps.prove(models, target.id, compiled=options.compiled):
             proofs.append(proof)
             print(json.dumps(dataclasses.asdict(proof)) if options.json else steps.as_line(proof), flush=True)
     print(steps.as_summary(proofs), file=sys.stderr if options.json else sys.stdout)

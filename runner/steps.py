@@ -10,9 +10,10 @@ from __future__ import annotations
 import gc
 import importlib
 import math
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,19 +26,16 @@ from torch import nn
 from kernels import sdpa_replacement
 from kernels.drop_in import SdpaCalls
 from kernels.transformers import FRONT_DOOR, register
-from results.compare.verdicts import judge
 from results.programs import ProgramError
-from results.records import attention_case
+from results.spread import spread
 from runner.measure import errors
 from runner.measure.stopwatch import EagerStopwatch
-from runner.protocol import Protocol
-from runner.prove import measurement, sample_in_turns
 
 SHIPPED = Path(__file__).with_name("steps.toml")
 ALLOWED = 0.05  # of the largest number of the output: both sides compute in bfloat16, through many layers
 SIDES = SDPA, OURS = "sdpa", "ours"
-_SIZES = {"batch": 1, "num_heads": 1, "seqlen": 1, "head_dim": 64}
-_NO_CASE = attention_case(**_SIZES, dtype="bfloat16", causal=False)  # a verdict reads none of it
+LEAST, SECONDS = 8, 4.0  # pairs of steps, and how long more of them are taken
+NO_CALL = "not timed: a step makes no call of scaled_dot_product_attention"
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class StepProof:
-    """The steps of one model: times in ms, and their ratio with its 90 % interval, above 1 where ours are faster."""
+    """The steps of one model: times in ms, and their ratio with its 95 % interval, above 1 where ours are faster."""
 
     name: str
     sdpa_ms: float | None = None
@@ -82,12 +80,12 @@ def load(path: Path, only: list[str] | None = None) -> list[Declared]:
     return [model for model in models if not only or model.name in only]
 
 
-def prove(models: list[Declared], device: str, protocol: Protocol, *, compiled: bool) -> Iterator[StepProof]:
+def prove(models: list[Declared], device: str, *, compiled: bool) -> Iterator[StepProof]:
     """Time the steps of each model. A model that cannot be built or run has a note in place of times."""
     register(())
     for model in models:
         try:
-            yield _proof(model, device, protocol, compiled)
+            yield _proof(model, device, compiled)
         except Exception as error:  # noqa: BLE001 - a model of another package may fail in any way
             yield StepProof(model.name, note=": ".join(errors.describe(error)))
         torch.compiler.reset()
@@ -158,7 +156,7 @@ def _value(said: Any, device: str, generator: torch.Generator) -> Any:
     return {name: _value(inner, device, generator) for name, inner in said.items()}
 
 
-def _proof(model: Declared, device: str, protocol: Protocol, compiled: bool) -> StepProof:
+def _proof(model: Declared, device: str, compiled: bool) -> StepProof:
     module, inputs = build(model, device), make_inputs(model, device)
     calls = {name: _compiled(module, name) if compiled else module for name in SIDES}
     outputs = []
@@ -174,13 +172,37 @@ def _proof(model: Declared, device: str, protocol: Protocol, compiled: bool) -> 
             step()
     with _attention(model, module, OURS) as counts:
         steps[OURS]()
-    watch = EagerStopwatch(torch.cuda.synchronize) if device.startswith("cuda") else EagerStopwatch()
-    taken = sample_in_turns(steps, watch, protocol, partial(_attention, model, module))
-    before, after = (measurement(_NO_CASE, "fwd", "eager", name, *taken[name]) for name in SIDES)
-    found = judge(before, after, protocol=protocol.name, paired=True)
+    if counts and not compiled and not (counts.served or counts.passed_on):
+        return StepProof(model.name, note=NO_CALL)
+    pairs = list(_pairs(steps, device, partial(_attention, model, module)))
+    before, after = (spread(times)["value"] for times in zip(*pairs, strict=True))
+    found = spread([sdpa / ours for sdpa, ours in pairs])
     differs = float((outputs[1] - outputs[0]).abs().max() / outputs[0].abs().max())
-    times = before.value, after.value, found.speedup, found.low, found.high
-    return StepProof(model.name, *times, differs, _words(counts))
+    ratio = found["value"], found["ci_low"], found["ci_high"]
+    return StepProof(model.name, before, after, *ratio, differs, _words(counts))
+
+
+def _pairs(
+    steps: Mapping[str, Callable[[], None]], device: str, around: Callable[[str], AbstractContextManager[Any]]
+) -> Iterator[tuple[float, float]]:
+    """Yield the times of a step of each side, one after the other; each side is the first one every other time.
+
+    The speed of a host drifts by several percent within seconds, which both steps of a pair share.
+    """
+    watch = EagerStopwatch(torch.cuda.synchronize) if device.startswith("cuda") else EagerStopwatch()
+    number, begun = 0, time.perf_counter()
+    gc.collect()
+    gc.disable()  # a collection takes as long as many calls
+    try:
+        while number < LEAST or time.perf_counter() - begun < SECONDS:
+            taken = {}
+            for name in SIDES[:: 1 - 2 * (number % 2)]:
+                with around(name):
+                    (taken[name],) = watch.sample(steps[name], 1)
+            yield taken[SDPA], taken[OURS]
+            number += 1
+    finally:
+        gc.enable()
 
 
 @contextmanager

@@ -101,6 +101,17 @@ def test_logits_loss_and_gradients_are_those_of_eager(family: str, mask: str, de
         torch.testing.assert_close(found[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.parametrize(("family", "mask", "masks"), [("gpt2", "left", 2), ("gpt2", "holes", 2), ("llama", "left", 0)])
+def test_padded_calls_that_the_host_decides_go_to_pytorch_by_one_mask_for_all_layers(
+    family: str, mask: str, masks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, bias = [], ours._bias
+    monkeypatch.setattr(ours, "_bias", lambda *asked: made.append(1) or bias(*asked))
+    monkeypatch.setattr(ours.routes, "left_to_pytorch", lambda *asked: asked[-1] == ("mask",))
+    test_logits_loss_and_gradients_are_those_of_eager(family, mask, "cpu")
+    assert len(made) == masks, "one for each forward; none where query heads share key heads"
+
+
 GENERATED = [("llama", "dynamic"), ("mistral", "dynamic"), ("llama", "static")]
 ALL_GENERATED = itertools.product(("llama", "mistral", "gemma2", "gpt_oss"), ("dynamic", "static"))
 

@@ -13,7 +13,7 @@ import torch
 from kernels import problem
 from results import programs
 from results.recommend import rule_file
-from runner import listing, prove, sweeps
+from runner import listing, prove, steps, sweeps
 from runner.__main__ import main
 from runner.locks import device_lock
 from runner.protocol import PROTOCOLS
@@ -212,6 +212,11 @@ vocab_size = 64
 [tiny.inputs]
 input_ids = { shape = [2, 24], below = 64 }
 attention_mask = { shape = [2, 24], kept = 0.5 }
+[none]
+library = "torch.nn"
+model = "Linear"
+settings = { in_features = 4, out_features = 4 }
+inputs = { input = [2, 4] }
 [gone]
 library = "no_such_library"
 model = "Model"
@@ -221,12 +226,13 @@ inputs = {}
 
 def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    monkeypatch.setattr(prove, "ROUNDS", 2)
+    monkeypatch.setattr(steps, "SECONDS", 0.0)
     file = tmp_path / "models.toml"
     file.write_text(TINY)
     assert main(["prove", "--steps", str(file), "--device", "cpu", "--json"]) == 0
-    tiny, gone = map(json.loads, capsys.readouterr().out.splitlines())
-    assert tiny["ratio"] > 0 and 0 < tiny["differs"] < 1e-4, tiny
+    tiny, none, gone = map(json.loads, capsys.readouterr().out.splitlines())
+    assert 0 < tiny["low"] <= tiny["ratio"] <= tiny["high"] and 0 < tiny["differs"] < 1e-4, tiny
+    assert tiny["sdpa_ms"] > 0 and tiny["ours_ms"] > 0 and (none["note"], none["ratio"]) == (steps.NO_CALL, None)
     assert "no_such_library" in gone["note"] and gone["ratio"] is None
     assert main(["prove", "--steps", str(file), "--device", "cpu", "--only", "tiny,wide"]) == 2
     assert "has no wide" in capsys.readouterr().err

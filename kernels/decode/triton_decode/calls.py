@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .tuning import DecodeTile
 
 PLANS: PlanCache[Plan] = PlanCache()
-_GROWING: PlanCache[Plan] = PlanCache()  # of full contiguous caches, by all but their length
+_GROWING: PlanCache[Plan] = PlanCache()  # the last plan of requests that differ in the length of their cache alone
 
 
 def attend(
@@ -46,17 +47,9 @@ def attend(
 
 
 def plan_of_all(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options) -> Plan:
-    """Return the plan of all keys of contiguous caches; another length takes the plan of the last one."""
-    from . import prefill_rows  # imports triton, which may be missing
-
-    columns = k.shape[1::2], v.shape[3], k.stride()[2:], v.stride()[2:]
-    key = (q.dtype, q.device, q.shape, q.stride(), *columns, options)
-    known = _GROWING.get(key)
-    plan = known and known.resized(k, v)
-    if plan is None or prefill_rows.suits(plan.request):
-        with torch.no_grad():  # the route serves calls that want gradients too, by its forward
-            plan = plan_of(request_of(q, Caches(k, v), options, check_device=False), one_launch=True)
-    return _GROWING.remember(key, plan)
+    """Return the plan of all keys of contiguous caches."""
+    with torch.no_grad():  # the route serves calls that want gradients too, by its forward
+        return plan_of(request_of(q, Caches(k, v), options, check_device=False), one_launch=True)
 
 
 def plan_of(
@@ -64,7 +57,8 @@ def plan_of(
 ) -> Plan:
     """Return the plan of the fastest kernels for a request, or of `tile` (`Plan` describes `one_launch`).
 
-    aligned: whether queries and latents begin at multiples of 16 bytes, as the copies of the Hopper kernel need.
+    A cache of another length takes the plan of the last one. aligned: whether queries and latents begin at multiples
+    of 16 bytes, as the copies of the Hopper kernel need.
     """
     from .plan import Plan  # imports triton, which may be missing
 
@@ -78,7 +72,9 @@ def plan_of(
 
         if prefill_rows.suits(request):
             return prefill_rows.PrefillRowsPlan(request, one_launch=one_launch)
-    return Plan(request, tile, one_launch=one_launch)
+    key = (replace(request, capacity=0, strides=request.strides[:3]), tile, one_launch)
+    known = _GROWING.get(key)
+    return _GROWING.remember(key, (known and known.resized(request)) or Plan(request, tile, one_launch=one_launch))
 
 
 def _form_of(x: torch.Tensor | None) -> Any:

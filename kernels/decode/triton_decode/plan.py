@@ -5,7 +5,6 @@ can capture a call after a first call has compiled the kernels.
 """
 
 from copy import copy
-from dataclasses import replace
 from functools import cache
 from typing import Any, Self
 
@@ -79,16 +78,13 @@ class Plan:
         self._tickets = self.shares.tiles * self.shares.row_tiles
         self._launches: dict[bool, tuple[DecodeLaunch, DecodeLaunch | None]] = {}
 
-    def resized(self, k: torch.Tensor, v: torch.Tensor) -> Self | None:
-        """Return this plan for contiguous caches of another length; None if they take another tile."""
-        r = self.request
-        strides = (*r.strides[:3], *k.stride(), *v.stride(), *r.strides[11:])
-        resized = replace(r, capacity=k.shape[2], strides=strides)
-        rows = r.num_heads // r.num_kv_heads * r.seqlen_q
-        if type(self) is not Plan or len({_spread(x, rows, self._multiprocessors) for x in (r, resized)}) > 1:
+    def resized(self, request: Request) -> Self | None:
+        """Return this plan for a request with a cache of another length; None if that takes another tile."""
+        rows = request.num_heads // request.num_kv_heads * request.seqlen_q
+        if len({_spread(x, rows, self._multiprocessors) for x in (self.request, request)}) > 1:
             return None
         plan = copy(self)
-        plan._divide(resized)
+        plan._divide(request)
         return plan
 
     def __call__(self, q: torch.Tensor, caches: Caches, return_lse: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
