@@ -14,7 +14,7 @@ from .plans import NO_KEY, Options
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SEEN = plans.SeenCalls()
-_address = torch.Tensor.data_ptr
+_records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
 
 
 def attention(
@@ -38,7 +38,7 @@ def attention(
     if not (features or torch.compiler.is_dynamo_compiling()):
         try:
             unaligned = (_address(q) | _address(k) | _address(v)) & 15
-            key = (q.shape, k.shape, v.is_nested, causal, window_size, softmax_scale, unaligned)
+            key = (q.shape, k.shape, v.is_nested, causal, window_size, softmax_scale, _records(), unaligned)
             seen = _SEEN.get(key, ())
         except NO_KEY:
             key, seen = None, ()
@@ -57,7 +57,7 @@ def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options:
         return attention_with(q, k, v, features, *options)
     if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
         q, k, v = autocasted(q, k, v)
-        return _traced(q, k, v, *options)
+        return traced(q, k, v, *options)
     attend, tensors = bound(q, k, v, *options)
     out = attend(*tensors)
     if key and not key[-1] and same(tensors, (q, k, v)) and not torch._C._are_functorch_transforms_active():
@@ -103,7 +103,8 @@ def autocasted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.Tenso
     return q, k, v
 
 
-def _traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> torch.Tensor:
+def traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> torch.Tensor:
+    """Compute attention as a compiled program does: by an operator of ours, or PyTorch's function."""
     if invariant.wanted():
         return invariant.bound(q, k, v, *options)(q, k, v)
     if not routes.takes(q, k, v):

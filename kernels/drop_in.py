@@ -28,7 +28,7 @@ _ORIGINAL = functional.scaled_dot_product_attention
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FASTER = "calls that PyTorch computes faster, by a rule or a table"
 _SEEN = SeenCalls()
-_address = torch.Tensor.data_ptr
+_records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
 
 
 @dataclass
@@ -108,7 +108,8 @@ def _replaced(
         try:
             sizes = (query.shape, key.shape, value.is_nested, attn_mask if attn_mask is None else attn_mask.shape)
             unaligned = (_address(query) | _address(key) | _address(value)) & 15
-            known = (*sizes, _OPEN[-1].implementation, dropout_p, is_causal, scale, enable_gqa, unaligned)
+            asked = (_OPEN[-1].implementation, dropout_p, is_causal, scale, enable_gqa)
+            known = (*sizes, *asked, _records(), unaligned)
             seen = _SEEN.get(known, ())
         except (*NO_KEY, IndexError):
             known, seen = None, ()
@@ -123,7 +124,7 @@ def _first(
     known: Any, tensors: Any, dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool
 ) -> torch.Tensor:
     """Compute a call that was not seen before, and note what it was bound to."""
-    given = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+    given: dict[str, Any] = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     given = {name: x for name, x in given.items() if x or (name == "scale" and x is not None)}  # parsing takes time
     attend: Callable[..., torch.Tensor] = partial(_ORIGINAL, **given) if given else _ORIGINAL
     opened, compiling = _OPEN[-1:], torch.compiler.is_compiling()

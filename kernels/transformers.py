@@ -29,7 +29,7 @@ from torch.nn import functional
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from . import dispatch, feature_calls, plans, registry, routes
-from .features import Features, SequenceBounds
+from .features import Features
 from .registry import Attention, UnsupportedCase
 
 FRONT_DOOR = "attnbench"
@@ -152,12 +152,7 @@ def describe_mask(
     if _needs_tensor(config, kind, documents, options) or (unread and isinstance(q_offset, torch.Tensor)):
         from transformers.masking_utils import sdpa_mask
 
-        sizes: dict[str, Any] = {
-            "q_length": q_length,
-            "kv_length": kv_length,
-            "q_offset": q_offset,
-            "kv_offset": kv_offset,
-        }
+        sizes: Any = {"q_length": q_length, "kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
         options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
         return sdpa_mask(batch_size, **sizes, mask_function=mask_function, attention_mask=attention_mask, **options)
     if documents is not None:
@@ -430,7 +425,8 @@ def _without_padding(call: _Call, real: torch.Tensor) -> torch.Tensor:
         return _by_pytorch(call.q, call.k, call.v, call.scale, attn_mask=bias, **call.features)
     asked = ("varlen", "mask", *Features(**call.features).asked)
     if call.is_dispatched and (several or holes) and feature_calls.takes(call.q, call.k, call.v, asked):
-        bounds = None if unread else _bounds(real, call.q.shape[2], call.causal)
+        sizes = call.q.shape[2], call.causal
+        bounds = None if unread else _once(real, sizes, lambda: feature_calls.bounds_of(real, *sizes))
         tensors = call.q, call.k, call.v, real, bounds
         return feature_calls.attention_padded(*tensors, holes=holes or unread, **call.options)
     if unread or (holes and call.window_size):
@@ -454,11 +450,6 @@ def _each_group(call: _Call, groups: list[PaddingGroup]) -> torch.Tensor:
         if part.q.shape[2]:
             out[rows, :, queries] = part.out()
     return out
-
-
-def _bounds(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds:
-    """Return the bounds of sequences, computed once for all layers."""
-    return _once(real, (seqlen_q, causal), lambda: feature_calls.bounds_of(real, seqlen_q, causal))
 
 
 def _bias(call: _Call, real: torch.Tensor) -> torch.Tensor:

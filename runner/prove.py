@@ -7,27 +7,29 @@ interval adds up the ends of the calls' intervals, as if all had the same error.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 
-from kernels import choice, explain, routes
+import kernels
+from kernels import choice, dispatch, routes
 from results import levels
 from results.compare.verdicts import judge
 from results.programs import Call, Program
-from results.records import Case, Measurement, Status
+from results.records import Measurement, Status
 from results.spread import spread
+from runner.levels import op
 from runner.measure import errors
 from runner.measure.stopwatch import EagerStopwatch, KernelStopwatch, Stopwatch, sample_round
 from runner.protocol import Protocol
 
 ROUNDS = 5
-CAPTURED = "not timed: calls of compiled programs and CUDA graphs; `kernels.explain(…, compiled=True)` says what runs"
-PACKED = "not timed: calls of packed sequences; `kernels.explain` says what runs"
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,6 @@ def prove(program: Program, device: str, protocol: Protocol, baseline: str = cho
         watches["kernel"] = KernelStopwatch(device)
     proofs = []
     for call in program.tuned:
-        if call.timing == "kernel" or call.case.features:
-            note = CAPTURED if call.timing == "kernel" else PACKED
-            proofs.append(Proof(_words(call), call.count, baseline, baseline, note=note))
-            continue
         try:
             proofs.append(_proof(call, device, watches.get(call.timing, watches["eager"]), protocol, baseline))
         except Exception as error:  # noqa: BLE001 - every exception of a kernel is a result
@@ -105,86 +103,83 @@ def as_record(program: Program, proofs: list[Proof]) -> dict[str, Any]:
     return {"program": program.name, "calls": [asdict(proof) for proof in proofs], "total": total(proofs)}
 
 
-def sample_in_turns(
-    sides: Mapping[str, Callable[[], Any]], watch: Stopwatch, protocol: Protocol
-) -> dict[str, tuple[list[float], list[int]]]:
-    """Return the samples in ms and the sizes of the rounds of each side."""
-    taken: dict[str, tuple[list[float], list[int]]] = {name: ([], []) for name in sides}
+def _proof(call: Call, device: str, watch: Stopwatch, protocol: Protocol, baseline: str) -> Proof:
+    run, name = _made(call, device)
+    with _decided_by(baseline):
+        before = name()
+    with _decided_by(None):
+        after = name()
+    sides = {before: baseline, after: None}  # one where both use the same implementation
+    taken: dict[str, tuple[list[float], list[int]]] = {side: ([], []) for side in sides}
     for number in range(ROUNDS):
-        for name in list(sides)[:: 1 - 2 * (number % 2)]:
-            samples, sizes = taken[name]
-            new = sample_round(watch, sides[name], samples, protocol)
+        for side in list(sides)[:: 1 - 2 * (number % 2)]:
+            samples, sizes = taken[side]
+            with _decided_by(sides[side]):
+                run()  # plans, and compiles the first time
+                new = sample_round(watch, run, samples, protocol)
             samples += new
             sizes.append(len(new))
-    return taken
-
-
-def measurement(case: Case, mode: str, timing: str, name: str, samples: list[float], sizes: list[int]) -> Measurement:
-    """Return the latency of a side, for a verdict."""
-    fields: dict[str, Any] = {"mode": mode, "timing": timing, "round_sizes": tuple(sizes), **spread(samples)}
-    return Measurement("prove", case, name, "latency_ms", Status.OK, **fields)
-
-
-def _proof(call: Call, device: str, watch: Stopwatch, protocol: Protocol, baseline: str) -> Proof:
-    tensors = _tensors(call, device)
-    before, after = (_side(call, tensors, name) for name in (baseline, None))
-    sides = dict((before, after))  # one where both use the same implementation
-    for attend in sides.values():
-        attend()  # compiles
-    taken = sample_in_turns(sides, watch, protocol)
-    first, second = (measurement(call.case, call.mode, call.timing, name, *taken[name]) for name, _ in (before, after))
-    fields = _words(call), call.count, before[0], after[0], first.value, second.value
+    first, second = (_measurement(call, *taken[side]) for side in (before, after))
+    fields = _words(call), call.count, before, after, first.value, second.value
     if len(sides) == 1:
         return Proof(*fields, 1.0, 1.0, 1.0)
     found = judge(first, second, protocol=protocol.name, paired=True)
     return Proof(*fields, found.speedup, found.low, found.high)
 
 
+def _measurement(call: Call, samples: list[float], sizes: list[int]) -> Measurement:
+    fields: dict[str, Any] = {"mode": call.mode, "timing": call.timing, "round_sizes": tuple(sizes), **spread(samples)}
+    return Measurement("prove", call.case, "a side", "latency_ms", Status.OK, **fields)
+
+
 def one_call(call: Call, device: str) -> None:
     """Make a call of a program once, as `kernels.attention` decides it."""
-    _side(call, _tensors(call, device), None)[1]()
+    _made(call, device)[0]()
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
 
 
-def _side(call: Call, tensors: list[torch.Tensor], implementation: str | None) -> tuple[str, Callable[[], Any]]:
-    """Return what computes a call, by name, and the call itself; without an implementation the rules decide."""
-    q, k, v, dout = tensors
-    causal, window = call.problem["mask"].startswith("causal"), call.problem.get("window_size", 0)
-    with _decided_by(implementation):
-        said = explain(q, k, v, causal=causal, window_size=window)
-        attend = routes.bound(q, k, v, causal, window, None)
-    name = said.split(" for ")[0]
+def _made(call: Call, device: str) -> tuple[Callable[[], Any], Callable[[], str]]:
+    """Return a call of a program, by its own way in, and what returns the implementation that it takes now.
+
+    Calls of compiled programs are those of the operator that torch.compile keeps.
+    """
+    inputs = op.empty_inputs(call.case, device)
+    inputs.fill(0)
+    tensors = [x.detach() for x in (inputs.q, inputs.k, inputs.v, inputs.dout)]
+    masks = {name: inputs.options[name] for name in ("causal", "window_size")}
+    bounds, captured, asked = inputs.options.get("bounds"), call.timing == "kernel", dict(masks)
+    attend: Callable[..., torch.Tensor] = partial(kernels.attention, **masks)
+    if bounds:
+        tensors = [x[0].transpose(0, 1).contiguous() for x in tensors]
+        starts = torch.cat((bounds.starts_q, bounds.ends_q[-1:]))
+        asked |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
+        asked |= {"max_seqlen_q": bounds.longest_q, "max_seqlen_k": bounds.longest_k}
+        attend = partial(kernels.attention_varlen, **asked)
+    elif captured:
+        options: Any = (*masks.values(), None)
+        attend = lambda q, k, v: dispatch.traced(q, k, v, *options)  # noqa: E731
+    if call.problem.get("layout", "contiguous") != "contiguous":  # heads inside tokens
+        tensors = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in tensors]
+    inner, dout = [x.requires_grad_(call.mode != "fwd") for x in tensors[:3]], tensors[3]
+
+    def said() -> str:
+        return re.split(" for |: ", kernels.explain(*inner, **asked, compiled=captured))[0]
+
     if call.mode == "fwd":
-        return name, partial(attend, q, k, v)
-    return name, lambda: torch.autograd.grad(attend(q, k, v), (q, k, v), dout)
+        return partial(attend, *inner), said
+    return lambda: torch.autograd.grad(attend(*inner), inner, dout), said
 
 
 @contextmanager
 def _decided_by(implementation: str | None) -> Iterator[None]:
-    """Let an implementation, or the rules, decide the calls that are planned within."""
-    outside = os.environ.pop(choice.IMPLEMENTATION, None)
+    """Let an implementation, or without one the rules, decide the calls within."""
     routes.forget()
-    try:
+    with mock.patch.dict(os.environ):
+        os.environ.pop(choice.IMPLEMENTATION, None)
         if implementation:
             os.environ[choice.IMPLEMENTATION] = implementation
         yield
-    finally:
-        os.environ.pop(choice.IMPLEMENTATION, None)
-        if outside is not None:
-            os.environ[choice.IMPLEMENTATION] = outside
-
-
-def _tensors(call: Call, device: str) -> list[torch.Tensor]:
-    """Return q, k, v and the gradient of out, with heads inside tokens where the program has them so."""
-    case, dtype = call.case, getattr(torch, call.case.dtype)
-    generator = torch.Generator(device).manual_seed(0)
-    queries, keys = (case.batch, case.num_heads, case.seqlen_q), (case.batch, case.num_kv_heads, case.seqlen_k)
-    shapes = ((*queries, case.head_dim), (*keys, case.head_dim), (*keys, case.head_dim_v), (*queries, case.head_dim_v))
-    made = [torch.randn(shape, generator=generator, device=device, dtype=dtype) for shape in shapes]
-    if call.problem.get("layout", "contiguous") != "contiguous":
-        made = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in made]
-    return [x.requires_grad_(call.mode != "fwd") for x in made[:3]] + made[3:]
 
 
 def _words(call: Call) -> str:

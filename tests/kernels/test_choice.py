@@ -161,9 +161,8 @@ def test_other_cards_take_the_rule_of_the_nearest_chip(user) -> None:
     assert "H200 (" in source((9, 0), 114, 227 << 10, 50 << 20)
     assert "H20 (" in source((9, 0), 60, 227 << 10, 50 << 20)
     assert "H20" in source((10, 0), 100, 227 << 10, 126 << 20)
-    assert [rule.source for rule in choice._rules_of(Chip("H200", (9, 0), 132), "none", choice.SHIPPED)] == [
-        "the shipped rule"
-    ]
+    (rule,) = choice._rules_of(Chip("H200", (9, 0), 132), "none", choice.SHIPPED)
+    assert rule.source == "the shipped rule"
     assert choice._rules_of(Chip("CPU"), "none", choice.SHIPPED) == ()
 
 
@@ -247,9 +246,8 @@ def test_transformers_obeys_rules(user, ran) -> None:
 
 def test_explain_names_the_file_the_problem_and_the_evidence(user) -> None:
     q, k, v = tensors(48)
-    assert kernels.explain(q, k, v, causal=True) == (
-        "torch_sdpa_auto for forward: built-in table, as there is no rule for such tensors"
-    )
+    built_in = "torch_sdpa_auto for forward: built-in table, as there is no rule for such tensors"
+    assert kernels.explain(q, k, v, causal=True) == built_in
     evidence = {"run": "my-run", "runner_up": "torch_sdpa_auto"}
     path = write(user, point(NAIVE, 96, evidence=evidence), point(MATH, mask="full", beaten=[]))
     assert kernels.explain(q, k, v, causal=True) == (
@@ -278,10 +276,8 @@ def test_packed_calls_obey_points_of_packed_sequences_alone(user, ran, monkeypat
     q, k, v = (x[0].transpose(0, 1) for x in tensors())
     packed = {"cu_seqlens_q": torch.tensor([0, 24, 64]), "cu_seqlens_k": torch.tensor([0, 24, 64]), "causal": True}
     wanted = kernels.attention_varlen(q, k, v, **packed, max_seqlen_q=40, max_seqlen_k=40)
-    said = kernels.explain(q, k, v, **packed)
-    assert (
-        said == "the definition in PyTorch, sequence by sequence: built-in table, as there is no rule for such tensors"
-    )
+    said = "the definition in PyTorch, sequence by sequence: built-in table, as there is no rule for such tensors"
+    assert kernels.explain(q, k, v, **packed) == said
 
     def compute() -> None:
         found = kernels.attention_varlen(q, k, v, **packed, max_seqlen_q=40, max_seqlen_k=40)

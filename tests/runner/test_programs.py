@@ -16,7 +16,6 @@ from results.recommend import rule_file
 from runner import listing, prove, steps, sweeps
 from runner.__main__ import main
 from runner.locks import device_lock
-from runner.protocol import PROTOCOLS
 from tests.cases import cases
 from tests.runner.conftest import ROOT
 
@@ -165,14 +164,6 @@ def test_a_list_asks_to_renew_a_rule_of_other_versions(tmp_path, monkeypatch) ->
         assert bool(said) == asks and (not said or "measured with another torch. Renew it" in said)
 
 
-def test_a_proof_does_not_time_what_no_rule_decides() -> None:
-    sizes = {"batch": 1, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "head_dim_v": 16}
-    call = {"dtype": "float32", "mask": "causal", "seqlen_q": 64, "seqlen_k": 64, "regime": "captured", **sizes}
-    program = programs.Program(Path("x"), "x", (programs.Call(call, 3),))
-    (proof,) = prove.prove(program, "cpu", PROTOCOLS["quick"])
-    assert (proof.note, proof.before, proof.after, proof.ratio) == (prove.CAPTURED, proof.after, proof.before, None)
-
-
 @pytest.mark.slow  # compares timings in turns
 def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
@@ -180,14 +171,21 @@ def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monke
     monkeypatch.setattr(prove, "ROUNDS", 2)
     monkeypatch.setenv("TRITON_INTERPRET", "1")  # which the command sets, for its whole process
     path = recording(tmp_path, 48, 80)
-    problems = [call.problem for call in programs.load(Path(path)).tuned]
+    record = json.loads(Path(path).read_text())
+    packed, compiled = (dict(record["calls"][0]["problem"], **more) for more in ({"batch": 2}, {"regime": "captured"}))
+    record["calls"] += [{"problem": packed | {"features": ["varlen"]}, "count": 1}, {"problem": compiled, "count": 1}]
+    Path(path).write_text(json.dumps(record))
+    problems = [call.problem for call in programs.load(Path(path)).tuned[:-1]]
     rule = {"format": rule_file.FORMAT, "version": rule_file.VERSION, "gpu": "CPU", "chip": {}, "runs": {}}
     points = [{"problem": {"regime": "eager", **each}, "implementation": "torch_naive"} for each in problems]
     rule_file.install({**rule, "points": points})
     assert main(["prove", "--program", path, "--device", "cpu", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    for call in record["calls"]:
-        assert (call["before"], call["after"], call["note"]) == ("torch_sdpa_auto", "torch_naive", "")
+    *calls, compiled = record["calls"]
+    assert compiled["before"] == compiled["after"] == "torch_sdpa_auto" and compiled["ratio"] == 1.0
+    by_definition = "the definition in PyTorch, sequence by sequence"
+    for call, before in zip(calls, ("torch_sdpa_auto", "torch_sdpa_auto", by_definition), strict=True):
+        assert (call["before"], call["after"], call["note"]) == (before, "torch_naive", "")
         assert call["low"] < call["ratio"] < call["high"]
     before, after, ratio, low, high = record["total"]
     assert before == pytest.approx(sum(call["before_ms"] for call in record["calls"]))
