@@ -231,9 +231,8 @@ def _bound(
 
 def _dispatched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None) -> bool:
     """Return whether the dispatcher has more than PyTorch's function: a kernel of ours, or a rule."""
-    if routes.takes(q, k, v) or torch.compiler.is_compiling():
-        return routes.takes(q, k, v)
-    return choice.anything_named(q.device) and routes.route_of(q, k, v, causal, 0, scale) is not None
+    ruled = not torch.compiler.is_compiling() and choice.anything_named(q.device)
+    return routes.takes(q, k, v) or (ruled and routes.route_of(q, k, v, causal, 0, scale) is not None)
 
 
 def _count(reason: str | None) -> None:

@@ -55,7 +55,10 @@ def _explained(
     decided = routes.decisions(q, k, v, *options, regime=CAPTURED if compiled else EAGER).get(direction)
     if decided is None:
         return f"{names} for {direction}: built-in table, as there is no rule for such tensors"
-    return f"{decided.implementation or names} for {direction}: {decided.why}"
+    named = decided.implementation
+    if compiled and named and routes.captured_plan(direction, q, k, v, *options) is None:
+        named = None  # it has no operator
+    return f"{named or names} for {direction}: {decided.why}"
 
 
 def _packed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, asked: dict[str, Any]) -> str:
@@ -69,16 +72,13 @@ def _packed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options,
         before, k, v = "a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
     packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
     scale = q.shape[2] ** -0.5 if options[2] is None else options[2]
-    if not feature_calls.takes(*packed, ("varlen", *features.asked)):
-        how = "the definition in PyTorch, sequence by sequence"
-    elif features.asked or isinstance(window_size, tuple):
-        how = "triton_fa2"
-    else:
-        names = routes.packed_names(*packed, sequences, (causal, window_size, scale))
-        how = f"{names['forward']} forward and {names['backward']} backward"
+    ours = feature_calls.takes(*packed, ("varlen", *features.asked))
+    how = "triton_fa2" if ours else "the definition in PyTorch, sequence by sequence"
     if features.asked or isinstance(window_size, tuple):
         return f"{before}{how}: {_NO_RULE}"
-    ours = feature_calls.takes(*packed, ("varlen",))
+    if ours:
+        names = routes.packed_names(*packed, sequences, (causal, window_size, scale))
+        how = f"{names['forward']} forward and {names['backward']} backward"
     decided = routes.packed_decision(q, k, v, sequences, (causal, window_size, scale), ours)
     if decided is None:
         return f"{before}{how}: built-in table, as there is no rule for such tensors"

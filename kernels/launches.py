@@ -9,7 +9,6 @@ the other. Nothing is compiled, tuned or synchronized then, so a CUDA graph can 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -159,11 +158,7 @@ def _chooser(places: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
     """Return a function that takes the elements at these places of a list as a tuple."""
     if len(places) > 1:
         return itemgetter(*places)
-    return partial(_one, places[0])
-
-
-def _one(place: int, numbers: list[Any]) -> tuple[Any, ...]:
-    return (numbers[place],)
+    return lambda numbers: (numbers[places[0]],)
 
 
 def _nothing(*tensors: torch.Tensor) -> None:

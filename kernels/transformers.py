@@ -57,8 +57,7 @@ class PaddingGroup(NamedTuple):
     tokens: slice | torch.Tensor  # positions of the keys
 
 
-# By mask, which all layers of a model share: groups of rows, bounds and biases by what they depend on, causality.
-_PADDED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+# By mask, which all layers of a model share: groups of rows, bounds and biases by what they depend on; causality.
 _DERIVED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _CAUSAL: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
@@ -415,7 +414,7 @@ def _without_padding(call: _Call, real: torch.Tensor) -> torch.Tensor:
     every query sees all real keys.
     """
     unread = _unreadable(real)
-    groups = [] if unread else _groups(real)
+    groups = [] if unread else _once(real, ("groups",), lambda: list(_find_groups(real)))
     several = unread or len(groups) > 1
     if several and call.is_step():
         return call.step(real[:, None, None], slice(-call.window_size, None) if call.causal else slice(None))
@@ -466,15 +465,8 @@ def _once(real: torch.Tensor, key: tuple[Any, ...], make: Callable[[], Any]) -> 
     return of_mask[key]
 
 
-def _groups(real: torch.Tensor) -> list[PaddingGroup]:
-    """Group the sequences of a mask (batch, tokens) by the places of their real tokens; read from the device once."""
-    found = _PADDED.get(real)
-    if found is None:
-        found = _PADDED[real] = list(_find_groups(real))
-    return found
-
-
 def _find_groups(real: torch.Tensor) -> Iterator[PaddingGroup]:
+    """Group the sequences of a mask (batch, tokens) by the places of their real tokens, which reads the device."""
     first = real.int().argmax(1)
     last = real.shape[1] - real.flip(1).int().argmax(1)
     spans: dict[tuple[int, int], list[int]] = {}

@@ -175,7 +175,7 @@ def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monke
     packed, compiled = (dict(record["calls"][0]["problem"], **more) for more in ({"batch": 2}, {"regime": "captured"}))
     record["calls"] += [{"problem": packed | {"features": ["varlen"]}, "count": 1}, {"problem": compiled, "count": 1}]
     Path(path).write_text(json.dumps(record))
-    problems = [call.problem for call in programs.load(Path(path)).tuned[:-1]]
+    problems = [call.problem for call in programs.load(Path(path)).tuned]
     rule = {"format": rule_file.FORMAT, "version": rule_file.VERSION, "gpu": "CPU", "chip": {}, "runs": {}}
     points = [{"problem": {"regime": "eager", **each}, "implementation": "torch_naive"} for each in problems]
     rule_file.install({**rule, "points": points})
