@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,17 +26,38 @@ from .registry import UnsupportedCase
 
 _ORIGINAL = functional.scaled_dot_product_attention
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_FASTER = "calls that PyTorch computes faster, by a rule or a table"
+_LEFT = _FASTER, _LEARNED = ("calls that PyTorch computes faster, by a rule or a table", "a mask that wants a gradient")
 _SEEN = SeenCalls()
-_records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
+_records, _tracing, _address = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling, torch.Tensor.data_ptr
 
 
-@dataclass
+_TALLIES: dict[str | None, list[int]] = {}  # how many calls: None, of ours; else left to PyTorch, by reason
+
+
 class SdpaCalls:
-    """Count the calls that were made while a context was open."""
+    """Count the calls that are made while a context is open."""
 
-    served: int = 0  # computed by our attention
-    passed_on: Counter[str] = field(default_factory=Counter)  # left to PyTorch, by reason
+    def __init__(self) -> None:
+        """Count from now on."""
+        self._before = {reason: tally[0] for reason, tally in _TALLIES.items()}
+        self._after: dict[str | None, list[int]] = _TALLIES
+
+    def end(self) -> None:
+        """Count no more."""
+        self._after = {reason: [*tally] for reason, tally in _TALLIES.items()}
+
+    @property
+    def served(self) -> int:
+        """Return how many calls our attention computed."""
+        return self._calls()[None]
+
+    @property
+    def passed_on(self) -> Counter[str | None]:
+        """Return how many calls were left to PyTorch, by reason."""
+        return self._calls() - Counter({None: self.served})
+
+    def _calls(self) -> Counter[str | None]:
+        return Counter({reason: tally[0] - self._before.get(reason, 0) for reason, tally in self._after.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +95,7 @@ def sdpa_replacement(implementation: str | None = None) -> Iterator[SdpaCalls]:
         with _LOCK:
             _OPEN.remove(opened)
             _install(False)
+        opened.calls.end()
 
 
 def observe(around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
@@ -104,20 +126,27 @@ def _replaced(
     """Compute the result of PyTorch's function, which aligns a causal mask with the first key."""
     tensors: Any = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
     known: Any = None
-    if not torch.compiler.is_dynamo_compiling():
+    if not _tracing():
         try:
-            sizes = (query.shape, key.shape, value.is_nested, attn_mask if attn_mask is None else attn_mask.shape)
-            unaligned = (_address(query) | _address(key) | _address(value)) & 15
-            asked = (_OPEN[-1].implementation, dropout_p, is_causal, scale, enable_gqa)
-            known = (*sizes, *asked, _records(), unaligned)
+            sizes = (query.shape, key.shape, query.dtype, attn_mask is None, query.requires_grad, _records())
+            known = (*sizes, dropout_p, is_causal, scale, enable_gqa, _OPEN[-1].implementation)
             seen = _SEEN.get(known, ())
         except (*NO_KEY, IndexError):
             known, seen = None, ()
-        for holds, attend, reason in seen:
-            if holds(*tensors) and forward_ad._current_level < 0:
-                _count(reason)
+        for holds, attend, tally in seen:
+            if holds is None or (_is_aligned(*tensors) and holds(*tensors) and forward_ad._current_level < 0):
+                tally[0] += 1  # anything more would take as long as the rest where a program's code fills the caches
                 return attend(*tensors)
     return _first(known, tensors, dropout_p, is_causal, scale, enable_gqa)
+
+
+def _is_aligned(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> bool:
+    """Return whether a guard can be asked about tensors, whose addresses are multiples of 16 bytes."""
+    try:
+        nested = v.is_nested or (mask is not None and mask.is_nested)
+        return not (nested or (_address(q) | _address(k) | _address(v)) & 15)
+    except NO_KEY:  # such as sparse ones
+        return False
 
 
 def _first(
@@ -138,14 +167,16 @@ def _first(
             out = ours(*tensors) if reason is None else None
         except UnsupportedCase as refused:  # such as strides that a kernel cannot address
             reason = str(refused)
-    if not compiling:
-        _count(reason)
+    tally = [0] if compiling else _TALLIES.setdefault(reason, [0])
+    tally[0] += 1
     if reason is None:
         attend = ours
     else:
         out = attend(*tensors)
-    if known and not mode and (reason or not known[-1]):
-        _SEEN.note(known, tensors, attend, reason)
+    if known and reason in _LEFT and not mode:  # PyTorch is right whatever else differs, so nothing is compared again
+        _SEEN.remember(known, ((None, attend, tally),))
+    elif known and not mode and _is_aligned(*tensors):
+        _SEEN.note(known, tensors, attend, tally)
     return out
 
 
@@ -164,7 +195,7 @@ def _reason_against_tensors(
     """Return why no implementation takes the tensors; None if there is no reason."""
     if mask is not None:
         if mask.requires_grad:
-            return "a mask that wants a gradient"
+            return _LEARNED
         if mask.dtype not in (torch.bool, torch.float32, q.dtype):
             return "a mask of another dtype"
         if mask.dim() < 2:
@@ -233,13 +264,3 @@ def _dispatched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool,
     """Return whether the dispatcher has more than PyTorch's function: a kernel of ours, or a rule."""
     ruled = not torch.compiler.is_compiling() and choice.anything_named(q.device)
     return routes.takes(q, k, v) or (ruled and routes.route_of(q, k, v, causal, 0, scale) is not None)
-
-
-def _count(reason: str | None) -> None:
-    """Count a call in every open context."""
-    with _LOCK:
-        for each in _OPEN:
-            if reason is None:
-                each.calls.served += 1
-            else:
-                each.calls.passed_on[reason] += 1

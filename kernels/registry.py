@@ -159,7 +159,8 @@ class Implementation:
 
     def reason_against(self, case: AttentionCase, device: Device) -> str | None:
         """Return why this case cannot run here, in one sentence, or None if it can."""
-        return self.unavailable or _declared_reason(self, case, device) or self._own_reason(case, device)
+        declared = next((f"{self.name} {reason}." for reason in _declared_reasons(self, case, device)), None)
+        return self.unavailable or declared or (self.refuses(case, device) if self.refuses else None)
 
     def declares(self, capability: str) -> bool:
         """Return whether it has a capability, a name of CAPABILITIES."""
@@ -169,13 +170,6 @@ class Implementation:
         """Return why features of these names cannot be computed, in one sentence, or None if they can."""
         missing = [FEATURES[name] for name in names if name not in self.features]
         return f"{self.name} does not support {' or '.join(missing)}." if missing else None
-
-    def _own_reason(self, case: AttentionCase, device: Device) -> str | None:
-        return self.refuses(case, device) if self.refuses else None
-
-
-def _declared_reason(impl: Implementation, case: AttentionCase, device: Device) -> str | None:
-    return next((f"{impl.name} {reason}." for reason in _declared_reasons(impl, case, device)), None)
 
 
 def _declared_reasons(impl: Implementation, case: AttentionCase, device: Device) -> Iterator[str]:

@@ -253,8 +253,8 @@ def _needs_tensor(config: Any, kind: str | None, documents: torch.Tensor | None,
 
 def _refuse(asked: dict[str, Any], kind: type[nn.Module]) -> None:
     """Raise UnsupportedCase if a module of this kind requests what is not supported."""
-    found = [words for name, words in _REFUSED.items() if asked.get(name) is not None and asked[name] is not False]
-    if found:
+    named = asked.keys() & _REFUSED.keys()
+    if found := [_REFUSED[name] for name in sorted(named) if asked[name] is not None and asked[name] is not False]:
         raise UnsupportedCase(f"Attention of attnbench does not compute {' and '.join(found)}; use 'sdpa' or 'eager'.")
     _refuse_model(kind.__module__)
 
@@ -276,7 +276,7 @@ def _eager_alone(file: str) -> bool:
     return bool(models) and not any(getattr(x, each) for x in models for each in _BACKENDS)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # not frozen, which takes three times as long to make
 class _Call:
     """A call of a module: (batch, heads, tokens, width) tensors, the mask by distance, and features."""
 

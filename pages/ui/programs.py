@@ -27,7 +27,7 @@ _PROGRAM, _CARD, _GIVEN = "program", "program_card", "recordings"
 _FIRST_CARD = "H200"  # the card with most numbers
 _MOST_CALLS = 500
 _TIMINGS = {"kernel": "device time", "eager": "eager calls"}
-_COLUMNS = tables.declared("programs")
+_COLUMNS, _OF_NEW_LENGTHS = tables.declared("programs"), tables.declared("new_lengths")
 
 
 def choose() -> tuple[Program, str]:
@@ -202,18 +202,6 @@ def _source(found: CallTimes | None) -> str:
     scaled = "" if found.factor == 1 else f", times {found.factor:.2g}"
     start = f"assumed from {found.gpu}" if found.relative else found.gpu
     return f"{start}: {shape}{scaled}, {_TIMINGS[found.timing]}, {text.sources(found.source)}"
-
-
-_OF_NEW_LENGTHS = {
-    "implementation": tables.words("implementation"),
-    "cache": tables.words("compile cache"),
-    "total_s": tables.number("all lengths (s)"),
-    "first_forward_s": tables.number("first forward (s)"),
-    "first_backward_s": tables.number("first backward (s)"),
-    "compiled": tables.number("kernels compiled", "%d"),
-    "compiled_late": tables.number("of these after 10 lengths", "%d"),
-    "planning_ms": tables.number("planning of a length (ms)", help="first call less a second one, the median"),
-}
 
 
 def new_lengths() -> None:

@@ -71,6 +71,20 @@ def test_any_other_call_is_passed_on_unchanged_and_says_why(inputs: list, option
     assert (calls.served, calls.passed_on) == (0, {reason: 1})
 
 
+def test_a_call_left_to_pytorch_is_decided_once_and_not_compared_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide, decided = drop_in._first, []
+    monkeypatch.setattr(drop_in, "_first", lambda *call: decided.append(1) or decide(*call))
+    (q, k, v), mask = tensors(seqlen_k=8), torch.zeros(9, 8, requires_grad=True)
+    with kernels.sdpa_replacement("torch_naive") as calls:
+        for query in (q, q, q.mT.contiguous().mT):
+            torch.testing.assert_close(sdpa(query, k, v, attn_mask=mask), ORIGINAL(q, k, v, attn_mask=mask))
+        assert (calls.passed_on, len(decided)) == ({"a mask that wants a gradient": 3}, 1)
+        with torch.no_grad():
+            sdpa(q, k, v, attn_mask=mask.detach())
+    sdpa(q, k, v)
+    assert (calls.served, calls.passed_on.total(), len(decided)) == (1, 3, 2)
+
+
 @pytest.mark.parametrize(
     ("mask", "error", "reason"),
     [
