@@ -10,7 +10,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,16 +28,15 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _LEFT = _FASTER, _LEARNED = ("calls that PyTorch computes faster, by a rule or a table", "a mask that wants a gradient")
 _SEEN = SeenCalls()
 _records, _tracing, _address = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling, torch.Tensor.data_ptr
-
-
 _TALLIES: dict[str | None, list[int]] = {}  # how many calls: None, of ours; else left to PyTorch, by reason
 
 
 class SdpaCalls:
-    """Count the calls that are made while a context is open."""
+    """Count the calls that are made while a context is open, by an implementation or, by None, `kernels.attention`."""
 
-    def __init__(self) -> None:
+    def __init__(self, implementation: str | None = None) -> None:
         """Count from now on."""
+        self.implementation = implementation
         self._before = {reason: tally[0] for reason, tally in _TALLIES.items()}
         self._after: dict[str | None, list[int]] = _TALLIES
 
@@ -56,19 +54,14 @@ class SdpaCalls:
         """Return how many calls were left to PyTorch, by reason."""
         return self._calls() - Counter({None: self.served})
 
+    def __repr__(self) -> str:
+        return f"SdpaCalls(served={self.served}, passed_on={self.passed_on})"
+
     def _calls(self) -> Counter[str | None]:
         return Counter({reason: tally[0] - self._before.get(reason, 0) for reason, tally in self._after.items()})
 
 
-@dataclass(frozen=True, eq=False)
-class _Replacement:
-    """An open context: its implementation and its counts."""
-
-    implementation: str | None  # None: kernels.attention
-    calls: SdpaCalls
-
-
-_OPEN: list[_Replacement] = []  # the last one is in effect
+_OPEN: list[SdpaCalls] = []  # the last one is in effect
 _LOCK = threading.Lock()
 _OBSERVED: Callable[..., Any] | None = None  # the replacement, with an observer of its calls
 
@@ -85,17 +78,17 @@ def sdpa_replacement(implementation: str | None = None) -> Iterator[SdpaCalls]:
     """
     if implementation is not None:
         registry.get(implementation)
-    opened = _Replacement(implementation, SdpaCalls())
+    opened = SdpaCalls(implementation)
     with _LOCK:
         _OPEN.append(opened)
         _install(len(_OPEN) == 1)
     try:
-        yield opened.calls
+        yield opened
     finally:
         with _LOCK:
             _OPEN.remove(opened)
             _install(False)
-        opened.calls.end()
+        opened.end()
 
 
 def observe(around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:

@@ -191,20 +191,17 @@ def _declared_reasons(impl: Implementation, case: AttentionCase, device: Device)
         yield ": ".join(("does not support causal masks", *filter(None, (impl.no_causal,))))
     if case.causal and case.seqlen_q != case.seqlen_k and not impl.unequal_causal:
         yield "does not support causal masks with seqlen_q different from seqlen_k"
-    if case.window_size and not impl.window:
-        yield "does not support sliding windows"
-    if case.num_heads != case.num_kv_heads and not impl.gqa:
-        yield "does not support fewer key heads than query heads"
-    if case.page_size and not impl.paged:
-        yield "does not support paged caches"
-    if case.latent_dim and not impl.latent and impl.level not in AROUND:
-        yield "does not support latent caches"
-    if case.lengths == "ragged" and not impl.ragged:
-        yield "does not support sequences of different lengths"
-    if case.lengths not in (None, "uniform", "ragged") and not impl.mixed:
-        yield "does not support batches with different numbers of query tokens"
-    if case.cache_dtype not in (None, case.dtype) and not impl.quantised:
-        yield f"does not support caches in {case.cache_dtype}"
+    mixed = case.lengths not in (None, "uniform", "ragged")
+    lacking = (
+        (case.window_size, impl.window, "sliding windows"),
+        (case.num_heads != case.num_kv_heads, impl.gqa, "fewer key heads than query heads"),
+        (case.page_size, impl.paged, "paged caches"),
+        (case.latent_dim and impl.level not in AROUND, impl.latent, "latent caches"),
+        (case.lengths == "ragged", impl.ragged, "sequences of different lengths"),
+        (mixed, impl.mixed, "batches with different numbers of query tokens"),
+        (case.cache_dtype not in (None, case.dtype), impl.quantised, f"caches in {case.cache_dtype}"),
+    )
+    yield from (f"does not support {words}" for asked, has, words in lacking if asked and not has)
     if capability and least and capability < least:
         yield f"needs compute capability {least}, this is {capability}"
     if capability and most and capability > most:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -170,9 +170,13 @@ def left_to_pytorch(
     """
     if q.dtype.itemsize > 2 or window_size or (causal and q.shape[2] != k.shape[2]) or invariant.wanted():
         return False
-    operations = (2 if causal else 4) * q.numel() * k.shape[2]
-    table = _table("eager routes", q.device)
-    return any(table.first(call=call, operations=operations, head_dim=q.shape[3]) for call in asked or ("training",))
+    return _left(asked or ("training",), q.device, (2 if causal else 4) * q.numel() * k.shape[2], q.shape[3])
+
+
+@lru_cache(maxsize=plans.MAX_PLANS)
+def _left(asked: tuple[str, ...], device: torch.device, operations: int, head_dim: int) -> bool:
+    table = _table("eager routes", device)
+    return any(table.first(call=call, operations=operations, head_dim=head_dim) for call in asked)
 
 
 def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | Ruled | None:

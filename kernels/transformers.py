@@ -43,6 +43,7 @@ _REFUSED = {
     "head_mask": "a mask of heads (head_mask)",
 }
 _FEATURES = {"softcap": "softcap", "s_aux": "sinks"}  # argument of a module -> our name
+_ASKED = frozenset(("indices", "position_bias", *_REFUSED, *_FEATURES))  # all others are of no interest
 _BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # declared by a model of transformers
 _FAMILIES: dict[str, frozenset[str]] = {  # sets of families of transformers.models
     name: frozenset(families.split())
@@ -111,19 +112,21 @@ def attend(
     cu_seq_lens_q and cu_seq_lens_k are the starts of sequences in a batch of 1, as for FlashAttention. Raises
     UnsupportedCase for what is not supported.
     """
-    _refuse(asked, type(module))
+    named = {name: asked[name] for name in asked.keys() & _ASKED if asked[name] is not None}
+    _refuse(named, type(module))
     if query.shape[0] < key.shape[0]:  # learned queries, the same for all sequences
         query = query.expand(key.shape[0], -1, -1, -1)
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     if attention_mask is not None and not torch.compiler.is_compiling():
         causal = _CAUSAL.get(attention_mask, causal)
-    features = {ours: asked[name] for name, ours in _FEATURES.items() if asked.get(name) is not None}
+    features = {ours: named[name] for name, ours in _FEATURES.items() if name in named} if named else {}
     if dropout:
         features["dropout_p"] = dropout
     call = _Call(attention, query, key, value, causal, sliding_window or 0, scaling, features)
-    for name, combine in (("indices", _chosen), ("position_bias", _biased)):
-        if asked.get(name) is not None:
-            attention_mask = combine(asked[name], call.as_tensor(attention_mask), key.shape[2])
+    if "indices" in named:
+        attention_mask = _chosen(named["indices"], call.as_tensor(attention_mask), key.shape[2])
+    if "position_bias" in named:
+        attention_mask = _biased(named["position_bias"], call.as_tensor(attention_mask))
     return _by_mask(call, attention_mask, asked).transpose(1, 2).contiguous(), None
 
 
@@ -251,10 +254,9 @@ def _needs_tensor(config: Any, kind: str | None, documents: torch.Tensor | None,
     return bool(encodes) or family in _FAMILIES["decoders_say_full"]
 
 
-def _refuse(asked: dict[str, Any], kind: type[nn.Module]) -> None:
+def _refuse(named: dict[str, Any], kind: type[nn.Module]) -> None:
     """Raise UnsupportedCase if a module of this kind requests what is not supported."""
-    named = asked.keys() & _REFUSED.keys()
-    if found := [_REFUSED[name] for name in sorted(named) if asked[name] is not None and asked[name] is not False]:
+    if found := [words for name, words in _REFUSED.items() if named.get(name, False) is not False] if named else []:
         raise UnsupportedCase(f"Attention of attnbench does not compute {' and '.join(found)}; use 'sdpa' or 'eager'.")
     _refuse_model(kind.__module__)
 
@@ -313,7 +315,7 @@ class _Call:
         """
         if not self.is_dispatched or torch.compiler.is_compiling() or not self.features.keys() <= {"dropout_p"}:
             return False
-        asked = *masked, *Features(**self.features).asked
+        asked = (*masked, "dropout") if self.features else masked
         one_each = not masked or self.q.shape[1] == self.k.shape[1]
         return one_each and routes.left_to_pytorch(self.q, self.k, self.causal, self.window_size, asked)
 
@@ -388,7 +390,7 @@ def _chosen(indices: torch.Tensor, mask: torch.Tensor | None, keys: int) -> torc
     return mask & chosen if mask.dtype == torch.bool else mask.masked_fill(~chosen, float("-inf"))
 
 
-def _biased(bias: torch.Tensor, mask: torch.Tensor | None, keys: int) -> torch.Tensor:
+def _biased(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Return a bias by position with the mask in it, to be added to the scores."""
     if mask is None:
         return bias

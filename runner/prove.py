@@ -51,7 +51,7 @@ class Proof:
 def prove(program: Program, device: str, protocol: Protocol, baseline: str = choice.DEFAULT) -> list[Proof]:
     """Return the proof of each problem that a sweep measures; `baseline` is an implementation, or the tables."""
     on_gpu = torch.device(device).type == "cuda"
-    watches: dict[str, Stopwatch] = {"eager": EagerStopwatch(torch.cuda.synchronize if on_gpu else _nothing)}
+    watches: dict[str, Stopwatch] = {"eager": EagerStopwatch(torch.cuda.synchronize) if on_gpu else EagerStopwatch()}
     if on_gpu:
         watches["kernel"] = KernelStopwatch(device)
     proofs = []
@@ -184,7 +184,3 @@ def _decided_by(implementation: str | None) -> Iterator[None]:
 
 def _words(call: Call) -> str:
     return f"{levels.words(call.case)} {call.mode}"
-
-
-def _nothing() -> None:
-    """Do nothing, in place of synchronizing a device."""

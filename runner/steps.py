@@ -175,8 +175,8 @@ def _proof(model: Declared, device: str, compiled: bool) -> StepProof:
     before, after = (spread(times)["value"] for times in zip(*pairs, strict=True))
     found = spread([sdpa / ours for sdpa, ours in pairs])
     differs = float((outputs[1] - outputs[0]).abs().max() / outputs[0].abs().max())
-    ratio = found["value"], found["ci_low"], found["ci_high"]
-    return StepProof(model.name, before, after, *ratio, differs, _words(counts))
+    ends = found["ci_low"], found["ci_high"]
+    return StepProof(model.name, before, after, found["value"], *ends, differs, _words(counts))
 
 
 def _pairs(

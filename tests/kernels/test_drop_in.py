@@ -82,7 +82,10 @@ def test_a_call_left_to_pytorch_is_decided_once_and_not_compared_again(monkeypat
         with torch.no_grad():
             sdpa(q, k, v, attn_mask=mask.detach())
     sdpa(q, k, v)
-    assert (calls.served, calls.passed_on.total(), len(decided)) == (1, 3, 2)
+    assert (repr(calls), len(decided)) == (
+        "SdpaCalls(served=1, passed_on=Counter({'a mask that wants a gradient': 3}))",
+        2,
+    )
 
 
 @pytest.mark.parametrize(
