@@ -166,7 +166,7 @@ def _first(
         attend = ours
     else:
         out = attend(*tensors)
-    if known and reason in _LEFT and not mode:  # PyTorch is right whatever else differs, so nothing is compared again
+    if known and reason in _LEFT and not mode:  # PyTorch is always right, so nothing else is compared
         _SEEN.remember(known, ((None, attend, tally),))
     elif known and not mode and _is_aligned(*tensors):
         _SEEN.note(known, tensors, attend, tally)
