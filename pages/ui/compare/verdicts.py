@@ -55,12 +55,7 @@ HELP = (
     "Only the same shape, mode and timing are compared. "
     + " ".join(f"{outcome}: {meaning}." for outcome, meaning in MEANINGS.items())
 )
-_FACTS = RUN_FACTS | {
-    "gpu_uuid": "GPU card",
-    "device_type": "device",
-    "sm_clock_mhz, median": "SM clock, median (MHz)",
-    "measured_gbs": "measured bandwidth (GB/s)",
-}
+_FACTS = RUN_FACTS | text.WORDS["compared_facts"]
 CELL_COLUMNS = (
     "verdict", "why", "finding", "time", "cycles", "low", "high", "detectable", "implementation", "mode", "timing",
     "dtype", "seqlen", "head_dim", "batch", "num_heads", "shape", "mask", "level", "first_ms", "second_ms",
@@ -235,6 +230,7 @@ def means_table(means: tuple[Mean, ...]) -> None:
     ]
     config = tables.declared("mean_speedups")
     tables.grid(pd.DataFrame(rows), "Geometric means by timing, implementation and mode", config)
+    st.caption("Geometric means of the shapes with a number on both sides; timings are never mixed.")
 
 
 def change(share: float) -> str:
