@@ -34,16 +34,7 @@ MARKS = {
 }
 _TWOS = [2.0**power for power in range(-10, 11)]
 _FINE = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7]
-MEANINGS = {
-    "LOST": "had a number before, has none now",
-    "SLOWER": "slower by more than 2 %",
-    NOISY: "too noisy to decide",
-    BY_CLOCK: "the SM clock, not the code, explains the difference",
-    ALONE: "no unchanged kernels in both runs tell the code's change from the machine's",
-    "FASTER": "faster by more than 2 %",
-    "GAINED": "had no number before, has one now",
-    "SAME": "equal within 2 %",
-}
+MEANINGS: dict[str, str] = text.WORDS["verdicts"]  # in the order of a headline
 RULE = (
     f"Above 1× the second is faster. FASTER or SLOWER: the whole 90 % interval is beyond ±{100 * BAND:.0f} %, in time "
     "too, and the 99 % interval excludes 1×. SAME: all of it is within ±2 %."
