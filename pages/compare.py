@@ -1,5 +1,8 @@
 """What changed between two runs, implementations or GPUs, and is it significant?"""
 
+from collections.abc import Sequence
+
+import pandas as pd
 import streamlit as st
 
 from pages.ui import findings
@@ -13,6 +16,13 @@ from results.slice import AS_PUBLISHED
 RUNS, IMPLEMENTATIONS, VERSIONS = "Two runs", "Two implementations", "Two versions"
 HISTORY, GPUS, IMPORTED = "History", "GPUs", "Import beside a run"
 SECTIONS = {HISTORY: history.section, VERSIONS: versions.section, GPUS: gpus.section, IMPORTED: imported.section}
+
+
+def with_findings(timing: str | None = None, outcomes: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the cells of a timing with these verdicts or all, with the findings against them, which take long."""
+    table = verdicts.cells_table(found, findings.voided(sides[:2]))
+    return table[(table["timing"] == (timing or table["timing"])) & (table["verdict"].isin(outcomes) | (not outcomes))]
+
 
 layout.header("compare")
 kind = select.segments("Compare", "of", (RUNS, IMPLEMENTATIONS, *SECTIONS))
@@ -38,7 +48,7 @@ if found.cells:
     timings = sorted({*known}, key=chips.TIMINGS.index)
     timing = select.segments("Timing", "of_timing", timings) if len(timings) > 1 else timings[0]
     verdicts.headline(found, timing)
-    table = verdicts.cells_table(found, findings.voided(sides[:2]))  # after the answer, because checks take long
+    table = verdicts.cells_table(found, {})
     of_timing = table[table["timing"] == timing]
     if of_timing["speedup"].notna().any():
         if kind == IMPLEMENTATIONS:
@@ -50,17 +60,16 @@ if found.cells:
     verdicts.coverage(found, timing)
 verdicts.remarks(found)
 if found.cells:
-    st.subheader("Which shapes changed")
     there = [outcome for outcome in verdicts.MEANINGS if outcome in set(of_timing["verdict"])]
-    wanted = st.pills("Verdict", there, selection_mode="multi", key="verdict", bind="query-params")
-    shown = of_timing[of_timing["verdict"].isin(wanted)] if wanted else of_timing
-    verdicts.show_cells(shown, ("before", "after") if kind == RUNS else chosen[1:])
-    messages.download("Download shapes", choose.file_name(*sides), lambda: table, "comparison_csv")
-st.subheader("Differences in environment")
-verdicts.what_changed(found)
+    wanted = st.pills("Which shapes changed", there, selection_mode="multi", key="verdict", bind="query-params")
+    names = ("before", "after") if kind == RUNS else chosen[1:]
+    if wanted:
+        verdicts.show_cells(with_findings(timing, wanted), names)
+    else:
+        messages.folded("Every shape", "changed_shapes", lambda: verdicts.show_cells(with_findings(timing), names))
+    messages.folded("Mean speedups", "mean_speedups", lambda: verdicts.means_table(found.means))
+messages.folded("Differences in environment", "environment", lambda: verdicts.what_changed(found))
 if found.cells:
-    st.subheader("Mean speedup")
-    verdicts.means_table(found.means)
-    st.caption("Geometric means of the shapes with a number on both sides; timings are never mixed.")
+    messages.download("Download shapes", choose.file_name(*sides), with_findings, "comparison_csv")
 st.caption("In a terminal")
 st.code(choose.command(*sides), language=None)

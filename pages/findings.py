@@ -62,8 +62,7 @@ elif not found.left:
         "results, to have them checked.",
         icon=":material/check_circle:",
     )
-with st.expander("What is looked for", icon=":material/rule:"):
-    findings.rules_table()
+messages.folded("What is looked for", "rules", findings.rules_table, ":material/rule:")
 st.caption("In a terminal, with every sentence")
 st.code("python -m results check --all", language=None)
 if found.left:

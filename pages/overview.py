@@ -7,8 +7,8 @@ from pages.ui.filters import chips, select
 from pages.ui.overview import blocks, every_gpu, finder, my_card, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
-from pages.ui.shell.data import ask, ask_slowly
-from results.query import pages, speedups
+from pages.ui.shell.data import ask
+from results.query import pages, pairing, speedups
 from results.slice import Filters, level_in
 
 VIEWS = ("This GPU", "Every GPU", "My shape", "My features", "What to use when")
@@ -21,18 +21,18 @@ def show() -> None:
     if not ranking:
         messages.nothing_here(chosen)
         return
-    with st.container(horizontal=True, key="views"):
+    with st.container(horizontal=True, vertical_alignment="center", key="views"):
         view = select.segments("View", "overview_view", VIEWS, label_visibility="collapsed")
         my_card.choose(chosen)
     my_card.show()
     if view == "Every GPU":
-        st.subheader("Fastest implementation on every GPU")
+        st.header("Fastest implementation on every GPU")
         every_gpu.show(chosen)
     elif view == "My shape":
-        st.subheader("Best choice for a shape")
+        st.header("Best choice for a shape")
         my_shape.show(chosen)
     elif view == "My features":
-        st.subheader("Implementations with the features of a program")
+        st.header("Implementations with the features of a program")
         finder.show()
         blocks.show()
     elif view == "What to use when":
@@ -43,7 +43,9 @@ def show() -> None:
 
 def this_gpu(chosen: Filters, ranking: list[dict]) -> None:
     """Draw the answer, the winner of each shape, a chosen cell in detail, and every implementation in a table."""
-    level, won = level_in(chosen), ask_slowly(ranked.judged, chosen)
+    for question in (pages.fits, pages.provenance, pairing.outdated):
+        ask(question, chosen)  # before anything is drawn: what arrives at once, the browser draws once
+    level, won = level_in(chosen), ask(ranked.judged, chosen)
     ranked.headline(ranking, won, chosen)
     st.subheader("Fastest implementation by shape")
     ranked.winner_map(ranking, won, chosen)

@@ -11,11 +11,11 @@ layout.header("run_sweep")
 allowed = access.may_run()
 progress.follow(allowed)
 
-st.subheader("New sweep")
+st.header("New sweep")
 given = plan_form.given_run()
 plan_form.new_sweep(allowed, partial(plan_form.ask_for_given, run_id=given) if given else plan_form.ask_for)
 plan_form.explain()
 
-st.subheader("Sweeps on this machine")
+st.header("Sweeps on this machine")
 progress.history(allowed)
 plan_form.link_to_traces()

@@ -26,7 +26,7 @@ if "run" in st.query_params:  # as other pages call it
     address.check("Run", "run", names)
 chosen = named_choice("Run", "run_id", names, names[0], listing.words_of(table), help="Type to search.")
 row = table[table["run_id"] == chosen].iloc[0]
-st.subheader(text.plain(chosen if text.missing(row["title"]) else row["title"]))
+st.header(text.plain(chosen if text.missing(row["title"]) else row["title"]))
 badges = (messages.source_badges([row["source"]]), listing.state_badge(row["state"]), findings.badge([chosen]))
 st.markdown(" ".join(badges))
 st.caption(f"{listing.counts(row)}.")

@@ -9,7 +9,7 @@ from pages.ui.filters import chips, select
 from pages.ui.overview.ranking import about, best_of, rivals_of, undecided
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
-from results.query import speedups
+from results.query import pages, pairing, speedups
 from results.recommend import certainty
 from results.slice import Filters, level_in
 
@@ -17,6 +17,8 @@ from results.slice import Filters, level_in
 def show() -> None:
     """Draw the speedups of one implementation over the slice, and a chosen cell in detail."""
     chosen = chips.current()
+    for question in (speedups.cells, pages.provenance, pairing.outdated):
+        ask(question, chosen)  # before anything is drawn: what arrives at once, the browser draws once
     rivals = rivals_of(ask(speedups.ranked, chosen), chosen)
     if not rivals:
         messages.nothing_here(chosen, "speedups")
@@ -25,9 +27,9 @@ def show() -> None:
     level = level_in(chosen)
     ranges = ask(certainty.speedup_ranges, chosen, shown)
     table = cells.speedup_cells(level, ask(speedups.cells, chosen), shown, chosen.baseline, ranges)
-    st.markdown(f"## {_sentence(next(row for row in rivals if row['implementation'] == shown), table, chosen)}")
+    said = _sentence(next(row for row in rivals if row["implementation"] == shown), table, chosen)
     compared = [cell for cell in table if cell["speedup"] is not None]
-    undecided(compared, "comparison", "to say faster or slower")
+    st.markdown(f"## {said}\n\n{undecided(compared, 'comparison', 'to say faster or slower')}")
     alt = f"Speedup of {shown} over {chosen.baseline} by {level.columns.label} and {level.rows.label}"
     title = titles.of_slice(alt, chosen, [cell["run_id"] for cell in table], versus=True)
     look = maps.speedups(table, chosen.baseline)

@@ -1,4 +1,4 @@
-"""Does it stay as fast once the GPU is hot?"""
+"""How much energy does it take, and does it stay as fast once the GPU is hot?"""
 
 import streamlit as st
 

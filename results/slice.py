@@ -118,10 +118,16 @@ def level_in(filters: Filters) -> Level:
 def in_order(name: str, numbers: Mapping[Offered, int]) -> list[Offered]:
     """Return what a filter can be set to, the default first; what has no number comes last.
 
-    `numbers` counts the numbers of each choice, and says their order where the filter's own does not.
+    `numbers` counts the numbers of each choice, and says their order where the filter's own does not. Of unknown
+    baselines, implementations of PyTorch by their name lead.
     """
     rank: dict[Any, int] = {choice: place for place, choice in enumerate(ORDER.get(name, ()))}
-    return sorted(numbers, key=lambda choice: (not numbers[choice], rank.get(choice, len(rank))))
+    own = {choice: name == "baseline" and not _is_familiar(str(choice)) for choice in numbers}
+    return sorted(numbers, key=lambda choice: (not numbers[choice], rank.get(choice, len(rank)), own[choice]))
+
+
+def _is_familiar(name: str) -> bool:
+    return any(word in name.lower() for word in _FAMILIAR)
 
 
 def best_baseline(times: Mapping[str, Mapping[str, float]]) -> str | None:
@@ -136,8 +142,7 @@ def best_baseline(times: Mapping[str, Mapping[str, float]]) -> str | None:
 
     def place(name: str) -> tuple:
         known = BASELINES.index(name) if name in BASELINES else len(BASELINES)
-        familiar = any(word in name.lower() for word in _FAMILIAR)
-        return known, not familiar, -len(times[name]), -sum(times[name].values()), name
+        return known, not _is_familiar(name), -len(times[name]), -sum(times[name].values()), name
 
     return min(shared, key=place, default=None)
 

@@ -93,7 +93,7 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
         found = accuracy.summary(rows)
         closest, frontier = found.iloc[0], found[found["frontier"]]
         sentence = (
-            f"**{dtype}**: {text.plain(closest['implementation'])} is the most accurate (error {closest['error']:.2g})"
+            f"## {dtype}: {text.plain(closest['implementation'])} is the most accurate (error {closest['error']:.2g})"
         )
         fastest = frontier.loc[frontier["speedup"].idxmax()] if len(frontier) else closest
         if len(frontier) and fastest["implementation"] != chosen.baseline:

@@ -14,7 +14,7 @@ import streamlit as st
 
 from pages.ui.draw import messages, tables, text
 from pages.ui.shell.data import ask, records_of, store
-from results.checks import CHECKS, DOUBTFUL, IMPOSSIBLE, NOTE, Finding, check
+from results.checks import CHECKS, NOTE, Finding, check
 from results.checks.finding import voided as voided_by
 from results.files import library
 from results.files.journal import JournalError
@@ -26,16 +26,8 @@ from results.records import CASE_FIELDS, Measurement, Run
 from results.render.markdown import plain
 
 TITLES = {rule.name: rule.title for rule in CHECKS}
-WEIGHTS = {
-    IMPOSSIBLE: "contradicts arithmetic or the device",
-    DOUBTFUL: "possible, but not a reliable result",
-    NOTE: "right, but not printed as exactly as it could be",
-}
-_BADGES = {
-    IMPOSSIBLE: ("red", ":material/report:"),
-    DOUBTFUL: ("orange", ":material/help:"),
-    NOTE: ("gray", ":material/info:"),
-}
+WEIGHTS = text.WORDS["severities"]
+_BADGES = text.WORDS["severity_badges"]
 _COLUMNS = ("weight", "rule", "title", "place", "source", "run_id", "sentence", "origin", "measurement_ids")
 _ROW = (
     "run_id", "implementation", "mode", "timing", "metric", "status", "value", "p20", "p80", "n", "printed", "origin",

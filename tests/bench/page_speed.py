@@ -8,18 +8,14 @@ import argparse
 import os
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from results.files.journal import RunFolder, State
-from results.records import Run
-from tests.bench.make_store import GPUS, IMPLEMENTATIONS, measurements
+from tests.bench.make_store import GPUS, IMPLEMENTATIONS
 from tests.pages.browser.serving import Server, chromium, drawn, settled
 
 EMPTY = """
@@ -37,7 +33,6 @@ if st.button("chart"):
 MODES = ("fwd", "bwd", "fwd_bwd")
 PAGES = ("Memory", "Start", "Explore")  # the changes end on Speedup, which is what Explore opens on
 HEAT = ".stBidiComponent td"
-TABS, WATCHED_S = 10, 30
 # The time from the press that starts a rerun until the paint after the last change of the page or of the script state.
 _WATCH = Path(__file__).with_suffix(".js").read_text()
 
@@ -86,63 +81,20 @@ def press(page: Page, role: str, name: str) -> float:
     return page.evaluate("window.took")
 
 
-@contextmanager
-def sweep(home: Path) -> Iterator[str]:
-    """A run that looks alive and gains four cells a second, as a quick sweep on a GPU does."""
-    run_id, over = "bench-running", threading.Event()
-    folder = RunFolder.create(home, Run(run_id, "local", gpu_name=GPUS[0], sweep={"baseline": "torch_naive"}))
-    numbers = measurements(run_id, seed=7)
-
-    def go_on() -> None:
-        with folder.lock():
-            done = 0
-            while not over.is_set():
-                for _ in range(9):
-                    folder.append(next(numbers))
-                done += 1
-                folder.write_state(State("running", done, 10_000, "a cell", os.getpid(), eta_s=1000.0))
-                over.wait(0.25)
-
-    writer = threading.Thread(target=go_on)
-    writer.start()
-    try:
-        yield run_id
-    finally:
-        over.set()
-        writer.join()
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a process has used of the processors."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def tabs(browser: Browser, server: Server, path: str) -> float:
-    """Per cent of one core that the server takes while ten tabs look at a page."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    for _ in range(TABS):
-        page = context.new_page()
-        page.goto(f"{server.url}/{path}")
-        expect(page.get_by_test_id("stHeading").first).to_be_visible()
-    time.sleep(20)
-    before, start = cpu_seconds(server.process.pid), time.perf_counter()
-    time.sleep(WATCHED_S)
-    share = (cpu_seconds(server.process.pid) - before) / (time.perf_counter() - start)
-    context.close()
-    return 100 * share
-
-
-def report(name: str, values: list[float], unit: str, empty_page: float | None = None) -> float:
+def report(name: str, values: list[float], unit: str, other: float | None = None, of: str = "the empty page") -> float:
     """Print a line; returns the median."""
     middle = statistics.median(values)
-    ratio = f", {middle / empty_page:.2f} of the empty page" if empty_page else ""
+    ratio = f", {middle / other:.2f} of {of}" if other else ""
     print(f"{name:44s} {middle:8.3g} {unit} (median of {len(values)}, {min(values):.3g} to {max(values):.3g}){ratio}")
     return middle
 
 
 def _visible_heatmap(page: Page) -> None:
     expect(page.locator(HEAT).first).to_be_visible()
+
+
+def _visible_answer(page: Page) -> None:
+    expect(page.get_by_role("heading", level=2).first).to_be_visible()
 
 
 def _visible_title(page: Page) -> None:
@@ -182,7 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("home", type=Path)
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--only", choices=("first", "changes", "tabs"), nargs="*", default=("first", "changes", "tabs"))
+    parser.add_argument("--only", choices=("first", "changes"), nargs="*", default=("first", "changes"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         script = Path(folder) / "empty.py"
@@ -193,26 +145,17 @@ def main() -> None:
             empty_page = report(
                 "empty page, server up to visible", first_view(browser, empty, "", _visible_title, 5), "s"
             )
-            report(
-                "Start, server up to heatmap visible",
-                first_view(browser, app, "", _visible_heatmap, 5),
-                "s",
-                empty_page,
-            )
+            of_start = first_view(browser, app, "", _visible_heatmap, 5)
+            start = report("Start, server up to heatmap visible", of_start, "s", empty_page)
+            for path in ("compare", "findings"):
+                seconds = first_view(browser, app, path, _visible_answer, 3)
+                report(f"/{path}, server up to answer visible", seconds, "s", start, "Start")
         if "changes" in options.only:
             empty.start(), app.start()
             try:
                 _interactions(browser, app, empty, options.times)
             finally:
                 empty.stop(), app.stop()
-        if "tabs" in options.only:
-            with tempfile.TemporaryDirectory() as home, sweep(Path(home)):
-                busy = Server(Path(home)).start()
-                try:
-                    for path in ("run_sweep", ""):
-                        print(f"ten tabs on /{path:10s} during a sweep: {tabs(browser, busy, path):.1f} % of one core")
-                finally:
-                    busy.stop()
         print(f"load of the machine: {os.getloadavg()[0]:.2f}")
 
 

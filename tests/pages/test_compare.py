@@ -44,6 +44,7 @@ def page(unpublished, home, app):
     for run, times in ((RUN, before), (AFTER, after)):
         rows = [latency(ms, seqlen, run_id=run.run_id, timing="eager") for seqlen, ms in times.items()]
         RunFolder.create(home, run, rows)
+    app.session_state["changed_shapes"] = app.session_state["environment"] = True
     return app.switch_page("pages/compare.py").run()
 
 

@@ -115,6 +115,7 @@ def test_a_long_check_is_drawn_as_far_as_it_is_and_ends(page, home, monkeypatch)
 
 def test_a_home_without_findings_says_what_is_looked_for(unpublished, app, monkeypatch):
     monkeypatch.setattr(findings, "check", lambda runs: [])
+    app.session_state["rules"] = True  # the expander is open
     page = app.switch_page("pages/findings.py").run()
     assert "No finding" in shown(page)
     assert "faster than the device can be" in page.dataframe[0].value["rule"].tolist()

@@ -54,7 +54,7 @@ def test_a_feature_offers_the_implementations_that_declare_it(page, started):
 
 def test_the_plan_draws_itself_and_what_was_planned_is_started(page, started):
     assert not page.button(key="start").disabled
-    assert "Measures 1 number in about 70 s. 1 cannot run here, each with its reason below." in shown(page)
+    assert "Measures 1 combination in about 70 s. 1 cannot run here, each with its reason below." in shown(page)
     assert page.dataframe[0].value.values.tolist() == [[1, "Too old."]]
     assert started == []
     table = next(table.value for table in page.dataframe if "sweep" in table.value)
@@ -184,7 +184,7 @@ def test_a_running_sweep_shows_how_far_it_is_plans_no_other_by_itself_and_asks_b
         assert "Planning another takes processor time from it" in shown(page)
         (plan,) = [button for button in page.button if button.label == "Show plan"]
         plan.click().run()
-        assert "Measures 1 number" in shown(page)
+        assert "Measures 1 combination" in shown(page)
         assert not folder.cancel_requested()
         page.button(key="cancel_run-a").click().run()
         assert folder.cancel_requested()

@@ -36,7 +36,8 @@ def test_a_map_has_a_number_or_a_reason_in_every_cell_and_marks_the_chosen_one(p
     assert picture["file"].startswith(
         "attnbench-speedup-of-triton_fa2-over-torch_naive-by-seqlen-and-head_dim-test-gpu"
     )
-    page.selectbox(key="cell").select("float16, seqlen 256, head_dim 64").run()
+    page.session_state["cell"] = "float16, seqlen 256, head_dim 64"
+    page.run()
     assert _map(page)["selected"] == "float16, seqlen 256, head_dim 64"
     head = json.loads(page.get("bidi_component")[1].proto.json)
     assert head["title"] == "float16, seqlen 256, head_dim 64"
@@ -49,8 +50,10 @@ def test_a_speedup_never_mixes_two_runs(page, home):
     run_folder(home, "run-b", created="2026-02-01T00:00:00", scale=3.0)
     page.run()
     assert "on average over 2 of 3 shapes, range 2.00–8.00×" in shown(page)
+    page.session_state["provenance"] = True  # the expander is open
     page.multiselect(key="run").set_value(["run-a"]).run()
     assert "range 2.00–8.00×" in shown(page)
+    assert page.code[0].value.startswith(f"python -m results render --gpu '{GPU}' --")
 
 
 def test_the_slice_stays_when_the_page_changes(page):

@@ -34,16 +34,7 @@ MARKS = {
 }
 _TWOS = [2.0**power for power in range(-10, 11)]
 _FINE = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7]
-MEANINGS = {
-    "LOST": "had a number before, has none now",
-    "SLOWER": "slower by more than 2 %",
-    NOISY: "too noisy to decide",
-    BY_CLOCK: "the SM clock, not the code, explains the difference",
-    ALONE: "no unchanged kernels in both runs tell the code's change from the machine's",
-    "FASTER": "faster by more than 2 %",
-    "GAINED": "had no number before, has one now",
-    "SAME": "equal within 2 %",
-}
+MEANINGS: dict[str, str] = text.WORDS["verdicts"]  # in the order of a headline
 RULE = (
     f"Above 1× the second is faster. FASTER or SLOWER: the whole 90 % interval is beyond ±{100 * BAND:.0f} %, in time "
     "too, and the 99 % interval excludes 1×. SAME: all of it is within ±2 %."
@@ -55,12 +46,7 @@ HELP = (
     "Only the same shape, mode and timing are compared. "
     + " ".join(f"{outcome}: {meaning}." for outcome, meaning in MEANINGS.items())
 )
-_FACTS = RUN_FACTS | {
-    "gpu_uuid": "GPU card",
-    "device_type": "device",
-    "sm_clock_mhz, median": "SM clock, median (MHz)",
-    "measured_gbs": "measured bandwidth (GB/s)",
-}
+_FACTS = RUN_FACTS | text.WORDS["compared_facts"]
 CELL_COLUMNS = (
     "verdict", "why", "finding", "time", "cycles", "low", "high", "detectable", "implementation", "mode", "timing",
     "dtype", "seqlen", "head_dim", "batch", "num_heads", "shape", "mask", "level", "first_ms", "second_ms",
@@ -235,6 +221,7 @@ def means_table(means: tuple[Mean, ...]) -> None:
     ]
     config = tables.declared("mean_speedups")
     tables.grid(pd.DataFrame(rows), "Geometric means by timing, implementation and mode", config)
+    st.caption("Geometric means of the shapes with a number on both sides; timings are never mixed.")
 
 
 def change(share: float) -> str:

@@ -17,21 +17,20 @@ _head = st.components.v2.component(
     js=(_HERE / "cell_panel.js").read_text(encoding="utf-8"),
     css=(_HERE / "cell_head.css").read_text(encoding="utf-8"),
 )
-# The elements of Streamlit's row are wrappers. In a wide window the panel stays in view while the page scrolls.
-_SIDES = f"<style>{(_HERE / 'cell_panel.css').read_text(encoding='utf-8')}</style>"
 
 
 @contextmanager
 def around(chosen: Filters, table: Sequence[dict]) -> Iterator[None]:
-    """Draw the map of the `with` block, the list of its cells below, and the chosen cell in detail next to both."""
+    """Draw the map of the `with` block, and the chosen cell in detail next to it, below a list of all cells."""
     level = level_in(chosen)
-    st.html(_SIDES)
     sides = st.container(horizontal=True, key="map_and_cell")
     with sides.container(key="map_side"):
         yield
-        place = maps.pick(level, table)
-    if place:
+    if maps.chosen_cell():
         with sides.container(key="cell_panel", border=True):
+            place = maps.pick(level, table)
+            if place is None:
+                return
             title = maps.label(level, place)
             _head(data={"title": title}, key=_KEY, on_close_change=maps.drop)
             detail.cell_detail(chosen, place)

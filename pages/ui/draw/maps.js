@@ -88,7 +88,7 @@ function ranked(one, known, hidden) {
   if ([0, 1].every(at => left[at] === one.order[at])) return one;
   const note = [one.note[0], "Order of the medians of what is shown, without a test of certainty"];
   if (!first) return { ...one, note, text: "hidden", below: "", hatched: false, colour: "transparent", ink: "inherit" };
-  const lead = next ? next[1] / first[1] : known.full_margin;
+  const lead = next ? next[1] / first[1] : 1;
   const share = known.palest + (1 - known.palest) * Math.min(1, Math.log(lead) / Math.log(known.full_margin));
   const colour = `color-mix(in srgb, ${known.names[first[0]][1]} ${100 * share}%, var(--st-background-color))`;
   const digits = lead < 9.995 ? 2 : lead < 99.95 ? 1 : 0;

@@ -13,6 +13,7 @@ import streamlit as st
 
 from pages.ui.draw import cells, colours, text
 from pages.ui.draw.titles import ChartTitle
+from pages.ui.shell import address
 from results.levels import Level
 
 _HERE = Path(__file__).parent
@@ -63,11 +64,12 @@ def speedups(table: Sequence[dict], baseline: str | None) -> Look:
 def winners(palette: dict[str, str], names: Sequence[str]) -> Look:
     """Name the fastest implementation and its lead in each cell, in a fuller color for a larger lead.
 
-    The legend hides implementations of the palette, and the browser ranks the others again.
+    An implementation without a rival is the palest, because it has won nothing. The legend hides implementations of
+    the palette, and the browser ranks the others again.
     """
     full = {name: colours.winner_colour(palette, name, None) for name in palette}
     return Look(
-        lambda row: colours.winner_colour(palette, row["winner"], row["margin"]),
+        lambda row: colours.winner_colour(palette, row["winner"], max(1.0, row["margin"] or 1.0)),
         lambda row: row["label"],
         below=lambda row: row["below"],
         legend=[(name, full[name]) for name in names],
@@ -166,7 +168,7 @@ def _whole(value: Any) -> Any:
 
 def chosen_cell() -> str | None:
     """Return the label of the chosen cell."""
-    return st.session_state.get(_KEY, st.query_params.get(_KEY))
+    return address.named(_KEY) or st.session_state.get(_KEY)
 
 
 def take(found: str | None) -> None:
@@ -181,7 +183,7 @@ def drop() -> None:
 
 
 def pick(level: Level, table: Iterable[dict]) -> Place | None:
-    """Ask for one of these cells; return None until one is chosen."""
+    """Return the chosen one of these cells, and let the reader change it in a list; None if it is not here."""
     found = (place(cell["dtype"], *level.place(cell)) for cell in table)
     places = {label(level, one): one for one in found if one}
     linked = None if _KEY in st.session_state else st.query_params.get(_KEY)
@@ -189,17 +191,10 @@ def pick(level: Level, table: Iterable[dict]) -> Place | None:
         st.caption(f":material/link_off: The link names a shape that is not here: {text.plain(linked[:80])}.")
     if st.session_state.get(_KEY) not in places and _KEY in st.session_state:
         st.session_state[_KEY] = None
-    return places.get(
-        st.selectbox(
-            "Shape in detail",
-            list(places),
-            index=None,
-            key=_KEY,
-            bind="query-params",
-            placeholder="Choose a shape",
-            help="Shows every implementation's times, samples, run and environment. You can also click a map.",
-        )
-    )
+    if chosen := st.session_state.get(_KEY):
+        address.note(_KEY, chosen)  # Streamlit writes no value that a new widget begins with
+    look: dict[str, Any] = {"index": None, "placeholder": "Choose a shape", "bind": "query-params"}
+    return places.get(st.selectbox("Shape in detail", list(places), key=_KEY, **look))
 
 
 def place(dtype: object, length: Any, other: Any) -> Place | None:

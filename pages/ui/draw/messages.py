@@ -1,5 +1,6 @@
 """Empty states, captions and downloads of all views."""
 
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -72,14 +73,15 @@ def slice_caption(
     about = f"{text.slice_words(chosen)} · {timing} · {counts}"
     found = ask(pages.provenance, chosen)["source"] if sources is None else sources
     badges = source_badges(sorted({part for names in found if not text.missing(names) for part in names.split(", ")}))
-    st.caption(f"{badges} {about}. {note}")
+    st.caption(f"{badges} {about}. {note} Press a cell for its samples, run and environment.")
 
 
 def provenance(chosen: Filters, *, of_times: bool = True) -> None:
     """Draw the runs behind the numbers once it is opened; for times, say where newer code cannot be compared."""
     if of_times:
         _outdated(chosen)
-    folded("Where these numbers come from", "provenance", lambda: _runs(chosen), ":material/verified:")
+    label = "Where these numbers come from, and their commands"
+    folded(label, "provenance", lambda: _runs(chosen), ":material/verified:")
 
 
 def _runs(chosen: Filters) -> None:
@@ -88,7 +90,16 @@ def _runs(chosen: Filters) -> None:
     created = st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm")
     config = {"created": created, "command": tables.words("command", "large")}
     tables.grid(shown[[*RUN_COLUMNS]], "Runs behind this view", config)
-    st.caption(COUNTING_RUN)
+    st.caption(f"{COUNTING_RUN} In a terminal, this selection as tables:")
+    st.code(command_of(chosen), language=None, wrap_lines=True)
+
+
+def command_of(chosen: Filters) -> str:
+    """Return the command that prints a selection as tables."""
+    given = {name: value if isinstance(value, tuple) else (value,) for name, value in vars(chosen).items() if value}
+    given["feature"] = given.pop("features", ())
+    flags = [(f"--{name}", str(each)) for name, values in given.items() if name != "level" for each in values]
+    return shlex.join(["python", "-m", "results", "render", *(word for flag in flags for word in flag)])
 
 
 def _outdated(chosen: Filters) -> None:

@@ -84,6 +84,7 @@ def _draw(level_name: str, unused: Sequence[str]) -> None:
     found = ask(offers.choices, **scope)
     found = {**found, "feature": ask(offers.features, tuple(name for name, _ in found["implementation"]), level_name)}
     _follow(scope, found)
+    offered = offers.presets_of(ask, scope, level_name)
     with st.container(horizontal=True, key="chips", gap="small"):
         first = st.container(width="content")
         _gpu_chip(devices, level)
@@ -96,7 +97,7 @@ def _draw(level_name: str, unused: Sequence[str]) -> None:
         _more(found, level, unused)
         st.button("Reset", on_click=_on_reset, key="reset_filters", type="tertiary")
     with first:
-        _presets(offers.presets_of(ask, scope, level_name))
+        _presets(offered)
     address.write()
     if not unused:
         _mend_baseline()

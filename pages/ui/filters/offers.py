@@ -101,9 +101,9 @@ def presets_of(ask: Callable[..., Any], scope: Scope, level_name: str) -> dict[s
     return presets.offered(level_name, shown_first, lambda mask: ask(choices, **scope | {"mask": mask}))
 
 
-def first_settings(ask: Callable[..., pd.DataFrame], level_name: str = "op") -> presets.Settings:
-    """Return the filters of a first visit: the preset of a realistic shape on the first device, if it has numbers."""
-    gpu = ask(first_gpu, level_name)
+def first_settings(ask: Callable[..., Any], level_name: str = "op", gpu: str | None = None) -> presets.Settings:
+    """Return the filters of a first visit: the preset of a realistic shape on the device, if it has numbers."""
+    gpu = gpu or ask(first_gpu, level_name)
     if gpu is None:
         return {}
     scope = _first_scope(ask, gpu, level_name)

@@ -55,7 +55,10 @@ def choose_metric(chosen: Filters) -> tuple[str | None, Filters]:
 
 
 def one_shape(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows of one head_dim and one batch and head count, and that choice in words."""
+    """Return the rows of one dtype, one head_dim and one batch and head count, and the last two in words."""
+    table = table.assign(dtype_name=[cells.dtype_name(dtype) for dtype in table["dtype"]])
+    usual = next((name for name in ("bfloat16", "float16") if name in set(table["dtype_name"])), None)
+    table, _ = select.rows_of_one(table, "dtype_name", "value", "memory_dtype", "dtype", first=usual)
     table = table.assign(head_dim=[text.size(d) if text.missing(d) else str(int(d)) for d in table["head_dim"]])
     width = {"first": "128"}  # the most common head_dim of models
     table, head_dim = select.rows_of_one(table, "head_dim", "value", "memory_head_dim", "head_dim", **width)
@@ -94,15 +97,12 @@ def formulas(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def show_lines(table: pd.DataFrame, predicted: pd.DataFrame, view: MemoryView, capacities: dict[str, float]) -> None:
-    """Draw one chart for each dtype, all on the same axis."""
+    """Draw memory by seqlen of one dtype; a second chart would take the browser as long again."""
     palette, label = colours.palette(table["implementation"].unique().tolist()), METRICS[view.metric].label
     y_axis = _axis(label, table["value"].dropna(), [*capacities.values(), *predicted["value"].dropna()])
-
-    def chart(rows: pd.DataFrame, dtype: str | None) -> Chart:
-        return memory_lines(rows, palette, capacities, cells.of_dtype(predicted, dtype), y_axis)
-
+    chart = memory_lines(table, palette, capacities, predicted, y_axis)
     alt = f"{label} by seqlen, one line for each implementation"
-    charts.show_by_dtype(table, chart, view.title, "memory", alt)
+    charts.show(chart, view.title(table, table["dtype_name"].iloc[0]), key="memory", alt=alt)
 
 
 def caption(view: MemoryView, table: pd.DataFrame) -> None:

@@ -31,23 +31,18 @@ def choose(table: pd.DataFrame) -> dict[str, float]:
 
 
 def longest(table: pd.DataFrame, capacity_mb: float) -> tuple[int | None, pd.DataFrame]:
-    """Return the smallest batch of the longest sequences, and what fits at it by implementation and dtype.
+    """Return the smallest batch of the longest sequences, and what fits at it by implementation.
 
     A seqlen that fits at a larger batch also counts, because it needs no more memory at this batch.
     """
     rows = table.sort_values(["seqlen", "batch"], ascending=[False, True]).to_dict("records")
     batch = next((int(row["batch"]) for row in rows if not text.missing(row["batch"])), None)
-    kinds: dict[tuple, list[dict]] = {}
+    kinds: dict[str, list[dict]] = {}
     for row in rows:
-        dtype = None if text.missing(row["dtype"]) else row["dtype"]
-        kinds.setdefault((row["implementation"], dtype), []).append(row)
+        kinds.setdefault(row["implementation"], []).append(row)
     columns = {"measured": "Int64", "no_more_from": "Int64", "formula": "Int64", "peak_mb": float}
-    fits = [
-        {"implementation": name, "dtype": dtype, **_fit(of_kind, batch, capacity_mb)}
-        for (name, dtype), of_kind in kinds.items()
-    ]
-    found = pd.DataFrame(fits).astype(columns)
-    return batch, found.sort_values(["dtype", "measured", "formula"], ascending=[True, False, False])
+    fits = [{"implementation": name, **_fit(of_kind, batch, capacity_mb)} for name, of_kind in kinds.items()]
+    return batch, pd.DataFrame(fits).astype(columns).sort_values(["measured", "formula"], ascending=False)
 
 
 def show(table: pd.DataFrame, capacity_mb: float, view: MemoryView) -> None:
@@ -57,17 +52,15 @@ def show(table: pd.DataFrame, capacity_mb: float, view: MemoryView) -> None:
     at = "" if batch is None else f" at batch {batch}"
     st.subheader(f"Longest sequence in {capacity_words}{at}")
     columns = tables.declared("fits")
-    if fits["dtype"].nunique(dropna=False) == 1:
-        del columns["dtype"]  # the title of the chart above names it
-    alt = f"Longest sequence that fits in {capacity_words}{at}, by implementation and dtype"
+    alt = f"Longest sequence that fits in {capacity_words}{at}, by implementation"
     tables.show_table(fits.to_dict("records"), columns, alt)
     title = replace(view.title(table), what=f"Longest sequence in {capacity_words}{at}")
-    made = partial(fits.assign, batch=batch, capacity_mb=capacity_mb)
+    made = partial(fits.assign, dtype=table["dtype_name"].iloc[0], batch=batch, capacity_mb=capacity_mb)
     messages.download_slice("Download what fits", title, view.taken, made, "fits_csv")
 
 
 def _fit(rows: list[dict], batch: int | None, capacity_mb: float) -> dict:
-    """Return the longest sequences of one implementation and dtype; the rows have the longest first."""
+    """Return the longest sequences of one implementation; the rows have the longest first."""
     inside = next((row for row in rows if row["value"] <= capacity_mb), {})
     beyond = [row for row in rows if row["value"] > capacity_mb or row["status"] == "oom"]
     return {

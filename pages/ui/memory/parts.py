@@ -54,12 +54,11 @@ def kinds_of(found: pd.DataFrame, drawn: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bars(found: pd.DataFrame, view: MemoryView) -> None:
-    """Draw the parts of the formula stacked at the longest sequence, and the measured peak as a mark, by dtype."""
-    for dtype, of_dtype in found.groupby("dtype", dropna=False):
-        longest = of_dtype[of_dtype["seqlen_q"] == of_dtype["seqlen_q"].max()]
-        what = f"Peak memory by part at seqlen {text.size(longest['seqlen_q'].iloc[0])}, {dtype}"
-        alt = f"{what}: the formula's parts stacked, the measured peak as a mark"
-        charts.show(parts_chart(longest), replace(view.title(longest), what=what), key=f"kinds_{dtype}", alt=alt)
+    """Draw the parts of the formula stacked at the longest sequence, and the measured peak as a mark."""
+    longest = found[found["seqlen_q"] == found["seqlen_q"].max()]
+    what = f"Peak memory by part at seqlen {text.size(longest['seqlen_q'].iloc[0])}, {longest['dtype'].iloc[0]}"
+    alt = f"{what}: the formula's parts stacked, the measured peak as a mark"
+    charts.show(parts_chart(longest), replace(view.title(longest), what=what), key="kinds", alt=alt)
 
 
 def parts_chart(rows: pd.DataFrame) -> Chart:

@@ -32,8 +32,9 @@ def choose(chosen: Filters) -> None:
     if card and _filters(card).get("gpu", chosen.gpu) != chosen.gpu:
         st.session_state[_KEY] = None
     address.check("Card", _KEY, [*ROWS])
-    look: dict[str, Any] = {"placeholder": _WORDS, "label_visibility": "collapsed", "width": 230}
-    st.selectbox(_WORDS, [*ROWS], None, key=_KEY, bind="query-params", on_change=_take, **look)
+    linked = address.named(_KEY)
+    with st.popover((linked if linked in ROWS else st.session_state.get(_KEY)) or _WORDS, key="card"):
+        st.pills(_WORDS, [*ROWS], key=_KEY, bind="query-params", on_change=_take, wrap=True)
 
 
 def show() -> None:

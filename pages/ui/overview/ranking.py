@@ -29,17 +29,17 @@ _TRIED = ("ok", "unsupported", "skipped")  # statuses that do not count as failu
 
 
 def headline(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) -> None:
-    """Draw the answer in one sentence, the number of undecided cells, and four numbers."""
+    """Draw the answer in one sentence, the number of undecided cells, the nearest GPU, and four numbers."""
     rivals = rivals_of(ranking, chosen)
     best = best_of(rivals)
-    st.markdown(f"## {_sentence(ranking, best, won, chosen)}")
-    undecided(won, "shape", "to tell the two fastest apart")
+    winner = best["implementation"] if best and best["speedup"] > 1 else chosen.baseline
+    said = [f"## {_sentence(ranking, best, won, chosen)}", undecided(won, "shape", "to tell the two fastest apart")]
     if best:
         following = next_best(ranking, best, chosen)
-        _variation(chosen, best["speedup"] / (following["speedup"] if following else 1.0))
+        said.append(_variation(chosen, best["speedup"] / (following["speedup"] if following else 1.0)))
+    said.append(_other_gpu(str(winner), chosen))
+    st.markdown("\n\n".join(filter(None, said)))  # one element of the page: each costs the browser milliseconds
     _facts(ranking, rivals, best, won, chosen)
-    winner = best["implementation"] if best and best["speedup"] > 1 else chosen.baseline
-    _other_gpu(str(winner), chosen)
     mask = of_mask(chosen.mask)
     usage.show(
         str(winner), level_in(chosen).name, causal=mask["causal"] is not False, window_size=mask["window_size"] or 0
@@ -62,39 +62,35 @@ def winner_map(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) ->
         )
 
 
-def _other_gpu(name: str, chosen: Filters) -> None:
-    """Say how the nearest GPU compares on the same shapes, if it has any, and link to all of them."""
+def _other_gpu(name: str, chosen: Filters) -> str:
+    """Say how the nearest GPU compares on the same shapes, with a link to all of them; empty if it has none."""
     found = ask(cards.over_relative, chosen, name) if chosen.gpu and chosen.timing else None
     if found is None:
-        return
+        return ""
     other, ratios = found
     short = text.without_maker([chosen.gpu, other])
     lead = text.ratio(geometric_mean(ratios))
     link = urlencode({"of": "GPUs", "gpus": [chosen.gpu, other], "gpu_implementation": name}, doseq=True)
-    st.markdown(
+    return (
         f"{text.plain(name)} on {text.plain(short[chosen.gpu])} is **{lead}** as fast as on {text.plain(short[other])} "
         f"({text.span(min(ratios), max(ratios))}): [{messages.counted(len(ratios), 'shared shape')}](compare?{link})"
     )
 
 
-def _variation(chosen: Filters, lead: float) -> None:
+def _variation(chosen: Filters, lead: float) -> str:
     """Say that a processor's times vary more between runs than the fastest leads; GPUs are judged by their samples."""
     factor = ask(certainty.variation, chosen.gpu) if chosen.gpu else None
-    if factor and factor > lead:
-        st.markdown(
-            f":orange-badge[:material/help: not certain] Between runs on this processor the same times vary by "
-            f"{text.ratio(factor)}, more than this lead."
-        )
+    if not factor or factor <= lead:
+        return ""
+    varies = f"Between runs on this processor the same times vary by {text.ratio(factor)}, more than this lead."
+    return f":orange-badge[:material/help: not certain] {varies}"
 
 
-def undecided(drawn: Sequence[dict], noun: str, too_noisy: str) -> None:
-    """Count the cells of a map that are too noisy to decide, or impossible; draw nothing if there are none."""
+def undecided(drawn: Sequence[dict], noun: str, too_noisy: str) -> str:
+    """Count the cells of a map that are too noisy to decide, or impossible, as Markdown; empty if there are none."""
     count = sum(row["mark"] == cells.DOUBT for row in drawn)
-    if count:
-        st.markdown(
-            f":orange-badge[:material/help: {count} of {messages.counted(len(drawn), noun)} undecided] "
-            f"Too noisy {too_noisy}, or impossible: [findings](findings)"
-        )
+    badge = f":orange-badge[:material/help: {count} of {messages.counted(len(drawn), noun)} undecided]"
+    return f"{badge} Too noisy {too_noisy}, or impossible: [findings](findings)" * bool(count)
 
 
 def about(chosen: Filters, drawn: Sequence[dict]) -> str:

@@ -24,7 +24,7 @@ MARKS = {
 
 def show(chosen: Filters) -> None:
     """Draw the advice of the GPU, use case by use case, then features by implementation."""
-    st.subheader("What to use when")
+    st.header("What to use when")
     found = ask_slowly(advice.advise, chosen)
     if not found and (other := my_card.stand_in(chosen)):
         chosen = other[0]

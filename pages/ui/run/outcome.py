@@ -16,12 +16,7 @@ from runner import launch
 from runner.launch import LaunchError, RunStatus
 
 _PAGES = {"op": "overview", "decode": "decode", "layer": "layers", "model": "models"}
-_ENDED = {
-    "finished": "The sweep has finished",
-    "cancelled": "The sweep was cancelled",
-    "failed": "The sweep has failed",
-    "crashed": "The sweep was cut off",
-}
+_ENDED = text.WORDS["sweep_ends"]
 
 
 def show(run_id: str) -> None:

@@ -203,10 +203,10 @@ def request_key(request: SweepRequest) -> str:
 
 
 def _said_of(plan: dict) -> str:
-    """Summarize a plan in a line: its numbers, its duration, and the skipped combinations."""
+    """Summarize a plan in a line: its combinations, its duration, and the skipped ones."""
     measured, skipped = plan["cell_count"] - plan["skipped_count"], plan["skipped_count"]
     rest = f" {skipped:,} cannot run here, each with its reason below." if skipped else ""
-    return f"Measures {messages.counted(measured, 'number')} in about {text.duration(plan['seconds'])}.{rest}"
+    return f"Measures {messages.counted(measured, 'combination')} in about {text.duration(plan['seconds'])}.{rest}"
 
 
 def _device(place: DeltaGenerator, found: dict | None) -> str:

@@ -41,7 +41,7 @@ def history(allowed: bool) -> None:
         st.caption("None yet. A sweep started from the command line shows up here too.")
         return
     starting = under_way.starting()
-    newest = next((status for status in statuses if status.state == "finished"), None)
+    newest = next((status for status in statuses if status.state != "running" and status.done), None)
     for status in statuses:
         begun = status.run_id == starting
         with st.container(horizontal=True, vertical_alignment="center"):

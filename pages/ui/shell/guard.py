@@ -1,11 +1,15 @@
-"""The guard in front of Streamlit's server, which has no setting for either of its two rules.
+"""The guard in front of Streamlit's server, which has no setting for either of its two rules, and what it adds.
 
 A page of another origin may not frame the app: it could draw the app below its own page and guide a click to a button.
 Only a session that may change anything may send files, because Streamlit keeps any number of them in memory.
+The answer with the page names parts of Streamlit that the browser would load one after the other, to load them at once.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import Any
+
+import streamlit as st
 
 from pages.ui.shell import access
 
@@ -13,6 +17,9 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Callable[[], Awaitable[Message]], Send], Awaitable[None]]
 HEADERS = ((b"content-security-policy", b"frame-ancestors 'self'"), (b"x-frame-options", b"SAMEORIGIN"))
+_PARTS = ("BidiComponent", "Button", "ButtonGroup", "Html", "PageLink", "purify.es", "recordbatch", "serialization")
+_FILES = [file.name for part in _PARTS for file in Path(st.__file__).parent.glob(f"static/static/js/{part}.*.js")]
+AHEAD = (b"link", ", ".join(f"<./static/js/{name}>; rel=modulepreload; crossorigin" for name in _FILES).encode())
 
 
 class Guard:
@@ -26,7 +33,9 @@ class Guard:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *HEADERS]
+                known = list(message.get("headers", ()))
+                page = any(name == b"content-type" and value.startswith(b"text/html") for name, value in known)
+                message["headers"] = [*known, *HEADERS, *([AHEAD] if page else [])]
             await send(message)
 
         reads = scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS")

@@ -43,6 +43,8 @@ def first_view() -> None:
         asked_ahead(declared.colours)
         asked_ahead(pages.runs)
         asked_ahead(cards.relatives, chosen.gpu)
+        for gpu in asked_ahead(offers.gpus, "op"):
+            offers.first_settings(asked_ahead, gpu=gpu)
     for name in _MODULES:
         importlib.import_module(name)
     charts.figure(

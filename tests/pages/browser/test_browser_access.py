@@ -32,7 +32,7 @@ def _findings(page: Page, options: dict) -> list[str]:
     return [
         f"{rule['impact']} {rule['id']}: {node['html'][:200]}"
         for rule in found
-        if rule["impact"] in ("serious", "critical")
+        if rule["impact"] in ("serious", "critical") or rule["id"] == "heading-order"
         for node in rule["nodes"]
     ]
 
