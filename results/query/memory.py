@@ -10,9 +10,11 @@ from results.implementations import Declared, facts_of
 from results.levels.tensors import kv_cache_mb
 from results.query.declared import of_rows
 from results.records import CASE_FIELDS
-from results.slice import RESULTS, SHAPE, Filters, level_in, where
+from results.slice import Filters, level_in, where
+from results.sql import SqlFile
 from results.store.database import Store
 
+_SQL = SqlFile(__file__)
 MEASURED = (
     "inputs_memory_mb",
     "activation_memory_mb",  # measured over forward and backward in every mode
@@ -29,15 +31,9 @@ COLUMNS = ("implementation", *_CASE, "shape", "mode", "run_id", *MEASURED, *PRED
 def parts(store: Store, filters: Filters, runs: Sequence[str]) -> pd.DataFrame:
     """Return a row an implementation and case of those runs, in the slice's mode."""
     condition, params = where(replace(filters, run=tuple(sorted(runs))), without=("timing", "mode"))
-    of_mode = "(mode IS NOT DISTINCT FROM ? OR metric = 'activation_memory_mb')"
     values = ", ".join(f"max(value) FILTER (metric = '{name}') AS {name}" for name in MEASURED)
-    table = store.query(
-        f"""SELECT implementation, {", ".join(_KEY)}, {SHAPE} AS shape, run_id, {values}
-            FROM {RESULTS} WHERE list_contains(?, metric) AND status = 'ok' AND {of_mode} AND {condition}
-            GROUP BY ALL HAVING peak_memory_mb IS NOT NULL
-            ORDER BY dtype, head_dim, shape, implementation, seqlen_q, seqlen_k, run_id""",
-        [list(MEASURED), filters.mode, *params],
-    ).assign(mode=filters.mode)
+    sql = _SQL("parts", key=", ".join(_KEY), values=values, condition=condition)
+    table = store.query(sql, [list(MEASURED), filters.mode, *params]).assign(mode=filters.mode)
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
     said = of_rows(store, level_in(filters).name)
     predicted = pd.DataFrame(

@@ -13,8 +13,8 @@ from results.metrics import MEMORY_METRICS
 from results.query.pairing import frame, numbers, paired, same_run
 from results.records import CASE_FIELDS
 from results.slice import Filters, level_in, of_mask
-from results.slice import cells as _whole_cells
 from results.sql import SqlFile
+from results.sql import cells as _whole_cells
 from results.store.database import Store
 
 _SQL = SqlFile(__file__)

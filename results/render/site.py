@@ -23,8 +23,10 @@ from results.recommend.winners import Contest, contests, decide, place_in
 from results.records import Case, Run
 from results.render.html import html_page
 from results.slice import BASELINES, Filters
+from results.sql import SqlFile
 from results.store.database import Store
 
+_SQL = SqlFile(__file__)
 SCHEMA = 1
 _FILES = Path(__file__).parent / "site_files"
 _DATA = "/*DATA*/null"  # in the template
@@ -97,11 +99,7 @@ def _table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str
 def _scopes(store: Store, gpus: Sequence[str]) -> Iterator[Filters]:
     """Yield the slices with latencies, each with the first of the baselines that it has."""
     names = ("gpu", "level", "workload", "mask", "mode", "timing")
-    for *scope, implementations in store.rows(
-        f"""SELECT {", ".join(names)}, list(DISTINCT implementation) FROM slices JOIN numbers USING (slice_id)
-            WHERE status = 'ok' AND metric = 'latency_ms' AND level IN ? GROUP BY ALL ORDER BY ALL""",
-        [_LEVELS],
-    ):
+    for *scope, implementations in store.rows(_SQL("scopes", names=", ".join(names)), [_LEVELS]):
         found = Filters(**dict(zip(names, scope, strict=True)))
         if not gpus or found.gpu in gpus:
             yield replace(found, baseline=next((name for name in BASELINES if name in implementations), None))

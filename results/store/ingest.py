@@ -119,16 +119,7 @@ _RULED = {
 _LEAST = "least(m.value, m.mean, m.p20, m.p80, m.ci_low, m.ci_high, list_min(m.samples))"
 _NOT_BELOW_0 = [name for name, metric in METRICS.items() if metric.range != SIGNED]
 _NOT_0 = [name for name, metric in METRICS.items() if metric.range == ABOVE_ZERO]
-_BREAKS_A_RULE = f"""(
-    ({_LEAST} < 0 AND list_contains({_NOT_BELOW_0}, m.metric))
-    OR ({_LEAST} = 0 AND list_contains({_NOT_0}, m.metric))
-    OR m.std < 0 OR m.sm_clock_mhz < 0 OR m.p20 > m.p80 OR m.ci_low > m.ci_high
-    OR (coalesce(m.statistic, 'median') = 'median'
-        AND (m.value < greatest(m.p20, m.ci_low) OR m.value > least(m.p80, m.ci_high)))
-    OR (len(m.samples) > 0 AND m.n <> len(m.samples))
-    OR (len(m.round_sizes) > 0 AND (list_min(m.round_sizes) < 1
-        OR list_sum(m.round_sizes) <> coalesce(nullif(len(m.samples), 0), m.n)))
-)"""
+_BREAKS_A_RULE = _SQL("breaks_a_rule", least=_LEAST, not_below_0=_NOT_BELOW_0, not_0=_NOT_0)
 _CHOICES = {name: rules.choices for name, rules in SCHEMA.items() if rules.choices} | {
     "status": tuple(map(str, Status))
 }
