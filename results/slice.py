@@ -187,9 +187,8 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
         if name in without or value in (None, ()):
             continue
         several = value if isinstance(value, tuple) else (value,)
-        conditions.append(
-            f"({column}) IN ({', '.join('?' * len(several))})"
-        )  # a list parameter would prevent filter pushdown
+        # A list parameter would prevent filter pushdown.
+        conditions.append(f"({column}) IN ({', '.join('?' * len(several))})")
         params += several
     for name in filters.features:
         conditions.append(having("features"))

@@ -345,9 +345,8 @@ def _spawn(words: list[str], run_id: str, home: Path) -> None:
     except LaunchError as error:
         reason = _last_line(log.read_text(errors="replace"))
         log.unlink()
-        if (
-            not reason and shutil.disk_usage(home).free < _LEAST_FREE_BYTES
-        ):  # the disk had no room for the error message
+        # The disk had no room for the error message.
+        if not reason and shutil.disk_usage(home).free < _LEAST_FREE_BYTES:
             reason = f"The sweep cannot be started in {home}: the disk is full; free some space and start again."
         raise LaunchError(reason or str(error)) from None
 

@@ -32,16 +32,8 @@ IGNORED = ""
 NUMBERS: dict[str, str] = values.WORDS["numbers"]  # meaning of a column of numbers -> label of the choice
 CHOICES = {IGNORED: "ignored", **{name: name for name in ALIASES}, **NUMBERS}
 DECIMALS = {"": "not clear", ".": "1,024.5", ",": "1.024,5"}  # by decimal mark
-CONSTANTS = (
-    "implementation",
-    "dtype",
-    "head_dim",
-    "batch",
-    "num_heads",
-    "causal",
-    "mode",
-    "timing",
-)  # same in all rows
+# Fields that a user can set to one value for all rows.
+CONSTANTS = ("implementation", "dtype", "head_dim", "batch", "num_heads", "causal", "mode", "timing")
 _FILE = "mappings.json"
 _MAX_REMEMBERED = 1000
 _LOOKED_AT = 2000  # rows, for the decimal mark

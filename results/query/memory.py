@@ -15,13 +15,8 @@ from results.sql import SqlFile
 from results.store.database import Store
 
 _SQL = SqlFile(__file__)
-MEASURED = (
-    "inputs_memory_mb",
-    "activation_memory_mb",  # measured over forward and backward in every mode
-    "extra_memory_mb",
-    "peak_memory_mb",
-    "reserved_memory_mb",
-)
+# The activations are measured over forward and backward in every mode.
+MEASURED = ("inputs_memory_mb", "activation_memory_mb", "extra_memory_mb", "peak_memory_mb", "reserved_memory_mb")
 PREDICTED = ("given", "returned", "matrices", "workspace", "peak", "kv_cache")  # by formula
 _CASE = ("dtype", "seqlen_q", "seqlen_k", "batch", "num_heads", "num_kv_heads", "head_dim", "head_dim_v", "latent_dim")
 _KEY = (*_CASE, *(name for name in CASE_FIELDS if name not in _CASE))

@@ -19,13 +19,8 @@ from results.store.database import Store
 
 _SQL = SqlFile(__file__)
 
-_COLUMN_OF = {
-    "run": "run_id",
-    "source": "source",
-    "level": "level",
-    "workload": "workload",
-    "mask": "mask",
-}  # filters that apply to every number
+# Filters that apply to every number, and their columns.
+_COLUMN_OF = {"run": "run_id", "source": "source", "level": "level", "workload": "workload", "mask": "mask"}
 _SIZES = ("seqlen", "head_dim", "batch", "num_heads")
 _OF_MEMORY = (
     "implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode",

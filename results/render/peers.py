@@ -26,9 +26,8 @@ _LIGER_EXTRA |= {"window_size": "window_size", "head_dim_v": "head_dim_v"}
 _TRACES = {"unsupported": "COMPILE_ERROR", "incorrect": "INCORRECT_NUMERICAL", "timeout": "TIMEOUT"}
 _REFERENCE = "torch_naive"  # the baseline of the speedups in traces
 
-Columns = Mapping[
-    str, str | Callable[[Fields, Fields], Any]
-]  # by column: a field, or a function of run and measurement
+# By column a field, or a function of run and measurement.
+Columns = Mapping[str, str | Callable[[Fields, Fields], Any]]
 LIGER: Columns = {
     "kernel_name": lambda run, m: m["subject"] if "attention" in (m["subject"] or "") else f"attention {m['subject']}",
     "kernel_provider": "implementation",

@@ -29,15 +29,8 @@ from results.store.database import Store
 
 _SQL = SqlFile(__file__)
 NOT_MEASURED = "not measured"
-_UNPRINTED = (
-    "error_",
-    "max_error_d",
-    "compile_",
-    "throttled_",
-    "reserved_",
-    "inputs_",
-    "extra_",
-)  # no report prints these
+# Beginnings of metrics that no report prints.
+_UNPRINTED = ("error_", "max_error_d", "compile_", "throttled_", "reserved_", "inputs_", "extra_")
 _EXAMPLES = 5  # findings shown for each check
 
 Shape = tuple[str, int, int, str]  # dtype, head_dim, seqlen, mode

@@ -291,9 +291,8 @@ class Sweeping:
         return {kind: round(seconds, 3) for kind, seconds in (*self._costs.items(), (TOTAL, total))}
 
     def _end(self, state: str, message: str) -> None:
-        with contextlib.suppress(
-            JournalError
-        ):  # on a full disk the state cannot be written; the exit code and message explain
+        # On a full disk the state cannot be written; the exit code and the message explain.
+        with contextlib.suppress(JournalError):
             self._write_state(state, force=True, message=message)
 
 

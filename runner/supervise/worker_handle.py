@@ -164,14 +164,9 @@ class Waiting:
 class WorkerHandle:
     """The current worker, and the means to start another one."""
 
+    # `place` is the root of the source tree that the worker runs.
     def __init__(
-        self,
-        job: Job,
-        command: tuple[str, ...],
-        waiting: Waiting,
-        *,
-        log: Log | None = None,
-        place: Path = REPOSITORY,  # root of the source tree that it runs
+        self, job: Job, command: tuple[str, ...], waiting: Waiting, *, log: Log | None = None, place: Path = REPOSITORY
     ) -> None:
         self.log = log or Log()
         self._job, self._command, self._place, self.waiting = job, command, place, waiting
