@@ -186,7 +186,11 @@ def _run(options: argparse.Namespace) -> int:
         raise Refused(f"--step-limit {options.step_limit:g} is not a number of seconds above 0.")
     names = [name.strip() for name in (options.sweep or "").split(",")]
     if len(names) > 1:
-        return _run_each(options, names)
+        if options.run_id or options.resume or options.set:
+            raise Refused("--run-id, --resume and --set belong to one sweep; name one instead of several.")
+        for name in names:  # no name is unknown before anything is measured
+            sweeps.get(name)
+        return next(filter(None, [_run(argparse.Namespace(**{**vars(options), "sweep": name})) for name in names]), 0)
     job = _resumed(options) if options.resume else _new(options)
     progress = Progress()
     command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker
@@ -207,15 +211,6 @@ def _run(options: argparse.Namespace) -> int:
             progress.say(sentence(state.costs))
     _ingest()
     return 0
-
-
-def _run_each(options: argparse.Namespace, names: Sequence[str]) -> int:
-    """Run sweeps one after the other, each as its own run, and return the first exit code that is not 0."""
-    if options.run_id or options.resume or options.set:
-        raise Refused("--run-id, --resume and --set belong to one sweep; name one instead of several.")
-    for name in names:  # no name is unknown before anything is measured
-        sweeps.get(name)
-    return next(filter(None, [_run(argparse.Namespace(**{**vars(options), "sweep": name})) for name in names]), 0)
 
 
 def _cluster(options: argparse.Namespace, job: Job) -> ClusterRequest | None:

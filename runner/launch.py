@@ -236,7 +236,10 @@ def checked(request: SweepRequest) -> Sweep:
     if count > MAX_CELLS:
         raise LaunchError(f"This makes {count} cells; at most {MAX_CELLS} are possible. Choose fewer values.")
     if request.protocol == "sustained":
-        _check_one_cell(count, sweep)
+        if count != 1:
+            raise LaunchError(f"A trace takes half a minute a cell and this makes {count}; choose a single one.")
+        if not sweep.timings:
+            raise LaunchError("A trace needs a timing; this sweep takes errors alone.")
     return sweep
 
 
@@ -272,14 +275,6 @@ def _check_cluster(choice: ClusterChoice) -> None:
         raise LaunchError(f"{choice.gpus!r} selects no cards; possible are all, a number, and kinds such as H200,H100.")
     if choice.mode not in CLUSTER_MODES:
         raise LaunchError(f"Unknown mode {choice.mode!r}. Possible: {', '.join(CLUSTER_MODES)}.")
-
-
-def _check_one_cell(count: int, sweep: Sweep) -> None:
-    """Refuse more than one trace; several traces are possible on the command line."""
-    if count != 1:
-        raise LaunchError(f"A trace takes half a minute a cell and this makes {count}; choose a single one.")
-    if not sweep.timings:
-        raise LaunchError("A trace needs a timing; this sweep takes errors alone.")
 
 
 def _check_bounds(changes: dict[str, str]) -> None:

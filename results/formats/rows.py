@@ -44,7 +44,11 @@ def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: Table
     """Read a table whose columns are known, as runs (one for each GPU it names) and measurements."""
     fields, numbers = mapping.fields, mapping.numbers(sheet.header)
     constants = check_constants(mapping.constants)
-    _check_names(numbers)
+    for number in numbers:
+        try:
+            values.name(number.implementation or "")
+        except CellError as error:
+            raise UploadError(f"The implementation of column {number.header[:80]!r} {error}.") from error
     reading = ReadRows(upload, _runs(upload, sheet, fields.get("gpu_name")), decimal=mapping.decimal)
     cases: dict[tuple[str, ...], Case] = {}
     for line, row in sheet.rows:
@@ -58,15 +62,6 @@ def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: Table
             if case is not None:
                 _numbers(reading, numbers, line, row, said, case)
     return _understanding(sheet, format, mapping, reading)
-
-
-def _check_names(numbers: Sequence[NumberColumn]) -> None:
-    """Raise UploadError if the name of an implementation in a header has markup."""
-    for number in numbers:
-        try:
-            values.name(number.implementation or "")
-        except CellError as error:
-            raise UploadError(f"The implementation of column {number.header[:80]!r} {error}.") from error
 
 
 def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[Hashable, Run]:

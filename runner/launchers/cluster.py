@@ -57,8 +57,10 @@ def installed(*, only_here: bool) -> Any:
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[Any]:
     """Connect to a cluster or start one on this machine, and disconnect at the end. Raises Refused if that fails."""
-    if address is not None:
-        _show_token(address)
+    if address is not None and address.rpartition(":")[0] in _LOOPBACK and (Path.home() / _TOKEN).exists():
+        # `ray start` requires a token if the file exists, and Ray sends it only if this is set before its import. For
+        # other hosts the user must set it.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     ray = installed(only_here=address is None)
     if address is not None:
         address = _answering(address)
@@ -142,16 +144,6 @@ def same_files() -> dict[str, str]:
     """Return the PYTHONPATH with which Ray's processes find this checkout and the modules of this process."""
     paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
-def _show_token(address: str) -> None:
-    """Let Ray send its token to a cluster on this host. Call it before Ray is imported.
-
-    `ray start` requires a token if the file exists, and `ray.init` with an address sends it only in this mode. For
-    other hosts the user must set the mode.
-    """
-    if address.rpartition(":")[0] in _LOOPBACK and (Path.home() / _TOKEN).exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _answering(address: str) -> str:

@@ -161,7 +161,12 @@ class Driver:
                 raise self._failure(share)
         for share in self._shares:
             share.write_state("finished", force=True)
-            self._say_of_cards(share)
+            run = share.folder.run()
+            if len(found := differences(run.cards or {})) > 1:
+                words = ", ".join(f"{card} {ratio:.3f}" for card, ratio in found.items())
+                self._progress.say(f"Calibration case, time over the cards' median: {words}.")
+            if words := neighbours(run.cards or {}, run.command):
+                self._progress.say(words)
         return [share.folder for share in self._shares]
 
     def close(self) -> None:
@@ -400,14 +405,6 @@ class Driver:
         if share.folder is None:
             return DeviceBusy(why) if all(task.busy for task in tasks) else Refused(why)
         return SweepFailed(f"No card is left; --resume goes on. {why}")
-
-    def _say_of_cards(self, share: Share) -> None:
-        run = share.folder.run()
-        if len(found := differences(run.cards or {})) > 1:
-            words = ", ".join(f"{card} {ratio:.3f}" for card, ratio in found.items())
-            self._progress.say(f"Calibration case, time over the cards' median: {words}.")
-        if words := neighbours(run.cards or {}, run.command):
-            self._progress.say(words)
 
 
 def _on_card(board: Any, number: int, errand: Errand) -> None:

@@ -91,7 +91,11 @@ def laid_out(other: OtherVersion) -> Iterator[Path]:
         if other.folder:
             shutil.copytree(other.folder / "kernels", tree / "kernels", ignore=_LEFT_OUT)
         else:
-            _extract(other.commit, tree)
+            archive = _git("archive", "--format=tar", other.commit, "kernels")
+            if archive is None:
+                raise Refused(f"Commit {other.commit} has no folder `kernels`.")
+            with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+                files.extractall(tree, filter="data")
         found = kernel_hash(tree / "kernels")
         if other.kernel_hash and found != other.kernel_hash:
             raise Refused(
@@ -109,14 +113,6 @@ def _commit(text: str) -> str:
             f"--against {text!r} is not a run, a folder with kernels, or a commit that git knows in {REPOSITORY}."
         )
     return answer.decode().strip()
-
-
-def _extract(commit: str, tree: Path) -> None:
-    archive = _git("archive", "--format=tar", commit, "kernels")
-    if archive is None:
-        raise Refused(f"Commit {commit} has no folder `kernels`.")
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(tree, filter="data")
 
 
 def _git(*arguments: str) -> bytes | None:
