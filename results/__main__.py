@@ -495,22 +495,11 @@ def _complain(sentence: str) -> int:
     return 1
 
 
-_COMMANDS = {
-    "import": _import,
-    "export": _export,
-    "report": _report,
-    "headline": _headline,
-    "receipt": _receipt,
-    "site": _site,
-    "runs": _runs,
-    "publish": _publish,
-    "compare": _compare,
-    "check": _check,
-    "rule": _rule,
-    "render": _render,
-    "advise": _advise,
-    "rebuild": _rebuild,
-}
+_FUNCTIONS = (
+    _import, _export, _report, _headline, _receipt, _site, _runs, _publish, _compare, _check, _rule, _render, _advise,
+    _rebuild,
+)  # fmt: skip
+_COMMANDS = {function.__name__.removeprefix("_"): function for function in _FUNCTIONS}
 
 
 if __name__ == "__main__":

@@ -81,19 +81,7 @@ def _key(row: Mapping[str, Any]) -> tuple[Hashable, ...]:
 
 
 def _beside(form: str, row: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "form": form,
-        "beside": plain["shape"],
-        "implementation": row["implementation"],
-        "dtype": row["dtype"],
-        "seqlen": row["seqlen_k"],
-        "batch": row["batch"],
-        "latency_ms": row["latency_ms"],
-        "plain_ms": plain["latency_ms"],
-        "ratio": row["latency_ms"] / plain["latency_ms"],
-        "shape": row["shape"],
-        **{name: row.get(metric) for metric, name in _ERRORS.items()},
-        "plain_error": plain.get("error_out"),
-        "source": row["source"],
-        "run_id": row["run_id"],
-    }
+    errors = {name: row.get(metric) for metric, name in _ERRORS.items()} | {"plain_error": plain.get("error_out")}
+    ratio = row["latency_ms"] / plain["latency_ms"]
+    compared = {"beside": plain["shape"], "plain_ms": plain["latency_ms"], "ratio": ratio, "seqlen": row["seqlen_k"]}
+    return {name: row[name] for name in COLUMNS if name in row} | {"form": form} | errors | compared

@@ -19,15 +19,8 @@ from results.compare.cards import differences, neighbours
 from results.files.journal import JournalError, RunFolder, new_run_id
 from results.records import run_from_json
 from runner.cells import cell_from_json
-from runner.launchers.cluster import (
-    ClusterRequest,
-    chosen_cards,
-    connected,
-    first_line,
-    gpus_by_kind,
-    same_files,
-    slots_by_kind,
-)
+from runner.launch import ClusterChoice
+from runner.launchers.cluster import chosen_cards, connected, first_line, gpus_by_kind, same_files, slots_by_kind
 from runner.launchers.on_card import CardSupervisor, DriverLine, Errand, slot_of_process
 from runner.launchers.share import Share
 from runner.locks import DeviceBusy
@@ -105,7 +98,7 @@ class Board:
 def measure(
     job: Job,
     home: Path,
-    request: ClusterRequest,
+    request: ClusterChoice,
     *,
     progress: Progress,
     stop: Callable[[], bool],
@@ -132,7 +125,7 @@ class Driver:
         ray: Any,
         job: Job,
         home: Path,
-        request: ClusterRequest,
+        request: ClusterChoice,
         progress: Progress,
         stop: Callable[[], bool],
         worker_command: tuple[str, ...],

@@ -91,7 +91,7 @@ def laid_out(other: OtherVersion) -> Iterator[Path]:
         if other.folder:
             shutil.copytree(other.folder / "kernels", tree / "kernels", ignore=_LEFT_OUT)
         else:
-            archive = _git("archive", "--format=tar", other.commit, "kernels")
+            archive = git("archive", "--format=tar", other.commit, "kernels")
             if archive is None:
                 raise Refused(f"Commit {other.commit} has no folder `kernels`.")
             with tarfile.open(fileobj=io.BytesIO(archive)) as files:
@@ -107,7 +107,7 @@ def laid_out(other: OtherVersion) -> Iterator[Path]:
 
 
 def _commit(text: str) -> str:
-    answer = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
+    answer = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
     if answer is None:
         raise Refused(
             f"--against {text!r} is not a run, a folder with kernels, or a commit that git knows in {REPOSITORY}."
@@ -115,8 +115,8 @@ def _commit(text: str) -> str:
     return answer.decode().strip()
 
 
-def _git(*arguments: str) -> bytes | None:
-    """Return the output of git; None if it fails or is not installed."""
+def git(*arguments: str) -> bytes | None:
+    """Return the output of git in this checkout; None if it fails or is not installed."""
     command = ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), *arguments]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_GIT_LIMIT_S, stdin=subprocess.DEVNULL)
