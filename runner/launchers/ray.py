@@ -36,6 +36,8 @@ _BOARD_LIMIT_S = 60.0  # time limit for Ray's first process on the driver's node
 _NODES_EVERY_S = 2.0  # interval of checks for living nodes
 _GONE_AFTER_S = 10.0  # time limit for a card to end normally
 _FREE_S = 1.0  # time for Ray to notice that tasks ended
+# Fields of a job that every card is given.
+_GIVEN = ("sweep", "implementations", "capabilities", "protocol", "seed", "step_limit_s")
 
 
 @dataclass
@@ -202,15 +204,10 @@ class Driver:
         task, job = self._tasks[number], self._job
         errand = Errand(
             job=Job(
-                sweep=job.sweep,
                 device="cpu" if job.device == "cpu" else None,
-                implementations=job.implementations,
-                capabilities=job.capabilities,
-                protocol=job.protocol,
-                seed=job.seed,
                 run_id=task.share.run_id,
-                step_limit_s=job.step_limit_s,
                 peaks=task.peaks,
+                **{name: getattr(job, name) for name in _GIVEN},
             ),
             claims=f"{task.share.run_id}-{self._token}",
             home=str(self._home),
