@@ -139,12 +139,9 @@ def _void(cases: Sequence[Contest], winner: str | None, void: Mapping[str, str])
 def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
     known = result.winner or all_tried
     return {
-        "winner": result.winner,
-        "latency_ms": result.latency_ms,
+        **{name: getattr(result, name) for name in ("winner", "latency_ms", "n", "speedup", "cases")},
         "p20": result.spread[0],
         "p80": result.spread[1],
-        "n": result.n,
-        "speedup": result.speedup,
         "next": result.rivals[0].name if result.rivals else None,  # the fastest of the others
         "margin": result.rivals[0].ratio if result.rivals else None,  # its time over the winner's
         "tied": [result.winner, *result.ties] if result.winner else [],
@@ -152,7 +149,6 @@ def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
         "failed": [f"{name} {status}" for name, status in result.failed],
         "status": result.status if known else None,
         "contenders": len(result.rivals) + 1 if result.winner else 0,
-        "cases": result.cases,
         "standing": str(result.standing) if result.winner else None,
         "others": [_as_row(rival) for rival in result.rivals],
     }

@@ -22,6 +22,7 @@ COMMAND = (sys.executable, "-m", "runner.worker")
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
 OPEN_LIMIT_S = 300.0  # importing torch from a cold network disk can take minutes
 _POLL_S = 0.2
+_TOLD = ("device", "implementations", "capabilities", "protocol", "seed")  # fields of a job that its worker is given
 
 
 class Log:
@@ -188,14 +189,10 @@ class WorkerHandle:
         self._worker.send(
             {
                 "do": "open",
-                "device": job.device,
                 "sweep": sweeps.to_json(job.sweep),
-                "implementations": job.implementations,
-                "capabilities": job.capabilities,
-                "protocol": job.protocol,
-                "seed": job.seed,
                 "ahead": ahead,
                 "turns": turns,
+                **{name: getattr(job, name) for name in _TOLD},
             }
         )
 
