@@ -9,20 +9,6 @@ SELECT count(COLUMNS(*)),
        + count(*) - count(DISTINCT measurement_id) AS odd
 FROM read_parquet(?) m
 
--- name: not_canonical
-SELECT position FROM (
-    SELECT *, CASE WHEN regexp_full_match(line, ?) AND starts_with(line, prefix)
-                   THEN json_extract(line, {keys}) END AS key,
-              CASE WHEN ? AND key IS NOT NULL THEN json_transform(line, '{ruled}') END AS m
-    FROM incoming)
-WHERE key IS NULL OR coalesce({breaks_a_rule}, false)
-   OR (? AND ({id} <> line[-22:-3] OR coalesce(contains({lengths}, 'q'), false)))
-   OR coalesce(try_cast(key[{num_heads}] AS INTEGER)
-               % try_cast(key[{num_kv_heads}] AS INTEGER), 0) <> 0
-   OR coalesce({lengths} = '"ragged"'
-               AND try_cast(key[{batch}] AS INTEGER) > {max_ragged}, false)
-   OR (? AND coalesce(key[{features}]::VARCHAR, 'null') <> 'null')
-
 -- name: breaks_a_rule
 (({least} < 0 AND list_contains({not_below_0}, m.metric))
  OR ({least} = 0 AND list_contains({not_0}, m.metric))
