@@ -394,20 +394,15 @@ def _rule_file(store: Store, wanted: Filters, name: str | None) -> int:
 def _render(options: argparse.Namespace) -> int:
     drawn: list[str] = []
     if options.report:
-        text, drawn = _published_report(options.report, options.run)
+        own = [_read(_folder(run)) for run in options.run]
+        report_named(options.report)  # refuses an unknown name
+        printed = side_by_side.published(options.report)
+        found = side_by_side.sections(options.report, printed, own)
+        text, drawn = side_by_side.render(options.report, printed, own), svg.own_against_printed(found)
     else:
         with _store() as store:
             text = slice.render(store, slice.complete(store, _filters(options)))
     return _write(html_page(text, drawn) if options.format == "html" else text, options)
-
-
-def _published_report(name: str, runs: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the text of a published report and its figures, as the page Reports gives them."""
-    own = [_read(_folder(run)) for run in runs]
-    report_named(name)  # refuses an unknown name
-    printed = side_by_side.published(name)
-    found = side_by_side.sections(name, printed, own)
-    return side_by_side.render(name, printed, own), svg.own_against_printed(found)
 
 
 def _advise(options: argparse.Namespace) -> int:
@@ -500,22 +495,11 @@ def _complain(sentence: str) -> int:
     return 1
 
 
-_COMMANDS = {
-    "import": _import,
-    "export": _export,
-    "report": _report,
-    "headline": _headline,
-    "receipt": _receipt,
-    "site": _site,
-    "runs": _runs,
-    "publish": _publish,
-    "compare": _compare,
-    "check": _check,
-    "rule": _rule,
-    "render": _render,
-    "advise": _advise,
-    "rebuild": _rebuild,
-}
+_FUNCTIONS = (
+    _import, _export, _report, _headline, _receipt, _site, _runs, _publish, _compare, _check, _rule, _render, _advise,
+    _rebuild,
+)  # fmt: skip
+_COMMANDS = {function.__name__.removeprefix("_"): function for function in _FUNCTIONS}
 
 
 if __name__ == "__main__":

@@ -68,15 +68,8 @@ _DECLARED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding
 GPUS = {name: DataSheet(**{"sm_count": None, **figures}) for name, figures in _DECLARED["gpus"].items()}
 DRIVER_NAMES: dict[str, str] = _DECLARED["names"]
 _MAKERS = {"nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "gpu", "hbm2", "hbm2e", "hbm3", "hbm3e"}
-_SAME_WORD = {
-    "sxm5": "sxm",
-    "sxm2": "sxm",
-    "sxm4": "sxm",
-    "80g": "80gb",
-    "40g": "40gb",
-    "pci": "pcie",
-    "mobile": "laptop",
-}
+_SAME_WORD = dict.fromkeys(("sxm2", "sxm4", "sxm5"), "sxm")
+_SAME_WORD |= {"80g": "80gb", "40g": "40gb", "pci": "pcie", "mobile": "laptop"}
 _ALL = tuple(GPUS)
 
 

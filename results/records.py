@@ -95,17 +95,14 @@ class Case:
         if batches.is_spec(self.lengths):
             _check_batch(self)
         if self.features is not None:
-            self._check_features()
-
-    def _check_features(self) -> None:
-        if not isinstance(self.features, str):
-            raise RecordError(f"features is {self.features!r}; it must be text, such as 'softcap=50,sinks'.")
-        try:
-            object.__setattr__(self, "features", features.canonical(self.features))
-        except ValueError as error:
-            raise RecordError(str(error)) from error
-        if reason := features.reason_against(case_to_json(self)):
-            raise RecordError(reason)
+            if not isinstance(self.features, str):
+                raise RecordError(f"features is {self.features!r}; it must be text, such as 'softcap=50,sinks'.")
+            try:
+                object.__setattr__(self, "features", features.canonical(self.features))
+            except ValueError as error:
+                raise RecordError(str(error)) from error
+            if reason := features.reason_against(case_to_json(self)):
+                raise RecordError(reason)
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -208,7 +205,12 @@ class Measurement:
             raise RecordError("value is missing although the status is ok.")
         _check_signs(self)
         _check_spread(self)
-        _check_counts(self)
+        count = len(self.samples) or self.n
+        if self.samples and self.n is not None and self.n != len(self.samples):
+            raise RecordError(f"n is {self.n}, but there are {len(self.samples)} samples.")
+        if self.round_sizes and (min(self.round_sizes) < 1 or (count is not None and sum(self.round_sizes) != count)):
+            sizes = " + ".join(map(str, self.round_sizes))
+            raise RecordError(f"round_sizes are {sizes}; each must be at least 1, and together {count} samples.")
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -420,16 +422,6 @@ def _check_spread(m: Measurement) -> None:
                 raise RecordError(f"{name} is {number:g}, above {beyond}, which is {other:g}.")
 
 
-def _check_counts(m: Measurement) -> None:
-    """Raise RecordError if the number of samples is not that of the samples, or of the rounds together."""
-    count = len(m.samples) or m.n
-    if m.samples and m.n is not None and m.n != len(m.samples):
-        raise RecordError(f"n is {m.n}, but there are {len(m.samples)} samples.")
-    if m.round_sizes and (min(m.round_sizes) < 1 or (count is not None and sum(m.round_sizes) != count)):
-        sizes = " + ".join(map(str, m.round_sizes))
-        raise RecordError(f"round_sizes are {sizes}; each must be at least 1, and together {count} samples.")
-
-
 def _check(record: Case | Measurement | Run, fields: Sequence[Field]) -> None:
     """Raise RecordError if a field is none of its choices, or below its minimum."""
     for rules in fields:
@@ -441,7 +433,8 @@ def _check(record: Case | Measurement | Run, fields: Sequence[Field]) -> None:
             if not rules.pattern or not re.fullmatch(rules.pattern, str(value)):
                 _one_of(name, value, rules.choices)
         elif rules.minimum is not None:
-            _whole_number(name, value, minimum=rules.minimum)
+            if isinstance(value, bool) or not isinstance(value, int) or value < rules.minimum:
+                raise RecordError(f"{name} is {value!r}; it must be a whole number of at least {rules.minimum}.")
         elif rules.least is not None and value < rules.least:
             raise RecordError(f"{name} is {value:g}; it must be at least {rules.least:g}.")
 
@@ -449,8 +442,3 @@ def _check(record: Case | Measurement | Run, fields: Sequence[Field]) -> None:
 def _one_of(name: str, value: str, possible: tuple[str, ...]) -> None:
     if value not in possible:
         raise RecordError(f"{name} {value!r} is not one of {', '.join(possible)}.")
-
-
-def _whole_number(name: str, value: int, *, minimum: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise RecordError(f"{name} is {value!r}; it must be a whole number of at least {minimum}.")

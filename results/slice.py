@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from results.counting import MEASURED, compared_run
 from results.levels import Level, level_of, names
 from results.records import CASE_FIELDS
 
@@ -193,9 +192,8 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
         if name in without or value in (None, ()):
             continue
         several = value if isinstance(value, tuple) else (value,)
-        conditions.append(
-            f"({column}) IN ({', '.join('?' * len(several))})"
-        )  # a list parameter would prevent filter pushdown
+        # A list parameter would prevent filter pushdown.
+        conditions.append(f"({column}) IN ({', '.join('?' * len(several))})")
         params += several
     for name in filters.features:
         conditions.append(having("features"))
@@ -207,24 +205,3 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
 
 
 NEWEST_FIRST = "created DESC NULLS LAST, run_id"  # runs that do not say when they were made are older than any
-
-
-def cells(filters: Filters) -> tuple[str, list[object]]:
-    """Return the common table `paired`: a row a case and implementation, of each case all of one run."""
-    condition, params = where(filters)
-    ctes = f"""WITH one AS (
-        SELECT *, value AS latency_ms, {SHAPE} AS shape,
-               bool_or(implementation = ? AND status = 'ok') OVER (PARTITION BY run_id, {CASE_KEY}) AS has_baseline
-        FROM {RESULTS} WHERE metric = 'latency_ms' AND {condition}
-        QUALIFY row_number() OVER (PARTITION BY run_id, {CASE_KEY}, implementation
-                                   ORDER BY status = 'ok' DESC, time DESC NULLS LAST, origin) = 1
-    ), counted AS (
-        SELECT *, {MEASURED.format(of=CASE_KEY)} FROM one
-    ), same_run AS (
-        SELECT * FROM counted QUALIFY {compared_run(CASE_KEY)}
-    ), paired AS (
-        SELECT *, max(latency_ms) FILTER (implementation = ?) OVER same_case / latency_ms AS speedup,
-               max(status) FILTER (implementation = ?) OVER same_case AS baseline_status
-        FROM same_run WINDOW same_case AS (PARTITION BY {CASE_KEY})
-    )"""
-    return ctes, [filters.baseline, *params, filters.baseline, filters.baseline]

@@ -21,10 +21,9 @@ from results.files.journal import JournalError, RunFolder, home
 from results.programs import ProgramError, load, shipped
 from results.recommend.rule_file import RuleError
 from runner import record, sweeps, tune
-from runner.launch import CLUSTER_MODES, RUN_ID, cases_of, to_confirm
+from runner.launch import CLUSTER_MODES, RUN_ID, ClusterChoice, cases_of, to_confirm
 from runner.launchers import cluster
 from runner.launchers import ray as launcher
-from runner.launchers.cluster import ClusterRequest
 from runner.locks import DeviceBusy, device_lock
 from runner.overhead import sentence
 from runner.progress import Progress
@@ -186,7 +185,11 @@ def _run(options: argparse.Namespace) -> int:
         raise Refused(f"--step-limit {options.step_limit:g} is not a number of seconds above 0.")
     names = [name.strip() for name in (options.sweep or "").split(",")]
     if len(names) > 1:
-        return _run_each(options, names)
+        if options.run_id or options.resume or options.set:
+            raise Refused("--run-id, --resume and --set belong to one sweep; name one instead of several.")
+        for name in names:  # no name is unknown before anything is measured
+            sweeps.get(name)
+        return next(filter(None, [_run(argparse.Namespace(**{**vars(options), "sweep": name})) for name in names]), 0)
     job = _resumed(options) if options.resume else _new(options)
     progress = Progress()
     command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker
@@ -209,20 +212,13 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run_each(options: argparse.Namespace, names: Sequence[str]) -> int:
-    """Run sweeps one after the other, each as its own run, and return the first exit code that is not 0."""
-    if options.run_id or options.resume or options.set:
-        raise Refused("--run-id, --resume and --set belong to one sweep; name one instead of several.")
-    for name in names:  # no name is unknown before anything is measured
-        sweeps.get(name)
-    return next(filter(None, [_run(argparse.Namespace(**{**vars(options), "sweep": name})) for name in names]), 0)
-
-
-def _cluster(options: argparse.Namespace, job: Job) -> ClusterRequest | None:
+def _cluster(options: argparse.Namespace, job: Job) -> ClusterChoice | None:
     """Return the cluster to measure on; None for this machine. A resumed run uses the one it was started on."""
     asked = _cluster_wanted(options)
     if not job.resume:
-        chosen = ClusterRequest(options.address, options.gpus or "all", options.mode or "spread", options.one_per_host)
+        chosen = ClusterChoice(
+            options.address or "", options.gpus or "all", options.mode or "spread", options.one_per_host
+        )
         return chosen if asked else None
     words = shlex.split(job.command(""))
     if "--on" not in words:
@@ -231,8 +227,8 @@ def _cluster(options: argparse.Namespace, job: Job) -> ClusterRequest | None:
         return None
     before = _parser().parse_args(words[words.index("run") :])
     each = before.mode == "each"
-    return ClusterRequest(
-        address=options.address or before.address,
+    return ClusterChoice(
+        address=options.address or before.address or "",
         gpus=options.gpus or ("1" if each else before.gpus or "all"),
         mode=before.mode or "spread",
         one_per_host=options.one_per_host or before.one_per_host,

@@ -4,14 +4,16 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
-from typing import Protocol as Interface
+from typing import TYPE_CHECKING, Any
 
 from results import gpus, levels
 from results.levels.memory import law_from_json
 from results.levels.tensors import DTYPE_BYTES
 from results.records import CASE_FIELDS, Case, Measurement, Status
 from runner.protocol import Protocol
+
+if TYPE_CHECKING:
+    from kernels import registry
 
 # Sustained rates for estimates, deliberately low: (10^12 operations/s, 10^9 bytes/s, seconds per cell).
 _RATES = {
@@ -63,26 +65,12 @@ def ordered_cells(
     return cells
 
 
-class Target(Interface):
-    """The properties of a device that time estimates depend on."""
-
-    @property
-    def type(self) -> str:
-        """Return cuda or cpu."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Return its name."""
-        ...
-
-
 def estimated_seconds(
     case: Case,
     mode: str,
     protocol: Protocol,
     timings: int,
-    target: Target,
+    target: "registry.Device",
     matrix: bool,
     peak_share: float | None = None,
 ) -> float:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from results.files import journal
-from results.files.journal import JournalError, RunFolder
+from results.files.journal import JournalError, RunFolder, State
 from results.paths import PUBLISHED, REPOSITORY
 from runner import sweeps
 from runner.protocol import PROTOCOLS
@@ -27,16 +27,8 @@ from runner.sweeps import Sweep, SweepError
 from runner.sweeps.given import GivenSweep, sweep_of
 
 MAX_CELLS = 20_000
-BOUNDS = {
-    "seqlen": 1_048_576,
-    "head_dim": 1024,
-    "batch": 65_536,
-    "num_heads": 1024,
-    "num_kv_heads": 1024,
-    "window_size": 1_048_576,
-    "context": 1_048_576,
-    "query_tokens": 16,
-}
+BOUNDS = dict.fromkeys(("seqlen", "context", "window_size"), 1_048_576)
+BOUNDS |= dict.fromkeys(("head_dim", "num_heads", "num_kv_heads"), 1024) | {"batch": 65_536, "query_tokens": 16}
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _ADDRESS = re.compile(r"[A-Za-z0-9._-]{0,253}(:\d{1,5})?")
@@ -50,7 +42,6 @@ _LEAST_FREE_BYTES = 64 * 1024
 _POLL_S = 0.05
 _QUIET_S = 900.0  # a running sweep writes its state about every second; after this time without one it has ended
 
-_SAID = ("done", "total", "current", "started", "updated", "eta_s", "eta_bound", "message", "lasted_s")
 _children: list[subprocess.Popen[bytes]] = []  # reaped in every call of this module
 
 
@@ -65,7 +56,7 @@ class ClusterChoice:
     address: str = ""  # host:port of the head node; empty: the GPUs of this machine
     gpus: str = "all"  # all, a number, kinds such as H200,H100, or "kinds": one of each kind
     mode: str = "spread"  # spread: one sweep over equal cards; each: the whole sweep on each card
-    one_per_host: bool = False
+    one_per_host: bool = False  # whether only one card of a host measures at a time
 
 
 @dataclass(frozen=True)
@@ -81,25 +72,19 @@ class SweepRequest:
     cluster: ClusterChoice | None = None  # None: a device of this machine
 
 
-@dataclass(frozen=True)
-class RunStatus:
-    """The status of a run."""
+@dataclass(frozen=True, kw_only=True)
+class RunStatus(State):
+    """The status of a run, with its state as it is now: running, finished, cancelled, failed or crashed."""
 
     run_id: str
-    state: str  # running, finished, cancelled, failed or crashed
     sweep: str | None
     device: str | None  # name of the device
-    done: int = 0
-    total: int = 0
-    current: str | None = None
-    started: str | None = None
-    updated: str | None = None
-    eta_s: float | None = None
-    eta_bound: bool = False  # whether `eta_s` is only a lower bound
-    message: str | None = None
-    lasted_s: float | None = None  # seconds since the run was started or resumed
-    cards_s: float | None = None  # total seconds of all cards, if there are several
     protocol: str | None = None  # quick, standard or sustained
+
+    @property
+    def cards_s(self) -> float | None:
+        """Return the total seconds of all cards; None for a run of one card."""
+        return self.costs.get("total") if self.costs and "wall" in self.costs else None
 
 
 def devices() -> list[dict[str, Any]]:
@@ -236,7 +221,10 @@ def checked(request: SweepRequest) -> Sweep:
     if count > MAX_CELLS:
         raise LaunchError(f"This makes {count} cells; at most {MAX_CELLS} are possible. Choose fewer values.")
     if request.protocol == "sustained":
-        _check_one_cell(count, sweep)
+        if count != 1:
+            raise LaunchError(f"A trace takes half a minute a cell and this makes {count}; choose a single one.")
+        if not sweep.timings:
+            raise LaunchError("A trace needs a timing; this sweep takes errors alone.")
     return sweep
 
 
@@ -272,14 +260,6 @@ def _check_cluster(choice: ClusterChoice) -> None:
         raise LaunchError(f"{choice.gpus!r} selects no cards; possible are all, a number, and kinds such as H200,H100.")
     if choice.mode not in CLUSTER_MODES:
         raise LaunchError(f"Unknown mode {choice.mode!r}. Possible: {', '.join(CLUSTER_MODES)}.")
-
-
-def _check_one_cell(count: int, sweep: Sweep) -> None:
-    """Refuse more than one trace; several traces are possible on the command line."""
-    if count != 1:
-        raise LaunchError(f"A trace takes half a minute a cell and this makes {count}; choose a single one.")
-    if not sweep.timings:
-        raise LaunchError("A trace needs a timing; this sweep takes errors alone.")
 
 
 def _check_bounds(changes: dict[str, str]) -> None:
@@ -345,9 +325,8 @@ def _spawn(words: list[str], run_id: str, home: Path) -> None:
     except LaunchError as error:
         reason = _last_line(log.read_text(errors="replace"))
         log.unlink()
-        if (
-            not reason and shutil.disk_usage(home).free < _LEAST_FREE_BYTES
-        ):  # the disk had no room for the error message
+        # The disk had no room for the error message.
+        if not reason and shutil.disk_usage(home).free < _LEAST_FREE_BYTES:
             reason = f"The sweep cannot be started in {home}: the disk is full; free some space and start again."
         raise LaunchError(reason or str(error)) from None
 
@@ -381,11 +360,8 @@ def _status(folder: RunFolder) -> RunStatus:
         sweep, device, protocol = run.sweep.get("name"), run.gpu_name, (run.protocol or "").split("/")[0] or None
     except JournalError:
         sweep = device = protocol = None
-    if state is None:
-        return RunStatus(folder.run_id, condition, sweep, device, protocol=protocol)
-    cards_s = state.costs.get("total") if state.costs and "wall" in state.costs else None
-    said = {name: getattr(state, name) for name in _SAID}
-    return RunStatus(folder.run_id, condition, sweep, device, **said, cards_s=cards_s, protocol=protocol)
+    said = {**(vars(state) if state else {}), "state": condition}
+    return RunStatus(**said, run_id=folder.run_id, sweep=sweep, device=device, protocol=protocol)
 
 
 def _folder(run_id: str, home: Path | None) -> RunFolder:

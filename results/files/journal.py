@@ -378,13 +378,9 @@ class RunFolder:
             return True
 
     def _replace(self, path: Path, text: str) -> None:
-        draft = path.with_name(f".{path.name}-{os.getpid()}")
         try:
-            durable.write_synced(draft, text)
-            draft.replace(path)
+            durable.replace_file(path, text)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                draft.unlink(missing_ok=True)
             raise _journal_error("write", path, error) from error
 
 

@@ -28,24 +28,10 @@ from results.formats.tables import check_size
 from results.formats.upload import Column, Format, Rejection, Understanding, Upload
 
 __all__ = [
-    "AlreadyHere",
-    "Arrival",
-    "Column",
-    "ReaderFault",
-    "Rejection",
-    "RunStanding",
-    "TableMapping",
-    "Understanding",
-    "UnknownTable",
-    "UploadError",
-    "difference",
-    "formats",
-    "import_for_undo",
-    "left_alone",
-    "standing",
-    "take_back",
+    "AlreadyHere", "Arrival", "Column", "ReaderFault", "Rejection", "RunStanding", "TableMapping", "Understanding",
+    "UnknownTable", "UploadError", "difference", "formats", "import_for_undo", "left_alone", "standing", "take_back",
     "understand",
-]
+]  # fmt: skip
 
 
 @cache

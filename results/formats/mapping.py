@@ -6,12 +6,12 @@ read in the same way.
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from results.files import durable
 from results.formats import values
 from results.formats.errors import CellError, UploadError
 from results.formats.headers import (
@@ -32,16 +32,8 @@ IGNORED = ""
 NUMBERS: dict[str, str] = values.WORDS["numbers"]  # meaning of a column of numbers -> label of the choice
 CHOICES = {IGNORED: "ignored", **{name: name for name in ALIASES}, **NUMBERS}
 DECIMALS = {"": "not clear", ".": "1,024.5", ",": "1.024,5"}  # by decimal mark
-CONSTANTS = (
-    "implementation",
-    "dtype",
-    "head_dim",
-    "batch",
-    "num_heads",
-    "causal",
-    "mode",
-    "timing",
-)  # same in all rows
+# Fields that a user can set to one value for all rows.
+CONSTANTS = ("implementation", "dtype", "head_dim", "batch", "num_heads", "causal", "mode", "timing")
 _FILE = "mappings.json"
 _MAX_REMEMBERED = 1000
 _LOOKED_AT = 2000  # rows, for the decimal mark
@@ -155,11 +147,9 @@ def remembered(home: Path) -> dict[str, TableMapping]:
 def remember(home: Path, header: Sequence[str], mapping: TableMapping) -> None:
     """Keep a mapping for tables with that header. Raises UploadError if the home cannot be written."""
     known = {key: to_json(each) for key, each in remembered(home).items()} | {key_of(header): to_json(mapping)}
-    draft = Path(home) / f".{_FILE}-{os.getpid()}"
     try:
         Path(home).mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(known, indent=1), encoding="utf-8")
-        draft.replace(Path(home) / _FILE)
+        durable.replace_file(Path(home) / _FILE, json.dumps(known, indent=1))
     except OSError as error:
         raise UploadError(f"The mapping cannot be kept in {home}: {error.strerror}.") from error
 

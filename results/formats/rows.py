@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -31,42 +31,172 @@ _ASKED = {
 }
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ReadRows(Taken):
-    """The measurements and faults of the rows of one sheet."""
+    """The measurements and faults of the rows of one sheet whose columns are known."""
 
-    decimal: str = "."  # how its numbers are written, see `values.localised`
+    sheet: Sheet
+    mapping: TableMapping
+    constants: Mapping[str, Any]  # fields that are the same in every row
     derived: int = 0  # times that follow from printed TFLOP/s
     empty: int = 0  # cells without a number and without a word
+    cases: dict[tuple[str, ...], Case] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.fields, self.numbers = self.mapping.fields, self.mapping.numbers(self.sheet.header)
+        for number in self.numbers:
+            try:
+                values.name(number.implementation or "")
+            except CellError as error:
+                raise UploadError(f"The implementation of column {number.header[:80]!r} {error}.") from error
+
+    def read(self, line: int, row: Sequence[str]) -> None:
+        """Read one row into measurements or rejections."""
+        if len(row) != len(self.sheet.header):
+            text = f"has {len(row)} cells where the header has {len(self.sheet.header)}"
+            self.reject(line, "", ", ".join(row), text)
+            return
+        with wall(f"{self.upload.filename}, line {line},"):
+            said = self._fields(line, row)
+            case = None if said is None else self._case(line, row, said)
+            if said is not None and case is not None:
+                self._numbers(line, row, said, case)
+
+    def _fields(self, line: int, row: Sequence[str]) -> dict[str, Any] | None:
+        """Return the fields of a row without its numbers; None if one of the cells is refused."""
+        said: dict[str, Any] = dict(self.constants)
+        taken = True
+        for name, at in self.fields.items():
+            text = plain(row[at])
+            if PARSERS[name] is values.whole:
+                text = values.localised(text, self.mapping.decimal)
+            if not text and (name != "implementation" or name in self.constants):
+                continue  # not said
+            try:
+                if not text:
+                    raise CellError("is empty; every row needs an implementation")
+                said[name] = PARSERS[name](text)
+            except CellError as error:
+                self.reject(line, self.sheet.header[at], text, str(error))
+                taken = False
+        width = said.pop("embed_dim", None)
+        if width is not None and taken and "head_dim" not in said:
+            said["head_dim"], rest = divmod(width, said.get("num_heads") or width + 1)
+            if rest:
+                at = self.fields["embed_dim"]
+                self.reject(line, self.sheet.header[at], plain(row[at]), "is not head_dim x num_heads of a head_dim")
+                taken = False
+        return said if taken else None
+
+    def _case(self, line: int, row: Sequence[str], said: Mapping[str, Any]) -> Case | None:
+        key = tuple(row[at] for at in self.fields.values())  # constants are the same in every row
+        if key not in self.cases:
+            case = {name: value for name, value in said.items() if name in CASE_FIELDS}
+            if "seqlen" in said:
+                case.setdefault("seqlen_q", said["seqlen"])
+                case.setdefault("seqlen_k", said["seqlen"])
+            if "head_dim" in said:
+                case.setdefault("head_dim_v", said["head_dim"])
+            try:
+                self.cases[key] = Case(**case)
+            except RecordError as error:
+                self.reject(line, "", ", ".join(row), str(error))
+                return None
+        return self.cases[key]
+
+    def _numbers(self, line: int, row: Sequence[str], said: Mapping[str, Any], case: Case) -> None:
+        decimal = self.mapping.decimal
+        for number in self.numbers:
+            text = plain(row[number.at])
+            if not text:
+                self.empty += 1
+                continue
+            try:
+                spread = plain(row[number.std_at]) if number.std_at is not None else ""
+                values.words(row[number.at].strip())  # it is kept as printed
+                status, value, std = _read(number, text, spread, decimal)
+            except CellError as error:
+                self.reject(line, number.header, text, str(error))
+                continue
+            measurement = Measurement(
+                run_id=self.runs[said.get("gpu_name", "")].run_id,
+                case=case,
+                **_key(number, said),
+                status=status,
+                value=value,
+                statistic=number.statistic if value is not None else None,
+                mean=value if number.statistic == "mean" else None,
+                std=std,
+                note=None if value is not None else f"the file says {text!r}",
+                printed=_printed(row[number.at].strip(), number, decimal),
+                origin=f"line {line}, {number.header}",
+            )
+            if first := self.first(measurement, line):
+                reason = f"repeats line {first}: the same case, implementation and mode"
+                self.reject(line, number.header, text, reason)
+                continue
+            self.measurements.append(measurement)
+            if number.metric == "tflops" and value and not _has_time(self.numbers, number):
+                self._add_time(measurement, said.get("timing"), line)
+
+    def _add_time(self, rate: Measurement, timing: str | None, line: int) -> None:
+        """Add the time that follows from a printed TFLOP/s, if the operations of the case are known."""
+        work = flops({**case_to_json(rate.case), "window_size": rate.case.window_size or 0}, rate.mode)
+        if not work or not magnitude_fits(work / rate.value / 1e9):
+            return
+        note = f"from the printed {rate.value:g} TFLOP/s and {work:.6g} operations"
+        unprinted = replace(rate, metric="latency_ms", note=note, printed=None, mean=None)
+        latency = replace(unprinted, value=work / rate.value / 1e9, timing=timing)
+        if not self.first(latency, line):
+            self.measurements.append(latency)
+            self.derived += 1
+
+    def understood(self, format: str) -> Understanding:
+        """Return everything that was read."""
+        meanings = {at: name for name, at in self.fields.items()} | {each.at: each.meaning for each in self.numbers}
+        meanings |= {each.std_at: f"standard deviation of {each.header}" for each in self.numbers if each.std_at}
+        known = {*self.fields, *self.mapping.constants}
+        return self.understanding(
+            format,
+            f"{self.sheet.description}, {len(self.sheet.rows):,} rows",
+            if_empty="has a header and no numbers",
+            columns=tuple(Column(name, meanings.get(at)) for at, name in enumerate(self.sheet.header)),
+            assumptions=tuple(self._assumptions()),
+            left_out=tuple(self._left_out()),
+            questions=tuple(question for name, question in _ASKED.items() if name not in known),
+            sheet=self.sheet,
+            mapping=self.mapping,
+        )
+
+    def _assumptions(self) -> Iterator[str]:
+        fields, header = self.fields, self.sheet.header
+        yield "Every row is attention alone (level op), unless a column says otherwise."
+        if "timing" not in fields:
+            yield "Timing method unknown: a column timing would say kernel or eager."
+        if "seqlen" in fields and "seqlen_k" not in fields:
+            yield f"{header[fields['seqlen']]} is the length of queries and of keys."
+        if "embed_dim" in fields and "head_dim" not in fields:
+            yield f"{header[fields['embed_dim']]} is head_dim x num_heads, of queries, keys and values."
+        if "head_dim" in fields and "head_dim_v" not in fields:
+            yield f"{header[fields['head_dim']]} is the head dimension of queries, keys and values."
+        if self.derived:
+            yield f"{self.derived:,} times follow from the printed TFLOP/s and the operations of a windowless case."
+
+    def _left_out(self) -> Iterator[str]:
+        if self.empty:
+            yield f"{self.empty:,} empty cells."
+        if self.sheet.comments:
+            yield f"{len(self.sheet.comments)} lines before the header that begin with #."
 
 
 def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: TableMapping) -> Understanding:
     """Read a table whose columns are known, as runs (one for each GPU it names) and measurements."""
-    fields, numbers = mapping.fields, mapping.numbers(sheet.header)
     constants = check_constants(mapping.constants)
-    _check_names(numbers)
-    reading = ReadRows(upload, _runs(upload, sheet, fields.get("gpu_name")), decimal=mapping.decimal)
-    cases: dict[tuple[str, ...], Case] = {}
+    runs = _runs(upload, sheet, mapping.fields.get("gpu_name"))
+    reading = ReadRows(upload, runs, sheet=sheet, mapping=mapping, constants=constants)
     for line, row in sheet.rows:
-        if len(row) != len(sheet.header):
-            text = f"has {len(row)} cells where the header has {len(sheet.header)}"
-            reading.reject(line, "", ", ".join(row), text)
-            continue
-        with wall(f"{upload.filename}, line {line},"):
-            said = _fields(reading, sheet, line, row, fields, constants)
-            case = None if said is None else _case(reading, cases, line, row, fields, said)
-            if case is not None:
-                _numbers(reading, numbers, line, row, said, case)
-    return _understanding(sheet, format, mapping, reading)
-
-
-def _check_names(numbers: Sequence[NumberColumn]) -> None:
-    """Raise UploadError if the name of an implementation in a header has markup."""
-    for number in numbers:
-        try:
-            values.name(number.implementation or "")
-        except CellError as error:
-            raise UploadError(f"The implementation of column {number.header[:80]!r} {error}.") from error
+        reading.read(line, row)
+    return reading.understood(format)
 
 
 def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[Hashable, Run]:
@@ -84,105 +214,6 @@ def _run(upload: Upload, run_id: str, gpu_name: str | None) -> Run:
     return Run(run_id=run_id, source="upload", title=upload.filename[: values.MAX_TEXT], gpu_name=gpu_name)
 
 
-def _fields(
-    reading: ReadRows,
-    sheet: Sheet,
-    line: int,
-    row: Sequence[str],
-    fields: Mapping[str, int],
-    constants: Mapping[str, Any],
-) -> dict[str, Any] | None:
-    """Return the fields of a row without its numbers; None if one of the cells is refused."""
-    said: dict[str, Any] = dict(constants)
-    taken = True
-    for name, at in fields.items():
-        text = plain(row[at])
-        if PARSERS[name] is values.whole:
-            text = values.localised(text, reading.decimal)
-        if not text and (name != "implementation" or name in constants):
-            continue  # not said
-        try:
-            if not text:
-                raise CellError("is empty; every row needs an implementation")
-            said[name] = PARSERS[name](text)
-        except CellError as error:
-            reading.reject(line, sheet.header[at], text, str(error))
-            taken = False
-    width = said.pop("embed_dim", None)
-    if width is not None and taken and "head_dim" not in said:
-        said["head_dim"], rest = divmod(width, said.get("num_heads") or width + 1)
-        if rest:
-            at = fields["embed_dim"]
-            reading.reject(line, sheet.header[at], plain(row[at]), "is not head_dim x num_heads of a head_dim")
-            taken = False
-    return said if taken else None
-
-
-def _case(
-    reading: ReadRows,
-    cases: dict[tuple[str, ...], Case],
-    line: int,
-    row: Sequence[str],
-    fields: Mapping[str, int],
-    said: Mapping[str, Any],
-) -> Case | None:
-    key = tuple(row[at] for at in fields.values())  # constants are the same in every row
-    if key not in cases:
-        case = {name: value for name, value in said.items() if name in CASE_FIELDS}
-        if "seqlen" in said:
-            case.setdefault("seqlen_q", said["seqlen"])
-            case.setdefault("seqlen_k", said["seqlen"])
-        if "head_dim" in said:
-            case.setdefault("head_dim_v", said["head_dim"])
-        try:
-            cases[key] = Case(**case)
-        except RecordError as error:
-            reading.reject(line, "", ", ".join(row), str(error))
-            return None
-    return cases[key]
-
-
-def _numbers(
-    reading: ReadRows,
-    numbers: Sequence[NumberColumn],
-    line: int,
-    row: Sequence[str],
-    said: Mapping[str, Any],
-    case: Case,
-) -> None:
-    for number in numbers:
-        text = plain(row[number.at])
-        if not text:
-            reading.empty += 1
-            continue
-        try:
-            spread = plain(row[number.std_at]) if number.std_at is not None else ""
-            values.words(row[number.at].strip())  # it is kept as printed
-            status, value, std = _read(number, text, spread, reading.decimal)
-        except CellError as error:
-            reading.reject(line, number.header, text, str(error))
-            continue
-        measurement = Measurement(
-            run_id=reading.runs[said.get("gpu_name", "")].run_id,
-            case=case,
-            **_key(number, said),
-            status=status,
-            value=value,
-            statistic=number.statistic if value is not None else None,
-            mean=value if number.statistic == "mean" else None,
-            std=std,
-            note=None if value is not None else f"the file says {text!r}",
-            printed=_printed(row[number.at].strip(), number, reading.decimal),
-            origin=f"line {line}, {number.header}",
-        )
-        if first := reading.first(measurement, line):
-            reading.reject(line, number.header, text, f"repeats line {first}: the same case, implementation and mode")
-            continue
-        reading.measurements.append(measurement)
-        if number.metric == "tflops" and value and not _has_time(numbers, number):
-            _add_time(reading, measurement, said.get("timing"), line)
-
-
 def _key(number: NumberColumn, said: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key fields of a number other than its case, from the column and the row."""
     return {
@@ -197,20 +228,6 @@ def _key(number: NumberColumn, said: Mapping[str, Any]) -> dict[str, Any]:
 def _has_time(numbers: Sequence[NumberColumn], of: NumberColumn) -> bool:
     """Return whether a column of times accompanies a column of TFLOP/s."""
     return any(n.metric == "latency_ms" and (n.implementation, n.mode) == (of.implementation, of.mode) for n in numbers)
-
-
-def _add_time(reading: ReadRows, rate: Measurement, timing: str | None, line: int) -> None:
-    """Add the time that follows from a printed TFLOP/s, if the operations of the case are known."""
-    work = flops({**case_to_json(rate.case), "window_size": rate.case.window_size or 0}, rate.mode)
-    if not work or not magnitude_fits(work / rate.value / 1e9):
-        return
-    note = f"from the printed {rate.value:g} TFLOP/s and {work:.6g} operations"
-    latency = replace(
-        rate, metric="latency_ms", value=work / rate.value / 1e9, timing=timing, note=note, printed=None, mean=None
-    )
-    if not reading.first(latency, line):
-        reading.measurements.append(latency)
-        reading.derived += 1
 
 
 def _read(number: NumberColumn, text: str, spread: str, decimal: str) -> tuple[Status, float | None, float | None]:
@@ -251,41 +268,3 @@ def _printed(text: str, number: NumberColumn, decimal: str) -> str:
         return shown
     unit = next(name for name, known in UNITS.items() if known == (number.metric, number.scale))
     return f"{shown} {unit}"
-
-
-def _understanding(sheet: Sheet, format: str, mapping: TableMapping, reading: ReadRows) -> Understanding:
-    fields, numbers = mapping.fields, mapping.numbers(sheet.header)
-    meanings = {at: name for name, at in fields.items()} | {number.at: number.meaning for number in numbers}
-    meanings |= {number.std_at: f"standard deviation of {number.header}" for number in numbers if number.std_at}
-    return reading.understanding(
-        format,
-        f"{sheet.description}, {len(sheet.rows):,} rows",
-        if_empty="has a header and no numbers",
-        columns=tuple(Column(name, meanings.get(at)) for at, name in enumerate(sheet.header)),
-        assumptions=tuple(_assumptions(sheet, fields, reading)),
-        left_out=tuple(_left_out(sheet, reading)),
-        questions=tuple(q for name, q in _ASKED.items() if name not in fields and name not in mapping.constants),
-        sheet=sheet,
-        mapping=mapping,
-    )
-
-
-def _assumptions(sheet: Sheet, fields: Mapping[str, int], reading: ReadRows) -> Iterator[str]:
-    yield "Every row is attention alone (level op), unless a column says otherwise."
-    if "timing" not in fields:
-        yield "Timing method unknown: a column timing would say kernel or eager."
-    if "seqlen" in fields and "seqlen_k" not in fields:
-        yield f"{sheet.header[fields['seqlen']]} is the length of queries and of keys."
-    if "embed_dim" in fields and "head_dim" not in fields:
-        yield f"{sheet.header[fields['embed_dim']]} is head_dim x num_heads, of queries, keys and values."
-    if "head_dim" in fields and "head_dim_v" not in fields:
-        yield f"{sheet.header[fields['head_dim']]} is the head dimension of queries, keys and values."
-    if reading.derived:
-        yield f"{reading.derived:,} times follow from the printed TFLOP/s and the operations of a windowless case."
-
-
-def _left_out(sheet: Sheet, reading: ReadRows) -> Iterator[str]:
-    if reading.empty:
-        yield f"{reading.empty:,} empty cells."
-    if sheet.comments:
-        yield f"{len(sheet.comments)} lines before the header that begin with #."

@@ -210,9 +210,8 @@ def declared(module_file: str, said: Callable[[Case], Mapping[str, object]] | No
     axes = {name: Axis(**read.pop(name)) for name in ("columns", "rows")}
     joints = {"words": ", ", "short": " "}
     texts = {name: partial(_written, [*map(_parsed, read.pop(name))], joint, said) for name, joint in joints.items()}
-    known = {
-        name: value for name, value in read.items() if name in Level.__dataclass_fields__
-    }  # the rest is the module's
+    # The other entries are read by the level's module.
+    known = {name: value for name, value in read.items() if name in Level.__dataclass_fields__}
     return _frozen(Level, known | axes | texts | {"name": path.stem, "modes": modes, **functions})
 
 

@@ -8,11 +8,13 @@ import pandas as pd
 from results import derive, levels
 from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS
-from results.slice import Filters, cells, level_in
+from results.slice import Filters, level_in
+from results.sql import SqlFile, cells
 from results.store.database import Store
 
 _OF_CALL = ("mode", "shape", "implementation", "latency_ms", "p20", "p80", "n", "statistic", "status", "note")
 DERIVED = ("tb_per_s", "percent_of_copy", "copy_ms")
+_SQL = SqlFile(__file__)
 
 
 def rows(store: Store, filters: Filters) -> pd.DataFrame:
@@ -26,19 +28,11 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     length, other = level.columns, level.rows
     ctes, params = cells(to_its_runs(store, filters) or filters)
     fields = ", ".join(f"paired.{name}" for name in (*CASE_FIELDS, *_OF_CALL, "source", "run_id"))
-    table = store.query(
-        f"""{ctes}
-        SELECT {fields}, runs.measured_gbs, paired.{length.field} AS {_placed(length.column)},
-               paired.{other.field} AS {_placed(other.column)}
-        FROM paired JOIN runs USING (run_id)
-        WHERE paired.{length.field} IS NOT NULL
-        ORDER BY paired.dtype, paired.shape, paired.{other.field}, paired.{length.field}, implementation""",
-        params,
-    )
+    table = store.query(_SQL("rows", ctes=ctes, fields=fields, length=length, other=other), params)
     derived = [of_call(row) for row in table.to_dict("records")]
-    axes = {axis.column: table[_placed(axis.column)] for axis in (length, other)}
+    axes = {axis.column: table[f"placed_{axis.column}"] for axis in (length, other)}  # no field of a case is named so
     found = pd.DataFrame(derived, index=table.index, columns=[*DERIVED], dtype=float)
-    return table.drop(columns=[_placed(name) for name in axes]).assign(**axes).join(found)
+    return table.drop(columns=[f"placed_{name}" for name in axes]).assign(**axes).join(found)
 
 
 def of_call(row: Mapping[str, Any]) -> dict[str, float | None]:
@@ -51,8 +45,3 @@ def of_call(row: Mapping[str, Any]) -> dict[str, float | None]:
         "percent_of_copy": 100 * rate / copy if rate and copy else None,
         "copy_ms": moved / copy / 1e6 if moved and copy else None,
     }
-
-
-def _placed(column: str) -> str:
-    """Return a name that no field of a case has."""
-    return f"placed_{column}"

@@ -14,7 +14,8 @@ from results.derive import geometric_mean
 from results.levels.decode import forms
 from results.levels.tensors import known
 from results.records import CASE_FIELDS
-from results.slice import RESULTS, SHAPE, Filters, where
+from results.slice import Filters, where
+from results.sql import SqlFile
 from results.store.database import Store
 
 COLUMNS = (
@@ -22,6 +23,7 @@ COLUMNS = (
     "error", "error_original", "plain_error", "source", "run_id",
 )  # fmt: skip
 _ERRORS = {"error_out": "error", "error_out_original": "error_original"}
+_SQL = SqlFile(__file__)
 
 
 def rows(store: Store, filters: Filters) -> pd.DataFrame:
@@ -65,15 +67,7 @@ def _cases(store: Store, filters: Filters) -> dict[tuple[Hashable, ...], dict[st
     wide = replace(filters, shape=None, seqlen=(), batch=(), head_dim=())
     timed, times = where(wide)
     checked, errors = where(wide, without=("timing",))
-    table = store.query(
-        f"""SELECT run_id, implementation, {", ".join(CASE_FIELDS)}, source, {SHAPE} AS shape, metric,
-                   any_value(value) AS value
-            FROM {RESULTS}
-            WHERE status = 'ok' AND level = 'decode'
-              AND ((metric = 'latency_ms' AND {timed}) OR (metric IN ('{"', '".join(_ERRORS)}') AND {checked}))
-            GROUP BY ALL""",
-        [*times, *errors],
-    )
+    table = store.query(_SQL("cases", timed=timed, checked=checked), [*times, [*_ERRORS], *errors])
     ages = dict(store.kept("SELECT run_id, age FROM run_ages"))
     found: dict[tuple[Hashable, ...], dict[str, Any]] = {}
     for row in sorted(table.to_dict("records"), key=lambda row: ages[row["run_id"]]):
@@ -87,19 +81,7 @@ def _key(row: Mapping[str, Any]) -> tuple[Hashable, ...]:
 
 
 def _beside(form: str, row: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "form": form,
-        "beside": plain["shape"],
-        "implementation": row["implementation"],
-        "dtype": row["dtype"],
-        "seqlen": row["seqlen_k"],
-        "batch": row["batch"],
-        "latency_ms": row["latency_ms"],
-        "plain_ms": plain["latency_ms"],
-        "ratio": row["latency_ms"] / plain["latency_ms"],
-        "shape": row["shape"],
-        **{name: row.get(metric) for metric, name in _ERRORS.items()},
-        "plain_error": plain.get("error_out"),
-        "source": row["source"],
-        "run_id": row["run_id"],
-    }
+    errors = {name: row.get(metric) for metric, name in _ERRORS.items()} | {"plain_error": plain.get("error_out")}
+    ratio = row["latency_ms"] / plain["latency_ms"]
+    compared = {"beside": plain["shape"], "plain_ms": plain["latency_ms"], "ratio": ratio, "seqlen": row["seqlen_k"]}
+    return {name: row[name] for name in COLUMNS if name in row} | {"form": form} | errors | compared

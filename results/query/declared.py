@@ -5,16 +5,10 @@ from typing import Any
 
 from results.implementations import Declared, facts_of, known_names
 from results.levels import names
+from results.sql import SqlFile
 from results.store.database import Store
 
-_RUNS = """
-    SELECT run_id, source = 'upload', implementations FROM runs WHERE implementations IS NOT NULL
-    ORDER BY created NULLS FIRST, run_id DESC
-"""
-_MEASURED = """
-    SELECT DISTINCT implementation FROM measurements
-    WHERE run_id IN (SELECT run_id FROM runs WHERE source <> 'upload')
-"""
+_SQL = SqlFile(__file__)
 
 
 def declared(store: Store, level: str = "op") -> dict[str, dict[str, Any]]:
@@ -24,7 +18,7 @@ def declared(store: Store, level: str = "op") -> dict[str, dict[str, Any]]:
     share; facts of other names do not come from uploads. `of_rows` has the facts of rows.
     """
     ours, uploads = _said(store, level)
-    known = {*ours, *known_names(), *(name for (name,) in store.kept(_MEASURED))} if uploads else set()
+    known = {*ours, *known_names(), *(name for (name,) in store.kept(_SQL("measured")))} if uploads else set()
     found: dict[str, dict[str, Any]] = {}
     for (_, name), facts in uploads.items():
         if name not in known and facts:
@@ -45,7 +39,7 @@ def _said(store: Store, level: str) -> tuple[dict[str, dict[str, Any]], dict[tup
     """Return the facts by name of the runs that are no uploads, and those of uploads by run and name."""
     ours: dict[str, dict[str, Any]] = {}
     uploads: dict[tuple[str, str], dict[str, Any]] = {}
-    for run_id, is_upload, text in store.kept(_RUNS):
+    for run_id, is_upload, text in store.kept(_SQL("runs")):
         said = {name: facts for name, facts in json.loads(text).items() if facts.get("level", "op") == level}
         if is_upload:
             uploads |= {(run_id, name): facts for name, facts in said.items()}

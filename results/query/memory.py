@@ -10,16 +10,13 @@ from results.implementations import Declared, facts_of
 from results.levels.tensors import kv_cache_mb
 from results.query.declared import of_rows
 from results.records import CASE_FIELDS
-from results.slice import RESULTS, SHAPE, Filters, level_in, where
+from results.slice import Filters, level_in, where
+from results.sql import SqlFile
 from results.store.database import Store
 
-MEASURED = (
-    "inputs_memory_mb",
-    "activation_memory_mb",  # measured over forward and backward in every mode
-    "extra_memory_mb",
-    "peak_memory_mb",
-    "reserved_memory_mb",
-)
+_SQL = SqlFile(__file__)
+# The activations are measured over forward and backward in every mode.
+MEASURED = ("inputs_memory_mb", "activation_memory_mb", "extra_memory_mb", "peak_memory_mb", "reserved_memory_mb")
 PREDICTED = ("given", "returned", "matrices", "workspace", "peak", "kv_cache")  # by formula
 _CASE = ("dtype", "seqlen_q", "seqlen_k", "batch", "num_heads", "num_kv_heads", "head_dim", "head_dim_v", "latent_dim")
 _KEY = (*_CASE, *(name for name in CASE_FIELDS if name not in _CASE))
@@ -29,15 +26,9 @@ COLUMNS = ("implementation", *_CASE, "shape", "mode", "run_id", *MEASURED, *PRED
 def parts(store: Store, filters: Filters, runs: Sequence[str]) -> pd.DataFrame:
     """Return a row an implementation and case of those runs, in the slice's mode."""
     condition, params = where(replace(filters, run=tuple(sorted(runs))), without=("timing", "mode"))
-    of_mode = "(mode IS NOT DISTINCT FROM ? OR metric = 'activation_memory_mb')"
     values = ", ".join(f"max(value) FILTER (metric = '{name}') AS {name}" for name in MEASURED)
-    table = store.query(
-        f"""SELECT implementation, {", ".join(_KEY)}, {SHAPE} AS shape, run_id, {values}
-            FROM {RESULTS} WHERE list_contains(?, metric) AND status = 'ok' AND {of_mode} AND {condition}
-            GROUP BY ALL HAVING peak_memory_mb IS NOT NULL
-            ORDER BY dtype, head_dim, shape, implementation, seqlen_q, seqlen_k, run_id""",
-        [list(MEASURED), filters.mode, *params],
-    ).assign(mode=filters.mode)
+    sql = _SQL("parts", key=", ".join(_KEY), values=values, condition=condition)
+    table = store.query(sql, [list(MEASURED), filters.mode, *params]).assign(mode=filters.mode)
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
     said = of_rows(store, level_in(filters).name)
     predicted = pd.DataFrame(

@@ -133,9 +133,8 @@ def _call(row: Mapping[str, Any], said: Declared) -> dict[str, Any]:
     law = facts_of(row["implementation"], said, row["run_id"]).memory
     latency, peak = row["latency_ms"], row["peak_memory_mb"]
     rate = derive.gb_per_s(levels.bytes_moved(row, row["mode"]), latency)
-    formula = (
-        None if row["mode"] in PARTS else levels.memory_mb(row, law, row["mode"])
-    )  # the formula is for a whole step
+    # The formula is for a whole step.
+    formula = None if row["mode"] in PARTS else levels.memory_mb(row, law, row["mode"])
     return {
         **row,
         "extrapolated": bool(row["extrapolated"]),

@@ -13,19 +13,14 @@ from results.metrics import MEMORY_METRICS
 from results.query.pairing import frame, numbers, paired, same_run
 from results.records import CASE_FIELDS
 from results.slice import Filters, level_in, of_mask
-from results.slice import cells as _whole_cells
 from results.sql import SqlFile
+from results.sql import cells as _whole_cells
 from results.store.database import Store
 
 _SQL = SqlFile(__file__)
 
-_COLUMN_OF = {
-    "run": "run_id",
-    "source": "source",
-    "level": "level",
-    "workload": "workload",
-    "mask": "mask",
-}  # filters that apply to every number
+# Filters that apply to every number, and their columns.
+_COLUMN_OF = {"run": "run_id", "source": "source", "level": "level", "workload": "workload", "mask": "mask"}
 _SIZES = ("seqlen", "head_dim", "batch", "num_heads")
 _OF_MEMORY = (
     "implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode",

@@ -69,7 +69,14 @@ def same_run(store: Store, filters: Filters, metric: str, *, without: tuple[str,
     """Return of each case every implementation's row, all of the run that counts (results/counting.py)."""
     rows = numbers(store, filters, [metric], without=without)
     if any(name in without or getattr(filters, name) is None for name in ("mode", "timing")):
-        rows = _one_each(rows)
+        # One number of several modes or timings counts; within each the store holds the best already.
+        best: dict[tuple, tuple[tuple, Number]] = {}
+        for row in rows:
+            place = row.run_id, row.case_id, row.implementation
+            rank = (row.status != "ok", _age(row.time), row.origin is None, row.origin or "", row.mode, row.timing)
+            if place not in best or rank < best[place][0]:
+                best[place] = rank, row
+        rows = [row for _, row in best.values()]
     counting = {case_id: min(found).run_id for case_id, found in _standings(store, rows, filters.baseline).items()}
     return [row for row in rows if counting[row.case_id] == row.run_id]
 
@@ -114,17 +121,6 @@ def _beside(row: Number, baseline: Number | None) -> Paired:
     if baseline is None:
         return Paired(row, None, None)
     return Paired(row, baseline.value / row.value if baseline.value and row.value else None, baseline.status)
-
-
-def _one_each(rows: list[Number]) -> list[Number]:
-    """Return one number of several modes or timings; within each the store holds the best already."""
-    best: dict[tuple, tuple[tuple, Number]] = {}
-    for row in rows:
-        place = row.run_id, row.case_id, row.implementation
-        rank = (row.status != "ok", _age(row.time), row.origin is None, row.origin or "", row.mode, row.timing)
-        if place not in best or rank < best[place][0]:
-            best[place] = rank, row
-    return [row for _, row in best.values()]
 
 
 def _age(time: datetime | None) -> timedelta:

@@ -16,9 +16,9 @@ from results.levels.tensors import BF16X6, known, query_tokens
 from results.query.declared import of_rows, with_precision
 from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS
-from results.slice import RESULTS, Filters, cells, level_in
+from results.slice import RESULTS, Filters, level_in
 from results.slice import where as filtered
-from results.sql import SqlFile
+from results.sql import SqlFile, cells
 from results.store.database import Store
 
 _SQL = SqlFile(__file__)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tomllib import loads
+from typing import Any
 
 from results.derive import geometric_mean
 from results.query import pages
@@ -20,6 +21,7 @@ from results.store.database import Store
 
 NO_LIMIT = 1 << 30
 ANY, MANY, FEW = (1, NO_LIMIT), (8, NO_LIMIT), (1, 7)  # batch times heads
+_GIVEN = ("gpu", "baseline", "source", "run", "implementation")  # filters that apply to every use case
 _HEADS = {ANY: "", MANY: "8 or more heads", FEW: "fewer than 8 heads"}
 _PASSES = {"fwd": "forward", "fwd_bwd": "forward and backward"}
 
@@ -105,24 +107,13 @@ def advise(store: Store, filters: Filters) -> list[Advice]:
     the shapes: GPU, baseline, sources, runs and implementations.
     """
     found = []
+    given: dict[str, Any] = {name: getattr(filters, name) for name in _GIVEN} | {"workload": "attention"}
     there = set(pages.options(store, "timing", gpu=str(filters.gpu), workload="attention")["choice"])
     masks = pages.options(store, "mask", gpu=str(filters.gpu), workload="attention")["choice"].tolist()
     for mode, kind, mask, window in dict.fromkeys(_scope(case) for case in USE_CASES):
         timing = kind if kind in there or kind != "kernel" else AS_PUBLISHED  # some sources do not state their timing
-        scopes = [
-            Filters(
-                gpu=filters.gpu,
-                workload="attention",
-                mask=name,
-                mode=mode,
-                timing=timing,
-                baseline=filters.baseline,
-                source=filters.source,
-                run=filters.run,
-                implementation=filters.implementation,
-            )
-            for name in ([name for name in masks if name.startswith(f"{mask} window ")] if window else [mask])
-        ]
+        names = [name for name in masks if name.startswith(f"{mask} window ")] if window else [mask]
+        scopes = [Filters(**given, mask=name, mode=mode, timing=timing) for name in names]
         cases = [contest for scope in scopes for contest in contests(store, scope)]
         for case in USE_CASES:
             if _scope(case) == (mode, kind, mask, window):

@@ -15,8 +15,10 @@ from results.recommend import model_attention
 from results.recommend.model_attention import LayerTime
 from results.records import Case
 from results.slice import Filters
+from results.sql import SqlFile
 from results.store.database import Store
 
+_SQL = SqlFile(__file__)
 MEASURE = "python -m runner run quick"
 _LEAST = 100  # latencies with dtype and mask that a relative has, so that a rule follows from it
 _GENERATION = 2.0  # the weight of another major compute capability; a factor of two in a rate counts 1
@@ -51,11 +53,7 @@ def chip_of(name: str) -> DataSheet | None:
 
 def devices(store: Store, card: str) -> list[tuple[str, int, str | None]]:
     """Return the devices of the store that can be a row of the table, with their numbers and sources, most first."""
-    rows = store.kept(
-        """SELECT gpu, sum(numbers), string_agg(DISTINCT source, ',' ORDER BY source) FROM choices
-           JOIN runs USING (run_id) WHERE name = 'implementation' AND level = 'op' GROUP BY gpu ORDER BY 2 DESC, 1"""
-    )
-    return [row for row in rows if card in gpus.rows_named(row[0])]
+    return [row for row in store.kept(_SQL("devices")) if card in gpus.rows_named(row[0])]
 
 
 def known(store: Store, card: str) -> Known:
@@ -78,13 +76,7 @@ def relatives(store: Store, name: str) -> list[Relative]:
     if chip is None:
         return []
     found: dict[str, list[str]] = {}
-    for gpu, implementation in store.kept(
-        f"""SELECT gpu_name, implementation FROM results
-            WHERE coalesce(level, 'op') = 'op' AND metric = 'latency_ms' AND status = 'ok' AND dtype IS NOT NULL
-            AND causal IS NOT NULL AND device_type IS DISTINCT FROM 'cpu' AND gpu_name IS NOT NULL
-            GROUP BY gpu_name, implementation
-            QUALIFY sum(count(*)) OVER (PARTITION BY gpu_name) >= {_LEAST} ORDER BY ALL"""
-    ):
+    for gpu, implementation in store.kept(_SQL("measured", least=_LEAST)):
         found.setdefault(gpu, []).append(implementation)
     there = {gpu: of for gpu in found if gpu != name and (of := chip_of(gpu)) and _maker(of) == _maker(chip)}
     return [

@@ -10,10 +10,12 @@ from results.recommend.contest import mean_range
 from results.recommend.doubt import doubts
 from results.recommend.winners import FIELDS, measurement_of, place_in
 from results.records import Measurement
-from results.slice import CASE_KEY, MODE, TIMING, Filters, level_in
+from results.slice import Filters, level_in
+from results.sql import SqlFile
 from results.store.database import Store
 from results.store.summary import CASE_ID
 
+_SQL = SqlFile(__file__)
 Pair = tuple[Measurement, Measurement]  # the times of the baseline and of the implementation
 
 
@@ -46,15 +48,7 @@ def speedup_ranges(store: Store, filters: Filters, implementation: str) -> dict[
 
 def variation(store: Store, device: str) -> float | None:
     """Return by which factor nine of ten times of PyTorch vary between runs on a processor; None if nothing repeats."""
-    ((factor,),) = store.kept(
-        f"""SELECT quantile_cont(factor, 0.9) FROM (
-                SELECT max(value) / min(value) AS factor FROM results
-                WHERE device_type = 'cpu' AND gpu_name = ? AND metric = 'latency_ms' AND status = 'ok' AND value > 0
-                      AND starts_with(implementation, 'torch_')
-                GROUP BY {CASE_KEY}, implementation, mode, timing HAVING count(DISTINCT run_id) > 1)""",
-        [device],
-    )
-    return factor
+    return store.kept(_SQL("variation"), [device])[0][0]
 
 
 def _pairs(store: Store, filters: Filters, implementation: str) -> list[Pair]:
@@ -68,9 +62,7 @@ def _pairs(store: Store, filters: Filters, implementation: str) -> list[Pair]:
     runs = sorted({row.run_id for row in found})
     columns = (*FIELDS, "samples")
     rows = store.rows(
-        f"""SELECT {CASE_ID}, {", ".join(columns)} FROM measurements
-        WHERE run_id = ANY(?) AND implementation = ANY(?) AND metric = 'latency_ms' AND status = 'ok'
-              AND value = ANY(?) AND coalesce({MODE} = ?, true) AND coalesce({TIMING} = ?, true)""",
+        _SQL("times", case_id=CASE_ID, columns=", ".join(columns)),
         [runs, names, sorted(set(times.values())), filters.mode, filters.timing],
     )
     stored: dict[tuple, Measurement] = {}

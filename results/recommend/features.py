@@ -16,8 +16,10 @@ from results.implementations import FP8, facts_of
 from results.query.declared import declared, with_precision
 from results.slice import SEQLEN, Filters, level_in, on_map_of
 from results.slice import where as filtered
+from results.sql import SqlFile
 from results.store.database import Store
 
+_SQL = SqlFile(__file__)
 # name -> SQL condition on the rows of `results` that have the feature
 FEATURES = {
     CAPABILITIES.get(name, name): condition.format(FP8=FP8, SEQLEN=SEQLEN)
@@ -35,23 +37,9 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
     level = level_in(filters)
     condition, params = filtered(Filters(gpu=filters.gpu, source=filters.source, run=filters.run))
     condition += f" AND {on_map_of(level)}"
-    parts = [
-        f"""SELECT {at} AS place, '{name}' AS feature, implementation,
-                   count(*) FILTER (status = 'ok' AND timed AND {has}) AS numbers,
-                   count(*) FILTER (status = 'ok' AND NOT timed AND {has}) AS errors, count(*) FILTER ({has}) AS tried,
-                   count(*) FILTER (status = 'unsupported' AND {has}) AS refused,
-                   any_value(note ORDER BY status = 'unsupported' DESC) FILTER (status <> 'ok' AND {has}) AS why
-            FROM tries GROUP BY implementation"""
-        for at, (name, has) in enumerate(FEATURES.items())
-    ]
-    table = store.query(
-        f"""WITH tries AS (
-                SELECT *, metric = 'latency_ms' AS timed, list_contains(?, run_id || '/' || implementation) AS in_fp8
-                FROM results
-                WHERE (metric = 'latency_ms' OR starts_with(metric, 'error_')) AND status <> 'skipped' AND {condition})
-            {" UNION ALL ".join(parts)} ORDER BY place, implementation""",
-        [with_precision(store, "fp8", level.name), *params],
-    )
+    parts = (_SQL("tried", at=at, feature=name, has=has) for at, (name, has) in enumerate(FEATURES.items()))
+    sql = _SQL("features", condition=condition, parts=" UNION ALL ".join(parts))
+    table = store.query(sql, [with_precision(store, "fp8", level.name), *params])
     table = table.assign(seen=[_seen(row) for row in table.to_dict("records")]).drop(columns=["place", "errors"])
     if not level.one_attention:
         return table

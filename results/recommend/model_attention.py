@@ -83,17 +83,8 @@ def _rows(store: Store, gpu: str, asked: Case, passes: Sequence[str]) -> Sequenc
     """Return the times on a GPU of cases that differ only in sizes, in one timing: kernel time if there is any."""
     table = store.query(
         _SQL("rows"),
-        [
-            asked.level,
-            gpu,
-            list(passes),
-            asked.dtype,
-            asked.head_dim,
-            asked.head_dim_v,
-            asked.window_size,
-            asked.cache_dtype or asked.dtype,
-            asked.level,
-        ],  # fmt: skip
+        [asked.level, gpu, list(passes), asked.dtype, asked.head_dim, asked.head_dim_v, asked.window_size]
+        + [asked.cache_dtype or asked.dtype, asked.level],
     )
     return table.astype(object).where(table.notna(), None).to_dict("records")
 

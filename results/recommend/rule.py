@@ -111,10 +111,7 @@ def _point(contest: Contest) -> dict[str, Any] | None:
     return {
         "mask": first.mask,
         "mode": first.measurement.mode,
-        "dtype": case.dtype,
-        "batch": case.batch,
-        "num_heads": case.num_heads,
-        "num_kv_heads": case.num_kv_heads,
+        **{name: getattr(case, name) for name in ("dtype", "batch", "num_heads", "num_kv_heads")},
         "seqlen": case.seqlen_q,
         "head_dim": case.head_dim,
         "implementation": result.winner,

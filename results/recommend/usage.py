@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from tomllib import loads
 
 from results.recommend.rule import BACKENDS
 
@@ -9,16 +10,8 @@ ROOT = Path(__file__).parents[2]
 _FOLDERS = {"op": "kernels/attention", "decode": "kernels/decode"}
 _CHECKOUT = "`pip install .` in this checkout, which installs `attnbench` with PyTorch and Triton"
 _TORCH = "PyTorch"
-_PROJECTS = {  # by the beginning of a name: what else to install, and the project
-    "flash_attn_2": ("`pip install flash-attn --no-build-isolation`", "https://github.com/Dao-AILab/flash-attention"),
-    "flash_attn_3": ("FlashAttention's folder `hopper`, built", "https://github.com/Dao-AILab/flash-attention"),
-    "flash_attn_4": ("`pip install --pre flash-attn-4`", "https://github.com/Dao-AILab/flash-attention"),
-    "xformers": ("`pip install xformers`", "https://github.com/facebookresearch/xformers"),
-    "flashinfer": ("`pip install flashinfer-python`", "https://github.com/flashinfer-ai/flashinfer"),
-    "flash_mla": ("FlashMLA, built", "https://github.com/deepseek-ai/FlashMLA"),
-    "cudnn": ("`pip install nvidia-cudnn-frontend`", "https://github.com/NVIDIA/cudnn-frontend"),
-    "torch": ("", "https://github.com/pytorch/pytorch"),
-}
+# By the beginning of a name: what else to install, and the project.
+_PROJECTS: dict[str, list[str]] = loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _OWN_DECODE = ("triton_decode", "triton_split_kv")
 
 
@@ -61,7 +54,7 @@ def usage_of(name: str, level: str, *, causal: bool = True, window_size: int = 0
 
 def project_of(name: str) -> tuple[str, str | None]:
     """Return what an implementation needs in addition to PyTorch and Triton, and the address of its project."""
-    return next((found for start, found in _PROJECTS.items() if name.startswith(start)), ("", None))
+    return next(((found[0], found[1]) for start, found in _PROJECTS.items() if name.startswith(start)), ("", None))
 
 
 def _source(name: str, level: str) -> Path | None:

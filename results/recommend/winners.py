@@ -15,12 +15,14 @@ from results.query.speedups import cell_columns
 from results.recommend.contest import JUDGED_WITHIN, Contender, Contest, ContestResult, Rival, Standing, decide
 from results.recommend.doubt import doubts
 from results.records import CASE_FIELDS, MODES, Case, Measurement
-from results.slice import BASELINES, MASK, Filters, cells, level_in
+from results.slice import BASELINES, Filters, level_in
+from results.sql import SqlFile, cells
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
 
 FIELDS = tuple(name for name in STORED if name not in ("measurement_id", "time", "samples"))
 _FACTS = ("speedup", "source", "protocol", "mask", "shape")
+_SQL = SqlFile(__file__)
 
 
 def contests(store: Store, filters: Filters) -> list[Contest]:
@@ -90,18 +92,7 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
         return
     ctes, params = cells(narrow)
     names = (*FIELDS, "samples", *_FACTS)
-    stored = ", ".join(FIELDS)
-    rows = store.rows(
-        f"""{ctes}
-        SELECT {stored}, CASE WHEN latency_ms <= {JUDGED_WITHIN} * fastest OR device_type = 'cpu'
-                                  THEN samples END AS samples,
-               speedup, source, protocol, mask, shape
-        FROM (SELECT paired.*, {MASK} AS mask, runs.protocol,
-                     min(latency_ms) OVER (PARTITION BY {", ".join(CASE_FIELDS)}) AS fastest
-              FROM paired JOIN runs USING (run_id))
-        ORDER BY {", ".join(CASE_FIELDS)}, implementation""",
-        params,
-    )
+    rows = store.rows(_SQL("contests", ctes=ctes, stored=", ".join(FIELDS), judged_within=JUDGED_WITHIN), params)
     contest: dict[str, Contender] = {}
     said = of_rows(store, level_in(filters).name)
     for row in rows:
@@ -148,12 +139,9 @@ def _void(cases: Sequence[Contest], winner: str | None, void: Mapping[str, str])
 def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
     known = result.winner or all_tried
     return {
-        "winner": result.winner,
-        "latency_ms": result.latency_ms,
+        **{name: getattr(result, name) for name in ("winner", "latency_ms", "n", "speedup", "cases")},
         "p20": result.spread[0],
         "p80": result.spread[1],
-        "n": result.n,
-        "speedup": result.speedup,
         "next": result.rivals[0].name if result.rivals else None,  # the fastest of the others
         "margin": result.rivals[0].ratio if result.rivals else None,  # its time over the winner's
         "tied": [result.winner, *result.ties] if result.winner else [],
@@ -161,7 +149,6 @@ def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
         "failed": [f"{name} {status}" for name, status in result.failed],
         "status": result.status if known else None,
         "contenders": len(result.rivals) + 1 if result.winner else 0,
-        "cases": result.cases,
         "standing": str(result.standing) if result.winner else None,
         "others": [_as_row(rival) for rival in result.rivals],
     }

@@ -7,9 +7,11 @@ layout has no columns for are left out. A failure is written as that tool writes
 import csv
 import io
 import json
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from results.levels import flops
@@ -24,58 +26,36 @@ _LIGER_METRICS = {"latency_ms": ("speed", "ms"), "peak_memory_mb": ("memory", "M
 _LIGER_EXTRA = {"batch": "B", "num_heads": "num_heads", "num_kv_heads": "num_kv_heads", "causal": "causal"}
 _LIGER_EXTRA |= {"window_size": "window_size", "head_dim_v": "head_dim_v"}
 _TRACES = {"unsupported": "COMPILE_ERROR", "incorrect": "INCORRECT_NUMERICAL", "timeout": "TIMEOUT"}
+_MASKS = {(True, True): "top_left", (True, False): "bottom_right", (False, True): "no_mask", (False, False): "no_mask"}
 _REFERENCE = "torch_naive"  # the baseline of the speedups in traces
 
-Columns = Mapping[
-    str, str | Callable[[Fields, Fields], Any]
-]  # by column: a field, or a function of run and measurement
-LIGER: Columns = {
-    "kernel_name": lambda run, m: m["subject"] if "attention" in (m["subject"] or "") else f"attention {m['subject']}",
-    "kernel_provider": "implementation",
-    "kernel_operation_mode": lambda run, m: _LIGER_MODES[m["mode"]],
-    "metric_name": lambda run, m: _LIGER_METRICS[m["metric"]][0],
-    "metric_unit": lambda run, m: _LIGER_METRICS[m["metric"]][1],
-    "x_name": lambda run, m: "seq_len",
-    "x_label": lambda run, m: "sequence length",
-    "x_value": "seqlen_q",
-    "y_value_50": "value",
-    "y_value_20": lambda run, m: m["p20"] or m["value"],
-    "y_value_80": lambda run, m: m["p80"] or m["value"],
-    "extra_benchmark_config_str": lambda run, m: json.dumps(_liger_extra(m)),
-    "gpu_name": lambda run, m: run.get("gpu_name"),
+# Values of the columns that peers.toml declares as "@NAME", from a run and a measurement.
+_COMPUTED: dict[str, Callable[[Fields, Fields], Any]] = {
+    "kernel": lambda run, m: m["subject"] if "attention" in (m["subject"] or "") else f"attention {m['subject']}",
+    "operation": lambda run, m: _LIGER_MODES[m["mode"]],
+    "quantity": lambda run, m: _LIGER_METRICS[m["metric"]][0],
+    "unit": lambda run, m: _LIGER_METRICS[m["metric"]][1],
+    "low": lambda run, m: m["p20"] or m["value"],
+    "high": lambda run, m: m["p80"] or m["value"],
+    "extra": lambda run, m: json.dumps(_liger_extra(m)),
     "timestamp": lambda run, m: m["time"] or run.get("created"),
-    "liger_version": lambda run, m: "",
-}
-CUDNN: Columns = {
-    "config_name": lambda run, m: run.get("run_id"),
-    "model_name": "subject",
-    "backend": "implementation",
-    "data_type": lambda run, m: "fp8" if m["dtype"] == "float8_e4m3fn" else m["dtype"],
-    "attn_mask": lambda run, m: (
-        "no_mask" if not m["causal"] else "top_left" if m["seqlen_q"] == m["seqlen_k"] else "bottom_right"
-    ),
-    "batch_size": "batch",
-    "q_seqlen": "seqlen_q",
-    "kv_seqlen": "seqlen_k",
-    "num_q_heads": "num_heads",
-    "num_kv_heads": "num_kv_heads",
-    "head_dim_qk": "head_dim",
-    "head_dim_vo": "head_dim_v",
-    "profile_pass": "mode",
-    "deterministic_bwd": lambda run, m: False,
-    "time_ms": lambda run, m: m["value"] if _is_ok(m) else "inf",
-    "tflops": lambda run, m: _tflops(m) if _is_ok(m) else 0.0,
-    "max_diff": lambda run, m: 0.0,
-    "num_iterations": "n",
-    "sliding_window_size": lambda run, m: m["window_size"] or None,
+    "dtype": lambda run, m: "fp8" if m["dtype"] == "float8_e4m3fn" else m["dtype"],
+    "mask": lambda run, m: _MASKS[bool(m["causal"]), m["seqlen_q"] == m["seqlen_k"]],
+    "time": lambda run, m: m["value"] if _is_ok(m) else "inf",
+    "rate": lambda run, m: _tflops(m) if _is_ok(m) else 0.0,
+    "window": lambda run, m: m["window_size"] or None,
     "success": lambda run, m: _is_ok(m),
     "skipped": lambda run, m: m["status"] in ("unsupported", "skipped"),
-    "error_message": lambda run, m: None if _is_ok(m) else f"{m['status']}: {m['note'] or 'no reason given'}",
-    "gpu_name": lambda run, m: run.get("gpu_name"),
-    "cudnn_version": lambda run, m: None,
-    "cudnn_backend_version": lambda run, m: None,
-    "peak_mma_tflops": lambda run, m: None,
+    "error": lambda run, m: None if _is_ok(m) else f"{m['status']}: {m['note'] or 'no reason given'}",
 }
+_COLUMNS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def _value(said: str, run: Fields, m: Fields) -> Any:
+    """Return what a column holds: "=TEXT", "@NAME" of `_COMPUTED`, "run.FIELD", or a field of the measurement."""
+    if said[:1] in ("=", "@"):
+        return said[1:] if said[0] == "=" else _COMPUTED[said[1:]](run, m)
+    return run.get(said.removeprefix("run.")) if said.startswith("run.") else m[said]
 
 
 def flashinfer_trace(runs: Runs, file: BinaryIO) -> int:
@@ -108,17 +88,16 @@ SUFFIXES = {"liger": "csv", "cudnn": "csv", "flashinfer-trace": "jsonl", "clickb
 
 
 def _write_csv(
-    runs: Runs, file: BinaryIO, *, columns: Columns, selected: Callable[[Iterable[Fields]], Iterator[Fields]]
+    runs: Runs, file: BinaryIO, *, tool: str, selected: Callable[[Iterable[Fields]], Iterator[Fields]]
 ) -> int:
     """Write a header and a row for each selected measurement; return the number of rows."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text)
-    writer.writerow(columns)
+    writer.writerow(_COLUMNS[tool])
     count = 0
     for run, measured in runs:
         for m in selected(measured):
-            cells = (m[how] if isinstance(how, str) else how(run, m) for how in columns.values())
-            writer.writerow(map(_cell, cells))
+            writer.writerow(_cell(_value(said, run, m)) for said in _COLUMNS[tool].values())
             count += 1
     text.detach()
     return count
@@ -254,8 +233,8 @@ def _words(key: tuple) -> str:
 
 # Each function writes a file and returns how many numbers are in it.
 FORMS: dict[str, Callable[[Runs, BinaryIO], int]] = {
-    "liger": partial(_write_csv, columns=LIGER, selected=_of_liger),
-    "cudnn": partial(_write_csv, columns=CUDNN, selected=_of_cudnn),
+    "liger": partial(_write_csv, tool="liger", selected=_of_liger),
+    "cudnn": partial(_write_csv, tool="cudnn", selected=_of_cudnn),
     "flashinfer-trace": flashinfer_trace,
     "clickbench": clickbench,
 }

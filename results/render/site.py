@@ -14,17 +14,20 @@ from typing import Any
 from results import levels
 from results.checks.finding import Finding
 from results.implementations import facts_of
+from results.levels.model_table import model_case
 from results.levels.model_table import models as known_models
 from results.query import models
 from results.query.declared import declared
 from results.recommend import model_fit
 from results.recommend.doubt import doubts
 from results.recommend.winners import Contest, contests, decide, place_in
-from results.records import Case, Run
+from results.records import Run
 from results.render.html import html_page
 from results.slice import BASELINES, Filters
+from results.sql import SqlFile
 from results.store.database import Store
 
+_SQL = SqlFile(__file__)
 SCHEMA = 1
 _FILES = Path(__file__).parent / "site_files"
 _DATA = "/*DATA*/null"  # in the template
@@ -97,11 +100,7 @@ def _table(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str
 def _scopes(store: Store, gpus: Sequence[str]) -> Iterator[Filters]:
     """Yield the slices with latencies, each with the first of the baselines that it has."""
     names = ("gpu", "level", "workload", "mask", "mode", "timing")
-    for *scope, implementations in store.rows(
-        f"""SELECT {", ".join(names)}, list(DISTINCT implementation) FROM slices JOIN numbers USING (slice_id)
-            WHERE status = 'ok' AND metric = 'latency_ms' AND level IN ? GROUP BY ALL ORDER BY ALL""",
-        [_LEVELS],
-    ):
+    for *scope, implementations in store.rows(_SQL("scopes", names=", ".join(names)), [_LEVELS]):
         found = Filters(**dict(zip(names, scope, strict=True)))
         if not gpus or found.gpu in gpus:
             yield replace(found, baseline=next((name for name in BASELINES if name in implementations), None))
@@ -138,28 +137,20 @@ def _fits(store: Store) -> Iterator[dict[str, Any]]:
     """Yield the memory of each model by step, the cards that fit it and the longest context of each."""
     law = facts_of(_ATTENTION, declared(store, "model")).memory
     for subject, config in known_models().items():
-        case = Case(
-            level="model", subject=subject, num_heads=config.heads, num_kv_heads=config.kv_heads, dtype="bfloat16",
-            head_dim=config.head_dim, head_dim_v=config.value_dim, causal=True, window_size=config.window_size,
-            num_layers=config.layers, batch=1
-        )  # fmt: skip
         longest = levels.level_of("model").longest({"level": "model", "subject": subject})
         for step in _STEPS:
             seqlen = min(_TRAIN if step.startswith("train") else _SERVE, longest or _SERVE)
             mode = step.partition(",")[0]
-            of = replace(case, seqlen_q=1 if mode == "decode" else seqlen, seqlen_k=seqlen)
-            of = replace(of, optimizer="adamw_bf16", checkpointing=step != mode) if mode == "train" else of
+            sizes: dict[str, Any] = {"seqlen": seqlen, "query_tokens": 1 if mode == "decode" else None}
+            if mode == "train":
+                sizes |= {"optimizer": "adamw_bf16", "checkpointing": step != mode}
+            of = replace(model_case(subject, batch=1, dtype="bfloat16", **sizes), latent_dim=None)
             on_cards = model_fit.on_cards(of, law, mode)
             said = (subject, config.title, _ATTENTION, step, 1, seqlen)
             if on_cards:
                 fits = [card.card for card in on_cards if card.fits]
-                yield dict(
-                    zip(
-                        _FIT,
-                        (*said, round(on_cards[0].needs_mb), fits, {card.card: card.longest for card in on_cards}),
-                        strict=True,
-                    )
-                )
+                found = (*said, round(on_cards[0].needs_mb), fits, {card.card: card.longest for card in on_cards})
+                yield dict(zip(_FIT, found, strict=True))
 
 
 def _calls(store: Store, gpus: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from results import levels
 from results.implementations import facts_of
-from results.levels.model_table import model
+from results.levels.model_table import model_case
 from results.records import Case, Measurement, Run, Status, attention_case
 from results.reports.derived import enriched
 from results.reports.layout import Facts, Grid, Labels
@@ -44,24 +44,6 @@ def _case(facts: Facts) -> Case:
     if facts["level"] == "op":
         sizes = {name: facts[name] for name in ("batch", "num_heads", "seqlen", "head_dim")}
         return attention_case(**sizes, dtype=_DTYPE["op"], causal=False)
-    config = model(facts["subject"])
-    return Case(
-        level="model",
-        subject=config.name,
-        batch=facts["batch"],
-        num_heads=config.heads,
-        num_kv_heads=config.kv_heads,
-        seqlen_q=facts.get("seqlen_q", facts["seqlen"]),
-        seqlen_k=facts["seqlen"],
-        head_dim=config.head_dim,
-        head_dim_v=config.value_dim,
-        dtype=_DTYPE["model"],
-        causal=True,
-        window_size=config.window_size,
-        page_size=0,
-        latent_dim=0,
-        num_layers=config.layers,
-        optimizer="adamw_bf16" if facts["mode"] == "train" else "none",
-        checkpointing=False,
-        compiled=True,
-    )
+    optimizer = "adamw_bf16" if facts["mode"] == "train" else "none"
+    sizes = {"batch": facts["batch"], "seqlen": facts["seqlen"], "query_tokens": facts.get("seqlen_q")}
+    return model_case(facts["subject"], dtype=_DTYPE["model"], optimizer=optimizer, compiled=True, **sizes)

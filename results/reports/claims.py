@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from results.derive import geometric_mean
+from results.grouping import grouped
 from results.metrics import RATIO_OF
-from results.records import Case, Measurement, compatible
+from results.records import Case, Measurement, Status, compatible
 from results.reports.layout import Section, TableRow
 from results.reports.own import OwnNumbers
 
@@ -101,57 +103,67 @@ def span_words(values: Sequence[float], what: str = "") -> str | None:
     return f"{words} ({len(values)} {what}{'s' * (len(values) != 1)})" if what else words
 
 
-def span(pick: Pick, what: str = "") -> Answer:
+def span(numbers: OwnNumbers, pick: Pick, what: str = "") -> str | None:
     """Answer with the range of ratios."""
-    return lambda numbers: span_words([ratio for _, ratio in pick.ratios(numbers)], what)
+    return span_words([ratio for _, ratio in pick.ratios(numbers)], what)
 
 
-def span_by_dtype(metric: str, implementation: str, baseline: str, **conditions: Any) -> Answer:
+def span_by_dtype(
+    numbers: OwnNumbers, metric: str, implementation: str, baseline: str, **conditions: Any
+) -> str | None:
     """Answer a printed ratio with the range of each dtype, in the cases that the report prints."""
     pick = Pick(implementation, baseline, RATIO_OF[metric][0], printed=True, **conditions)
-
-    def answer(numbers: OwnNumbers) -> str | None:
-        found: dict[str, list[float]] = {}
-        for case, ratio in pick.ratios(numbers):
-            found.setdefault(case.dtype or "", []).append(ratio)
-        return _by_dtype({dtype: str(span_words(values)) for dtype, values in found.items()})
-
-    return answer
+    found = grouped(pick.ratios(numbers), lambda pair: pair[0].dtype or "")
+    return _by_dtype({dtype: str(span_words([ratio for _, ratio in pairs])) for dtype, pairs in found.items()})
 
 
-def largest(metric: str, **conditions: Any) -> Answer:
+def largest(numbers: OwnNumbers, metric: str, **conditions: Any) -> str | None:
     """Answer with the largest number of all implementations, by dtype, in the cases that the report prints."""
-
-    def answer(numbers: OwnNumbers) -> str | None:
-        found: dict[str, float] = {}
-        for name in numbers.implementations:
-            for m in Pick(name, metric=metric, printed=True, **conditions).measurements(numbers):
-                found[m.case.dtype or ""] = max(m.value, found.get(m.case.dtype or "", 0.0))
-        return _by_dtype({dtype: f"{value:.1e}" for dtype, value in found.items()})
-
-    return answer
+    found: dict[str, float] = {}
+    for name in numbers.implementations:
+        for m in Pick(name, metric=metric, printed=True, **conditions).measurements(numbers):
+            found[m.case.dtype or ""] = max(m.value, found.get(m.case.dtype or "", 0.0))
+    return _by_dtype({dtype: f"{value:.1e}" for dtype, value in found.items()})
 
 
-def share(picks: Sequence[Pick], *, slower: bool = False, with_span: bool = False) -> Answer:
+def share(numbers: OwnNumbers, picks: Sequence[Pick], *, slower: bool = False, with_span: bool = False) -> str | None:
     """Answer with the number of cases in which the implementation is faster than its baseline, or slower."""
-
-    def answer(numbers: OwnNumbers) -> str | None:
-        ratios = [ratio for pick in picks for _, ratio in pick.ratios(numbers)]
-        count = sum(ratio < 1 if slower else ratio > 1 for ratio in ratios)
-        words = f"in {count} of {len(ratios)} cases" + (f", {span_words(ratios)}" if with_span else "")
-        return words if ratios else None
-
-    return answer
+    ratios = [ratio for pick in picks for _, ratio in pick.ratios(numbers)]
+    count = sum(ratio < 1 if slower else ratio > 1 for ratio in ratios)
+    words = f"in {count} of {len(ratios)} cases" + (f", {span_words(ratios)}" if with_span else "")
+    return words if ratios else None
 
 
-def growths(picks: Sequence[Pick], words: str) -> Answer:
+def counted(numbers: OwnNumbers, pick: Pick, words: str) -> str | None:
+    """Answer with the number of cases that have a ratio, and their range."""
+    ratios = [ratio for _, ratio in pick.ratios(numbers)]
+    return f"{len(ratios)} {words}, {span_words(ratios)}" if ratios else None
+
+
+def ran(numbers: OwnNumbers, implementation: str, mode: str, case: Mapping[str, object]) -> str | None:
+    """Answer with the number of cases of this kind that ran, of those that were tried."""
+    wanted = (numbers.own(implementation), mode, "latency_ms")
+    tried = [m for m in numbers.measurements if (m.implementation, m.mode, m.metric) == wanted]
+    found = [m.status for m in tried if all(getattr(m.case, name) == value for name, value in case.items())]
+    return f"{found.count(Status.OK)} of {len(found)} cases ran" if found else None
+
+
+def gap(numbers: OwnNumbers, pick: Pick, sizes: Mapping[str, str]) -> str | None:
+    """Answer with the mean ratio at the smallest and at the largest of each size; `sizes` has their words."""
+    found, parts = pick.ratios(numbers), []
+    for name, word in sizes.items():
+        there = sorted({getattr(case, name) for case, _ in found})
+        if len(there) > 1:
+            ends = (there[0], there[-1])
+            first, last = (geometric_mean(r for case, r in found if getattr(case, name) == end) for end in ends)
+            parts.append(f"{word} {ends[0]} to {ends[1]}: {first:.2f} to {last:.2f}x")
+    return ", ".join(parts) or None
+
+
+def growths(numbers: OwnNumbers, picks: Sequence[Pick], words: str) -> str | None:
     """Answer with the growth of a quantity of each pick; `words` has a place for the name and one for the growth."""
-
-    def answer(numbers: OwnNumbers) -> str | None:
-        found = ((pick.name(numbers), growth(pick.measurements(numbers))) for pick in picks)
-        return ", ".join(words.format(name, grows) for name, grows in found if grows) or None
-
-    return answer
+    found = ((pick.name(numbers), growth(pick.measurements(numbers))) for pick in picks)
+    return ", ".join(words.format(name, grows) for name, grows in found if grows) or None
 
 
 def growth(measurements: Iterable[Measurement]) -> str | None:
@@ -167,19 +179,15 @@ def growth(measurements: Iterable[Measurement]) -> str | None:
     return f"grows as N^{exponent(longest, short, long):.1f} from {short:,} to {long:,}"
 
 
-def ends(pick: Pick, *, form: str, named: bool = False) -> Answer:
+def ends(numbers: OwnNumbers, pick: Pick, *, form: str, named: bool = False) -> str | None:
     """Answer with the ratio at the shortest and at the longest sequence, and its growth between them."""
-
-    def answer(numbers: OwnNumbers) -> str | None:
-        ratios = {case.seqlen_k or 0: ratio for case, ratio in pick.ratios(numbers)}
-        if len(ratios) < 2:
-            return None
-        short, long = min(ratios), max(ratios)
-        words = " to ".join(f"{ratios[at]:{form}}x at {at:,}" for at in (short, long))
-        grows = f"{words}, grows as N^{exponent(ratios, short, long):.1f}"
-        return f"{pick.name(numbers)}: {grows}" if named else grows
-
-    return answer
+    ratios = {case.seqlen_k or 0: ratio for case, ratio in pick.ratios(numbers)}
+    if len(ratios) < 2:
+        return None
+    short, long = min(ratios), max(ratios)
+    words = " to ".join(f"{ratios[at]:{form}}x at {at:,}" for at in (short, long))
+    grows = f"{words}, grows as N^{exponent(ratios, short, long):.1f}"
+    return f"{pick.name(numbers)}: {grows}" if named else grows
 
 
 def exponent(values: Mapping[int, float], short: int, long: int) -> float:
@@ -194,6 +202,6 @@ def _by_dtype(words: Mapping[str, str]) -> str | None:
     return ", ".join(f"{dtype} {of_dtype}" for dtype, of_dtype in sorted(words.items())) or None
 
 
-ANSWERS: Mapping[str, Callable[..., Answer]] = {
-    each.__name__: each for each in (span, span_by_dtype, largest, share, growths, ends)
+ANSWERS: Mapping[str, Callable[..., str | None]] = {
+    each.__name__: each for each in (span, span_by_dtype, largest, share, counted, ran, gap, growths, ends)
 }

@@ -12,7 +12,7 @@ import importlib
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -94,7 +94,7 @@ def _claim(said: Mapping[str, Any], known: Mapping[str, Pick], module: ModuleTyp
         values["pick"] = known[values["pick"]]
     if "picks" in values:
         values["picks"] = [known[pick] for pick in values["picks"]]
-    return Claim(where, ANSWERS[kind](**values), words)
+    return Claim(where, partial(ANSWERS[kind], **values), words)
 
 
 def _grid(table: Mapping[str, Any], module: ModuleType | None) -> Grid:

@@ -7,8 +7,10 @@ from results import reports
 from results.records import CASE_FIELDS, Case
 from results.reports.own import all_facts, case_fields, is_usual, own_metric, own_names
 from results.reports.rendering import Runs, printed_rows
+from results.sql import SqlFile
 from results.store.database import Store
 
+_SQL = SqlFile(__file__)
 _MEMORY = "peak_memory_mb"
 _TIMES = ("latency_ms", "latency_extrapolated_ms")
 _Tried = tuple[str, str | None, bool, bool]  # implementation, mode, whether it is memory, whether it has a value
@@ -112,11 +114,7 @@ def _evidence(name: str, best: Iterable[TriedRun], chosen: Sequence[str]) -> lis
 
 def tried_of_store(store: Store) -> list[TriedRun]:
     """Return the cells that each run of a store tried."""
-    fields = ", ".join(CASE_FIELDS)
-    rows = store.rows(
-        f"""SELECT run_id, implementation, mode, metric = '{_MEMORY}', bool_or(value IS NOT NULL), {fields} FROM results
-            WHERE metric IN {(_MEMORY, *_TIMES)} AND source <> 'published' GROUP BY ALL"""
-    )
+    rows = store.rows(_SQL("tried", memory=_MEMORY, metrics=(_MEMORY, *_TIMES)))
     tries: dict[str, dict[Case, set[_Tried]]] = {}
     for run_id, implementation, mode, of_memory, has_value, *values in rows:
         case = Case(**dict(zip(CASE_FIELDS, values, strict=True)))

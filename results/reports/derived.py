@@ -6,6 +6,7 @@ are flagged, so that they are never shown as measured.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from results import derive, levels
 from results.implementations import ImplementationFacts, facts_of
@@ -49,18 +50,10 @@ def _following(m: Measurement, metric: str, value: float | None) -> Measurement:
     """Return a number derived from another one. If it is not known, its status is skipped."""
     status = m.status if m.status is not Status.OK or value is not None else Status.SKIPPED
     ok = status is Status.OK
-    return Measurement(
-        run_id=m.run_id,
-        case=m.case,
-        implementation=m.implementation,
-        metric=metric,
-        status=status,
-        mode=m.mode,
-        timing=m.timing,
-        value=value if ok else None,
-        statistic="single" if ok else None,
-        note=m.note,
-    )
+    names = ("run_id", "case", "implementation", "mode", "timing", "note")
+    known: dict[str, Any] = {name: getattr(m, name) for name in names}
+    number: dict[str, Any] = {"value": value, "statistic": "single"} if ok else {}
+    return Measurement(**known, metric=metric, status=status, **number)
 
 
 def _of_latency(run: Run, m: Measurement, facts: ImplementationFacts) -> dict[str, float | None]:

@@ -6,7 +6,7 @@ from itertools import product
 from results.checks.memory import SHARED_KB
 from results.levels.tensors import kv_cache_mb
 from results.records import Measurement, attention_case, case_to_json
-from results.reports.claims import Answer, Pick, growths
+from results.reports.claims import Pick, growths
 from results.reports.layout import Section, TableRow
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
@@ -29,20 +29,12 @@ def _forward(name: str, metric: str, *, gqa: bool = False) -> Pick:
     return Pick(name, "naive", metric, "fwd", case=case, baseline_case=_MHA)
 
 
-def _speed(pick: Pick) -> Answer:
-    """Answer with the speed over the naive layer at the longest sequence that both have."""
-
-    def answer(numbers: OwnNumbers) -> str | None:
-        ratios = {case.seqlen_k or 0: ratio for case, ratio in pick.ratios(numbers)}
-        if pick.implementation == pick.baseline or not ratios:
-            return None
-        return f"{pick.name(numbers)} {ratios[max(ratios)]:.3g}x naive at {max(ratios):,}"
-
-    return answer
-
-
-def _memory(pick: Pick) -> Answer:
-    return growths([pick], "{} {}")
+def _speed(numbers: OwnNumbers, pick: Pick) -> str | None:
+    """Return the speed over the naive layer at the longest sequence that both have."""
+    ratios = {case.seqlen_k or 0: ratio for case, ratio in pick.ratios(numbers)}
+    if pick.implementation == pick.baseline or not ratios:
+        return None
+    return f"{pick.name(numbers)} {ratios[max(ratios)]:.3g}x naive at {max(ratios):,}"
 
 
 def _backward(name: str, numbers: OwnNumbers) -> str | None:
@@ -56,12 +48,12 @@ def _backward(name: str, numbers: OwnNumbers) -> str | None:
 
 def _all(names: Sequence[str], aspect: str, numbers: OwnNumbers, *, gqa: bool = False) -> str:
     """Join the answers of several implementations for an aspect: Memory, Speed or Backward."""
-    kinds = {"Memory": (_memory, "peak_memory_mb"), "Speed": (_speed, "latency_ms")}
     if aspect == "Backward":
         found = [_backward(name, numbers) for name in names]
+    elif aspect == "Speed":
+        found = [_speed(numbers, _forward(name, "latency_ms", gqa=gqa)) for name in names]
     else:
-        answer, metric = kinds[aspect]
-        found = [answer(_forward(name, metric, gqa=gqa))(numbers) for name in names]
+        found = [growths(numbers, [_forward(name, "peak_memory_mb", gqa=gqa)], "{} {}") for name in names]
     return ", ".join(filter(None, found))
 
 

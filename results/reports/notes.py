@@ -20,12 +20,4 @@ def shipped_notes(report: str) -> list[Note]:
     """Return the notes that ship with a report's runs, in order."""
     paths = sorted(PUBLISHED.glob(f"published-{report}*/notes.json"))
     records = [record for path in paths for record in json.loads(path.read_text(encoding="utf-8"))]
-    return [
-        Note(
-            record["section"],
-            lines=tuple(record["lines"]),
-            header=tuple(record["header"]),
-            rows=tuple(tuple(row) for row in record["rows"]),
-        )
-        for record in records
-    ]
+    return [Note(r["section"], tuple(r["lines"]), tuple(r["header"]), tuple(map(tuple, r["rows"]))) for r in records]

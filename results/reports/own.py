@@ -138,18 +138,12 @@ class OwnNumbers:
         """Return the column of the shortest time, which is bold in tables with a column of the best ratio."""
         if not any(isinstance(column, Best) for column in grid.columns.values()):
             return None
-        cells = {
-            name: own_facts(grid, labels, column)
-            for name, column in grid.columns.items()
-            if isinstance(column, Mapping)
-        }
-        times = {
-            name: measured.value
-            for name, facts in cells.items()
-            if facts["metric"] == "latency_ms"
-            and (measured := self._number(facts, rest, facts["implementation"], "latency_ms"))
-            and measured.value
-        }
+        times = {}
+        for name, column in grid.columns.items():
+            if isinstance(column, Mapping) and (facts := own_facts(grid, labels, column))["metric"] == "latency_ms":
+                measured = self._number(facts, rest, facts["implementation"], "latency_ms")
+                if measured and measured.value:
+                    times[name] = measured.value
         return min(times, key=times.__getitem__, default=None)
 
     def _number(

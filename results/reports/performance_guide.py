@@ -41,7 +41,7 @@ def long_context(numbers: OwnNumbers, *, named: bool = False) -> str | None:
     """Return the speedups of long generation and of long prompts, with the names of our kernels if `named`."""
     parts = []
     for pick, what in ((_PICKS["long_steps"], "long step"), (_PICKS["prompts"], "long prompt")):
-        if words := span(pick, what)(numbers):
+        if words := span(numbers, pick, what):
             parts.append(f"{pick.name(numbers)} {words}" if named else words)
     return ", ".join(parts) or None
 
@@ -150,7 +150,7 @@ def _has(feature: str, version: str, numbers: OwnNumbers) -> str:
 
 def _partitioning(feature: str, version: str, numbers: OwnNumbers) -> str:
     """Return the speed of a version over FA1 in the report's shape."""
-    gain = span(_PICKS[_PARTITIONING[version]], "case")(numbers) if version in _PARTITIONING else None
+    gain = span(numbers, _PICKS[_PARTITIONING[version]], "case") if version in _PARTITIONING else None
     return (gain or "").replace("x (", "x the speed of FA1 (")
 
 
@@ -178,18 +178,18 @@ def _recommendation(note: Note, numbers: OwnNumbers) -> TableRow:
 
 
 def _advise_training(numbers: OwnNumbers) -> str | None:
-    gain = span(_PICKS["training"], "training case")(numbers)
-    memory = span(_PICKS["training_memory"], "case")(numbers)
+    gain = span(numbers, _PICKS["training"], "training case")
+    memory = span(numbers, _PICKS["training_memory"], "case")
     return gain and _with_memory(f"{_PICKS['training'].name(numbers)}: {gain}", memory, numbers, "train")
 
 
 def _advise_long(numbers: OwnNumbers) -> str | None:
     gain = long_context(numbers, named=True)
-    return gain and _with_memory(gain, span(_PICKS["prompt_memory"], "long prompt")(numbers), numbers, "prefill")
+    return gain and _with_memory(gain, span(numbers, _PICKS["prompt_memory"], "long prompt"), numbers, "prefill")
 
 
 def _advise_short(numbers: OwnNumbers) -> str | None:
-    gain = span(_PICKS["short_forward"], "forward case")(numbers)
+    gain = span(numbers, _PICKS["short_forward"], "forward case")
     return gain and f"{_PICKS['short_forward'].name(numbers)}: {gain} at seqlen {_SHORT} and below"
 
 

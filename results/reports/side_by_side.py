@@ -24,18 +24,13 @@ from results.reports.layout import Best, Gap, Grid, Remark, ReportError, Section
 from results.reports.notes import shipped_notes
 from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, environment, printed_rows, quoted, render_report
+from results.sql import SqlFile
 from results.store.database import Store
 
+_SQL = SqlFile(__file__)
 NOT_MEASURED = "not measured"
-_UNPRINTED = (
-    "error_",
-    "max_error_d",
-    "compile_",
-    "throttled_",
-    "reserved_",
-    "inputs_",
-    "extra_",
-)  # no report prints these
+# Beginnings of metrics that no report prints.
+_UNPRINTED = ("error_", "max_error_d", "compile_", "throttled_", "reserved_", "inputs_", "extra_")
 _EXAMPLES = 5  # findings shown for each check
 
 Shape = tuple[str, int, int, str]  # dtype, head_dim, seqlen, mode
@@ -114,16 +109,7 @@ def like(store: Store, name: str) -> list[tuple[str, int]]:
     """Return the runs that have shapes of a report, with their number, most first, except its own runs."""
     fields = ("seqlen_q", "head_dim", "dtype", "causal", "batch", "num_heads", "num_kv_heads", "latent_dim")
     same = " AND ".join(f"(theirs.{field} IS NULL OR theirs.{field} = ours.{field})" for field in fields)
-    shapes = f"SELECT DISTINCT {{}} level, subject, {', '.join(fields)} FROM results WHERE seqlen_q IS NOT NULL AND"
-    return store.rows(
-        f"""SELECT ours.run_id, count(DISTINCT (theirs)) AS shapes
-            FROM ({shapes.format("")} report = ? AND source = 'published') theirs
-            JOIN ({shapes.format("run_id,")} report IS DISTINCT FROM ? AND metric = 'latency_ms') ours
-              ON theirs.level IS NOT DISTINCT FROM ours.level
-             AND theirs.subject IS NOT DISTINCT FROM ours.subject AND {same}
-            GROUP BY ALL ORDER BY shapes DESC, run_id DESC""",
-        [name, name],
-    )
+    return store.rows(_SQL("like", fields=", ".join(fields), same=same), [name, name])
 
 
 def pairs(section: Section) -> list[dict[str, Any]]:

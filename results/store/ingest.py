@@ -1,8 +1,7 @@
-"""Journal lines into the measurements table, fast and each one once.
+"""Journal lines into the measurements table, each one once.
 
-DuckDB parses the JSON. A line that is exactly as our own writer writes it (a regular expression made from
-`results.records` says so) goes straight in; any other line is judged by `results.records` itself, and either written
-anew and taken, or kept as a problem. So the fast way never takes what the slow way would refuse.
+`results.records` judges each line. One that is exactly as our own writer writes it (a regular expression made from
+`results.records` says so) goes in as it is, any other is written anew, and one that is no measurement is a problem.
 """
 
 import json
@@ -16,7 +15,7 @@ from results.files import columns, journal
 from results.files.columns import COLUMNS, SCHEMA, SQL_TYPES
 from results.files.journal import RunFolder, line_of, parse_line
 from results.metrics import ABOVE_ZERO, METRICS, SIGNED
-from results.records import CASE_FIELDS, LATER_CASE_FIELDS, MAX_RAGGED, NUMBERS, RUN_SCHEMA, RecordError, Run, Status
+from results.records import NUMBERS, RUN_SCHEMA, Measurement, RecordError, Run, Status
 from results.schema import LARGEST_WHOLE, Field
 from results.sql import SqlFile
 
@@ -30,7 +29,7 @@ class Line(NamedTuple):
 
     run_id: str
     number: int  # from 1
-    text: str
+    content: bytes
 
 
 RUN_COLUMNS = {name: SQL_TYPES[rules.kind] for name, rules in RUN_SCHEMA.items()}
@@ -84,7 +83,7 @@ def _line_pattern(special: dict[str, str]) -> str:
 _WITH_NUMBERS = _line_pattern({"status": '"ok"', "value": _FLOAT})
 _OTHER = "|".join(status for status in Status if status is not Status.OK)
 _WITHOUT_NUMBERS = _line_pattern({"status": f'"(?:{_OTHER})"'} | dict.fromkeys(NUMBERS, "null"))
-CANONICAL = f"(?:{_WITH_NUMBERS}|{_WITHOUT_NUMBERS})"
+CANONICAL = re.compile(f"(?:{_WITH_NUMBERS}|{_WITHOUT_NUMBERS})", re.ASCII)
 
 _STRUCTURE = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in COLUMNS.items()})
 _AS_TIME = "make_timestamp(epoch_us(try_cast({} AS TIMESTAMPTZ)))"  # an offset is honoured, none means UTC
@@ -92,74 +91,53 @@ _AS_STORED = {"time": _AS_TIME.format("time"), "round_sizes": "coalesce(round_si
 _INSERT = _SQL("insert", columns=", ".join(COLUMNS), stored=", ".join(_AS_STORED.get(name, name) for name in COLUMNS))
 
 
-# What Measurement.measurement_id is made of, in its order; odd characters may differ, and then get the closer look.
-def _key_part(at: int, name: str) -> str:
-    """Return a field of the case within the id's text; one that came later is left out where nothing is said."""
-    part = f"'{', ' * bool(at)}\"{name}\": ', key[{at + 2}]"
-    if name not in LATER_CASE_FIELDS:
-        return part
-    return f"CASE WHEN coalesce(key[{at + 2}]::VARCHAR, 'null') = 'null' THEN '' ELSE concat({part}) END"
-
-
-_CASE_KEY = ", ".join(_key_part(at, name) for at, name in enumerate(sorted(CASE_FIELDS)))
-_OTHER_KEYS = ("implementation", "mode", "timing", "metric", "baseline", "origin")
-_KEYS = [f"$.{name}" for name in ("run_id", *sorted(CASE_FIELDS), *_OTHER_KEYS)]
-_OTHER_KEY = ", ".join(f"', ', key[{at}]" for at in range(len(CASE_FIELDS) + 2, len(_KEYS) + 1))
-_ID = f"sha256(concat('[', key[1], ', {{', {_CASE_KEY}, '}}', {_OTHER_KEY}, ']'))[:20]"
-# What the rules of a measurement's numbers can refuse (see results.records); a line that meets one gets a closer look.
-_RULED = {
-    **dict.fromkeys(("value", "mean", "std", "p20", "p80", "ci_low", "ci_high"), "DOUBLE"),
-    "metric": "VARCHAR",
-    "statistic": "VARCHAR",
-    "sm_clock_mhz": "DOUBLE",
-    "n": "INTEGER",
-    "samples": ["DOUBLE"],
-    "round_sizes": ["INTEGER"],
-}
+# What the rules of a measurement's numbers can refuse, see results.records.
 _LEAST = "least(m.value, m.mean, m.p20, m.p80, m.ci_low, m.ci_high, list_min(m.samples))"
 _NOT_BELOW_0 = [name for name, metric in METRICS.items() if metric.range != SIGNED]
 _NOT_0 = [name for name, metric in METRICS.items() if metric.range == ABOVE_ZERO]
-_BREAKS_A_RULE = f"""(
-    ({_LEAST} < 0 AND list_contains({_NOT_BELOW_0}, m.metric))
-    OR ({_LEAST} = 0 AND list_contains({_NOT_0}, m.metric))
-    OR m.std < 0 OR m.sm_clock_mhz < 0 OR m.p20 > m.p80 OR m.ci_low > m.ci_high
-    OR (coalesce(m.statistic, 'median') = 'median'
-        AND (m.value < greatest(m.p20, m.ci_low) OR m.value > least(m.p80, m.ci_high)))
-    OR (len(m.samples) > 0 AND m.n <> len(m.samples))
-    OR (len(m.round_sizes) > 0 AND (list_min(m.round_sizes) < 1
-        OR list_sum(m.round_sizes) <> coalesce(nullif(len(m.samples), 0), m.n)))
-)"""
+_BREAKS_A_RULE = _SQL("breaks_a_rule", least=_LEAST, not_below_0=_NOT_BELOW_0, not_0=_NOT_0)
 _CHOICES = {name: rules.choices for name, rules in SCHEMA.items() if rules.choices} | {
     "status": tuple(map(str, Status))
 }
 _NO_CHOICE = " OR ".join(f"NOT list_contains({[*choices]}, m.{name})" for name, choices in _CHOICES.items())
 _ODD_COLUMNS = _SQL("odd_columns", breaks_a_rule=_BREAKS_A_RULE, no_choice=_NO_CHOICE)
-_LENGTHS = f"key[{_KEYS.index('$.lengths') + 1}]::VARCHAR"  # `results.records` judges batch specs
-_NOT_CANONICAL = _SQL(
-    "not_canonical",
-    keys=_KEYS,
-    ruled=json.dumps(_RULED),
-    breaks_a_rule=_BREAKS_A_RULE,
-    id=_ID,
-    lengths=_LENGTHS,
-    max_ragged=MAX_RAGGED,
-    **{name: _KEYS.index(f"$.{name}") + 1 for name in ("num_heads", "num_kv_heads", "batch", "features")},
-)
 _KNOWN = "SELECT measurement_id FROM measurements WHERE measurement_id IN (SELECT measurement_id FROM incoming)"
 
 
 def insert_lines(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[int, list[Problem]]:
     """Insert what is new among these lines; returns how many rows that is and what is wrong with which line."""
-    odd = _not_canonical(cursor, lines, check_id=True)
-    if not odd:
-        return _insert_new(cursor, lines), []
-    mended, problems = _mend([lines[position] for position in odd])
-    unfit = {mended[position] for position in _not_canonical(cursor, mended, check_id=False)}  # `_mend` made the ids
-    good = [line for position, line in enumerate(lines) if position not in odd]
-    good += [line for line in mended if line not in unfit]
-    order = {(line.run_id, line.number): position for position, line in enumerate(lines)}
-    good.sort(key=lambda line: order[line.run_id, line.number])
-    return _insert_new(cursor, good), sorted(problems + [_problem(line) for line in unfit])
+    new: dict[str, str] = {}
+    problems = []
+    for run_id, number, content in lines:
+        try:
+            text = content.decode()
+            measurement = parse_line(content, run_id)
+            unusual = measurement.case.features or not CANONICAL.fullmatch(text)
+            if unusual or text[-22:-2] != measurement.measurement_id:
+                text = _rewritten(measurement)
+            new.setdefault(text[-22:-2], text)  # the id is last in a canonical line
+        except RecordError as error:
+            problems.append((run_id, number, str(error)))
+        except UnicodeDecodeError:
+            problems.append((run_id, number, "It is not UTF-8."))
+    _register(cursor, measurement_id=list(new))
+    for (known,) in cursor.execute(_KNOWN).fetchall():
+        del new[known]
+    if new:
+        _register(cursor, line=list(new.values()))
+        cursor.execute(f"{_INSERT} (SELECT unnest(json_transform(line, '{_STRUCTURE}')) FROM incoming)")
+    return len(new), problems
+
+
+def _rewritten(measurement: Measurement) -> str:
+    """Return a line as our own writer writes it. Raises RecordError if the table cannot hold a field."""
+    text = line_of(measurement).rstrip("\n")
+    if CANONICAL.fullmatch(text):
+        return text
+    for name, value in json.loads(text).items():
+        if not re.fullmatch(_PATTERNS[name], json.dumps(value, separators=(",", ":"))):
+            raise RecordError(f"{name} is {value!r}; it must be {_MEANINGS[COLUMNS[name]]}.")
+    raise RecordError("Its numbers do not fit its status.")
 
 
 def sound_columns(cursor: duckdb.DuckDBPyConnection, folder: RunFolder) -> str | None:
@@ -191,49 +169,6 @@ def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> None:
         row[name] = json.dumps(value) if name in RUN_OBJECTS and value is not None else value
     places = [_AS_TIME.format("?") if name == "created" else "?" for name in row]
     cursor.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join(places)})", list(row.values()))
-
-
-def _not_canonical(cursor: duckdb.DuckDBPyConnection, lines: list[Line], *, check_id: bool) -> set[int]:
-    """Return positions of the lines that need a closer look."""
-    prefixes = {run_id: f'{{"run_id":{json.dumps(run_id)},' for run_id in {line.run_id for line in lines}}
-    _register(cursor, line=[line.text for line in lines], prefix=[prefixes[line.run_id] for line in lines])
-    return {position for (position,) in cursor.execute(_NOT_CANONICAL, [CANONICAL, *[check_id] * 3]).fetchall()}
-
-
-def _insert_new(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> int:
-    """Insert canonical lines whose id is not there already; returns how many."""
-    if not lines:
-        return 0
-    by_id: dict[str, str] = {}
-    for line in lines:
-        by_id.setdefault(line.text[-22:-2], line.text)  # the id is last in a canonical line
-    _register(cursor, measurement_id=list(by_id))
-    for (known,) in cursor.execute(_KNOWN).fetchall():
-        del by_id[known]
-    if by_id:
-        _register(cursor, line=list(by_id.values()))
-        cursor.execute(f"{_INSERT} (SELECT unnest(json_transform(line, '{_STRUCTURE}')) FROM incoming)")
-    return len(by_id)
-
-
-def _mend(lines: list[Line]) -> tuple[list[Line], list[Problem]]:
-    """Return the lines as our own writer would write them, and what is wrong with those that cannot be."""
-    mended, problems = [], []
-    for line in lines:
-        try:
-            measurement = parse_line(line.text.encode(), line.run_id)
-            mended.append(Line(line.run_id, line.number, line_of(measurement).removesuffix("\n")))
-        except RecordError as error:
-            problems.append((line.run_id, line.number, str(error)))
-    return mended, problems
-
-
-def _problem(line: Line) -> Problem:
-    """Return which field keeps a line out that is valid JSON and breaks no rule of the records."""
-    for name, value in json.loads(line.text).items():
-        if not re.fullmatch(_PATTERNS[name], json.dumps(value, separators=(",", ":"))):
-            return line.run_id, line.number, f"{name} is {value!r}; it must be {_MEANINGS[COLUMNS[name]]}."
-    return line.run_id, line.number, "Its numbers do not fit its status."
 
 
 def _register(cursor: duckdb.DuckDBPyConnection, **columns: list[str]) -> None:

@@ -171,7 +171,8 @@ class _Intake:
         else:
             measurements, _, problems = folder.read()
             self.problems += [(run_id, number, reason) for number, reason in problems]
-            self._lines += [Line(run_id, number, line_of(m).rstrip()) for number, m in enumerate(measurements, start=1)]
+            lines = (line_of(measurement).rstrip().encode() for measurement in measurements)
+            self._lines += [Line(run_id, number, line) for number, line in enumerate(lines, start=1)]
             self.flush()
         data = folder.columns_path.read_bytes()
         return replace(change.entry, byte_offset=len(data), journal_crc=zlib.crc32(data))
@@ -185,29 +186,18 @@ class _Intake:
         self._lines, self._size = [], 0
 
     def _gather(self, entry: ReadUpTo, data: bytes) -> int:
-        try:
-            texts: list[str | None] = [*data.decode().split("\n")[:-1]]
-        except UnicodeDecodeError:
-            texts = [_text(line) for line in data.split(b"\n")[:-1]]
-        numbered = list(enumerate(texts, entry.line_count + 1))
-        self.problems += [(entry.run_id, number, "It is not UTF-8.") for number, text in numbered if text is None]
-        self._lines += [Line(entry.run_id, number, text) for number, text in numbered if text and not text.isspace()]
+        lines = data.split(b"\n")[:-1]
+        numbered = enumerate(lines, entry.line_count + 1)
+        self._lines += [Line(entry.run_id, number, line) for number, line in numbered if line and not line.isspace()]
         self.runs.add(entry.run_id)
         self._size += len(data)
         if self._size >= _PIECE:
             self.flush()
-        return len(texts)
+        return len(lines)
 
 
 def _with_query(cursor: duckdb.DuckDBPyConnection, change: FolderChange) -> FolderChange:
     return replace(change, rows=sound_columns(cursor, change.folder)) if change.folder.is_compressed else change
-
-
-def _text(line: bytes) -> str | None:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _look(directory: Path) -> dict[str, tuple[str, str]]:

@@ -10,11 +10,11 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from results.paths import REPOSITORY
+from runner.launch import ClusterChoice
 from runner.supervise.job import Refused
 
 _PORT = 6379  # where `ray start --head` listens
@@ -27,16 +27,6 @@ _LEFT_OUT = (
     "results/runs", "results/trash", "results/logs", "results/published/*/measurements.*",
     ".git", ".screenshots", "tests", "*.duckdb",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class ClusterRequest:
-    """A cluster, its GPUs to use, and how they share the work."""
-
-    address: str | None = None  # address of the head node; None: the GPUs of this machine
-    gpus: str = "all"  # all, a number, kinds such as H200,H100, or "kinds": one of each kind
-    mode: str = "spread"
-    one_per_host: bool = False  # whether only one card of a host measures at a time
 
 
 def installed(*, only_here: bool) -> Any:
@@ -57,15 +47,17 @@ def installed(*, only_here: bool) -> Any:
 @contextlib.contextmanager
 def connected(address: str | None) -> Iterator[Any]:
     """Connect to a cluster or start one on this machine, and disconnect at the end. Raises Refused if that fails."""
-    if address is not None:
-        _show_token(address)
-    ray = installed(only_here=address is None)
-    if address is not None:
+    if address and address.rpartition(":")[0] in _LOOPBACK and (Path.home() / _TOKEN).exists():
+        # `ray start` requires a token if the file exists, and Ray sends it only if this is set before its import. For
+        # other hosts the user must set it.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    ray = installed(only_here=not address)
+    if address:
         address = _answering(address)
     signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "namespace": f"attnbench-{os.getpid()}"}
     try:
-        if address is None:
+        if not address:
             here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
             with _environment(same_files()):  # inherited by Ray's processes
                 ray.init(address="local", **here, **quiet)
@@ -73,7 +65,7 @@ def connected(address: str | None) -> Iterator[Any]:
             _join(ray, address, quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         why = f"There is no Ray cluster at {address or 'this machine'}: {first_line(error)}."
-        raise Refused(why if address is None else f"{why} {_TOKEN_WORDS}") from None
+        raise Refused(f"{why} {_TOKEN_WORDS}" if address else why) from None
     if threading.current_thread() is threading.main_thread():
         for number, handler in signals.items():  # Ray replaces the handler of SIGTERM
             signal.signal(number, handler)
@@ -91,7 +83,7 @@ def describe(address: str | None) -> dict[str, Any]:
         return {"address": address, "nodes": nodes, "free": free.get("GPU", 0.0), "ray": ray.__version__}
 
 
-def chosen_cards(ray: Any, request: ClusterRequest, device: str | None) -> list[str | None]:
+def chosen_cards(ray: Any, request: ClusterChoice, device: str | None) -> list[str | None]:
     """Return the kind of each card to use, None for any kind. Raises Refused with the cards of the cluster."""
     have = slots_by_kind(ray, device)
     words = ", ".join(f"{count} x {kind or 'of no named kind'}" for kind, count in have.items()) or "no GPU"
@@ -142,16 +134,6 @@ def same_files() -> dict[str, str]:
     """Return the PYTHONPATH with which Ray's processes find this checkout and the modules of this process."""
     paths = (str(REPOSITORY), os.environ.get("PYTHONPATH", ""))
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
-def _show_token(address: str) -> None:
-    """Let Ray send its token to a cluster on this host. Call it before Ray is imported.
-
-    `ray start` requires a token if the file exists, and `ray.init` with an address sends it only in this mode. For
-    other hosts the user must set the mode.
-    """
-    if address.rpartition(":")[0] in _LOOPBACK and (Path.home() / _TOKEN).exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _answering(address: str) -> str:

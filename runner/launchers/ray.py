@@ -19,15 +19,8 @@ from results.compare.cards import differences, neighbours
 from results.files.journal import JournalError, RunFolder, new_run_id
 from results.records import run_from_json
 from runner.cells import cell_from_json
-from runner.launchers.cluster import (
-    ClusterRequest,
-    chosen_cards,
-    connected,
-    first_line,
-    gpus_by_kind,
-    same_files,
-    slots_by_kind,
-)
+from runner.launch import ClusterChoice
+from runner.launchers.cluster import chosen_cards, connected, first_line, gpus_by_kind, same_files, slots_by_kind
 from runner.launchers.on_card import CardSupervisor, DriverLine, Errand, slot_of_process
 from runner.launchers.share import Share
 from runner.locks import DeviceBusy
@@ -43,6 +36,8 @@ _BOARD_LIMIT_S = 60.0  # time limit for Ray's first process on the driver's node
 _NODES_EVERY_S = 2.0  # interval of checks for living nodes
 _GONE_AFTER_S = 10.0  # time limit for a card to end normally
 _FREE_S = 1.0  # time for Ray to notice that tasks ended
+# Fields of a job that every card is given.
+_GIVEN = ("sweep", "implementations", "capabilities", "protocol", "seed", "step_limit_s")
 
 
 @dataclass
@@ -105,7 +100,7 @@ class Board:
 def measure(
     job: Job,
     home: Path,
-    request: ClusterRequest,
+    request: ClusterChoice,
     *,
     progress: Progress,
     stop: Callable[[], bool],
@@ -132,7 +127,7 @@ class Driver:
         ray: Any,
         job: Job,
         home: Path,
-        request: ClusterRequest,
+        request: ClusterChoice,
         progress: Progress,
         stop: Callable[[], bool],
         worker_command: tuple[str, ...],
@@ -161,7 +156,12 @@ class Driver:
                 raise self._failure(share)
         for share in self._shares:
             share.write_state("finished", force=True)
-            self._say_of_cards(share)
+            run = share.folder.run()
+            if len(found := differences(run.cards or {})) > 1:
+                words = ", ".join(f"{card} {ratio:.3f}" for card, ratio in found.items())
+                self._progress.say(f"Calibration case, time over the cards' median: {words}.")
+            if words := neighbours(run.cards or {}, run.command):
+                self._progress.say(words)
         return [share.folder for share in self._shares]
 
     def close(self) -> None:
@@ -204,15 +204,10 @@ class Driver:
         task, job = self._tasks[number], self._job
         errand = Errand(
             job=Job(
-                sweep=job.sweep,
                 device="cpu" if job.device == "cpu" else None,
-                implementations=job.implementations,
-                capabilities=job.capabilities,
-                protocol=job.protocol,
-                seed=job.seed,
                 run_id=task.share.run_id,
-                step_limit_s=job.step_limit_s,
                 peaks=task.peaks,
+                **{name: getattr(job, name) for name in _GIVEN},
             ),
             claims=f"{task.share.run_id}-{self._token}",
             home=str(self._home),
@@ -400,14 +395,6 @@ class Driver:
         if share.folder is None:
             return DeviceBusy(why) if all(task.busy for task in tasks) else Refused(why)
         return SweepFailed(f"No card is left; --resume goes on. {why}")
-
-    def _say_of_cards(self, share: Share) -> None:
-        run = share.folder.run()
-        if len(found := differences(run.cards or {})) > 1:
-            words = ", ".join(f"{card} {ratio:.3f}" for card, ratio in found.items())
-            self._progress.say(f"Calibration case, time over the cards' median: {words}.")
-        if words := neighbours(run.cards or {}, run.command):
-            self._progress.say(words)
 
 
 def _on_card(board: Any, number: int, errand: Errand) -> None:

@@ -236,17 +236,14 @@ class Share:
             rows = [row for cell in of_case for row in self._rows_of(cell, Status.SKIPPED, "")]
             lacking = {row.measurement_id for row in rows} - self._ids
             self._plan[of_case[0].case] = Planned(of_case, lacking)
-        self._recover()
+        # Of a killed driver, complete cases move to the journal and parts of a case are dropped.
+        for path in sorted((self.folder.path / "cards").glob("*.jsonl")):
+            self._take_over(path.stem)
         self._waiting = sorted((c for c, p in self._plan.items() if p.lacking), key=lambda c: self._plan[c].seconds)
         self._work_at_start = sum(self._plan[case].seconds for case in self._waiting)
         if self._several and self._waiting:
             self._calibration = self._waiting[len(self._waiting) // 3]  # short, since every card measures it
         self.write_state("running", force=True)
-
-    def _recover(self) -> None:
-        """Recover from a killed driver: complete cases move to the journal, parts of a case are dropped."""
-        for path in sorted((self.folder.path / "cards").glob("*.jsonl")):
-            self._take_over(path.stem)
 
     def _next_for(self, card: CardAtWork) -> Case | None:
         calibrate = self._calibration

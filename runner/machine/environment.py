@@ -3,22 +3,22 @@
 import importlib.metadata
 import os
 import platform
-import subprocess
 from typing import Any
 
 import torch
 
-from results.paths import REPOSITORY
 from runner.machine import nvml
 from runner.machine.devices import DeviceInfo, cpu_name, hashed
 from runner.machine.kernel_hash import kernel_hash
+from runner.supervise.other_version import git
 
 MIB = 1024 * 1024
 
 
 def describe(device: DeviceInfo) -> dict[str, Any]:
     """Return the fields of results.records.Run that depend on the machine and the checkout, not on the sweep."""
-    return {**_software(), **_checkout(), **(_gpu(device) if device.type == "cuda" else _cpu(device))}
+    of_device = _gpu(device) if device.type == "cuda" else {"gpu_name": device.name, "device_type": "cpu"}
+    return {**_software(), **_checkout(), **of_device}
 
 
 def _software() -> dict[str, Any]:
@@ -34,10 +34,10 @@ def _software() -> dict[str, Any]:
 
 
 def _checkout() -> dict[str, Any]:
-    commit = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no")
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no")
     return {
-        "git_commit": commit or None,
+        "git_commit": commit.decode().strip() if commit else None,
         "git_dirty": None if not commit or changed is None else bool(changed),
         "kernel_hash": kernel_hash(),
     }
@@ -63,21 +63,8 @@ def _gpu(device: DeviceInfo) -> dict[str, Any]:
     }
 
 
-def _cpu(device: DeviceInfo) -> dict[str, Any]:
-    return {"gpu_name": device.name, "device_type": "cpu"}
-
-
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _git(*arguments: str) -> str | None:
-    command = ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), *arguments]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() if answer.returncode == 0 else None

@@ -16,9 +16,8 @@ def describe(error: BaseException) -> tuple[Status, str]:
     """Return the status and the note of a cell that raised an exception."""
     if is_out_of_memory(error):
         return Status.OOM, _memory_note(str(error))
-    if (
-        type(error).__name__ == "OutOfResources"
-    ):  # Triton's class, which is not imported because Triton is optional here
+    # Triton's class is not imported, because Triton is optional here.
+    if type(error).__name__ == "OutOfResources":
         name, required, limit = (getattr(error, field, "?") for field in ("name", "required", "limit"))
         return Status.OUT_OF_RESOURCES, f"Out of {name}: required {required}, limit {limit}."
     if isinstance(error, NotImplementedError) or type(error).__name__ == "UnsupportedCase":

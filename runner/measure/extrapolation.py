@@ -15,7 +15,6 @@ from results.spread import spread
 from runner.cells import Cell
 from runner.levels import Call, make_inputs
 from runner.measure.case import CaseRun
-from runner.measure.stopwatch import Stopwatch
 
 METRIC = "latency_extrapolated_ms"
 MOST_ERROR = 0.03
@@ -72,7 +71,11 @@ def _extrapolate(run: CaseRun, cell: Cell) -> None:
     timing, depths = _timing(run, cell), run.bench.depths
     stopwatch = run.bench.stopwatches[timing]
     calls = [_call_at(run, cell, depth, timing) for depth in depths]
-    _warm_up(stopwatch, calls)
+    # Both depths are called until the clock has settled to that of sustained work, as for the whole model.
+    end = time.perf_counter() + _WARM_UP_S
+    while time.perf_counter() < end:
+        for call in calls:
+            stopwatch.sample(call, 1)
     counts = [_SAMPLES if _SAMPLES * stopwatch.sample(call, 1)[0] <= _PATIENCE_MS else 1 for call in calls]
     rounds = [
         [statistics.median(stopwatch.sample(call, count)) for call, count in zip(calls, counts, strict=True)]
@@ -90,14 +93,6 @@ def _extrapolate(run: CaseRun, cell: Cell) -> None:
         run.bench.extrapolation_errors.setdefault((cell.implementation, cell.mode), []).append(error)
         note += f" The whole takes {whole:.4g} ms: {error:.2%} off."
     run.emit(cell, METRIC, timing=timing, note=note, **spread(found))
-
-
-def _warm_up(stopwatch: Stopwatch, calls: Sequence[Call]) -> None:
-    """Call both depths alternately until the clock has settled to that of sustained work, as for the whole model."""
-    end = time.perf_counter() + _WARM_UP_S
-    while time.perf_counter() < end:
-        for call in calls:
-            stopwatch.sample(call, 1)
 
 
 def _call_at(run: CaseRun, cell: Cell, depth: int, timing: str) -> Call:

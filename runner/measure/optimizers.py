@@ -1,28 +1,12 @@
 """The optimizers of a training step, by the names of `results.records.OPTIMIZERS`."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 
 _LEARNING_RATE = 1e-6  # small enough to keep weights in range over any number of timed steps
-
-
-class StepOptimizer(Protocol):
-    """The methods of an optimizer that a training step uses."""
-
-    def step(self) -> object:
-        """Change the parameters by their gradients."""
-        ...
-
-    def zero_grad(self) -> object:
-        """Free the gradients."""
-        ...
-
-
-def make_optimizer(name: str, parameters: Iterable[torch.nn.Parameter]) -> StepOptimizer:
-    """Return the optimizer of that name, which allocates its states in its first step. Raises KeyError."""
-    return _KINDS[name](list(parameters))
 
 
 def states_of(optimizer: Any) -> list[torch.Tensor]:
@@ -67,12 +51,14 @@ def _adamw(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=_LEARNING_RATE, fused=True)
 
 
-def _sgd(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=_LEARNING_RATE, fused=True)
-
-
+StepOptimizer = torch.optim.Optimizer | MasterAdamW
 _KINDS: dict[str, Callable[[list[Any]], StepOptimizer]] = {
     "adamw_bf16": _adamw,
     "adamw_fp32_master": MasterAdamW,
-    "sgd": _sgd,
+    "sgd": partial(torch.optim.SGD, lr=_LEARNING_RATE, fused=True),
 }
+
+
+def make_optimizer(name: str, parameters: Iterable[torch.nn.Parameter]) -> StepOptimizer:
+    """Return the optimizer of that name, which allocates its states in its first step. Raises KeyError."""
+    return _KINDS[name](list(parameters))

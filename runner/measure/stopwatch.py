@@ -4,7 +4,6 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable
-from typing import Protocol as Interface
 
 import torch
 
@@ -26,27 +25,10 @@ def _nothing() -> None:
     """Do nothing, in place of synchronizing a device."""
 
 
-class Stopwatch(Interface):
-    """Takes samples of the time of a call."""
-
-    def sample(self, call: Call, count: int) -> list[float]:
-        """Return `count` times of the call in milliseconds."""
-        ...
-
-    @property
-    def flag(self) -> str | None:
-        """Return a flag for the samples just taken, or None."""
-        ...
-
-    def take_waits(self) -> list[float]:
-        """Return the milliseconds that each sample since the previous call waited for a core; empty if not watched."""
-        ...
-
-
 class EagerStopwatch:
     """Wall time from the call to its end on the device, with host overhead and without flushing caches."""
 
-    flag = None
+    flag: str | None = None  # for the samples just taken
 
     def __init__(self, synchronize: Call = _nothing, *, watched: bool = False) -> None:
         self._synchronize, self._watched = synchronize, watched
@@ -134,6 +116,9 @@ class KernelStopwatch:
         after.record()
         torch.cuda.synchronize()
         return _CALIBRATION_CYCLES / before.elapsed_time(after)
+
+
+Stopwatch = EagerStopwatch | KernelStopwatch
 
 
 def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protocol: Protocol) -> list[float]:

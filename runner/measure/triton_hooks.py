@@ -140,9 +140,8 @@ def take_keys(function: Any) -> None:
 
 
 def _take_keys(function: Any, seen: set[int]) -> None:
-    if (
-        id(function) in seen or getattr(function, "hash", "") is not None
-    ):  # it has a key already, or it is not a Triton function
+    # It has a key already, or it is not a Triton function.
+    if id(function) in seen or getattr(function, "hash", "") is not None:
         return
     seen.add(id(function))
     for called in _called(function):

@@ -91,7 +91,11 @@ def laid_out(other: OtherVersion) -> Iterator[Path]:
         if other.folder:
             shutil.copytree(other.folder / "kernels", tree / "kernels", ignore=_LEFT_OUT)
         else:
-            _extract(other.commit, tree)
+            archive = git("archive", "--format=tar", other.commit, "kernels")
+            if archive is None:
+                raise Refused(f"Commit {other.commit} has no folder `kernels`.")
+            with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+                files.extractall(tree, filter="data")
         found = kernel_hash(tree / "kernels")
         if other.kernel_hash and found != other.kernel_hash:
             raise Refused(
@@ -103,7 +107,7 @@ def laid_out(other: OtherVersion) -> Iterator[Path]:
 
 
 def _commit(text: str) -> str:
-    answer = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
+    answer = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
     if answer is None:
         raise Refused(
             f"--against {text!r} is not a run, a folder with kernels, or a commit that git knows in {REPOSITORY}."
@@ -111,16 +115,8 @@ def _commit(text: str) -> str:
     return answer.decode().strip()
 
 
-def _extract(commit: str, tree: Path) -> None:
-    archive = _git("archive", "--format=tar", commit, "kernels")
-    if archive is None:
-        raise Refused(f"Commit {commit} has no folder `kernels`.")
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(tree, filter="data")
-
-
-def _git(*arguments: str) -> bytes | None:
-    """Return the output of git; None if it fails or is not installed."""
+def git(*arguments: str) -> bytes | None:
+    """Return the output of git in this checkout; None if it fails or is not installed."""
     command = ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), *arguments]
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_GIT_LIMIT_S, stdin=subprocess.DEVNULL)

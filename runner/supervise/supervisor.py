@@ -82,7 +82,12 @@ class Sweeping:
         """
         try:
             self._recall()
-            self._watch_for_cancel()
+            if self._job.resume:
+                self._folder.clear_cancel()
+            waiting = self._handle.waiting
+            signalled = waiting.stop
+            waiting.stop = lambda: signalled() or self._folder.cancel_requested()
+            waiting.call = lambda: self._write_state("running")  # so that a hanging step is shown
             self._write_state("running", force=True)
             for cell in self._cells:
                 if cell.reason:
@@ -111,14 +116,6 @@ class Sweeping:
                 self._left[cell] = lacking
                 self._owner |= dict.fromkeys(lacking, cell)
         self._expect([])
-
-    def _watch_for_cancel(self) -> None:
-        if self._job.resume:
-            self._folder.clear_cancel()
-        waiting = self._handle.waiting
-        signalled = waiting.stop
-        waiting.stop = lambda: signalled() or self._folder.cancel_requested()
-        waiting.call = lambda: self._write_state("running")  # so that a hanging step is shown
 
     def _compile_ahead(self, names: Collection[str]) -> None:
         """Let the worker compile the kernels of the named implementations before anything is measured."""
@@ -170,7 +167,15 @@ class Sweeping:
             status = Status.TIMEOUT
             self._why = f"No answer within {self._deadline_s:.0f} s in its {self._step}; the worker was killed."
             self._handle.kill()
-        self._blame(status)
+        self._handle.log.note(f"{utc_now()} {self._at.words if self._at else 'No cell announced'}: {self._why}")
+        if not self._ready:
+            self._failed_starts += 1
+            if self._failed_starts == _LOSSES_OF_CASE:
+                raise SweepFailed(f"The worker failed to start {self._failed_starts} times. {self._why}")
+        self._ready = False
+        if self._at is not None and self._at in self._left:
+            self._losses[self._at.implementation] += 1
+            self._give_status([self._at], status, self._why)
 
     def _listen(self, todo: list[Cell]) -> None:
         begun = time.monotonic()
@@ -186,18 +191,6 @@ class Sweeping:
                 self._tell(self._at or todo[0], self._step)
             else:
                 self._record(measurement_from_json(message["record"]))
-
-    def _blame(self, status: Status) -> None:
-        """Give the cell at which the worker was lost a status, and count workers that were lost before they began."""
-        self._handle.log.note(f"{utc_now()} {self._at.words if self._at else 'No cell announced'}: {self._why}")
-        if not self._ready:
-            self._failed_starts += 1
-            if self._failed_starts == _LOSSES_OF_CASE:
-                raise SweepFailed(f"The worker failed to start {self._failed_starts} times. {self._why}")
-        self._ready = False
-        if self._at in self._left:
-            self._losses[self._at.implementation] += 1
-            self._give_status([self._at], status, self._why)
 
     def _ensure_worker(self) -> None:
         begun = time.monotonic()
@@ -291,9 +284,8 @@ class Sweeping:
         return {kind: round(seconds, 3) for kind, seconds in (*self._costs.items(), (TOTAL, total))}
 
     def _end(self, state: str, message: str) -> None:
-        with contextlib.suppress(
-            JournalError
-        ):  # on a full disk the state cannot be written; the exit code and message explain
+        # On a full disk the state cannot be written; the exit code and the message explain.
+        with contextlib.suppress(JournalError):
             self._write_state(state, force=True, message=message)
 
 
@@ -317,7 +309,12 @@ def supervise(
         handle = _workers(job, (worker_command, other_command or worker_command), stop, left)
         left.callback(handle.dismiss)
         opened = _open(handle, job)
-        _refuse_long_traces(job, opened["cells"])
+        seconds, count = protocol_of(job.protocol).trace_s, sum(not cell["reason"] for cell in opened["cells"])
+        if seconds and count > MOST_TRACES:
+            raise Refused(
+                f"{job.protocol} takes {seconds:.0f} s for each cell and these are {count}; at most {MOST_TRACES} are "
+                "possible. Narrow them, such as --implementations triton_fa2 --set modes=fwd --set seqlen=4096."
+            )
         run_id = job.resume or job.run_id or new_run_id(job.sweep.name)
         wait_s = _LOCK_WAIT_RESUMED_S if job.resume else 0.0
         with device_lock(locks or home, opened["device"]["lock"], run_id, wait_s=wait_s):
@@ -336,15 +333,6 @@ def _workers(
         return WorkerHandle(job, command, Waiting(stop))
     other = (job.against.python, *other[1:]) if job.against.python else other
     return PairedWorkers(job, (command, other), Waiting(stop), left.enter_context(other_version.laid_out(job.against)))
-
-
-def _refuse_long_traces(job: Job, cells: list[dict[str, Any]]) -> None:
-    seconds, count = protocol_of(job.protocol).trace_s, sum(not cell["reason"] for cell in cells)
-    if seconds and count > MOST_TRACES:
-        raise Refused(
-            f"{job.protocol} takes {seconds:.0f} s for each cell and these are {count}; at most {MOST_TRACES} are "
-            "possible. Narrow them, such as --implementations triton_fa2 --set modes=fwd --set seqlen=4096."
-        )
 
 
 def _sweep(

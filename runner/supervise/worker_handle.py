@@ -22,6 +22,7 @@ COMMAND = (sys.executable, "-m", "runner.worker")
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
 OPEN_LIMIT_S = 300.0  # importing torch from a cold network disk can take minutes
 _POLL_S = 0.2
+_TOLD = ("device", "implementations", "capabilities", "protocol", "seed")  # fields of a job that its worker is given
 
 
 class Log:
@@ -164,14 +165,9 @@ class Waiting:
 class WorkerHandle:
     """The current worker, and the means to start another one."""
 
+    # `place` is the root of the source tree that the worker runs.
     def __init__(
-        self,
-        job: Job,
-        command: tuple[str, ...],
-        waiting: Waiting,
-        *,
-        log: Log | None = None,
-        place: Path = REPOSITORY,  # root of the source tree that it runs
+        self, job: Job, command: tuple[str, ...], waiting: Waiting, *, log: Log | None = None, place: Path = REPOSITORY
     ) -> None:
         self.log = log or Log()
         self._job, self._command, self._place, self.waiting = job, command, place, waiting
@@ -193,14 +189,10 @@ class WorkerHandle:
         self._worker.send(
             {
                 "do": "open",
-                "device": job.device,
                 "sweep": sweeps.to_json(job.sweep),
-                "implementations": job.implementations,
-                "capabilities": job.capabilities,
-                "protocol": job.protocol,
-                "seed": job.seed,
                 "ahead": ahead,
                 "turns": turns,
+                **{name: getattr(job, name) for name in _TOLD},
             }
         )
 

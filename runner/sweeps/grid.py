@@ -12,13 +12,9 @@ from results.features import canonical
 from results.records import DTYPES, TIMINGS, Case
 
 TORCH = (
-    "torch_naive",
-    "torch_sdpa_auto",
-    "torch_sdpa_flash",
-    "torch_sdpa_cudnn",
-    "torch_sdpa_efficient",
+    "torch_naive", "torch_sdpa_auto", "torch_sdpa_flash", "torch_sdpa_cudnn", "torch_sdpa_efficient",
     "torch_sdpa_math",
-)
+)  # fmt: skip
 _LARGEST = 999_999_999  # largest whole number in the database
 _MOST_HEADS = 1024
 _BOOLEANS = {"true": True, "false": False}

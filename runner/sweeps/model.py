@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from results.levels.model_table import UnknownModel, model, models
+from results.levels.model_table import UnknownModel, model_case, models
 from results.records import OPTIMIZERS, Case
 from runner.sweeps.declared import SweepFile
 from runner.sweeps.grid import Sweep, SweepError
@@ -17,47 +17,6 @@ _CACHED = ("triton_split_kv", "triton_step")  # our kernels for a cache
 _TORCH = ("torch_naive", "torch_sdpa_auto")
 _STATES = tuple(name for name in OPTIMIZERS if name != "none")
 _MODES = (*INFERENCE, *TRAINING)
-
-
-def model_case(
-    subject: str,
-    *,
-    batch: int,
-    seqlen: int,
-    dtype: str,
-    query_tokens: int | None = None,
-    num_layers: int | None = None,
-    optimizer: str = "none",
-    checkpointing: bool = False,
-    compiled: bool = False,
-) -> Case:
-    """Return a fully specified case of a model: a prefill, a training step if it has an optimizer, or decoding.
-
-    In decoding `query_tokens` are the last of `seqlen`. `num_layers` defaults to all layers of the model. A cache of
-    latent attention holds latents, as in transformers. Raises UnknownModel for a name that is not in the table.
-    """
-    sizes = model(subject)
-    latents = sizes.latent if optimizer == "none" else None
-    return Case(
-        level="model",
-        subject=subject,
-        batch=batch,
-        num_heads=sizes.heads,
-        num_kv_heads=sizes.kv_heads,
-        seqlen_q=query_tokens or seqlen,
-        seqlen_k=seqlen,
-        head_dim=sizes.head_dim,
-        head_dim_v=sizes.value_dim,
-        dtype=dtype,
-        causal=True,
-        window_size=sizes.window_size,
-        page_size=0,
-        latent_dim=latents.rank if latents else 0,
-        num_layers=num_layers or sizes.layers,
-        optimizer=optimizer,
-        checkpointing=checkpointing,
-        compiled=compiled,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,20 +55,10 @@ class OpSweep(Sweep):
         heads = (_divide("hidden", self.hidden, "head_dim", head_dim),) if self.hidden else self.num_heads
         kv_heads = self.num_kv_heads or (None,)
         masks = (self.window_size, self.features or (None,))
-        grid = product(self.dtype, self.causal, batches, heads, kv_heads, *masks, self.inputs)
-        for dtype, causal, batch, num_heads, num_kv_heads, window_size, features, inputs in grid:
-            yield attention_case(
-                batch=batch,
-                num_heads=num_heads,
-                num_kv_heads=num_kv_heads,
-                seqlen=seqlen,
-                head_dim=head_dim,
-                dtype=dtype,
-                causal=causal,
-                window_size=window_size,
-                inputs=inputs,
-                features=features,
-            )
+        names = ("dtype", "causal", "batch", "num_heads", "num_kv_heads", "window_size", "features", "inputs")
+        for values in product(self.dtype, self.causal, batches, heads, kv_heads, *masks, self.inputs):
+            sizes: dict[str, Any] = dict(zip(names, values, strict=True))
+            yield attention_case(seqlen=seqlen, head_dim=head_dim, **sizes)
 
 
 SWEEP = OpSweep

@@ -67,7 +67,13 @@ class Collected(Taken):
         """Take one number (`value`) or failure (`status`). Raises CellError if the row has it twice."""
         origin = f"{self.unit} {line}, {column}"
         for text in (origin, case.subject, *(rest.get(name) for name in ("baseline", "printed", "note", "config"))):
-            _check_text(column, text)
+            for at in range(0, min(len(text or ""), MAX_NOTE), values.MAX_TEXT):
+                try:
+                    values.words((text or "")[at : at + values.MAX_TEXT])
+                except CellError as error:
+                    raise CellFault(column, text or "", str(error)) from error
+            if text and len(text) > MAX_NOTE:
+                raise CellFault(column, text, f"has {len(text)} characters; at most {MAX_NOTE} are taken")
         for number in (*(rest.get(name) for name in _NUMBERS), *rest.get("samples", ())):
             if number is not None and not magnitude_fits(number):
                 raise CellFault(column, repr(number), "is not a number that can be stored")
@@ -145,14 +151,3 @@ class Collected(Taken):
             self.forget(measurement)
         del self.measurements[len(self.measurements) - len(self._of_row) :]
         self.reject(line, column, value, reason)
-
-
-def _check_text(column: str, text: str | None) -> None:
-    """Raise CellFault if a text that is kept has a control character or is too long."""
-    for at in range(0, min(len(text or ""), MAX_NOTE), values.MAX_TEXT):
-        try:
-            values.words((text or "")[at : at + values.MAX_TEXT])
-        except CellError as error:
-            raise CellFault(column, text or "", str(error)) from error
-    if text and len(text) > MAX_NOTE:
-        raise CellFault(column, text, f"has {len(text)} characters; at most {MAX_NOTE} are taken")

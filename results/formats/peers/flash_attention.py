@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from results.formats.errors import CellError, UploadError
 from results.formats.peers.engine import Failure, PeerFile, positive
-from results.formats.peers.sources import Entry, Found, Row, places_of
-from results.formats.tables import MAX_BYTES, MAX_ROWS, decode
+from results.formats.peers.sources import Entry, Found, Row, lines_of, row_with
+from results.formats.tables import MAX_ROWS
 from results.formats.upload import Upload
 from results.records import Status
 
@@ -29,15 +28,8 @@ _FILE = PeerFile(__file__)
 
 def _find(upload: Upload) -> Found | None:
     """Return the lines of blocks and tables, each with what the lines before it state."""
-    data = upload.data
-    if upload.kind != "text" or len(data) > MAX_BYTES or b"TFLOP" not in data:
-        return None
-    if b"###" not in data and b"(ms / TFLOPS" not in data:
-        return None
-    try:
-        lines = [line.rstrip()[:_MAX_LINE] for line in decode(data).split("\n")]
-    except UploadError:
-        return None
+    found = lines_of(upload, (b"###", b"(ms / TFLOPS")) if b"TFLOP" in upload.data else []
+    lines = [line.rstrip()[:_MAX_LINE] for line in found]
     if not any(_BLOCK.match(line) or _TABLE.match(line) for line in lines):
         return None
     if len(lines) > MAX_ROWS:
@@ -84,7 +76,7 @@ def _of_line(place: int, line: str, ran: set[str], block: Mapping[str, str]) -> 
         if not time and not rate:
             raise CellError("has no number before TFLOP/s")
         said = {"seqlen_q": block.get("seqlen"), "hdim_v": block.get("hdim"), **block, **numbers, "method": name}
-        yield _row(place, said | {"pass": _MODES.get(mode or block.get("mode", ""))})
+        yield row_with(place, said | {"pass": _MODES.get(mode or block.get("mode", ""))})
 
 
 def _passes(line: str) -> Iterator[tuple[str, str, str, str]]:
@@ -103,7 +95,7 @@ def _of_table(
     if len(cells) != len(columns):
         raise CellError(f"has {len(cells)} cells where the header has {len(columns)}")
     said = dict(zip(columns, cells, strict=True))
-    row = _row(entry.place, said)
+    row = row_with(entry.place, said)
     if said.get("gather_kv", "—") != "—":
         raise row.fault("gather_kv", "is sparse attention, which is not attention over all keys")
     width, _, width_v = said["hdim"].partition("-")
@@ -122,10 +114,6 @@ def _of_table(
             named = {f"{method} {name}": text for name, text in numbers.items()}
             more = {"method": method, "pass": mode, "nheads": nheads, "nheads_kv": nheads_kv}
             yield row.having(f"{method} ", **shape, **more, **named, printed=said[method])
-
-
-def _row(place: int, said: Mapping[str, Any]) -> Row:
-    return Row(place, list(said.values()), places_of(list(said)))
 
 
 def _mode(row: Row) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError, CellFault, UploadError
-from results.formats.tables import MAX_BYTES, MAX_ROWS, Sheet
+from results.formats.tables import MAX_BYTES, MAX_ROWS, Sheet, decode
 from results.formats.upload import Upload
 
 _MAX_DEPTH = 8  # nested objects; deeper ones are not flattened
@@ -164,7 +164,23 @@ def row_of(entry: Entry, rename: Callable[[str], str] = str) -> Row:
     flat: dict[str, Any] = {}
     for path, value in _flat(entry.value, "", 0):
         flat.setdefault(rename(path), value)
-    return Row(entry.place, list(flat.values()), places_of(list(flat)))
+    return row_with(entry.place, flat)
+
+
+def row_with(place: int, said: Mapping[str, Any], prefix: str = "") -> Row:
+    """Return a row of values by column."""
+    return Row(place, list(said.values()), places_of(list(said)), prefix=prefix)
+
+
+def lines_of(upload: Upload, marks: Sequence[bytes]) -> list[str]:
+    """Return the lines of a text file that has one of these marks; none of another file."""
+    data = upload.data
+    if upload.kind != "text" or len(data) > MAX_BYTES or not any(mark in data for mark in marks):
+        return []
+    try:
+        return decode(data).split("\n")
+    except UploadError:
+        return []
 
 
 def text_of(value: Any) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from results.formats import values
 from results.formats.errors import CellError, CellFault, UploadError
 from results.formats.peers.engine import Failure, Number, PeerFile, failure_of, telling_line
-from results.formats.peers.sources import Entry, Found, Row, places_of
-from results.formats.tables import MAX_BYTES, MAX_COLUMNS, MAX_ROWS, decode
+from results.formats.peers.sources import Entry, Found, Row, lines_of, row_with
+from results.formats.tables import MAX_COLUMNS, MAX_ROWS
 from results.formats.upload import Upload
 from results.records import Status
 
@@ -30,15 +30,8 @@ _TOTALS = ("average", "hashes")  # rows that are no results
 
 def _find(upload: Upload) -> Found | None:
     """Return the rows of the CSV or of all printed tables, each with its header and the options of the command."""
-    data = upload.data
-    marks = (b"Dhead", b"HeadD", b", N, D)", b"x_val;")
-    if upload.kind != "text" or len(data) > MAX_BYTES or not any(mark in data for mark in marks):
-        return None
-    try:
-        lines = decode(data).split("\n")
-    except UploadError:
-        return None
-    if len(lines) > MAX_ROWS:
+    lines = lines_of(upload, (b"Dhead", b"HeadD", b", N, D)", b"x_val;"))
+    if not lines or len(lines) > MAX_ROWS:
         return None
     header = _csv_header(lines)
     try:
@@ -46,7 +39,7 @@ def _find(upload: Upload) -> Found | None:
     except csv.Error as error:
         raise UploadError(f"{upload.filename} is not well-formed CSV: {error}.") from error
     headers = dict.fromkeys(name for entry in entries for name in entry.value[1])
-    unnamed = (f"x_val is {header[0]}.",) if data.startswith(b"x_val;") and header else ()
+    unnamed = (f"x_val is {header[0]}.",) if upload.data.startswith(b"x_val;") and header else ()
     shapes = {entry.value[1][0]: "the shape" for entry in entries}
     return Found(entries, header=tuple(headers), assumptions=unnamed, meanings=shapes) if entries else None
 
@@ -127,7 +120,7 @@ def _split(entry: Entry) -> Iterator[Row | str]:
         elif any(metric in _NUMBERS for metric in texts):
             said = {f"{backend}-{metric}": text.removesuffix("x") for metric, text in texts.items()}
             more = {**known, **said, "backend": backend, "texts": texts}
-            yield Row(entry.place, list(more.values()), places_of(list(more)), prefix=f"{backend}-")
+            yield row_with(entry.place, more, f"{backend}-")
 
 
 def _baseline(backends: Mapping[str, Mapping[str, str]]) -> str | None:

@@ -4,6 +4,7 @@ import json
 import os
 import random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -89,11 +90,8 @@ def test_no_run_id_leaves_the_home(tmp_path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whatever_a_reader_raises_names_file_and_row(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    def broken(*_: object) -> None:
-        raise OverflowError("too\nlarge")
-
-    monkeypatch.setattr(rows, "_case", broken)
+def test_whatever_a_reader_raises_names_file_and_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows.ReadRows, "_case", Mock(side_effect=OverflowError("too\nlarge")))
     with pytest.raises(ReaderFault, match=r"^a.csv, line 2, cannot be read \(OverflowError: too large\)"):
         understand("a.csv", (LONG + ROW).encode())
 

@@ -43,7 +43,7 @@ def test_a_journal_from_before_a_field_was_added_reads_the_same(opened: Store, f
     plain = latency(1, round_sizes=(), sm_clock_mhz=None, config=None)
     old = {name: value for name, value in measurement_to_json(plain).items() if name not in later}
     folder.journal_path.write_text(json.dumps(old, separators=(",", ":")) + "\n")
-    with patch.object(ingest, "_mend", side_effect=AssertionError("the line took the slow way")):
+    with patch.object(ingest, "_rewritten", side_effect=AssertionError("the line was written anew")):
         assert (opened.refresh(), opened.problems) == (1, [])
     assert opened.rows("SELECT measurement_id, round_sizes, sm_clock_mhz, config, inputs FROM results") == [
         (plain.measurement_id, [], None, None, None)
@@ -53,7 +53,7 @@ def test_a_journal_from_before_a_field_was_added_reads_the_same(opened: Store, f
 @pytest.mark.parametrize("inputs", [None, "normal", "outliers"])
 def test_the_store_knows_the_id_of_a_line_whatever_its_inputs(opened: Store, folder: RunFolder, inputs) -> None:
     folder.append(latency(1, case=replace(CASE, inputs=inputs)))
-    with patch.object(ingest, "_mend", side_effect=AssertionError("the line took the slow way")):
+    with patch.object(ingest, "_rewritten", side_effect=AssertionError("the line was written anew")):
         assert (opened.refresh(), opened.problems) == (1, [])
 
 
@@ -88,7 +88,7 @@ def test_a_malformed_line_is_a_problem_with_its_number_and_the_others_are_taken(
 NUMBERS = cases(__file__, "NUMBERS")
 
 
-def test_the_fast_way_takes_no_numbers_that_cannot_be(opened: Store, folder: RunFolder) -> None:
+def test_no_numbers_are_taken_that_cannot_be(opened: Store, folder: RunFolder) -> None:
     dice, refused = random.Random(5), 0
     with open(folder.journal_path, "a") as file:
         for number in range(1, 401):
@@ -129,7 +129,7 @@ def _spoiled(dice: random.Random) -> bytes:
     return bytes(line).replace(b"\n", b" ")
 
 
-def test_the_fast_way_takes_no_line_that_the_records_refuse_and_loses_none(opened: Store, folder: RunFolder) -> None:
+def test_no_line_is_taken_that_the_records_refuse_and_none_is_lost(opened: Store, folder: RunFolder) -> None:
     dice = random.Random(7)
     lines = [_spoiled(dice) for _ in range(3000)]
     folder.journal_path.write_bytes(b"".join(line + b"\n" for line in lines))

@@ -15,7 +15,8 @@ from results.files import journal
 from results.files.journal import RunFolder
 from results.query import pages, pairing, speedups
 from results.records import Measurement, Run, Status, attention_case
-from results.slice import Filters, cells
+from results.slice import Filters
+from results.sql import cells
 from results.store.database import Store, open_store
 
 NAMES = ("slow", "fast", "other")

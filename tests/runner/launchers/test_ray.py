@@ -22,9 +22,10 @@ from results.records import Status
 from runner import __main__ as command_line
 from runner import sweeps
 from runner.cells import ordered_cells, without_number
+from runner.launch import ClusterChoice
 from runner.launchers import cluster as ray_cluster
 from runner.launchers import ray as launcher
-from runner.launchers.cluster import ClusterRequest, describe
+from runner.launchers.cluster import describe
 from runner.launchers.ray import measure
 from runner.launchers.share import Share
 from runner.progress import Progress
@@ -69,7 +70,7 @@ def job(**changes) -> Job:
 
 
 def measured(cluster, home: Path, *, stop=lambda: False, asked: Job | None = None, **choices) -> list[RunFolder]:
-    request = ClusterRequest(address=cluster.address, **choices)
+    request = ClusterChoice(address=cluster.address, **choices)
     return measure(asked or job(), home, request, progress=Progress(StringIO()), stop=stop, worker_command=WORKER)
 
 
@@ -148,7 +149,7 @@ def test_a_card_that_ignores_a_cancel_is_killed_within_five_seconds(monkeypatch,
     silent.wait.side_effect = chain([(["the board"], [])], repeat(([], [])))  # then no card ends
     silent.cancel.side_effect = lambda ref, force: clock.marks.append((clock.monotonic(), force))
     driver = launcher.Driver(
-        silent, job(), tmp_path, ClusterRequest(), Progress(StringIO()), lambda: clock.monotonic() > 1, WORKER
+        silent, job(), tmp_path, ClusterChoice(), Progress(StringIO()), lambda: clock.monotonic() > 1, WORKER
     )
     with pytest.raises(Cancelled):
         driver.run([None])
@@ -158,9 +159,7 @@ def test_a_card_that_ignores_a_cancel_is_killed_within_five_seconds(monkeypatch,
 
 
 def test_a_card_of_another_commit_is_sent_away_in_words(tmp_path: Path) -> None:
-    driver = launcher.Driver(
-        MagicMock(), job(), tmp_path, ClusterRequest(), Progress(StringIO()), lambda: False, WORKER
-    )
+    driver = launcher.Driver(MagicMock(), job(), tmp_path, ClusterChoice(), Progress(StringIO()), lambda: False, WORKER)
     driver._code, task = "ours", launcher.Task(MagicMock(), None)
     driver._admit(0, task, {"code": "theirs", "card": "a", "host": "gpu2"})
     assert task.why == (
@@ -283,7 +282,7 @@ def test_an_address_without_a_cluster_is_refused_in_words(cluster, tmp_path: Pat
         measure(
             job(),
             tmp_path,
-            ClusterRequest(address="127.0.0.1:1"),
+            ClusterChoice(address="127.0.0.1:1"),
             progress=Progress(StringIO()),
             stop=lambda: False,
             worker_command=WORKER,

@@ -27,7 +27,7 @@ SEQLEN = 24
 def small_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let names of the table mean small models of the same family."""
     monkeypatch.setattr(model, "sizes_of", tiny)
-    monkeypatch.setattr("runner.sweeps.model.model", tiny)
+    monkeypatch.setattr("results.levels.model_table.model", tiny)
     model._LAST.clear()
 
 

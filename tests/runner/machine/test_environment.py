@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from results.records import Run
-from runner.machine import environment, nvml
+from runner.machine import nvml
 from runner.machine.devices import DeviceInfo, hashed
 from runner.machine.environment import describe
+from runner.supervise import other_version
 
 CPU = DeviceInfo("cpu", "cpu", "a processor", "cpu")
 
@@ -35,7 +36,7 @@ def test_a_dirty_checkout_is_called_dirty(monkeypatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("one")
     git("add", "file")
     git("commit", "-m", "first")
-    monkeypatch.setattr(environment, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(other_version, "REPOSITORY", tmp_path)
     assert describe(CPU)["git_dirty"] is False
     (tmp_path / "file").write_text("two")
     assert describe(CPU)["git_dirty"] is True
