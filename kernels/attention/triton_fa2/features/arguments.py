@@ -100,18 +100,9 @@ class FeatureConfig:
     @property
     def without_features(self) -> PackedConfig:
         """The configuration of the kernels of packed.py."""
-        return PackedConfig(
-            block_m=self.block_m,
-            block_n=self.block_n,
-            head_dim=self.head_dim,
-            block_d=self.block_d,
-            has_left=self.has_left,
-            has_right=self.has_right,
-            precision="ieee",
-            copied=False,
-            store_lse=True,
-            grouped=True,
-        )
+        names = ("block_m", "block_n", "head_dim", "block_d", "has_left", "has_right")
+        shared = {name: getattr(self, name) for name in names}
+        return PackedConfig(**shared, precision="ieee", copied=False, store_lse=True, grouped=True)
 
     @property
     def has_features(self) -> bool:

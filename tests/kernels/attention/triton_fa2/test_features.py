@@ -14,7 +14,6 @@ from kernels.tools.check_features import FeatureCase, blocks, cases, check, numb
 call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 tile = pytest.importorskip("kernels.attention.triton_fa2.tile")
-tuning = pytest.importorskip("kernels.attention.triton_fa2.features.tuning")
 CUDA = torch.cuda.is_available()
 CASES = cases()
 DECLARED = [
@@ -145,15 +144,14 @@ def test_keys_in_pages_are_read_as_those_in_a_row(form, dtype, page_size, monkey
     assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(pages, before, strict=True))
 
 
-@pytest.mark.parametrize("walk", ["forward", "dq", "dkdv"])
-def test_packed_sequences_have_the_tiles_of_features_where_none_were_timed(walk):
-    for chip in ("sm_80", "sm_86", "sm_100"):
-        assert tuning.tiles(f"packed_{walk}", 2, 128, 128, chip) == tuning.tiles(walk, 2, 128, 128, chip)
-    (alone, *smaller), (with_features, *others) = (
-        tuning.tiles(x, 2, 64, 64, "sm_90") for x in (f"packed_{walk}", walk)
-    )
-    assert smaller == others
-    assert (alone == with_features) == (walk == "forward")
+def test_sinks_in_short_windows_stay_with_the_kernels_with_features(monkeypatch):
+    sinks = pytest.importorskip("kernels.attention.gluon_hopper.sinks")
+    monkeypatch.setattr(sinks, "with_sinks", lambda *asked: "gluon_hopper")
+    monkeypatch.setattr(feature_calls.routes, "takes", lambda *asked: True)
+    monkeypatch.setattr(feature_calls.routes, "name", lambda *asked: "gluon_hopper")
+    q, found = torch.zeros(1, 2, 9, 64), Features(sinks=torch.zeros(2))
+    calls = [call.FeatureCall(found, True, window, 1.0, "ieee") for window in (0, 128, 129)]
+    assert [feature_calls._on_hopper(each, q, q, q) is None for each in calls] == [False, True, False]
 
 
 @pytest.mark.parametrize(("causal", "window_size"), [(True, 4), (False, 0)])
