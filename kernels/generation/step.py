@@ -6,7 +6,6 @@ projection with the residual. The weights are those of the module of transformer
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import gcd
 from typing import Any
@@ -19,20 +18,8 @@ FAMILIES = ("llama", "mistral")  # RMS norm, rotary angles over whole heads, a g
 _CHAINED_FROM = (9, 0)  # compute capability with programmatic dependent launch
 
 
-@dataclass(frozen=True)
-class ProductTile:
-    """The division of a matrix between the programs of a kernel."""
-
-    rows: int  # rows of each matrix in a program, at most
-    block: int  # columns loaded at once
-    num_warps: int
-
-
-# By the use of a matrix.
-TILES = {
-    **dict.fromkeys(("heads", "gated"), ProductTile(2, 4096, 8)),
-    **dict.fromkeys(("out", "down", "logits"), ProductTile(4, 4096, 8)),
-}
+PAIR_ROWS, ROWS = 2, 4  # most rows of a matrix in a program: of each of a pair of matrices, and of one alone
+BLOCK, NUM_WARPS = 4096, 8  # columns that a program loads at once
 
 Tensors = tuple[torch.Tensor, ...]
 # Attention to the cache of a layer: q (1, num_heads, 1, head_dim), keys and values (1, num_kv_heads, context, head_dim)
@@ -43,7 +30,7 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torc
 class LlamaStep:
     """The decoding step of one model for one sequence."""
 
-    def __init__(self, module: Any, tiles: dict[str, ProductTile] | None = None) -> None:
+    def __init__(self, module: Any) -> None:
         """Take a LlamaForCausalLM or MistralForCausalLM, whose weights may change but not move.
 
         Raises UnsupportedCase for another family, or for biases.
@@ -53,7 +40,7 @@ class LlamaStep:
             raise UnsupportedCase(
                 f"A fused step takes {' and '.join(FAMILIES)} without biases, not {config.model_type}."
             )
-        self._module, self._tiles = module, tiles or TILES
+        self._module = module
         device = module.lm_head.weight.device
         self._chained = device.type == "cuda" and torch.cuda.get_device_capability(device) >= _CHAINED_FROM
         self._angles: Tensors | None = None
@@ -74,11 +61,11 @@ class LlamaStep:
             inside, mlp = layer.self_attn, layer.mlp
             q = self._heads(x, layer, angles, lengths, (keys, values))
             out = attend(q, keys, values, lengths)
-            self._product("out", out.view(-1), inside.o_proj.weight, x, added=True)
+            self._product(out.view(-1), inside.o_proj.weight, x, added=True)
             hidden = self._gated(x, layer.post_attention_layernorm, mlp)
-            self._product("down", hidden, mlp.down_proj.weight, x, added=True)
+            self._product(hidden, mlp.down_proj.weight, x, added=True)
         logits = torch.empty(self._module.lm_head.weight.shape[0], dtype=x.dtype, device=x.device)
-        self._product("logits", x, self._module.lm_head.weight, logits, norm=body.norm)
+        self._product(x, self._module.lm_head.weight, logits, norm=body.norm)
         return logits.view(1, 1, -1)
 
     def _angles_up_to(self, context: int) -> Tensors:
@@ -99,7 +86,7 @@ class LlamaStep:
         inside, norm = layer.self_attn, layer.input_layernorm
         head_dim, key_heads = inside.head_dim, cache[0].shape[1]
         half, heads = head_dim // 2, inside.q_proj.weight.shape[0] // head_dim
-        rows, form = self._form("heads", half, x.numel())
+        rows, form = form_of(PAIR_ROWS, half, x.numel(), chained=self._chained)
         q = torch.empty((1, heads, 1, head_dim), dtype=x.dtype, device=x.device)
         weights = (inside.q_proj.weight, inside.k_proj.weight, inside.v_proj.weight)
         heads_kernel[((heads + 2 * key_heads) * half // rows,)](
@@ -115,41 +102,31 @@ class LlamaStep:
         from .projections import gated_kernel
 
         width = mlp.gate_proj.weight.shape[0]
-        rows, form = self._form("gated", width, x.numel())
+        rows, form = form_of(PAIR_ROWS, width, x.numel(), chained=self._chained)
         out = torch.empty(width, dtype=x.dtype, device=x.device)
         weights = (norm.weight, mlp.gate_proj.weight, mlp.up_proj.weight)
         gated_kernel[(width // rows,)](x, *weights, out, norm.variance_epsilon, **form)
         return out
 
     def _product(
-        self,
-        use: str,
-        x: torch.Tensor,
-        matrix: torch.Tensor,
-        out: torch.Tensor,
-        *,
-        added: bool = False,
-        norm: Any = None,
+        self, x: torch.Tensor, matrix: torch.Tensor, out: torch.Tensor, *, added: bool = False, norm: Any = None
     ) -> None:
         """Write matrix @ x to out, or add it. With a norm, x is normalized first."""
         from .projections import product_kernel
 
-        rows, form = self._form(use, *matrix.shape)
+        rows, form = form_of(ROWS, *matrix.shape, chained=self._chained)
         gain, epsilon = (x, 0.0) if norm is None else (norm.weight, norm.variance_epsilon)
         settings = {"NORMED": norm is not None, "ADDED": added}
         product_kernel[(matrix.shape[0] // rows,)](x, gain, matrix, out, epsilon, **settings, **form)
 
-    def _form(self, name: str, rows: int, columns: int) -> tuple[int, dict[str, Any]]:
-        return form_of(self._tiles[name], rows, columns, chained=self._chained)
-
 
 @cache
-def form_of(tile: ProductTile, rows: int, columns: int, *, chained: bool) -> tuple[int, dict[str, Any]]:
+def form_of(most_rows: int, rows: int, columns: int, *, chained: bool) -> tuple[int, dict[str, Any]]:
     """Return the rows of a program, and FORM and the compiler options of a kernel for matrices of this shape."""
     from ..constants import Constants
     from .projections import ProductForm
 
     padded = 1 << (columns - 1).bit_length()
-    form = ProductForm(gcd(rows, tile.rows), columns, min(tile.block, padded), chained)
-    launch = {"num_warps": tile.num_warps} | ({"launch_pdl": True} if chained else {})
+    form = ProductForm(gcd(rows, most_rows), columns, min(BLOCK, padded), chained)
+    launch = {"num_warps": NUM_WARPS} | ({"launch_pdl": True} if chained else {})
     return form.rows, {"FORM": Constants(form), **launch}

@@ -1,19 +1,16 @@
 """Measure the cost of a short call of `kernels.attention` and of PyTorch's: `python -m kernels.tools.host_time`.
 
 Host time ends when the calls have returned, in rows so short that the GPU's queue never fills. Wall time ends when the
-GPU has finished a long row. Below a few thousand tokens of one head, both are the host's time. The first call compiles:
-`--first-call` times it instead, in a new process with an empty Triton cache. Both need a CUDA device.
+GPU has finished a long row. Below a few thousand tokens of one head, both are the host's time. They need a CUDA device.
+First calls, which compile, are timed by `python -m runner shapes`.
 
 `--alone` measures the Python of a call on any machine, to compare two versions: tensors are on the CPU, the tables are
 those of Hopper, and launches do nothing. The rest is routing, allocation and autograd, which differ on a GPU.
 """
 
 import argparse
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,32 +30,11 @@ SHAPES = (  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim
     *((8, 20, 20, 448, 448, 64), (2, 8, 8, 256, 256, 160), (8, 16, 16, 257, 257, 88), (2, 8, 8, 1024, 1024, 80)),
     *((2, 10, 10, 4096, 77, 64), (32, 12, 12, 32, 257, 64)),  # these six are from real models
 )
-FIRST_CALLS = (  # dtype, head_dim, seqlen
-    *(("bfloat16", 64, 512), ("bfloat16", 64, 16384), ("bfloat16", 128, 128), ("bfloat16", 256, 4096)),
-    *(("float32", 64, 512), ("float32", 128, 2048)),
-)
 ALONE = ((1, 1, 1, 256, 256, 64), (1, 1, 1, 2048, 2048, 64), (1, 8, 8, 128, 128, 128))
 WARM_UP = 30
 ROWS, CALLS, HOST_CALLS = 9, 200, 20  # CALLS: a row of the wall time, HOST_CALLS: of the host time
 ROWS_ALONE, CALLS_ALONE = 21, 1500
 _CHIP = ("sm_90", 132, 50 << 20)  # tables, multiprocessors and L2 bytes of an H200
-
-_FIRST = """
-import sys, time, torch, kernels
-dtype, head_dim, seqlen, device = getattr(torch, sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-q, k, v = (torch.randn(1, 8, seqlen, head_dim, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
-wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-wait()
-dout, times = torch.ones_like(q), [time.perf_counter()]
-wait()
-out = kernels.attention(q, k, v, causal=True)
-wait()
-times.append(time.perf_counter())
-out.backward(dout)
-wait()
-times.append(time.perf_counter())
-print(times[1] - times[0], times[2] - times[1])
-"""
 
 
 def times_us(
@@ -85,16 +61,6 @@ def _row_us(call: Callable[[], object], count: int, wait: Callable[[], None]) ->
     returned = time.perf_counter()
     wait()
     return (returned - begin) / count * 1e6, (time.perf_counter() - begin) / count * 1e6
-
-
-def first_call_s(dtype: str, head_dim: int, seqlen: int, device: str = "cuda") -> tuple[float, float]:
-    """Return seconds of the first forward and the first backward of a new process with an empty cache."""
-    with tempfile.TemporaryDirectory() as cache:
-        command = [sys.executable, "-c", _FIRST, dtype, str(head_dim), str(seqlen), device]
-        environment = {**os.environ, "TRITON_CACHE_DIR": cache}
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    forward, backward = map(float, done.stdout.split()[-2:])
-    return forward, backward
 
 
 def _forward_and_backward(
@@ -172,9 +138,8 @@ def least_us(call: Callable[[], object]) -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print microseconds per call, or seconds of first calls."""
+    """Print microseconds per call."""
     parser = argparse.ArgumentParser(prog="python -m kernels.tools.host_time", description=__doc__.splitlines()[0])
-    parser.add_argument("--first-call", action="store_true", help="print the seconds of first calls instead")
     parser.add_argument("--alone", action="store_true", help="print the Python of a call without launches instead")
     chosen = parser.parse_args(arguments)
     if chosen.alone:
@@ -183,7 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not torch.cuda.is_available():
         sys.exit("No CUDA device here: on a CPU the host computes the calls, so host time and wall time are the same.")
     print(torch.cuda.get_device_name())
-    (_print_first_calls if chosen.first_call else _print_host_times)()
+    _print_host_times()
 
 
 def _print_host_times() -> None:
@@ -205,14 +170,6 @@ def _print_python_times() -> None:
             for mode, calls in calls_of(shape, "cpu").items():
                 microseconds = least_us(calls["kernels.attention"])
                 print(f"{'x'.join(map(str, shape))}, bfloat16, {mode}, no launches: {microseconds:.1f} us", flush=True)
-
-
-def _print_first_calls() -> None:
-    """Print a line for each shape, causal."""
-    for dtype, head_dim, seqlen in FIRST_CALLS:
-        forward, backward = first_call_s(dtype, head_dim, seqlen)
-        seconds = f"forward {forward:.1f} s, backward {backward:.1f} s, both {forward + backward:.1f} s"
-        print(f"first call, 1x8x{seqlen}x{head_dim}, {dtype}: {seconds}", flush=True)
 
 
 if __name__ == "__main__":

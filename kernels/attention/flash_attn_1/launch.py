@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -56,46 +57,34 @@ class _FlashAttention1(torch.autograd.Function):
         q, k, v = map(_with_dense_rows, (q, k, v))
         out = torch.zeros_like(q, dtype=torch.float32)
         total = torch.zeros(q.shape[:3], dtype=torch.float32, device=q.device)
-        highest = torch.full_like(total, float("-inf"))
-        with device_guard(q.device):
-            if q.numel() and k.numel():
-                forward_kernel[(q.shape[0] * q.shape[1],)](
-                    *map(_heads, (q, k, v, out)),
-                    total,
-                    highest,
-                    _sizes(q, k, scale),
-                    **options_of("forward", q.element_size(), q.shape[3], causal),
-                )
+        rows = total, torch.full_like(total, float("-inf"))
+        _launch(forward_kernel, (q, k, v, out), rows, causal, scale)
         out = out.to(q.dtype)
-        ctx.save_for_backward(q, k, v, out, total, highest)
-        ctx.causal, ctx.scale = causal, scale
+        ctx.save_for_backward(q, k, v, out, *rows)
+        ctx.masks = causal, scale
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        q, k, v, out, total, highest = ctx.saved_tensors
-        dq = torch.zeros_like(q, dtype=torch.float32)
-        tensors = (q, k, v, out, _with_dense_rows(dout), dq, torch.zeros_like(k), torch.zeros_like(v))
-        with device_guard(q.device):
-            if q.numel() and k.numel():
-                backward_kernel[(k.shape[0] * k.shape[1],)](
-                    *map(_heads, tensors),
-                    total,
-                    highest,
-                    _sizes(q, k, ctx.scale),
-                    **options_of("backward", q.element_size(), q.shape[3], ctx.causal),
-                )
-        return dq.to(q.dtype), *tensors[6:], None, None
+        q, k, v, out, *rows = ctx.saved_tensors
+        gradients = torch.zeros_like(q, dtype=torch.float32), torch.zeros_like(k), torch.zeros_like(v)
+        _launch(backward_kernel, (q, k, v, out, _with_dense_rows(dout), *gradients), rows, *ctx.masks)
+        return gradients[0].to(q.dtype), *gradients[1:], None, None
+
+
+def _launch(
+    kernel: Any, tensors: Sequence[torch.Tensor], rows: Sequence[torch.Tensor], causal: bool, scale: float
+) -> None:
+    """Launch a kernel for q, k, v and the other tensors of its direction; `rows` are their sums and maxima."""
+    q, k = tensors[:2]
+    direction, heads = ("forward", q.shape[1]) if kernel is forward_kernel else ("backward", k.shape[1])
+    sizes = Fa1Sizes(q.shape[1], k.shape[1], q.shape[2], k.shape[2], scale)
+    options = options_of(direction, q.element_size(), q.shape[3], causal)
+    with device_guard(q.device):
+        if q.numel() and k.numel():
+            kernel[(q.shape[0] * heads,)](*(Heads(x, *x.stride()[:3]) for x in tensors), *rows, sizes, **options)
 
 
 def _with_dense_rows(x: torch.Tensor) -> torch.Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _heads(x: torch.Tensor) -> Heads:
-    return Heads(x, *x.stride()[:3])
-
-
-def _sizes(q: torch.Tensor, k: torch.Tensor, scale: float) -> Fa1Sizes:
-    return Fa1Sizes(q.shape[1], k.shape[1], q.shape[2], k.shape[2], scale)

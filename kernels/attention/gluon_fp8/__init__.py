@@ -1,24 +1,18 @@
 """Attention with products of 8-bit factors (e4m3) on Hopper, forward only: twice the tensor cores' rate, 2 digits less.
 
 Takes bfloat16 and float16 as the others do, and quantises within the call: one kernel reads q, k and v, another
-computes. `quantise` and `attend` do the two apart. kernels/DESIGN.md says how and why.
+computes. kernels/DESIGN.md says how and why.
 """
-
-from __future__ import annotations
 
 import importlib
 import importlib.util
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
 from ...plans import wants_gradients
 from ...registry import AttentionCase, Device, UnsupportedCase, declare
 from .. import gluon_hopper
-
-if TYPE_CHECKING:
-    from .plan import Quantised
 
 
 def attention(
@@ -40,22 +34,9 @@ def attention(
     scale = 1 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale
     if scale <= 0:  # the kernel takes the maximum of a row before it scales
         q, scale = (-q, -scale) if scale < 0 else (q * 0.0, 1.0)
-    return attend(quantise(q, k, v), softmax_scale=scale)
-
-
-def quantise(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Quantised:
-    """Queries, keys and values in e4m3, for `attend`; none of them empty."""
     from . import plan  # needs Gluon, which this package must import without
 
-    return plan.quantise(q, k, v)
-
-
-def attend(tensors: Quantised, *, softmax_scale: float | None = None) -> torch.Tensor:
-    """Attention of quantised tensors, the kernel alone; for a positive scale."""
-    from . import plan
-
-    scale = 1 / math.sqrt(tensors.head_dim) if softmax_scale is None else softmax_scale
-    return plan.attend(tensors, scale)
+    return plan.attend(plan.quantise(q, k, v), scale)
 
 
 def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window_size: int, *, causal: bool = False) -> None:

@@ -10,17 +10,11 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from ..gluon_hopper.forward_overflow import rise_of_rows
-from ..gluon_hopper.forward_softmax import by_lane, of_lanes, row_maxima
+from ..gluon_hopper.forward_softmax import by_lane, of_lanes, row_maxima, row_sums
 from .probabilities import pack, packed_powers
 
 # P is at most 2^8: the top of e4m3 (448) is used, and it stays a normal number down to 2^-14 of the largest.
 P_BITS = gl.constexpr(8.0)
-
-
-@gluon.jit
-def _row_sums(p):
-    """Return the sums of each of the four lanes that share a row, which are added up once at the end of a tile."""
-    return gl.sum(gl.sum(p.reshape([p.shape[0], p.shape[1] // 8, 4, 2]), 3), 1)
 
 
 @gluon.jit
@@ -31,7 +25,7 @@ def first_softmax(s, scale, MASKED: gl.constexpr):
     if MASKED:
         m_used = gl.where(m_i == -float("inf"), 0.0, m_i)
     p = gl.exp2(s * scale - (m_used - P_BITS)[:, None])
-    return pack(p), m_i, _row_sums(p)
+    return pack(p), m_i, row_sums(by_lane(p))
 
 
 @gluon.jit
@@ -41,7 +35,7 @@ def softmax(s, m_i, l_i, scale):
     alpha = gl.exp2(m_i - m_new)
     p = gl.exp2(s * scale - (m_new - P_BITS)[:, None])
     factor = gl.convert_layout(alpha, gl.SliceLayout(1, l_i.type.layout), assert_trivial=True)[:, None]
-    l_i = l_i * factor + _row_sums(p)
+    l_i = l_i * factor + row_sums(by_lane(p))
     return pack(p), m_new, l_i, alpha
 
 
@@ -61,7 +55,7 @@ def _probabilities(s, m_used, scale):
 @gluon.jit
 def first_softmax_per_lane(s, scale, MASKED: gl.constexpr):
     """Compute P, maxima and sums of a tile's first block."""
-    m_i = row_maxima(s, gl.sum(gl.sum(by_lane(s), 3), 1)) * scale
+    m_i = row_maxima(s, row_sums(by_lane(s))) * scale
     m_used = m_i
     if MASKED:
         m_used = gl.where(m_i == -float("inf"), 0.0, m_i)

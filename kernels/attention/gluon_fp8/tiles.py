@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from ..gluon_hopper.forward_tiles import static_index
+
 TILE = gl.constexpr(128)  # query rows of two consumers
 LONG_TILE = gl.constexpr(192)  # query rows of three consumers
 
@@ -22,18 +24,9 @@ class Fp8Shape(NamedTuple):
 
 
 @gluon.jit
-def _index(i_tile):
-    """Return the number, among all, of this program's tile number `i_tile`."""
-    programs = gl.num_programs(0)
-    place = gl.program_id(0)
-    place += (i_tile % 2) * (programs - 1 - 2 * place)
-    return i_tile * programs + place
-
-
-@gluon.jit
 def program_tile(i_tile, shape):
     """Return head and first row of this program's tile."""
-    index = _index(i_tile)
+    index = static_index(i_tile)
     head = index // shape.n_m
     return head, (index - head * shape.n_m) * TILE
 
@@ -44,7 +37,7 @@ def tile_of_three(i_tile, shape, n_long):
 
     The short ones come last, where they fill a round that no whole number of long ones would.
     """
-    index = _index(i_tile)
+    index = static_index(i_tile)
     if index < shape.n_heads * n_long:
         head = index // n_long
         row = (index - head * n_long) * LONG_TILE

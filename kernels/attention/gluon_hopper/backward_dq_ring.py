@@ -18,7 +18,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from .backward_common import FRAGMENT
-from .compat import reinterpret, tma_load, tma_store
+from .compat import reinterpret, run_ptx, tma_load, tma_store
 
 _NUMBERS = gl.constexpr(64 * 64)  # elements of a fragment
 
@@ -43,16 +43,12 @@ def counter_of(kv_head, fragments, slots, per_head):
 @gluon.jit
 def count_finished(counter):
     """Count this program once all additions of this warpgroup have arrived."""
-    gl.inline_asm_elementwise(
+    code: gl.constexpr = (
         "{ .reg .pred first; .reg .b32 t; cp.async.bulk.wait_group 0; fence.proxy.async; bar.sync 5, 128;"
         " mov.u32 t, %tid.x; and.b32 t, t, 127; setp.eq.u32 first, t, 0;"
-        " @first red.release.gpu.global.add.u32 [$1], $2; mov.b32 $0, 0; }",
-        "=r,l,r",
-        [counter.to(gl.int64), gl.to_tensor(1)],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
+        " @first red.release.gpu.global.add.u32 [$1], $2; mov.b32 $0, 0; }"
     )
+    run_ptx(code, "=r,l,r", (counter.to(gl.int64), gl.to_tensor(1)))
 
 
 @gluon.jit

@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -40,6 +40,10 @@ from .backward_dq_warpgroup import OutStrides, RingSize, dq_warpgroup_kernel
 from .backward_two_kernels import DqSizes, ReadyRows, dkv_kernel, dq_kernel
 from .barriers import zero_kernel
 from .launch import Descriptor, Launch, Step, run_in_order
+
+if TYPE_CHECKING:
+    from .packed import PackedShape
+    from .plan import GluonHopperPlan
 
 FRAGMENT_ROWS = FRAGMENT_COLUMNS = 64
 FRAGMENT = FRAGMENT_ROWS * FRAGMENT_COLUMNS  # numbers of dQ that are added at once
@@ -69,7 +73,7 @@ def splits_of(tiles: range, blocks: int, programs: int) -> list[Split]:
 class SplitTiles:
     """The splits of `tiles`, and the launch that adds up their dK and dV."""
 
-    def __init__(self, plan: Any, block_n: int, tiles: range, blocks: int, programs: int) -> None:
+    def __init__(self, plan: GluonHopperPlan, block_n: int, tiles: range, blocks: int, programs: int) -> None:
         found = splits_of(tiles, blocks, programs)
         longest_first = sorted(range(len(found)), key=lambda i: found[i][1] - found[i][2])
         self.table = torch.tensor([[*found[i], i] for i in longest_first], dtype=torch.int32, device=plan.device)
@@ -118,7 +122,7 @@ class KeyTileLaunches:
         **constants: Any,
     ) -> None:
         plan, block_n = backward.plan, backward.tiles.block_n
-        programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
+        programs = plan.multiprocessors
         key_tiles = -(-plan.seqlen_k // block_n)
         heads, masks = plan.num_kv_heads * plan.batch, (plan.causal, plan.window_size > 0)
         n_tiles = key_tiles * heads
@@ -164,33 +168,10 @@ class BackwardInputs(NamedTuple):
     dout: torch.Tensor
 
 
-class PlannedShape(configs.ConfiguredShape, Protocol):
-    """The attributes of a plan that the backward reads.
-
-    `group_splits`: into how many parts a group of query heads is split; `num_kv_heads` and `group_size` count such a
-    part as a group with a separate key head.
-    """
-
-    device: torch.device
-    batch: int
-    num_heads: int
-    num_kv_heads: int
-    n_heads: int
-    group_size: int
-    group_splits: int
-    seqlen_q: int
-    seqlen_k: int
-    head_dim_v: int
-    softmax_scale: float
-
-    def masked(self, block_n: int) -> bool: ...
-    def new_gradients(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Gradients: ...
-
-
 class GroupParts:
     """dK and dV of the parts of groups of query heads, and the launch that adds them up."""
 
-    def __init__(self, plan: PlannedShape, dk: torch.Tensor, dv: torch.Tensor) -> None:
+    def __init__(self, plan: GluonHopperPlan, dk: torch.Tensor, dv: torch.Tensor) -> None:
         width = -(-plan.head_dim // 8) * 8
         self._shape = (plan.batch, plan.num_kv_heads, plan.seqlen_k, width)
         self._head_dim = plan.head_dim
@@ -214,7 +195,7 @@ class GroupParts:
 class BackwardLaunches(ABC):
     """Common parts of all backwards: descriptors of the tiles of inputs and gradients, and a config."""
 
-    def __init__(self, plan: PlannedShape, tiles: configs.BackwardTiles, like: BackwardInputs) -> None:
+    def __init__(self, plan: GluonHopperPlan, tiles: configs.BackwardTiles, like: BackwardInputs) -> None:
         self.plan, self.tiles = plan, tiles
         q, k, v = like[:3]
         self.n_m = -(-plan.seqlen_q // self.tiles.block_m)
@@ -280,7 +261,7 @@ class BackwardLaunches(ABC):
 class AddingBackward(BackwardLaunches):
     """Common parts of backwards that add up dQ in memory: a kernel in front computes delta and clears dQ's sums."""
 
-    def __init__(self, plan: PlannedShape, tiles: configs.BackwardTiles, like: BackwardInputs) -> None:
+    def __init__(self, plan: GluonHopperPlan, tiles: configs.BackwardTiles, like: BackwardInputs) -> None:
         super().__init__(plan, tiles, like)
         self.prepare = self._preparation(like, plan.n_heads)
 
@@ -296,6 +277,16 @@ class AddingBackward(BackwardLaunches):
         )
         return Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
 
+    def _finishing(self, first_head: int, heads: int, ring_heads: int) -> Launch:
+        """Return the launch that converts dQ of so many heads from `first_head` on; `ring_heads` have fragments."""
+        plan, tiles = self.plan, self.tiles
+        rest = (
+            *(*self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
+            *(tiles.block_m, tiles.fragments, plan.head_dim, True),
+        )
+        grid = (heads * self.n_m * tiles.fragments, 1, 1)
+        return Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
+
     def n_fragments(self) -> int:
         """Return how many fragments of dQ there is room for."""
         return self.plan.n_heads * self.n_m * self.tiles.fragments
@@ -308,7 +299,7 @@ class AddingBackward(BackwardLaunches):
         return self.n_fragments() * FRAGMENT
 
 
-def fragments_of(plan: configs.ConfiguredShape, room: torch.Tensor) -> Descriptor:
+def fragments_of(plan: GluonHopperPlan | PackedShape, room: torch.Tensor) -> Descriptor:
     """Describe float32 room for fragments of dQ to TMA, as (place, row of 256 numbers, number).
 
     A place is a fragment at head_dim 64, and two side by side at 128. A fragment's numbers come in order of its
@@ -322,20 +313,14 @@ def fragments_of(plan: configs.ConfiguredShape, room: torch.Tensor) -> Descripto
 class SingleKernelBackward(AddingBackward):
     """Launches for delta, for all gradients, and for dQ from float32 fragments to its own dtype."""
 
-    def __init__(self, plan: PlannedShape, like: BackwardInputs) -> None:
+    def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         super().__init__(plan, tuning.backward_tiles("sums", plan.size), like)
         q = like.q
         self._fragments_shape = (self.zeros() // 256, 256)
         fragment = fragments_of(plan, q.new_empty(self._fragments_shape, dtype=torch.float32))
         makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
         self._main = KeyTileLaunches(self, backward_kernel, makers)
-        rest = (
-            *(*self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
-            *(0, plan.n_heads),
-            *(self.tiles.block_m, self.tiles.fragments, plan.head_dim, True),
-        )
-        grid = (plan.n_heads * self.n_m * self.tiles.fragments, 1, 1)
-        self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
+        self._finish = self._finishing(0, plan.n_heads, plan.n_heads)
 
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
@@ -349,7 +334,7 @@ class SingleKernelBackward(AddingBackward):
 class TwoKernelBackward(BackwardLaunches):
     """Launches for dQ with delta, then for dK and dV."""
 
-    def __init__(self, plan: PlannedShape, like: BackwardInputs) -> None:
+    def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         for_keys, for_queries = (tuning.backward_tiles(kernel, plan.size) for kernel in ("keys", "queries"))
         super().__init__(plan, for_keys, like)
         self._counters = plan.batch * plan.num_kv_heads
@@ -403,12 +388,12 @@ class TwoKernelBackward(BackwardLaunches):
 class DqWarpgroupBackward(AddingBackward):
     """Launches for delta, for all gradients, and for dQ of the last key heads from what is left in the ring."""
 
-    def __init__(self, plan: PlannedShape, like: BackwardInputs) -> None:
+    def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         tiles = tuning.backward_tiles("sums", plan.size)
         self._kv_heads = plan.batch * plan.num_kv_heads
-        programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
         masks, in_order = (plan.causal, plan.window_size > 0), plan.size == 64
-        delay = tuning.dq_delay(self._kv_heads, -(-plan.seqlen_k // tiles.block_n), programs, *masks, in_order)
+        key_tiles = -(-plan.seqlen_k // tiles.block_n)
+        delay = tuning.dq_delay(self._kv_heads, key_tiles, plan.multiprocessors, *masks, in_order)
         fragments = plan.group_size * -(-plan.seqlen_q // tiles.block_m) * tiles.fragments
         if not tuning.fits_in_ring(min(self._kv_heads, 2 * delay) * fragments):
             delay = self._kv_heads  # everything stays where it is until finish_kernel
@@ -435,13 +420,8 @@ class DqWarpgroupBackward(AddingBackward):
             next_delta=next_delta,
             unpadded_head_dim=plan.head_dim,
         )
-        rest = (
-            *(*self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale),
-            *(max(0, self._kv_heads - delay) * plan.group_size, self._ring_slots * plan.group_size),
-            *(tiles.block_m, tiles.fragments, plan.head_dim, True),
-        )
-        grid = (min(self._kv_heads, delay) * plan.group_size * self.n_m * tiles.fragments, 1, 1)
-        self._finish = Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
+        heads = (max(0, self._kv_heads - delay), min(self._kv_heads, delay), self._ring_slots)
+        self._finish = self._finishing(*(n * plan.group_size for n in heads))
 
     def n_fragments(self) -> int:
         return self._ring_slots * self.plan.group_size * self.n_m * self.tiles.fragments

@@ -21,7 +21,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from .compat import execute
+from .compat import execute, run_ptx
 
 
 @gluon.constexpr_function
@@ -51,7 +51,7 @@ def phase_of(count, CONFIG: gl.constexpr):
 def release_keys(slot, buffers, CONFIG: gl.constexpr):
     """Tell the producer that the keys of a slot have been read."""
     if CONFIG.release_per_warp:
-        _execute(_for_all("bar.arrive", CONFIG.consumers), 2 + CONFIG.consumers + slot)
+        execute(_for_all("bar.arrive", CONFIG.consumers), 2 + CONFIG.consumers + slot)
     else:
         mbarrier.arrive(buffers.k_empty.index(slot), count=1)
 
@@ -60,7 +60,7 @@ def release_keys(slot, buffers, CONFIG: gl.constexpr):
 def release_values(slot, buffers, CONFIG: gl.constexpr):
     """Tell the producer that the values of a slot have been read."""
     if CONFIG.release_per_warp:
-        _execute(_for_all("bar.arrive", CONFIG.consumers), 2 + CONFIG.consumers + CONFIG.kv_slots + slot)
+        execute(_for_all("bar.arrive", CONFIG.consumers), 2 + CONFIG.consumers + CONFIG.kv_slots + slot)
     else:
         mbarrier.arrive(buffers.v_empty.index(slot), count=1)
 
@@ -71,7 +71,7 @@ def acquire_keys_slot(count, buffers, CONFIG: gl.constexpr):
     slot = count % CONFIG.kv_slots
     if CONFIG.release_per_warp:
         if count >= CONFIG.kv_slots:
-            _execute(_for_all("bar.sync", CONFIG.consumers), 2 + CONFIG.consumers + slot)
+            execute(_for_all("bar.sync", CONFIG.consumers), 2 + CONFIG.consumers + slot)
     else:
         mbarrier.wait(buffers.k_empty.index(slot), ((count // CONFIG.kv_slots) & 1) ^ 1)
 
@@ -82,7 +82,7 @@ def acquire_values_slot(count, buffers, CONFIG: gl.constexpr):
     slot = count % CONFIG.kv_slots
     if CONFIG.release_per_warp:
         if count >= CONFIG.kv_slots:
-            _execute(_for_all("bar.sync", CONFIG.consumers), 2 + CONFIG.consumers + CONFIG.kv_slots + slot)
+            execute(_for_all("bar.sync", CONFIG.consumers), 2 + CONFIG.consumers + CONFIG.kv_slots + slot)
     else:
         mbarrier.wait(buffers.v_empty.index(slot), ((count // CONFIG.kv_slots) & 1) ^ 1)
 
@@ -92,32 +92,27 @@ _HALF_FULL = gl.constexpr((6, 13))  # barriers of each consumer's half of the fi
 
 
 @gluon.jit
-def _execute(instruction: gl.constexpr, number):
-    gl.inline_asm_elementwise(instruction, "=r,r", [gl.to_tensor(number)], dtype=gl.int32, is_pure=False, pack=1)
-
-
-@gluon.jit
 def arrive_at(number):
     """Arrive, each warp for itself, at a named barrier of both consumers and the producer."""
-    _execute("bar.arrive $1, 384; mov.b32 $0, 0;", number)
+    execute("bar.arrive $1, 384; mov.b32 $0, 0;", number)
 
 
 @gluon.jit
 def wait_at(number):
     """Wait at a named barrier of both consumers and the producer until all their other warps have arrived."""
-    _execute("bar.sync $1, 384; mov.b32 $0, 0;", number)
+    execute("bar.sync $1, 384; mov.b32 $0, 0;", number)
 
 
 @gluon.jit
 def release_ds_half(consumer: gl.constexpr, tile):
     """Tell the other consumer: this one has written its half of a tile of dS, and read all of the other tile."""
-    _execute("bar.arrive $1, 256; mov.b32 $0, 0;", _HALF_FULL[consumer] + tile)
+    execute("bar.arrive $1, 256; mov.b32 $0, 0;", _HALF_FULL[consumer] + tile)
 
 
 @gluon.jit
 def acquire_ds_half(consumer: gl.constexpr, tile):
     """Wait until the other consumer has written its half of a tile of dS."""
-    _execute("bar.sync $1, 256; mov.b32 $0, 0;", _HALF_FULL[1 - consumer] + tile)
+    execute("bar.sync $1, 256; mov.b32 $0, 0;", _HALF_FULL[1 - consumer] + tile)
 
 
 @gluon.jit
@@ -144,26 +139,18 @@ def zero_kernel(numbers, first, count, BLOCK: tl.constexpr, PDL: tl.constexpr = 
 @gluon.jit
 def count_program(counter):
     """Increment the counter: a thread that sees the count also sees the stores that this partition has seen."""
-    gl.inline_asm_elementwise(
+    code: gl.constexpr = (
         "{ .reg .pred first; .reg .b32 t; mov.u32 t, %tid.x; and.b32 t, t, 127; setp.eq.u32 first, t, 0;"
-        " @first red.release.gpu.global.add.u32 [$1], 1; mov.b32 $0, 0; }",
-        "=r,l",
-        [counter.to(gl.int64)],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
+        " @first red.release.gpu.global.add.u32 [$1], 1; mov.b32 $0, 0; }"
     )
+    run_ptx(code, "=r,l", (counter.to(gl.int64),))
 
 
 @gluon.jit
 def await_programs(counter, programs):
     """Wait until so many programs have counted themselves; TMA may then load what they have stored."""
-    gl.inline_asm_elementwise(
+    code: gl.constexpr = (
         "{ .reg .pred p; .reg .b32 t; SPIN: ld.acquire.gpu.global.b32 t, [$1]; setp.lt.s32 p, t, $2; @p bra SPIN;"
-        " fence.proxy.async; mov.b32 $0, 0; }",
-        "=r,l,r",
-        [counter.to(gl.int64), gl.to_tensor(programs)],
-        dtype=gl.int32,
-        is_pure=False,
-        pack=1,
+        " fence.proxy.async; mov.b32 $0, 0; }"
     )
+    run_ptx(code, "=r,l,r", (counter.to(gl.int64), gl.to_tensor(programs)))

@@ -32,10 +32,17 @@ def reinterpret(memory, dtype, shape, layout, _semantic=None):
     return method(dtype, shape, layout, _semantic=_semantic)
 
 
+@builtin
+def run_ptx(code, operands, arguments, dtype=gl.int32, pack=1, _semantic=None):
+    """Run PTX where it stands: no compiler may drop, repeat or move it."""
+    given = {"dtype": dtype, "is_pure": False, "pack": pack, "_semantic": _semantic}
+    return gl.inline_asm_elementwise(code, operands, arguments, **given)
+
+
 @gluon.jit
-def execute(instruction: gl.constexpr):
-    """Execute an instruction that takes and gives nothing; it must set $0."""
-    gl.inline_asm_elementwise(instruction, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
+def execute(instruction: gl.constexpr, number=0):
+    """Execute an instruction that takes a number, or nothing, as $1; it must set $0."""
+    return run_ptx(instruction, "=r,r", (gl.to_tensor(number),))
 
 
 @gluon.constexpr_function
@@ -64,52 +71,36 @@ def pair_sync():
 @gluon.jit
 def opaque_zero():
     """Return a zero that is not hoisted: it keeps shared memory descriptors out of registers across a loop."""
-    return gl.inline_asm_elementwise("mov.u32 $0, 0;", "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
+    return execute("mov.u32 $0, 0;")
+
+
+# The next three keep exponentials in front of the next wait for a product. ptxas otherwise sinks them below the wait,
+# and softmax no longer overlaps with the product.
 
 
 @gluon.jit
 def keep_before_wait(row_sum):
-    """Keep the exponentials that lead to this non-negative row sum in front of the next wait for a product.
-
-    ptxas otherwise sinks them below the wait, and softmax no longer overlaps with the product.
-    """
-    return gl.inline_asm_elementwise(
-        "{ .reg .pred p; setp.lt.f32 p, $1, 0f00000000; @p nanosleep.u32 0; mov.b32 $0, $1; }",
-        "=f,f",
-        [row_sum],
-        dtype=gl.float32,
-        is_pure=False,
-        pack=1,
-    )
+    """Keep the exponentials that lead to this non-negative row sum in front of the next wait."""
+    code: gl.constexpr = "{ .reg .pred p; setp.lt.f32 p, $1, 0f00000000; @p nanosleep.u32 0; mov.b32 $0, $1; }"
+    return run_ptx(code, "=f,f", (row_sum,), gl.float32)
 
 
 @gluon.jit
 def keep_pairs_before_wait(row_sums):
-    """Keep the exponentials that lead to non-negative sums, of two rows a thread, in front of the next wait.
-
-    ptxas otherwise sinks them below the wait, and softmax no longer overlaps with the product.
-    """
-    return gl.inline_asm_elementwise(
+    """Keep the exponentials that lead to non-negative sums, of two rows a thread, in front of the next wait."""
+    code: gl.constexpr = (
         "{ .reg .pred p; setp.lt.f32 p, $2, 0f00000000; setp.lt.or.f32 p, $3, 0f00000000, p; @p nanosleep.u32 0;"
-        " mov.b32 $0, $2; mov.b32 $1, $3; }",
-        "=f,=f,f,f",
-        [row_sums],
-        dtype=gl.float32,
-        is_pure=False,
-        pack=2,
+        " mov.b32 $0, $2; mov.b32 $1, $3; }"
     )
+    return run_ptx(code, "=f,=f,f,f", (row_sums,), gl.float32, 2)
 
 
 @gluon.jit
 def keep_p_before_wait(p):
     """Keep the exponentials that lead to a tile of P, 16 bits and non-negative, in front of the next wait."""
-    return gl.inline_asm_elementwise(
+    code: gl.constexpr = (
         "{ .reg .pred p; .reg .b32 t; or.b32 t, $4, $5; or.b32 t, t, $6; or.b32 t, t, $7;"
         " setp.lt.s32 p, t, 0; @p nanosleep.u32 0;"
-        " mov.b32 $0, $4; mov.b32 $1, $5; mov.b32 $2, $6; mov.b32 $3, $7; }",
-        "=r,=r,=r,=r,r,r,r,r",
-        [p],
-        dtype=p.dtype,
-        is_pure=False,
-        pack=8,
+        " mov.b32 $0, $4; mov.b32 $1, $5; mov.b32 $2, $6; mov.b32 $3, $7; }"
     )
+    return run_ptx(code, "=r,=r,=r,=r,r,r,r,r", (p,), p.dtype, 8)

@@ -1,7 +1,11 @@
 """What the kernels are compiled for: their constants, and the head_dims that they have."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .packed import PackedShape
+    from .plan import GluonHopperPlan
 
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
@@ -85,29 +89,18 @@ class BackwardConfig:
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
 
 
-class ConfiguredShape(Protocol):
-    """The attributes of a shape that configs copy."""
-
-    head_dim: int
-    size: int  # head_dim, padded
-    size_v: int
-    pieces: int
-    causal: bool
-    window_size: int  # 0: none
-
-
-def forward_config(shape: ConfiguredShape, tiles: ForwardTiles, **own: Any) -> ForwardConfig:
+def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:
     """Return what the forward kernel is compiled for; `own`: the fields that neither shape nor tiles decide."""
     return ForwardConfig(**vars(tiles), **_fields_of(shape), **own)
 
 
-def backward_config(shape: ConfiguredShape, tiles: BackwardTiles, **own: Any) -> BackwardConfig:
+def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles, **own: Any) -> BackwardConfig:
     """Return what a backward kernel with these tiles is compiled for; `own` as in `forward_config`."""
     sizes: dict[str, Any] = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
     return BackwardConfig(**sizes, slots=SLOTS, **_fields_of(shape), **own)
 
 
-def _fields_of(shape: ConfiguredShape) -> dict[str, Any]:
+def _fields_of(shape: "GluonHopperPlan | PackedShape") -> dict[str, Any]:
     sizes = {"head_dim": shape.size, "head_dim_v": shape.size_v, "pieces": shape.pieces}
     return sizes | {"causal": shape.causal, "has_window": shape.window_size > 0}
 

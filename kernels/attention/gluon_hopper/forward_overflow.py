@@ -12,6 +12,8 @@ import struct
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from .compat import run_ptx
+
 RESCALE_THRESHOLD = gl.constexpr(8.0)  # powers of two by which a score may exceed its row's maximum, where compared
 SUM_LIMIT = 2.0**12  # limit of a lane's sum of probabilities, where scores are not compared; float16 holds 2^15
 
@@ -116,16 +118,14 @@ def _for(n, table):
 def rescale(out, factor, TOGETHER: gl.constexpr = 32):
     """Multiply out by factor, skipping `TOGETHER` numbers of a thread where all factors of the warp are one."""
     factor = gl.broadcast(out, factor)[1]
-    return gl.inline_asm_elementwise(
-        _for(TOGETHER, _MULTIPLY), _for(TOGETHER, _MULTIPLIED), [out, factor], dtype=gl.float32, is_pure=False,
-        pack=TOGETHER)  # fmt: skip
+    return run_ptx(_for(TOGETHER, _MULTIPLY), _for(TOGETHER, _MULTIPLIED), (out, factor), gl.float32, TOGETHER)
 
 
 @gluon.jit
 def subtract_rise(x, rise):
     """Subtract rise from x, skipping warps in which no row rises."""
     rise = gl.broadcast(x, rise)[1]
-    return gl.inline_asm_elementwise(_SUBTRACT, _SUBTRACTED, [x, rise], dtype=gl.float32, is_pure=False, pack=32)
+    return run_ptx(_SUBTRACT, _SUBTRACTED, (x, rise), gl.float32, 32)
 
 
 @gluon.jit
@@ -134,9 +134,7 @@ def rise_of_rows(top, threshold: gl.constexpr = RESCALE_THRESHOLD):
 
     Where a lane of a warp has more than `threshold`, the warp's rows rise to their largest number.
     """
-    return gl.inline_asm_elementwise(
-        _rise(threshold), "=&f,=&f,=&f,=&f,f,f", [top], dtype=(gl.float32, gl.float32), is_pure=False, pack=2
-    )
+    return run_ptx(_rise(threshold), "=&f,=&f,=&f,=&f,f,f", (top,), (gl.float32, gl.float32), 2)
 
 
 @gluon.jit
@@ -145,9 +143,8 @@ def renormalise_sums(m_i, sums):
 
     Where one does, a warp's rows take their largest sum's power of two for a maximum; an infinite sum becomes nan.
     """
-    m_i, sums, factor = gl.inline_asm_elementwise(
-        _RENORMALISED, "=&f,=&f,=&f,=&f,=&f,=&f,f,f,f,f", [m_i, sums], dtype=(gl.float32, gl.float32, gl.float32),
-        is_pure=False, pack=2)  # fmt: skip
+    operands: gl.constexpr = "=&f,=&f,=&f,=&f,=&f,=&f,f,f,f,f"
+    m_i, sums, factor = run_ptx(_RENORMALISED, operands, (m_i, sums), (gl.float32, gl.float32, gl.float32), 2)
     return m_i, sums, factor
 
 
@@ -159,9 +156,8 @@ def probabilities_again(p, s, m_i, sums, scale):
     """
     N: gl.constexpr = p.shape[1] * 4
     m_i, sums, scale = gl.broadcast(s, m_i)[1], gl.broadcast(s, sums)[1], gl.broadcast(s, gl.to_tensor(scale))[1]
-    return gl.inline_asm_elementwise(
-        _for(N, _AGAIN), _for(N, _AGAIN_OPERANDS), [p, s, m_i, sums, scale], dtype=(gl.float32, gl.float32),
-        is_pure=False, pack=N)  # fmt: skip
+    arguments = (p, s, m_i, sums, scale)
+    return run_ptx(_for(N, _AGAIN), _for(N, _AGAIN_OPERANDS), arguments, (gl.float32, gl.float32), N)
 
 
 MAX_FLAGS = 256  # room for the flags of all programs: one a multiprocessor

@@ -188,12 +188,12 @@ def skip_values_and_next_keys(count, buffers, CONFIG: gl.constexpr):
 def first_softmax(s, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: gl.constexpr):
     """Compute P in 16 bits, maxima and sums of a tile's first block of scores s, float32 (rows, block_n)."""
     x = by_lane(s)
-    m_i = row_maxima(s, _row_sums(x)) * scale
+    m_i = row_maxima(s, row_sums(x)) * scale
     m_used = m_i
     if MASKED:
         m_used = gl.where(m_i == -float("inf"), 0.0, m_i)
     p = gl.exp2(x * scale - of_lanes(m_used, x))
-    return _operand(p, s.shape, layout, dtype), m_i, _row_sums(p)
+    return _operand(p, s.shape, layout, dtype), m_i, row_sums(p)
 
 
 @gluon.jit
@@ -207,7 +207,7 @@ def _softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASK
         m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
     alpha = gl.exp2(m_i - m_used)
     p = gl.exp2(x * scale - of_lanes(m_used, x))
-    l_i = l_i * alpha + _row_sums(p)
+    l_i = l_i * alpha + row_sums(p)
     return _operand(p, s.shape, layout, dtype), m_new, l_i, alpha
 
 
@@ -219,7 +219,7 @@ def _softmax_per_lane(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.conste
     rise, alpha = rise_of_rows(top * scale - m_i)
     x = subtract_rise(x * scale - of_lanes(m_i, x), of_lanes(rise, x))
     p = gl.exp2(x)
-    l_i = l_i * alpha + _row_sums(p)
+    l_i = l_i * alpha + row_sums(p)
     return _operand(p, s.shape, layout, dtype), m_i + rise, l_i, alpha
 
 
@@ -246,7 +246,7 @@ def _probabilities(s, m_i, scale):
     """Compute P relative to the old maxima, and its sums, for rows that have seen a key and see all of these."""
     x = by_lane(s)
     p = gl.exp2(x * scale - of_lanes(m_i, x))
-    return p, _row_sums(p)
+    return p, row_sums(p)
 
 
 @gluon.jit
@@ -290,7 +290,8 @@ def of_lanes(rows, x):
 
 
 @gluon.jit
-def _row_sums(p):
+def row_sums(p):
+    """Return the sums of each of the lanes that share a row, (rows, lanes), of a tile as `by_lane` views it."""
     return gl.sum(gl.sum(p, 3), 1)
 
 

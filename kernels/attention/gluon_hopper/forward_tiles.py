@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from .compat import run_ptx
 from .configs import PACKED_FIELDS, SCHEDULE_FIELDS
 from .masks import key_blocks
 
@@ -98,7 +99,7 @@ def prefetch_schedule(schedule, length):
     """Prefetch a program's entries, or the first 256, into the L2: they are read one by one."""
     lines = gl.minimum(8 * gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])), length * _FIELDS - 1)
     fetch: gl.constexpr = "prefetch.global.L2 [$1]; mov.b32 $0, 0;"
-    gl.inline_asm_elementwise(fetch, "=r,l", [(schedule + lines).to(gl.int64)], gl.int32, is_pure=False, pack=1)
+    run_ptx(fetch, "=r,l", ((schedule + lines).to(gl.int64),))
 
 
 @gluon.jit
@@ -116,16 +117,22 @@ def num_static_tiles(n_tiles):
 
 
 @gluon.jit
+def static_index(i_tile):
+    """Return which of all tiles this program's tile number `i_tile` is without a schedule."""
+    programs = gl.num_programs(0)
+    place = gl.program_id(0)
+    place += (i_tile % 2) * (programs - 1 - 2 * place)
+    return i_tile * programs + place
+
+
+@gluon.jit
 def static_tile(i_tile, n_m, n_heads, heads_in_l2, BY_LENGTH: gl.constexpr):
     """Return the query tile and head of this program's tile number `i_tile` without a schedule.
 
     With `BY_LENGTH` (causal) the tiles of a group of heads come by length, falling and rising from group to group
     and falling in the last, so that every round deals nearly equal tiles; a group's keys and values stay in the L2.
     """
-    programs = gl.num_programs(0)
-    place = gl.program_id(0)
-    place += (i_tile % 2) * (programs - 1 - 2 * place)
-    index = i_tile * programs + place
+    index = static_index(i_tile)
     if BY_LENGTH:
         group = index // (heads_in_l2 * n_m)
         first = group * heads_in_l2

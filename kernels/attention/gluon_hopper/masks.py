@@ -77,7 +77,11 @@ def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: g
         keep = ((bits >> (2 * (columns >> 3) + (columns & 1))) & 1) != 0
     else:
         rows = diagonal + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
-        keep = is_visible(rows, key + columns, seqlen_k, window, CAUSAL, WINDOW)
+        keys = key + columns
+        keep = keys < seqlen_k
+        if WINDOW:
+            keep = keep & (rows - keys < window)
+            keep = keep & (keys - rows < window)
     return gl.where(keep, x, value)
 
 
@@ -118,16 +122,3 @@ def hide_queries(x, value: gl.constexpr, diagonal, key, seqlen_k, window, CAUSAL
         if not CAUSAL:
             keep = keep & (own > first - window)
     return gl.where(keep, x, value)
-
-
-@gluon.jit
-def is_visible(rows, keys, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
-    """Return where the queries with these diagonals see these keys."""
-    keep = keys < seqlen_k
-    if CAUSAL:
-        keep = keep & (keys <= rows)
-    if WINDOW:
-        keep = keep & (rows - keys < window)
-        if not CAUSAL:
-            keep = keep & (keys - rows < window)
-    return keep

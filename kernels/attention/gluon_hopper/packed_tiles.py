@@ -63,41 +63,33 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
     the earlier sequences have. Tiles are sorted by how many blocks of `step` keys, or queries, each sees; equal tiles
     by their rows. With `of_keys` the table of `_list_blocks` follows.
     """
-    ROWS: tl.constexpr = CONFIG.rows
-    STEP: tl.constexpr = CONFIG.step
-    OF_KEYS: tl.constexpr = CONFIG.of_keys
-    BY_LENGTH: tl.constexpr = CONFIG.by_length
-    TILES: tl.constexpr = CONFIG.tiles
-    SEQUENCES: tl.constexpr = CONFIG.sequences
     if CONFIG.pdl:
         gdc_launch_dependents()
     bounds = (starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k)
     own = tl.program_id(0)
-    first_q, first_k, seqlen_q, seqlen_k = sequence_of(own, bounds, OF_KEYS)
+    first_q, first_k, seqlen_q, seqlen_k = sequence_of(own, bounds, CONFIG.of_keys)
     steps_before = 0
-    for chunk in range(0, own, SEQUENCES):
-        numbers = chunk + tl.arange(0, SEQUENCES)
-        _, _, rows, _ = sequence_of(numbers, bounds, OF_KEYS)
-        steps_before += tl.sum(tl.where(numbers < own, tl.cdiv(rows, STEP), 0))
-    own_tiles = tl.cdiv(seqlen_k if OF_KEYS else seqlen_q, ROWS)
-    for first in range(tl.program_id(1) * TILES, own_tiles, tl.num_programs(1) * TILES):
-        m = first + tl.arange(0, TILES)
-        seen = _blocks_seen(m, seqlen_q, seqlen_k, ROWS, STEP, OF_KEYS, BY_LENGTH)
+    for chunk in range(0, own, CONFIG.sequences):
+        numbers = chunk + tl.arange(0, CONFIG.sequences)
+        _, _, rows, _ = sequence_of(numbers, bounds, CONFIG.of_keys)
+        steps_before += tl.sum(tl.where(numbers < own, tl.cdiv(rows, CONFIG.step), 0))
+    own_tiles = tl.cdiv(seqlen_k if CONFIG.of_keys else seqlen_q, CONFIG.rows)
+    for first in range(tl.program_id(1) * CONFIG.tiles, own_tiles, tl.num_programs(1) * CONFIG.tiles):
+        m = first + tl.arange(0, CONFIG.tiles)
+        seen = _blocks_seen(m, seqlen_q, seqlen_k, CONFIG)
         place = tl.zeros_like(m)
-        for chunk in range(0, sequences + 1, SEQUENCES):
-            numbers = chunk + tl.arange(0, SEQUENCES)
-            _, _, rows, keys = sequence_of(numbers, bounds, OF_KEYS)
+        for chunk in range(0, sequences + 1, CONFIG.sequences):
+            numbers = chunk + tl.arange(0, CONFIG.sequences)
+            _, _, rows, keys = sequence_of(numbers, bounds, CONFIG.of_keys)
             ahead = (numbers < own).to(tl.int32)  # earlier sequences: tiles that see as many blocks come first
             sizes = (rows[None, :], keys[None, :])
-            place += tl.sum(
-                _tiles_seeing_less(seen[:, None] + ahead[None, :], sizes, ROWS, STEP, OF_KEYS, BY_LENGTH), 1
-            )
+            place += tl.sum(_tiles_seeing_less(seen[:, None] + ahead[None, :], sizes, CONFIG), 1)
         # add the earlier tiles of the same sequence that see as many blocks
         sizes = (seqlen_q, seqlen_k)
-        if OF_KEYS and BY_LENGTH:
-            place += m - (own_tiles - _tiles_seeing_less(seen + 1, sizes, ROWS, STEP, OF_KEYS, BY_LENGTH))
+        if CONFIG.of_keys and CONFIG.by_length:
+            place += m - (own_tiles - _tiles_seeing_less(seen + 1, sizes, CONFIG))
         else:
-            place += m - _tiles_seeing_less(seen, sizes, ROWS, STEP, OF_KEYS, BY_LENGTH)
+            place += m - _tiles_seeing_less(seen, sizes, CONFIG)
         inside = (m < own_tiles) & (place < most)
         entry = tiles + _FIELDS * (1 + place)
         tl.store(entry, m, inside)
@@ -106,34 +98,33 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
         tl.store(entry + 3, seqlen_q + tl.zeros_like(m), inside)
         tl.store(entry + 4, seqlen_k + tl.zeros_like(m), inside)
         tl.store(entry + 5, steps_before + tl.zeros_like(m), inside)
-    if OF_KEYS:
-        _list_blocks(tiles + _FIELDS * (1 + most), own, steps_before, bounds, STEP, TILES)
+    if CONFIG.of_keys:
+        _list_blocks(tiles + _FIELDS * (1 + most), own, steps_before, bounds, CONFIG)
     if (own == sequences) & (tl.program_id(1) == 0):
-        _list_head(tiles, bounds, most, multiprocessors, rows_in_l2, ROWS, STEP, OF_KEYS, BY_LENGTH, SEQUENCES)
+        _list_head(tiles, bounds, most, multiprocessors, rows_in_l2, CONFIG)
 
 
 @triton.jit
-def _list_blocks(table, own, before, bounds, STEP: tl.constexpr, TILES: tl.constexpr):
-    """Write a sequence's part of the table of blocks of STEP queries; `before`: how many other sequences have before.
+def _list_blocks(table, own, before, bounds, CONFIG: tl.constexpr):
+    """Write a sequence's part of the table of blocks of queries; `before`: how many the earlier sequences have.
 
     The table begins with how many there are and a number that nobody reads; of each block it has the first row, and the
     row behind the last of its sequence. Rows that are nobody's are a sequence.
     """
     starts_q, ends_q, _, _, sequences, total_q, _ = bounds
     first_q, seqlen_q = _rows_of(own, starts_q, ends_q, sequences, total_q, True)
-    own_blocks = tl.cdiv(seqlen_q, STEP)
-    for first in range(tl.program_id(1) * TILES, own_blocks, tl.num_programs(1) * TILES):
-        m = first + tl.arange(0, TILES)
+    own_blocks = tl.cdiv(seqlen_q, CONFIG.step)
+    for first in range(tl.program_id(1) * CONFIG.tiles, own_blocks, tl.num_programs(1) * CONFIG.tiles):
+        m = first + tl.arange(0, CONFIG.tiles)
         entry = table + 2 * (1 + before + m)
-        tl.store(entry, first_q + m * STEP, m < own_blocks)
+        tl.store(entry, first_q + m * CONFIG.step, m < own_blocks)
         tl.store(entry + 1, first_q + seqlen_q + tl.zeros_like(m), m < own_blocks)
     if (own == sequences) & (tl.program_id(1) == 0):
         tl.store(table, before + own_blocks)
 
 
 @triton.jit
-def _list_head(tiles, bounds, most, multiprocessors, rows_in_l2, ROWS: tl.constexpr, STEP: tl.constexpr,
-               OF_KEYS: tl.constexpr, BY_LENGTH: tl.constexpr, SEQUENCES: tl.constexpr):  # fmt: skip
+def _list_head(tiles, bounds, most, multiprocessors, rows_in_l2, CONFIG: tl.constexpr):
     """Write the length of the list, and how many heads' tiles together keep all multiprocessors busy, or 1.
 
     They do for twice the time of the longest tile. Tiles of keys: as many heads at most as have the queries that are
@@ -144,18 +135,18 @@ def _list_head(tiles, bounds, most, multiprocessors, rows_in_l2, ROWS: tl.conste
     work = 0.0
     squares = 0.0
     longest = 0.0
-    for chunk in range(0, bounds[4] + 1, SEQUENCES):
-        _, _, rows, keys = sequence_of(chunk + tl.arange(0, SEQUENCES), bounds, OF_KEYS)
-        own_tiles = tl.cdiv(keys if OF_KEYS else rows, ROWS)
-        steps = tl.cdiv(rows if OF_KEYS else keys, STEP).to(tl.float32)
+    for chunk in range(0, bounds[4] + 1, CONFIG.sequences):
+        _, _, rows, keys = sequence_of(chunk + tl.arange(0, CONFIG.sequences), bounds, CONFIG.of_keys)
+        own_tiles = tl.cdiv(keys if CONFIG.of_keys else rows, CONFIG.rows)
+        steps = tl.cdiv(rows if CONFIG.of_keys else keys, CONFIG.step).to(tl.float32)
         count += tl.sum(own_tiles)
         work += tl.sum(own_tiles.to(tl.float32) * steps)
         squares += tl.sum(steps * steps)
         longest = tl.maximum(longest, tl.max(steps))
     work = tl.maximum(work, 1.0)
-    together = 2.0 * multiprocessors * longest / (work / 2 if BY_LENGTH else work)
-    if OF_KEYS:  # most of what is walked at a time are long sequences: squares / longest of STEP queries
-        together = tl.minimum(together, rows_in_l2 * longest / tl.maximum(squares * STEP, 1.0) - 1)
+    together = 2.0 * multiprocessors * longest / (work / 2 if CONFIG.by_length else work)
+    if CONFIG.of_keys:  # most of what is walked at a time are long sequences: squares / longest blocks of queries
+        together = tl.minimum(together, rows_in_l2 * longest / tl.maximum(squares * CONFIG.step, 1.0) - 1)
     else:
         together = tl.where(longest * count > 1.5 * work, together, 0.0)
     tl.store(tiles, tl.minimum(count, most))
@@ -187,34 +178,32 @@ def _rows_of(number, starts, ends, sequences, total, REST: tl.constexpr):
 
 
 @triton.jit
-def _blocks_seen(m, seqlen_q, seqlen_k, ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr,
-                 CAUSAL: tl.constexpr):  # fmt: skip
+def _blocks_seen(m, seqlen_q, seqlen_k, CONFIG: tl.constexpr):
     """Return how many blocks of keys a tile of queries sees, or how many blocks of queries see a tile of keys."""
     low = 0
-    if OF_KEYS:
-        high = tl.cdiv(seqlen_q, STEP)
-        if CAUSAL:
-            low = tl.maximum(m * ROWS - (seqlen_k - seqlen_q), 0) // STEP
+    if CONFIG.of_keys:
+        high = tl.cdiv(seqlen_q, CONFIG.step)
+        if CONFIG.by_length:
+            low = tl.maximum(m * CONFIG.rows - (seqlen_k - seqlen_q), 0) // CONFIG.step
     else:
-        high = tl.cdiv(seqlen_k, STEP)
-        if CAUSAL:
-            high = tl.minimum(high, tl.cdiv(tl.maximum((m + 1) * ROWS + seqlen_k - seqlen_q, 0), STEP))
+        high = tl.cdiv(seqlen_k, CONFIG.step)
+        if CONFIG.by_length:
+            high = tl.minimum(high, tl.cdiv(tl.maximum((m + 1) * CONFIG.rows + seqlen_k - seqlen_q, 0), CONFIG.step))
     return tl.maximum(high - low, 0) + tl.zeros_like(m)
 
 
 @triton.jit
-def _tiles_seeing_less(blocks, sizes, ROWS: tl.constexpr, STEP: tl.constexpr, OF_KEYS: tl.constexpr,
-                       CAUSAL: tl.constexpr):  # fmt: skip
+def _tiles_seeing_less(blocks, sizes, CONFIG: tl.constexpr):
     """Return how many of a sequence's tiles have a smaller `_blocks_seen`; `sizes` are its seqlen_q and seqlen_k."""
     seqlen_q, seqlen_k = sizes
     shift = seqlen_k - seqlen_q
-    tiles = tl.cdiv(seqlen_k if OF_KEYS else seqlen_q, ROWS)
-    most = tl.cdiv(seqlen_q if OF_KEYS else seqlen_k, STEP)
+    tiles = tl.cdiv(seqlen_k if CONFIG.of_keys else seqlen_q, CONFIG.rows)
+    most = tl.cdiv(seqlen_q if CONFIG.of_keys else seqlen_k, CONFIG.step)
     some = tl.zeros_like(blocks + tiles)
-    if CAUSAL:
-        if OF_KEYS:  # the last ones
-            some = tiles - tl.cdiv(tl.maximum((most - blocks + 1) * STEP + shift, 0), ROWS)
+    if CONFIG.by_length:
+        if CONFIG.of_keys:  # the last ones
+            some = tiles - tl.cdiv(tl.maximum((most - blocks + 1) * CONFIG.step + shift, 0), CONFIG.rows)
         else:
-            some = tl.maximum((blocks - 1) * STEP - shift, 0) // ROWS
+            some = tl.maximum((blocks - 1) * CONFIG.step - shift, 0) // CONFIG.rows
         some = tl.where(blocks > 0, tl.minimum(tl.maximum(some, 0), tiles), 0)
     return tl.where(most < blocks, tiles, some)

@@ -70,10 +70,12 @@ class GluonHopperPlan:
         # Allocates the same shape and order of dimensions.
         self._new = torch.empty_like if as_like else empty_addressable
         self.new_gradients = GradientRoom(q, k, v, self._new)
-        programs = torch.cuda.get_device_properties(self.device).multi_processor_count
+        chip = torch.cuda.get_device_properties(self.device)
+        self.multiprocessors = chip.multi_processor_count
+        self.l2_bytes: int = getattr(chip, "L2_cache_size", 0)  # distinguishes an H100 from an H200; 0 if unknown
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         self.group_splits = 1
-        self._splits_in_backward = tuning.group_splits(self.size, *shape, *masks[:2], programs)
+        self._splits_in_backward = tuning.group_splits(self.size, *shape, *masks[:2], self.multiprocessors)
         self._forward = Forward(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:
@@ -120,22 +122,16 @@ class GluonHopperPlan:
         if self.causal or self.window_size or self.group_size > 1:
             return self.size in configs.ONLY_TWO_KERNELS
         shape = (self.n_heads, self.seqlen_q, -(-self.seqlen_k // tuning.backward_tiles("sums", 128).block_n))
-        outgrow = tuning.sums_outgrow_memory(self.size, *shape, _l2_bytes(self.device))
+        outgrow = tuning.sums_outgrow_memory(self.size, *shape, self.l2_bytes)
         return self.size in configs.ONLY_TWO_KERNELS or outgrow
 
     def _has_dq_warpgroup(self) -> bool:
-        programs = torch.cuda.get_device_properties(self.device).multi_processor_count
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
-        return tuning.has_dq_warpgroup(self.size, *shape, self.causal, self.window_size > 0, programs)
+        return tuning.has_dq_warpgroup(self.size, *shape, self.causal, self.window_size > 0, self.multiprocessors)
 
     def new_out(self, q: torch.Tensor) -> torch.Tensor:
         """Return room for an output of these queries, with their order of dimensions."""
         return self._new(q) if self.head_dim == self.head_dim_v else empty_addressable(q[..., : self.head_dim_v])
-
-
-def _l2_bytes(device: torch.device) -> int:
-    """Return the size of the L2, which distinguishes an H100 from an H200; 0 if unknown."""
-    return getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
 
 
 def _is_dense(x: torch.Tensor) -> bool:
@@ -222,8 +218,7 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, 
     tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, bfloat16)
     if plan.causal or plan.window_size:
         return tiles, False
-    programs = torch.cuda.get_device_properties(plan.device).multi_processor_count
-    lengths = tuning.FullMask(plan.seqlen_q, plan.seqlen_k, plan.n_heads, programs, _l2_bytes(plan.device))
+    lengths = tuning.FullMask(plan.seqlen_q, plan.seqlen_k, plan.n_heads, plan.multiprocessors, plan.l2_bytes)
     return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=plan.head_dim == plan.size)
 
 
@@ -233,7 +228,7 @@ def _schedule(
     """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
     n_m = -(-plan.seqlen_q // tile_rows)
     n_tiles = n_m * plan.n_heads
-    programs = min(n_tiles, torch.cuda.get_device_properties(plan.device).multi_processor_count)
+    programs = min(n_tiles, plan.multiprocessors)
     heads_in_l2 = tuning.heads_in_l2(
         *(plan.seqlen_k, (plan.size + plan.size_v) // 2, plan.group_size, plan.n_heads, n_m, programs),
         rounds=1 if tiles.host_schedule else 2,

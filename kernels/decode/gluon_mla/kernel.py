@@ -67,11 +67,7 @@ class Work(NamedTuple):
     slot: Any
     row_tile: Any
     row_tiles: Any
-    q_b: Any
-    q_h: Any
-    q_m: Any
-    kv_b: Any
-    kv_n: Any
+    strides: Any  # a MlaStrides
     table_b: Any
     rows: Any  # heads times query tokens
     seqlen_q: Any
@@ -212,8 +208,7 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
     fence_async_shared()
     _barrier()
     work = Work(unit=unit, end=end, seq=seq, begin=begin, slot=slot, row_tile=row_tile, row_tiles=row_tiles,
-                q_b=strides.q_b, q_h=strides.q_h, q_m=strides.q_m, kv_b=strides.kv_b, kv_n=strides.kv_n,
-                table_b=sizes.table_b, rows=sizes.rows, seqlen_q=sizes.seqlen_q, capacity=capacity,
+                strides=strides, table_b=sizes.table_b, rows=sizes.rows, seqlen_q=sizes.seqlen_q, capacity=capacity,
                 stats_offset=part_tiles.stats_offset, scale=scale)  # fmt: skip
     gl.warp_specialize([
         (scores_partition, (q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, CONFIG)),
@@ -482,7 +477,7 @@ def _copy_piece(kv_ptr, pages, start, length, memory, first: gl.constexpr, work,
         in_page = start % PAGE + offsets
     else:
         in_page = keys % PAGE
-    at = gl.cast(pages, gl.int64) * work.kv_b + in_page * work.kv_n
+    at = gl.cast(pages, gl.int64) * work.strides.kv_b + in_page * work.strides.kv_n
     _async_load(memory, kv_ptr + at[:, None] + dims[None, :], mask=keys[:, None] < length)
 
 
@@ -503,7 +498,8 @@ def _copy_queries(q_ptr, seq, buffers, work):
 def _copy_query_part(q_ptr, seq, memory, first: gl.constexpr, work, DIMS: gl.constexpr, layout: gl.constexpr):
     rows = work.row_tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
     dims = first + gl.arange(0, DIMS, gl.SliceLayout(0, layout))
-    at = gl.cast(seq, gl.int64) * work.q_b + (rows // work.seqlen_q) * work.q_h + (rows % work.seqlen_q) * work.q_m
+    of = work.strides
+    at = gl.cast(seq, gl.int64) * of.q_b + (rows // work.seqlen_q) * of.q_h + (rows % work.seqlen_q) * of.q_m
     _async_load(memory, q_ptr + at[:, None] + dims[None, :], mask=rows[:, None] < work.rows)
 
 

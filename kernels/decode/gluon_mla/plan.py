@@ -49,17 +49,6 @@ class HopperPlan(Plan):
         self._by_tma = request.page % _TILE.block_n == 0 and min(sequence, key) > 0
         self._described: dict[bool, tuple[Launch, DecodeLaunch]] = {}
 
-    def compile(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Leave the kernels in Triton's cache, for tensors like these, which may be on device "meta"."""
-        if not self._by_tma:
-            super().compile(q, k, v)
-            return
-        number, integer = (torch.empty(16, dtype=dtype, device="meta") for dtype in (torch.float32, torch.int32))
-        r = self.request
-        tensors = (q, None, number, integer if r.ragged else None, integer if r.page else None)
-        first, _ = self._describe(q, k, *tensors)
-        first.warm_up(*_of_first(q, k, *tensors))
-
     def kernels(self, store_lse: bool) -> list[LaunchOf]:
         """Return the launches of the Gluon kernel and of the one that combines parts."""
         r, shares = self.request, self.shares

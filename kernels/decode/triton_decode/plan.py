@@ -101,14 +101,6 @@ class Plan:
             self._launch((q, k, v, out, None), _NO_TENSORS)
         return out
 
-    def compile(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Compile the kernels into Triton's cache, for tensors like these, which may be on device "meta"."""
-        r = self.request
-        number, integer = (torch.empty(16, dtype=dtype, device="meta") for dtype in (torch.float32, torch.int32))
-        lengths, table = integer if r.ragged else None, integer if r.page else None
-        scales = (number if scaled else None for scaled in r.scaled)
-        self._make(False, self._views((q, k, v, q, None, number, integer, lengths, table, *scales)))
-
     def _launch(self, tensors: tuple[Any, ...], others: tuple[Any, ...]) -> None:
         """Launch for q, k, v, out and lse or None, and others: lengths, page table, factors of keys and of values."""
         q, lse = tensors[0], tensors[4]

@@ -7,7 +7,8 @@ import torch
 
 from kernels import models, registry
 from kernels.decode.step import DecodeStep
-from kernels.generation.step import TILES, LlamaStep, ProductTile
+from kernels.generation import step as generation
+from kernels.generation.step import LlamaStep
 from kernels.models import CausalModel
 from kernels.registry import UnsupportedCase
 from runner.sweeps.model import model_case
@@ -16,7 +17,7 @@ from tests.kernels.tiny_models import tiny
 pytest.importorskip("transformers", reason="whole models need transformers")
 
 CONTEXT = 20  # more than Mistral's window
-NARROW = {use: ProductTile(rows=4, block=32, num_warps=1) for use in TILES}  # several blocks of columns, the last cut
+NARROW = {"PAIR_ROWS": 4, "BLOCK": 32, "NUM_WARPS": 1}  # several blocks of columns, the last cut
 
 
 def built(name: str, device: str, **sizes: int) -> CausalModel:
@@ -33,8 +34,9 @@ def built(name: str, device: str, **sizes: int) -> CausalModel:
 def test_logits_and_cache_are_those_of_the_modules(
     name: str, sizes: dict[str, int], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if sizes:
-        monkeypatch.setattr("kernels.generation.step.TILES", NARROW)
+    generation.form_of.cache_clear()
+    for constant, value in NARROW.items() if sizes else ():
+        monkeypatch.setattr(generation, constant, value)
     model = built(name, device, **sizes)
     cache, token = model.cache(CONTEXT, seed=2), torch.tensor([[11]], device=device)
     model.use(registry.get("torch_naive", "model").attention)

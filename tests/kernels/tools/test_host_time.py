@@ -1,8 +1,5 @@
 """The tool that times what a call costs the host."""
 
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -33,35 +30,6 @@ def test_both_attentions_are_called_the_same_way_and_give_gradients(shape):
     torch.testing.assert_close(ours, theirs)
     for call in calls.get("forward + backward", {}).values():
         assert [x.shape[2] for x in call()] == [17, 129, 129]
-
-
-def test_the_first_forward_and_backward_run_in_a_process_of_their_own():
-    forward, backward = host_time.first_call_s("float32", 16, 32, device="cpu")
-    assert 0 < forward < 60 and 0 < backward < 60
-
-
-def test_a_first_call_finds_an_empty_cache(monkeypatch):
-    caches = []
-
-    def run(command, env, **keywords):
-        caches.append(env["TRITON_CACHE_DIR"])
-        assert list(Path(caches[-1]).iterdir()) == []
-        return SimpleNamespace(stdout="a warning\n1.5 2.25\n")
-
-    monkeypatch.setattr("subprocess.run", run)
-    monkeypatch.setenv("TRITON_CACHE_DIR", "/what/is/compiled/already")
-    assert host_time.first_call_s("float32", 16, 32) == host_time.first_call_s("float32", 16, 32) == (1.5, 2.25)
-    assert len({*caches, "/what/is/compiled/already"}) == 3
-
-
-def test_first_calls_alone_are_printed_when_asked_for(monkeypatch, capsys):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a GPU")
-    monkeypatch.setattr(host_time, "first_call_s", lambda dtype, head_dim, seqlen: (1.5, 2.25))
-    host_time.main(["--first-call"])
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "a GPU" and len(printed) == 1 + len(host_time.FIRST_CALLS)
-    assert printed[1] == "first call, 1x8x512x64, bfloat16: forward 1.5 s, backward 2.2 s, both 3.8 s"
 
 
 def test_without_a_gpu_the_command_says_why_it_measures_nothing(monkeypatch):

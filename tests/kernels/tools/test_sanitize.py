@@ -133,13 +133,8 @@ def test_a_decoding_case_is_compared_with_the_oracle(monkeypatch, case):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_results_are_right_without_the_checker():
     words = ["triton_fa2", "float32", "causal"]
-    command = [
-        sys.executable,
-        "-m",
-        "kernels.tools.check",
-        "sanitize",
-        *words,
-    ]  # alone: it turns the allocator's cache off
+    # In a separate process, because it turns the allocator's cache off.
+    command = [sys.executable, "-m", "kernels.tools.check", "sanitize", *words]
     found = subprocess.run(command, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
     assert found.stdout.count("right") == len(sanitize.chosen_by(words))

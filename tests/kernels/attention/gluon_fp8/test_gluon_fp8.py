@@ -9,6 +9,7 @@ import torch
 
 from kernels import reference, registry
 from kernels.attention import gluon_fp8
+from kernels.attention.gluon_fp8 import plan
 from kernels.attention.gluon_fp8.tuning import tiles_of_head
 from tests.cases import cases
 from tests.kernels.attention.gluon_fp8.inputs import draw, on_hopper
@@ -32,10 +33,10 @@ def test_short_tiles_fill_the_last_round() -> None:
 
 def assert_right(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     """The kernel errs by what rounding its weights to e4m3 costs; the call, by that and the rounding of its inputs."""
-    made = gluon_fp8.quantise(q, k, v)
+    made = plan.quantise(q, k, v)
     rounded = dequantised(made)
     exact, plain = reference.attention(*rounded).out, reference.attention(q, k, v).out
-    out = gluon_fp8.attend(made).double()
+    out = plan.attend(made, made.head_dim**-0.5).double()
     assert error_of(out, exact) <= EPSILON
     with torch.no_grad():
         call = gluon_fp8.attention(q, k, v)
@@ -61,9 +62,9 @@ class TestOnHopper:
     def test_many_tiles_a_program_are_right_and_the_same_every_time(self, head_dim: int) -> None:
         tensors = draw(4, 10, 5, 900, 1024, head_dim)
         assert_right(*tensors)
-        made = gluon_fp8.quantise(*tensors)
-        first = gluon_fp8.attend(made)
-        assert all(torch.equal(first, gluon_fp8.attend(made)) for _ in range(10))
+        made = plan.quantise(*tensors)
+        first = plan.attend(made, made.head_dim**-0.5)
+        assert all(torch.equal(first, plan.attend(made, made.head_dim**-0.5)) for _ in range(10))
 
     def test_tiles_of_two_and_of_three_consumers_are_right(self) -> None:
         tensors = draw(8, 16, 16, 500, 512, 128)
@@ -97,7 +98,7 @@ class TestOnHopper:
         q, k, v = draw(1, 2, 2, 200, 200, 128)
         with torch.no_grad():
             out = gluon_fp8.attention(q, k, v, softmax_scale=softmax_scale)
-        rounded = dequantised(gluon_fp8.quantise(q, k, v))
+        rounded = dequantised(plan.quantise(q, k, v))
         wanted = reference.attention(*rounded, softmax_scale=softmax_scale).out
         assert error_of(out.double(), wanted) <= EPSILON
 
@@ -109,10 +110,10 @@ class TestOnHopper:
 
     def test_a_wrong_order_of_values_is_beyond_the_budget(self) -> None:
         q, k, v = draw(1, 2, 2, 256, 256, 128)
-        made = gluon_fp8.quantise(q, k, v)
+        made = plan.quantise(q, k, v)
         exact = reference.attention(*dequantised(made)).out
         made.v.copy_(made.v.view(torch.uint8).roll(1, -1).view(made.v.dtype))
-        assert error_of(gluon_fp8.attend(made).double(), exact) > EPSILON
+        assert error_of(plan.attend(made, made.head_dim**-0.5).double(), exact) > EPSILON
 
 
 def test_it_is_a_precision_of_its_own_without_a_backward() -> None:

@@ -150,7 +150,7 @@ class Program:
         """Until no more than these still read shared memory."""
         self.task.finish(self.task.stores, left)
 
-    def assembler(self, code: str, constraints: str, arguments: list[Any], dtype: Any = None, **named: Any) -> Any:
+    def assembler(self, code: str, constraints: str, arguments: Any, dtype: Any = None, *_: int, **__: Any) -> Any:
         """PTX: named barriers, and a zero; all else is of registers."""
         if found := re.match(r"bar\.(sync|arrive) (\$1|\d+), (\d+);", code):
             kind, number, total = found.groups()
@@ -201,6 +201,7 @@ def hardware_of(program: Program) -> dict[str, Any]:
         "tma_store": program.store,
         "tma_add": program.store,
         "reinterpret": lambda tile, *_: tile,
+        "run_ptx": program.assembler,
         "fence_async_shared": lambda: None,
         "partition_sync": lambda: None,
         "warpgroup_mma": program.product,
