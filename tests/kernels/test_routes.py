@@ -41,17 +41,61 @@ class OnGpu:
         return math.prod(self.shape)
 
 
-@pytest.mark.parametrize("way, q, k, dtype, scale, window, expected", named(__file__, "kernels by shape"))
-def test_a_problem_goes_to_the_faster_kernels(way, q, k, dtype, scale, window, expected) -> None:
-    ways = DIRECTIONS.values() if way == "both" else [way]
-    tensors = [OnGpu(shape, getattr(torch, dtype)) for shape in (q, k)]
-    assert [routes.name(each, *tensors, scale, window) for each in ways] == [expected] * len(ways)
+def pick(
+    direction: str, shape: tuple[int, ...], dtype: torch.dtype, scale: float | None = None, window: int = 0
+) -> str:
+    return routes.name(direction, OnGpu(shape, dtype), OnGpu(shape, dtype), scale, window)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 128, 256])
+def test_much_work_goes_to_the_hopper_kernels_and_little_to_the_portable_ones(direction: str, head_dim: int) -> None:
+    assert pick(direction, (8, 16, 2048, head_dim), torch.bfloat16) == "gluon_hopper"
+    assert pick(direction, (1, 1, 128, head_dim), torch.bfloat16) == "triton_fa2"
+
+
+def test_one_head_and_heads_above_256_stay_with_the_portable_kernels() -> None:
+    assert pick("forward", (8, 16, 2048, 512), torch.bfloat16) == "triton_fa2"
+    assert pick("forward", (1, 1, 32768, 64), torch.bfloat16) == "triton_fa2"
+    assert pick("forward", (1, 16, 2048, 64), torch.bfloat16) == "gluon_hopper"
+    assert pick("backward", (1, 1, 16384, 32), torch.bfloat16) == "triton_fa2"
+    assert pick("backward", (1, 16, 2048, 32), torch.bfloat16) == "gluon_hopper"
+    assert pick("backward", (1, 1, 32768, 32), torch.bfloat16) == "gluon_hopper"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "heads", "expected"), [(32, 16, "triton_fa2"), (33, 16, "gluon_hopper"), (32, 8, "gluon_hopper")]
+)
+def test_few_queries_go_back_in_one_walk_if_no_heads_share_keys(tokens: int, heads: int, expected: str) -> None:
+    q, k = (OnGpu(shape, torch.bfloat16) for shape in ((1024, 16, tokens, 64), (1024, heads, 300, 64)))
+    assert routes.name("backward", q, k, None) == expected
+
+
+@pytest.mark.parametrize("head_dim", [64, 80])
+def test_a_backward_of_192_keys_and_more_goes_to_the_hopper_kernels(head_dim: int) -> None:
+    assert pick("backward", (25, 16, 196, head_dim), torch.bfloat16) == "gluon_hopper"
+    assert pick("backward", (25, 16, 191, head_dim), torch.bfloat16) == "triton_fa2"
+
+
+@pytest.mark.parametrize(("window", "expected"), [(128, "triton_fa2"), (256, "gluon_hopper"), (0, "gluon_hopper")])
+def test_a_forward_of_a_short_window_goes_to_the_portable_kernels(window: int, expected: str) -> None:
+    assert pick("forward", (1, 64, 8192, 64), torch.bfloat16, window=window) == expected
+    assert pick("backward", (1, 64, 8192, 64), torch.bfloat16, window=window) == "gluon_hopper"
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(384, "gluon_hopper"), (100, "triton_fa2")])
+def test_many_narrow_rows_go_to_the_hopper_kernels_for_fewer_keys(batch: int, expected: str) -> None:
+    assert pick("forward", (batch, 4, 384, 32), torch.bfloat16) == expected
+
+
+def test_float32_and_scales_below_zero_go_to_the_portable_kernels() -> None:
+    assert pick("forward", (8, 16, 2048, 64), torch.float32) == "triton_fa2"
+    assert pick("forward", (8, 16, 2048, 64), torch.bfloat16, -0.1) == "triton_fa2"
 
 
 def test_other_chips_take_the_portable_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "_capability", lambda device: (8, 9))
-    q = OnGpu((8, 16, 2048, 64), torch.bfloat16)
-    assert routes.name("forward", q, q, None) == "triton_fa2"
+    assert pick("forward", (8, 16, 2048, 64), torch.bfloat16) == "triton_fa2"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +129,18 @@ def test_packed_sequences_go_to_the_hopper_kernels_where_these_are_faster(
     for dtype in HALVES:
         q, k = (OnGpu((1, n, total, head_dim), dtype) for n in (heads, heads // 4))
         assert routes.packed_names(q, k, k, sequences, masks) == expected
+
+
+@pytest.mark.parametrize(("keys", "expected"), [(8192, "gluon_hopper"), (2048, "triton_fa2")])
+def test_few_rows_on_many_keys_go_to_the_hopper_kernels(keys: int, expected: str) -> None:
+    q, k = (OnGpu(shape, torch.bfloat16) for shape in ((1, 48, 256, 128), (1, 1, keys, 128)))
+    assert [routes.name(direction, q, k, None) for direction in ("forward", "backward")] == [expected] * 2
+
+
+@pytest.mark.parametrize(("queries", "expected"), [(4096, "gluon_hopper"), (1024, "triton_fa2")])
+def test_a_backward_of_many_queries_on_few_keys_goes_to_the_hopper_kernels(queries: int, expected: str) -> None:
+    q, k = (OnGpu(shape, torch.bfloat16) for shape in ((2, 10, queries, 64), (2, 10, 77, 64)))
+    assert routes.name("backward", q, k, None) == expected
 
 
 def published() -> list[tuple[str, Case, str, dict[str, float]]]:
