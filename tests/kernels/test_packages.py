@@ -235,7 +235,6 @@ def test_masks_of_xformers_hide_what_the_baseline_hides(seqlen_q, seqlen_k, caus
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="the peers run on CUDA")
 @pytest.mark.filterwarnings("ignore")  # other projects' own
 @pytest.mark.parametrize("name", ["torch_flex", *OP])
 @pytest.mark.parametrize(("causal", "window_size"), [(False, 0), (True, 0), (True, 100), (False, 100)])

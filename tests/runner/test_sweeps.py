@@ -48,19 +48,6 @@ def test_batch_specs_take_the_place_of_batch_context_and_tokens() -> None:
     assert sizes == [(10, 2048, 2048, "2q2k_8q1s1k"), (4, 3, 1024, "uniform")]
     again = sweeps.override(changed, {"batch": "2", "context": "64"})
     assert [(c.batch, c.seqlen_k) for c in again.cases()[::2]] == [(2, 64)]
-    with pytest.raises(SweepError, match="is not like 32q1s8k or 2q2k_32q1s4k"):
-        sweeps.override(changed, {"batch_spec": "2k"})
-
-
-@pytest.mark.parametrize("heads", ["64/", "64/8/2", "-8", "0", "2048/8", "many", "7/2"])
-def test_heads_that_are_no_pair_are_refused_in_words(heads: str) -> None:
-    with pytest.raises(SweepError, match="heads"):
-        sweeps.override(sweeps.get("decode"), {"heads": heads})
-
-
-def test_an_axis_of_another_level_is_refused_with_those_of_this_one() -> None:
-    with pytest.raises(SweepError, match="Unknown axis 'seqlen'. Possible: context, batch, heads"):
-        sweeps.override(sweeps.get("decode"), {"seqlen": "64"})
 
 
 def test_an_axis_can_be_changed() -> None:
@@ -83,28 +70,17 @@ def test_setting_the_batch_ends_the_rule_of_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"), cases(__file__, "test_an_impossible_change_is_refused_with_a_sentence")
+    "name,changes,sentence", cases(__file__, "test_an_impossible_change_is_refused_with_a_sentence")
 )
-def test_an_impossible_change_is_refused_with_a_sentence(changes: dict[str, str], sentence: str) -> None:
+def test_an_impossible_change_is_refused_with_a_sentence(name: str, changes: dict[str, str], sentence: str) -> None:
     with pytest.raises(SweepError) as refused:
-        sweeps.override(sweeps.get("quick"), changes)
+        sweeps.override(sweeps.get(name), changes)
     assert sentence in str(refused.value)
-
-
-@pytest.mark.parametrize("depths", ["4", "8,4", "2,4,8"])
-def test_depths_that_make_no_line_are_refused(depths: str) -> None:
-    with pytest.raises(SweepError, match="are not two growing numbers of layers, such as 4,8"):
-        sweeps.override(sweeps.get("training"), {"depths": depths})
 
 
 def test_a_sweep_of_models_extrapolates_where_it_is_given_depths() -> None:
     assert sweeps.override(sweeps.get("training"), {"depths": "2,4"}).extrapolates
     assert not sweeps.get("training").extrapolates
-
-
-def test_a_shape_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(SweepError, match="tokens 16384 is not a multiple of seqlen 1000"):
-        sweeps.override(sweeps.get("fa_paper"), {"seqlen": "1000"})
 
 
 @pytest.mark.parametrize("sweep", SWEEPS.values(), ids=lambda sweep: sweep.name)
@@ -132,8 +108,6 @@ def test_latents_are_shared_by_all_heads_and_have_rotary_dimensions_beside() -> 
 def test_a_quantised_cache_is_an_axis_beside_the_one_in_the_dtype_of_q() -> None:
     kinds = {case.cache_dtype for case in sweeps.get("fp8_cache_decode").cases()}
     assert kinds == {"bfloat16", "float8_e4m3fn"}
-    with pytest.raises(SweepError, match="cache_dtype 'int8' is not one of same, bfloat16"):
-        sweeps.override(sweeps.get("decode"), {"cache_dtype": "int8"})
 
 
 def test_models_are_narrowed_by_domain_and_by_shape_and_have_any_dtype() -> None:
@@ -143,8 +117,6 @@ def test_models_are_narrowed_by_domain_and_by_shape_and_have_any_dtype() -> None
     assert {case.dtype for case in protein.cases()} == {"float16", "float32"}
     one = sweeps.override(models, {"shape": "DeepSeek-V2 Lite: training of 4096 tokens"})
     assert [(case.head_dim, case.head_dim_v, case.batch) for case in one.cases()] == [(192, 128, 2)]
-    with pytest.raises(SweepError, match="domain 'music' is not one of language, vision"):
-        sweeps.override(models, {"domain": "music"})
 
 
 def test_flashtile_has_grouped_heads_of_one_version_also_when_its_record_is_read() -> None:

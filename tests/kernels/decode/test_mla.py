@@ -88,7 +88,6 @@ def test_an_address_that_is_not_aligned_goes_to_the_portable_kernel(aligned, mon
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("form", ["gluon", "triton"])
 @pytest.mark.parametrize("page", [0, 1, 64])
 @pytest.mark.parametrize(("heads", "seqlen_q"), [(20, 1), (64, 2), (128, 1)])

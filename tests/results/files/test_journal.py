@@ -1,7 +1,6 @@
 """The run folder: nothing acknowledged is lost, nothing is read before it is whole, and liveness is a lock."""
 
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -205,14 +204,6 @@ def test_a_run_without_a_state_is_finished_if_it_came_whole_and_crashed_if_it_wa
     assert RunFolder.create(tmp_path, Run("l", "local")).condition() == "crashed"
 
 
-def test_a_cancel_is_asked_for_and_can_be_forgotten(folder: RunFolder) -> None:
-    assert not folder.cancel_requested()
-    folder.request_cancel()
-    assert folder.cancel_requested()
-    folder.clear_cancel()
-    assert not folder.cancel_requested()
-
-
 def test_a_line_that_does_not_fit_on_the_disk_leaves_the_journal_as_it_was(folder: RunFolder) -> None:
     code = """
 import resource, signal, sys; from pathlib import Path
@@ -279,13 +270,6 @@ def test_the_journal_needs_only_the_standard_library() -> None:
     code = "import results.files.journal, sys; print({'pandas', 'duckdb', 'numpy', 'torch'} & set(sys.modules))"
     answer, _ = in_python(code).communicate()
     assert answer.strip() == "set()"
-
-
-def test_a_line_is_one_flat_json_object_with_its_id(folder: RunFolder) -> None:
-    folder.append(latency(1.0))
-    record = json.loads(folder.journal_path.read_text())
-    assert record["measurement_id"] == latency(1.0).measurement_id
-    assert record["seqlen_q"] == 128
 
 
 def test_a_sample_that_is_not_finite_makes_no_line() -> None:

@@ -75,13 +75,14 @@ def test_nothing_published_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_what_ships_has_the_ids_that_follow_from_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every row: reading only what names a number, and without the checks of a measurement, takes seconds."""
+    """Of a fifth of the rows, and without the checks of a measurement: all of them take seconds."""
     monkeypatch.setattr(records, "case_to_json", cache(records.case_to_json))
     paths = [str(folder.columns_path) for folder in published_folders()]
-    rows = duckdb.execute("SELECT * EXCLUDE (samples) FROM read_parquet(?, union_by_name = true)", [paths])
+    some = "read_parquet(?, union_by_name = true, file_row_number = true) WHERE file_row_number % 5 = 0"
+    rows = duckdb.execute(f"SELECT * EXCLUDE (samples, file_row_number) FROM {some}", [paths])
     names = [name for name, *_ in rows.description]
-    while some := rows.fetchmany(2000):
-        for record in (dict(zip(names, row, strict=True)) for row in some):
+    while read := rows.fetchmany(2000):
+        for record in (dict(zip(names, row, strict=True)) for row in read):
             measurement = object.__new__(Measurement)
             vars(measurement).update(record, case=records._case(*map(record.get, CASE_FIELDS)))
             assert measurement.measurement_id == record["measurement_id"], record["run_id"]

@@ -235,9 +235,3 @@ def test_a_file_that_is_too_large_is_refused_with_its_size(monkeypatch: pytest.M
     monkeypatch.setattr("results.formats.tables.MAX_BYTES", 10)
     with pytest.raises(UploadError, match="The file has 77 bytes; at most 10"):
         understand("a.csv", b"x" * 77)
-
-
-def test_twenty_thousand_rows_are_read() -> None:
-    rows = "".join(ROW.replace("128", str(128 + number)) for number in range(20_000))
-    found = understand("a.csv", (LONG + rows).encode())
-    assert (len(found.measurements), found.rejected) == (20_000, ())

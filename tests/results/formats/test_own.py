@@ -59,9 +59,11 @@ def test_runs_that_are_here_already_are_left_alone_and_the_others_are_added(tmp_
     fill(tmp_path / "here", runs)
     found = understand(f"a.{form}", _exported(tmp_path / "here", form, ids_of(runs)))
     assert import_understanding(tmp_path / "here", found) == []
-    fill(tmp_path / "there", runs[:1])
-    places = [(run.run_id, run.here, run.known, run.numbers) for run in standing(tmp_path / "there", found)]
-    assert places == [(run.run_id, at == 0, 40 * (at == 0), 40) for at, (run, _) in enumerate(runs)]
+    fill(tmp_path / "there", [(runs[0][0], runs[0][1][:15])])
+    there = standing(tmp_path / "there", found)
+    places = [(run.run_id, run.here, run.known, run.numbers) for run in there]
+    assert places == [(run.run_id, at == 0, 15 * (at == 0), 40) for at, (run, _) in enumerate(runs)]
+    assert "15 of the file's 40 numbers" in left_alone(there)[0]
     assert import_understanding(tmp_path / "there", found) == [runs[1][0].run_id, runs[2][0].run_id]
     assert RunFolder.open(tmp_path / "there", runs[0][0].run_id).run() == runs[0][0]
 
@@ -72,15 +74,6 @@ def test_an_export_of_published_runs_adds_nothing(tmp_path: Path, shipped: Path,
     found = understand(f"a.{form}", _exported(tmp_path, form, ("published-torch_vs_triton",)))
     assert len(found.measurements) == 144
     assert import_understanding(tmp_path, found) == [] and not (tmp_path / "runs").exists()
-
-
-@pytest.mark.usefixtures("nothing_shipped")
-def test_the_original_file_lies_in_every_run_of_an_upload(tmp_path: Path) -> None:
-    runs = random_runs(2)
-    fill(tmp_path / "here", runs)
-    data = _exported(tmp_path / "here", "csv", ids_of(runs))
-    for run_id in import_understanding(tmp_path / "there", understand("a.csv", data)):
-        assert (RunFolder.open(tmp_path / "there", run_id).path / "original.csv").read_bytes() == data
 
 
 def _one_row(**cells: str) -> bytes:
@@ -156,17 +149,6 @@ def test_a_markdown_export_comes_back_with_every_number_and_says_what_it_leaves_
         assert (read.run_id, read.measured_tflops, read.seed) == (run.run_id, run.measured_tflops, run.seed)
         assert read.title == _as_read(run.title)
         assert read.sweep == {}
-
-
-@pytest.mark.usefixtures("nothing_shipped")
-def test_a_run_that_is_here_in_part_is_left_alone_and_that_is_said(tmp_path: Path) -> None:
-    ((run, measurements),) = random_runs(5, 1)
-    fill(tmp_path / "here", [(run, measurements)])
-    found = understand("a.csv", _exported(tmp_path / "here", "csv", (run.run_id,)))
-    fill(tmp_path / "there", [(run, measurements[:15])])
-    assert [(part.here, part.known, part.numbers) for part in standing(tmp_path / "there", found)] == [(True, 15, 40)]
-    assert "15 of the file's 40 numbers" in left_alone(standing(tmp_path / "there", found))[0]
-    assert import_understanding(tmp_path / "there", found) == []
 
 
 SAMPLED = replace(

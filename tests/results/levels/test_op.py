@@ -6,9 +6,8 @@ import pytest
 
 from results import levels
 from results.implementations import facts_of
-from results.levels.memory import MemoryLaw, WorkspaceLaw, law_from_json
 from results.levels.tensors import unmasked_pairs
-from results.records import Case, attention_case, case_to_json
+from results.records import attention_case, case_to_json
 from tests.cases import cases
 
 CASE = attention_case(batch=2, num_heads=8, seqlen=512, head_dim=64, dtype="bfloat16", causal=False, num_kv_heads=2)
@@ -37,16 +36,6 @@ def test_keys_that_no_query_sees_are_not_read(seqlen_q: int, causal: bool, windo
     case = replace(CASE, **sizes, causal=causal, window_size=window_size)
     queries, keys = 2 * seqlen_q * (2 * 64 * 2 + 4), 2 * 2 * 64 * 2 * seen
     assert levels.bytes_moved(case, "fwd") == queries + keys
-
-
-def test_a_law_is_read_as_it_was_declared() -> None:
-    declared = {
-        "growth": "linear",
-        "fwd": {"numbers": 1},
-        "fwd_bwd": {"quantised_rows": 128, "quantised_head_dims": [64, 128]},
-    }
-    law = MemoryLaw("linear", WorkspaceLaw(numbers=1), WorkspaceLaw(quantised_rows=128, quantised_head_dims=(64, 128)))
-    assert law_from_json(declared) == law
 
 
 def _counted_pairs(seqlen_q: int, seqlen_k: int, causal: bool, window_size: int) -> int:
@@ -97,8 +86,3 @@ def test_shipped_cases_have_the_numbers_they_had(
     assert levels.flops(case, mode) == operations
     assert levels.bytes_moved(case, mode) == moved
     assert levels.memory_mb(case, facts_of(implementation).memory, mode) == memory
-
-
-def test_an_unknown_model_has_no_operations() -> None:
-    assert levels.flops(replace(CASE, level="model", subject="llama4"), "train") is None
-    assert levels.words(Case(level="model", subject="llama2-7b", batch=8)) == "llama2-7b, batch 8"

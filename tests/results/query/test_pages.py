@@ -8,6 +8,7 @@ from results.query import pages, pairing, speedups
 from results.records import Case, Measurement, Status
 from results.slice import Filters
 from tests.builders import add_run, latency, small_case
+from tests.cases import named
 
 SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow")
 
@@ -20,46 +21,21 @@ def test_speedup_is_missing_when_the_baseline_ran_out_of_memory(home, opened):
     assert grid.loc["fast", "baseline_status"] == "oom"
 
 
-def test_two_runs_are_never_compared_with_each_other(home, opened):
-    add_run(home, "only_slow", latency("slow", 100.0, small_case()), created="2026-03-01")
-    add_run(home, "only_fast", latency("fast", 1.0, small_case()), created="2026-02-01")
-    grid = speedups.grid(opened(), SLICE)
-    assert grid["implementation"].tolist() == ["slow"]
-    assert grid["run_id"].tolist() == ["only_slow"]
-
-
-def test_of_two_runs_with_the_baseline_the_later_one_counts_whole(home, opened):
-    add_run(home, "old", latency("slow", 4.0, small_case()), latency("fast", 1.0, small_case()), created="2026-01-01")
-    add_run(home, "new", latency("slow", 6.0, small_case()), latency("fast", 3.0, small_case()), created="2026-02-01")
-    grid = speedups.grid(opened(), SLICE).set_index("implementation")
-    assert (grid.loc["fast", "speedup"], grid.loc["fast", "run_id"]) == (2.0, "new")
-
-
-def test_a_later_run_without_the_baseline_does_not_hide_one_with_it(home, opened):
-    add_run(home, "whole", latency("slow", 4.0, small_case()), latency("fast", 1.0, small_case()), created="2026-01-01")
-    add_run(home, "part", latency("fast", 9.0, small_case()), created="2026-02-01")
-    grid = speedups.grid(opened(), SLICE).set_index("implementation")
-    assert grid.loc["fast", "speedup"] == 4.0
-
-
 def _times(**values: float) -> list[Measurement]:
     return [latency(name, value, small_case()) for name, value in values.items()]
 
 
-def test_a_later_run_of_fewer_implementations_hides_none_of_the_same_code(home, opened):
-    add_run(home, "whole", *_times(slow=4.0, fast=1.0, other=2.0), created="2026-01-01", kernel_hash="one")
-    add_run(home, "part", *_times(slow=4.0, fast=1.0), created="2026-02-01", kernel_hash="one")
-    grid = speedups.grid(opened(), SLICE)
-    assert {*grid["run_id"]} == {"whole"}
-    assert grid["implementation"].tolist() == ["fast", "other", "slow"]
-
-
-def test_the_code_that_was_measured_last_counts_before_an_older_one_with_more_implementations(home, opened):
-    add_run(home, "old", *_times(slow=4.0, fast=1.0, other=2.0), created="2026-01-01", kernel_hash="one")
-    add_run(home, "new", *_times(slow=4.0, fast=0.5), created="2026-02-01", kernel_hash="two")
+@pytest.mark.parametrize(
+    "runs, chosen, faster, outdated", named(__file__, "runs of one case, and the one that is shown")
+)
+def test_of_several_runs_one_is_shown_whole(home, opened, runs, chosen, faster, outdated):
+    for run_id, created, code, times in runs:
+        add_run(home, run_id, *_times(**times), created=created, kernel_hash=code)
     store = opened()
-    assert {*speedups.grid(store, SLICE)["run_id"]} == {"new"}
-    assert pairing.outdated(store, SLICE) == (0, 1, ())
+    grid = speedups.grid(store, SLICE)
+    assert {*grid["run_id"]} == {chosen}
+    assert dict(zip(grid["implementation"], grid["speedup"], strict=True)) == pytest.approx(faster)
+    assert outdated is None or pairing.outdated(store, SLICE) == outdated
 
 
 def test_code_that_is_measured_again_counts_with_all_its_runs(home, opened):
@@ -72,20 +48,6 @@ def test_code_that_is_measured_again_counts_with_all_its_runs(home, opened):
     store.refresh()
     grid = speedups.grid(store, replace(SLICE, seqlen=(128,)))
     assert {*grid["run_id"]} == {"old"}
-
-
-def test_newer_code_measured_alone_hides_no_comparison_and_is_told(home, opened):
-    add_run(home, "old", *_times(slow=4.0, fast=1.0), created="2026-01-01", kernel_hash="one")
-    add_run(home, "new", *_times(fast=0.5), created="2026-02-01", kernel_hash="two")
-    store = opened()
-    assert {*speedups.grid(store, SLICE)["run_id"]} == {"old"}
-    assert pairing.outdated(store, SLICE) == (1, 1, ("new",))
-
-
-def test_runs_that_do_not_say_their_kernels_share_no_code(home, opened):
-    add_run(home, "old", *_times(slow=4.0, fast=1.0, other=2.0), created="2026-01-01")
-    add_run(home, "new", *_times(slow=4.0, fast=0.5), created="2026-02-01")
-    assert {*speedups.grid(opened(), SLICE)["run_id"]} == {"new"}
 
 
 def test_kernel_and_eager_times_are_never_in_one_slice(home, opened):

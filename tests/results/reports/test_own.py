@@ -74,14 +74,6 @@ def test_a_run_with_other_cases_is_refused_with_what_it_needs() -> None:
         render_report("performance_guide", [own_run(4.0)])
 
 
-def test_the_bold_rule_of_fa2_rtx4060_is_the_one_that_it_prints_by() -> None:
-    _, rows = shipped("published-fa2_rtx4060")
-    cells = [m for m in rows if m.metric == "speedup" and m.value and (m.origin or "").startswith("Results Table")]
-    assert len(cells) > 140
-    odd = [m.origin for m in cells if m.printed.startswith("**") != (m.case.seqlen_q >= 4096 and m.value >= 2.0)]
-    assert odd == []
-
-
 @pytest.mark.parametrize("title", BESIDE)
 def test_made_up_and_shipped_runs_are_shown_as_recorded(title: str) -> None:
     """`python -m tests.results.reports.made_up` records anew; what differs is read like code."""

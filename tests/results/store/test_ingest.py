@@ -10,20 +10,11 @@ from unittest.mock import patch
 import pytest
 
 from results.files.journal import RunFolder, line_of, parse_line
-from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, measurement_to_json
+from results.records import CASE_FIELDS, Case, Measurement, RecordError, measurement_to_json
 from results.store import ingest
 from results.store.database import Store, open_store
 from tests.cases import cases
 from tests.results.store.conftest import CASE, FULL, count, latency
-
-
-def test_every_field_of_a_record_has_its_column(opened: Store) -> None:
-    columns = {table: set() for table in ("measurements", "runs")}
-    for table, column in opened.rows("SELECT table_name, column_name FROM duckdb_columns()"):
-        columns.get(table, set()).add(column)
-    expected = {f.name for f in fields(Measurement)} - {"case"} | {*CASE_FIELDS, "measurement_id", "time_text"}
-    assert columns["measurements"] == expected
-    assert columns["runs"] == {f.name for f in fields(Run)} | {"created_text"}
 
 
 def test_a_measurement_is_stored_to_the_last_digit(opened: Store, folder: RunFolder) -> None:
@@ -55,16 +46,6 @@ def test_the_store_knows_the_id_of_a_line_whatever_its_inputs(opened: Store, fol
     folder.append(latency(1, case=replace(CASE, inputs=inputs)))
     with patch.object(ingest, "_rewritten", side_effect=AssertionError("the line was written anew")):
         assert (opened.refresh(), opened.problems) == (1, [])
-
-
-def test_random_numbers_survive_the_way_through_json(opened: Store, folder: RunFolder) -> None:
-    dice = random.Random(1)
-    values = [dice.random() * 10.0 ** dice.randint(-40, 40) for _ in range(500)]
-    for number, value in enumerate(values):
-        with open(folder.journal_path, "a") as file:
-            file.write(line_of(replace(latency(number, statistic="mean"), value=value)))
-    opened.refresh()
-    assert [v for (v,) in opened.rows("SELECT value FROM measurements ORDER BY rowid")] == values
 
 
 def test_a_malformed_line_is_a_problem_with_its_number_and_the_others_are_taken(

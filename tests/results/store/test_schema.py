@@ -47,9 +47,13 @@ def _columns(store: Store, table: str) -> dict[str, tuple[str, bool]]:
     return {name: (kind, nullable) for name, kind, nullable in rows}
 
 
-@pytest.mark.parametrize(("table", "fields"), [("measurements", ROW), ("runs", RUN_SCHEMA)])
-def test_columns_of_the_store_have_the_kinds_of_the_fields(opened: Store, table: str, fields: dict) -> None:
+@pytest.mark.parametrize(
+    ("table", "fields", "beyond"),
+    [("measurements", ROW, ["measurement_id", "time_text"]), ("runs", RUN_SCHEMA, ["created_text"])],
+)
+def test_columns_of_the_store_have_the_kinds_of_the_fields(opened: Store, table, fields: dict, beyond) -> None:
     columns = _columns(opened, table)
+    assert columns.keys() - fields.keys() == set(beyond)
     for name, rules in fields.items():
         kind, nullable = columns[name]
         assert kind in SQL[rules.kind], name

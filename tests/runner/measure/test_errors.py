@@ -54,7 +54,6 @@ def test_without_a_gpu_no_context_is_broken() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_memory_of_a_call_is_what_it_allocates() -> None:
     found = memory.memory_of_call(lambda: torch.empty(4 << 20, dtype=torch.int8, device="cuda"), given=3 << 20)
     assert (found.inputs, found.extra, found.peak, found.saved) == (3.0, 4.0, 7.0, None)

@@ -9,7 +9,6 @@ from runner.levels import make_inputs, op
 from runner.machine import peaks
 from runner.measure.memory import MIB, memory_of_call
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 CASE = attention_case(batch=2, num_heads=4, seqlen=1024, head_dim=64, dtype="float16", causal=False)
 TENSOR = 2 * 4 * 1024 * 64 * 2 / MIB  # of q, k, v, out and each gradient
 MATRIX = 2 * 4 * 1024 * 1024 * 2 / MIB
@@ -21,7 +20,6 @@ def memory_of(attention, inputs, mode: str):
 
 
 @pytest.mark.gpu
-@needs_gpu
 def test_the_peak_is_the_inputs_and_what_the_call_adds() -> None:
     inputs = make_inputs(CASE, "cuda", 0)
     forward, both = (memory_of(naive, inputs, mode) for mode in ("fwd", "fwd_bwd"))
@@ -34,7 +32,6 @@ def test_the_peak_is_the_inputs_and_what_the_call_adds() -> None:
 
 
 @pytest.mark.gpu
-@needs_gpu
 def test_what_is_saved_for_the_backward_is_the_output_and_the_probabilities() -> None:
     inputs = make_inputs(CASE, "cuda", 0)
     forward, both = (memory_of(naive, inputs, mode) for mode in ("fwd", "fwd_bwd"))
@@ -48,7 +45,6 @@ def test_what_is_saved_for_the_backward_is_the_output_and_the_probabilities() ->
 
 
 @pytest.mark.gpu
-@needs_gpu
 def test_the_measured_peaks_are_those_of_a_gpu_and_leave_nothing_behind() -> None:
     before = torch.cuda.memory_allocated()
     found = peaks.measure("cuda:0")

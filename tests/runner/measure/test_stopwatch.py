@@ -9,8 +9,6 @@ import torch
 from runner.measure.stopwatch import EagerStopwatch, KernelStopwatch, sample_round, settle
 from runner.protocol import PROTOCOLS, Protocol
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
 
 def busy(milliseconds: float) -> Callable[[], None]:
     """A call that keeps the processor for that long."""
@@ -53,11 +51,6 @@ def test_waiting_for_the_device_is_part_of_a_plain_call() -> None:
     assert min(samples) >= 1.0
 
 
-def test_a_call_twice_as_long_takes_twice_the_time() -> None:
-    short, long = (min(EagerStopwatch().sample(busy(length), 20)) for length in (0.5, 1.0))
-    assert long / short == pytest.approx(2.0, rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("noise", "count", "limits"),
     [(0, 20, {"rounds": 1, "cap_ms": 1e6}), (1, 30, {"rounds": 3, "cap_ms": 1e6, "most": 90}), (1, 20, {"rounds": 1})],
@@ -98,7 +91,6 @@ def test_a_part_of_a_call_is_sampled_shortly(call_ms: float, samples: int) -> No
 
 
 @pytest.mark.gpu
-@needs_gpu
 def test_kernel_time_leaves_the_hosts_time_out() -> None:
     x = torch.randn(4096, 4096, device="cuda")
     slow_host, work = busy(2.0), lambda: x @ x
@@ -114,15 +106,6 @@ def test_kernel_time_leaves_the_hosts_time_out() -> None:
 
 
 @pytest.mark.gpu
-@needs_gpu
-def test_kernel_time_of_a_spin_of_known_length() -> None:
-    stopwatch = KernelStopwatch("cuda:0")
-    one, two = (sorted(stopwatch.sample(lambda n=n: torch.cuda._sleep(n * 1_000_000), 10))[5] for n in (1, 2))
-    assert two / one == pytest.approx(2.0, rel=0.05)
-
-
-@pytest.mark.gpu
-@needs_gpu
 def test_kernel_time_of_a_long_spin_is_what_the_hosts_clock_says() -> None:
     settle("cuda:0", lambda: None, None)
 
@@ -138,13 +121,11 @@ def test_kernel_time_of_a_long_spin_is_what_the_hosts_clock_says() -> None:
 
 
 @pytest.mark.gpu
-@needs_gpu
 def test_kernel_time_of_nothing_is_a_few_microseconds() -> None:
     assert sorted(KernelStopwatch("cuda:0").sample(lambda: None, 30))[15] < 0.01
 
 
 @pytest.mark.gpu
-@needs_gpu
 def test_kernel_time_of_work_on_another_stream_that_is_waited_for_is_the_works() -> None:
     side, current = torch.cuda.Stream(), torch.cuda.current_stream()
 
@@ -160,7 +141,6 @@ def test_kernel_time_of_work_on_another_stream_that_is_waited_for_is_the_works()
 
 
 @pytest.mark.gpu
-@needs_gpu
 def test_a_call_that_waits_for_the_device_is_flagged() -> None:
     stopwatch = KernelStopwatch("cuda:0")
     x = torch.ones(16, device="cuda")
@@ -169,7 +149,6 @@ def test_a_call_that_waits_for_the_device_is_flagged() -> None:
 
 
 @pytest.mark.gpu
-@needs_gpu
 def test_a_gpu_that_was_held_back_is_waited_for() -> None:
     clocks = iter([1000.0, 1500.0, 1600.0, 1700.0, 1800.0, 1850.0, 1900.0, 1960.0])
     settle("cuda:0", lambda: next(clocks), 1980.0)

@@ -152,9 +152,8 @@ def test_delta_is_read_when_its_key_head_has_been_awaited_and_written_before_a_p
     for tile in range(launch[1][0]):
         for kv_head in range(n_kv_heads):
             share = [*range(2 * tile, rows, 2 * launch[1][0]), *range(2 * tile + 1, rows, 2 * launch[1][0])]
-            for seed in range(3):
-                events = events_of(launch, tile, kv_head, seed, monkeypatch)
-                assert events.count("written") == (len(share) if kv_head + delay < n_kv_heads else 0)
-                assert events[-1] == ("counted", kv_head)
-                if "read" in events and kv_head >= delay:
-                    assert events.index(("awaited", kv_head - delay)) < events.index("read")
+            events = events_of(launch, tile, kv_head, tile, monkeypatch)
+            assert events.count("written") == (len(share) if kv_head + delay < n_kv_heads else 0)
+            assert events[-1] == ("counted", kv_head)
+            if "read" in events and kv_head >= delay:
+                assert events.index(("awaited", kv_head - delay)) < events.index("read")
