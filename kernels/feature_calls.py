@@ -71,7 +71,8 @@ def attention_with(
     scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
     if wanted.return_max_logits and found.sinks is not None:
         raise UnsupportedCase("return_max_logits does not go with sinks, which are logits without a key.")
-    if takes(q, k, v, found.asked) and not found.learns_mask:
+    exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)  # then gradients of the only key are 0
+    if takes(q, k, v, found.asked) and not found.learns_mask and not exact:
         return by_kernels(q, k, v, found, (causal, window_size, scale), None, wanted)
     masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
     if wanted.return_lse or wanted.return_max_logits:
@@ -160,7 +161,20 @@ def attention_varlen(
             _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
             bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
             return _over_pages(q, k, v, bounds, block_table, asked, (causal, window_size, softmax_scale))
-        (k, v), of_k = _rows_of_pages((k, v), block_table, of_k)
+        if reads_pages(q, k, v):
+            from . import paged  # imports triton, which may be missing
+
+            _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
+            if paged.takes(q, k, v):
+                scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
+                masks = *features.one_window(causal, window_size), scale
+                plain = not asked and type(masks[1]) is int and scale > 0 and _is_eager(q, k, v)
+                if plain and paged.is_mixed(q, len(of_k[0]), max_seqlen_q):
+                    longest = max_seqlen_q, max_seqlen_k
+                    return paged.attend(q, (k, v), (starts[0], starts[1]), longest, block_table, masks)
+                (k, v), of_k = paged.copied(q, (k, v), (starts[0], starts[1]), block_table)
+        if k.dim() == 4:
+            (k, v), of_k = _rows_of_pages((k, v), block_table, of_k)
     _check_packed(q, k, cu_seqlens_q, cu_seqlens_k, asked)
     bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
     return attention_of_rows(q, k, v, bounds, asked, (causal, window_size, softmax_scale))

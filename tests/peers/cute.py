@@ -19,10 +19,17 @@ class JITCache(dict[Any, Any]):
 
 def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Any = None, **asked: Any) -> Any:
     """Return out and lse (None without return_lse) of tensors (batch, seqlen, heads, head_dim)."""
+    left, right = asked.get("window_size", (None, None))
+    blind = 0
+    if left is None and (right or 0) < 0:  # no query sees the last keys; without them the window is causal
+        asked["window_size"], k, v = (None, 0), k[:, :right], v[:, :right]
+    elif right is None and (left or 0) < 0:  # the last queries see no key; without them the window begins at a query
+        blind = min(-left, q.shape[1])
+        asked["window_size"], q = (0, None), q[:, : q.shape[1] - blind]
     options = _options(asked, qv=qv)
     out = kernels.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
     out, lse = out if options.get("return_lse") else (out, None)
-    return out.transpose(1, 2), lse
+    return functional.pad(out.transpose(1, 2), (0, 0, 0, 0, 0, blind)), lse
 
 
 def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Any = None, **asked: Any) -> Any:
