@@ -44,9 +44,9 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
     if FEW > 0:
         row = last - FEW + i
         at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-        inside = at < NUMBERS
-        x = tl.load(q + row.to(tl.int64) * q_m + at, mask=inside & few & (row >= first), other=0.0)
-        tl.store(few_q + (own * FEW + i).to(tl.int64) * NUMBERS + at, x, mask=inside)
+        there = tl.where(few & (row >= first), NUMBERS, 0)
+        x = tl.load(q + row.to(tl.int64) * q_m + at, mask=at < there, other=0.0)
+        tl.store(few_q + (own * FEW + i).to(tl.int64) * NUMBERS + at, x, mask=at < NUMBERS)
 
 
 @triton.jit
@@ -86,7 +86,7 @@ def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
 def is_mixed(q: torch.Tensor, sequences: int, longest_q: int) -> bool:
     """Return whether many of the sequences seem to have few queries, as far as the host knows."""
-    return sequences > 0 and 0 < longest_q and (longest_q <= MAX_SEQLEN_Q or 2 * len(q) < sequences * longest_q)
+    return min(sequences, longest_q) > 0 and (longest_q <= MAX_SEQLEN_Q or 2 * len(q) < sequences * longest_q)
 
 
 def copied(q: torch.Tensor, pages: Pages, starts: Starts, table: torch.Tensor) -> tuple[Pages, Starts]:

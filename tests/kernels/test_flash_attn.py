@@ -78,6 +78,14 @@ def test_fixed_lengths(front, options) -> None:
         assert_near(got, wanted)
 
 
+@pytest.mark.parametrize("options", [{}, {"window_size": (0, -1), "softcap": 15.0}], ids=str)
+def test_a_single_key_has_no_gradient_and_an_empty_batch_is_computed(front, options) -> None:
+    q, k, v = (numbers(2, n, heads, 16, device=front).requires_grad_() for n, heads in ((5, 4), (1, 2), (1, 2)))
+    dq, dk, _ = torch.autograd.grad(flash_attn.flash_attn_func(q, k, v, **options).sum(), (q, k, v))
+    assert not dq.any() and not dk.any()
+    assert flash_attn.flash_attn_func(q[:0], k[:0], v[:0], **options).shape == (0, 5, 4, 16)
+
+
 def test_packed_tensors_are_their_parts() -> None:
     qkv, starts = numbers(2, 7, 3, 2, 16), torch.tensor([0, 5, 14], dtype=torch.int32)
     q, k, v = qkv.unbind(2)
@@ -296,6 +304,10 @@ SIX = (_integers(0, 2, 6), _integers(0, 2, 6), 4, 4)
     [
         ((flash_attn.flash_attn_func, Q, NEW, NEW), {"dropout_p": 0.1, "return_attn_probs": True}, "do not store"),
         ((flash_attn.flash_attn_func, Q, NEW, NEW), {"window_size": (-3, 0)}, "at least -1"),
+        ((flash_attn.flash_attn_func, Q, NEW, NEW), {"window_size": 4}, r"must be \(left, right\)"),
+        ((flash_attn.flash_attn_func, Q, NEW.to("meta"), NEW), {}, "on one device"),
+        ((flash_attn.flash_attn_func, Q, NEW, NEW), {"softcap": -1.0}, "must not be negative"),
+        ((*VARLEN, KEYS, KEYS, *SIX), {"alibi_slopes": torch.ones(3)}, r"must be \(2,\)"),
         ((flash_attn.flash_attn_func, Q, NEW[:1], NEW[:1]), {}, "agree in batch"),
         ((flash_attn.flash_attn_func, Q, NEW, NEW[:, :2]), {}, "do not belong together"),
         ((flash_attn.flash_attn_func, Q[0], NEW, NEW), {}, "Expected a tensor"),
@@ -305,6 +317,7 @@ SIX = (_integers(0, 2, 6), _integers(0, 2, 6), 4, 4)
         ((*VARLEN, PAGES, PAGES, *SIX), {"block_table": _integers(0, 4)[:, None]}, "outside 0 to 3"),
         (KV, {"cache_seqlens": 30, "k": NEW, "v": NEW}, "do not fit into a cache of 32"),
         (KV, {"cache_seqlens": _integers(1, 33)}, "do not fit"),
+        ((KV[0], *(x.to("meta") for x in KV[1:])), {"cache_seqlens": 33}, "do not fit"),  # no device is read for this
         (KV, {"cache_seqlens": torch.tensor([1, 2])}, "int32"),
         (KV, {"k": NEW}, "like the cache"),
         (KV, {"rotary_cos": torch.ones(32, 4)}, "belong together"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ from torch.nn import functional
 import kernels
 from kernels.registry import UnsupportedCase
 
-_IGNORED = {"deterministic", "num_splits", "pack_gqa", "min_seqlen_k", "disable_scheduler_metadata"}  # how, not what
+_IGNORED = {"deterministic", "num_splits", "pack_gqa", "min_seqlen_k", "scheduler_metadata"}  # how, not what
+_IGNORED |= {"disable_scheduler_metadata"}
 
 
 class JITCache(dict[Any, Any]):
@@ -59,8 +61,9 @@ def refused(*_: Any, **__: Any) -> None:
     raise UnsupportedCase("A private function of FlashAttention-4.")
 
 
-def get_scheduler_metadata(*_: Any, **__: Any) -> None:
-    """Return no plan of the work: ours needs none."""
+def get_scheduler_metadata(*_: Any, **__: Any) -> Any:
+    """Return an empty plan of the work: ours needs none."""
+    return SimpleNamespace(tile_count_semaphore=None, cu_total_m_blocks=(), num_m_blocks_ptr=None)
 
 
 flash_attn_combine = _flash_attn_fwd = _flash_attn_bwd = _flash_attn_bwd_sparse_mla = refused
