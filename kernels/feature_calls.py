@@ -147,9 +147,10 @@ def attention_varlen(
     and contiguous, or else copied. Masks and features apply within each sequence; masks given as tensors and document
     ids need a batch. There is no device-to-host synchronization on a GPU. With a block_table, int32 (sequences, pages
     of a sequence), k and v are (pages, page_size, num_kv_heads, head_dim), and a call copies the pages into one row.
-    Without copy_pages a kernel of triton_fa2 reads them where they lie, if it takes the tensors and no gradient is
-    wanted, which takes 2 to 3 times as long on an H200 and no room for a copy (sweep `paged_prefill`). The fields of
-    Wanted are arguments, too; lse is (num_heads, total_q).
+    Where many sequences seem to have few queries, those are decoded over their pages (`paged`). Without copy_pages a
+    kernel of triton_fa2 reads all where they lie, if it takes the tensors and no gradient is wanted, which takes 2 to 3
+    times as long on an H200 and no room for a copy (sweep `paged_prefill`). The fields of Wanted are arguments, too;
+    lse is (num_heads, total_q).
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
@@ -167,7 +168,7 @@ def attention_varlen(
             _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
             if paged.takes(q, k, v):
                 scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
-                masks = *features.one_window(causal, window_size), scale
+                masks: Any = (*features.one_window(causal, window_size), scale)
                 plain = not asked and type(masks[1]) is int and scale > 0 and _is_eager(q, k, v)
                 if plain and paged.is_mixed(q, len(of_k[0]), max_seqlen_q):
                     longest = max_seqlen_q, max_seqlen_k
@@ -338,19 +339,29 @@ def by_kernels(
         return forward_op(q, k, v, found.sinks, *_operands(found, bounds, options))[0]
     largest = torch.full((q.shape[1],), float("-inf"), device=q.device) if wanted.return_max_logits else None
     call = FeatureCall(found, *options, "ieee", bounds, max_logits=largest)
+    by_itself = wanted.deterministic or wanted.return_max_logits
+    plan = None if by_itself or out_alone else _plan_without_features(call, q, k, v)
+    if plan and wanted == _PLAIN_RESULT:  # a window of two widths
+        return plans.attend(plan, q, k, v)
     if out_alone:
         faster = _on_hopper(call, q, k, v)
         return plans.attend(faster, q, k, v) if faster and not found.asked else attend(faster or call, q, k, v)
-    by_itself = wanted.deterministic or wanted.return_max_logits
-    plan = None if by_itself else _plan_without_features(call, q, k, v)
     out, logsumexp = lse.attend(call, q, k, v, plan)
     return wanted.of(out, logsumexp, largest)
 
 
 def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
     """Return the plan of the fastest kernels for a FeatureCall without features, where there are any."""
-    if call.features.asked or isinstance(call.window_size, tuple) or invariant.wanted():
+    if call.features.asked or invariant.wanted():
         return None
+    if isinstance(call.window_size, tuple):
+        from .attention.triton_fa2.features.call import addressable
+        from .attention.triton_fa2.plan import plan_of
+
+        rows = all(type(x) in _PLAIN and x.numel() > 0 and addressable(x) is x for x in (q, k, v))
+        if call.bounds is not None or not rows or k.shape != v.shape or torch.compiler.is_compiling():
+            return None
+        return plan_of(q, k, v, call.causal, call.window_size, call.scale, call.precision)
     if call.bounds is not None:
         return _on_hopper(call, q, k, v)
     return routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)

@@ -7,6 +7,7 @@ kernels, also windows of two widths. Differences:
 - Dropout takes its seed from PyTorch's generator and drops other places than flash-attn does.
 - return_attn_probs gives out, softmax_lse and None; softmax_lse has a gradient, and is -inf for a query without a key.
   With dropout it is refused.
+- Windows below -1 are refused: flash-attn 2 takes them for all keys, FlashAttention-4 for a distance.
 - deterministic=True uses kernels that give the same bits in every run. Otherwise PyTorch's global switch decides.
 - Arguments that cannot be computed raise UnsupportedCase. The values of tensors of integers (lengths, page numbers,
   left padding) are checked on a CPU. On a GPU that would synchronize; the environment variable ATTNBENCH_CHECK=1 turns
@@ -16,6 +17,7 @@ kernels, also windows of two widths. Differences:
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -80,8 +82,8 @@ def flash_attn_varlen_func(
 ) -> Any:
     """Compute attention of packed sequences: q (total_q, heads, head_dim), k and v (total_k, heads_k, head_dim).
 
-    With block_table (batch, pages of a sequence) k and v are (pages, page_size, heads_k, head_dim); a call then copies
-    the pages of all sequences. Return out, or with return_attn_probs out, softmax_lse (heads, total_q) and None.
+    With block_table (batch, pages of a sequence) k and v are (pages, page_size, heads_k, head_dim); what is copied says
+    `feature_calls.attention_varlen`. Return out, or with return_attn_probs out, softmax_lse (heads, total_q) and None.
     """
     if q.dim() != 3 or k.dim() != (3 if block_table is None else 4):
         raise UnsupportedCase("flash_attn_varlen_func needs q as (total, heads, head_dim); k and v too, or as pages.")
@@ -285,11 +287,14 @@ def _asked(
 
 
 def _pair(window_size: Any) -> Pair:
-    """Return the window as it is; flash-attn 2 and FlashAttention-4 differ in what a number below -1 means."""
-    pair = isinstance(window_size, tuple | list) and len(window_size) == 2
-    if not pair or not all(isinstance(side, int) and side >= -1 for side in window_size):
+    try:
+        left, right = map(operator.index, window_size)
+        refused = min(left, right) < -1
+    except (TypeError, ValueError):
+        refused = True
+    if refused:
         raise UnsupportedCase(f"window_size must be (left, right), each at least -1 (all keys), not {window_size!r}.")
-    return window_size[0], window_size[1]
+    return left, right
 
 
 def _four(x: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """Packed queries over a paged cache: kernels that copy the pages in use, and that give few queries to the decoder.
 
-Lengths are on the device alone, so a kernel divides the batch. Sequences with up to FEW queries go to triton_decode,
-which reads pages where they lie and takes 8 queries in the time of one. The pages of the others are copied into rows.
+Lengths are on the device alone, so a kernel divides the batch. Sequences with up to `few_of` queries go to
+triton_decode, which reads pages where they lie. The pages of the others are copied into rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from .features import Features, SequenceBounds
 from .plans import Masks, device_guard
 
 FEW = 8
-_BLOCK = 4096
+_BLOCK = 4096  # numbers that a program copies at a time
+_PROGRAMS = 8192  # of the copy, where there are so many rows
 Starts = tuple[torch.Tensor, torch.Tensor]  # of q and of k, int32 (sequences + 1,)
 Pages = tuple[torch.Tensor, torch.Tensor]  # k and v: (pages, page_size, heads, width), each page contiguous
 
@@ -62,21 +63,24 @@ def put_kernel(few_out, out, starts_q, NUMBERS: tl.constexpr, FEW: tl.constexpr,
 
 
 @triton.jit
-def copy_kernel(k, v, rows_k, rows_v, table, starts, ends, table_b, k_b, v_b, last_page, entries, PAGE: tl.constexpr,
-                NUMBERS: tl.constexpr, NUMBERS_V: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """Copy a part of an entry's page of k and of v, of which a key has so many numbers; no key beyond the sequence."""
-    own, entry = tl.program_id(0) // entries, tl.program_id(0) % entries
+def copy_kernel(k, v, rows_k, rows_v, table, starts, ends, table_b, k_b, v_b, last_page, PAGE: tl.constexpr,
+                NUMBERS: tl.constexpr, NUMBERS_V: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+    """Copy a sequence's rows of k and v, of so many numbers each, from their pages; its programs take them in turn."""
+    own = tl.program_id(0)
     first = tl.load(starts + own)
-    keys = tl.load(ends + own) - first - entry * PAGE
-    if keys > 0:
-        page = tl.minimum(tl.maximum(tl.load(table + own * table_b + entry), 0), last_page).to(tl.int64)
-        row = (first + entry * PAGE).to(tl.int64)
-        keys = tl.minimum(keys, PAGE)
-        at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-        x = tl.load(k + page * k_b + at, mask=at < keys * NUMBERS)
-        tl.store(rows_k + row * NUMBERS + at, x, mask=at < keys * NUMBERS)
-        x = tl.load(v + page * v_b + at, mask=at < keys * NUMBERS_V)
-        tl.store(rows_v + row * NUMBERS_V + at, x, mask=at < keys * NUMBERS_V)
+    keys = tl.load(ends + own) - first
+    columns = tl.arange(0, COLUMNS)
+    for start in range(tl.program_id(1) * ROWS, keys, tl.num_programs(1) * ROWS):
+        at = start + tl.arange(0, ROWS)
+        pages = tl.load(table + own * table_b + at // PAGE, mask=at < keys, other=0)
+        pages = tl.minimum(tl.maximum(pages, 0), last_page).to(tl.int64)[:, None]
+        inside, to = (at % PAGE)[:, None], (first + at).to(tl.int64)[:, None]
+        mask = (at < keys)[:, None] & (columns < NUMBERS)[None, :]
+        x = tl.load(k + pages * k_b + inside * NUMBERS + columns[None, :], mask=mask)
+        tl.store(rows_k + to * NUMBERS + columns[None, :], x, mask=mask)
+        mask = (at < keys)[:, None] & (columns < NUMBERS_V)[None, :]
+        x = tl.load(v + pages * v_b + inside * NUMBERS_V + columns[None, :], mask=mask)
+        tl.store(rows_v + to * NUMBERS_V + columns[None, :], x, mask=mask)
 
 
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -87,6 +91,15 @@ def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 def is_mixed(q: torch.Tensor, sequences: int, longest_q: int) -> bool:
     """Return whether many of the sequences seem to have few queries, as far as the host knows."""
     return min(sequences, longest_q) > 0 and (longest_q <= MAX_SEQLEN_Q or 2 * len(q) < sequences * longest_q)
+
+
+def few_of(total: int, sequences: int, longest: int) -> int:
+    """Return the most queries that are decoded: as many as each other sequence has if long ones are all the longest."""
+    if longest <= MAX_SEQLEN_Q:
+        return longest
+    long = total // longest
+    rest = (total - long * longest) / max(1, sequences - long)
+    return next(few for few in (1, 2, 4, FEW) if rest <= few or few == FEW)
 
 
 def copied(q: torch.Tensor, pages: Pages, starts: Starts, table: torch.Tensor) -> tuple[Pages, Starts]:
@@ -101,17 +114,17 @@ def attend(
     """Compute attention without features of sequences of which some may have few queries: like q."""
     causal, window_size, scale = masks
     k, v = pages
-    few = longest[0] if longest[0] <= MAX_SEQLEN_Q else FEW
+    few = few_of(len(q), len(starts[0]) - 1, longest[0])
     found, few_q = _divided(q, starts, table.shape[1] * k.shape[1], few)
     options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
     table = table.int().clamp(0, len(k) - 1)
-    decoded = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
+    decoded: Any = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
     decoded = decoded.transpose(1, 2).contiguous()
     if longest[0] <= few:
         out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence
     else:
         rows = _copied(pages, table, found[2], found[3])
-        bounds = SequenceBounds(starts[0][:-1], *found[1:], *longest, packed=True)
+        bounds = SequenceBounds(starts[0][:-1], found[1], found[2], found[3], longest[0], longest[1], packed=True)
         out = _attend_to_rows(q, rows, bounds, masks).contiguous()
     numbers = out.shape[1] * out.shape[2]
     with device_guard(q.device):
@@ -132,17 +145,19 @@ def _divided(q: torch.Tensor, starts: Starts, room: int, few: int) -> tuple[torc
 
 
 def _copied(pages: Pages, table: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor) -> Pages:
-    (k, v), entries = pages, table.shape[1]
-    size, sequences = k.shape[1], len(table)
-    rows_k, rows_v = (x.new_empty(sequences * entries * size, *x.shape[2:]) for x in pages)
+    k, v = pages
+    sequences, room = len(table), table.shape[1] * k.shape[1]
+    rows_k, rows_v = (x.new_empty(sequences * room, *x.shape[2:]) for x in pages)
     numbers = [x.shape[2] * x.shape[3] for x in pages]
+    columns = triton.next_power_of_2(max(numbers))
+    rows = max(1, _BLOCK // columns)
     table = table if table.stride(1) == 1 else table.contiguous()
     strides = table.stride(0), k.stride(0), v.stride(0)
-    grid = (sequences * entries, triton.cdiv(size * max(numbers), _BLOCK))
-    with device_guard(k.device):
-        if grid[0]:
+    if sequences and room:
+        grid = sequences, max(1, min(triton.cdiv(room, rows), _PROGRAMS // sequences))
+        with device_guard(k.device):
             copy_kernel[grid](
-                k, v, rows_k, rows_v, table, starts, ends, *strides, len(k) - 1, entries, size, *numbers, _BLOCK
+                *(k, v, rows_k, rows_v, table, starts, ends, *strides, len(k) - 1, k.shape[1], *numbers, columns, rows)
             )
     return rows_k, rows_v
 

@@ -55,17 +55,19 @@ def assert_near(got: torch.Tensor, expected: torch.Tensor) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"causal": True}, {"window_size": (3, 1)}, {"causal": True, "window_size": (4, 9), "softcap": 2.0}],
+    [{"window_size": (3, 1)}, {"window_size": (4, -1)}, {"causal": True, "window_size": (4, 9), "softcap": 2.0}],
     ids=str,
 )
 def test_fixed_lengths(front, options) -> None:
     q, k, v = numbers(2, 9, 4, 16, device=front), *(numbers(2, 12, 2, 16, device=front, seed=i) for i in (1, 2))
-    slopes = numbers(2, 4, device=front, seed=3).abs()
+    slopes = None if options.get("window_size") == (4, -1) else numbers(2, 4, device=front, seed=3).abs()
     inputs = [x.requires_grad_() for x in (q, k, v)]
     out, lse, nothing = flash_attn.flash_attn_func(*inputs, alibi_slopes=slopes, return_attn_probs=True, **options)
     assert nothing is None and lse.shape == (2, 4, 9)
+    of_tensor = {**options, "window_size": torch.tensor(options["window_size"])}  # as flash-attn's own tests pass it
+    assert torch.equal(out, flash_attn.flash_attn_func(*inputs, alibi_slopes=slopes, **of_tensor))
     wide = [x.detach().double().cpu().requires_grad_() for x in inputs]
-    parts = [exact(*(x[i] for x in wide), **options, slopes=slopes[i]) for i in range(2)]
+    parts = [exact(*(x[i] for x in wide), **options, slopes=None if slopes is None else slopes[i]) for i in (0, 1)]
     expected = torch.stack([x for x, _ in parts]), torch.stack([x for _, x in parts])
     assert_near(out, expected[0])
     assert_near(lse, expected[1])
