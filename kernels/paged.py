@@ -63,16 +63,16 @@ def put_kernel(few_out, out, starts_q, NUMBERS: tl.constexpr, FEW: tl.constexpr,
 
 
 @triton.jit
-def copy_kernel(k, v, rows_k, rows_v, table, starts, ends, table_b, k_b, v_b, last_page, PAGE: tl.constexpr,
+def copy_kernel(k, v, rows_k, rows_v, table, ends, entries, k_b, v_b, last_page, PAGE: tl.constexpr,
                 NUMBERS: tl.constexpr, NUMBERS_V: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
     """Copy a sequence's rows of k and v, of so many numbers each, from their pages; its programs take them in turn."""
     own = tl.program_id(0)
-    first = tl.load(starts + own)
+    first = own * entries * PAGE
     keys = tl.load(ends + own) - first
     columns = tl.arange(0, COLUMNS)
     for start in range(tl.program_id(1) * ROWS, keys, tl.num_programs(1) * ROWS):
         at = start + tl.arange(0, ROWS)
-        pages = tl.load(table + own * table_b + at // PAGE, mask=at < keys, other=0)
+        pages = tl.load(table + own * entries + at // PAGE, mask=at < keys, other=0)
         pages = tl.minimum(tl.maximum(pages, 0), last_page).to(tl.int64)[:, None]
         inside, to = (at % PAGE)[:, None], (first + at).to(tl.int64)[:, None]
         mask = (at < keys)[:, None] & (columns < NUMBERS)[None, :]
@@ -105,7 +105,7 @@ def few_of(total: int, sequences: int, longest: int) -> int:
 def copied(q: torch.Tensor, pages: Pages, starts: Starts, table: torch.Tensor) -> tuple[Pages, Starts]:
     """Return the keys and values in use as rows, and where sequences begin and end in them."""
     found, _ = _divided(q, starts, table.shape[1] * pages[0].shape[1], 0)
-    return _copied(pages, table, found[2], found[3]), (found[2], found[3])
+    return _copied(pages, table, found[3]), (found[2], found[3])
 
 
 def attend(
@@ -123,7 +123,7 @@ def attend(
     if longest[0] <= few:
         out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence
     else:
-        rows = _copied(pages, table, found[2], found[3])
+        rows = _copied(pages, table, found[3])
         bounds = SequenceBounds(starts[0][:-1], found[1], found[2], found[3], longest[0], longest[1], packed=True)
         out = _attend_to_rows(q, rows, bounds, masks).contiguous()
     numbers = out.shape[1] * out.shape[2]
@@ -144,20 +144,19 @@ def _divided(q: torch.Tensor, starts: Starts, room: int, few: int) -> tuple[torc
     return found, few_q
 
 
-def _copied(pages: Pages, table: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor) -> Pages:
+def _copied(pages: Pages, table: torch.Tensor, ends: torch.Tensor) -> Pages:
     k, v = pages
     sequences, room = len(table), table.shape[1] * k.shape[1]
     rows_k, rows_v = (x.new_empty(sequences * room, *x.shape[2:]) for x in pages)
     numbers = [x.shape[2] * x.shape[3] for x in pages]
     columns = triton.next_power_of_2(max(numbers))
     rows = max(1, _BLOCK // columns)
-    table = table if table.stride(1) == 1 else table.contiguous()
-    strides = table.stride(0), k.stride(0), v.stride(0)
     if sequences and room:
         grid = sequences, max(1, min(triton.cdiv(room, rows), _PROGRAMS // sequences))
         with device_guard(k.device):
             copy_kernel[grid](
-                *(k, v, rows_k, rows_v, table, starts, ends, *strides, len(k) - 1, k.shape[1], *numbers, columns, rows)
+                *(k, v, rows_k, rows_v, table.contiguous(), ends, table.shape[1], k.stride(0), v.stride(0), len(k) - 1),
+                *(k.shape[1], *numbers, columns, rows),
             )
     return rows_k, rows_v
 
