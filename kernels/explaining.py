@@ -69,7 +69,12 @@ def _packed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options,
     if asked.get("block_table") is not None:
         if not asked.get("copy_pages", True) and feature_calls.reads_pages(q, k, v):
             return f"triton_fa2 forward, which reads the pages in place: {_NO_RULE}"
-        before, k, v = "a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
+        if feature_calls.reads_pages(q, k, v):
+            from . import paged
+
+            if not features.asked and paged.is_mixed(q, sequences, asked.get("max_seqlen_q", 0)):
+                before = "triton_decode for sequences with few queries; for the others "
+        before, k, v = f"{before}a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
     packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
     scale = q.shape[2] ** -0.5 if options[2] is None else options[2]
     ours = feature_calls.takes(*packed, ("varlen", *features.asked))

@@ -72,7 +72,8 @@ def attention_with(
     scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
     if wanted.return_max_logits and found.sinks is not None:
         raise UnsupportedCase("return_max_logits does not go with sinks, which are logits without a key.")
-    if takes(q, k, v, found.asked) and not found.learns_mask:
+    exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)  # then gradients of the only key are 0
+    if takes(q, k, v, found.asked) and not found.learns_mask and not exact:
         return by_kernels(q, k, v, found, (causal, window_size, scale), None, wanted)
     masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
     if wanted.return_lse or wanted.return_max_logits:
@@ -147,9 +148,10 @@ def attention_varlen(
     and contiguous, or else copied. Masks and features apply within each sequence; masks given as tensors and document
     ids need a batch. There is no device-to-host synchronization on a GPU. With a block_table, int32 (sequences, pages
     of a sequence), k and v are (pages, page_size, num_kv_heads, head_dim), and a call copies the pages into one row.
-    Without copy_pages a kernel of triton_fa2 reads them where they lie, if it takes the tensors and no gradient is
-    wanted, which takes 2 to 3 times as long on an H200 and no room for a copy (sweep `paged_prefill`). The fields of
-    Wanted are arguments, too; lse is (num_heads, total_q).
+    Where many sequences seem to have few queries, those are decoded over their pages (`paged`). Without copy_pages a
+    kernel of triton_fa2 reads all where they lie, if it takes the tensors and no gradient is wanted, which takes 2 to 3
+    times as long on an H200 and no room for a copy (sweep `paged_prefill`). The fields of Wanted are arguments, too;
+    lse is (num_heads, total_q).
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
@@ -161,7 +163,20 @@ def attention_varlen(
             _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
             bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
             return _over_pages(q, k, v, bounds, block_table, asked, (causal, window_size, softmax_scale))
-        (k, v), of_k = _rows_of_pages((k, v), block_table, of_k)
+        if reads_pages(q, k, v):
+            from . import paged  # imports triton, which may be missing
+
+            _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
+            if paged.takes(q, k, v):
+                scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
+                masks: Any = (*features.one_window(causal, window_size), scale)
+                plain = not asked and type(masks[1]) is int and scale > 0 and _is_eager(q, k, v)
+                if plain and paged.is_mixed(q, len(of_k[0]), max_seqlen_q):
+                    longest = max_seqlen_q, max_seqlen_k
+                    return paged.attend(q, (k, v), (starts[0], starts[1]), longest, block_table, masks)
+                (k, v), of_k = paged.copied(q, (k, v), (starts[0], starts[1]), block_table)
+        if k.dim() == 4:
+            (k, v), of_k = _rows_of_pages((k, v), block_table, of_k)
     _check_packed(q, k, cu_seqlens_q, cu_seqlens_k, asked)
     bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
     return attention_of_rows(q, k, v, bounds, asked, (causal, window_size, softmax_scale))
@@ -325,19 +340,29 @@ def by_kernels(
         return forward_op(q, k, v, found.sinks, *_operands(found, bounds, options))[0]
     largest = torch.full((q.shape[1],), float("-inf"), device=q.device) if wanted.return_max_logits else None
     call = FeatureCall(found, *options, "ieee", bounds, max_logits=largest)
+    by_itself = wanted.deterministic or wanted.return_max_logits
+    plan = None if by_itself or out_alone else _plan_without_features(call, q, k, v)
+    if plan and wanted == _PLAIN_RESULT:  # a window of two widths
+        return plans.attend(plan, q, k, v)
     if out_alone:
         faster = _on_hopper(call, q, k, v)
         return plans.attend(faster, q, k, v) if faster and not found.asked else attend(faster or call, q, k, v)
-    by_itself = wanted.deterministic or wanted.return_max_logits
-    plan = None if by_itself else _plan_without_features(call, q, k, v)
     out, logsumexp = lse.attend(call, q, k, v, plan)
     return wanted.of(out, logsumexp, largest)
 
 
 def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
     """Return the plan of the fastest kernels for a FeatureCall without features, where there are any."""
-    if call.features.asked or isinstance(call.window_size, tuple) or invariant.wanted():
+    if call.features.asked or invariant.wanted():
         return None
+    if isinstance(call.window_size, tuple):
+        from .attention.triton_fa2.features.call import addressable
+        from .attention.triton_fa2.plan import plan_of
+
+        rows = all(type(x) in _PLAIN and x.numel() > 0 and addressable(x) is x for x in (q, k, v))
+        if call.bounds is not None or not rows or k.shape != v.shape or torch.compiler.is_compiling():
+            return None
+        return plan_of(q, k, v, call.causal, call.window_size, call.scale, call.precision)
     if call.bounds is not None:
         return _on_hopper(call, q, k, v)
     return routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)

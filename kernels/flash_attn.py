@@ -7,6 +7,7 @@ kernels, also windows of two widths. Differences:
 - Dropout takes its seed from PyTorch's generator and drops other places than flash-attn does.
 - return_attn_probs gives out, softmax_lse and None; softmax_lse has a gradient, and is -inf for a query without a key.
   With dropout it is refused.
+- Windows below -1 are refused: flash-attn 2 takes them for all keys, FlashAttention-4 for a distance.
 - deterministic=True uses kernels that give the same bits in every run. Otherwise PyTorch's global switch decides.
 - Arguments that cannot be computed raise UnsupportedCase. The values of tensors of integers (lengths, page numbers,
   left padding) are checked on a CPU. On a GPU that would synchronize; the environment variable ATTNBENCH_CHECK=1 turns
@@ -16,6 +17,7 @@ kernels, also windows of two widths. Differences:
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -80,8 +82,8 @@ def flash_attn_varlen_func(
 ) -> Any:
     """Compute attention of packed sequences: q (total_q, heads, head_dim), k and v (total_k, heads_k, head_dim).
 
-    With block_table (batch, pages of a sequence) k and v are (pages, page_size, heads_k, head_dim); a call then copies
-    the pages of all sequences. Return out, or with return_attn_probs out, softmax_lse (heads, total_q) and None.
+    With block_table (batch, pages of a sequence) k and v are (pages, page_size, heads_k, head_dim); what is copied says
+    `feature_calls.attention_varlen`. Return out, or with return_attn_probs out, softmax_lse (heads, total_q) and None.
     """
     if q.dim() != 3 or k.dim() != (3 if block_table is None else 4):
         raise UnsupportedCase("flash_attn_varlen_func needs q as (total, heads, head_dim); k and v too, or as pages.")
@@ -166,9 +168,11 @@ def flash_attn_with_kvcache(
     """
     cache = _Cache(k_cache, v_cache, cache_batch_idx, cache_leftpad, block_table)
     cache.check(q, k, v)
-    lengths = _lengths(cache_seqlens, 0 if k is not None else cache.capacity, q)
     new = 0 if k is None else k.shape[1]
-    cache.check_lengths(lengths, new)
+    if cache_seqlens is None:
+        cache_seqlens = 0 if k is not None else cache.capacity
+    lengths = _lengths(cache_seqlens, q)
+    cache.check_lengths(torch.tensor([cache_seqlens]) if isinstance(cache_seqlens, int) else lengths, lengths, new)
     if not isinstance(num_splits, int) or num_splits < 0:
         raise UnsupportedCase(f"num_splits must be a number of at least 0, not {num_splits!r}; it is not used.")
     _check_rotary(rotary_cos, rotary_sin, q, k, cache.capacity)
@@ -240,13 +244,16 @@ class _Cache(NamedTuple):
             if not fits or (x.dtype, x.device) != (cache.dtype, cache.device) or x.shape[1] != k.shape[1]:
                 raise UnsupportedCase(f"{name}: k and v must be ({batch}, seqlen_new, heads, head_dim) like the cache.")
 
-    def check_lengths(self, lengths: torch.Tensor, new: int) -> None:
-        """Refuse lengths that the cache has no room for, and numbers of sequences or pages that do not exist."""
+    def check_lengths(self, known: torch.Tensor, lengths: torch.Tensor, new: int) -> None:
+        """Refuse lengths that the cache has no room for, and numbers of sequences or pages that do not exist.
+
+        `known` are the lengths, on the host where it knows them: then their check needs no synchronization.
+        """
         place = f"{'a cache' if self.block_table is None else 'a row of block_table'} of {self.capacity}"
         if new > self.capacity:
             raise UnsupportedCase(f"{new} new keys do not fit into {place}.")
-        if _reads(lengths) and bool(((lengths < 0) | (lengths + new > self.capacity)).any()):
-            raise UnsupportedCase(f"{new} keys after {lengths.tolist()} do not fit into {place}.")
+        if _reads(known) and bool(((known < 0) | (known + new > self.capacity)).any()):
+            raise UnsupportedCase(f"{new} keys after {known.tolist()} do not fit into {place}.")
         pads = self.leftpad
         if pads is not None and _reads(pads) and bool(((pads < 0) | (pads > lengths + new)).any()):
             raise UnsupportedCase(f"cache_leftpad {pads.tolist()} must be 0 to the keys in use.")
@@ -280,7 +287,13 @@ def _asked(
 
 
 def _pair(window_size: Any) -> Pair:
-    left, right = map(int, window_size)
+    try:
+        left, right = map(operator.index, window_size)
+        refused = min(left, right) < -1
+    except (TypeError, ValueError):
+        refused = True
+    if refused:
+        raise UnsupportedCase(f"window_size must be (left, right), each at least -1 (all keys), not {window_size!r}.")
     return left, right
 
 
@@ -344,12 +357,12 @@ def _check_rotary(
         )
 
 
-def _lengths(given: Any, default: int, q: torch.Tensor) -> torch.Tensor:
+def _lengths(given: Any, q: torch.Tensor) -> torch.Tensor:
     """Return the keys in the cache before the call, int32 (batch,)."""
-    given = default if given is None else given
-    if not isinstance(given, torch.Tensor):
+    if isinstance(given, int):
         return torch.full((len(q),), given, dtype=torch.int32, device=q.device)
-    if tuple(given.shape) != (len(q),) or given.dtype != torch.int32 or given.device != q.device:
+    tensor = isinstance(given, torch.Tensor) and tuple(given.shape) == (len(q),) and given.device == q.device
+    if not tensor or given.dtype != torch.int32:
         raise UnsupportedCase(f"cache_seqlens must be a number or an int32 tensor ({len(q)},) on {q.device}.")
     return given
 

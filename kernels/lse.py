@@ -30,8 +30,8 @@ def merge(
 
 def natural(lse: torch.Tensor) -> torch.Tensor:
     """Return the natural logsumexp in float32 of that to base 2, in which rows that see no key have +inf."""
-    found = (lse * math.log(2)).float()
-    return found.masked_fill_(found == float("inf"), float("-inf"))
+    blind = float("-inf")
+    return (lse * math.log(2)).float().nan_to_num_(nan=math.nan, posinf=blind, neginf=blind)
 
 
 @torch.compiler.disable

@@ -55,17 +55,19 @@ def assert_near(got: torch.Tensor, expected: torch.Tensor) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"causal": True}, {"window_size": (3, 1)}, {"causal": True, "window_size": (4, 9), "softcap": 2.0}],
+    [{"window_size": (3, 1)}, {"window_size": (4, -1)}, {"causal": True, "window_size": (4, 9), "softcap": 2.0}],
     ids=str,
 )
 def test_fixed_lengths(front, options) -> None:
     q, k, v = numbers(2, 9, 4, 16, device=front), *(numbers(2, 12, 2, 16, device=front, seed=i) for i in (1, 2))
-    slopes = numbers(2, 4, device=front, seed=3).abs()
+    slopes = None if options.get("window_size") == (4, -1) else numbers(2, 4, device=front, seed=3).abs()
     inputs = [x.requires_grad_() for x in (q, k, v)]
     out, lse, nothing = flash_attn.flash_attn_func(*inputs, alibi_slopes=slopes, return_attn_probs=True, **options)
     assert nothing is None and lse.shape == (2, 4, 9)
+    of_tensor = {**options, "window_size": torch.tensor(options["window_size"])}  # as flash-attn's own tests pass it
+    assert torch.equal(out, flash_attn.flash_attn_func(*inputs, alibi_slopes=slopes, **of_tensor))
     wide = [x.detach().double().cpu().requires_grad_() for x in inputs]
-    parts = [exact(*(x[i] for x in wide), **options, slopes=slopes[i]) for i in range(2)]
+    parts = [exact(*(x[i] for x in wide), **options, slopes=None if slopes is None else slopes[i]) for i in (0, 1)]
     expected = torch.stack([x for x, _ in parts]), torch.stack([x for _, x in parts])
     assert_near(out, expected[0])
     assert_near(lse, expected[1])
@@ -76,6 +78,14 @@ def test_fixed_lengths(front, options) -> None:
         strict=True,
     ):
         assert_near(got, wanted)
+
+
+@pytest.mark.parametrize("options", [{}, {"window_size": (0, -1), "softcap": 15.0}], ids=str)
+def test_a_single_key_has_no_gradient_and_an_empty_batch_is_computed(front, options) -> None:
+    q, k, v = (numbers(2, n, heads, 16, device=front).requires_grad_() for n, heads in ((5, 4), (1, 2), (1, 2)))
+    dq, dk, _ = torch.autograd.grad(flash_attn.flash_attn_func(q, k, v, **options).sum(), (q, k, v))
+    assert not dq.any() and not dk.any()
+    assert flash_attn.flash_attn_func(q[:0], k[:0], v[:0], **options).shape == (0, 5, 4, 16)
 
 
 def test_packed_tensors_are_their_parts() -> None:
@@ -296,6 +306,10 @@ SIX = (_integers(0, 2, 6), _integers(0, 2, 6), 4, 4)
     [
         ((flash_attn.flash_attn_func, Q, NEW, NEW), {"dropout_p": 0.1, "return_attn_probs": True}, "do not store"),
         ((flash_attn.flash_attn_func, Q, NEW, NEW), {"window_size": (-3, 0)}, "at least -1"),
+        ((flash_attn.flash_attn_func, Q, NEW, NEW), {"window_size": 4}, r"must be \(left, right\)"),
+        ((flash_attn.flash_attn_func, Q, NEW.to("meta"), NEW), {}, "on one device"),
+        ((flash_attn.flash_attn_func, Q, NEW, NEW), {"softcap": -1.0}, "must not be negative"),
+        ((*VARLEN, KEYS, KEYS, *SIX), {"alibi_slopes": torch.ones(3)}, r"must be \(2,\)"),
         ((flash_attn.flash_attn_func, Q, NEW[:1], NEW[:1]), {}, "agree in batch"),
         ((flash_attn.flash_attn_func, Q, NEW, NEW[:, :2]), {}, "do not belong together"),
         ((flash_attn.flash_attn_func, Q[0], NEW, NEW), {}, "Expected a tensor"),
@@ -305,6 +319,7 @@ SIX = (_integers(0, 2, 6), _integers(0, 2, 6), 4, 4)
         ((*VARLEN, PAGES, PAGES, *SIX), {"block_table": _integers(0, 4)[:, None]}, "outside 0 to 3"),
         (KV, {"cache_seqlens": 30, "k": NEW, "v": NEW}, "do not fit into a cache of 32"),
         (KV, {"cache_seqlens": _integers(1, 33)}, "do not fit"),
+        ((KV[0], *(x.to("meta") for x in KV[1:])), {"cache_seqlens": 33}, "do not fit"),  # no device is read for this
         (KV, {"cache_seqlens": torch.tensor([1, 2])}, "int32"),
         (KV, {"k": NEW}, "like the cache"),
         (KV, {"rotary_cos": torch.ones(32, 4)}, "belong together"),

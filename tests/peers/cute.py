@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ from torch.nn import functional
 import kernels
 from kernels.registry import UnsupportedCase
 
-_IGNORED = {"deterministic", "num_splits", "pack_gqa", "min_seqlen_k", "disable_scheduler_metadata"}  # how, not what
+_IGNORED = {"deterministic", "num_splits", "pack_gqa", "min_seqlen_k", "scheduler_metadata"}  # how, not what
+_IGNORED |= {"disable_scheduler_metadata"}
 
 
 class JITCache(dict[Any, Any]):
@@ -19,10 +21,17 @@ class JITCache(dict[Any, Any]):
 
 def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Any = None, **asked: Any) -> Any:
     """Return out and lse (None without return_lse) of tensors (batch, seqlen, heads, head_dim)."""
+    left, right = asked.get("window_size", (None, None))
+    blind = 0
+    if left is None and (right or 0) < 0:  # no query sees the last keys; without them the window is causal
+        asked["window_size"], k, v = (None, 0), k[:, :right], v[:, :right]
+    elif right is None and (left or 0) < 0:  # the last queries see no key; without them the window begins at a query
+        blind = min(-left, q.shape[1])
+        asked["window_size"], q = (0, None), q[:, : q.shape[1] - blind]
     options = _options(asked, qv=qv)
     out = kernels.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
     out, lse = out if options.get("return_lse") else (out, None)
-    return out.transpose(1, 2), lse
+    return functional.pad(out.transpose(1, 2), (0, 0, 0, 0, 0, blind)), lse
 
 
 def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Any = None, **asked: Any) -> Any:
@@ -52,8 +61,9 @@ def refused(*_: Any, **__: Any) -> None:
     raise UnsupportedCase("A private function of FlashAttention-4.")
 
 
-def get_scheduler_metadata(*_: Any, **__: Any) -> None:
-    """Return no plan of the work: ours needs none."""
+def get_scheduler_metadata(*_: Any, **__: Any) -> Any:
+    """Return an empty plan of the work: ours needs none."""
+    return SimpleNamespace(tile_count_semaphore=None, cu_total_m_blocks=(), num_m_blocks_ptr=None)
 
 
 flash_attn_combine = _flash_attn_fwd = _flash_attn_bwd = _flash_attn_bwd_sparse_mla = refused

@@ -230,7 +230,7 @@ class Launches:
     def _few_queries(self, tensors: FewQueriesTensors) -> None:
         """List the backward of few queries."""
         problem, tile = self.problem, self.problem.few_queries_tile
-        masked = problem.causal or problem.window_size > 0 or problem.seqlen_k % tile.block_n > 0
+        masked = problem.causal or bool(problem.window_size) or problem.seqlen_k % tile.block_n > 0
         scalars = (problem.num_heads, *problem.extent, *problem.scales)
         config, heads = replace(problem.panel_config, masked=masked), problem.heads("few_queries")
         self._run(KernelCall(few_queries_kernel, tensors, scalars, config, [tile], lambda _: heads))

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from ... import plans, tables
+from ...features import Window
 from ...plans import GradientRoom, PlanCache, Tensors, device_guard, plan_key
 from .launches import Launches, recorded
 from .problem import MAX_ROW_STRIDE, TritonProblem, check
 
-Options = tuple[bool, int, float | None, str]  # causal, window_size, scale, and the precision of float32 products
+Options = tuple[bool, Window, float | None, str]  # causal, window_size, scale, and the precision of float32 products
 _PLANS: PlanCache[TritonPlan] = PlanCache()
 
 
@@ -20,11 +21,13 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options
     """Compute attention by the plan of these tensors; gradients flow if any input wants them."""
     if q.stride(-1) != 1 or k.stride(-1) != 1 or v.stride(-1) != 1:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    return plans.attend(plan_of(q, k, v, *options), q, k, v)
+
+
+def plan_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> TritonPlan:
+    """Return the plan of these tensors, whose last dimension is contiguous."""
     key = plan_key(q, k, v, options)
-    plan = _PLANS.get(key)
-    if plan is None:
-        plan = _PLANS.remember(key, TritonPlan(q, k, v, *options))
-    return plans.attend(plan, q, k, v)
+    return _PLANS.get(key) or _PLANS.remember(key, TritonPlan(q, k, v, *options))
 
 
 class TritonPlan:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...features import Window, reach
 from ...launches import INTERPRETED
 from ...plans import LOG2_E, check_inputs
 from ...registry import UnsupportedCase
@@ -42,7 +43,7 @@ class TritonProblem:
     seqlen_k: int
     head_dim: int
     causal: bool
-    window_size: int  # 0: no window
+    window_size: Window  # 0: no window
     scale: float
     float32_precision: str  # the caller's choice for float32 products: "ieee" or "tf32"
     chip: str  # a family of kernels.tables
@@ -51,7 +52,7 @@ class TritonProblem:
 
     @classmethod
     def of(
-        cls, q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, scale: float | None, precision: str
+        cls, q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: Window, scale: float | None, precision: str
     ) -> TritonProblem:
         """Describe the problem of q (batch, num_heads, seqlen_q, head_dim) and k (batch, num_kv_heads, seqlen_k, …)."""
         chip = _INTERPRETED_CHIP if INTERPRETED else _chip(q.device)
@@ -83,12 +84,12 @@ class TritonProblem:
     @cached_property
     def left(self) -> int:
         """How many keys before its own position a query sees."""
-        return min(self.window_size - 1, self._beyond_all) if self.window_size else self._beyond_all
+        return reach(self.causal, self.window_size, self._beyond_all)[0]
 
     @cached_property
     def right(self) -> int:
         """How many keys after its own position a query sees."""
-        return 0 if self.causal else self.left
+        return reach(self.causal, self.window_size, self._beyond_all)[1]
 
     @cached_property
     def extent(self) -> tuple[int, int, int, int]:
@@ -151,7 +152,7 @@ class TritonProblem:
         rows = self.heads("forward") * self.seqlen_q / self.multiprocessors
         if self.seqlen_k <= tuning.limit("few_keys", self.chip, self.block_d, rows) and self.tiles("few_keys"):
             return "few_keys"
-        short_window = self.window_size > 0 and self.keys_in_window <= WINDOW_KEYS
+        short_window = bool(self.window_size) and self.keys_in_window <= WINDOW_KEYS
         if short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1:
             return "window"
         sees_all = not (self.causal or self.window_size)

@@ -136,11 +136,12 @@ def test_keys_in_pages_are_read_as_those_in_a_row(form, dtype, page_size, monkey
     monkeypatch.setattr(feature_calls, "takes", lambda *given: True)
     monkeypatch.setattr(feature_calls, "_rows_of_pages", None)
     before = [x.clone() for x in pages]
-    given = {"block_table": table.to(device), "copy_pages": False, "return_lse": True}
-    ours = kernels.attention_varlen(q, *pages, *sizes, **given, **asked)
-    for got, expected in zip(ours, plain, strict=True):
-        got, expected = (x.double().masked_fill(x.isinf(), -1e3) for x in (got, expected))
-        assert (got - expected).abs().max() <= 16 * torch.finfo(dtype).eps * expected.abs().max()
+    ways = {"copy_pages": False, "return_lse": True}, {"return_lse": True}, {}  # the last one decodes few queries
+    for how in ways if page_size == 5 else ways[:1]:
+        ours = kernels.attention_varlen(q, *pages, *sizes, block_table=table.to(device), **how, **asked)
+        for got, expected in zip(ours if how else [ours], plain, strict=False):
+            got, expected = (x.double().masked_fill(x.isinf(), -1e3) for x in (got, expected))
+            assert (got - expected).abs().max() <= 16 * torch.finfo(dtype).eps * expected.abs().max()
     assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(pages, before, strict=True))
 
 

@@ -1,0 +1,172 @@
+"""Packed queries over a paged cache: kernels that copy the pages in use, and that give few queries to the decoder.
+
+Lengths are on the device alone, so a kernel divides the batch. Sequences with up to `few_of` queries go to
+triton_decode, which reads pages where they lie. The pages of the others are copied into rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from . import routes
+from .attention.triton_fa2.features.call import FeatureCall
+from .decode.triton_decode import MAX_SEQLEN_Q, decode
+from .features import Features, SequenceBounds
+from .plans import Masks, device_guard
+
+FEW = 8
+_BLOCK = 4096  # numbers that a program copies at a time
+_PROGRAMS = 8192  # of the copy, where there are so many rows
+Starts = tuple[torch.Tensor, torch.Tensor]  # of q and of k, int32 (sequences + 1,)
+Pages = tuple[torch.Tensor, torch.Tensor]  # k and v: (pages, page_size, heads, width), each page contiguous
+
+
+@triton.jit
+def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.constexpr, FEW: tl.constexpr,
+                  BLOCK: tl.constexpr):  # fmt: skip
+    """Write where each sequence's copied keys lie, and copy its last queries to `few_q` if it has up to FEW.
+
+    found: int32 (4, sequences): keys to decode, and ends of q, starts of k and ends of k for what is not decoded.
+    """
+    own, i = tl.program_id(0), tl.program_id(1)
+    sequences = tl.num_programs(0)
+    first, last = tl.load(starts_q + own), tl.load(starts_q + own + 1)
+    keys = tl.load(starts_k + own + 1) - tl.load(starts_k + own)
+    few = last - first <= FEW
+    if (i == 0) & (tl.program_id(2) == 0):
+        tl.store(found + own, tl.where(few & (last > first), keys, 0))
+        tl.store(found + sequences + own, tl.where(few, first, last))
+        tl.store(found + 2 * sequences + own, own * room)
+        tl.store(found + 3 * sequences + own, own * room + tl.where(few, 0, keys))
+    if FEW > 0:
+        row = last - FEW + i
+        at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+        there = tl.where(few & (row >= first), NUMBERS, 0)
+        x = tl.load(q + row.to(tl.int64) * q_m + at, mask=at < there, other=0.0)
+        tl.store(few_q + (own * FEW + i).to(tl.int64) * NUMBERS + at, x, mask=at < NUMBERS)
+
+
+@triton.jit
+def put_kernel(few_out, out, starts_q, NUMBERS: tl.constexpr, FEW: tl.constexpr, BLOCK: tl.constexpr):
+    """Copy the decoded rows of sequences with up to FEW queries to their places in `out`."""
+    own, i = tl.program_id(0), tl.program_id(1)
+    first, last = tl.load(starts_q + own), tl.load(starts_q + own + 1)
+    row = last - FEW + i
+    if (last - first <= FEW) & (row >= first):
+        at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(few_out + (own * FEW + i).to(tl.int64) * NUMBERS + at, mask=at < NUMBERS)
+        tl.store(out + row.to(tl.int64) * NUMBERS + at, x, mask=at < NUMBERS)
+
+
+@triton.jit
+def copy_kernel(k, v, rows_k, rows_v, table, ends, entries, k_b, v_b, last_page, PAGE: tl.constexpr,
+                NUMBERS: tl.constexpr, NUMBERS_V: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+    """Copy a sequence's rows of k and v, of so many numbers each, from their pages; its programs take them in turn."""
+    own = tl.program_id(0)
+    first = own * entries * PAGE
+    keys = tl.load(ends + own) - first
+    columns = tl.arange(0, COLUMNS)
+    for start in range(tl.program_id(1) * ROWS, keys, tl.num_programs(1) * ROWS):
+        at = start + tl.arange(0, ROWS)
+        pages = tl.load(table + own * entries + at // PAGE, mask=at < keys, other=0)
+        pages = tl.minimum(tl.maximum(pages, 0), last_page).to(tl.int64)[:, None]
+        inside, to = (at % PAGE)[:, None], (first + at).to(tl.int64)[:, None]
+        mask = (at < keys)[:, None] & (columns < NUMBERS)[None, :]
+        x = tl.load(k + pages * k_b + inside * NUMBERS + columns[None, :], mask=mask)
+        tl.store(rows_k + to * NUMBERS + columns[None, :], x, mask=mask)
+        mask = (at < keys)[:, None] & (columns < NUMBERS_V)[None, :]
+        x = tl.load(v + pages * v_b + inside * NUMBERS_V + columns[None, :], mask=mask)
+        tl.store(rows_v + to * NUMBERS_V + columns[None, :], x, mask=mask)
+
+
+def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Return whether each page lies in one piece and rows of q do."""
+    return q[:1].is_contiguous() and all(len(x) > 0 and x[0].is_contiguous() for x in (k, v))
+
+
+def is_mixed(q: torch.Tensor, sequences: int, longest_q: int) -> bool:
+    """Return whether many of the sequences seem to have few queries, as far as the host knows."""
+    return min(sequences, longest_q) > 0 and (longest_q <= MAX_SEQLEN_Q or 2 * len(q) < sequences * longest_q)
+
+
+def few_of(total: int, sequences: int, longest: int) -> int:
+    """Return the most queries that are decoded: as many as each other sequence has if long ones are all the longest."""
+    if longest <= MAX_SEQLEN_Q:
+        return longest
+    long = total // longest
+    rest = (total - long * longest) / max(1, sequences - long)
+    return next(few for few in (1, 2, 4, FEW) if rest <= few or few == FEW)
+
+
+def copied(q: torch.Tensor, pages: Pages, starts: Starts, table: torch.Tensor) -> tuple[Pages, Starts]:
+    """Return the keys and values in use as rows, and where sequences begin and end in them."""
+    found, _ = _divided(q, starts, table.shape[1] * pages[0].shape[1], 0)
+    return _copied(pages, table, found[3]), (found[2], found[3])
+
+
+def attend(
+    q: torch.Tensor, pages: Pages, starts: Starts, longest: tuple[int, int], table: torch.Tensor, masks: Masks
+) -> torch.Tensor:
+    """Compute attention without features of sequences of which some may have few queries: like q."""
+    causal, window_size, scale = masks
+    k, v = pages
+    few = few_of(len(q), len(starts[0]) - 1, longest[0])
+    found, few_q = _divided(q, starts, table.shape[1] * k.shape[1], few)
+    options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
+    table = table.int().clamp(0, len(k) - 1)
+    decoded: Any = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
+    decoded = decoded.transpose(1, 2).contiguous()
+    if longest[0] <= few:
+        out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence
+    else:
+        rows = _copied(pages, table, found[3])
+        bounds = SequenceBounds(starts[0][:-1], found[1], found[2], found[3], longest[0], longest[1], packed=True)
+        out = _attend_to_rows(q, rows, bounds, masks).contiguous()
+    numbers = out.shape[1] * out.shape[2]
+    with device_guard(q.device):
+        grid = (len(found[0]), few, triton.cdiv(numbers, _BLOCK))
+        put_kernel[grid](decoded, out, starts[0], numbers, few, _BLOCK)
+    return out
+
+
+def _divided(q: torch.Tensor, starts: Starts, room: int, few: int) -> tuple[torch.Tensor, torch.Tensor]:
+    sequences, numbers = len(starts[0]) - 1, q.shape[1] * q.shape[2]
+    found = starts[0].new_empty(4, sequences)
+    few_q = q.new_empty(sequences, few, *q.shape[1:])
+    with device_guard(q.device):
+        grid = (sequences, few, triton.cdiv(numbers, _BLOCK)) if few else (sequences, 1, 1)
+        if sequences:
+            divide_kernel[grid](q, few_q, found, *starts, room, q.stride(0), numbers, few, _BLOCK)
+    return found, few_q
+
+
+def _copied(pages: Pages, table: torch.Tensor, ends: torch.Tensor) -> Pages:
+    k, v = pages
+    sequences, room = len(table), table.shape[1] * k.shape[1]
+    rows_k, rows_v = (x.new_empty(sequences * room, *x.shape[2:]) for x in pages)
+    numbers = [x.shape[2] * x.shape[3] for x in pages]
+    columns = triton.next_power_of_2(max(numbers))
+    rows = max(1, _BLOCK // columns)
+    if sequences and room:
+        grid = sequences, max(1, min(triton.cdiv(room, rows), _PROGRAMS // sequences))
+        with device_guard(k.device):
+            copy_kernel[grid](
+                *(k, v, rows_k, rows_v, table.contiguous(), ends, table.shape[1], k.stride(0), v.stride(0), len(k) - 1),
+                *(k.shape[1], *numbers, columns, rows),
+            )
+    return rows_k, rows_v
+
+
+def _attend_to_rows(q: torch.Tensor, rows: Pages, bounds: SequenceBounds, masks: Masks) -> torch.Tensor:
+    """Compute attention by the kernels that the longer sequences would take alone."""
+    packed = q.transpose(0, 1)[None], rows[0].transpose(0, 1)[None], rows[1].transpose(0, 1)[None]
+    names = routes.packed_names(*packed, -(-len(q) // bounds.longest_q), masks)
+    if names["forward"] == "gluon_hopper":
+        from .attention.gluon_hopper.packed import PackedCall
+
+        return PackedCall(bounds, *masks).output(*packed)[0].transpose(0, 1)
+    return FeatureCall(Features(), *masks, "ieee", bounds).forward(*packed)[0][0].transpose(0, 1)
