@@ -4,9 +4,11 @@ The sound version computes in float32 and rounds the same tensors as a fused ker
 wraps the whole call as a cheat would. `caught` measures all of them like a sweep and returns those that were timed.
 """
 
+import ctypes
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
@@ -21,7 +23,7 @@ from runner.machine.telemetry import Telemetry
 from runner.measure import check
 from runner.measure.case import Bench
 from runner.measure.passes import run_case
-from runner.measure.stopwatch import EagerStopwatch, KernelStopwatch, Stopwatch
+from runner.measure.stopwatch import HOOKS, PERSISTING_L2, EagerStopwatch, KernelStopwatch, Stopwatch
 from runner.protocol import Protocol
 
 SOUND = "sound"
@@ -243,6 +245,43 @@ def _changes_its_input(sound: registry.Attention) -> registry.Attention:
     return attention
 
 
+def _on_another_stream(sound: registry.Attention) -> registry.Attention:
+    """Return an attention whose work is on a stream that the caller's stream does not wait for."""
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            return sound(q, k, v, **options)
+
+    return attention
+
+
+def _after(change: Callable[[], Any]) -> Callable[[registry.Attention], registry.Attention]:
+    """Return a wrapper that changes something in the process at every call."""
+
+    def around(sound: registry.Attention) -> registry.Attention:
+        def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+            change()
+            return sound(q, k, v, **options)
+
+        return attention
+
+    return around
+
+
+def _set_l2_aside(size: int = 8 << 20) -> None:
+    ctypes.CDLL("libcuda.so.1").cuCtxSetLimit(PERSISTING_L2, ctypes.c_size_t(size))
+
+
+def _slow_down_the_clock() -> None:
+    real = time.perf_counter
+    if real.__module__ == "time":
+        time.perf_counter = lambda: real() / 2  # type: ignore[assignment]
+
+
+def _replace_events() -> None:
+    torch.cuda.Event.elapsed_time = lambda *_: 1e-3  # type: ignore[method-assign, assignment]
+
+
 def _unwritten(x: torch.Tensor) -> torch.Tensor:
     """Return x with its last rows not written, as NaN."""
     return torch.cat([x[..., :192, :], torch.empty_like(x[..., 192:, :]).fill_(math.nan)], -2)
@@ -302,6 +341,13 @@ PLANTED: tuple[PlantedBug, ...] = (
     PlantedBug("wrong with gradients alone", around=_without_gradients_only, modes=BACKWARD),
     PlantedBug("scales q where it lies", around=_changes_its_input, modes=("fwd",)),
 )
+# Cheats that change the whole process, so that no implementation in it has a speed. Each is measured by itself.
+ON_CPU: tuple[PlantedBug, ...] = (PlantedBug("slows the clock down", around=_after(_slow_down_the_clock)),)
+ON_GPU: tuple[PlantedBug, ...] = (
+    PlantedBug("works on another stream", around=_on_another_stream, modes=("fwd",)),
+    PlantedBug("replaces the time of events", around=_after(_replace_events)),
+    PlantedBug("sets a part of L2 aside", around=_after(_set_l2_aside)),
+)
 
 
 @dataclass(frozen=True)
@@ -329,6 +375,14 @@ def caught(device: str, dtypes: tuple[str, ...]) -> list[BugFinding]:
             for bug in there:
                 missed = tuple(mode for mode in bug.modes if found[bug.name, mode] is not Status.INCORRECT)
                 findings.append(BugFinding(bug.name, dtype, missed))
+    for bug in ON_CPU if device == "cpu" else (*ON_CPU, *ON_GPU):
+        with ExitStack() as process:
+            for owner, name in HOOKS:
+                process.enter_context(mock.patch.object(owner, name, getattr(owner, name)))  # put back at the end
+            process.callback(_set_l2_aside if device != "cpu" else int, 0)
+            found = _statuses(bug.case, [bug], device)
+        missed = tuple(mode for mode in bug.modes if found[bug.name, mode] is not Status.INCORRECT)
+        findings.append(BugFinding(bug.name, str(bug.case.dtype), missed))
     return findings
 
 
@@ -369,7 +423,10 @@ def main(device: str) -> bool:
             print(f"missed  {finding.name}, {finding.dtype}: {', '.join(finding.missed)}")
     bugs = [finding for finding in findings if not finding.name.startswith(SOUND)]
     missed = sum(bool(finding.missed) for finding in bugs)
-    kinds, sound = len(PLANTED), [finding for finding in findings if finding.name.startswith(SOUND)]
+    kinds, sound = (
+        len({finding.name for finding in bugs}),
+        [finding for finding in findings if finding.name.startswith(SOUND)],
+    )
     print(f"{len(bugs) - missed} of {len(bugs)} planted bugs caught: {kinds} kinds in {', '.join(DTYPES)}.")
     print(f"{sum(not finding.missed for finding in sound)} of {len(sound)} sound versions pass.")
     return not any(finding.missed for finding in findings)
