@@ -117,9 +117,8 @@ def certificates(device: str, names: Sequence[str], seqlen: int, head_dim: int) 
             found[name] = reason
             continue
         try:
-            found[name] = certificate(
-                known.attention if known else invariant, q, backward=known is None or known.backward
-            )
+            attention: Any = known.attention if known else invariant
+            found[name] = certificate(attention, q, backward=known is None or known.backward)
         except Exception as error:  # a package of others may refuse a call in any way
             found[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
     return found
