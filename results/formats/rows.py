@@ -38,6 +38,7 @@ class ReadRows(Taken):
     decimal: str = "."  # how its numbers are written, see `values.localised`
     derived: int = 0  # times that follow from printed TFLOP/s
     empty: int = 0  # cells without a number and without a word
+    unsaid: int = 0  # speedups over something that the table does not name
 
 
 def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: TableMapping) -> Understanding:
@@ -57,7 +58,26 @@ def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: Table
             case = None if said is None else _case(reading, cases, line, row, fields, said)
             if case is not None:
                 _numbers(reading, numbers, line, row, said, case)
+    _name_baseline(reading)
     return _understanding(sheet, format, mapping, reading)
+
+
+def _name_baseline(reading: ReadRows) -> None:
+    """Name what speedups of rows are over: the one implementation whose own are all 1. Without one, none of them stay."""
+    ratios: dict[str, set[float | None]] = {}
+    for m in reading.measurements:
+        if m.metric == "speedup" and m.baseline is None:
+            ratios.setdefault(m.implementation, set()).add(m.value)
+    bases = [name for name, found in ratios.items() if found == {1.0}]
+    kept = []
+    for m in reading.measurements:
+        open_ = m.metric == "speedup" and m.baseline is None
+        reading.unsaid += open_ and len(bases) != 1
+        if not open_:
+            kept.append(m)
+        elif len(bases) == 1 and m.implementation != bases[0]:
+            kept.append(replace(m, baseline=bases[0]))
+    reading.measurements[:] = kept
 
 
 def _check_names(numbers: Sequence[NumberColumn]) -> None:
@@ -287,5 +307,7 @@ def _assumptions(sheet: Sheet, fields: Mapping[str, int], reading: ReadRows) -> 
 def _left_out(sheet: Sheet, reading: ReadRows) -> Iterator[str]:
     if reading.empty:
         yield f"{reading.empty:,} empty cells."
+    if reading.unsaid:
+        yield f"{reading.unsaid:,} speedups over an unknown baseline, as no single implementation has 1 in all rows."
     if sheet.comments:
         yield f"{len(sheet.comments)} lines before the header that begin with #."
