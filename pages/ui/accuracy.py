@@ -230,7 +230,7 @@ def certificates() -> None:
         tables.grid(pd.DataFrame(rows), f"Certificates on {device}", {"implementation": tables.words("implementation")})
         for cost in entry.get("price", ()):
             ratio = text.ratio(cost["invariant_ms"] / cost["chosen_ms"])
-            st.caption(f"`kernels.batch_invariant()`, {cost['call']}: {ratio} the time of the kernels chosen otherwise.")
+            st.caption(f"`kernels.batch_invariant()`, {cost['call']}: {ratio} the time of other kernels.")
     st.caption("On other devices, with the price of `kernels.batch_invariant()` on a GPU:")
     st.code(command, language=None)
 

@@ -100,8 +100,8 @@ def spread(first: RoundMedians, second: RoundMedians, *, paired: bool) -> RoundS
 def following(cells: Iterable[tuple[RoundMedians, RoundMedians]]) -> float:
     """Return how much more the mean of paired rounds varies than that of independent rounds; 1 unless cells show it.
 
-    Cells show it if their mean ratio is below 2 by more than two standard errors, or below 1.85. Of independent rounds it
-    is 2, of three rounds of a slow walk 1.73. A few rounds do not show how slow the drift is, so a walk is assumed.
+    Cells show it if their mean ratio is below 2 by more than two standard errors, or below 1.85. It is 2 of independent
+    rounds, 1.73 of three rounds of a slow walk. A few rounds do not show how slow the drift is, so a walk is assumed.
     """
     by_count: dict[int, list[float]] = {}
     for first, second in cells:

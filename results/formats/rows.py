@@ -63,7 +63,7 @@ def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: Table
 
 
 def _name_baseline(reading: ReadRows) -> None:
-    """Name what speedups of rows are over: the one implementation whose own are all 1. Without one, none of them stay."""
+    """Name what speedups of rows are over: the one implementation whose own are all 1. Without one, none stay."""
     ratios: dict[str, set[float | None]] = {}
     for m in reading.measurements:
         if m.metric == "speedup" and m.baseline is None:
