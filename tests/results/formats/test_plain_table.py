@@ -52,7 +52,8 @@ def test_a_german_spreadsheet_is_read_with_its_units_commas_and_percent_signs() 
 
 @pytest.mark.parametrize(("own", "read", "unsaid"), [("1", 1, 0), ("1.1", 0, 2)])
 def test_a_speedup_and_a_std_are_those_of_the_one_column_of_times(own: str, read: int, unsaid: int) -> None:
-    table = f"implementation,seqlen,head_dim,dtype,fwd_ms,std,Speedup\ntorch,1024,64,bfloat16,4,0.1,{own}\nmine,1024,64,bfloat16,2,0,3\n"
+    rows = f"torch,1024,64,bfloat16,4,0.1,{own}\nmine,1024,64,bfloat16,2,0,3\n"
+    table = f"implementation,seqlen,head_dim,dtype,fwd_ms,std,Speedup\n{rows}"
     found = understand("a.csv", table.encode())
     ratios = [(m.implementation, m.mode, m.value, m.baseline) for m in found.measurements if m.metric == "speedup"]
     assert ratios == [("mine", "fwd", 3.0, "torch")] * read
