@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from results.formats import values
@@ -12,6 +13,7 @@ from results.formats.headers import PARSERS, UNITS, NumberColumn
 from results.formats.mapping import TableMapping, check_constants
 from results.formats.tables import Sheet
 from results.formats.upload import Column, Taken, Understanding, Upload
+from results.grouping import grouped
 from results.levels import flops
 from results.metrics import METRICS
 from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status, case_to_json
@@ -64,20 +66,12 @@ def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: Table
 
 def _name_baseline(reading: ReadRows) -> None:
     """Name what speedups of rows are over: the one implementation whose own are all 1. Without one, none stay."""
-    ratios: dict[str, set[float | None]] = {}
-    for m in reading.measurements:
-        if m.metric == "speedup" and m.baseline is None:
-            ratios.setdefault(m.implementation, set()).add(m.value)
+    open_ = [m for m in reading.measurements if m.metric == "speedup" and m.baseline is None]
+    ratios = {name: {m.value for m in rows} for name, rows in grouped(open_, attrgetter("implementation")).items()}
     bases = [name for name, found in ratios.items() if found == {1.0}]
-    kept = []
-    for m in reading.measurements:
-        open_ = m.metric == "speedup" and m.baseline is None
-        reading.unsaid += open_ and len(bases) != 1
-        if not open_:
-            kept.append(m)
-        elif len(bases) == 1 and m.implementation != bases[0]:
-            kept.append(replace(m, baseline=bases[0]))
-    reading.measurements[:] = kept
+    named = [replace(m, baseline=bases[0]) for m in open_ if m.implementation != bases[0]] if len(bases) == 1 else []
+    reading.unsaid = 0 if len(bases) == 1 else len(open_)
+    reading.measurements[:] = [m for m in reading.measurements if m.metric != "speedup" or m.baseline] + named
 
 
 def _check_names(numbers: Sequence[NumberColumn]) -> None:

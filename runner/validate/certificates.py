@@ -20,7 +20,9 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from statistics import median
@@ -132,29 +134,18 @@ def invariant(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
 
 def price(device: str) -> list[dict[str, Any]]:
     """Return the device times of calls, as chosen and within `batch_invariant`, in ms."""
-    stopwatch = KernelStopwatch(device)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, device=device, dtype=torch.bfloat16)
-
-    rows = []
+    stopwatch, rows = KernelStopwatch(device), []
     for batch, heads, kv_heads, queries, keys in ((4, 16, 16, 4096, 4096), (1, 32, 8, 1024, 1024), (8, 32, 8, 1, 8192)):
-        q, k, v = (
-            normal(batch, heads, queries, 128),
-            normal(batch, kv_heads, keys, 128),
-            normal(batch, kv_heads, keys, 128),
-        )
-
-        def call(q: torch.Tensor = q, k: torch.Tensor = k, v: torch.Tensor = v) -> torch.Tensor:
-            return kernels.attention(q, k, v, causal=True) if q.shape[2] > 1 else kernels.decode(q, k, v)
-
-        call()
-        chosen = median(stopwatch.sample(call, _SAMPLES))
-        with kernels.batch_invariant():
-            call()
-            alike = median(stopwatch.sample(call, _SAMPLES))
+        shapes = ((batch, heads, queries, 128), *[(batch, kv_heads, keys, 128)] * 2)
+        q, k, v = (torch.randn(shape, device=device, dtype=torch.bfloat16) for shape in shapes)
+        attend = partial(kernels.attention, causal=True) if queries > 1 else kernels.decode
         words = f"batch {batch}, heads {heads}/{kv_heads}, {queries} queries on {keys} keys, head_dim 128, bfloat16"
-        rows.append({"call": words, "chosen_ms": chosen, "invariant_ms": alike})
+        row: dict[str, Any] = {"call": words}
+        for name, block in (("chosen_ms", nullcontext()), ("invariant_ms", kernels.batch_invariant())):
+            with block:
+                attend(q, k, v)
+                row[name] = median(stopwatch.sample(partial(attend, q, k, v), _SAMPLES))
+        rows.append(row)
     return rows
 
 
@@ -174,8 +165,7 @@ def table(found: dict[str, Certificate | str]) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages of others that are installed here."""
-    installed = {each.metadata["Name"]: each.version for each in metadata.distributions()}
-    return {name: installed[name] for name in PACKAGES if name in installed}
+    return {each.name: each.version for each in metadata.distributions() if each.name in PACKAGES}
 
 
 def add_entry(path: Path, device: str, entry: dict[str, Any]) -> None:
