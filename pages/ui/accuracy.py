@@ -228,7 +228,10 @@ def certificates() -> None:
             "appended change nothing. repeat: the same twice. NaN: a NaN stays in its sequence.",
         )
         tables.grid(pd.DataFrame(rows), f"Certificates on {device}", {"implementation": tables.words("implementation")})
-    st.caption("What it costs in speed to keep results independent of the batch is not measured here. Other devices:")
+        for cost in entry.get("price", ()):
+            ratio = text.ratio(cost["invariant_ms"] / cost["chosen_ms"])
+            st.caption(f"`kernels.batch_invariant()`, {cost['call']}: {ratio} the time of other kernels.")
+    st.caption("On other devices, with the price of `kernels.batch_invariant()` on a GPU:")
     st.code(command, language=None)
 
 

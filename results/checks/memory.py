@@ -6,20 +6,14 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from results.checks.finding import Found, Numbers, printed_range, said
-from results.gpus import bounds_of
+from results.gpus import bounds_of, find
 from results.levels import level_of
 from results.levels.tensors import DTYPE_BYTES, MIB, tensor_bytes
-from results.records import Case, Measurement, Run, Status, case_to_json, compatible
+from results.records import Case, Measurement, Status, case_to_json, compatible
 
 # Largest shared memory of one block in KiB by compute capability: CUDA C++ Programming Guide, table "Technical
 # Specifications per Compute Capability".
 SHARED_KB = {"8.0": 163, "8.6": 99, "8.9": 99, "9.0": 227, "10.0": 227, "12.0": 99}
-_CAPABILITIES = (
-    ("NVIDIA A100", "8.0"),
-    ("NVIDIA H100", "9.0"),
-    ("NVIDIA H200", "9.0"),
-    ("NVIDIA GeForce RTX 40", "8.9"),
-)
 _SIZE = re.compile(r"-(\d+(?:\.\d+)?)([bm])$")
 _FALLEN = 0.9  # share of the memory at half the length
 _WORKSPACE_MB = 64  # workspace that a kernel may use at some lengths only
@@ -100,7 +94,9 @@ def not_out_of_memory(numbers: Numbers) -> Found:
 def above_shared_memory(numbers: Numbers) -> Found:
     """More shared memory a block than the device gives one."""
     for m in numbers.of("shared_memory_kb"):
-        capability = _capability(numbers.run(m))
+        run = numbers.run(m)
+        chip = find(run.gpu_name)
+        capability = run.compute_capability or (chip.compute_capability if chip else None)
         limit = SHARED_KB.get(capability or "", max(SHARED_KB.values()))
         if printed_range(m)[0] > limit:
             whose = f"compute capability {capability}" if capability in SHARED_KB else "any device known here"
@@ -163,8 +159,3 @@ def _largest_that_ran(ran: Sequence[Measurement], m: Measurement) -> Measurement
 def _size(case: Case) -> float:
     """Return the bytes of a tensor of the case but for batch, heads and head_dim; 0 if it is not said."""
     return (case.seqlen_k or 0) * DTYPE_BYTES.get(case.dtype or "", 0)
-
-
-def _capability(run: Run) -> str | None:
-    named = (capability for name, capability in _CAPABILITIES if (run.gpu_name or "").startswith(name))
-    return run.compute_capability or next(named, None)

@@ -25,6 +25,8 @@ from results.spread import variance
 LEAST_SAMPLES = 6  # fewer are too few to be cut into rounds
 _THIRDS = 3  # parts that replace the rounds if their boundaries are unknown
 _LIKE = 24  # cells that are enough to say what is usual at their length
+_FEW = 12  # fewer cells do not show whether rounds follow each other
+_FOLLOWING = 1.85
 _SLOW_WALK = 0.95  # correlation of neighbouring rounds where rounds follow each other
 _DRIFTS = 0.995  # beyond this quantile of what is usual, a cell drifts
 _CERTAIN = 1e3  # degrees of freedom that are as good as infinitely many
@@ -98,8 +100,8 @@ def spread(first: RoundMedians, second: RoundMedians, *, paired: bool) -> RoundS
 def following(cells: Iterable[tuple[RoundMedians, RoundMedians]]) -> float:
     """Return how much more the mean of paired rounds varies than that of independent rounds; 1 unless cells show it.
 
-    Cells show it if their mean ratio is below 2 by more than two standard errors. A few rounds do not show how slow the
-    drift is, so a slow walk is assumed.
+    Cells show it if their mean ratio is below 2 by more than two standard errors, or below 1.85. It is 2 of independent
+    rounds, 1.73 of three rounds of a slow walk. A few rounds do not show how slow the drift is, so a walk is assumed.
     """
     by_count: dict[int, list[float]] = {}
     for first, second in cells:
@@ -109,9 +111,9 @@ def following(cells: Iterable[tuple[RoundMedians, RoundMedians]]) -> float:
             steps = sum((a - b) ** 2 for a, b in pairwise(apart))
             by_count.setdefault(len(apart), []).append(steps / around)
     count, ratios = max(by_count.items(), key=lambda item: len(item[1]), default=(0, []))
-    if len(ratios) < _LIKE:
+    if len(ratios) < _FEW:
         return 1.0
-    if statistics.fmean(ratios) + 2 * math.sqrt(variance(ratios) / len(ratios)) >= 2:
+    if statistics.fmean(ratios) >= max(_FOLLOWING, 2 - 2 * math.sqrt(variance(ratios) / len(ratios))):
         return 1.0
     share = (count + 2 * sum((count - lag) * _SLOW_WALK**lag for lag in range(1, count))) / count**2
     return share * (count - 1) / (1 - share)

@@ -7,7 +7,7 @@ read in the same way.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,15 @@ def guess(sheet: Sheet) -> TableMapping:
         roles.append(_number_role(said) if said else Role(IGNORED if taken else meaning))
     rows_say = any(role.meaning == "implementation" for role in roles)
     systems = {role.implementation for role in roles if role.meaning in NUMBERS and role.implementation}
-    return TableMapping(tuple(_settled(role, rows_say, list(systems), roles) for role in roles), decimal_of(sheet))
+    settled = [_settled(role, rows_say, list(systems), roles) for role in roles]
+    times = [role for role in settled if role.meaning.startswith("latency_ms/")]
+    # With a single column of times, a column `std` belongs to it, and a speedup without a mode has its mode.
+    for at, role in enumerate(settled if len(times) == 1 else ()):
+        if role.meaning == IGNORED and normalise(sheet.header[at]) in values.WORDS["statistics"]["std"]:
+            settled[at] = replace(times[0], statistic="std")
+        elif role.meaning.startswith("speedup") and not role.mode:
+            settled[at] = replace(role, mode=times[0].mode)
+    return TableMapping(tuple(settled), decimal_of(sheet))
 
 
 def decimal_of(sheet: Sheet) -> str:
@@ -218,7 +226,7 @@ def _settled(role: Role, rows_say: bool, systems: Sequence[str], roles: Sequence
     if role.meaning not in NUMBERS:
         return role
     if rows_say:
-        return Role() if role.implementation or role.meaning.startswith("speedup") else role
+        return Role() if role.implementation else role
     if not role.meaning.startswith("speedup"):
         return role if role.implementation or not systems else Role()
     if role.implementation or len(systems) != 2:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from results.formats import values
@@ -12,6 +13,7 @@ from results.formats.headers import PARSERS, UNITS, NumberColumn
 from results.formats.mapping import TableMapping, check_constants
 from results.formats.tables import Sheet
 from results.formats.upload import Column, Taken, Understanding, Upload
+from results.grouping import grouped
 from results.levels import flops
 from results.metrics import METRICS
 from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status, case_to_json
@@ -40,6 +42,7 @@ class ReadRows(Taken):
     constants: Mapping[str, Any]  # fields that are the same in every row
     derived: int = 0  # times that follow from printed TFLOP/s
     empty: int = 0  # cells without a number and without a word
+    unsaid: int = 0  # speedups over something that the table does not name
     cases: dict[tuple[str, ...], Case] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -151,6 +154,18 @@ class ReadRows(Taken):
             self.measurements.append(latency)
             self.derived += 1
 
+    def name_baseline(self) -> None:
+        """Name what speedups of rows are over: the one implementation whose own are all 1. Without one, none stay."""
+        unnamed = [m for m in self.measurements if m.metric == "speedup" and m.baseline is None]
+        ratios = {
+            name: {m.value for m in rows} for name, rows in grouped(unnamed, attrgetter("implementation")).items()
+        }
+        bases = [name for name, found in ratios.items() if found == {1.0}]
+        base = bases[0] if len(bases) == 1 else None
+        named = [replace(m, baseline=base) for m in unnamed if m.implementation != base] if base else []
+        self.unsaid = 0 if base else len(unnamed)
+        self.measurements[:] = [m for m in self.measurements if m.metric != "speedup" or m.baseline] + named
+
     def understood(self, format: str) -> Understanding:
         """Return everything that was read."""
         meanings = {at: name for name, at in self.fields.items()} | {each.at: each.meaning for each in self.numbers}
@@ -185,6 +200,8 @@ class ReadRows(Taken):
     def _left_out(self) -> Iterator[str]:
         if self.empty:
             yield f"{self.empty:,} empty cells."
+        if self.unsaid:
+            yield f"{self.unsaid:,} speedups over an unknown baseline, as no single implementation has 1 in all rows."
         if self.sheet.comments:
             yield f"{len(self.sheet.comments)} lines before the header that begin with #."
 
@@ -196,6 +213,7 @@ def understand_rows(upload: Upload, sheet: Sheet, *, format: str, mapping: Table
     reading = ReadRows(upload, runs, sheet=sheet, mapping=mapping, constants=constants)
     for line, row in sheet.rows:
         reading.read(line, row)
+    reading.name_baseline()
     return reading.understood(format)
 
 

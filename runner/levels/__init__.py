@@ -69,7 +69,12 @@ class Trial:
     prepared: Callable[[], Mapping[str, torch.Tensor]] = dict  # tensors made by `prepare`, which are checked too
 
 
-def no_doubling(inputs: Any, mode: str) -> AbstractContextManager[Mapping[str, float]]:
+Growth = Mapping[str, float | torch.Tensor]  # factor between two results, by name
+STRIDE = 37  # between columns of v that grow in turn; it has no factor in common with usual head_dims
+Place = tuple[slice, ...]  # where a part of the inputs has its result in the whole
+
+
+def no_doubling(inputs: Any, mode: str, number: int = 0) -> AbstractContextManager[Growth]:
     """Return a context that changes no input and reports no growth."""
     return contextlib.nullcontext({})
 
@@ -106,8 +111,14 @@ class MeasuredLevel:
     # (inputs, passes) -> results of the most accurate fused kernel of a 16-bit dtype; empty: not known.
     fused_oracle: Callable[[Any, tuple[str, ...]], dict[str, torch.Tensor]] = lambda inputs, modes: {}
     checks_rows: bool = False  # whether each row is checked, which needs rows of comparable error
-    # (inputs, mode) -> a context that doubles an input and yields the growth of each result; empty: no such check.
-    doubled: Callable[[Any, str], AbstractContextManager[Mapping[str, float]]] = no_doubling
+    # (inputs, mode, number) -> a context that doubles an input, a part of it if the number is not 0, and yields the
+    # growth of each result; empty: no such check.
+    doubled: Callable[[Any, str, int], AbstractContextManager[Growth]] = no_doubling
+    # (inputs, seed) -> fills the inputs with data on which a wrong score shows; returns the part to be checked there
+    # and the place of its out; None: no such data.
+    harden: Callable[[Any, int], tuple[Any, Place] | None] = lambda inputs, seed: None
+    # (inputs) -> the change of a part of out with the logarithm of the softmax scale, and its place; None: not known.
+    slope: Callable[[Any], tuple[torch.Tensor, Place] | None] = lambda inputs: None
 
 
 def level_in(module: Mapping[str, Any], **others: Any) -> MeasuredLevel:

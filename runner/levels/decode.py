@@ -9,7 +9,7 @@ that does not exist. Pages are permuted, and no two sequences share one.
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from kernels.problem import FEW_QUERIES
 from kernels.registry import DecodeAttention, UnsupportedCase
 from results.levels.decode import lengths_of, query_lengths_of
 from results.records import Case, case_to_json, decode_case
-from runner.levels import Call, Pass, Trial, fill_normal, generator_of, level_in
+from runner.levels import STRIDE, Call, Growth, MeasuredLevel, Pass, Place, Trial, fill_normal, generator_of
 
 PASSES = (Pass("decode", "decode step", ("decode",), ("out",), also_recorded=(("out", "out_original"),)),)
 ROOM = 128  # least number of tokens of a contiguous cache beyond the longest sequence
@@ -32,6 +32,7 @@ _E4M3, _LARGEST_E4M3, _NAN_E4M3 = torch.float8_e4m3fn, 448.0, 0x7F
 _MAGNITUDES = (1.0, 0.5, 2.0)  # factors of successive heads of a quantized cache, so that their scales differ
 _CHUNK_NUMBERS = 1 << 26  # elements quantized at a time
 _SMALL_CONTEXT = 64
+_HIGH = 60.0  # score of the last key, above a usual softcap
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,15 @@ class DecodeInputs:
         """Return the caches as stored: keys and values, or latents."""
         return (self.step.k_cache,) if self.case.latent_dim else (self.step.k_cache, self.step.v_cache)
 
-    def fill(self, seed: int) -> None:
-        """Write the data of a seed into the tensors; a seed gives the same data on all devices of a type."""
+    def fill(self, seed: int, *, ends: bool = False) -> None:
+        """Write the data of a seed into the tensors; a seed gives the same data on all devices of a type.
+
+        With `ends` the first and the last key that a sequence's last token sees have large scores in one query head of
+        each group, so that each of them decides about half of out.
+        """
         fill_normal((self.step.q, *self.originals), generator_of(self.case, self.device, seed))
+        if ends:
+            self._raise_ends()
         if self.step.k_scale is not None:
             scales = (self.step.k_scale, self.step.v_scale)
             for original, cache, scale in zip(self.originals, self.caches, scales, strict=False):
@@ -99,6 +106,20 @@ class DecodeInputs:
         pages = self.step.page_table[at, : self.step.pages_of_sequences[at]]
         plain = cache.view(torch.uint8) if cache.dtype == _E4M3 else cache  # PyTorch cannot index e4m3
         return plain[pages].flatten(0, 1)[:length].transpose(0, 1)[None].view(cache.dtype)
+
+    def _raise_ends(self) -> None:
+        step, group = self.step, self.step.q.shape[1] // self.step.num_kv_heads
+        ends = step.query_starts.tolist()[1:] if step.query_lengths else None
+        table = step.page_table.tolist() if step.page_table is not None else None
+        keys = self.originals[0]
+        for at, length in enumerate(step.lengths):
+            q = step.q[0, ::group, ends[at] - 1] if ends else step.q[at, ::group, -1]
+            direction = q.float() / (q.float().square().sum(-1, keepdim=True) * step.scale)
+            first = max(0, length - step.window_size) if step.window_size else 0
+            for token, score in ((first, _HIGH - 1), (length - 1, _HIGH)):
+                row = keys[at, :, token] if table is None else keys[table[at][token // step.page_size]]
+                row = row if table is None else row[token % step.page_size]
+                row.copy_(score * direction)
 
     def _quantise(self, original: torch.Tensor, cache: torch.Tensor, scale: torch.Tensor) -> None:
         """Scale the original's heads by their magnitudes and write it to the cache as e4m3 with maximum 448."""
@@ -231,30 +252,36 @@ def _exact(inputs: DecodeInputs, *, original: bool, stored_as: torch.dtype | Non
 
 
 def fused_oracle(inputs: DecodeInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """Return out of a kernel that rounds its factors and out to the dtype of q.
-
-    Return nothing for a quantized cache, because its kernels may multiply in e4m3.
-    """
-    if inputs.step.k_scale is not None:
-        return {}
+    """Return out of a kernel that rounds its factors and out to the dtype of q; numbers of e4m3 are exact in it."""
     return {"out": _exact(inputs, original=False, stored_as=inputs.step.q.dtype)}
 
 
+def harden(inputs: DecodeInputs, seed: int) -> tuple[DecodeInputs, Place]:
+    """Fill in data with large scores at both ends of each sequence, which shows a missing key; return all of it."""
+    inputs.fill(seed, ends=True)
+    return replace(inputs, case=replace(inputs.case, inputs="large")), ()
+
+
 @contextlib.contextmanager
-def doubled(inputs: DecodeInputs, mode: str) -> Iterator[dict[str, float]]:
+def doubled(inputs: DecodeInputs, mode: str, number: int = 0) -> Iterator[Growth]:
     """Double the values or their scales within the block and yield the growth of out; tensor versions do not change.
 
-    A result cached by address and version does not grow. Latents stay the same, because they are also the keys.
+    A result cached by address and version does not grow. With another number only one column of values grows, which an
+    implementation that looks at a few numbers does not notice. Scales grow together, because a plan may have read them.
+    Latents stay the same, because they are also the keys.
     """
     if inputs.case.latent_dim:
         yield {"out": 1.0}
         return
     values = inputs.step.v_cache if inputs.step.v_scale is None else inputs.step.v_scale
-    values.data.mul_(2.0)
+    growth = torch.ones(inputs.step.v_cache.shape[-1], device=inputs.device)
+    some = slice(None) if not number or values is inputs.step.v_scale else number * STRIDE % len(growth)
+    growth[some] = 2.0
+    values.data[..., some].mul_(2.0)
     try:
-        yield {"out": 2.0}
+        yield {"out": growth}
     finally:
-        values.data.mul_(0.5)
+        values.data[..., some].mul_(0.5)
 
 
 def small_case(dtype: str, head_dim: int) -> Case:
@@ -262,6 +289,16 @@ def small_case(dtype: str, head_dim: int) -> Case:
     return decode_case(batch=1, num_heads=1, num_kv_heads=1, context=_SMALL_CONTEXT, head_dim=head_dim, dtype=dtype)
 
 
-LEVEL = level_in(
-    globals(), implementations=lambda: registry.implementations("decode"), passes=lambda case: PASSES, checks_rows=True
+LEVEL = MeasuredLevel(
+    implementations=lambda: registry.implementations("decode"),
+    passes=lambda case: PASSES,
+    small_case=small_case,
+    empty_inputs=empty_inputs,
+    trial=trial,
+    call=call,
+    oracle=oracle,
+    fused_oracle=fused_oracle,
+    checks_rows=True,
+    doubled=doubled,
+    harden=harden,
 )

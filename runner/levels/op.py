@@ -11,7 +11,7 @@ from kernels import reference, registry
 from kernels.features import Features, head_by_head
 from kernels.registry import Attention
 from results.records import Case, attention_case
-from runner.levels import DifferentiableCalls, Pass, fill_normal, generator_of, level_in
+from runner.levels import STRIDE, DifferentiableCalls, Growth, MeasuredLevel, Pass, Place, fill_normal, generator_of
 from runner.levels.op_features import options_of, random_tensors
 
 PASSES = (
@@ -24,6 +24,7 @@ _LARGE = 8.0
 _SMALLEST_DIVISOR = {torch.bfloat16: 1e-3, torch.float16: 1e-2, torch.float32: 1e-3}
 _FP8_ROWS, _FP8_LARGEST = 128, 448.0  # rows per scale, largest number of e4m3
 _SMALL_SEQLEN = 64
+_CHANGE = 2.0**-10  # relative change of the scale for its slope
 
 
 @dataclass(frozen=True)
@@ -141,12 +142,48 @@ def _results_of_features(
     return head_by_head(q, k, v, **options)
 
 
+def harden(inputs: OpInputs, seed: int) -> tuple[OpInputs, Place] | None:
+    """Fill in `large` data, which shows clipped scores; return the last key head. None of features and other data."""
+    if inputs.case.features or inputs.case.inputs not in (None, "normal"):
+        return None
+    large = replace(inputs, case=replace(inputs.case, inputs="large"))
+    large.fill(seed)
+    return _last_head(large)
+
+
+def slope(inputs: OpInputs) -> tuple[torch.Tensor, Place] | None:
+    """Return the change of the last key head's out with the logarithm of the scale; None of a case with features."""
+    if inputs.case.features:
+        return None
+    part, place = _last_head(inputs)
+    scales = [float(inputs.case.head_dim) ** -0.5 * (1 + change) for change in (_CHANGE, -_CHANGE)]
+    more, less = (replace(part, options={**part.options, "softmax_scale": scale}) for scale in scales)
+    return (oracle(more, ("fwd",))["out"] - oracle(less, ("fwd",))["out"]) / (2 * _CHANGE), place
+
+
+def _last_head(inputs: OpInputs) -> tuple[OpInputs, Place]:
+    last, group = slice(-1, None), slice(-(inputs.q.shape[1] // inputs.k.shape[1]), None)
+    q, dout = inputs.q[last, group], inputs.dout[last, group]
+    return replace(inputs, q=q, k=inputs.k[last, last], v=inputs.v[last, last], dout=dout), (last, group)
+
+
 @contextlib.contextmanager
-def doubled(inputs: OpInputs, mode: str) -> Iterator[dict[str, float]]:
+def doubled(inputs: OpInputs, mode: str, number: int = 0) -> Iterator[Growth]:
     """Double v, dout or both within the block and yield the growth of the results; tensor versions do not change.
 
-    A result that an implementation cached by the address and version of its inputs does not grow.
+    A result that an implementation cached by the address and version of its inputs does not grow. With another number
+    only one column of v grows in a forward, which an implementation that looks at a few numbers of it does not notice.
     """
+    if mode == "fwd" and number:
+        of_columns = torch.ones(inputs.v.shape[-1], device=inputs.device)
+        column = number * STRIDE % len(of_columns)
+        of_columns[column] = 2.0
+        inputs.v.data[..., column].mul_(2.0)
+        try:
+            yield {"out": of_columns}
+        finally:
+            inputs.v.data[..., column].mul_(0.5)
+        return
     factors = {
         "fwd": ((inputs.v,), {"out": 2.0}),
         "bwd": ((inputs.dout,), {"dq": 2.0, "dk": 2.0, "dv": 2.0, "dmask": 2.0}),
@@ -176,9 +213,18 @@ def small_case(dtype: str, head_dim: int) -> Case:
     return attention_case(batch=1, num_heads=1, seqlen=_SMALL_SEQLEN, head_dim=head_dim, dtype=dtype, causal=True)
 
 
-LEVEL = level_in(
-    globals(),
+LEVEL = MeasuredLevel(
     implementations=lambda: registry.implementations("op"),
     passes=lambda case: _WITH_MASK if "mask_gradient" in case.asked else PASSES,
+    small_case=small_case,
+    empty_inputs=empty_inputs,
+    trial=trial,
+    call=call,
+    kept_for_backward=kept_for_backward,
+    oracle=oracle,
+    fused_oracle=fused_oracle,
     checks_rows=True,
+    doubled=doubled,
+    harden=harden,
+    slope=slope,
 )

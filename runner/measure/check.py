@@ -13,11 +13,14 @@ changes the mean or the largest error.
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import torch
 
-from runner.levels import CaseInputs, Pass, Trial, level_of
+from runner.levels import CaseInputs, Growth, Pass, Place, Trial, level_of
 from runner.measure import tf32
 from runner.measure.errors import is_out_of_memory
 
@@ -44,6 +47,11 @@ _ROW_FLOOR = 2.0**-5  # factor on a 16-bit dtype's floor, relative to the whole 
 # If torch_naive does not fit in memory: a multiple of the floor that covers twice its error in all cases that fit.
 ALONE = 4.0
 _HALF = ("bfloat16", "float16")
+# Allowed errors of the softmax scale and of a head's size as out shows them: a share, and a multiple of what rounding
+# errors make of it.
+_SCALE_OFF, _HEAD_OFF, _NOISE = 2.0**-11, 2.0**-7, 6.0
+_LEAST_ROWS = 64
+_ALLOWED_ON_HARD = 4.0  # times the budget; on an H200 sound kernels exceed it by up to a third in float32
 # Calls after timing: 20 notice a fault in every twentieth. Five seconds bound what this adds to a cell, less than three
 # rounds of ten such calls take. Calls of more than 250 ms are looked at less often, but at least twice, because some
 # cheats are wrong in every second call.
@@ -82,6 +90,8 @@ class Oracle:
     reach: Mapping[str, float]  # scale of the largest errors, by tensor
     naive: Mapping[str | None, Mapping[str, TensorError] | None]  # torch_naive's errors by precision; None: no memory
     fused: Mapping[str, TensorError] = field(default_factory=dict)  # errors of the most accurate fused kernel, if known
+    hard: "tuple[Oracle, Place] | None" = None  # of a part of the inputs filled with data on which a wrong score shows
+    slope: tuple[torch.Tensor, Place] | None = None  # the change of a part of out with the softmax scale
 
     @property
     def by_row(self) -> bool:
@@ -133,11 +143,12 @@ def make_oracle(
     *,
     modes: Collection[str] | None = None,
     fused: bool = True,
+    hard: bool = True,
 ) -> Oracle:
     """Return the float64 results of the current inputs, with the errors allowed in each of the precisions.
 
     `modes` are the modes to be measured, by default all modes of the level; other passes are left out. `fused` tells
-    whether fused implementations will be checked.
+    whether fused implementations will be checked, and `hard` whether a part is also checked on harder data.
     """
     level = level_of(inputs.case)
     passes = [p for p in level.passes(inputs.case) if modes is None or set(p.modes) & set(modes)]
@@ -148,7 +159,15 @@ def make_oracle(
         forward = passes[0]
         rounded = level.oracle(inputs, (forward.mode,), fp8=True)
         naive["fp8"] = {name: error_of(rounded[name], exact[name]) for name in forward.tensors}
-    return Oracle(inputs, seed, exact, reach, naive, _fused_errors(inputs, passes, exact) if fused else {})
+    oracle = Oracle(inputs, seed, exact, reach, naive, _fused_errors(inputs, passes, exact) if fused else {})
+    if not hard or None not in precisions:
+        return oracle
+    oracle = replace(oracle, slope=level.slope(inputs))
+    if hardened := level.harden(inputs, seed + 1):
+        part = make_oracle(hardened[0], seed + 1, modes=(passes[0].mode,), fused=fused, hard=False)
+        oracle = replace(oracle, hard=(part, hardened[1]))
+        inputs.fill(seed)
+    return oracle
 
 
 def check(
@@ -164,14 +183,19 @@ def check(
     """Compare the results of an implementation's pass, and of its preparation, with the oracle.
 
     `warm` first runs the pass on other data in the same tensors, so that cached outputs are wrong; with `compiles` it
-    runs twice, which gives the compile time. On a GPU the final data is written and the result is copied in the order
-    of the current stream while the stream is held. Work on another stream that does not wait reads the other data, and
-    results that are not waited for are not there yet.
+    runs twice, which gives the compile time. If the oracle has harder data, that is the other data, and out is checked
+    there, too. On a GPU the final data is written and the result is copied in the order of the current stream while the
+    stream is held. Work on another stream that does not wait reads the other data, and results that are not waited for
+    are not there yet.
     """
-    inputs, first_ms, warm_ms = oracle.inputs, None, None
-    trial = level_of(inputs.case).trial(attention, inputs, checked.mode)
+    inputs, first_ms, warm_ms, found = oracle.inputs, None, None, None
+    make = partial(level_of(inputs.case).trial, attention, inputs, checked.mode)
+    trial = make()
     if warm:
-        first_ms, warm_ms = _run_on_other_data(trial, oracle, compiles=compiles)
+        first_ms, warm_ms, out = _run_on_other_data(trial, make, oracle, compiles=compiles)
+        if oracle.hard and precision is None and checked.tensors == ("out",) and not _not_plain((out,), inputs):
+            found = _reason_on_hard(out, *oracle.hard, fused=fused)
+        del out
         _hold(inputs, warm_ms)
         inputs.fill(oracle.seed)
     poison(inputs)
@@ -186,26 +210,87 @@ def check(
     errors = {name: error_of(tensor, oracle.exact[name]) for name, tensor in returned.items()}
     prepared = {name: error_of(tensor, oracle.exact[name]) for name, tensor in trial.prepared().items()}
     reason = _reason(errors, oracle, precision, fused=fused) or _reason(prepared, oracle, precision, fused=fused)
+    # An implementation that rounds its scores may be off in a head in which few keys count.
+    exact_scores = fused or inputs.case.dtype not in _HALF
+    if precision is None and oracle.by_row and exact_scores and "out" in returned:
+        reason = reason or _off_by_a_factor(returned["out"], oracle.exact["out"])
+        reason = reason or (oracle.slope and _off_scale(returned["out"], oracle.exact["out"], *oracle.slope))
+    reason = reason or found
     also = [(name, other) for name, other in checked.also_recorded if other in oracle.exact]
     errors |= {other: error_of(returned[name], oracle.exact[other]) for name, other in also}
     return CheckedPass(errors, reason, first_ms if compiles else None, warm_ms)
 
 
-def _run_on_other_data(trial: Trial, oracle: Oracle, *, compiles: bool) -> tuple[float, float]:
-    """Run on other data in the same tensors, twice if it compiles, and return the times of the first and last run."""
-    oracle.inputs.fill(oracle.seed + 1)
-    trial.prepare()
-    first_ms = warm_ms = _timed_ms(trial.run, oracle.inputs)
-    if compiles:
-        trial.prepare()
-        warm_ms = _timed_ms(trial.run, oracle.inputs)
-    return first_ms, warm_ms
+def _run_on_other_data(
+    trial: Trial, make: Callable[[], Trial], oracle: Oracle, *, compiles: bool
+) -> tuple[float, float, Any]:
+    """Run on other data in the same tensors, twice if it compiles; return the times of the first and last run, and out.
+
+    The data is the harder one where the oracle knows its results. The first run is then of another trial, because a
+    preparation may have read the data before.
+    """
+    if oracle.hard:
+        level_of(oracle.inputs.case).harden(oracle.inputs, oracle.seed + 1)
+        runs = [make(), trial]
+    else:
+        oracle.inputs.fill(oracle.seed + 1)
+        runs = [trial] * (1 + compiles)
+    found = []
+    for each in runs:
+        each.prepare()
+        found.append(_timed(each.run, oracle.inputs))
+    return found[0][0], found[-1][0], found[0][1]
+
+
+def _reason_on_hard(out: torch.Tensor, part: Oracle, place: Place, *, fused: bool) -> str | None:
+    """Return why out is wrong on harder data, where errors of sound kernels scatter more; None if it is not."""
+    error, (allowed, _) = error_of(out[place], part.exact["out"]), part.budget("out", fused=fused)
+    relative, largest = _ALLOWED_ON_HARD * allowed.relative, _ALLOWED_ON_HARD * allowed.largest
+    if error.relative <= relative and error.largest <= largest:  # NaN fails
+        return None
+    return (
+        f"With large scores out is wrong: relative error {error.relative:.3g} (allowed {relative:.3g}), largest "
+        f"{error.largest:.3g} (allowed {largest:.3g})."
+    )
+
+
+def _off_scale(out: torch.Tensor, exact: torch.Tensor, slope: torch.Tensor, place: Place) -> str | None:
+    """Return why out is that of another softmax scale; None if it is not, or if there are too few rows to tell."""
+    share, noise = _along(out[place].double(), exact[place], slope, (0, 1, 2))
+    if slope[..., 0].numel() < _LEAST_ROWS or not bool(share.abs() > _SCALE_OFF + _NOISE * noise):
+        return None
+    return f"out is that of a softmax scale that is {float(share):+.2%} off (allowed {_SCALE_OFF:.2%})."
+
+
+def _off_by_a_factor(out: torch.Tensor, exact: torch.Tensor) -> str | None:
+    """Return why a head of out is too large or too small; None if none is, as far as rounding errors can tell."""
+    share, noise = _along(out.double(), exact, exact, (0, 2))
+    if not bool((wrong := share.abs() > _HEAD_OFF + _NOISE * noise).any()):
+        return None
+    head = int(wrong.nonzero()[0])
+    return f"out of head {head} is off by a factor of {1 + float(share[head]):.4f} (allowed {_HEAD_OFF:.1%})."
+
+
+def _along(
+    out: torch.Tensor, exact: torch.Tensor, direction: torch.Tensor, dims: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return how much of out's error follows a direction, summed over some dims of rows, and its standard error.
+
+    Rounding errors of two rows do not depend on each other, so that they cancel in the sum. Those within a row do: one
+    rounded probability moves the whole row. They grow with the row, which therefore counts the less.
+    """
+    sizes = exact.square().sum(3)
+    weights = 1 / (sizes + 1e-3 * sizes.mean())
+    followed, full = ((x * direction).sum(3) * weights for x in (out - exact, direction))
+    share = followed.sum(dims, keepdim=True) / full.sum(dims, keepdim=True)
+    noise = (followed - share * full).square().sum(dims).sqrt() / full.sum(dims)
+    return share.flatten(), noise.flatten()
 
 
 def check_timed(
-    call: Callable[[], torch.Tensor | tuple[torch.Tensor, ...]],
+    make: Callable[[], Callable[[], torch.Tensor | tuple[torch.Tensor, ...]]],
     names: Collection[str],
-    growth: Mapping[str, float],
+    doubled: Callable[[int], AbstractContextManager[Growth]],
     oracle: Oracle,
     precision: str | None = None,
     *,
@@ -213,28 +298,35 @@ def check_timed(
 ) -> str | None:
     """Return why the result of a timed call is wrong in one of several calls; None if it is correct.
 
-    `growth` has the factor between each current result and the oracle's result. Twenty calls are looked at, so that a
-    fault in every twentieth call shows; two of a call that takes long. A result with the bits of a correct one is
-    correct.
+    `make` returns the call. `doubled` gives for each call a context in which an input is changed, and the factor
+    between each result there and the oracle's result. Twenty calls are looked at, so that a fault in every twentieth
+    call shows; two of a call that takes long. A result with the bits of a correct one is correct, because factors are
+    powers of two, which change no digit.
     """
-    correct: list[tuple[torch.Tensor, ...]] = []
+    call: Callable[[], Any] | None = None  # made where an input is doubled, because a plan may read its inputs
+    correct: list[torch.Tensor] = []
     started = time.perf_counter()
     for number in range(_CALLS_LOOKED_AT):
         if number >= _LEAST_CALLS and time.perf_counter() - started > LONGEST_LOOK_S:
             break
-        poison(oracle.inputs)
-        result = call()
+        with doubled(number) as growth:
+            call = call or make()
+            poison(oracle.inputs)
+            result = call()
         tensors = result if isinstance(result, tuple) else (result,)
         if reason := _not_plain(tensors, oracle.inputs):
             return f"After timing: {reason}"
-        if correct and all(map(torch.equal, tensors, correct[0])):
+        factors = [growth[name] for name in names]
+        now = [tensor.detach() for tensor in tensors]
+        expected = [(x * by).to(x.dtype) for x, by in zip(correct, factors, strict=False)]
+        if correct and all(map(torch.equal, now, expected)):
             continue
-        named = zip(names, tensors, strict=True)
-        errors = {name: error_of(tensor.detach(), oracle.exact[name], growth[name]) for name, tensor in named}
+        named = zip(names, now, factors, strict=True)
+        errors = {name: error_of(tensor, oracle.exact[name], by) for name, tensor, by in named}
         if reason := _reason(errors, oracle, precision, fused=fused):
             return f"After timing: {reason}"
         if not correct and number + 1 < _CALLS_LOOKED_AT:
-            correct.append(tuple(tensor.detach().clone() for tensor in tensors))
+            correct.extend((x / by).to(x.dtype) for x, by in zip(now, factors, strict=True))
     return None
 
 
@@ -251,7 +343,7 @@ def _not_plain(tensors: Collection[torch.Tensor], inputs: CaseInputs) -> str | N
     return None
 
 
-def error_of(tensor: torch.Tensor, exact: torch.Tensor, growth: float = 1.0) -> TensorError:
+def error_of(tensor: torch.Tensor, exact: torch.Tensor, growth: float | torch.Tensor = 1.0) -> TensorError:
     """Return the error of a tensor, divided by its growth, against the float64 one; infinite if the shapes differ."""
     if tensor.shape != exact.shape:
         return TensorError(math.inf, math.inf)
@@ -323,12 +415,12 @@ def _hold(inputs: CaseInputs, call_ms: float) -> None:
         torch.cuda._sleep(int(_CYCLES_PER_MS * min(call_ms + _FILLING_MS, _LONGEST_HOLD_MS)))
 
 
-def _timed_ms(call: Callable[[], object], inputs: CaseInputs) -> float:
+def _timed(call: Callable[[], Any], inputs: CaseInputs) -> tuple[float, Any]:
     _synchronize(inputs)
     start = time.perf_counter()
-    call()
+    result = call()
     _synchronize(inputs)
-    return (time.perf_counter() - start) * 1e3
+    return (time.perf_counter() - start) * 1e3, result
 
 
 def _synchronize(inputs: CaseInputs) -> None:

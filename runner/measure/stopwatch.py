@@ -1,9 +1,11 @@
 """Stopwatches for device time (launches hidden, L2 cold) and for the wall time of a plain call."""
 
 import contextlib
+import ctypes
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -19,6 +21,31 @@ _EMPTY_SAMPLES = 50
 _SETTLING_CYCLES = 20_000_000  # 10 ms at 2 GHz
 _SETTLING_S, _LONGEST_SETTLING_S = 0.05, 0.5
 SETTLED = 0.97  # share of the highest clock from which the clock counts as settled
+
+
+# What takes or orders times. A program that replaces one of them could report any time.
+HOOKS: tuple[tuple[Any, str], ...] = (
+    (time, "perf_counter"),
+    *((torch.cuda, name) for name in ("synchronize", "current_stream", "Event")),
+    *((torch.cuda.Event, name) for name in ("record", "elapsed_time")),
+)
+_AS_IMPORTED = tuple(getattr(owner, name) for owner, name in HOOKS)
+PERSISTING_L2 = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE of the CUDA driver
+
+
+def replaced_hooks() -> list[str]:
+    """Return the names of functions for timing that something has replaced since this module was imported."""
+    pairs = zip(HOOKS, _AS_IMPORTED, strict=True)
+    return [f"{owner.__name__}.{name}" for (owner, name), known in pairs if getattr(owner, name) is not known]
+
+
+def _persisting_l2_bytes() -> int:
+    """Return how much of L2 the process has set aside for persisting data."""
+    if not torch.cuda.is_initialized():
+        return 0
+    size = ctypes.c_size_t()
+    driver = ctypes.CDLL("libcuda.so.1")
+    return size.value if driver.cuCtxGetLimit(ctypes.byref(size), PERSISTING_L2) == 0 else 0
 
 
 def _nothing() -> None:
@@ -65,6 +92,7 @@ class KernelStopwatch:
         properties = torch.cuda.get_device_properties(device)
         self._flush = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=device)
         self._cycles_per_ms = self._calibrate()
+        self._persisting = _persisting_l2_bytes()
         self.flag: str | None = None
 
     def sample(self, call: Call, count: int) -> list[float]:
@@ -82,6 +110,10 @@ class KernelStopwatch:
                 self.flag = "launches not hidden"
             times += taken
         return times
+
+    def l2_is_set_aside(self) -> bool:
+        """Return whether a part of L2 was set aside since, whose data the flush before each sample does not evict."""
+        return _persisting_l2_bytes() > self._persisting
 
     def empty_launch_ms(self) -> float:
         """Return the median time of an empty kernel, which is a part of every measured time."""

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from results.compare.against import compare_versions
 from results.compare.between_runs import is_control
@@ -62,61 +63,40 @@ class MeasuredShare:
     reached: bool
 
 
-def false_verdicts(first: Side, second: Side) -> MeasuredShare:
-    """Return the share of cells that differ between two runs of the same code."""
-    cells = [cell for cell in compare(first, second).cells if cell.judgement]
-    outcomes = Counter(cell.outcome for cell in cells)
-    false = outcomes["FASTER"] + outcomes["SLOWER"]
-    share = false / len(cells) if cells else 1.0
-    words = (
-        f"Same code twice: {false} of {len(cells)} cells are FASTER or SLOWER: {share:.1%} "
-        f"(goal: at most {MOST_FALSE:.0%} of at least 200). {_counted(outcomes)}."
-    )
-    return MeasuredShare(words, share <= MOST_FALSE and len(cells) >= 200)
-
-
-def found_slowdowns(first: Side, second: Side) -> MeasuredShare:
-    """Return the share of slowed calls, if long enough, that are found SLOWER.
-
-    PyTorch's implementations are not slowed, because a verdict attributes their common change to the machine.
-    """
-    cells = [c for c in compare(first, second).cells if c.judgement and (c.first.value or 0.0) >= LEAST_MS]
-    cells = [c for c in cells if not is_control(c.implementation)]
-    outcomes = Counter(cell.outcome for cell in cells)
-    share = outcomes["SLOWER"] / len(cells) if cells else 0.0
-    real = statistics.median((cell.second.value / cell.first.value) for cell in cells) - 1 if cells else 0.0
-    words = (
-        f"Every call {SLOWDOWN:.0%} longer ({real:.1%} as measured): {outcomes['SLOWER']} of {len(cells)} cells of at "
-        f"least {LEAST_MS * 1e3:.0f} us are SLOWER: {share:.1%} (goal: at least {LEAST_FOUND:.0%}). "
-        f"{_counted(outcomes)}."
-    )
-    return MeasuredShare(words, share >= LEAST_FOUND)
-
-
-def false_against(found: Comparison) -> MeasuredShare:
-    """Return the share of cells that differ between two workers of one sweep with the same code."""
+def false_verdicts(found: Comparison, what: str = "Same code twice", least: int = 200) -> MeasuredShare:
+    """Return the share of cells of the same code, at least so many, that are called different."""
     cells = [cell for cell in found.cells if cell.judgement]
     outcomes = Counter(cell.outcome for cell in cells)
     false = outcomes["FASTER"] + outcomes["SLOWER"]
     share = false / len(cells) if cells else 1.0
-    scatter = statistics.pstdev([math.log(cell.judgement.speedup) for cell in cells]) if cells else 0.0
+    scatter = statistics.pstdev([math.log(cell.judgement.speedup or 1.0) for cell in cells]) if cells else 0.0
     words = (
-        f"Same code in one sweep: {false} of {len(cells)} cells are FASTER or SLOWER: {share:.1%} "
-        f"(goal: at most {MOST_FALSE:.0%}). {_counted(outcomes)}. Speedups scatter by {scatter:.2%}."
+        f"{what}: {false} of {len(cells)} cells are FASTER or SLOWER: {share:.1%} (goal: at most {MOST_FALSE:.0%} of "
+        f"at least {least}). {_counted(outcomes)}. Speedups scatter by {scatter:.2%}."
     )
-    return MeasuredShare(words, share <= MOST_FALSE and bool(cells))
+    return MeasuredShare(words, share <= MOST_FALSE and len(cells) >= least)
 
 
-def found_against(found: Comparison, slowdown: float) -> MeasuredShare:
-    """Return the share of calls, if long enough, that are found FASTER than a slowed other version."""
-    cells = [c for c in found.cells if c.judgement and (c.second.value or 0.0) >= LEAST_AGAINST_MS]
+def found_slowdowns(
+    found: Comparison, slowdown: float = SLOWDOWN, *, outcome: str = "SLOWER", least_ms: float = LEAST_MS
+) -> MeasuredShare:
+    """Return the share of slowed calls, if long enough, that have the outcome; below SLOWDOWN there is no goal.
+
+    PyTorch's implementations are not slowed, because a verdict attributes their common change to the machine.
+    """
+    cells = [cell for cell in found.cells if cell.judgement and not is_control(cell.implementation)]
+    cells = [cell for cell in cells if min(cell.first.value, cell.second.value) >= least_ms]
     outcomes = Counter(cell.outcome for cell in cells)
-    share = outcomes["FASTER"] / len(cells) if cells else 0.0
-    real = statistics.median(cell.judgement.speedup for cell in cells) - 1 if cells else 0.0
+    share = outcomes[outcome] / len(cells) if cells else 0.0
+    real = (
+        math.exp(abs(statistics.median(math.log(cell.judgement.speedup or 1.0) for cell in cells))) - 1
+        if cells
+        else 0.0
+    )
     goal = f" (goal: at least {LEAST_FOUND:.0%})" if slowdown >= SLOWDOWN else ""
     words = (
-        f"The other version {slowdown:.0%} longer ({real:.1%} as measured): {outcomes['FASTER']} of {len(cells)} cells "
-        f"of at least {LEAST_AGAINST_MS * 1e3:.0f} us are FASTER: {share:.1%}{goal}. {_counted(outcomes)}."
+        f"Calls {slowdown:.0%} longer ({real:.1%} as measured): {outcomes[outcome]} of {len(cells)} cells of at least "
+        f"{least_ms * 1e3:.0f} us are {outcome}: {share:.1%}{goal}. {_counted(outcomes)}."
     )
     return MeasuredShare(words, share >= LEAST_FOUND or slowdown < SLOWDOWN)
 
@@ -155,10 +135,12 @@ def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
         return
     first = _side(options.first) if options.first else _measured(options, COMMAND)
     if options.experiment != "slowdown":
-        yield false_verdicts(first, _side(options.second) if options.second else _measured(options, COMMAND))
+        second = _side(options.second) if options.second else _measured(options, COMMAND)
+        yield false_verdicts(compare(first, second))
     if options.experiment != "false-verdicts":
         with _delays(first.measurements):
-            yield found_slowdowns(first, _side(options.slowed) if options.slowed else _measured(options, _SLOWED))
+            slowed = _side(options.slowed) if options.slowed else _measured(options, _SLOWED)
+        yield found_slowdowns(compare(first, slowed))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -177,35 +159,28 @@ def _parser() -> argparse.ArgumentParser:
 
 def _against(options: argparse.Namespace) -> Iterator[MeasuredShare]:
     """Compare two versions in one sweep: first the same code, then slowed by each share."""
-    same = _side(options.first) if options.first else _measured_against(options, COMMAND)
-    yield false_against(compare_versions(same.run, same.measurements))
+    same = _side(options.first) if options.first else _measured(options, COMMAND)
+    yield false_verdicts(compare_versions(same.run, same.measurements), "Same code in one sweep", least=1)
     for slowdown in AGAINST_SLOWDOWNS:
         with _delays(same.measurements, slowdown):
-            slower = _measured_against(options, _SLOWED)
-        yield found_against(compare_versions(slower.run, slower.measurements), slowdown)
-
-
-def _measured_against(options: argparse.Namespace, other: tuple[str, ...]) -> Side:
-    sweep = sweeps.override(ON_CPU if options.device == "cpu" else OURS_ON_GPU, sweeps.changes_of(options.set))
-    words = ["python", "-m", "runner.validate", "against", "--device", options.device]
-    job = Job(
-        sweep,
-        options.device,
-        implementations=sweep.implementations,
-        protocol=PAIRED.name,
-        against=OtherVersion(folder=REPOSITORY),
-        command=lambda device: shlex.join(words),
-    )
-    folder = supervise(job, home(), progress=Progress(), stop=lambda: False, other_command=other)
-    return _side(folder.run_id)
+            slower = _measured(options, _SLOWED)
+        found = compare_versions(slower.run, slower.measurements)
+        yield found_slowdowns(found, slowdown, outcome="FASTER", least_ms=LEAST_AGAINST_MS)
 
 
 def _measured(options: argparse.Namespace, worker: tuple[str, ...]) -> Side:
-    sweep = sweeps.override(ON_CPU if options.device == "cpu" else ON_GPU, sweeps.changes_of(options.set))
+    """Measure with a worker, which against another version is that of the other side."""
+    against = options.experiment == "against"
+    on_gpu = OURS_ON_GPU if against else ON_GPU
+    sweep = sweeps.override(ON_CPU if options.device == "cpu" else on_gpu, sweeps.changes_of(options.set))
     words = ["python", "-m", "runner.validate", options.experiment, "--device", options.device]
-    job = Job(sweep, options.device, protocol=options.protocol, command=lambda device: shlex.join(words))
-    folder = supervise(job, home(), progress=Progress(), stop=lambda: False, worker_command=worker)
-    return _side(folder.run_id)
+    more: dict[str, Any] = (
+        {"implementations": sweep.implementations, "against": OtherVersion(folder=REPOSITORY)} if against else {}
+    )
+    protocol = PAIRED.name if against else options.protocol
+    job = Job(sweep, options.device, protocol=protocol, command=lambda device: shlex.join(words), **more)
+    place: dict[str, Any] = {"other_command" if against else "worker_command": worker}
+    return _side(supervise(job, home(), progress=Progress(), stop=lambda: False, **place).run_id)
 
 
 def _side(run_id: str) -> Side:

@@ -9,6 +9,8 @@ largest number, or 0 where the bits are the same.
 - repeat: the same call gives the same bits twice.
 - NaN: a NaN and an inf in one sequence stay there.
 
+`batch_invariant` is `kernels.attention` within `kernels.batch_invariant()`; on a GPU its price is measured, too.
+
 On a CPU, Triton kernels run in the interpreter ($TRITON_INTERPRET=1) and are slow; rivals that need a GPU give their
 reason. What must hold exactly is marked where it does not: a leak, and a NaN that is seen elsewhere.
 """
@@ -18,22 +20,31 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import metadata
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
+import kernels
 from kernels import registry
 from results.records import attention_case
 from results.render.markdown import markdown_table
 from runner.machine import devices
+from runner.measure.stopwatch import KernelStopwatch
 from runner.validate.features import facts
 
 Tensors = tuple[torch.Tensor, ...]
 PARTS = ("out", "dq", "dk", "dv")
 QUESTIONS = ("no leak", "alone", "padding", "repeat", "NaN")
 EXACT = ("no leak", "NaN")
+INVARIANT = "batch_invariant"
+PACKAGES = ("flash-attn-4", "flash-attn", "flashinfer-python", "xformers", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
+_SAMPLES = 20
 
 
 @dataclass(frozen=True)
@@ -102,16 +113,40 @@ def certificates(device: str, names: Sequence[str], seqlen: int, head_dim: int) 
     shape = (2, 2, seqlen, head_dim)
     q = tuple(torch.randn(shape, generator=source, device=torch_device, dtype=dtype) for _ in range(4))
     found: dict[str, Certificate | str] = {}
-    for name in names or registry.implementations():
-        implementation = registry.get(name)
-        if reason := implementation.reason_against(case, where):
+    for name in names or [*registry.implementations(), INVARIANT]:
+        known = registry.implementations().get(name)
+        if known and (reason := known.reason_against(case, where)):
             found[name] = reason
             continue
         try:
-            found[name] = certificate(implementation.attention, q, backward=implementation.backward)
-        except (RuntimeError, ValueError) as error:  # a rival that refuses the call itself
-            found[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            attention: Any = known.attention if known else invariant
+            found[name] = certificate(attention, q, backward=known is None or known.backward)
+        except Exception as error:  # a package of others may refuse a call in any way
+            found[name] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
     return found
+
+
+def invariant(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> torch.Tensor:
+    """Return attention whose bits do not depend on the batch."""
+    with kernels.batch_invariant():
+        return kernels.attention(q, k, v, causal=causal)
+
+
+def price(device: str) -> list[dict[str, Any]]:
+    """Return the device times of calls, as chosen and within `batch_invariant`, in ms."""
+    stopwatch, rows = KernelStopwatch(device), []
+    for batch, heads, kv_heads, queries, keys in ((4, 16, 16, 4096, 4096), (1, 32, 8, 1024, 1024), (8, 32, 8, 1, 8192)):
+        shapes = ((batch, heads, queries, 128), *[(batch, kv_heads, keys, 128)] * 2)
+        q, k, v = (torch.randn(shape, device=device, dtype=torch.bfloat16) for shape in shapes)
+        attend = partial(kernels.attention, causal=True) if queries > 1 else kernels.decode
+        words = f"batch {batch}, heads {heads}/{kv_heads}, {queries} queries on {keys} keys, head_dim 128, bfloat16"
+        row: dict[str, Any] = {"call": words}
+        for name, block in (("chosen_ms", nullcontext()), ("invariant_ms", kernels.batch_invariant())):
+            with block:
+                attend(q, k, v)
+                row[name] = median(stopwatch.sample(partial(attend, q, k, v), _SAMPLES))
+        rows.append(row)
+    return rows
 
 
 def table(found: dict[str, Certificate | str]) -> str:
@@ -126,6 +161,11 @@ def table(found: dict[str, Certificate | str]) -> str:
     ]
     lines = [markdown_table(("implementation", *QUESTIONS), rows)] if rows else []
     return "\n".join([*lines, *(f"`{name}`: {each}" for name, each in found.items() if isinstance(each, str))]) + "\n"
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages of others that are installed here."""
+    return {each.name: each.version for each in metadata.distributions() if each.name in PACKAGES}
 
 
 def add_entry(path: Path, device: str, entry: dict[str, Any]) -> None:
@@ -149,9 +189,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.record:
         device = devices.resolve(options.device)
         said = {name: each if isinstance(each, str) else asdict(each) for name, each in sorted(found.items())}
-        sizes = {"seqlen": options.seqlen, "head_dim": options.head_dim}
+        sizes: dict[str, Any] = {"seqlen": options.seqlen, "head_dim": options.head_dim, "packages": versions()}
+        more = {"price": price(options.device)} if INVARIANT in found and device.type == "cuda" else {}
         where = f"{device.name}, Triton's interpreter" if os.environ.get("TRITON_INTERPRET") == "1" else device.name
-        add_entry(options.record, where, {"environment": facts(device) | sizes, "implementations": said})
+        add_entry(options.record, where, {"environment": facts(device) | sizes, "implementations": said} | more)
     return int(any(each.broken for each in found.values() if isinstance(each, Certificate)))
 
 

@@ -4,9 +4,11 @@ The sound version computes in float32 and rounds the same tensors as a fused ker
 wraps the whole call as a cheat would. `caught` measures all of them like a sweep and returns those that were timed.
 """
 
+import ctypes
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
@@ -21,7 +23,7 @@ from runner.machine.telemetry import Telemetry
 from runner.measure import check
 from runner.measure.case import Bench
 from runner.measure.passes import run_case
-from runner.measure.stopwatch import EagerStopwatch, KernelStopwatch, Stopwatch
+from runner.measure.stopwatch import HOOKS, PERSISTING_L2, EagerStopwatch, KernelStopwatch, Stopwatch
 from runner.protocol import Protocol
 
 SOUND = "sound"
@@ -36,6 +38,8 @@ WINDOW = replace(PLAIN, window_size=50)
 LARGE = replace(PLAIN, inputs="large")  # shows rounding of scores, which on normal data is smaller than that of p
 
 Change = Callable[[Any], Any]
+Inputs = tuple[torch.Tensor, ...]
+Wrapper = Callable[[registry.Attention], registry.Attention]
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class PlantedBug:
 
     name: str
     changes: Mapping[str, Change] = field(default_factory=dict)  # changed stages of `_Fused`
-    around: Callable[[registry.Attention], registry.Attention] | None = None  # wrapper of the whole call
+    around: Wrapper | None = None  # wrapper of the whole call
     modes: tuple[str, ...] = EVERY  # modes that must not be timed
     dtypes: tuple[str, ...] = DTYPES  # dtypes in which it can be detected
     case: Case = PLAIN
@@ -113,10 +117,6 @@ def _times(factor: float) -> Change:
     return lambda x: x * factor
 
 
-def _zero(x: torch.Tensor) -> torch.Tensor:
-    return x * 0
-
-
 def _shifted(offset: int) -> Change:
     """Return a change that shifts the mask along the keys; with a positive offset a query sees more keys."""
     return lambda hidden: _with((..., slice(offset)), False)(hidden.roll(offset, 1))
@@ -133,11 +133,6 @@ def _without_block(first: int, last: int | None) -> Change:
     return _with((..., slice(last or first, None), slice(first, last)), -1e9)
 
 
-def _not_rescaled(x: torch.Tensor) -> torch.Tensor:
-    """Return the probabilities when the maximum of the second half does not rescale the first half."""
-    return _with((..., slice(128, None), slice(0, 8)), _times(1.3))(x)
-
-
 def _summed_in_half(p: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Return p @ values, rounded to 8 bits of mantissa after every key."""
     total = torch.zeros((), device=p.device)
@@ -146,58 +141,43 @@ def _summed_in_half(p: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def _wrong_heads(x: torch.Tensor) -> torch.Tensor:
-    """Return key heads in alternating order instead of in groups."""
-    return x[:, [0, 2, 1, 3]]
+def _around(cheat: Callable[..., torch.Tensor]) -> Wrapper:
+    """Return a wrapper of an attention by a function of its call, its inputs and what it remembers."""
+
+    def around(sound: registry.Attention) -> registry.Attention:
+        known: dict[Any, Any] = {}
+        return lambda *inputs, **options: cheat(lambda: sound(*inputs, **options), inputs, known)
+
+    return around
 
 
-def _first_of_group(x: torch.Tensor) -> torch.Tensor:
-    return x[:, :, :1]
+def _stale(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the result of the previous call."""
+    key, out = (inputs[0].shape, torch.is_grad_enabled()), call()
+    before, known[key] = known.get(key, out), out
+    return before
 
 
-def _stale(sound: registry.Attention) -> registry.Attention:
-    """Return an attention that returns the result of the previous call."""
-    last: dict[Any, torch.Tensor] = {}
-
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
-        key, out = (q.shape, torch.is_grad_enabled()), sound(q, k, v, **options)
-        before, last[key] = last.get(key, out), out
-        return before
-
-    return attention
-
-
-def _cached(key: Callable[[torch.Tensor], Any]) -> Callable[[registry.Attention], registry.Attention]:
+def cached(key: Callable[[torch.Tensor], Any]) -> Wrapper:
     """Return a wrapper that returns the result of the first call with inputs of the same key."""
 
-    def around(sound: registry.Attention) -> registry.Attention:
-        known: dict[Any, torch.Tensor] = {}
+    def cheat(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+        here = (*map(key, inputs), torch.is_grad_enabled())
+        if here not in known:
+            known[here] = call()
+        return known[here]
 
-        def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
-            here = (*map(key, (q, k, v)), torch.is_grad_enabled())
-            if here not in known:
-                known[here] = sound(q, k, v, **options)
-            return known[here]
-
-        return attention
-
-    return around
+    return _around(cheat)
 
 
-def _every_call(of: int, change: Change) -> Callable[[registry.Attention], registry.Attention]:
+def _every_call(of: int, change: Change) -> Wrapper:
     """Return a wrapper that is wrong in one call of so many."""
 
-    def around(sound: registry.Attention) -> registry.Attention:
-        calls = [0]
+    def cheat(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+        known["calls"] = known.get("calls", 0) + 1
+        return call() if known["calls"] % of else change(call())
 
-        def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
-            calls[0] += 1
-            out = sound(q, k, v, **options)
-            return out if calls[0] % of else change(out)
-
-        return attention
-
-    return around
+    return _around(cheat)
 
 
 class _Unread(torch.Tensor):
@@ -211,41 +191,49 @@ class _Unread(torch.Tensor):
         return function(*now, **(kwargs or {}))
 
 
-def _computed_when_read(sound: registry.Attention) -> registry.Attention:
-    """Return an attention that computes at the first operation on its result."""
-
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
-        out = torch.empty_like(q).as_subclass(_Unread)
-        out.later = lambda: sound(q, k, v, **options)
-        return out
-
-    return attention
+def _computed_when_read(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return a result that is computed at the first operation on it."""
+    out = torch.empty_like(inputs[0]).as_subclass(_Unread)
+    out.later = call
+    return out
 
 
-def _without_gradients_only(sound: registry.Attention) -> registry.Attention:
-    """Return an attention that is correct for inference and wrong for training."""
-
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
-        out = sound(q, k, v, **options)
-        return out * 1.01 if out.requires_grad else out
-
-    return attention
+def _without_gradients_only(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return a result that is correct for inference and wrong for training."""
+    out = call()
+    return out * 1.01 if out.requires_grad else out
 
 
-def _changes_its_input(sound: registry.Attention) -> registry.Attention:
-    """Return an attention that scales q in place."""
-
-    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
-        out = sound(q, k, v, **options)
-        q.data.mul_(1.05)
-        return out
-
-    return attention
+def _changes_its_input(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the right result and scale q in place."""
+    out = call()
+    inputs[0].data.mul_(1.05)
+    return out
 
 
-def _unwritten(x: torch.Tensor) -> torch.Tensor:
-    """Return x with its last rows not written, as NaN."""
-    return torch.cat([x[..., :192, :], torch.empty_like(x[..., 192:, :]).fill_(math.nan)], -2)
+def _on_another_stream(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the result of work on a stream that the caller's stream does not wait for."""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return call()
+
+
+def _after(change: Callable[[], Any]) -> Wrapper:
+    """Return a wrapper that changes something in the process at every call."""
+    return _around(lambda call, inputs, known: (change(), call())[1])
+
+
+def _set_l2_aside(size: int = 8 << 20) -> None:
+    ctypes.CDLL("libcuda.so.1").cuCtxSetLimit(PERSISTING_L2, ctypes.c_size_t(size))
+
+
+def _slow_down_the_clock() -> None:
+    real = time.perf_counter
+    if real.__module__ == "time":
+        time.perf_counter = lambda: real() / 2  # type: ignore[assignment]
+
+
+def _replace_events() -> None:
+    torch.cuda.Event.elapsed_time = lambda *_: 1e-3  # type: ignore[method-assign, assignment]
 
 
 _LAST, _TAIL = (..., -1, slice(None)), (..., slice(192, None), slice(None))
@@ -255,7 +243,7 @@ PLANTED: tuple[PlantedBug, ...] = (
     PlantedBug("out of one row is its neighbour's", {"out": _with((0, 1, -1), lambda x: x * 0 + 0.1)}),
     PlantedBug("one element of out is off by 0.5", {"out": _with((1, 2, 100, 7), lambda x: x + 0.5)}),
     PlantedBug("last column of out is zero", {"out": _with((..., -1), 0.0)}),
-    PlantedBug("tail rows of out are not written", {"out": _unwritten}),
+    PlantedBug("tail rows of out are not written", {"out": _with(_TAIL, math.nan)}),
     PlantedBug("scale is 2 % off", {"scale": _times(1.02)}),
     PlantedBug("scale is 1 over head_dim", {"scale": lambda scale: scale**2}),
     PlantedBug("no causal mask", {"hidden": torch.zeros_like}),
@@ -265,10 +253,10 @@ PLANTED: tuple[PlantedBug, ...] = (
     PlantedBug("first block of keys is dropped", {"scores": _without_block(0, 64)}),
     PlantedBug("window is ignored", {"hidden": lambda x: x & x.triu(1)}, case=WINDOW),
     PlantedBug("window is one key too wide", {"hidden": lambda x: x & x.roll(-1, 1) | x.triu(1)}, case=WINDOW),
-    PlantedBug("key heads in turn in place of in groups", {"heads": _wrong_heads}),
+    PlantedBug("key heads in turn in place of in groups", {"heads": lambda x: x[:, [0, 2, 1, 3]]}),
     PlantedBug("query heads 0 and 1 swapped", {"out": lambda x: x[:, [1, 0, 2, 3]]}),
     PlantedBug("sequences of the batch swapped", {"out": lambda x: x.flip(0)}),
-    PlantedBug("accumulators are not rescaled", {"p": _not_rescaled}),
+    PlantedBug("accumulators are not rescaled", {"p": _with((..., slice(128, None), slice(0, 8)), _times(1.3))}),
     PlantedBug("last block is not in the sum", {"p": lambda p: p / p[..., :192].sum(-1, keepdim=True)}),
     PlantedBug("softmax to the base 2", {"scores": _times(math.log(2))}),
     PlantedBug("scores rounded to 8 bits", {"scores": lambda x: x.bfloat16().float()}, case=LARGE),
@@ -282,15 +270,15 @@ PLANTED: tuple[PlantedBug, ...] = (
     PlantedBug("dk without its scale", {"dk": _times(32**0.5)}, modes=BACKWARD),
     PlantedBug("dk in units of exp2", {"dk": _times(1 / math.log(2))}, modes=BACKWARD),
     PlantedBug("dk and dv swapped", {"dk": lambda x: x.flip(1), "dv": lambda x: x.flip(1)}, modes=BACKWARD),
-    PlantedBug("delta is left out", {"delta": _zero}, modes=BACKWARD),
+    PlantedBug("delta is left out", {"delta": _times(0)}, modes=BACKWARD),
     PlantedBug("delta of the tail is left out", {"delta": _with(_TAIL, 0.0)}, modes=BACKWARD),
     PlantedBug("p of the backward is 1 % off", {"factors": _times(1.01)}, modes=BACKWARD),
     PlantedBug("dout is taken as ones", {"dout": torch.ones_like}, modes=BACKWARD),
-    PlantedBug("one head of a group in dk and dv", {"groups": _first_of_group}, modes=BACKWARD),
-    PlantedBug("dv is missing", {"dv": _zero}, modes=BACKWARD),
-    PlantedBug("result of the call before", around=_stale, modes=("fwd",)),
-    PlantedBug("cached by address", around=_cached(lambda x: x.data_ptr())),
-    PlantedBug("cached by address and version", around=_cached(lambda x: (x.data_ptr(), x._version)), modes=("fwd",)),
+    PlantedBug("one head of a group in dk and dv", {"groups": lambda x: x[:, :, :1]}, modes=BACKWARD),
+    PlantedBug("dv is missing", {"dv": _times(0)}, modes=BACKWARD),
+    PlantedBug("result of the call before", around=_around(_stale), modes=("fwd",)),
+    PlantedBug("cached by address", around=cached(lambda x: x.data_ptr())),
+    PlantedBug("cached by address and version", around=cached(lambda x: (x.data_ptr(), x._version)), modes=("fwd",)),
     PlantedBug("wrong in every second call", around=_every_call(2, _times(1.02)), modes=("fwd",)),
     PlantedBug("wrong in every twentieth call", around=_every_call(20, _times(1.02)), modes=("fwd",)),
     PlantedBug(
@@ -298,9 +286,16 @@ PLANTED: tuple[PlantedBug, ...] = (
         around=_every_call(20, _with((1, 2, 100, 7), lambda x: x + 0.5)),
         modes=("fwd",),
     ),
-    PlantedBug("computed when it is read", around=_computed_when_read),
-    PlantedBug("wrong with gradients alone", around=_without_gradients_only, modes=BACKWARD),
-    PlantedBug("scales q where it lies", around=_changes_its_input, modes=("fwd",)),
+    PlantedBug("computed when it is read", around=_around(_computed_when_read)),
+    PlantedBug("wrong with gradients alone", around=_around(_without_gradients_only), modes=BACKWARD),
+    PlantedBug("scales q where it lies", around=_around(_changes_its_input), modes=("fwd",)),
+)
+# Cheats that change the whole process, so that no implementation in it has a speed. Each is measured by itself.
+ON_CPU: tuple[PlantedBug, ...] = (PlantedBug("slows the clock down", around=_after(_slow_down_the_clock)),)
+ON_GPU: tuple[PlantedBug, ...] = (
+    PlantedBug("works on another stream", around=_around(_on_another_stream), modes=("fwd",)),
+    PlantedBug("replaces the time of events", around=_after(_replace_events)),
+    PlantedBug("sets a part of L2 aside", around=_after(_set_l2_aside)),
 )
 
 
@@ -329,6 +324,14 @@ def caught(device: str, dtypes: tuple[str, ...]) -> list[BugFinding]:
             for bug in there:
                 missed = tuple(mode for mode in bug.modes if found[bug.name, mode] is not Status.INCORRECT)
                 findings.append(BugFinding(bug.name, dtype, missed))
+    for bug in ON_CPU if device == "cpu" else (*ON_CPU, *ON_GPU):
+        with ExitStack() as process:
+            for owner, name in HOOKS:
+                process.enter_context(mock.patch.object(owner, name, getattr(owner, name)))  # put back at the end
+            process.callback(_set_l2_aside if device != "cpu" else int, 0)
+            found = _statuses(bug.case, [bug], device)
+        missed = tuple(mode for mode in bug.modes if found[bug.name, mode] is not Status.INCORRECT)
+        findings.append(BugFinding(bug.name, str(bug.case.dtype), missed))
     return findings
 
 
@@ -369,7 +372,10 @@ def main(device: str) -> bool:
             print(f"missed  {finding.name}, {finding.dtype}: {', '.join(finding.missed)}")
     bugs = [finding for finding in findings if not finding.name.startswith(SOUND)]
     missed = sum(bool(finding.missed) for finding in bugs)
-    kinds, sound = len(PLANTED), [finding for finding in findings if finding.name.startswith(SOUND)]
+    kinds, sound = (
+        len({finding.name for finding in bugs}),
+        [finding for finding in findings if finding.name.startswith(SOUND)],
+    )
     print(f"{len(bugs) - missed} of {len(bugs)} planted bugs caught: {kinds} kinds in {', '.join(DTYPES)}.")
     print(f"{sum(not finding.missed for finding in sound)} of {len(sound)} sound versions pass.")
     return not any(finding.missed for finding in findings)

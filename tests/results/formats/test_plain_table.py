@@ -50,6 +50,17 @@ def test_a_german_spreadsheet_is_read_with_its_units_commas_and_percent_signs() 
     assert "Numbers are written as 1.024,5, with a decimal comma." in found.assumptions
 
 
+@pytest.mark.parametrize(("own", "read", "unsaid"), [("1", 1, 0), ("1.1", 0, 2)])
+def test_a_speedup_and_a_std_are_those_of_the_one_column_of_times(own: str, read: int, unsaid: int) -> None:
+    rows = f"torch,1024,64,bfloat16,4,0.1,{own}\nmine,1024,64,bfloat16,2,0,3\n"
+    table = f"implementation,seqlen,head_dim,dtype,fwd_ms,std,Speedup\n{rows}"
+    found = understand("a.csv", table.encode())
+    ratios = [(m.implementation, m.mode, m.value, m.baseline) for m in found.measurements if m.metric == "speedup"]
+    assert ratios == [("mine", "fwd", 3.0, "torch")] * read
+    assert [m.std for m in found.measurements if m.metric == "latency_ms"] == [0.1, 0.0]
+    assert any(said.startswith(f"{unsaid} speedups over") for said in found.left_out) is bool(unsaid)
+
+
 def test_a_header_of_two_rows_with_merged_cells_is_one_name_a_column() -> None:
     found = understand("a.csv", spreadsheets.MERGED.encode())
     got = [(m.implementation, m.mode, m.value, str(m.status), m.case.seqlen_q) for m in found.measurements]

@@ -33,10 +33,11 @@ def test_a_later_token_that_is_seen_and_a_nan_that_spreads_are_found() -> None:
 
 def test_the_command_prints_a_table_and_the_reason_where_there_is_none(capsys, tmp_path) -> None:
     path = tmp_path / "certificates.json"
-    chosen = ["--implementations", "torch_naive,gluon_hopper", "--seqlen", "32", "--record", str(path)]
+    chosen = ["--implementations", "torch_naive,batch_invariant,gluon_hopper", "--seqlen", "32", "--record", str(path)]
     assert main(["--device", "cpu", *chosen]) == 0
     (entry,) = json.loads(path.read_text()).values()
     assert entry["implementations"]["torch_naive"]["out"]["repeat"] == 0 and entry["environment"]["seqlen"] == 32
-    table, reason = capsys.readouterr().out.strip().rsplit("\n", 1)
+    table, refused, reason = capsys.readouterr().out.strip().rsplit("\n", 2)
     assert "| `torch_naive` | 0, 0 |" in table and reason.startswith("`gluon_hopper`: ")
+    assert "price" not in entry and refused.startswith("`batch_invariant`: UnsupportedCase: ")
     assert isinstance(certificates.certificates("cpu", ["torch_naive"], 32, 16)["torch_naive"], Certificate)

@@ -9,19 +9,11 @@ import torch
 
 from kernels.attention.torch_naive import attention as naive
 from results.compare.against import compare_versions
-from results.compare.compare import Comparison, Side
+from results.compare.compare import Comparison, Side, compare
 from results.records import Measurement, Run, Status, attention_case
 from results.spread import spread
 from runner.validate import __main__, slow_worker
-from runner.validate.__main__ import (
-    ON_CPU,
-    ON_GPU,
-    delays_ms,
-    false_against,
-    false_verdicts,
-    found_against,
-    found_slowdowns,
-)
+from runner.validate.__main__ import LEAST_AGAINST_MS, ON_CPU, ON_GPU, delays_ms, false_verdicts, found_slowdowns
 from runner.validate.slow_worker import key_of
 
 RUN = Run("a", "local", protocol="standard/1", torch="2", cudnn="9", driver="1", cuda="13")
@@ -59,18 +51,19 @@ def test_a_change_that_is_none_is_refused_and_nothing_is_measured(tmp_path, monk
 
 
 def test_the_same_code_twice_reaches_the_goal_and_another_does_not() -> None:
-    same = false_verdicts(side("a"), side("b"))
+    same = false_verdicts(compare(side("a"), side("b")))
     assert same.reached and "0 of 400 cells" in same.words and "0.0%" in same.words
-    other = false_verdicts(side("a"), side("b", factor=1.1))
+    other = false_verdicts(compare(side("a"), side("b", factor=1.1)))
     assert not other.reached and "200 of 400 cells" in other.words
-    assert not false_verdicts(side("a", cells=99), side("b", cells=99)).reached  # too few to say
+    assert not false_verdicts(compare(side("a", cells=99), side("b", cells=99))).reached  # too few to say
 
 
 def test_a_slowdown_that_is_there_is_found_and_short_calls_are_not_asked() -> None:
-    found = found_slowdowns(side("a"), side("b", factor=1.05))
+    found = found_slowdowns(compare(side("a"), side("b", factor=1.05)))
     assert found.reached and "5.0% as measured" in found.words and "200 of 200" in found.words
-    assert not found_slowdowns(side("a"), side("b")).reached
-    assert "0 of 0 cells" in found_slowdowns(side("a", base_ms=0.01), side("b", 1.05, base_ms=0.01)).words
+    assert not found_slowdowns(compare(side("a"), side("b"))).reached
+    short = compare(side("a", base_ms=0.01), side("b", 1.05, base_ms=0.01))
+    assert "0 of 0 cells" in found_slowdowns(short).words
 
 
 def test_each_forward_is_delayed_by_its_own_share_and_nothing_else_is() -> None:
@@ -109,13 +102,14 @@ def versions(factor: float) -> Comparison:
 
 
 def test_two_versions_in_one_sweep_have_goals_of_their_own() -> None:
-    same = false_against(versions(1.0))
+    same = false_verdicts(versions(1.0), least=1)
     assert same.reached and "0 of 200 cells" in same.words
-    assert not false_against(versions(1.1)).reached
-    slow = found_against(versions(1.05), 0.05)
+    assert not false_verdicts(versions(1.1), least=1).reached
+    rule = {"outcome": "FASTER", "least_ms": LEAST_AGAINST_MS}
+    slow = found_slowdowns(versions(1.05), 0.05, **rule)
     assert slow.reached and "200 of 200 cells" in slow.words and "(5.0% as measured)" in slow.words
-    assert not found_against(versions(1.0), 0.05).reached
-    assert found_against(versions(1.0), 0.02).reached  # within the band: only told
+    assert not found_slowdowns(versions(1.0), 0.05, **rule).reached
+    assert found_slowdowns(versions(1.0), 0.02, **rule).reached  # within the band: only told
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of a CPU")

@@ -17,7 +17,7 @@ def test_there_are_more_kinds_than_asked_for_and_each_has_its_own_name() -> None
 def test_every_planted_bug_is_caught_and_the_sound_version_is_not(dtype: str) -> None:
     findings = caught("cpu", (dtype,))
     assert {finding.name: finding.missed for finding in findings if finding.missed} == {}
-    there = {bug.name for bug in PLANTED if dtype in bug.dtypes}
+    there = {bug.name for bug in (*PLANTED, *planted.ON_CPU) if dtype in bug.dtypes}
     assert {finding.name for finding in findings if not finding.name.startswith(SOUND)} == there
     assert not {SOUND, *there} & set(registry.implementations())
 
@@ -26,6 +26,7 @@ def test_every_planted_bug_is_caught_and_the_sound_version_is_not(dtype: str) ->
 def test_a_bug_that_is_none_is_told_as_missed(monkeypatch, capsys) -> None:
     monkeypatch.setattr(planted, "PLANTED", (PlantedBug("nothing at all"), PLANTED[0]))
     monkeypatch.setattr(planted, "DTYPES", ("float32",))
+    monkeypatch.setattr(planted, "ON_CPU", ())
     assert planted.main("cpu") is False
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "missed  nothing at all, float32: fwd, bwd, fwd_bwd"
