@@ -121,12 +121,6 @@ class MeasuredLevel:
     slope: Callable[[Any], tuple[torch.Tensor, Place] | None] = lambda inputs: None
 
 
-def level_in(module: Mapping[str, Any], **others: Any) -> MeasuredLevel:
-    """Return the level of a module, from its globals: functions with the name of a member, and the other members."""
-    named = {name: module[name] for name in MeasuredLevel.__dataclass_fields__ if name in module}
-    return MeasuredLevel(**(named | others))
-
-
 @dataclass(frozen=True)
 class DifferentiableCalls:
     """The calls of a level with autograd, made from its forward and its backward."""
