@@ -42,6 +42,7 @@ def memory_of_call(call: Call, given: int, kept_for_backward: Call | None = None
 
 
 def _saved(forward: Call) -> float:
+    gc.collect()  # memory freed during the forward would hide what it keeps
     before = torch.cuda.memory_allocated()
     out = forward()
     kept = torch.cuda.memory_allocated() - before
