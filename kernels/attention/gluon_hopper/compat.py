@@ -34,7 +34,7 @@ def reinterpret(memory, dtype, shape, layout, _semantic=None):
 
 @builtin
 def run_ptx(code, operands, arguments, dtype=gl.int32, pack=1, _semantic=None):
-    """Run PTX where it stands: no compiler may drop, repeat or move it."""
+    """Run PTX that no compiler may drop, repeat or move."""
     given = {"dtype": dtype, "is_pure": False, "pack": pack, "_semantic": _semantic}
     return gl.inline_asm_elementwise(code, operands, arguments, **given)
 
