@@ -105,7 +105,9 @@ def of_upload(found: Understanding) -> list[Finding]:
     rows: dict[str, list[Measurement]] = {run.run_id: [] for run in found.runs}
     for measurement in found.measurements:
         rows[measurement.run_id].append(measurement)
-    return bounded.call(check, [(run, rows[run.run_id]) for run in found.runs])
+    runs = [(run, rows[run.run_id]) for run in found.runs]
+    alike = pages.runs_like(store(), [*rows], found.measurements)
+    return bounded.call(check, runs, list(_readable(alike)))
 
 
 def section(run_ids: Collection[str], *, key: str) -> None:
@@ -231,15 +233,18 @@ def _as_table(checked: Iterable[tuple[str, list[Finding]]]) -> pd.DataFrame:
 def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, list[Finding]]]:
     """Yield each group of runs by name with its findings."""
     home, folders = str(store().home), {folder.run_id: folder for folder in library.folders()}
+    runs = ask(pages.runs)
+    uploaded = set(runs.loc[runs["source"] == "upload", "run_id"])  # these may be copies of others
     for place, run_ids in groups.items():
         there = tuple(run_id for run_id in run_ids if run_id in folders)
-        yield place, _of_group(home, there, tuple(library.stamp(folders[run_id]) for run_id in there))
+        alike = tuple(ask(pages.runs_like, there)) if uploaded.intersection(there) else ()
+        yield place, _of_group(home, there, alike, tuple(library.stamp(folders[name]) for name in there + alike))
 
 
 @st.cache_data(max_entries=5000, show_spinner=False)
-def _of_group(home: str, run_ids: tuple[str, ...], stamps: tuple) -> list[Finding]:
-    """Check runs; the cache repeats this only if one of the runs changed."""
-    return check(_readable(run_ids))
+def _of_group(home: str, run_ids: tuple[str, ...], alike: tuple[str, ...], stamps: tuple) -> list[Finding]:
+    """Check runs against those that are alike; the cache repeats this only if one of them changed."""
+    return check(_readable(run_ids), _readable(alike))
 
 
 def _readable(run_ids: Sequence[str]) -> Iterator[tuple[Run, list[Measurement]]]:

@@ -11,7 +11,7 @@ from results import levels
 from results.grouping import grouped
 from results.metrics import MEMORY_METRICS
 from results.query.pairing import frame, numbers, paired, same_run
-from results.records import CASE_FIELDS
+from results.records import CASE_FIELDS, Measurement
 from results.slice import Filters, level_in, of_mask
 from results.sql import SqlFile
 from results.sql import cells as _whole_cells
@@ -35,6 +35,8 @@ _SAID_OF_CELL = (
 _REST_OF_CASE = ", ".join(name for name in CASE_FIELDS if name not in _SAID_OF_CELL)
 _KIND_OF_IMPORT = "level, head_dim, dtype, causal, mode"
 _MOST_BESIDE = 8
+_MOST_ALIKE = 3
+_CELL = ("implementation", "mode", "timing", "batch", "num_heads", "seqlen_q", "seqlen_k", "head_dim", "dtype")
 
 
 def gpus(store: Store) -> pd.DataFrame:
@@ -54,6 +56,28 @@ def runs_beside(store: Store, run_id: str) -> list[str]:
     """
     found = store.rows(_SQL("runs_beside", kind_of_import=_KIND_OF_IMPORT, most_beside=_MOST_BESIDE), [run_id])
     return [name for (name,) in found]
+
+
+def runs_like(store: Store, run_ids: Collection[str], rows: Sequence[Measurement] | None = None) -> list[str]:
+    """Return the other runs here whose times are many times those of some runs, multiplied by one factor or not.
+
+    `rows` are those of runs that are not stored. Whether a run is a copy is for `results.checks.stolen` to say.
+    """
+    cell = f"concat_ws(' ', {', '.join(_CELL)})"
+    given: list[list[Any]] = [list(run_ids)]
+    if rows is not None:
+        timed = [m for m in rows if m.metric == "latency_ms" and m.value]
+        given += map(list, zip(*map(_alike, timed), strict=True)) if timed else [[]] * 4
+    theirs = _SQL("rows_of_runs" if rows is None else "rows_given", cell=cell)
+    found = store.rows(_SQL("runs_like", theirs=theirs, cell=cell, most_alike=_MOST_ALIKE), given)
+    return [name for (name,) in found]
+
+
+def _alike(m: Measurement) -> tuple[str, float | None, int, float | None]:
+    """Return the columns of `rows_of_runs` for a row that is not stored."""
+    said = [getattr(m, name, None) or getattr(m.case, name, None) for name in _CELL]
+    least = round(min(m.samples) / max(m.samples), 9) if m.samples else None
+    return " ".join(str(each) for each in said if each is not None), m.value, len(m.samples), least
 
 
 def gpus_with(store: Store, metrics: Sequence[str]) -> pd.DataFrame:

@@ -23,6 +23,32 @@ ORDER BY gpu_name IS NOT DISTINCT FROM (SELECT gpu_name FROM runs WHERE run_id =
          sum(alike) OVER (PARTITION BY gpu_name) DESC, same DESC, alike DESC, 1
 LIMIT {most_beside}
 
+-- name: rows_of_runs
+SELECT {cell} AS cell, value, len(samples) AS count, round(list_min(samples) / list_max(samples), 9) AS least
+FROM measurements WHERE list_contains($1, run_id) AND metric = 'latency_ms' AND value > 0
+
+-- name: rows_given
+SELECT unnest($2::VARCHAR[]) AS cell, unnest($3::DOUBLE[]) AS value, unnest($4::BIGINT[]) AS count,
+       unnest($5::DOUBLE[]) AS least
+
+-- name: runs_like
+WITH theirs AS ({theirs}),
+ours AS (
+    SELECT run_id, {cell} AS cell, value, len(samples) AS count,
+           round(list_min(samples) / list_max(samples), 9) AS least
+    FROM measurements WHERE NOT list_contains($1, run_id) AND metric = 'latency_ms' AND value > 0
+),
+sampled AS (
+    SELECT run_id, count(DISTINCT least) AS same FROM ours SEMI JOIN theirs USING (count, least)
+    WHERE least < 1 GROUP BY run_id
+),
+timed AS (
+    SELECT run_id, count(*) AS same FROM ours JOIN theirs USING (cell)
+    GROUP BY run_id, round(theirs.value / ours.value, 8)
+)
+SELECT run_id FROM (SELECT * FROM sampled WHERE same >= 3 UNION ALL SELECT * FROM timed WHERE same >= 5)
+GROUP BY run_id ORDER BY max(same) DESC, run_id LIMIT {most_alike}
+
 -- name: gpus_with
 SELECT gpu, sum(numbers)::BIGINT AS numbers FROM choices
 WHERE name = 'metric' AND list_contains(?, choice) GROUP BY gpu HAVING sum(numbers) > 0

@@ -35,7 +35,9 @@ def test_all_filters_stand_in_the_address_of_a_first_visit(app, monkeypatch, ins
 @pytest.mark.parametrize("page, name, label", cases(__file__, "links to nothing"))
 def test_a_link_to_what_is_not_here_says_so(app, home, page, name, label, monkeypatch):
     check = findings.check  # of all that ships it takes half a minute
-    monkeypatch.setattr(findings, "check", lambda runs: check(pair for pair in runs if pair[0].gpu_name == GPU))
+    monkeypatch.setattr(
+        findings, "check", lambda runs, known: check((pair for pair in runs if pair[0].gpu_name == GPU), known)
+    )
     run_folder(home, "run-b")
     app.query_params[name] = "nope-zzz"
     app.switch_page(f"pages/{page}.py").run()

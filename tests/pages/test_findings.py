@@ -9,7 +9,9 @@ import streamlit as st
 from pages.ui import findings
 from results.files.journal import RunFolder
 from results.formats import understand
+from results.formats.upload import Understanding
 from results.records import Measurement, Run, attention_case
+from tests.builders import at, noisy
 from tests.pages.conftest import shown
 
 CASE = attention_case(batch=1, num_heads=8, seqlen=1024, head_dim=64, dtype="float16", causal=True)
@@ -25,10 +27,10 @@ def checked(monkeypatch):
     """How often each run was checked."""
     seen = []
 
-    def counting(runs):
+    def counting(runs, known):
         runs = list(runs)
         seen.extend(run.run_id for run, _ in runs)
-        return original(runs)
+        return original(runs, known)
 
     original = findings.check
     monkeypatch.setattr(findings, "check", counting)
@@ -114,7 +116,7 @@ def test_a_long_check_is_drawn_as_far_as_it_is_and_ends(page, home, monkeypatch)
 
 
 def test_a_home_without_findings_says_what_is_looked_for(unpublished, app, monkeypatch):
-    monkeypatch.setattr(findings, "check", lambda runs: [])
+    monkeypatch.setattr(findings, "check", lambda runs, known: [])
     app.session_state["rules"] = True  # the expander is open
     page = app.switch_page("pages/findings.py").run()
     assert "No finding" in shown(page)
@@ -132,3 +134,17 @@ def test_an_upload_is_checked_before_it_is_stored(home):
     row = "NVIDIA H200,fast,fwd,1,8,8,1024,64,float16,true,0,0.00001"
     found = findings.of_upload(understand("mine.csv", f"{head},latency_ms\n{row}\n".encode()))
     assert [finding.rule for finding in found] == ["above_peak", "below_launch"]
+
+
+@pytest.mark.parametrize("samples", [True, False])
+def test_a_copy_of_a_run_that_is_here_is_named_before_and_after_the_import(unpublished, samples):
+    cells = [replace(noisy(1.0 + n, spread_by=0.01 * n, seed=n), case=at(512 * n)) for n in range(1, 7)]
+    rows = [replace(m, run_id="ours", samples=m.samples if samples else ()) for m in cells]
+    RunFolder.create(unpublished, replace(RUN, run_id="ours"), rows)
+    theirs = Run("theirs", "upload", created="2026-04-01T00:00:00", gpu_name="NVIDIA B200")
+    copied = [replace(m, run_id="theirs") for m in rows]
+    before = findings.of_upload(Understanding(None, "csv", "a file", (theirs,), tuple(copied)))
+    RunFolder.create(unpublished, theirs, copied)
+    for found in (before, findings.about(["theirs"], [m.measurement_id for m in copied]).itertuples()):
+        (finding,) = [each for each in found if each.rule == "same_as_run"]
+        assert finding.run_id == "theirs" and "are those of ours (NVIDIA H200)" in finding.sentence
