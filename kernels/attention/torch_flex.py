@@ -18,6 +18,9 @@ COMPILED_SHAPES = 256  # torch._dynamo gives a function up after eight shapes ot
 # needs 272 KB of shared memory, and an SM has 227.
 _WIDE_FLOAT32 = {"fwd_BLOCK_M": 32, "fwd_BLOCK_N": 64, "fwd_num_stages": 1, "fwd_num_warps": 8}
 
+# Tiles must divide the blocks of a mask, and those that PyTorch 2.11 chooses on an H200 do not divide 64.
+_BLOCKS_OF_64 = {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64}
+
 
 def attention(
     q: torch.Tensor,
@@ -54,6 +57,8 @@ def call(
     sizes = (*q.shape[:3], k.shape[2])
     score, mask = _modifications(features, bounds, sizes, masks, q.device)
     tile = _WIDE_FLOAT32 if q.dtype == torch.float32 and 128 < q.shape[3] < 256 else None
+    if features and features.block_mask and features.block_mask.size(*sizes[2:]) < 128:
+        tile = _BLOCKS_OF_64
     options = {"block_mask": mask, "scale": softmax_scale, "enable_gqa": q.shape[1] != k.shape[1]}
     options |= {"kernel_options": tile} | ({"score_mod": score} if score else {})
     if features is None or features.sinks is None:
