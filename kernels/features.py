@@ -18,7 +18,7 @@ from .registry import UnsupportedCase
 TENSORS = ("sinks", "alibi_slopes", "mask", "prefix_lengths", "document_ids")
 _PHILOX = ((0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85))  # multipliers, steps of the key
 _LOW = 0xFFFFFFFF
-_CHUNK = 4096  # rows of scores that `head_by_head` holds at a time, a multiple of every block
+_CHUNK = 2048  # rows of scores that `head_by_head` holds at a time, a multiple of every block
 
 
 class BlockMask(NamedTuple):
@@ -300,7 +300,7 @@ def head_by_head(
                 kept = kept[:, :, : own_q.shape[2], : own_k.shape[2]]
             own = of_sequence(features, i, slice(head, head + 1))
             for rows, keys, asked in _chunks(own, own_q.shape[2], own_k.shape[2], masks):
-                tensors = [own_q[:, :, rows], own_k[:, :, :keys], own_v[:, :, :keys]]
+                tensors = [own_q[:, :, rows], own_k[:, :, keys], own_v[:, :, keys]]
                 if "dmask" in found and asked.mask is not None:
                     tensors.append(asked.mask.detach().to(q.dtype))
                     asked = replace(asked, mask=tensors[3])
@@ -310,7 +310,7 @@ def head_by_head(
                 found["out"][places[0]][rows] = out[0, 0].detach()
                 if dout is None:
                     continue
-                sums = [found["dq"][places[0]][rows], *(found[name][places[1]][:keys] for name in ("dk", "dv"))]
+                sums = [found["dq"][places[0]][rows], *(found[name][places[1]][keys] for name in ("dk", "dv"))]
                 sums += [_own_mask(found["dmask"], i, slice(head, head + 1))] if "dmask" in found else []
                 gradients = torch.autograd.grad(out, tensors, dout[places[0]][rows][None, None])
                 for total, gradient in zip(sums, gradients, strict=True):
@@ -320,21 +320,27 @@ def head_by_head(
 
 def _chunks(
     features: Features, seqlen_q: int, seqlen_k: int, masks: Mapping[str, Any]
-) -> Iterator[tuple[slice, int, Features]]:
-    """Yield rows of the scores of a head, the number of keys that they may see, and their features.
+) -> Iterator[tuple[slice, slice, Features]]:
+    """Yield rows of the scores of a head, the keys that they may see, and their features.
 
-    A block mask is for long sequences, so it is computed in parts of which the last query is at the last key.
+    The last key is at the position of the last row, unless positions do not matter, so that a part is a call by itself.
     """
-    blocks, causal = features.block_mask, masks.get("causal")
-    if blocks is None or masks.get("window_size") or not set(features.asked) <= {"block_mask", "softcap", "sinks"}:
-        yield slice(seqlen_q), seqlen_k, features
+    blocks, ids, far = features.block_mask, features.document_ids, seqlen_q + seqlen_k
+    left, right = reach(masks.get("causal", False), masks.get("window_size", 0), far)
+    of_positions = set() if right else {"alibi_slopes", "document_ids"}
+    if 0 < right < far or right > left or not set(features.asked) <= {"block_mask", "softcap", "sinks"} | of_positions:
+        yield slice(seqlen_q), slice(seqlen_k), features
         return
-    size = blocks.size(seqlen_q, seqlen_k)
+    size = blocks.size(seqlen_q, seqlen_k) if blocks else 1
     for start in range(0, seqlen_q, _CHUNK):
-        stop = min(start + _CHUNK, seqlen_q)
-        keys = max(0, seqlen_k - seqlen_q + stop) if causal else seqlen_k
-        listed = blocks.listed[:, :, start // size : -(-stop // size), : -(-keys // size)]
-        yield slice(start, stop), keys, replace(features, block_mask=blocks._replace(listed=listed))
+        stop, moved = min(start + _CHUNK, seqlen_q), seqlen_k - seqlen_q
+        last = seqlen_k if right else max(0, moved + stop)
+        first = 0 if right else max(0, moved + start - left) // 128 * 128  # where a block begins
+        if blocks:
+            listed = blocks.listed[:, :, start // size : -(-stop // size), first // size : -(-last // size)]
+            features = replace(features, block_mask=blocks._replace(listed=listed))
+        own_ids = None if ids is None else ids[:, first:last]
+        yield slice(start, stop), slice(first, last), replace(features, document_ids=own_ids)
 
 
 def of_sequence(features: Features, i: int, heads: slice = slice(None)) -> Features:

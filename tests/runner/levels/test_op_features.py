@@ -57,7 +57,8 @@ def test_operations_count_the_pairs_that_the_mask_lets_through(case: Case) -> No
         assert moved == levels.bytes_moved(dense, "fwd") + 4 * len(asked.block_mask.keys)
 
 
-def test_the_oracle_of_features_agrees_with_that_of_plain_calls() -> None:
+def test_the_oracle_of_features_agrees_with_that_of_plain_calls(monkeypatch) -> None:
+    monkeypatch.setattr("kernels.features._CHUNK", 8)
     case = attention_case(batch=2, seqlen=20, seqlen_k=24, causal=True, window_size=7, **SIZES)
     inputs = make_inputs(case, "cpu", seed=1)
     tensors = [x.detach().double() for x in (inputs.q, inputs.k, inputs.v)]
@@ -69,17 +70,20 @@ def test_the_oracle_of_features_agrees_with_that_of_plain_calls() -> None:
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(
-    ("text", "seqlen"),
+    ("text", "seqlen", "window"),
     [
-        ("dropout=0.3,softcap=2,sinks,alibi", 9),
-        ("dropout=0.3,varlen=skewed,sinks", 9),
-        ("mask=bias,bias_gradient,softcap=2", 9),
-        ("softcap=2,blocks=64:0.5", 320),
+        ("dropout=0.3,softcap=2,sinks,alibi", 9, 0),
+        ("dropout=0.3,varlen=skewed,sinks", 9, 0),
+        ("mask=bias,bias_gradient,softcap=2", 9, 0),
+        ("softcap=2,blocks=64:0.5", 320, 0),
+        ("alibi,sinks,documents=60", 320, 0),
+        ("alibi,softcap=2,documents=60", 320, 70),
     ],
 )
-def test_the_oracle_by_heads_is_the_definition(text: str, seqlen: int, causal: bool, monkeypatch) -> None:
+def test_the_oracle_by_heads_is_the_definition(text: str, seqlen: int, window: int, causal: bool, monkeypatch) -> None:
     monkeypatch.setattr("kernels.features._CHUNK", 128)
-    inputs = make_inputs(attention_case(batch=3, seqlen=seqlen, causal=causal, features=text, **SIZES), "cpu", seed=1)
+    sizes = {"batch": 3, "seqlen": seqlen, "window_size": window, **SIZES}
+    inputs = make_inputs(attention_case(causal=causal, features=text, **sizes), "cpu", seed=1)
     options = dict(inputs.options)
     asked, bounds = options.pop("features"), options.pop("bounds", None)
     of = attention_and_lse if bounds is None else attention_of_sequences

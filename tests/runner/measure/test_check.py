@@ -118,15 +118,17 @@ def test_the_tighter_budget_is_for_16_bits_and_no_other_precision() -> None:
     assert oracle.budget("out", "fp8", fused=True) == oracle.budget("out", "fp8")
 
 
-def test_a_wrong_row_among_many_is_found_though_neither_mean_nor_largest_error_show_it() -> None:
-    case = replace(CASE, seqlen_q=1024, seqlen_k=1024, dtype="bfloat16")
+@pytest.mark.parametrize("features", [None, "softcap=3"])
+def test_a_wrong_row_among_many_is_found_though_neither_mean_nor_largest_error_show_it(features, monkeypatch) -> None:
+    monkeypatch.setattr("kernels.features._CHUNK", 256)
+    case = replace(CASE, seqlen_q=1024, seqlen_k=1024, dtype="bfloat16", features=features)
     oracle = oracle_of(case)
 
     def without_last_dk(q, k, v, **options):
         k = k.clone() if k.requires_grad else k
         if k.requires_grad:
             k.register_hook(lambda gradient: gradient.index_fill(2, torch.tensor([1023]), 0.0))
-        return naive(q, k, v, causal=True)
+        return naive(q, k, v, **options)
 
     found = check(without_last_dk, BACKWARD, oracle)
     allowed, _ = oracle.budget("dk")
