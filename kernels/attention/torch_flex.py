@@ -21,6 +21,9 @@ _WIDE_FLOAT32 = {"fwd_BLOCK_M": 32, "fwd_BLOCK_N": 64, "fwd_num_stages": 1, "fwd
 # Tiles must divide the blocks of a mask, and those that PyTorch 2.11 chooses on an H200 do not divide 64.
 _BLOCKS_OF_64 = {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64}
 
+# Tiles of an added mask go through shared memory too. One of float32 with q of 16 bits needs 240 KB in three stages.
+_WIDE_MASK = {"num_stages": 2}
+
 
 def attention(
     q: torch.Tensor,
@@ -56,9 +59,11 @@ def call(
     """
     sizes = (*q.shape[:3], k.shape[2])
     score, mask = _modifications(features, bounds, sizes, masks, q.device)
-    tile = _WIDE_FLOAT32 if q.dtype == torch.float32 and 128 < q.shape[3] < 256 else None
+    tile = _WIDE_FLOAT32 if q.dtype == torch.float32 and 128 < q.shape[3] < 256 else {}
+    if features and features.mask is not None and features.mask.itemsize > q.itemsize:
+        tile = _WIDE_MASK
     if features and features.block_mask and features.block_mask.size(*sizes[2:]) < 128:
-        tile = _BLOCKS_OF_64
+        tile = tile | _BLOCKS_OF_64
     options = {"block_mask": mask, "scale": softmax_scale, "enable_gqa": q.shape[1] != k.shape[1]}
     options |= {"kernel_options": tile} | ({"score_mod": score} if score else {})
     if features is None or features.sinks is None:

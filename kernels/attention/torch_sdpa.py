@@ -52,7 +52,11 @@ def attention(
     """
     call = partial(scaled_dot_product_attention, scale=softmax_scale, enable_gqa=q.shape[1] != k.shape[1])
     if features is not None or isinstance(window_size, tuple):
-        mask = merged_mask(features or Features(), (*q.shape[:3], k.shape[2]), (causal, window_size), q.dtype, q.device)
+        mask, blind = merged_mask(
+            features or Features(), (*q.shape[:3], k.shape[2]), (causal, window_size), q.dtype, q.device
+        )
+        if blind is not None:
+            call = partial(_with_blind_rows, call, blind)
     else:
         mask = _mask(q, k, causal, window_size, variant)
     call = partial(call, attn_mask=mask) if mask is not None else partial(call, is_causal=causal)
@@ -68,6 +72,10 @@ def attention(
             f"torch_sdpa_{variant}: PyTorch {torch.__version__} has no {variant} kernel for q {tuple(q.shape)}, "
             f"k {tuple(k.shape)} in {q.dtype} on {q.device.type}; use torch_sdpa_auto to let it choose."
         ) from error
+
+
+def _with_blind_rows(call: Callable[..., torch.Tensor], blind: torch.Tensor, *tensors: Any, **mask: Any) -> Any:
+    return call(*tensors, **mask).masked_fill(blind, 0.0)
 
 
 def bound(
@@ -110,21 +118,27 @@ def merged_mask(
     masks: tuple[bool, Window],
     dtype: torch.dtype,
     device: torch.device,
-) -> torch.Tensor:
-    """Return the masks and biases of a call as one tensor, boolean if there is no bias.
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the masks and biases of a call as one tensor, boolean if there is no bias, and True for blind rows.
 
-    What does not change with the data is kept for the features, as users make a mask once for all layers.
+    What does not change with the data is kept for the features, as users make a mask once for all layers. Rows that see
+    no key because of it are blind, None if there are none: cuDNN gives NaN for them and then in all of dk and dv, so
+    their mask is opened, and their out is to be overwritten. A bias that hides all keys of a row is not searched for.
+    Fused kernels take a bias of the dtype of q whose last stride is 1.
     """
     bias = asked.mask if asked.mask is not None and asked.mask.dtype != torch.bool else None
     if bias is None:
         return _constant_mask(asked, shape, masks, dtype, device)
     if not any(masks) and asked.asked == ("mask",):
-        return bias
-    return _constant_mask(asked, shape, masks, dtype, device) + bias
+        return bias.to(dtype).contiguous(), None
+    constant, blind = _constant_mask(asked, shape, masks, dtype, device)
+    return (constant + bias).to(dtype).contiguous(), blind
 
 
 @lru_cache(maxsize=8)
-def _constant_mask(asked: Features, shape: Any, masks: Any, dtype: Any, device: Any) -> torch.Tensor:
+def _constant_mask(
+    asked: Features, shape: Any, masks: Any, dtype: Any, device: Any
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     _, heads, seqlen_q, seqlen_k = shape
     left, right = reach(masks[0], masks[1], seqlen_q + seqlen_k)
     positions = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=device)[:, None]
@@ -133,9 +147,12 @@ def _constant_mask(asked: Features, shape: Any, masks: Any, dtype: Any, device: 
     biased = asked.mask is not None and asked.mask.dtype != torch.bool
     constant = replace(asked, mask=None) if biased else asked
     scores, hidden = with_masks(torch.zeros(1, heads, seqlen_q, seqlen_k, device=device), hidden, constant)
+    rows = hidden.all(-1, keepdim=True)
+    blind = rows if bool(rows.any()) else None
+    hidden = hidden & ~rows
     if not biased and asked.alibi_slopes is None:
-        return ~hidden
-    return scores.masked_fill(hidden, float("-inf")).to(dtype)
+        return (~hidden).contiguous(), blind
+    return scores.masked_fill(hidden, float("-inf")).to(dtype), blind
 
 
 _UNDEFINED = (
@@ -153,8 +170,6 @@ def _undefined_rows(variant: str, device: str, seqlen_q: int, seqlen_k: int, cau
 def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
     """Apply rules first, then PyTorch's own answer where this machine can give it."""
     name = f"torch_sdpa_{variant}"
-    if "mask" in (case.asked or ()) and case.window_size:
-        return f"{name} does not define queries that see no key, as with padding outside of a window."
     if case.seqlen_q is not None and case.seqlen_k is not None:
         lengths, window_size = (case.seqlen_q, case.seqlen_k), case.window_size or 0
         if _undefined_rows(variant, device.type, *lengths, bool(case.causal), window_size):

@@ -196,12 +196,13 @@ def declares(implementation: Implementation, case: FeatureCase) -> bool:
 
 
 def refuses(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> bool:
-    """Return whether an implementation does not take a case's sizes, masks or dtype."""
+    """Return whether an implementation does not take a case's sizes, features, masks or dtype."""
     batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v = case.shape
     sizes = ((heads, seqlen_q, head_dim), (kv_heads, seqlen_k, head_dim), (kv_heads, seqlen_k, head_dim_v))
     q, k, v = (torch.empty(batch, *size, dtype=dtype, device=device) for size in sizes)
-    mask: dict[str, Any] = {"causal": case.causal, "window_size": case.window_size}
-    return registry.reason_against_tensors(implementation.name, q, k, v, **mask) is not None
+    asked: dict[str, Any] = {"causal": case.causal, "window_size": case.window_size}
+    asked["asked"] = case.feature, *Features(**case.asked).asked
+    return registry.reason_against_tensors(implementation.name, q, k, v, **asked) is not None
 
 
 @dataclass(frozen=True)

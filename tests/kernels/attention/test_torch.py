@@ -6,6 +6,8 @@ import torch
 from kernels import registry
 from kernels.attention import torch_naive, torch_sdpa
 from kernels.registry import UnsupportedCase
+from kernels.tools.check_features import cases as feature_cases
+from kernels.tools.check_features import worst_error
 from results.records import attention_case
 from tests.cases import cases
 
@@ -95,6 +97,22 @@ def test_a_mask_for_a_backend_without_masks_is_an_unsupported_case():
     q = torch.randn(1, 1, 8, 16)
     with pytest.raises(UnsupportedCase, match="takes no mask"):
         torch_sdpa.attention(q, q, q, causal=True, window_size=3, variant="flash")
+
+
+@pytest.mark.parametrize("case", ["boolean mask", "additive mask", "learned mask", "blocks, causal"])
+def test_masks_are_those_that_fused_kernels_take_and_no_row_is_without_a_key(case, monkeypatch):
+    """cuDNN's kernel is one that divides by the sum of the exponentials, whatever it is."""
+
+    def fused(q, k, v, attn_mask, scale, enable_gqa):
+        assert attn_mask.dtype in (torch.bool, q.dtype) and attn_mask.stride(-1) == 1
+        group = q.shape[1] // k.shape[1]
+        k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+        bias = attn_mask.log() if attn_mask.dtype == torch.bool else attn_mask
+        return (q @ k.mT * q.shape[3] ** -0.5 + bias).softmax(-1) @ v
+
+    monkeypatch.setattr(torch_sdpa, "scaled_dot_product_attention", fused)
+    worst, of = worst_error(feature_cases()[case], torch_sdpa.attention, torch.float64, "cpu")
+    assert worst <= 1, of
 
 
 H200 = registry.Device(type="cuda", name="NVIDIA H200", compute_capability=(9, 0))
