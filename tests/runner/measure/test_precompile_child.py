@@ -244,8 +244,12 @@ def test_the_helper_finds_and_compiles_what_a_sweep_will_launch(tmp_path) -> Non
 
 HELPER = """
 import os
+from runner import levels
 from runner.measure import precompile_child
 from runner.ipc import Channel
+
+for level in levels.with_own_implementations().values():
+    level.implementations()  # once, at normal priority: helpers share the imports
 
 def serve(channel, pool):
     asked = channel.receive()
