@@ -100,31 +100,31 @@ def test_libraries_are_loaded_by_a_small_problem_for_each_dtype_and_head_dim() -
     ]
 
 
+# Next to the kernel, a driver that knows its chip and nothing else: whatever would touch a GPU fails.
 KERNEL = """
 import triton, triton.language as tl
-
-@triton.jit
-def double(x_ptr, n, stride, BLOCK: tl.constexpr):
-    rows = tl.arange(0, BLOCK)
-    tl.store(x_ptr + rows * stride, 2 * tl.load(x_ptr + rows * stride, mask=rows < n), mask=rows < n)
-"""
-# A driver that knows its chip and nothing else: whatever would touch a GPU fails.
-SCRIPT = """
-import pickle, triton
 from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
 
 class Chip:
     get_current_device = staticmethod(lambda: 0)
     get_current_stream = staticmethod(lambda device: 0)
     get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
 
+@triton.jit
+def double(x_ptr, n, stride, BLOCK: tl.constexpr):
+    rows = tl.arange(0, BLOCK)
+    tl.store(x_ptr + rows * stride, 2 * tl.load(x_ptr + rows * stride, mask=rows < n), mask=rows < n)
+"""
+SCRIPT = """
+import pickle, triton
+from double import Chip, double
+from triton.runtime import driver
+
 class Tensor:
     dtype = "fp32"
     data_ptr = staticmethod(lambda: 256)
 
 driver.set_active(Chip())
-from double import double
 from runner.measure import triton_hooks
 
 found, hits = [], []
@@ -175,13 +175,8 @@ def test_what_is_compiled_elsewhere_is_what_a_launch_looks_for(tmp_path) -> None
 SWEEP = """
 import os, triton, torch
 from types import SimpleNamespace
-from triton.backends.compiler import GPUTarget
+from double import Chip, double
 from triton.runtime import driver
-
-class Chip:
-    get_current_device = staticmethod(lambda: 0)
-    get_current_stream = staticmethod(lambda device: 0)
-    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
 
 class Attention(torch.autograd.Function):
     @staticmethod
@@ -201,7 +196,6 @@ def attention(q, k, v, **mask):
 
 driver.set_active(Chip())
 from collections import defaultdict
-from double import double
 from kernels import registry
 from runner import cells
 from runner.measure import precompile_child
