@@ -57,8 +57,8 @@ def test_the_json_file_follows_its_schema_and_has_the_winners_of_the_pages(folde
 
 
 @pytest.mark.slow
-def test_the_site_of_what_ships_is_small(tmp_path, monkeypatch):
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path / "home"))
+def test_the_site_of_what_ships_is_small(tmp_path, shipped, monkeypatch):
+    monkeypatch.setenv("ATTNBENCH_HOME", str(shipped.parent))
     assert main(["site", str(tmp_path / "out")]) == 0
     files = list((tmp_path / "out").iterdir())
     assert sum(file.stat().st_size for file in files) <= 5_000_000

@@ -84,7 +84,7 @@ def test_a_worker_that_dies_costs_the_cell_of_its_version(runner) -> None:
 def test_kill_9_and_resume_leaves_whole_pairs_or_says_that_one_was_cut(runner, wait_for) -> None:
     runner.use("fast_worker", delay_s=0.004)
     words, seen = PAIRED, 0
-    for _ in range(int(os.environ.get("ATTNBENCH_KILLS", "3"))):
+    for _ in range(int(os.environ.get("ATTNBENCH_KILLS", "2"))):
         process = runner.start(*words)
         wait_for(lambda p=process, n=seen: p.poll() is not None or len(runner.lines()) > n, "a row")
         process.kill()
