@@ -39,4 +39,4 @@ with st.expander("Every shape", icon=":material/table_rows:"):
 with st.expander("Certificates: leaks, batches, padding, repeats, NaN", icon=":material/verified_user:"):
     accuracy.certificates()
 messages.download_slice("Download errors", view.title(everything), chosen, lambda: everything, "errors_csv")
-messages.provenance(chosen, of_times=False)
+messages.provenance(chosen)

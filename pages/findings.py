@@ -39,18 +39,18 @@ def headline(table: pd.DataFrame) -> None:
     reach = table["place"].nunique()
     where = "one run or report" if reach == 1 else f"{reach} runs and reports"
     st.markdown(
-        f"## {messages.counted(len(table), 'finding')} in {where}",
+        f"## {messages.counted(len(table), 'finding')} in {where}\n\n{findings.badges(counts)}",
         help=" · ".join(f"{weight}: {meaning}" for weight, meaning in findings.WEIGHTS.items())
         + ". A finding never hides or changes a number.",
     )
-    st.markdown(findings.badges(counts))
 
 
 layout.header("findings")
 progress = st.empty()
 found = findings.so_far()
 if found.left:
-    progress.progress(found.share, text=f"Checked {found.checked} of {found.checked + found.left} runs and reports")
+    groups = found.checked + found.left
+    progress.progress(found.checked / groups, text=f"Checked {found.checked} of {groups} runs and reports")
 chosen = choose(found) if found.left or len(found.table) else found.table
 if len(chosen):
     show(chosen)

@@ -47,7 +47,7 @@ def show() -> None:
     if place := maps.pick(layers.LEVEL, ask(speedups.cells, one)):
         detail.cell_detail(one, place)
     messages.folded("Every number", "every_number", lambda: layers.numbers_table(table, chosen))
-    messages.provenance(chosen)
+    messages.provenance(chosen, newer=True)
 
 
 layout.header("layers")

@@ -33,13 +33,16 @@ def show() -> None:
     by_seqlen.show_lines(table, formulas, view, capacities)
     by_seqlen.caption(view, table)
     if peak:
-        fits.show(table, next(iter(capacities.values())), view)
+        offer_fits = fits.show(table, next(iter(capacities.values())), view)
     parts.show(view, table)
     label = f"Reduction against {text.plain(taken.baseline)}: every number"
     messages.folded(label, "every_number", lambda: by_seqlen.reduction_table(table, formulas))
-    every = partial(by_seqlen.with_formula, table, formulas)
-    messages.download_slice("Download memory", view.title(table), taken, every, "memory_csv")
-    messages.provenance(chosen, of_times=False)
+    with st.popover("Download", icon=":material/download:"):
+        if peak:
+            offer_fits()
+        every = partial(by_seqlen.with_formula, table, formulas)
+        messages.download_slice("Download memory", view.title(table), taken, every, "memory_csv")
+    messages.provenance(chosen)
 
 
 layout.header("memory")

@@ -23,7 +23,9 @@ def show() -> None:
     if not rivals:
         messages.nothing_here(chosen, "speedups")
         return
-    shown = choose(rivals)
+    best = best_of(rivals) or rivals[0]  # the fastest that covers most shapes
+    names = [row["implementation"] for row in rivals]
+    shown = select.pills("Implementation", "show", names, best["implementation"])
     level = level_in(chosen)
     ranges = ask(certainty.speedup_ranges, chosen, shown)
     table = cells.speedup_cells(level, ask(speedups.cells, chosen), shown, chosen.baseline, ranges)
@@ -43,19 +45,12 @@ def show() -> None:
             note="Purple is faster than the baseline, orange slower.",
         )
     messages.folded("Every shape", "every_cell", lambda: cells.cells_table(level, table, chosen.baseline))
-    with st.container(horizontal=True):
+    with st.popover("Download", icon=":material/download:"):
         title = titles.of_slice(f"Speedup of {shown}", chosen, versus=True)
         numbers = partial(cells.speedups_csv, table)
         messages.download_slice("Download speedups", title, chosen, numbers, "speedup_csv")
         messages.download_latencies(chosen)
     messages.provenance(chosen)
-
-
-def choose(rivals: list[dict]) -> str:
-    """Ask for the implementation; the default is the fastest that covers most shapes."""
-    names = [row["implementation"] for row in rivals]
-    best = best_of(rivals) or rivals[0]
-    return select.pills("Implementation", "show", names, best["implementation"])
 
 
 def _sentence(row: dict, table: list[dict], chosen: Filters) -> str:

@@ -4,19 +4,24 @@ Other pages use `badge` (counts for a run), `section` (all findings of some runs
 finding voids); `of_upload` checks an upload before it is stored.
 """
 
+import hashlib
+import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import pandas as pd
 import streamlit as st
 
+import results
 from pages.ui.draw import messages, tables, text
 from pages.ui.shell.data import ask, records_of, store
 from results.checks import CHECKS, NOTE, Finding, check
 from results.checks.finding import voided as voided_by
-from results.files import library
+from results.files import durable, library
 from results.files.journal import JournalError
 from results.formats import bounded
 from results.formats.upload import Understanding
@@ -33,6 +38,7 @@ _ROW = (
     "run_id", "implementation", "mode", "timing", "metric", "status", "value", "p20", "p80", "n", "printed", "origin",
 )  # fmt: skip
 _OWN = (text.SOURCE_WORDS["local"], text.SOURCE_WORDS["shipped"])
+_RESULTS = Path(results.__file__).parent
 _FIRST_S, _NEXT_S = 0.5, 1.5  # seconds of checking between two drawings
 _CHECKED = "findings_checked"  # the number of checked groups at the last drawing
 _GROUP = ["weight", "title", "place", "source"]
@@ -47,11 +53,6 @@ class FoundSoFar:
     places: list[str]  # all reports and runs, checked or not
     checked: int
     left: int
-
-    @property
-    def share(self) -> float:
-        """Return the share of the groups that were checked."""
-        return self.checked / (self.checked + self.left)
 
 
 def so_far() -> FoundSoFar:
@@ -187,7 +188,8 @@ def as_file(table: pd.DataFrame) -> pd.DataFrame:
 
 def rules_table() -> None:
     """Draw all rules."""
-    rules = [{"severity": rule.weight, "rule": rule.title, "condition": _first_line(rule.look)} for rule in CHECKS]
+    said = {rule.name: (rule.look.__doc__ or "").strip().partition("\n")[0] for rule in CHECKS}
+    rules = [{"severity": rule.weight, "rule": rule.title, "condition": said[rule.name]} for rule in CHECKS]
     tables.grid(pd.DataFrame(rules), "Every rule", {"condition": tables.words("condition", "large")})
 
 
@@ -226,8 +228,14 @@ def _groups(home: str, version: str) -> dict[str, tuple[str, ...]]:
 def _as_table(checked: Iterable[tuple[str, list[Finding]]]) -> pd.DataFrame:
     runs = ask(pages.runs)
     whose = {run: text.SOURCE_WORDS[source] for run, source in zip(runs["run_id"], runs["source"], strict=True)}
-    records = [_record(finding, place, whose.get(finding.run_id, "")) for place, found in checked for finding in found]
-    return _impossible_first(pd.DataFrame(records, columns=[*_COLUMNS]))
+    records = [
+        vars(finding) | {"title": TITLES[finding.rule], "place": place, "source": whose.get(finding.run_id, "")}
+        for place, found in checked
+        for finding in found
+    ]
+    table = pd.DataFrame(records, columns=[*_COLUMNS])
+    order = list(WEIGHTS)  # impossible first
+    return table.sort_values("weight", key=lambda weights: weights.map(order.index), kind="stable", ignore_index=True)
 
 
 def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, list[Finding]]]:
@@ -243,8 +251,27 @@ def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, list[Fin
 
 @st.cache_data(max_entries=5000, show_spinner=False)
 def _of_group(home: str, run_ids: tuple[str, ...], alike: tuple[str, ...], stamps: tuple) -> list[Finding]:
-    """Check runs against those that are alike; the cache repeats this only if one of them changed."""
-    return check(_readable(run_ids), _readable(alike))
+    """Check runs against those that are alike; a file of the home keeps the findings for the next server."""
+    key = repr((alike, stamps, _code()))
+    path = Path(home) / "findings" / f"{hashlib.sha256(repr(run_ids).encode()).hexdigest()}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(path.read_bytes())
+        if kept["key"] == key:
+            return [Finding(**each | {"measurement_ids": tuple(each["measurement_ids"])}) for each in kept["found"]]
+    runs, known = list(_readable(run_ids)), list(_readable(alike))
+    found = check(runs, known)
+    with suppress(OSError):  # a home that cannot be written checks again
+        if len(runs) + len(known) == len(stamps):  # what cannot be read now may be readable later
+            path.parent.mkdir(exist_ok=True)
+            durable.replace_file(path, json.dumps({"key": key, "found": [vars(each) for each in found]}))
+    return found
+
+
+@cache
+def _code() -> str:
+    """Return a digest of the code and the declarations that the findings follow from."""
+    files = sorted(path for part in (".", "checks", "compare", "levels") for path in (_RESULTS / part).glob("*.[pt]*"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def _readable(run_ids: Sequence[str]) -> Iterator[tuple[Run, list[Measurement]]]:
@@ -252,26 +279,3 @@ def _readable(run_ids: Sequence[str]) -> Iterator[tuple[Run, list[Measurement]]]
     for run_id in run_ids:
         with suppress(JournalError):
             yield records_of(run_id)
-
-
-def _record(finding: Finding, place: str, whose: str) -> dict[str, object]:
-    return {
-        "weight": finding.weight,
-        "rule": finding.rule,
-        "title": TITLES[finding.rule],
-        "place": place,
-        "source": whose,
-        "run_id": finding.run_id,
-        "sentence": finding.sentence,
-        "origin": finding.origin,
-        "measurement_ids": finding.measurement_ids,
-    }
-
-
-def _impossible_first(table: pd.DataFrame) -> pd.DataFrame:
-    order = list(WEIGHTS)
-    return table.sort_values("weight", key=lambda weights: weights.map(order.index), kind="stable", ignore_index=True)
-
-
-def _first_line(rule: object) -> str:
-    return (rule.__doc__ or "").strip().splitlines()[0]

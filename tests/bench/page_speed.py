@@ -9,7 +9,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -37,7 +37,7 @@ HEAT = ".stBidiComponent td"
 _WATCH = Path(__file__).with_suffix(".js").read_text()
 
 
-def first_view(browser: Browser, server: Server, path: str, seen: Callable[[Page], None], times: int) -> list[float]:
+def first_view(browser: Browser, server: Server, path: str, seen: str, times: int) -> list[float]:
     """Seconds from a server that has just come up to what is seen of its page; the browser's cache is warm."""
     context, taken = browser.new_context(viewport={"width": 1440, "height": 900}), []
     for number in range(times + 1):
@@ -45,7 +45,7 @@ def first_view(browser: Browser, server: Server, path: str, seen: Callable[[Page
         page = context.new_page()
         start = time.perf_counter()
         page.goto(f"{server.url}/{path}")
-        seen(page)
+        expect(page.locator(seen).first).to_be_visible()
         if number:
             taken.append(time.perf_counter() - start)
         page.close()
@@ -89,22 +89,10 @@ def report(name: str, values: list[float], unit: str, other: float | None = None
     return middle
 
 
-def _visible_heatmap(page: Page) -> None:
-    expect(page.locator(HEAT).first).to_be_visible()
-
-
-def _visible_answer(page: Page) -> None:
-    expect(page.get_by_role("heading", level=2).first).to_be_visible()
-
-
-def _visible_title(page: Page) -> None:
-    expect(page.get_by_role("heading", name="An empty page")).to_be_visible()
-
-
 def _interactions(browser: Browser, app: Server, empty: Server, times: int) -> None:
     blank = browser.new_page()
     blank.goto(empty.url)
-    _visible_title(blank)
+    expect(blank.locator("h1")).to_be_visible()
     settled(blank)
     blank.get_by_role("button", name="again").click()  # the first rerun of a server is not like the others
     time.sleep(2)
@@ -142,13 +130,11 @@ def main() -> None:
         empty, app = Server(Path(folder), script=script), Server(options.home)
         print(f"load of the machine: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
         if "first" in options.only:
-            empty_page = report(
-                "empty page, server up to visible", first_view(browser, empty, "", _visible_title, 5), "s"
-            )
-            of_start = first_view(browser, app, "", _visible_heatmap, 5)
+            empty_page = report("empty page, server up to visible", first_view(browser, empty, "", "h1", 5), "s")
+            of_start = first_view(browser, app, "", HEAT, 5)
             start = report("Start, server up to heatmap visible", of_start, "s", empty_page)
             for path in ("compare", "findings"):
-                seconds = first_view(browser, app, path, _visible_answer, 3)
+                seconds = first_view(browser, app, path, "h2", 3)
                 report(f"/{path}, server up to answer visible", seconds, "s", start, "Start")
         if "changes" in options.only:
             empty.start(), app.start()

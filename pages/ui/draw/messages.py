@@ -64,7 +64,7 @@ def _take_gpu(name: str) -> None:
 def slice_caption(
     chosen: Filters, *, rows: int, statistic: str, note: str = "", sources: Iterable[str] | None = None
 ) -> None:
-    """Write the slice, the number of shapes and the statistic below a chart of speed.
+    """Write the slice, the number of shapes, the statistic, and newer code that is not shown, below a map of speed.
 
     Without `sources` they are looked up.
     """
@@ -73,13 +73,13 @@ def slice_caption(
     about = f"{text.slice_words(chosen)} · {timing} · {counts}"
     found = ask(pages.provenance, chosen)["source"] if sources is None else sources
     badges = source_badges(sorted({part for names in found if not text.missing(names) for part in names.split(", ")}))
-    st.caption(f"{badges} {about}. {note} Press a cell for its samples, run and environment.")
+    st.caption(f"{badges} {about}. {note} Press a cell for its samples, run and environment.{_outdated(chosen)}")
 
 
-def provenance(chosen: Filters, *, of_times: bool = True) -> None:
-    """Draw the runs behind the numbers once it is opened; for times, say where newer code cannot be compared."""
-    if of_times:
-        _outdated(chosen)
+def provenance(chosen: Filters, *, newer: bool = False) -> None:
+    """Draw the runs behind the numbers once it is opened; for times without a map, say what `slice_caption` says."""
+    if newer and (words := _outdated(chosen)):
+        st.caption(words)
     label = "Where these numbers come from, and their commands"
     folded(label, "provenance", lambda: _runs(chosen), ":material/verified:")
 
@@ -102,10 +102,10 @@ def command_of(chosen: Filters) -> str:
     return shlex.join(["python", "-m", "results", "render", *(word for flag in flags for word in flag)])
 
 
-def _outdated(chosen: Filters) -> None:
-    """Say in how many shapes newer code was measured but cannot be compared."""
-    if words := outdated_words(ask(pairing.outdated, chosen), chosen.baseline, text.plain):
-        st.caption(f":material/history: {words}.")
+def _outdated(chosen: Filters) -> str:
+    """Return a paragraph that says in how many shapes newer code was measured but cannot be compared, or nothing."""
+    words = outdated_words(ask(pairing.outdated, chosen), chosen.baseline, text.plain)
+    return f"\n\n:material/history: {words}." if words else ""
 
 
 def source_badges(parts: list[str]) -> str:

@@ -185,8 +185,8 @@ class TableColumn:
     axis: BarAxis | None = None
 
 
-def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: str) -> None:
-    """Draw the columns that have a value in any row; the first names the rows.
+def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: str, note: str = "") -> None:
+    """Draw the columns that have a value in any row, and a note below them; the first column names the rows.
 
     The optional field `marked` of a row is a word behind the name of the row.
     """
@@ -194,8 +194,9 @@ def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: st
     head = "".join(f'<th scope="col"{_kind(c)} title="{html.escape(c.help)}">{_head(c)}</th>' for c in shown.values())
     body = "".join(f"<tr>{_line(row, shown)}</tr>" for row in rows)
     name = html.escape(alt)
+    below = f"<p>{html.escape(note)}</p>" if note else ""
     kind = ' class="one"' if sum(column.axis is not None for column in shown.values()) == 1 else ""
-    whole = f'<table{kind} aria-label="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    whole = f'<table{kind} aria-label="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}'
     # The Tab key reaches the table, so that a keyboard can scroll it.
     st.html(f'{_STYLES["tables"]}<div class="plain" role="region" tabindex="0" aria-label="{name}">{whole}</div>')
 

@@ -1,5 +1,6 @@
 """The longest sequence that each implementation reaches in a given amount of device memory."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -45,18 +46,15 @@ def longest(table: pd.DataFrame, capacity_mb: float) -> tuple[int | None, pd.Dat
     return batch, pd.DataFrame(fits).astype(columns).sort_values(["measured", "formula"], ascending=False)
 
 
-def show(table: pd.DataFrame, capacity_mb: float, view: MemoryView) -> None:
-    """Draw the answer in a table, and offer it as a file."""
-    capacity_words = text.mib(capacity_mb)
+def show(table: pd.DataFrame, capacity_mb: float, view: MemoryView) -> Callable[[], None]:
+    """Draw the answer in a table; return what offers it as a file."""
     batch, fits = longest(table, capacity_mb)
-    at = "" if batch is None else f" at batch {batch}"
-    st.subheader(f"Longest sequence in {capacity_words}{at}")
-    columns = tables.declared("fits")
-    alt = f"Longest sequence that fits in {capacity_words}{at}, by implementation"
-    tables.show_table(fits.to_dict("records"), columns, alt)
-    title = replace(view.title(table), what=f"Longest sequence in {capacity_words}{at}")
+    what = f"Longest sequence in {text.mib(capacity_mb)}{'' if batch is None else f' at batch {batch}'}"
+    st.subheader(what)
+    tables.show_table(fits.to_dict("records"), tables.declared("fits"), f"{what}, by implementation")
+    title = replace(view.title(table), what=what)
     made = partial(fits.assign, dtype=table["dtype_name"].iloc[0], batch=batch, capacity_mb=capacity_mb)
-    messages.download_slice("Download what fits", title, view.taken, made, "fits_csv")
+    return partial(messages.download_slice, "Download what fits", title, view.taken, made, "fits_csv")
 
 
 def _fit(rows: list[dict], batch: int | None, capacity_mb: float) -> dict:

@@ -9,15 +9,11 @@ from results.recommend import finder
 
 def show() -> None:
     """Ask for features; draw a row a GPU, who declares them, and the command where nobody measured them."""
-    words = st.pills(
-        "I need", list(finder.WANTS.values()), selection_mode="multi", key="finder_needs", bind="query-params"
-    )
+    wants = list(finder.WANTS.values())
+    words = st.pills("I need", wants, selection_mode="multi", key="finder_needs", bind="query-params")
     wanted = tuple(name for name, said in finder.WANTS.items() if said in (words or ()))
     if not wanted:
-        st.info(
-            "Choose what your program needs, such as a sliding window, softcap and the backward.",
-            icon=":material/tune:",
-        )
+        st.info("Choose what your program needs, such as a sliding window and softcap.", icon=":material/tune:")
         return
     able = ask(finder.able, wanted)
     names = ", ".join(map(text.plain, able)) or "none in a run here"

@@ -305,9 +305,9 @@ def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame, chosen: Filters) 
         for row in ranking
     ]
     columns = tables.declared("ranking", {"bar": axis}, baseline=chosen.baseline)
-    tables.show_table(rows, columns, "Every implementation with its speedup, coverage, failures and memory")
-    if any(row["bar"] and row["bar"].hatched for row in rows):
-        st.caption("Hatched: a mean over fewer shapes or in another precision. It does not compare with the others.")
+    note = "Hatched: a mean over fewer shapes or in another precision. It does not compare with the others."
+    note *= any(row["bar"] and row["bar"].hatched for row in rows)
+    tables.show_table(rows, columns, "Every implementation with its speedup, coverage, failures and memory", note)
 
 
 def _bar(row: dict, palette: dict[str, str], hatched: bool) -> Bar | None:

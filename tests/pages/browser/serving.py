@@ -52,15 +52,8 @@ class Server:
         """Start and wait until it answers. Raises RuntimeError with the log if it ends or stays silent for a minute."""
         self.home.mkdir(parents=True, exist_ok=True)
         flags = f"--server.port={self.port} --server.address={self.address} --server.headless=true"
-        command = [
-            sys.executable,
-            "-m",
-            "streamlit",
-            "run",
-            self.script,
-            *flags.split(),
-            "--server.fileWatcherType=none",
-        ]
+        flags += " --server.fileWatcherType=none"
+        command = [sys.executable, "-m", "streamlit", "run", self.script, *flags.split()]
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
         deadline = time.monotonic() + 60

@@ -25,10 +25,13 @@ def _choose(page: Page, chip: str, option: str) -> None:
 
 
 def _saved(page: Page, button: str, path: Path) -> Path:
-    """Press a button and save what it downloads."""
+    """Press a button, of those behind Download if it is one of them, and save what it downloads."""
+    if button.startswith("Download"):
+        page.get_by_role("button", name="Download", exact=True).click()
     with page.expect_download() as caught:
         page.get_by_role("button", name=button).click()
     caught.value.save_as(path)
+    page.keyboard.press("Escape")
     return path
 
 
