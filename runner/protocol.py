@@ -21,6 +21,7 @@ class Protocol:
     least_slowest: int = 6  # least samples of a call that takes more than two seconds
     patience_ms: float = 300.0  # calls are slow if `least` samples take longer than this
     most: int = 90
+    more_s: float = 0.0  # rounds that follow each other are doubled if they took less; 0: never
     heat_s: float = 0.0  # seconds of back-to-back calls before the samples of a round, which lower a GPU's clock
     energy_s: float = 0.0  # least seconds between two readings of the energy counter; 0: energy is not measured
     trace_s: float = 0.0  # seconds of back-to-back calls for burst and sustained figures; 0: no trace
@@ -53,7 +54,7 @@ PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
         Protocol("quick", rounds=1, cap_ms=30.0, patience_ms=200.0, least_very_slow=3, least_slowest=2),
-        Protocol("standard", rounds=3, cap_ms=150.0, energy_s=0.09),
+        Protocol("standard", rounds=3, cap_ms=150.0, energy_s=0.09, more_s=10.0),
         Protocol("sustained", rounds=1, cap_ms=30.0, patience_ms=200.0, energy_s=0.5, trace_s=30.0),
     )
 }

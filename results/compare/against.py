@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from results import levels
-from results.compare.between_rounds import RoundMedians, RoundSpread, half_interval, rounds, spread, student, usual
+from results.compare.between_rounds import RoundMedians, RoundSpread, half_interval, rounds, student, usual_of_pairs
 from results.compare.between_runs import LEAST, is_control
 from results.compare.compare import (
     GAINED,
@@ -107,7 +107,7 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
         low=math.exp(middle - half),
         high=math.exp(middle + half),
         detectable=math.expm1(max(_LOG_BAND + half, certain)),
-        basis=f"{len(before.logs)} paired rounds of two live processes",
+        basis=f"{len(before.logs)} paired rounds of two live processes{like.wider if like else ''}",
         reason=f"{span} is {why}.",
         apart=math.sqrt(apart.variance),
     )
@@ -151,8 +151,8 @@ def _pairs(measurements: Iterable[Measurement], label: str) -> list[Pair]:
 def _judged(pairs: Sequence[Pair], same_torch: bool) -> Iterable[ComparedCell | None]:
     for timing in dict.fromkeys(second.timing for _, second in pairs):
         those = [pair for pair in pairs if pair[1].timing == timing]
-        like = usual(
-            (second.value, spread(a, b, paired=True))
+        like = usual_of_pairs(
+            (second.value, a, b)
             for first, second in those
             if first.value and second.value and (a := rounds(first)) and (b := rounds(second))
             if len(a.logs) == len(b.logs)

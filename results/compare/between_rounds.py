@@ -13,10 +13,12 @@ Standard library only.
 """
 
 import math
+import random
 import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
 from results.records import Measurement
@@ -26,8 +28,10 @@ LEAST_SAMPLES = 6  # fewer are too few to be cut into rounds
 _THIRDS = 3  # parts that replace the rounds if their boundaries are unknown
 _LIKE = 24  # cells that are enough to say what is usual at their length
 _FEW = 12  # fewer cells do not show whether rounds follow each other
+_MANY = 6  # rounds that are enough to estimate their correlation
 _FOLLOWING = 1.85
-_SLOW_WALK = 0.95  # correlation of neighbouring rounds where rounds follow each other
+_SLOW_WALK = 0.95  # correlation of neighboring rounds where rounds follow each other
+_WALKS = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)  # correlations that six rounds or more can show
 _DRIFTS = 0.995  # beyond this quantile of what is usual, a cell drifts
 _CERTAIN = 1e3  # degrees of freedom that are as good as infinitely many
 _NORMAL = statistics.NormalDist().inv_cdf
@@ -47,7 +51,12 @@ class RoundSpread:
 
     variance: float
     freedom: float
-    following: float = 1.0  # variance of a mean over rounds, relative to that of independent rounds with this variance
+    following: float = 0.0  # correlation of neighboring rounds
+
+    @property
+    def wider(self) -> str:
+        """Return the words about an interval that is wider by the correlation; none if there is no correlation."""
+        return ", wider because rounds follow each other" if self.following else ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,7 @@ class Usual:
 
     upto: tuple[float, ...] = ()  # milliseconds; the last stretch has no end
     spreads: tuple[RoundSpread | None, ...] = (None,)
-    following: float = 1.0
+    following: float = 0.0
 
     def near(self, latency_ms: float) -> RoundSpread | None:
         """Return the spread of cells of about that length; None where too few were seen."""
@@ -64,9 +73,16 @@ class Usual:
         return found and replace(found, following=self.following)
 
 
+PairOfRounds = tuple[float, RoundMedians, RoundMedians]  # latency in milliseconds, and both sides
+
+
 def rounds(measurement: Measurement) -> RoundMedians | None:
     """Return the rounds of a measurement, thirds where it has one; None where it keeps too few samples."""
-    samples, sizes = measurement.samples, measurement.round_sizes
+    return rounds_of(measurement.samples, measurement.round_sizes)
+
+
+def rounds_of(samples: Sequence[float], sizes: Sequence[int]) -> RoundMedians | None:
+    """Return the rounds of samples in their order, thirds where there is one; None where samples are too few."""
     if len(samples) < LEAST_SAMPLES:
         return None
     said = len(sizes) > 1 and sum(sizes) == len(samples) and min(sizes) > 0
@@ -83,8 +99,9 @@ def half_interval(
     drifts = usual is not None and own.variance > usual.variance * _chi_squared_share(_DRIFTS, own.freedom)
     whole = own if usual is None or drifts else _moderated(own, usual)
     parts = 1 / len(first.logs) if paired else 1 / len(first.logs) + 1 / len(second.logs)
-    following = usual.following if usual else 1.0
-    return student(certainty, whole.freedom) * math.sqrt(whole.variance * parts * following)
+    share, count = _share(usual.following if usual else 0.0, len(first.logs)), len(first.logs)
+    follow = share * (count - 1) / (1 - share)  # the variance of rounds that follow each other is too small by itself
+    return student(certainty, whole.freedom) * math.sqrt(whole.variance * parts * follow)
 
 
 def spread(first: RoundMedians, second: RoundMedians, *, paired: bool) -> RoundSpread:
@@ -98,28 +115,58 @@ def spread(first: RoundMedians, second: RoundMedians, *, paired: bool) -> RoundS
 
 
 def following(cells: Iterable[tuple[RoundMedians, RoundMedians]]) -> float:
-    """Return how much more the mean of paired rounds varies than that of independent rounds; 1 unless cells show it.
+    """Return the correlation of neighboring paired rounds; 0 unless cells show one.
 
     Cells show it if their mean ratio is below 2 by more than two standard errors, or below 1.85. It is 2 of independent
-    rounds, 1.73 of three rounds of a slow walk. A few rounds do not show how slow the drift is, so a walk is assumed.
+    rounds, 1.73 of three rounds of a slow walk. Six rounds or more give an estimate, two standard errors and a step of
+    _WALKS on the safe side, as samples add noise. Fewer do not show how slow the drift is, so a walk is assumed.
     """
     by_count: dict[int, list[float]] = {}
     for first, second in cells:
         apart = [a - b for a, b in zip(first.logs, second.logs, strict=True)]
-        around = variance(apart) * (len(apart) - 1)
-        if len(apart) >= _THIRDS and around > 0:
-            steps = sum((a - b) ** 2 for a, b in pairwise(apart))
-            by_count.setdefault(len(apart), []).append(steps / around)
-    count, ratios = max(by_count.items(), key=lambda item: len(item[1]), default=(0, []))
-    if len(ratios) < _FEW:
-        return 1.0
-    if statistics.fmean(ratios) >= max(_FOLLOWING, 2 - 2 * math.sqrt(variance(ratios) / len(ratios))):
-        return 1.0
-    share = (count + 2 * sum((count - lag) * _SLOW_WALK**lag for lag in range(1, count))) / count**2
-    return share * (count - 1) / (1 - share)
+        if len(apart) >= _THIRDS and variance(apart) > 0:
+            by_count.setdefault(len(apart), []).append(_neumann(apart))
+    count = max((count for count, ratios in by_count.items() if len(ratios) >= _FEW), default=0)
+    if not count:
+        return 0.0
+    ratios = by_count[count]
+    mean, twice = statistics.fmean(ratios), 2 * math.sqrt(variance(ratios) / len(ratios))
+    if mean >= max(_FOLLOWING, 2 - twice):
+        return 0.0
+    if count < _MANY:
+        return _SLOW_WALK
+    return next((above for at, above in pairwise(_WALKS) if _mean_ratio(at, count) <= mean - twice), _WALKS[-1])
 
 
-def usual(cells: Iterable[tuple[float, RoundSpread]], following: float = 1.0) -> Usual:
+@lru_cache
+def _mean_ratio(correlation: float, count: int) -> float:
+    """Return the mean ratio of so many rounds with that correlation, of 500 walks drawn with a fixed seed."""
+    chance, ratios = random.Random(0), []
+    for _ in range(500):
+        walk = [chance.gauss(0, 1)]
+        while len(walk) < count:
+            walk.append(correlation * walk[-1] + chance.gauss(0, math.sqrt(1 - correlation**2)))
+        ratios.append(_neumann(walk))
+    return statistics.fmean(ratios)
+
+
+def _neumann(logs: Sequence[float]) -> float:
+    return sum((a - b) ** 2 for a, b in pairwise(logs)) / variance(logs) / (len(logs) - 1)
+
+
+def _share(correlation: float, count: int) -> float:
+    """Return the variance of a mean over rounds, relative to that of a round."""
+    return (count + 2 * sum((count - lag) * correlation**lag for lag in range(1, count))) / count**2
+
+
+def usual_of_pairs(cells: Iterable[PairOfRounds]) -> Usual:
+    """Return what is usual among cells of paired rounds, each given by its latency and both sides."""
+    known = list(cells)
+    follow = following((a, b) for _, a, b in known)
+    return usual(((latency_ms, spread(a, b, paired=True)) for latency_ms, a, b in known), follow)
+
+
+def usual(cells: Iterable[tuple[float, RoundSpread]], following: float = 0.0) -> Usual:
     """Return what is usual among cells, each given by its latency and spread; nothing where they are too few."""
     ordered = sorted(cells, key=lambda cell: cell[0])
     groups = max(1, len(ordered) // _LIKE)

@@ -27,6 +27,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from results.compare.between_rounds import (
+    PairOfRounds,
     RoundMedians,
     RoundSpread,
     Usual,
@@ -36,6 +37,7 @@ from results.compare.between_rounds import (
     spread,
     student,
     usual,
+    usual_of_pairs,
 )
 from results.compare.between_runs import ProcessShift
 from results.records import Measurement
@@ -141,7 +143,7 @@ def judge(
     ends = [_without_waiting(found, first, second) for found in ends]
     clocks = _clocks(first, second)
     remarks = _remarks(first, second, clocks, protocol, paired=paired)
-    if like and like.following > 1:
+    if like and like.following:
         remarks.append(
             "rounds of this run follow each other, so the interval is wider; a run with more rounds tells more"
         )
@@ -164,6 +166,27 @@ def usual_spread(pairs: Iterable[tuple[Measurement, Measurement]], *, paired: bo
     known = [(first.value, a, b, together) for first, a, b, together in cells if a and b]
     follow = following((a, b) for _, a, b, together in known if together)
     return usual(((ms, spread(a, b, paired=together)) for ms, a, b, together in known), follow)
+
+
+def leave_open(cells: Sequence[RoundMedians], pairs: list[PairOfRounds]) -> bool:
+    """Tell whether rounds follow each other and so leave a cell without a verdict against the fastest of its case.
+
+    The pairs of the cells join those that the run has so far, because only many pairs together show it.
+    """
+    fastest, *others = sorted(cells, key=lambda cell: statistics.fmean(cell.logs)) or [RoundMedians((), True)]
+    those = [cell for cell in others if len(cell.logs) == len(fastest.logs)]
+    new = [(math.exp(statistics.fmean(cell.logs)), fastest, cell) for cell in those]
+    pairs += new
+    usual = usual_of_pairs(pairs)
+    for ms, first, second in new:
+        like = usual.near(ms)
+        if like and like.following:
+            ends = (half_interval(first, second, like, paired=True, certainty=at) for at in (CERTAINTY, NO_CHANCE))
+            middle = statistics.fmean(first.logs) - math.log(ms)
+            interval, certain = (_Interval(middle, half, half, "") for half in ends)
+            if _judgement(interval, certain, ()).verdict is Verdict.UNCLEAR:
+                return True
+    return False
 
 
 def sampled_in_rounds(protocol: str | None) -> bool:
@@ -276,7 +299,7 @@ def _of_medians(
     half = half_interval(before, after, like, paired=together, certainty=certainty)
     kind = "rounds" if before.said and after.said else "thirds"
     basis = f"samples and {'paired ' if together else ''}{kind}{' beside those of like cells' if like else ''}"
-    basis += ", wider because rounds follow each other" if like and like.following > 1 else ""
+    basis += like.wider if like else ""
     ticks = sum(math.log1p(_tick_ms(m.samples) / m.value) for m in (first, second))
     if ticks > _NO_TICKS:
         basis += ", and a tick of the timer on either side"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from kernels import registry
+from results.compare.between_rounds import PairOfRounds
 from results.records import Case, Measurement, Status, case_to_json
 from runner.cells import Cell, utc_now, without_number
 from runner.levels import Call, CaseInputs, MeasuredLevel, level_of, make_inputs
@@ -44,6 +45,7 @@ class Bench:
     energy: EnergyMeter | None = None  # None without a counter
     # Waits for this worker's turn, given a round and a rank within the round; None: there is no other worker.
     turn: Callable[[tuple[int, float]], None] | None = None
+    pairs: dict[str, list[PairOfRounds]] = field(default_factory=dict)  # of all cases so far, by timing
     files: tuple[str, ...] = ()  # kinds of files recorded for every cell
     run_folder: Path = Path()  # where these files are written
     costs: Costs = field(default_factory=Costs)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from results.compare.between_rounds import rounds_of
+from results.compare.verdicts import leave_open
 from results.records import Status
 from results.spread import spread
 from runner.cells import Cell
@@ -65,6 +67,8 @@ class Rounds:
             for item in throttled:
                 item.forget()
             self._go_round(throttled)
+        if not self.bench.turn and self.bench.protocol.more_s:
+            self._go_round(self._undecided(), self.bench.protocol.rounds)
         self._wait_for_turn(self.bench.protocol.rounds, 0.0)
         for item in self._left():
             self._attempt(item, "check after timing", partial(self._check_again, item))
@@ -84,9 +88,26 @@ class Rounds:
     def _attempt(self, item: Timed, step: str, action: Callable[[], Any]) -> None:
         self.run.attempt(item.cell, [item.cell], step, action)
 
-    def _go_round(self, items: list[Timed]) -> None:
-        rounds = self.bench.protocol.rounds
-        for number in range(rounds):
+    def _undecided(self) -> list[Timed]:
+        """Return the cells of modes that have no verdict because rounds follow each other, unless they take long.
+
+        Their rounds are doubled in one block: to stop at the first round that decides would favor chance.
+        """
+        found: list[Timed] = []
+        for mode in dict.fromkeys(item.cell.mode for item in self._left()):
+            items = [item for item in self._left() if item.cell.mode == mode]
+            undecided = False
+            for timing in self.bench.timings:
+                each = [rounds_of(i.samples[timing], i.round_sizes[timing]) for i in items if timing in i.samples]
+                known = [medians for medians in each if medians]
+                undecided |= leave_open(known, self.bench.pairs.setdefault(timing, []))
+            took = sum(end - start for item in items for start, end in item.windows)
+            found += items if undecided and took <= self.bench.protocol.more_s else []
+        return found
+
+    def _go_round(self, items: list[Timed], done: int = 0) -> None:
+        rounds = self.bench.protocol.rounds + done
+        for number in range(done, rounds):
             for item in sorted(items, key=partial(self._rank, number=number)):
                 self._wait_for_turn(number, self._rank(item, number))
                 if item.cell not in self.run.live:

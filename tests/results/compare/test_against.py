@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 
@@ -26,14 +27,22 @@ def row(name: str, case: Case, samples: list[float], **fields) -> Measurement:
 
 
 def machine(
-    slower: float = 1.0, *, drift: float = 0.02, noise: float = 0.004, offset: float = 0.0, name: str = "triton_fa2"
+    slower: float = 1.0,
+    *,
+    drift: float = 0.02,
+    noise: float = 0.004,
+    offset: float = 0.0,
+    name: str = "triton_fa2",
+    walk: float = 0.0,
 ) -> list[Measurement]:
     """Both versions of each cell: rounds share the drift of the machine, samples have noise, processes an offset."""
-    chance, rows = random.Random(f"{slower}/{drift}/{noise}/{offset}/{name}"), []
+    chance, steps, rows = random.Random(f"{slower}/{drift}/{noise}/{offset}/{name}"), random.Random(walk), []
     for number in range(CELLS):
         length = 10 ** chance.uniform(-1.7, 1)
         rounds = [1 + chance.gauss(0, drift) for _ in range(ROUNDS)]
         for label, factor in (("@abc1234", 1 + chance.gauss(0, offset)), ("", slower)):
+            apart = accumulate(steps.gauss(0, walk) for _ in rounds)
+            rounds = [at * (1 + beyond) for at, beyond in zip(rounds, apart, strict=True)]
             samples = [
                 length * factor * at * (1 + abs(chance.gauss(0, noise))) for at in rounds for _ in range(OF_ROUND)
             ]
@@ -51,6 +60,7 @@ def share(rows: list[Measurement], *outcomes: str) -> float:
 @pytest.mark.parametrize("offset", [0.0, 0.002, 0.004])
 def test_no_change_is_called_a_change_in_one_cell_of_a_hundred_at_most(drift: float, offset: float) -> None:
     assert share(machine(drift=drift, offset=offset), "FASTER", "SLOWER") <= 0.01
+    assert share(machine(drift=drift, offset=offset, walk=0.01), "FASTER", "SLOWER") <= 0.01
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.02, 0.1])

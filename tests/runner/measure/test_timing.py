@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from results.compare.between_rounds import RoundMedians
 from results.records import Measurement, Status, attention_case
 from runner.cells import Cell
 from runner.machine.telemetry import Findings
@@ -113,6 +114,31 @@ def test_beside_another_version_every_round_of_a_cell_waits_for_its_turn_and_non
     alone: list[tuple[int, float]] = []
     measured(cells[:1], Watch(FREE), turn=alone.append)
     assert set(alone) < set(turns)  # the ranks are the same whatever else takes part
+
+
+class Steady(EagerStopwatch):
+    """A stopwatch without a clock, which reads a millisecond."""
+
+    def sample(self, call, count: int) -> list[float]:
+        return [1 + 1e-5 * at for at in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "changes", "rounds"),
+    [
+        ((0.0, 0.01, 0.02), {}, 6),
+        ((0.0, 1e-4, 2e-4), {}, 3),  # the interval decides all the same
+        ((0.0, 0.01, 0.0), {}, 3),  # rounds do not follow each other
+        ((0.0, 0.01, 0.02), {"protocol": BRIEF}, 3),
+        ((0.0, 0.01, 0.02), {"turn": lambda at: None}, 3),
+    ],
+)
+def test_rounds_that_follow_each_other_are_doubled_where_they_leave_a_verdict_open(earlier, changes, rounds) -> None:
+    pairs = {"eager": [(1.0, RoundMedians(earlier, True), RoundMedians((0.0,) * 3, True))] * 12}
+    cells = [Cell(CASE, name, "fwd") for name in ("torch_naive", "torch_sdpa_math")]
+    made_up = {"protocol": replace(BRIEF, more_s=1e9), "stopwatches": {"eager": Steady()}, "pairs": pairs}
+    found = latencies(measured(cells, Watch(FREE), **(made_up | changes)))
+    assert [len(row.round_sizes) for row in found] == [rounds] * 2
 
 
 class Meter:
