@@ -107,8 +107,8 @@ def of_upload(found: Understanding) -> list[Finding]:
     for measurement in found.measurements:
         rows[measurement.run_id].append(measurement)
     runs = [(run, rows[run.run_id]) for run in found.runs]
-    alike = pages.runs_like(store(), [*rows], found.measurements)
-    return bounded.call(check, runs, list(_readable(alike)))
+    similar = pages.runs_like(store(), [*rows], found.measurements)
+    return bounded.call(check, runs, list(_readable(similar)))
 
 
 def section(run_ids: Collection[str], *, key: str) -> None:
@@ -245,20 +245,20 @@ def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, list[Fin
     uploaded = set(runs.loc[runs["source"] == "upload", "run_id"])  # these may be copies of others
     for place, run_ids in groups.items():
         there = tuple(run_id for run_id in run_ids if run_id in folders)
-        alike = tuple(ask(pages.runs_like, there)) if uploaded.intersection(there) else ()
-        yield place, _of_group(home, there, alike, tuple(library.stamp(folders[name]) for name in there + alike))
+        similar = tuple(ask(pages.runs_like, there)) if uploaded.intersection(there) else ()
+        yield place, _of_group(home, there, similar, tuple(library.stamp(folders[name]) for name in there + similar))
 
 
 @st.cache_data(max_entries=5000, show_spinner=False)
-def _of_group(home: str, run_ids: tuple[str, ...], alike: tuple[str, ...], stamps: tuple) -> list[Finding]:
-    """Check runs against those that are alike; a file of the home keeps the findings for the next server."""
-    key = repr((alike, stamps, _code()))
+def _of_group(home: str, run_ids: tuple[str, ...], similar: tuple[str, ...], stamps: tuple) -> list[Finding]:
+    """Check runs against those that are similar; a file of the home keeps the findings for the next server."""
+    key = repr((similar, stamps, _code()))
     path = Path(home) / "findings" / f"{hashlib.sha256(repr(run_ids).encode()).hexdigest()}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(path.read_bytes())
         if kept["key"] == key:
             return [Finding(**each | {"measurement_ids": tuple(each["measurement_ids"])}) for each in kept["found"]]
-    runs, known = list(_readable(run_ids)), list(_readable(alike))
+    runs, known = list(_readable(run_ids)), list(_readable(similar))
     found = check(runs, known)
     with suppress(OSError):  # a home that cannot be written checks again
         if len(runs) + len(known) == len(stamps):  # what cannot be read now may be readable later
