@@ -44,6 +44,8 @@ def record(command: Sequence[str], output: Path, name: str | None) -> int:
     output.unlink(missing_ok=True)
     title = name or " ".join(Path(word).name if n == 0 else word for n, word in enumerate(words))
     code = subprocess.run([sys.executable, "-c", _START, str(output.absolute()), title, *words]).returncode
+    for unfinished in output.absolute().parent.glob(f".{output.name}-*"):  # of a program that was killed while writing
+        unfinished.unlink(missing_ok=True)
     ended = f"The program ended by signal {-code}" if code < 0 else f"The program ended with exit code {code}"
     if not output.exists():
         raise Refused(f"{ended} before it had imported torch or computed any attention; nothing is written.")
