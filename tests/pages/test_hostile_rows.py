@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from results.files.journal import RunFolder
@@ -16,7 +15,7 @@ from results.metrics import METRICS, SIGNED, ZERO_TOO
 from results.records import LEVELS, MODES, Case, Measurement, Run, Status, attention_case, decode_case
 from results.schema import LARGEST, LARGEST_WHOLE, SMALLEST
 from tests.builders import TEXTS
-from tests.pages.conftest import ROOT
+from tests.pages.conftest import ROOT, opened
 
 PAGES = sorted(path.stem for path in (ROOT / "pages").glob("[!_]*.py"))
 GPU = "<b>GPU</b> | $x$ [a](b)"
@@ -64,11 +63,8 @@ def hostile_rows(run_id: str) -> list[Measurement]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(empty: Path) -> Path:
     """A home whose runs are hostile, two of one GPU and one that says nothing."""
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    monkeypatch.setattr("results.files.journal.PUBLISHED", tmp_path / "nothing")
-    monkeypatch.chdir(ROOT)
     facts = {
         "gpu_name": GPU,
         "gpu_memory_mb": SMALLEST,
@@ -83,10 +79,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Run("hostile-3", "upload"),
     )
     for run in runs:
-        RunFolder.create(tmp_path, run, hostile_rows(run.run_id))
-    st.cache_resource.clear()
-    st.cache_data.clear()
-    return tmp_path
+        RunFolder.create(empty, run, hostile_rows(run.run_id))
+    return empty
 
 
 @pytest.mark.slow
@@ -94,25 +88,17 @@ def test_no_page_is_brought_down_by_rows_that_are_accepted(home: Path) -> None:
     """Every page, and every mode, timing and workload that a page offers on one page at least."""
     failed, drawn = {}, set()
     for at, page in enumerate(PAGES):
-        app = _at(page)
+        app = opened(page, gpu=GPU)
         views = {(): app}
         for number, choice in enumerate(_choices(app)):
             if number % 3 == at % 3 or choice not in drawn:
-                views[choice] = _at(page, **dict([choice]))
+                views[choice] = opened(page, **{"gpu": GPU, choice[0]: choice[1]})
         failed |= {
             (page, *choice): [e.message for e in app.exception] for choice, app in views.items() if app.exception
         }
         drawn |= {*views}
     assert failed == {}
     assert {key for key, _ in drawn - {()}} == {"mode", "timing", "workload"}
-
-
-def _at(page: str, **choice: str) -> AppTest:
-    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
-    app.query_params["gpu"] = GPU
-    for name, value in choice.items():
-        app.query_params[name] = value
-    return app.switch_page(f"pages/{page}.py").run()
 
 
 def _choices(app: AppTest) -> list[tuple[str, str]]:

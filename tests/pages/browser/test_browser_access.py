@@ -1,4 +1,4 @@
-"""Every address, old ones too: that it opens its view, what axe-core finds in light and dark, its width on a phone."""
+"""Every address, old ones too: its view, what axe-core finds in light and dark, its width on a phone; Findings."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from pages.ui.shell.sections import HELP, SECTIONS
-from tests.pages.browser.serving import PAGES, Server, drawn, visit
+from tests.pages.browser.serving import PAGES, Server, drawn, settled, visit
 
 pytestmark = pytest.mark.browser
 TITLES = {entry.file: entry.title for section in SECTIONS for entry in section.pages} | {HELP.file: HELP.title}
@@ -55,3 +55,14 @@ def test_a_page_opens_can_be_read_by_all_and_fits_a_phone(shared_tab: Page, serv
     assert not found, "\n".join(found)
     page.set_viewport_size(_PHONE)
     page.wait_for_function("document.documentElement.scrollWidth <= 390")
+
+
+def test_a_rule_opens_into_its_findings_when_its_line_is_selected(tab):
+    page = tab("findings?weight=impossible&place=fa2_rtx4060")
+    table = page.get_by_test_id("stDataFrame").first
+    expect(table).to_be_visible()
+    expect(page.get_by_test_id("stProgress")).to_have_count(0)  # the page is drawn again until all is checked
+    settled(page)
+    box = table.bounding_box()
+    page.mouse.click(box["x"] + 20, box["y"] + 52)
+    expect(page.get_by_text("fa2_rtx4060: 2 findings")).to_be_visible()

@@ -55,17 +55,6 @@ def test_what_a_peak_is_made_of_opens_beside_its_formula(tab):
     expect(page.get_by_text("Saved for backward is measured with forward and backward")).to_be_visible()
 
 
-def test_a_rule_opens_into_its_findings_when_its_line_is_selected(tab):
-    page = tab("findings?weight=impossible&place=fa2_rtx4060")
-    table = page.get_by_test_id("stDataFrame").first
-    expect(table).to_be_visible()
-    expect(page.get_by_test_id("stProgress")).to_have_count(0)  # the page is drawn again until all is checked
-    settled(page)
-    box = table.bounding_box()
-    page.mouse.click(box["x"] + 20, box["y"] + 52)
-    expect(page.get_by_text("fa2_rtx4060: 2 findings")).to_be_visible()
-
-
 def test_accuracy_follows_the_tensor_and_the_filters(tab):
     page = drawn(tab("accuracy?gpu=NVIDIA+H200&dtype=float32"))
     expect(page.get_by_text("relative RMS error of out").first).to_be_visible()

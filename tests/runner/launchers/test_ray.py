@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shlex
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from results.files.journal import RunFolder, run_folders
 from results.paths import REPOSITORY
 from results.records import Status
 from runner import __main__ as command_line
-from runner import sweeps
+from runner import launch, sweeps
 from runner.cells import ordered_cells, without_number
 from runner.launch import ClusterChoice
 from runner.launchers import cluster as ray_cluster
@@ -31,6 +32,8 @@ from runner.launchers.share import Share
 from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused
 from tests.cases import cases
+from tests.pages.conftest import looking_at, opened, shown
+from tests.pages.test_run_sweep import LISTING
 from tests.runner.conftest import HERE, Runner
 from tests.runner.fast_worker import SETTINGS_VARIABLE, number_of
 
@@ -220,6 +223,31 @@ def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(c
     lost = [row for row in rows if row.status is not Status.OK]
     assert all("was killed by signal 9" in row.note or "cards were lost" in row.note for row in lost)
     assert all(row.value == number_of(row.measurement_id) for row in rows if row.status is Status.OK)
+
+
+def test_a_sweep_on_the_cluster_is_followed_and_cancelled_from_the_page(cluster, tmp_path, monkeypatch, wait_for):
+    monkeypatch.setattr(launch, "listing", lambda device=None: LISTING | {"ray": True})
+    monkeypatch.setenv("ATTNBENCH_WORKER", shlex.join(WORKER))
+    lengths = ",".join(str(128 * number) for number in range(1, 41))  # more than it measures until it is cancelled
+    asked = {"sweep": "fa2_speedup", "cluster_cpu": "true", "edit_seqlen_fa2_speedup": lengths}
+    with looking_at(tmp_path, tmp_path / "published"):
+        page = opened("run_sweep", device="ray", cluster_address=cluster.address, **asked)
+        assert page.button(key="look_at_cluster").label.replace("\\", "").endswith(cluster.address)
+        page.session_state["cluster_looked_at"] = cluster.address  # as a press of that button does
+        nodes = page.run().dataframe[0].value
+        assert nodes["free"].tolist() == [2, 2]
+        page.button(key="start").click().run()
+        wait_for(lambda: any(status.done for status in launch.running()), "a number")
+        wait_for(lambda: "Now, by card" in shown(page.run()), "cards at work")
+        (status,) = launch.runs()
+        page.button(key=f"cancel_{status.run_id}").click().run()
+        wait_for(lambda: not launch.running(), "the end")
+        assert "No sweep is running on this machine." in shown(page.run())
+        (status,) = launch.runs()
+        assert status.state == "cancelled" and 0 < status.done < status.total
+        page = opened("runs", run_id=status.run_id)
+        assert "Each card measured whole shapes of the sweep." in shown(page)
+        assert page.button(key="look_at_cluster")
 
 
 def test_without_ray_the_command_says_what_to_install(monkeypatch, capsys, tmp_path: Path) -> None:
