@@ -79,31 +79,25 @@ CASES = [  # shape, head_dim, causal, window_size, the queries that tiles are ch
 ]
 
 
-in_every_form = pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
-
-
-@in_every_form
-def test_no_order_of_the_partitions_breaks_a_rule(case: tuple[Any, ...]) -> None:
-    arguments = launch_of(*case)
-    for number in range(arguments[0]):
-        for seed in range(3):
-            run(arguments, number, seed)
-
-
-@in_every_form
-def test_products_read_the_tiles_that_are_theirs_in_the_order_of_their_loads(case: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
+def test_no_order_of_the_partitions_breaks_a_rule_or_reads_another_tile(case: tuple[Any, ...]) -> None:
     arguments, pieces = launch_of(*case), configs.PIECES.get(case[1], 1)
     for number in range(arguments[0]):
-        program = run(arguments, number, 0)
-        consumers = len(program.partitions) - 1
-        for consumer in range(consumers):
-            read = program.read[consumer + 1]
-            scores = [factors for factors in read if len(factors) == 2][:-pieces]  # behind the last tile: never read
-            for (_, piece, _), (_, _, pieces_loaded) in scores:
-                q, queries_loaded = piece // pieces, pieces_loaded // pieces
-                assert (q % consumers, q // consumers) == (consumer, queries_loaded // consumers - 1)
-            for loads in ([k for _, (_, k, _) in scores], [v for ((_, v, _),) in (f for f in read if len(f) == 1)]):
-                assert loads == sorted(set(loads))
+        for seed in range(3):
+            program = run(arguments, number, seed)
+            consumers = len(program.partitions) - 1
+            for consumer, read in enumerate(program.read[consumer + 1] for consumer in range(consumers)):
+                _check_tiles(read, consumer, consumers, pieces)
+
+
+def _check_tiles(read: list[Any], consumer: int, consumers: int, pieces: int) -> None:
+    """Products read the tiles that are theirs, in the order of their loads."""
+    scores = [factors for factors in read if len(factors) == 2][:-pieces]  # behind the last tile: never read
+    for (_, piece, _), (_, _, pieces_loaded) in scores:
+        q, queries_loaded = piece // pieces, pieces_loaded // pieces
+        assert (q % consumers, q // consumers) == (consumer, queries_loaded // consumers - 1)
+    for loads in ([k for _, (_, k, _) in scores], [v for ((_, v, _),) in (f for f in read if len(f) == 1)]):
+        assert loads == sorted(set(loads))
 
 
 @pytest.mark.parametrize("causal", [False, True])
