@@ -9,9 +9,8 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from results.commands import parser_of
@@ -193,7 +192,7 @@ def _run(options: argparse.Namespace) -> int:
     job = _resumed(options) if options.resume else _new(options)
     progress = Progress()
     command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker
-    with _StopSignals() as signalled, _Budget(job, options.resume, signalled) as stop:
+    with _stop_signals() as signalled, _budget(job, signalled) as stop:
         if (where := _cluster(options, job)) is not None:
             folders = launcher.measure(job, home(), where, progress=progress, stop=stop, worker_command=command)
         else:
@@ -389,43 +388,34 @@ def _capabilities(options: argparse.Namespace) -> tuple[str, ...]:
     return tuple(name.strip() for name in (options.features or "").split(",") if name.strip())
 
 
-class _StopSignals:
-    """Records SIGINT and SIGTERM as a request to stop, which the sweep reads between messages."""
-
-    def __enter__(self) -> Callable[[], bool]:
-        self._wished = False
-        self._before = {number: signal.signal(number, self._wish) for number in (signal.SIGINT, signal.SIGTERM)}
-        return lambda: self._wished
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[Callable[[], bool]]:
+    """Record SIGINT and SIGTERM as a request to stop, which the sweep reads between messages."""
+    seen: list[int] = []
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda number, _: seen.append(number)) for number in signals}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)
 
-    def _wish(self, _number: int, _frame: FrameType | None) -> None:
-        self._wished = True
 
-
-class _Budget:
-    """Ends a quick tune in time, with a rule of what it has measured by then."""
-
-    def __init__(self, job: Job, resumed: str | None, signalled: Callable[[], bool]) -> None:
-        quick = job.sweep.name == tune.NAME and job.protocol == "quick" and not resumed
-        self._ends = time.monotonic() + tune.QUICK_S if quick else float("inf")
-        self._signalled = signalled
-
-    def __enter__(self) -> Callable[[], bool]:
-        return lambda: self._signalled() or self._over()
-
-    def __exit__(self, kind: object, cancelled: object, _trace: object) -> None:
-        if isinstance(cancelled, Cancelled) and self._over() and not self._signalled():
+@contextlib.contextmanager
+def _budget(job: Job, signalled: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
+    """End a quick tune in time, with a rule of what it has measured by then."""
+    quick = job.sweep.name == tune.NAME and job.protocol == "quick" and not job.resume
+    ends = time.monotonic() + tune.QUICK_S if quick else float("inf")
+    try:
+        yield lambda: signalled() or time.monotonic() >= ends
+    except Cancelled as cancelled:
+        if time.monotonic() >= ends and not signalled():
             folder = RunFolder.open(home(), cancelled.args[0])
             state = folder.read_state()
             left = f"{state.done} of {state.total} cells" if state else "a part"
             print(f"{tune.QUICK_S / 60:g} minutes are over: {left} measured, the heaviest first.", file=sys.stderr)
             tune.finish(folder)
-
-    def _over(self) -> bool:
-        return time.monotonic() >= self._ends
+        raise
 
 
 def _ingest() -> None:

@@ -87,9 +87,7 @@ def estimated_seconds(
     passes = level.modes[mode].matrix_passes if matrix else 0
     traffic = (levels.bytes_moved(case, mode) or 0.0) + _matrix_bytes(case) * passes
     call = max((levels.flops(case, mode) or 0.0) / rate / 1e12, traffic / bandwidth / 1e9)
-    least = protocol.least_of_round(call * 1e3) * protocol.rounds
-    calls = max(least, min(protocol.most, protocol.cap_ms / 1e3 / max(call, 1e-5)))
-    return floor + call * (4 + calls * timings) + protocol.extra_s(timings)
+    return floor + protocol.seconds(call, timings)
 
 
 def estimated_memory_mb(case: Case, mode: str, memory_law: Mapping[str, Any] | None) -> float | None:

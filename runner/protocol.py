@@ -31,9 +31,12 @@ class Protocol:
         """Return the preset and the version of the protocol, as a run records them."""
         return f"{self.name}/{VERSION}"
 
-    def extra_s(self, timings: int) -> float:
-        """Return the seconds that a cell takes in addition to its samples."""
-        return self.trace_s * bool(timings) + self.heat_s * self.rounds * timings
+    def seconds(self, call_s: float, timings: int) -> float:
+        """Return the seconds that a cell takes: a check of four calls, the samples, heating and the trace."""
+        least = self.least_of_round(call_s * 1e3) * self.rounds
+        calls = max(least, min(self.most, self.cap_ms / 1e3 / max(call_s, 1e-5)))
+        more = self.trace_s * bool(timings) + self.heat_s * self.rounds * timings
+        return call_s * (4 + calls * timings) + more
 
     def least_of_round(self, call_ms: float) -> int:
         """Return the least number of samples in each round of a call with that latency."""

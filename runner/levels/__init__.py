@@ -28,24 +28,19 @@ class CaseInputs(Protocol):
     @property
     def case(self) -> Case:
         """Return the case."""
-        ...
 
     @property
     def device(self) -> torch.device:
         """Return the device of the tensors."""
-        ...
 
     def fill(self, seed: int) -> None:
         """Write the data of a seed into the tensors; a seed gives the same data on all devices of a type."""
-        ...
 
     def bytes_of(self, mode: str) -> int:
         """Return the bytes of the inputs of a call in a mode."""
-        ...
 
     def result_shapes(self) -> list[torch.Size]:
         """Return the shapes of the tensors that calls return, in the dtype of the inputs."""
-        ...
 
 
 @dataclass(frozen=True)

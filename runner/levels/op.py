@@ -110,36 +110,27 @@ call, trial, kept_for_backward = _CALLS.call, _CALLS.trial, _CALLS.kept_for_back
 
 def oracle(inputs: OpInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
     """Return out, and with the mode bwd dq, dk and dv, in float64; with `fp8` of q, k and v rounded to e4m3."""
-    q, k, v = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
-    return _results(inputs, modes, *(map(rounded_to_fp8, (q, k, v)) if fp8 else (q, k, v)))
+    qkv = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
+    return _results(inputs, modes, *(map(rounded_to_fp8, qkv) if fp8 else qkv))
 
 
 def fused_oracle(inputs: OpInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
     """Return the results of a kernel that rounds only its factors and its results to the dtype; none of features."""
-    if inputs.case.features:
-        return {}
-    q, k, v = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
-    return _results(inputs, modes, q, k, v, stored_as=inputs.q.dtype)
+    qkv = (tensor.detach() for tensor in (inputs.q, inputs.k, inputs.v))
+    return {} if inputs.case.features else _results(inputs, modes, *qkv, stored_as=inputs.q.dtype)
 
 
-def _results(inputs: OpInputs, modes: tuple[str, ...], *qkv: Any, **options: Any) -> dict[str, torch.Tensor]:
+def _results(inputs: OpInputs, modes: tuple[str, ...], *qkv: torch.Tensor, **options: Any) -> dict[str, torch.Tensor]:
+    options = {**options, **inputs.options}
     if inputs.case.features:
+        options = {"features": Features(), **options, "dout": inputs.dout.double() if "bwd" in modes else None}
         q, k, v = (x.double() for x in qkv)
-        return _results_of_features(inputs, modes, q, k, v)
-    options |= inputs.options
-    if "bwd" not in modes:
-        return {"out": reference.attention(*qkv, **options).out}
+        return head_by_head(q, k, v, **options)
     q, k, v = qkv
+    if "bwd" not in modes:
+        return {"out": reference.attention(q, k, v, **options).out}
     found = reference.gradients(q, k, v, inputs.dout, **options)
     return {name: getattr(found, name) for name in ("out", "dq", "dk", "dv")}
-
-
-def _results_of_features(
-    inputs: OpInputs, modes: tuple[str, ...], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    options: dict[str, Any] = {"features": Features(), **inputs.options}
-    options["dout"] = inputs.dout.double() if "bwd" in modes else None
-    return head_by_head(q, k, v, **options)
 
 
 def harden(inputs: OpInputs, seed: int) -> tuple[OpInputs, Place] | None:

@@ -7,6 +7,7 @@ shape, so a plain ratio of elapsed to estimated time would vary severalfold duri
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from results.records import Measurement
 from runner.cells import Cell
@@ -41,7 +42,7 @@ class Remaining:
     """Estimates for the unfinished cells."""
 
     def __init__(self, cells: Iterable[Cell], protocol: Protocol, timings: int) -> None:
-        self._protocol, self._timings = protocol, timings
+        self._sampled = partial(protocol.seconds, timings=timings)
         planned = [cell for cell in cells if not cell.reason]
         # Fixed time of a cell. Cells of the interpreter, which are not timed, have no estimate and are skipped.
         self._floor_s = min((cell.seconds for cell in planned if cell.seconds), default=0.0)
@@ -92,14 +93,8 @@ class Remaining:
         """Return the median ratio of measured to estimated calls, at most 1 because slow calls are mostly overhead."""
         return min(1.0, statistics.median(y / x for (*_, (x, y)) in self._points.values())) if self._points else 1.0
 
-    def _sampled(self, call_s: float) -> float:
-        """Return the time of a check of four calls and the protocol's samples, as in `runner.cells`."""
-        least = self._protocol.least_of_round(call_s * 1e3) * self._protocol.rounds
-        calls = max(least, min(self._protocol.most, self._protocol.cap_ms / 1e3 / max(call_s, 1e-5)))
-        return call_s * (4 + calls * self._timings) + self._protocol.extra_s(self._timings)
-
     def _call_of(self, seconds: float) -> float:
-        """Return the length of a call whose check and samples take that long: the inverse of `_sampled`."""
+        """Return the length of a call whose check and samples take that long: the inverse of `Protocol.seconds`."""
         low, high = 0.0, max(seconds, 1e-9)
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
