@@ -13,8 +13,9 @@ from streamlit.testing.v1 import AppTest
 
 from results.files import journal
 from results.files.journal import RunFolder
-from results.records import Measurement, Run, Status, attention_case
+from results.records import Measurement, Run, Status
 from results.store.database import open_store
+from tests.builders import small_case
 
 ROOT = Path(__file__).parents[2]
 GPU = "Test GPU"
@@ -36,7 +37,7 @@ def run_folder(
     rows = []
     for name, by_seqlen in LATENCIES.items():
         for seqlen, found in by_seqlen.items():
-            case = attention_case(batch=1, num_heads=2, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
+            case = small_case(seqlen)
             for mode, factor in (("fwd", scale), ("bwd", 10 * scale)):
                 rows.append(_row(run_id, case, name, found, factor, metric="latency_ms", mode=mode, timing="kernel"))
             rows.append(_row(run_id, case, name, found, seqlen, metric="peak_memory_mb", mode="fwd", timing=None))

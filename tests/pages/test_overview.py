@@ -2,14 +2,12 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
 from pages.ui.draw import cells, titles
 from pages.ui.overview import ranking
-from results.files.journal import RunFolder
-from results.records import Measurement, Run, Status, attention_case
+from results.records import Status
 from results.slice import Filters, best_baseline, in_order, level_in
 from results.store.database import open_store
 from tests.builders import add_run, latency, small_case
@@ -54,11 +52,9 @@ def test_the_answer_its_facts_and_its_map_are_of_the_chosen_gpu_and_baseline(app
 
 
 def test_a_gpu_without_the_baseline_is_compared_with_another_and_says_so(home, app):
-    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
-    row = Measurement("other", case, "torch_sdpa_flash", "latency_ms", Status.OK, "fwd", "kernel", value=2.0)
-    naive = replace(row, implementation="torch_naive", mode="bwd")  # has numbers, but not in this slice
-    rows = [row, naive, replace(row, implementation="mine", value=1.0)]
-    RunFolder.create(home, Run(run_id="other", source="upload", created="2026-01-02", gpu_name="Other GPU"), rows)
+    naive = latency("torch_naive", 2.0, small_case(), mode="bwd")  # has numbers, but not in this slice
+    rows = [latency(name, ms, small_case()) for name, ms in (("torch_sdpa_flash", 2.0), ("mine", 1.0))]
+    add_run(home, "other", naive, *rows, source="upload", created="2026-01-02", gpu_name="Other GPU")
     app.run()
     app.radio(key="gpu").set_value("Other GPU").run()
     text = shown(app)
@@ -94,10 +90,8 @@ def test_ones_own_winner_is_not_its_baseline():
 
 def test_a_feature_leaves_the_implementations_that_declare_it_and_the_baseline(home, app):
     declared = {"triton_fa2": {"features": ["softcap"]}, "torch_sdpa_flash": {"window": True}, "torch_naive": {}}
-    case = attention_case(batch=1, num_heads=2, seqlen=64, head_dim=64, dtype="float16", causal=True)
-    row = Measurement("declaring", case, "torch_naive", "latency_ms", Status.OK, "fwd", "kernel", value=1.0)
-    run = Run(run_id="declaring", source="local", created="2027-02-02", gpu_name=GPU, implementations=declared)
-    RunFolder.create(home, run, [row])
+    row = latency("torch_naive", 1.0, small_case(64))
+    add_run(home, "declaring", row, created="2027-02-02", gpu_name=GPU, implementations=declared)
     app.run()
     assert app.multiselect(key="feature").options == ["sliding window", "softcap"]
     app.multiselect(key="feature").select("softcap").run()
@@ -109,14 +103,11 @@ def test_a_feature_leaves_the_implementations_that_declare_it_and_the_baseline(h
 
 def test_a_device_without_kernel_times_is_shown_by_those_it_has(home, app):
     assert app.radio(key="timing").value == "kernel"
-    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float32", causal=True)
-    eager = Measurement("cpu", case, "torch_naive", "latency_ms", Status.OK, "fwd", "eager", value=1.0)
-    rows = [replace(eager, implementation=name) for name in ("torch_naive", "torch_sdpa_auto")]
-    rows += [replace(row, timing="kernel", status=Status.SKIPPED, value=None, note="on a CPU") for row in rows]
-    for name, factor in (("before", 3.0), ("cpu", 1.0)):
-        run = Run(name, "local", created="2026-01-02T00:00:00", gpu_name="A CPU", device_type="cpu")
-        own = [replace(row, run_id=name, value=row.value and factor * row.value) for row in rows]
-        RunFolder.create(home, run, own)
+    case, names = small_case(dtype="float32"), ("torch_naive", "torch_sdpa_auto")
+    skipped = [latency(name, Status.SKIPPED, case, note="on a CPU") for name in names]
+    for run_id, ms in (("before", 3.0), ("cpu", 1.0)):
+        timed = [latency(name, ms, case, timing="eager") for name in names]
+        add_run(home, run_id, *timed, *skipped, created="2026-01-02T00:00:00", gpu_name="A CPU", device_type="cpu")
     app.run()
     app.radio(key="gpu").set_value("A CPU").run()
     assert app.radio(key="timing").value == "eager"
@@ -198,11 +189,8 @@ def test_what_is_downloaded_names_the_slice_and_gives_each_rival_a_row(app):
 
 
 def test_the_window_of_a_typed_shape_reaches_the_form_that_measures_it(home, app):
-    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True, window_size=64)
-    rows = [
-        Measurement("window", case, name, "latency_ms", Status.OK, "fwd", "kernel", value=1.0) for name in ("a", "b")
-    ]
-    RunFolder.create(home, Run(run_id="window", source="local", created="2026-03-01T00:00:00", gpu_name=GPU), rows)
+    rows = [latency(name, 1.0, small_case(window_size=64)) for name in ("a", "b")]
+    add_run(home, "window", *rows, created="2026-03-01T00:00:00", gpu_name=GPU)
     app.run()
     app.segmented_control(key="overview_view").set_value("My shape").run()
     kinds = app.selectbox(key="shape_kind")
@@ -235,10 +223,8 @@ def test_block_sparse_masks_have_a_picture_or_the_command_that_makes_it(home, ap
 def test_a_card_shows_its_numbers_or_says_that_nothing_was_measured(home, app):
     app.pills(key="my_card").set_value("MI300X").run()
     assert "**MI300X** (192 GB, 1307.4 TFLOP/s in 16 bits, 5300 GB/s): not measured, and no GPU of its" in shown(app)
-    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
-    row = Measurement("own", case, "triton_fa2", "latency_ms", Status.OK, "fwd", "kernel", value=1.0)
-    rows = [row, replace(row, implementation="torch_naive", value=2.0)]
-    RunFolder.create(home, Run("own", "upload", gpu_name="NVIDIA L40S", device_type="cuda"), rows)
+    rows = [latency(name, ms, small_case()) for name, ms in (("triton_fa2", 1.0), ("torch_naive", 2.0))]
+    add_run(home, "own", *rows, source="upload", gpu_name="NVIDIA L40S", device_type="cuda", created=None)
     app.run().pills(key="my_card").set_value("L40S").run()
     assert "2 numbers of NVIDIA L40S" in shown(app)
     assert app.radio(key="gpu").value == "NVIDIA L40S"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from results.files.journal import RunFolder
-from results.records import Measurement, Run, Status, attention_case
+from tests.builders import add_run, latency, small_case
 from tests.pages.browser.serving import Server, drawn, settled, visit
 from tests.pages.conftest import GPU, run_folder
 
@@ -106,17 +105,9 @@ def test_a_cell_is_chosen_by_click_arrow_keys_or_name_takes_the_focus_and_gives_
 
 
 def test_words_and_numbers_stay_within_their_cell_on_a_phone_and_in_a_map_of_many_columns(tab, server):
-    numbers = []
-    for head_dim in range(16, 257, 16):
-        case = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=head_dim, dtype="float16", causal=True)
-        for name, value in (("torch_naive", 12.3), ("triton_fa2", 1.0)):
-            numbers.append(
-                Measurement(
-                    "wide", case, name, "latency_ms", Status.OK, "fwd", "kernel", value=value, statistic="median"
-                )
-            )
-    run = Run(run_id="wide", source="local", created="2026-01-01T00:00:00", gpu_name="Wide GPU")
-    RunFolder.create(server.home, run, numbers)
+    cases = [small_case(head_dim=head_dim) for head_dim in range(16, 257, 16)]
+    rows = [latency(*number, case) for case in cases for number in (("torch_naive", 12.3), ("triton_fa2", 1.0))]
+    add_run(server.home, "wide", *rows, created="2026-01-01T00:00:00", gpu_name="Wide GPU")
     too_wide = "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).length"
     page = drawn(tab("speedup?gpu=Wide+GPU"))
     for size in ({"width": 1440, "height": 900}, {"width": 390, "height": 844}):
