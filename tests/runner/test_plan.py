@@ -142,6 +142,8 @@ def test_larger_cases_are_expected_to_take_longer_and_more_memory(mode: str) -> 
 
 def test_a_short_case_is_expected_to_cost_its_overhead() -> None:
     assert 0.1 < estimated_seconds(case(seqlen=128, dtype="bfloat16"), "fwd", STANDARD, 2, GPU, matrix=False) < 1.0
+    assert STANDARD.seconds(5.0, 2) == 5.0 * (4 + 6 * 2), "a check, and three rounds of two samples in both timings"
+    assert PROTOCOLS["sustained"].seconds(0.0, 1) == 30.0
 
 
 def test_a_cache_larger_than_the_device_is_out_of_memory_before_it_is_made(monkeypatch) -> None:
