@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ from results.levels import Level
 from results.query import pages, speedups
 from results.query.pairing import Outdated, outdated
 from results.recommend.winners import winners
-from results.render.markdown import NOT_FOR_IMPORT, escape, markdown_table
+from results.render.markdown import NOT_FOR_IMPORT, escape, markdown_table, table_of
 from results.render.text import SOURCE_WORDS, missing, size
 from results.slice import Filters, SliceError, in_order, is_on_map, leading_shape, level_in
 from results.store.database import Store
@@ -157,36 +158,28 @@ def _by_dtype(table: pd.DataFrame, cell: Callable[[dict], str], level: Level) ->
 
 def ranking_table(ranking: pd.DataFrame, level: Level) -> str:
     """Return a row for each implementation: its mean speedup and its number of shapes."""
-    header = ["implementation", "speedup", "lowest", "highest", "compared", "failures"]
-    header.append(f"longest {level.columns.label}")
-    rows = [
-        [
-            row["implementation"],
-            *(_ratio(row[name]) for name in ("speedup", "lowest", "highest")),
-            f"{row['compared']} of {row['cases']}",
-            str(int(row["failures"])),
-            _plain(row["longest"]),
-        ]
-        for row in ranking.to_dict("records")
-    ]
-    return markdown_table(header, rows)
+    ratios = {name: lambda row, name=name: _ratio(row[name]) for name in ("speedup", "lowest", "highest")}
+    columns = {
+        "implementation": itemgetter("implementation"),
+        **ratios,
+        "compared": lambda row: f"{row['compared']} of {row['cases']}",
+        "failures": lambda row: str(int(row["failures"])),
+        f"longest {level.columns.label}": lambda row: _plain(row["longest"]),
+    }
+    return table_of(ranking.to_dict("records"), columns)
 
 
 def _cells_table(grid: pd.DataFrame, level: Level) -> str:
-    axes = (level.columns, level.rows)
-    header = ["implementation", "dtype", *(axis.label for axis in axes)]
-    header += ["latency_ms", "p20", "p80", "n", "speedup", "status"]
-    rows = [
-        [
-            *(_plain(row[name]) for name in ("implementation", "dtype", *(axis.column for axis in axes))),
-            *(_ratio(row[name], ".5g", "") for name in ("latency_ms", "p20", "p80")),
-            _plain(row["n"]),
-            _ratio(row["speedup"]),
-            row["status"],
-        ]
-        for row in grid.to_dict("records")
-    ]
-    return markdown_table(header, rows)
+    names = {"implementation": "implementation", "dtype": "dtype"}
+    names |= {axis.label: axis.column for axis in (level.columns, level.rows)}
+    columns = {
+        **{label: lambda row, name=name: _plain(row[name]) for label, name in names.items()},
+        **{name: lambda row, name=name: _ratio(row[name], ".5g", "") for name in ("latency_ms", "p20", "p80")},
+        "n": lambda row: _plain(row["n"]),
+        "speedup": lambda row: _ratio(row["speedup"]),
+        "status": itemgetter("status"),
+    }
+    return table_of(grid.to_dict("records"), columns)
 
 
 def _failures(grid: pd.DataFrame) -> Iterator[str]:

@@ -7,13 +7,11 @@ declared `Number`. Only what a table cannot express is a function of the declara
 """
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import methodcaller
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from results.formats import values
@@ -22,6 +20,7 @@ from results.formats.peers import sources
 from results.formats.peers.collected import AGREES, MAX_NOTE, Collected
 from results.formats.peers.sources import Entry, Found, Row
 from results.formats.upload import Column, Understanding, Upload
+from results.paths import toml_of
 from results.records import Case, Status
 
 # The same for all rows, a function of the row, or the words of a column.
@@ -56,7 +55,7 @@ class Number:
     required: bool = False  # an empty cell is a fault
     zero_is_none: bool = False  # 0 means no number; otherwise 0 is a fault
     is_rate: bool = False  # compared with the rate that the time of the same row gives
-    failures: Mapping[str, Status] = field(default_factory=dict)  # words in place of a number, in lower case
+    failures: Mapping[str, str] = field(default_factory=dict)  # statuses by words in place of a number, in lower case
 
     @property
     def spread(self) -> dict[str, str]:
@@ -76,7 +75,7 @@ class Number:
             return None
         found = {"printed": row.said.get("printed") or f"{text}{self.unit}"}
         if status := self.failures.get(text.lower()):
-            return found | {"status": status, "note": f"the file says {text}"}
+            return found | {"status": Status(status), "note": f"the file says {text}"}
         value = row.need(column, number_from_0 if self.zero_is_none else positive)
         if not value:
             return None
@@ -237,7 +236,7 @@ class PeerFile:
     """The peers of the TOML file next to a module: their words, columns, units and numbers."""
 
     def __init__(self, module_file: str) -> None:
-        self._read = tomllib.loads(Path(module_file).with_suffix(".toml").read_text(encoding="utf-8"))
+        self._read = toml_of(module_file)
         self.words: Mapping[str, Any] = _frozen(self._read.pop("words", {}), {})  # tables for the module's functions
 
     def peers(self, functions: Mapping[str, Any]) -> Iterator[Peer]:
@@ -251,17 +250,12 @@ class PeerFile:
 
 
 def _frozen(value: Any, functions: Mapping[str, Any]) -> Any:
-    """Return a value of TOML with functions in place of their names, statuses, and tuples in place of lists."""
+    """Return a value of TOML with functions in place of their names, and tuples in place of lists."""
     if isinstance(value, dict):
-        found = {key: _frozen(inner, functions) for key, inner in value.items()}
-        return found | {key: _statuses(found[key]) for key in ("failures",) if key in found}
+        return {key: _frozen(inner, functions) for key, inner in value.items()}
     if isinstance(value, str) and value.startswith("@"):
         return functions.get(value[1:], methodcaller("value", value[1:]))
     return tuple(_frozen(inner, functions) for inner in value) if isinstance(value, list) else value
-
-
-def _statuses(words: Mapping[str, str]) -> dict[str, Status]:
-    return {word: Status(status) for word, status in words.items()}
 
 
 def choice(of: Choice, row: Row) -> str | None:
