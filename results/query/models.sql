@@ -27,7 +27,7 @@ WITH found AS (
 )
 SELECT * EXCLUDE (metric, value, code_age, age, measured, whole), value AS latency_ms,
        metric = 'latency_extrapolated_ms' AS extrapolated
-FROM counted QUALIFY {counting}
+FROM counted QUALIFY {counting} ORDER BY run_id, {CASE_FIELDS}, implementation, mode, metric
 
 -- name: method_errors
 SELECT run_id, implementation, mode, max(value) FILTER (metric = 'latency_ms') AS measured,

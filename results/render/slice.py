@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import Any
 
 import pandas as pd
@@ -158,13 +157,12 @@ def _by_dtype(table: pd.DataFrame, cell: Callable[[dict], str], level: Level) ->
 
 def ranking_table(ranking: pd.DataFrame, level: Level) -> str:
     """Return a row for each implementation: its mean speedup and its number of shapes."""
-    ratios = {name: lambda row, name=name: _ratio(row[name]) for name in ("speedup", "lowest", "highest")}
     columns = {
-        "implementation": itemgetter("implementation"),
-        **ratios,
+        "implementation": lambda row: row["implementation"],
+        **{name: _ratio(name) for name in ("speedup", "lowest", "highest")},
         "compared": lambda row: f"{row['compared']} of {row['cases']}",
         "failures": lambda row: str(int(row["failures"])),
-        f"longest {level.columns.label}": lambda row: _plain(row["longest"]),
+        f"longest {level.columns.label}": _text("longest"),
     }
     return table_of(ranking.to_dict("records"), columns)
 
@@ -173,11 +171,11 @@ def _cells_table(grid: pd.DataFrame, level: Level) -> str:
     names = {"implementation": "implementation", "dtype": "dtype"}
     names |= {axis.label: axis.column for axis in (level.columns, level.rows)}
     columns = {
-        **{label: lambda row, name=name: _plain(row[name]) for label, name in names.items()},
-        **{name: lambda row, name=name: _ratio(row[name], ".5g", "") for name in ("latency_ms", "p20", "p80")},
-        "n": lambda row: _plain(row["n"]),
-        "speedup": lambda row: _ratio(row["speedup"]),
-        "status": itemgetter("status"),
+        **{label: _text(name) for label, name in names.items()},
+        **{name: _ratio(name, ".5g", "") for name in ("latency_ms", "p20", "p80")},
+        "n": _text("n"),
+        "speedup": _ratio("speedup"),
+        "status": lambda row: row["status"],
     }
     return table_of(grid.to_dict("records"), columns)
 
@@ -207,8 +205,12 @@ def cell_text(text: str) -> str:
     return " ".join(escape(text).replace("\\|", "|").split())
 
 
-def _ratio(number: object, form: str = ".2f", unit: str = "×") -> str:
-    return "" if missing(number) else f"{number:{form}}{unit}"
+def _ratio(name: str, form: str = ".2f", unit: str = "×") -> Callable[[dict], str]:
+    return lambda row: "" if missing(row[name]) else f"{row[name]:{form}}{unit}"
+
+
+def _text(name: str) -> Callable[[dict], str]:
+    return lambda row: _plain(row[name])
 
 
 def _plain(value: object) -> str:
