@@ -19,6 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from results import formats
 from results.checks import IMPOSSIBLE, check
 from results.commands import parser_of
 from results.compare.against import NotAgainst, compare_versions
@@ -26,17 +27,7 @@ from results.compare.compare import Comparison, Side, as_json, compare
 from results.features import FEATURES
 from results.files import journal, library
 from results.files.journal import JournalError, RunFolder
-from results.formats import (
-    AlreadyHere,
-    UnknownTable,
-    UploadError,
-    bounded,
-    import_for_undo,
-    left_alone,
-    mapping,
-    standing,
-    understand,
-)
+from results.formats import UploadError, bounded, mapping
 from results.formats.archives import MAX_TABLES, MAX_UNPACKED, opened
 from results.formats.importing import LEAVE, NEW, REPLACE
 from results.formats.tables import MAX_ROWS
@@ -118,7 +109,7 @@ def _import(options: argparse.Namespace) -> int:
         for name, data in files:
             try:
                 _import_one(name, data, options)
-            except AlreadyHere as error:
+            except formats.AlreadyHere as error:
                 _say(str(error))
             except UploadError as error:
                 failed = _complain(f"{name}: {error}")
@@ -142,9 +133,9 @@ def _import_one(name: str, data: bytes, options: argparse.Namespace) -> None:
     _describe(found)
     if options.dry_run:
         return
-    alone = left_alone(standing(home, found)) if options.existing == LEAVE else []
+    alone = formats.left_alone(formats.standing(home, found)) if options.existing == LEAVE else []
     how = {name: getattr(options, name) for name in ("gpu_name", "skip_rejected", "existing")}
-    run_ids = bounded.call(import_for_undo, home, found, **how).run_ids
+    run_ids = bounded.call(formats.import_for_undo, home, found, **how).run_ids
     for sentence in alone:
         _say(f"{name}: {sentence}")
     if run_ids:
@@ -157,16 +148,16 @@ def _understood(name: str, data: bytes, options: argparse.Namespace) -> Understa
     known = mapping.remembered(journal.home())
     changed = bool(options.column or options.decimal or options.all_rows)
     try:
-        found = bounded.call(understand, name, data, known)
+        found = bounded.call(formats.understand, name, data, known)
         sheet, start = found.sheet, found.mapping
-    except UnknownTable as error:
+    except formats.UnknownTable as error:
         if not changed:
             raise
         sheet, start = error.sheet, mapping.guess(error.sheet)
     if not changed or sheet is None or start is None:
         return found
     chosen = mapping.changed(start, sheet.header, options.column, options.all_rows, options.decimal)
-    found = bounded.call(understand, name, data, {**known, mapping.key_of(sheet.header): chosen})
+    found = bounded.call(formats.understand, name, data, {**known, mapping.key_of(sheet.header): chosen})
     if not options.dry_run:
         mapping.remember(journal.home(), sheet.header, chosen)
     return found

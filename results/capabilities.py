@@ -52,6 +52,11 @@ def checked(entry: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
+def right() -> dict[str, dict[str, list[str]]]:
+    """Return what `checked` gives of each GPU whose record ships."""
+    return {gpu: checked(entry) for gpu, entry in record().items()}
+
+
 def dtypes_checked(entry: Mapping[str, Any]) -> list[str]:
     """Return the dtypes that any check of a GPU's entry ended in, by name."""
     results = (result for of_name in entry["implementations"].values() for result in of_name.values())

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import random
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
+
+from results.paths import toml_of
 
 NUMBER, SHARE, WHOLE = "a number above 0", "a share above 0 and below 1", "a whole number of at least 1"
 BLOCKS = "64 or 128 tokens, a colon and the share of blocks left out, such as 128:0.75"
@@ -63,7 +63,7 @@ class Feature:
         raise ValueError(f"feature {self.name} is {text!r}; possible is {possible}.")
 
 
-_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_READ = toml_of(__file__)
 _VALUES = {"number": NUMBER, "share": SHARE, "whole": WHOLE, "blocks": BLOCKS, "": ""}
 FEATURES = tuple(
     Feature(name, **said | {"value": _VALUES[said.get("value", "")], "choices": tuple(said.get("choices", ()))})

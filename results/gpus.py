@@ -6,11 +6,11 @@ What a GPU reached in practice is not here: each run records the matrix product 
 """
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from pathlib import Path
+
+from results.paths import toml_of
 
 # Bytes of shared memory that one thread block can use (CUDA C++ Programming Guide, table of compute capabilities;
 # for AMD the LDS of a compute unit, from the CDNA ISA documents), in KiB by compute capability.
@@ -64,7 +64,7 @@ class DataSheet:
         return self.tensor_tflops * (2 if eight_bits else 1)
 
 
-_DECLARED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_DECLARED = toml_of(__file__)
 GPUS = {name: DataSheet(**{"sm_count": None, **figures}) for name, figures in _DECLARED["gpus"].items()}
 DRIVER_NAMES: dict[str, str] = _DECLARED["names"]
 _MAKERS = {"nvidia", "geforce", "tesla", "quadro", "amd", "instinct", "gpu", "hbm2", "hbm2e", "hbm3", "hbm3e"}

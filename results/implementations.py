@@ -5,22 +5,21 @@ implementations of published reports, are looked up in implementations.toml.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from results.levels.memory import MemoryLaw, law_from_json
 from results.levels.tensors import BF16X6
+from results.paths import toml_of
 
 FP8 = "float8_e4m3fn"
 PRECISIONS = ("tf32", "fp8")
 _IN_PARTS = range(17, 129)
 _HOPPER = re.compile(r"\bG?H(?:20|100|200|800)\b")
 Declared = Mapping[Any, Mapping[str, Any]]  # by name, as a run records it, or by run and name
-_BEFORE: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_BEFORE: dict[str, dict[str, Any]] = toml_of(__file__)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Every metric: its label, unit, which direction is better and its range. A new metric is a table in metrics.toml."""
 
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
+
+from results.paths import toml_of
 
 LONGEST_MS = 1e9  # largest time that an upload can state: 11 days
 ABOVE_ZERO, ZERO_TOO, SIGNED = "above 0", "at least 0", "any number"
@@ -38,7 +38,7 @@ CHECKED += ("logits", "loss", "grads")  # models: last tokens, all tokens, first
 def _metrics() -> dict[str, Metric]:
     """Return the metrics of metrics.toml; one of a {tensor} once for each tensor that is checked."""
     found = {}
-    for name, said in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items():
+    for name, said in toml_of(__file__).items():
         for tensor in CHECKED if "{tensor}" in name else ("",):
             own = {**said, "label": said["label"].replace("{tensor}", tensor)}
             found[name.replace("{tensor}", tensor)] = Metric(**own)

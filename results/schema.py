@@ -13,6 +13,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
+from results.paths import toml_of
+
 LARGEST_WHOLE = 999_999_999  # the largest whole number that the store takes, but where a field says otherwise
 SMALLEST, LARGEST = 1e-99, 1e99  # magnitudes of the other numbers that the store takes; 0 too
 MAX_TEXT = 20_000  # characters; notes hold messages of compilers
@@ -22,21 +24,9 @@ MAX_DEPTH = 20  # nested lists and objects
 _TIMES = ("created", "time")  # ISO 8601
 _YEARS = (1970, 2200)
 
-# How a field's annotation is called by everything that is made from it.
-_KINDS = {
-    "str": "text",
-    "Status": "status",
-    "int": "whole",
-    "float": "number",
-    "bool": "boolean",
-    "tuple[float, ...]": "numbers",
-    "tuple[str, ...]": "texts",
-    "tuple[int, ...]": "wholes",
-    "dict[str, Any]": "object",
-    "dict[str, float]": "object",
-    "dict[str, dict[str, Any]]": "object",
-}
-LISTS = {"numbers": "number", "texts": "text", "wholes": "whole"}  # kinds of lists, and what their entries are
+KINDS: dict[str, dict[str, Any]] = toml_of(__file__, "kinds.toml")
+_KINDS = {annotation: kind for kind, said in KINDS.items() for annotation in said["annotations"]}
+LISTS = {kind: said["of"] for kind, said in KINDS.items() if "of" in said}  # kinds of lists, and what their entries are
 
 
 @dataclass(frozen=True)
@@ -44,7 +34,7 @@ class Field:
     """A field of a record: its kind, and which values of that kind are possible."""
 
     name: str
-    kind: str  # one of the values of _KINDS
+    kind: str  # a key of KINDS
     nullable: bool  # None says that the source did not say; an empty list or object says so too
     choices: tuple[str, ...] = ()  # allowed texts; all texts if empty
     pattern: str = ""  # regular expression of further allowed texts

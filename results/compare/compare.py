@@ -171,9 +171,7 @@ def compare(first: Side, second: Side) -> Comparison:
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison as plain data: the samples stay in the store, the numbers they gave are here."""
     record = {name: value for name, value in vars(comparison).items() if name != "cells"}
-    record["changes"] = [asdict(change) for change in comparison.changes]
-    record["means"] = [asdict(mean) for mean in comparison.means]
-    record["coverage"] = [asdict(coverage) for coverage in comparison.coverage]
+    record |= {name: [asdict(each) for each in record[name]] for name in ("changes", "means", "coverage")}
     record["cells"] = [_cell_json(cell) for cell in comparison.cells]
     return record
 

@@ -14,23 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from results.files import durable
 from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA
+from results.schema import KINDS
 
 if TYPE_CHECKING:
     import duckdb
 
 NAME = "measurements.parquet"
 SCHEMA = {**MEASUREMENT_SCHEMA, **CASE_SCHEMA}  # in the order of a journal line
-SQL_TYPES = {
-    "text": "VARCHAR",
-    "status": "VARCHAR",
-    "whole": "INTEGER",
-    "number": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "numbers": "DOUBLE[]",
-    "texts": "VARCHAR[]",
-    "wholes": "INTEGER[]",
-    "object": "VARCHAR",
-}
+SQL_TYPES = {kind: said["sql"] for kind, said in KINDS.items()}
 COLUMNS = {name: SQL_TYPES[rules.kind] for name, rules in SCHEMA.items()} | {"measurement_id": "VARCHAR"}
 _PIECE = 2000  # rows fetched at a time
 

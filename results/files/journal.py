@@ -20,17 +20,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from results import records
 from results.files import columns, durable
 from results.paths import PUBLISHED, REPOSITORY
-from results.records import (
-    Measurement,
-    RecordError,
-    Run,
-    measurement_from_json,
-    measurement_to_json,
-    run_from_json,
-    run_to_json,
-)
+from results.records import Measurement, RecordError, Run
 
 _MOST_REASONS = 10  # a damaged file is not told line by line
 
@@ -66,7 +59,7 @@ def _measurement_of(record: dict[str, Any], run_id: str | None) -> Measurement:
     if missing := {"run_id", "implementation", "metric", "status"} - record.keys():
         raise RecordError(f"Missing fields {sorted(missing)}.")
     try:
-        measurement = measurement_from_json(record)
+        measurement = records.measurement_from_json(record)
     except OverflowError as error:
         raise RecordError(f"A number is out of range: {error}.") from error
     if run_id not in (None, measurement.run_id):
@@ -77,7 +70,7 @@ def _measurement_of(record: dict[str, Any], run_id: str | None) -> Measurement:
 def line_of(measurement: Measurement) -> str:
     """Return the journal line of a measurement, newline included. Raises RecordError if a sample is not finite."""
     try:
-        return json.dumps(measurement_to_json(measurement), allow_nan=False, separators=(",", ":")) + "\n"
+        return json.dumps(records.measurement_to_json(measurement), allow_nan=False, separators=(",", ":")) + "\n"
     except ValueError as error:  # NaN or infinity
         what = f"{measurement.metric} of {measurement.implementation}"
         raise RecordError(f"{what} has a sample that is not finite; give it a status instead.") from error
@@ -171,7 +164,7 @@ class RunFolder:
         try:
             runs.mkdir(parents=True, exist_ok=True)
             with durable.draft(runs) as draft:
-                durable.write_synced(draft / "run.json", json.dumps(run_to_json(run), indent=1) + "\n")
+                durable.write_synced(draft / "run.json", json.dumps(records.run_to_json(run), indent=1) + "\n")
                 durable.write_synced(draft / "measurements.jsonl", text)
                 durable.sync_directory(draft)
                 draft.rename(folder.path)
@@ -210,7 +203,7 @@ class RunFolder:
     def run(self) -> Run:
         """Read the run's record, run.json. Raises JournalError if it is missing, malformed or another run's."""
         try:
-            run = run_from_json(json.loads(self.run_path.read_bytes()))
+            run = records.run_from_json(json.loads(self.run_path.read_bytes()))
         except OSError as error:
             raise JournalError(f"{self.run_path} cannot be read: {error.strerror}.") from error
         except (ValueError, TypeError) as error:
@@ -224,7 +217,7 @@ class RunFolder:
 
     def write_run(self, run: Run) -> None:
         """Replace run.json, by rename. Raises JournalError if it cannot be written."""
-        self._replace(self.run_path, json.dumps(run_to_json(run), indent=1) + "\n")
+        self._replace(self.run_path, json.dumps(records.run_to_json(run), indent=1) + "\n")
 
     def append(self, *measurements: Measurement) -> None:
         """Add numbers; on return they are on disk. Raises JournalError, and then the journal is as it was."""

@@ -95,8 +95,12 @@ def as_journal(name: str, data: bytes) -> tuple[str, bytes]:
 def bundled(files: Files) -> list[tuple[str, bytes]]:
     """Return the files, each pair of run.json and measurements of one run as one archive under the run's name."""
     files = [as_journal(*file) for file in files]
-    records = {run_id: at for at, file in enumerate(files) if (run_id := _of_record(*file))}
-    journals = {run_id: at for at, file in enumerate(files) if (run_id := _of_journal(*file))}
+    records, journals = {}, {}
+    for at, (name, data) in enumerate(files):
+        if PurePath(name).name.lower() == "run.json" and (run_id := _run_id(data)):
+            records[run_id] = at
+        if name.lower().endswith(".jsonl") and (run_id := _run_id(data.split(b"\n", 1)[0])):
+            journals[run_id] = at
     pairs = {run_id: (records[run_id], journals[run_id]) for run_id in records if run_id in journals}
     if not pairs:
         return list(files)
@@ -187,16 +191,6 @@ class _Bounded(io.RawIOBase):
         if self._left < 0:
             raise _too_large()
         return chunk
-
-
-def _of_record(name: str, data: bytes) -> str | None:
-    """Return the run that a run.json is of."""
-    return _run_id(data) if PurePath(name).name.lower() == "run.json" else None
-
-
-def _of_journal(name: str, data: bytes) -> str | None:
-    """Return the run that a journal is of, by its first line."""
-    return _run_id(data.split(b"\n", 1)[0]) if name.lower().endswith(".jsonl") else None
 
 
 def _run_id(text: bytes) -> str | None:

@@ -19,6 +19,8 @@ UNITS: dict[str, tuple[str, float]] = {  # unit as `_spelled` writes it -> metri
     for unit in units
     for word in unit["words"]
 }
+IGNORED = ""
+NUMBERS: dict[str, str] = values.WORDS["numbers"]  # meaning of a column of numbers -> label of the choice
 FIELD_OF = {header: field for field, headers in ALIASES.items() for header in headers}
 _STATISTICS = {word: statistic for statistic, words in values.WORDS["statistics"].items() for word in words}
 _TIME_WORDS = values.WORDS["words"]["latency_ms"]
@@ -48,30 +50,29 @@ class NumberColumn:
 
 
 @dataclass(frozen=True)
-class NumberHeader:
-    """The parts of the header of a column of numbers."""
+class Role:
+    """The meaning of one column."""
 
-    metric: str
-    scale: float
-    mode: str | None
-    statistic: str  # printed, mean, median or std
-    name: str  # the remaining words: an implementation, or ""
+    meaning: str = IGNORED  # a key of `mapping.CHOICES`
+    implementation: str = ""  # the column has its numbers; "": stated by the row
+    mode: str = ""  # "": stated by the row, or unknown
+    statistic: str = "printed"  # mean, median or std; std belongs to the column of the same meaning
 
 
-def number_header(header: str) -> NumberHeader | None:
-    """Return the parts of a header such as `PyTorch fwd [µs]` or `peak memory (GB)`; None if it names no unit."""
+def number_role(header: str) -> Role | None:
+    """Return the role that a header such as `PyTorch fwd [µs]` or `peak memory (GB)` gives; None without a unit."""
     text = _spelled(header)
     tokens = [(match[0].lower(), match.span()) for match in _TOKEN.finditer(text)]
     words = [word for word, _ in tokens]
     unit = next((word for word in reversed(words) if word in UNITS and _is_unit(word, words)), None)
     if unit is None or not set(words).isdisjoint(values.WORDS["not_taken"]):
         return None
-    metric, scale = UNITS[unit]
-    mode = next((MODE_ALIASES[word] for word in words if word in MODE_ALIASES), None)
+    meaning = next(choice for choice in NUMBERS if UNITS[choice.split("/")[1]] == UNITS[unit])
+    mode = next((MODE_ALIASES[word] for word in words if word in MODE_ALIASES), "")
     statistic = next((_STATISTICS[word] for word in words if word in _STATISTICS), "printed")
-    known = {unit, *values.WORDS["words"].get(metric, ())}
+    known = {unit, *values.WORDS["words"].get(UNITS[unit][0], ())}
     spans = [span for word, span in tokens if word in known or word in _STATISTICS or word in MODE_ALIASES]
-    return NumberHeader(metric, scale, mode, statistic, _rest(text, spans))
+    return Role(meaning, system_of(_rest(text, spans)), mode, statistic)
 
 
 def _spelled(header: str) -> str:

@@ -12,24 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from results.files import durable
-from results.formats import values
+from results.formats import headers, values
 from results.formats.errors import CellError, UploadError
-from results.formats.headers import (
-    ALIASES,
-    MODE_ALIASES,
-    PARSERS,
-    UNITS,
-    NumberColumn,
-    NumberHeader,
-    field_of,
-    normalise,
-    number_header,
-    system_of,
-)
+from results.formats.headers import ALIASES, IGNORED, MODE_ALIASES, NUMBERS, UNITS, NumberColumn, Role
 from results.formats.tables import MAX_COLUMNS, Sheet
 
-IGNORED = ""
-NUMBERS: dict[str, str] = values.WORDS["numbers"]  # meaning of a column of numbers -> label of the choice
 CHOICES = {IGNORED: "ignored", **{name: name for name in ALIASES}, **NUMBERS}
 DECIMALS = {"": "not clear", ".": "1,024.5", ",": "1.024,5"}  # by decimal mark
 # Fields that a user can set to one value for all rows.
@@ -38,16 +25,6 @@ _FILE = "mappings.json"
 _MAX_REMEMBERED = 1000
 _LOOKED_AT = 2000  # rows, for the decimal mark
 _STATISTICS = ("printed", "mean", "median", "std")
-
-
-@dataclass(frozen=True)
-class Role:
-    """The meaning of one column."""
-
-    meaning: str = IGNORED  # a key of CHOICES
-    implementation: str = ""  # the column has its numbers; "": stated by the row
-    mode: str = ""  # "": stated by the row, or unknown
-    statistic: str = "printed"  # mean, median or std; std belongs to the column of the same meaning
 
 
 @dataclass(frozen=True)
@@ -105,17 +82,17 @@ def guess(sheet: Sheet) -> TableMapping:
     """Return the mapping that header and cells suggest. If two columns have the same field, the first counts."""
     roles: list[Role] = []
     for name in sheet.header:
-        meaning = field_of(name, sheet.header) or IGNORED
-        said = None if meaning else number_header(name)
+        meaning = headers.field_of(name, sheet.header) or IGNORED
+        said = None if meaning else headers.number_role(name)
         taken = meaning and any(role.meaning == meaning for role in roles)
-        roles.append(_number_role(said) if said else Role(IGNORED if taken else meaning))
+        roles.append(said or Role(IGNORED if taken else meaning))
     rows_say = any(role.meaning == "implementation" for role in roles)
     systems = {role.implementation for role in roles if role.meaning in NUMBERS and role.implementation}
     settled = [_settled(role, rows_say, list(systems), roles) for role in roles]
     times = [role for role in settled if role.meaning.startswith("latency_ms/")]
     # With a single column of times, a column `std` belongs to it, and a speedup without a mode has its mode.
     for at, role in enumerate(settled if len(times) == 1 else ()):
-        if role.meaning == IGNORED and normalise(sheet.header[at]) in values.WORDS["statistics"]["std"]:
+        if role.meaning == IGNORED and headers.normalise(sheet.header[at]) in values.WORDS["statistics"]["std"]:
             settled[at] = replace(times[0], statistic="std")
         elif role.meaning.startswith("speedup") and not role.mode:
             settled[at] = replace(role, mode=times[0].mode)
@@ -133,7 +110,7 @@ def decimal_of(sheet: Sheet) -> str:
 
 def key_of(header: Sequence[str]) -> str:
     """Return the name under which a mapping of that header is remembered."""
-    return hashlib.sha256("\x1f".join(map(normalise, header)).encode()).hexdigest()[:20]
+    return hashlib.sha256("\x1f".join(map(headers.normalise, header)).encode()).hexdigest()[:20]
 
 
 def remembered(home: Path) -> dict[str, TableMapping]:
@@ -210,15 +187,10 @@ def check_constants(constants: Mapping[str, str]) -> dict[str, Any]:
         if name not in CONSTANTS:
             raise UploadError(f"{name[:40]!r} cannot be said for all rows; possible are {', '.join(CONSTANTS)}.")
         try:
-            found[name] = PARSERS[name](text)
+            found[name] = headers.PARSERS[name](text)
         except CellError as error:
             raise UploadError(f"{name} {text[:80]!r} {error}.") from error
     return found
-
-
-def _number_role(said: NumberHeader) -> Role:
-    choices = (choice for choice in NUMBERS if UNITS[choice.split("/")[1]] == (said.metric, said.scale))
-    return Role(next(choices), system_of(said.name) if said.name else "", said.mode or "", said.statistic)
 
 
 def _settled(role: Role, rows_say: bool, systems: Sequence[str], roles: Sequence[Role]) -> Role:

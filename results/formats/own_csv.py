@@ -179,21 +179,12 @@ def _refuse_view(upload: Upload) -> Understanding:
 
 
 # The view comes before `plain_table`, which would take the last table of a view.
-VIEW = Format(
-    "attnbench_report",
-    "a report that attnbench rendered as Markdown, which cannot be taken",
-    _against_view,
-    _refuse_view,
-)
-CSV = Format(
-    "own_csv",
-    "the CSV that attnbench exports, with any number of runs",
-    partial(_against, markdown=False),
-    partial(_understand, markdown=False),
-)
-MARKDOWN_TABLE = Format(
-    "own_markdown",
-    "the Markdown table that attnbench exports, with any number of runs",
-    partial(_against, markdown=True),
-    partial(_understand, markdown=True),
+_SAID = "a report that attnbench rendered as Markdown, which cannot be taken"
+VIEW = Format("attnbench_report", _SAID, _against_view, _refuse_view)
+CSV, MARKDOWN_TABLE = (
+    Format(name, f"the {what} that attnbench exports, with any number of runs", against, read)
+    for name, what, against, read in (
+        ("own_csv", "CSV", partial(_against, markdown=False), partial(_understand, markdown=False)),
+        ("own_markdown", "Markdown table", partial(_against, markdown=True), partial(_understand, markdown=True)),
+    )
 )

@@ -124,7 +124,11 @@ class ReadRows(Taken):
             measurement = Measurement(
                 run_id=self.runs[said.get("gpu_name", "")].run_id,
                 case=case,
-                **_key(number, said),
+                implementation=number.implementation or said["implementation"],
+                metric=number.metric,
+                mode=number.mode or said.get("mode"),
+                timing=said.get("timing") if number.metric == "latency_ms" else None,
+                baseline=number.baseline,
                 status=status,
                 value=value,
                 statistic=number.statistic if value is not None else None,
@@ -230,17 +234,6 @@ def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[Hashable, Ru
 
 def _run(upload: Upload, run_id: str, gpu_name: str | None) -> Run:
     return Run(run_id=run_id, source="upload", title=upload.filename[: values.MAX_TEXT], gpu_name=gpu_name)
-
-
-def _key(number: NumberColumn, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the key fields of a number other than its case, from the column and the row."""
-    return {
-        "implementation": number.implementation or said["implementation"],
-        "metric": number.metric,
-        "mode": number.mode or said.get("mode"),
-        "timing": said.get("timing") if number.metric == "latency_ms" else None,
-        "baseline": number.baseline,
-    }
 
 
 def _has_time(numbers: Sequence[NumberColumn], of: NumberColumn) -> bool:

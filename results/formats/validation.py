@@ -6,18 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from results import records
 from results.formats import values
 from results.formats.errors import CellError
 from results.metrics import METRICS
-from results.records import (
-    CASE_SCHEMA,
-    MEASUREMENT_SCHEMA,
-    Measurement,
-    RecordError,
-    Run,
-    measurement_from_json,
-    run_from_json,
-)
+from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, Measurement, RecordError, Run
 from results.schema import Field, fault, time_fault
 from results.spread import spread
 
@@ -35,7 +28,7 @@ def run_of(record: Any) -> Run:
         raise CellError("is not an object")
     check_run_id(str(record.get("run_id") or ""))
     try:
-        run = run_from_json(record)
+        run = records.run_from_json(record)
     except RecordError as error:
         raise CellError(str(error).rstrip(".")) from error
     for name in _NAMES:
@@ -51,7 +44,7 @@ def measurement_of(record: Any) -> Measurement:
         _check(name, value)
     check_metric(record.get("metric"))
     try:
-        return with_its_samples(measurement_from_json(record))
+        return with_its_samples(records.measurement_from_json(record))
     except RecordError as error:
         raise CellError(str(error).rstrip(".")) from error
 

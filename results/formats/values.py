@@ -3,18 +3,17 @@
 import json
 import math
 import re
-import tomllib
 import unicodedata
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from results.formats.errors import CellError
+from results.paths import toml_of
 from results.records import DTYPES, Status
 from results.schema import LARGEST, LARGEST_WHOLE, SMALLEST, magnitude_fits
 
 # Names that other people give to columns, units and values.
-WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+WORDS: dict[str, Any] = toml_of(__file__, "words.toml")
 DTYPE_ALIASES = {word: name for name, words in WORDS["dtypes"].items() for word in words}
 DTYPE_ALIASES |= {name: name for name in DTYPES}
 MISSING = {word: Status(status) for status, words in WORDS["missing"].items() for word in words}

@@ -11,7 +11,6 @@ parts, each with alternatives after " | ". The first alternative whose fields ar
 
 import importlib
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -22,6 +21,7 @@ from results import features
 from results.levels.memory import MemoryLaw, MemoryParts, WorkspaceLaw, memory_words
 from results.levels.real_shapes import shape_of
 from results.levels.tensors import Fields, known
+from results.paths import toml_of
 from results.records import Case, case_to_json
 
 _Part = Sequence[tuple[str, Sequence[tuple[str, str]]]]  # alternatives: text, its fields with what each differs from
@@ -205,7 +205,7 @@ def declared(module_file: str, said: Callable[[Case], Mapping[str, object]] | No
     `said` has words of a case beyond its fields.
     """
     path = Path(module_file)
-    read = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
+    read = toml_of(module_file)
     modes = {name: _frozen(Mode, about) for name, about in read.pop("modes").items()}
     axes = {name: Axis(**read.pop(name)) for name in ("columns", "rows")}
     joints = {"words": ", ", "short": " "}

@@ -10,13 +10,12 @@ queries, 32768 keys: 1.3 times the law), and the float32 padding of `torch_sdpa_
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, TensorBytes, known, tensor_bytes
+from results.paths import toml_of
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ _LEAST = {
     "linear": {"fwd": WorkspaceLaw(numbers=1), "fwd_bwd": WorkspaceLaw(numbers=2)},
 }
 GROWTHS = tuple(_LEAST)
-_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_WORDS = toml_of(__file__)
 
 
 def law_from_json(record: Mapping[str, Any] | None) -> MemoryLaw:

@@ -5,14 +5,13 @@
 batch.
 """
 
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 
 from results.levels import declared, model_memory
 from results.levels.memory import MemoryParts, WorkspaceLaw
 from results.levels.model_table import ModelConfig, UnknownModel, model, models
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of, unmasked_pairs
+from results.paths import toml_of
 from results.records import Case
 
 INFERENCE, TRAINING = ("prefill", "decode"), ("train", "fwd", "bwd", "step")
@@ -51,7 +50,7 @@ def _attention(config: ModelConfig, seqlen: float) -> float:
     return 6.0 * config.layers * config.heads * (config.head_dim + config.value_dim) * seqlen
 
 
-_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_READ = toml_of(__file__)
 FLOP_CONVENTIONS = {name: FlopConvention(**said) for name, said in _READ["conventions"].items()}
 
 
@@ -165,14 +164,5 @@ def _said(case: Case) -> dict[str, object]:
     return {"context": case.seqlen_k if one_token else None, "none": "none"}
 
 
-LEVEL = declared(
-    __file__,
-    _said,
-    subjects=tuple(models()),
-    flops=flops,
-    bytes_moved=bytes_moved,
-    memory=memory,
-    longest=longest,
-    setup_s=setup_s,
-    parts_mb=parts_mb,
-)
+_FUNCTIONS = (flops, bytes_moved, memory, longest, setup_s, parts_mb)
+LEVEL = declared(__file__, _said, subjects=tuple(models()), **{each.__name__: each for each in _FUNCTIONS})

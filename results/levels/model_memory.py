@@ -8,14 +8,13 @@ that Hugging Face's modules save, which a test compares with torch's own count.
 Sources: Korthikanti et al., arXiv 2205.05198 (activations); Rajbhandari et al., arXiv 1910.02054 (training states).
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from results.levels.memory import WorkspaceLaw
 from results.levels.model_table import ModelConfig
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, known, numbers_of
+from results.paths import toml_of
 
 _FLOAT32 = 4
 _TOKEN_ID = 8  # int64
@@ -49,7 +48,7 @@ class SavedByLayer:
     queries: float = 0.0  # copies of q, k and v in another layout
 
 
-_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_READ = toml_of(__file__)
 OPTIMIZERS: Mapping[str, Optimizer] = {name: Optimizer(**said) for name, said in _READ["optimizers"].items()}
 SAVED = {family: SavedByLayer(**said) for family, said in _READ["saved"].items()}
 SAVED_COMPILED = SAVED | {family: SavedByLayer(**said) for family, said in _READ["saved_compiled"].items()}

@@ -4,12 +4,11 @@ Sizes come from each model's `config.json` at its source, see model_table.toml. 
 small enough to train on a CPU. Counts are exact; tests compare them with the published numbers of parameters.
 """
 
-import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from results.paths import toml_of
 from results.records import Case
 
 
@@ -149,16 +148,14 @@ class ModelConfig:
     def _of_each_layer(self) -> int:
         """Count the parameters of a layer without the matrices of its MLP, which differ between layers."""
         kind = self.architecture
-        biases = self._attention_biases() if kind.attention_bias else 0
+        kv = self.kv_heads * (self.head_dim + self.value_dim)
+        biases = self.heads * self.head_dim + kv + self.hidden if kind.attention_bias else 0
         biases += self.ffn + self.hidden if kind.mlp_bias else 0
         norms = kind.norms * self._norm(self.hidden) + (self.latent.rank if self.latent else 0)
         return self._attention_matrices() + biases + norms
 
     def _norm(self, width: int) -> int:
         return 2 * width if self.architecture.norm == "layer" else width
-
-    def _attention_biases(self) -> int:
-        return self.heads * self.head_dim + self.kv_heads * (self.head_dim + self.value_dim) + self.hidden
 
     def _attention_matrices(self) -> int:
         queries = self.hidden * self.heads * self.head_dim
@@ -186,7 +183,7 @@ _PARTS: dict[str, type] = {"latent": LatentAttention, "experts": Experts}
 @cache
 def models() -> dict[str, ModelConfig]:
     """Return every configuration by name."""
-    read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    read = toml_of(__file__)
     kinds = {family: Architecture(family, **common) for family, common in read["architectures"].items()}
     return {name: _config(name, kinds, **sizes) for name, sizes in read["models"].items()}
 

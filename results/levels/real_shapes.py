@@ -5,14 +5,12 @@ The models are in real_shapes.toml, and those with features of a call in feature
 come from each `config.json`, as repeated in litgpt's litgpt/config.py with the same URL.
 """
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from results.levels.tensors import Fields, known
+from results.paths import toml_of
 from results.records import Case, attention_case
 
 NO_MODEL = "No model: the end of the scale between grouped and shared key heads."
@@ -70,7 +68,7 @@ def _model(uses: list[list[Any]], heads: list[int], hub: str = "", source: str =
 
 
 def _models(name: str) -> tuple[ModelAttention, ...]:
-    read = tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    read = toml_of(__file__, name)
     return tuple(_model(**each) for each in read["models"])
 
 
@@ -102,6 +100,7 @@ def _shapes(models: tuple[ModelAttention, ...]) -> Iterator[RealShape]:
 
 
 SHAPES, FEATURE_SHAPES = tuple(_shapes(MODELS)), tuple(_shapes(FEATURED))
+_BY_SIZES = {tuple(getattr(shape.case, name) for name in _IDENTITY): shape for shape in (*FEATURE_SHAPES, *SHAPES)}
 
 
 def shape_of(case: Case | Fields) -> RealShape | None:
@@ -109,9 +108,4 @@ def shape_of(case: Case | Fields) -> RealShape | None:
     fields = {name: getattr(case, name) for name in ("level", *_IDENTITY)} if isinstance(case, Case) else case
     if fields.get("level") not in (None, "op"):
         return None
-    return _by_sizes().get(tuple(known(fields.get(name)) for name in _IDENTITY))
-
-
-@cache
-def _by_sizes() -> dict[tuple[object, ...], RealShape]:
-    return {tuple(getattr(shape.case, name) for name in _IDENTITY): shape for shape in (*FEATURE_SHAPES, *SHAPES)}
+    return _BY_SIZES.get(tuple(known(fields.get(name)) for name in _IDENTITY))

@@ -19,6 +19,7 @@ COLUMNS = (
     "note", "run_id",
 )  # fmt: skip
 SEPARATE = "triton_separate"  # computes the sequences with few query tokens in a call of its own
+_OF_PAGES = ", ".join(name for name in CASE_FIELDS if name != "page_size")
 _FEW = 16  # query tokens of a decoding step, which the page Decode shows
 _WANTED = f"level = 'decode' AND metric = 'latency_ms' AND (seqlen_q > {_FEW} OR contains(lengths, 'q'))"
 
@@ -34,23 +35,11 @@ def rows(store: Store, gpu: str, timing: str) -> pd.DataFrame:
     `of_fastest` is the latency over that of the fastest implementation, `of_separate` over that of separate calls, and
     `of_contiguous` over that of the same implementation and a contiguous cache. All are within one run.
     """
-    table = store.query(_SQL("rows", wanted=_WANTED, counting=counting_run(CASE_KEY, "measured > 1")), [gpu, timing])
-    found = table.to_dict("records")
-    times = {_key(row, row["implementation"], row["page_size"]): row["latency_ms"] for row in found}
-    fastest: dict[tuple, float] = {}
-    for row in found:  # the fastest of a batch comes first
-        fastest.setdefault(_key(row, None, row["page_size"]), row["latency_ms"])
-    drawn = []
-    for row in found:
-        name, page_size = row["implementation"], row["page_size"]
-        others = {
-            "of_fastest": fastest[_key(row, None, page_size)],
-            "of_separate": times.get(_key(row, SEPARATE, page_size)) if name != SEPARATE else None,
-            "of_contiguous": times.get(_key(row, name, 0)) if page_size else None,
-        }
-        ratios = {column: row["latency_ms"] / time if time else None for column, time in others.items()}
-        drawn.append(row | ratios | {"spec": _spec(row)})
-    return pd.DataFrame(drawn, columns=[*COLUMNS])
+    sql = _SQL(
+        "rows", wanted=_WANTED, counting=counting_run(CASE_KEY, "measured > 1"), separate=SEPARATE, of_pages=_OF_PAGES
+    )
+    table = store.query(sql, [gpu, timing])
+    return table.assign(spec=[_spec(row) for row in table.to_dict("records")])[[*COLUMNS]]
 
 
 def _spec(row: Mapping[str, Any]) -> str:
@@ -59,8 +48,3 @@ def _spec(row: Mapping[str, Any]) -> str:
     if pd.isna(row["batch"]) or pd.isna(row["seqlen_k"]):
         return "not stated"
     return batches.spelled({(int(row["seqlen_q"]), int(row["seqlen_k"])): int(row["batch"])})
-
-
-def _key(row: Mapping[str, Any], implementation: str | None, page_size: Any) -> tuple[str, ...]:
-    fields = (row[name] for name in CASE_FIELDS if name != "page_size")
-    return (row["run_id"], str(implementation), str(page_size), *map(str, fields))

@@ -26,8 +26,10 @@ COLUMNS = (
     "latency_ms", "tflops", "percent_of_peak", "percent_of_measured", "flop_per_cycle_sm", "joules", "gflop_per_joule",
     "gflops_per_watt", "assumed", "run_id",
 )  # fmt: skip
-_RUN = ("run_id", "gpu_name", "sm_count", "power_limit_w", "tf32", "measured_tflops")
-_ROW = ("mode", "timing", "value", "sm_clock_mhz")
+_ROW = (
+    "run_id", "gpu_name", "sm_count", "power_limit_w", "tf32", "measured_tflops", "mode", "timing", "value",
+    "sm_clock_mhz", "joules",
+)  # fmt: skip
 
 
 def pairs(store: Store) -> list[tuple[str, str]]:
@@ -54,21 +56,9 @@ def side_by_side(store: Store, gpus: Sequence[str], implementation: str) -> pd.D
 
 
 def _rows(store: Store, gpu: str, implementation: str) -> list[dict[str, Any]]:
-    names = (*_RUN, *_ROW, *CASE_FIELDS)
-    found = store.rows(
-        _SQL(
-            "rows",
-            columns=", ".join(f"m.{n}" if n in (*_ROW, *CASE_FIELDS) else f"runs.{n}" for n in names),
-            fields=_of("m"),
-        ),
-        [gpu, implementation],
-    )
-    rows = [dict(zip((*names, "joules"), values, strict=True)) for values in found]
+    found = store.rows(_SQL("rows", fields=", ".join(f"m.{name}" for name in CASE_FIELDS)), [gpu, implementation])
+    rows = [dict(zip((*_ROW, *CASE_FIELDS), values, strict=True)) for values in found]
     return [row | {"implementation": implementation, "case": Case(**{n: row[n] for n in CASE_FIELDS})} for row in rows]
-
-
-def _of(table: str) -> str:
-    return ", ".join(f"{table}.{name}" for name in CASE_FIELDS)
 
 
 def _fitting(row: dict[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

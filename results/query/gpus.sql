@@ -11,7 +11,8 @@ WHERE metric = 'latency_ms' AND status = 'ok' AND list_contains(?, gpu_name)
 GROUP BY implementation HAVING count(DISTINCT gpu_name) = ? ORDER BY count(*) DESC, implementation
 
 -- name: rows
-SELECT {columns}, joules
+SELECT m.run_id, gpu_name, sm_count, power_limit_w, tf32, measured_tflops, m.mode, m.timing, value, sm_clock_mhz, joules,
+       {fields}
 FROM measurements m JOIN runs USING (run_id) LEFT JOIN (
     SELECT run_id, implementation, mode, timing, hash({CASE_FIELDS}) AS of_case,
            any_value(value) AS joules

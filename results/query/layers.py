@@ -10,7 +10,7 @@ from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.query.declared import of_rows
 from results.records import CASE_FIELDS, Case
-from results.slice import CASE_KEY, TIMING, Filters, where
+from results.slice import Filters, where
 from results.sql import SqlFile
 from results.store.database import Store
 
@@ -33,12 +33,8 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     missing where a number is. `layer` names kind and shape without dtype and mask.
     """
     condition, params = where(filters)
-    fields = ", ".join(CASE_FIELDS)
-    cell = f"run_id, {CASE_KEY}, mode, {TIMING}"
-    table = store.query(
-        _SQL("rows", cell=cell, level=LEVEL, condition=condition, fields=fields, order=_ORDER, modes=_MODES),
-        [*params, filters.baseline, filters.baseline],
-    )
+    sql = _SQL("rows", level=LEVEL, condition=condition, order=_ORDER, modes=_MODES)
+    table = store.query(sql, [*params, filters.baseline, filters.baseline])
     return table.assign(layer=[_named(row) for row in table[[*CASE_FIELDS]].to_dict("records")])
 
 

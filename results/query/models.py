@@ -25,8 +25,6 @@ _SQL = SqlFile(__file__)
 WHOLE = ("prefill", "decode", "train")
 PARTS = ("fwd", "bwd", "step")  # parts of a training step, each timed separately
 _SETTINGS = ("dtype", "num_layers", "optimizer", "checkpointing", "compiled")
-_RUN = ("run_id", "source", "gpu_name", "measured_gbs", "created")
-_KEPT = ("attention_share", "peak_memory_mb", "kv_cache_mb", "activation_memory_mb")
 CALLS = (
     "subject", "mode", "implementation", "batch", "seqlen_k", *_SETTINGS, "timing", "extrapolated", "method_error",
     "latency_ms", "p20", "p80", "tokens_per_s", "tb_per_s", "percent_of_copy", "attention_share", "cache_dtype",
@@ -86,20 +84,8 @@ def training_steps(store: Store, subject: str, gpu: str, convention: str = "palm
 
 def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
     """Return latencies of a model with the other numbers of the same case, run and mode."""
-    fields = ", ".join((*CASE_FIELDS, "implementation", "mode"))
-    of_run = ", ".join(_RUN)
-    others = ", ".join(f"max(value) FILTER (metric = '{name}') OVER of_cell AS {name}" for name in _KEPT)
-    table = store.query(
-        _SQL(
-            "rows",
-            fields=fields,
-            of_run=of_run,
-            others=others,
-            whole=[*WHOLE],
-            counting=counting_run(CASE_KEY, "whole", "measured > 1"),
-        ),
-        [subject, gpu],
-    )
+    counting = counting_run(CASE_KEY, "whole", "measured > 1")
+    table = store.query(_SQL("rows", whole=[*WHOLE], counting=counting), [subject, gpu])
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
     errors = _method_errors(store, gpu) if any(row["extrapolated"] for row in rows) else {}
     known = {(*_key(row), row["mode"]) for row in rows if not row["extrapolated"] and row["latency_ms"]}
@@ -112,8 +98,7 @@ def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
 
 def _method_errors(store: Store, gpu: str) -> dict[tuple[str, str, str], float]:
     """Return by run, implementation and mode how far extrapolation was off at most, in percent of what was measured."""
-    fields = ", ".join(("run_id", *CASE_FIELDS, "implementation", "mode", "timing"))
-    table = store.query(_SQL("method_errors", fields=fields), [gpu])
+    table = store.query(_SQL("method_errors"), [gpu])
     found: dict[tuple[str, str, str], float] = {}
     for row in table.to_dict("records"):
         found[_place(row)] = max(found.get(_place(row), 0.0), 100 * abs(row["guessed"] / row["measured"] - 1))

@@ -68,13 +68,13 @@ def runs_like(store: Store, run_ids: Collection[str], rows: Sequence[Measurement
     if rows is not None:
         timed = [m for m in rows if m.metric == "latency_ms" and m.value]
         given += map(list, zip(*map(_alike, timed), strict=True)) if timed else [[]] * 4
-    theirs = _SQL("rows_of_runs" if rows is None else "rows_given", cell=cell)
+    theirs = _SQL("rows_stored" if rows is None else "rows_given")
     found = store.rows(_SQL("runs_like", theirs=theirs, cell=cell, most_alike=_MOST_ALIKE), given)
     return [name for (name,) in found]
 
 
 def _alike(m: Measurement) -> tuple[str, float | None, int, float | None]:
-    """Return the columns of `rows_of_runs` for a row that is not stored."""
+    """Return the columns of `rows_stored` for a row that is not stored."""
     said = [getattr(m, name, None) or getattr(m.case, name, None) for name in _CELL]
     least = round(min(m.samples) / max(m.samples), 9) if m.samples else None
     return " ".join(str(each) for each in said if each is not None), m.value, len(m.samples), least
@@ -108,7 +108,8 @@ def choices(
 def provenance(store: Store, filters: Filters) -> pd.DataFrame:
     """Return the runs that the slice is made of: source, title, when, software, and how many numbers each gives."""
     numbers = Counter(row.number.run_id for row in paired(store, filters))
-    runs = store.query(f"SELECT * EXCLUDE (implementations) FROM runs WHERE run_id IN ({_places(numbers)})", [*numbers])
+    sql = "SELECT * EXCLUDE (implementations) FROM runs WHERE list_contains(?, run_id)"
+    runs = store.query(sql, [[*numbers]])
     runs["numbers"] = [numbers[run_id] for run_id in runs["run_id"]]
     return runs.sort_values(["numbers", "run_id"], ascending=[False, True], ignore_index=True)
 
@@ -191,10 +192,6 @@ def run_progress(store: Store, run_id: str) -> pd.DataFrame:
 def _scope(**chosen: str | None) -> tuple[str, list[object]]:
     known = {name: value for name, value in chosen.items() if value is not None}
     return " AND ".join(f"{name} = ?" for name in known), list(known.values())
-
-
-def _places(values: Collection[object]) -> str:
-    return ", ".join("?" * len(values)) or "NULL"
 
 
 def to_its_runs(store: Store, filters: Filters) -> Filters | None:

@@ -23,21 +23,21 @@ ORDER BY gpu_name IS NOT DISTINCT FROM (SELECT gpu_name FROM runs WHERE run_id =
          sum(alike) OVER (PARTITION BY gpu_name) DESC, same DESC, alike DESC, 1
 LIMIT {most_beside}
 
--- name: rows_of_runs
-SELECT {cell} AS cell, value, len(samples) AS count, round(list_min(samples) / list_max(samples), 9) AS least
-FROM measurements WHERE list_contains($1, run_id) AND metric = 'latency_ms' AND value > 0
+-- name: rows_stored
+SELECT * EXCLUDE (run_id) FROM stored WHERE list_contains($1, run_id)
 
 -- name: rows_given
 SELECT unnest($2::VARCHAR[]) AS cell, unnest($3::DOUBLE[]) AS value, unnest($4::BIGINT[]) AS count,
        unnest($5::DOUBLE[]) AS least
 
 -- name: runs_like
-WITH theirs AS ({theirs}),
-ours AS (
+WITH stored AS (
     SELECT run_id, {cell} AS cell, value, len(samples) AS count,
            round(list_min(samples) / list_max(samples), 9) AS least
-    FROM measurements WHERE NOT list_contains($1, run_id) AND metric = 'latency_ms' AND value > 0
+    FROM measurements WHERE metric = 'latency_ms' AND value > 0
 ),
+theirs AS ({theirs}),
+ours AS (FROM stored WHERE NOT list_contains($1, run_id)),
 sampled AS (
     SELECT run_id, count(DISTINCT least) AS same FROM ours SEMI JOIN theirs USING (count, least)
     WHERE least < 1 GROUP BY run_id

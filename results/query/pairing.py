@@ -73,7 +73,8 @@ def same_run(store: Store, filters: Filters, metric: str, *, without: tuple[str,
         best: dict[tuple, tuple[tuple, Number]] = {}
         for row in rows:
             place = row.run_id, row.case_id, row.implementation
-            rank = (row.status != "ok", _age(row.time), row.origin is None, row.origin or "", row.mode, row.timing)
+            age = _NEVER if row.time is None else _EPOCH - row.time  # less for what is later
+            rank = (row.status != "ok", age, row.origin is None, row.origin or "", row.mode, row.timing)
             if place not in best or rank < best[place][0]:
                 best[place] = rank, row
         rows = [row for _, row in best.values()]
@@ -121,11 +122,6 @@ def _beside(row: Number, baseline: Number | None) -> Paired:
     if baseline is None:
         return Paired(row, None, None)
     return Paired(row, baseline.value / row.value if baseline.value and row.value else None, baseline.status)
-
-
-def _age(time: datetime | None) -> timedelta:
-    """Return how old a time is: less for what is later."""
-    return _NEVER if time is None else _EPOCH - time
 
 
 _TEXTS = (

@@ -2,10 +2,8 @@
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,6 +11,7 @@ import pandas as pd
 from results import derive, gpus, levels
 from results.implementations import FP8, Declared, facts_of
 from results.levels.tensors import BF16X6, known, query_tokens
+from results.paths import toml_of
 from results.query.declared import of_rows, with_precision
 from results.query.pages import to_its_runs
 from results.records import CASE_FIELDS
@@ -38,7 +37,7 @@ class Quantity:
 
 
 # The columns of `rows` that can be drawn.
-_READ = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_READ = toml_of(__file__)
 QUANTITIES = {name: Quantity(**said) for name, said in _READ.items()}
 ENERGIES = ("tokens_per_joule", "joules_per_tflop")
 

@@ -1,7 +1,6 @@
 """Shapes of attention in models: the fastest of our kernels and the fastest other, by shape, dtype and mode."""
 
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 
@@ -23,22 +22,9 @@ _OPTIONAL = {"num_kv_heads": "num_heads", "head_dim_v": "head_dim", "seqlen_k": 
 _NUMBERS = ("place", "dtype", "mode", "implementation", "latency_ms", "status", "note", "run_id", "own")
 
 
-@dataclass(frozen=True)
-class ShapeDuel:
-    """The fastest of our kernels and the fastest other in one shape of a model; None where no side has a time."""
-
-    place: int  # in SHAPES
-    domain: str
-    shape: str  # model: layer
-    sizes: str
-    dtype: str
-    mode: str
-    ours: str | None
-    ours_ms: float | None
-    other: str | None
-    other_ms: float | None
-    ratio: float | None  # the other's time over ours
-    run_id: str
+DUELS = (
+    "place", "domain", "shape", "sizes", "dtype", "mode", "ours", "ours_ms", "other", "other_ms", "ratio", "run_id",
+)  # fmt: skip
 
 
 def there(store: Store) -> list[tuple[str, str]]:
@@ -53,7 +39,8 @@ def numbers(store: Store, gpu: str, timing: str) -> pd.DataFrame:
     time. `place` is the shape's in SHAPES; `own` holds for our kernels in the precision of their inputs.
     """
     said = of_rows(store, LEVEL)
-    own = [f"{run_id}/{name}" for run_id, name in _implementations(store) if _is_ours(run_id, name, said)]
+    there = store.kept("SELECT DISTINCT run_id, implementation FROM measurements")
+    own = [f"{run_id}/{name}" for run_id, name in there if _is_ours(run_id, name, said)]
     pair = "bool_or(own AND status = 'ok') OVER one AND bool_or(NOT own AND status = 'ok') OVER one"
     return store.query(
         _SQL(
@@ -72,10 +59,13 @@ def numbers(store: Store, gpu: str, timing: str) -> pd.DataFrame:
 
 
 def duels(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a shape, dtype and mode of `numbers`: the fastest on either side and their ratio."""
+    """Return a row a shape, dtype and mode of `numbers`, in the columns DUELS: the fastest on either side.
+
+    `place` is in SHAPES, `shape` is model and layer, `ratio` is the other's time over ours; a missing time is None.
+    """
     groups = numbers.groupby(["place", "dtype", "mode"], sort=True)
     found = [_duel(place, dtype, mode, of_cell) for (place, dtype, mode), of_cell in groups]
-    return pd.DataFrame([astuple(duel) for duel in found], columns=[*ShapeDuel.__dataclass_fields__])
+    return pd.DataFrame(found, columns=[*DUELS])
 
 
 def summed_up(duels: pd.DataFrame) -> dict[str, float] | None:
@@ -93,14 +83,14 @@ def summed_up(duels: pd.DataFrame) -> dict[str, float] | None:
     }
 
 
-def _duel(place: int, dtype: str, mode: str, of_cell: pd.DataFrame) -> ShapeDuel:
+def _duel(place: int, dtype: str, mode: str, of_cell: pd.DataFrame) -> tuple[object, ...]:
     shape = SHAPES[place]
     timed = of_cell[(of_cell["status"] == "ok") & of_cell["latency_ms"].notna()]
     (ours, ours_ms), (other, other_ms) = (_fastest(timed[timed["own"] == own]) for own in (True, False))
     ratio = other_ms / ours_ms if ours_ms and other_ms else None
     sizes = levels.level_of(LEVEL).short(replace(shape.case, dtype=None))
     run_id = of_cell["run_id"].iloc[0]
-    return ShapeDuel(place, shape.domain, shape.name, sizes, dtype, mode, ours, ours_ms, other, other_ms, ratio, run_id)
+    return place, shape.domain, shape.name, sizes, dtype, mode, ours, ours_ms, other, other_ms, ratio, run_id
 
 
 def _fastest(rows: pd.DataFrame) -> tuple[str | None, float | None]:
@@ -108,10 +98,6 @@ def _fastest(rows: pd.DataFrame) -> tuple[str | None, float | None]:
         return None, None
     best = rows.loc[rows["latency_ms"].idxmin()]
     return str(best["implementation"]), float(best["latency_ms"])
-
-
-def _implementations(store: Store) -> Sequence[tuple[str, str]]:
-    return store.kept("SELECT DISTINCT run_id, implementation FROM measurements")
 
 
 def _is_ours(run_id: str, name: str, said: Declared) -> bool:

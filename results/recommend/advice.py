@@ -7,11 +7,10 @@ number either, the slowest time counts. So an implementation gains nothing by sk
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tomllib import loads
 from typing import Any
 
 from results.derive import geometric_mean
+from results.paths import toml_of
 from results.query import pages
 from results.recommend.contest import Contest, decide
 from results.recommend.rule import BACKENDS
@@ -74,7 +73,7 @@ class UseCase:
         )
 
 
-_READ = loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_READ = toml_of(__file__)
 USE_CASES = tuple(
     UseCase(name, **said | {part: tuple(said[part]) for part in ("dtypes", "heads") if part in said})
     for name, said in _READ.items()

@@ -8,7 +8,7 @@ dtype of the column.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -99,9 +99,11 @@ def decide(cases: Sequence[Contest]) -> ContestResult:
     names = sorted({name for contest in cases for name in contest})
     found = {name: [contest.get(name) for contest in cases] for name in names}
     numbers = {name: sum(map(has_number, found[name])) for name in names}
-    eligible = [name for name in names if numbers[name] and _in_dtype(found[name])]
+    in_dtype = {name: all(each is None or each.precision is None for each in found[name]) for name in names}
+    eligible = [name for name in names if numbers[name] and in_dtype[name]]
     eligible = [name for name in eligible if numbers[name] == max(numbers[other] for other in eligible)]
-    failed = tuple((name, status) for name in names if not numbers[name] and (status := _status(found[name])))
+    without = {name: next(filter(None, found[name]), None) for name in names if not numbers[name]}
+    failed = tuple((name, str(each.measurement.status)) for name, each in without.items() if each)
     statuses = [status for _, status in failed]
     most_frequent = max(sorted(statuses), key=statuses.count) if statuses else None
     if not eligible:
@@ -122,18 +124,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return geometric_mean(values) if all(values) else None
 
 
-def _in_dtype(contenders: Iterable[Contender | None]) -> bool:
-    """Return whether an implementation computes in the dtype of its column."""
-    return all(contender is None or contender.precision is None for contender in contenders)
-
-
 def has_number(contender: Contender | None) -> bool:
     """Return whether a contender ran and has a time."""
     return contender is not None and contender.measurement.status is Status.OK and bool(contender.measurement.value)
-
-
-def _status(contenders: Iterable[Contender | None]) -> str | None:
-    return next((str(contender.measurement.status) for contender in contenders if contender), None)
 
 
 def _rival(winner: Sequence[Contender | None], other: Sequence[Contender | None], ratio: float, name: str) -> Rival:

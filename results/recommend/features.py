@@ -5,14 +5,13 @@ Features with a field in Case come from stored results. The others (softcap, pac
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tomllib import loads
 from typing import Any
 
 import pandas as pd
 
 from results.capabilities import CAPABILITIES, is_right, record
 from results.implementations import FP8, facts_of
+from results.paths import toml_of
 from results.query.declared import declared, with_precision
 from results.slice import SEQLEN, Filters, level_in, on_map_of
 from results.slice import where as filtered
@@ -23,7 +22,7 @@ _SQL = SqlFile(__file__)
 # name -> SQL condition on the rows of `results` that have the feature
 FEATURES = {
     CAPABILITIES.get(name, name): condition.format(FP8=FP8, SEQLEN=SEQLEN)
-    for name, condition in loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
+    for name, condition in toml_of(__file__).items()
 }
 RAN, CHECKED, REFUSED, FAILED, NOT_TRIED = "ran", "checked", "refused", "failed", "not tried"
 

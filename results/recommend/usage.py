@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from tomllib import loads
 
+from results.paths import toml_of
 from results.recommend.rule import BACKENDS
 
 ROOT = Path(__file__).parents[2]
@@ -11,7 +11,7 @@ _FOLDERS = {"op": "kernels/attention", "decode": "kernels/decode"}
 _CHECKOUT = "`pip install .` in this checkout, which installs `attnbench` with PyTorch and Triton"
 _TORCH = "PyTorch"
 # By the beginning of a name: what else to install, and the project.
-_PROJECTS: dict[str, list[str]] = loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_PROJECTS: dict[str, list[str]] = toml_of(__file__)
 _OWN_DECODE = ("triton_decode", "triton_split_kv")
 
 

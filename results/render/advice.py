@@ -1,23 +1,35 @@
 """Advice and features of a GPU as one Markdown text, with their numbers."""
 
+from collections.abc import Callable
+
 import pandas as pd
 
 from results.recommend.advice import Advice, advise
 from results.recommend.features import RAN, features, memory_growth
-from results.render.markdown import markdown_table
+from results.render.markdown import markdown_table, table_of
 from results.slice import Filters
 from results.store.database import Store
 
-_ADVICE = (
-    "use case", "shapes", "take", "of fastest", "worst", "wins", "ties", "cases", "speedup", "less memory", "SDPA",
-)  # fmt: skip
+_COLUMNS: dict[str, Callable[[Advice], str]] = {
+    "use case": lambda one: one.use_case,
+    "shapes": lambda one: one.about,
+    "take": lambda one: one.implementation,
+    "of fastest": lambda one: f"{one.behind:.2f}×",
+    "worst": lambda one: f"{one.worst:.2f}×",
+    "wins": lambda one: str(one.wins),
+    "ties": lambda one: str(one.ties),
+    "cases": lambda one: f"{one.covered} of {one.cases}",
+    "speedup": lambda one: f"{one.speedup:.2f}×" if one.speedup else "",
+    "less memory": lambda one: f"{one.memory_reduction:.1f}×" if one.memory_reduction else "",
+    "SDPA": lambda one: f"{one.backend} {one.backend_behind:.2f}×" if one.backend else "",
+}
 
 
 def render(store: Store, filters: Filters) -> str:
     """Return the advice for the GPU of the filters, and the features of each implementation there."""
     found = advise(store, filters)
     parts = [f"# What to use when on {filters.gpu}"]
-    parts.append(markdown_table(_ADVICE, [_row(one) for one in found]) if found else "No use case was measured here.")
+    parts.append(table_of(found, _COLUMNS) if found else "No use case was measured here.")
     if found:
         parts.append(
             "Recommended: the implementation closest to the fastest one on average (of fastest, a geometric mean). "
@@ -28,23 +40,6 @@ def render(store: Store, filters: Filters) -> str:
     parts += ["## Features by implementation", _features_table(store, features(store, filters))]
     parts.append("A number is how many latencies there are; the words say how every try ended.")
     return "\n\n".join(parts) + "\n"
-
-
-def _row(one: Advice) -> list[str]:
-    backend = f"{one.backend} {one.backend_behind:.2f}×" if one.backend else ""
-    return [
-        one.use_case,
-        one.about,
-        one.implementation,
-        f"{one.behind:.2f}×",
-        f"{one.worst:.2f}×",
-        str(one.wins),
-        str(one.ties),
-        f"{one.covered} of {one.cases}",
-        f"{one.speedup:.2f}×" if one.speedup else "",
-        f"{one.memory_reduction:.1f}×" if one.memory_reduction else "",
-        backend,
-    ]
 
 
 def _features_table(store: Store, table: pd.DataFrame) -> str:

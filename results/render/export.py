@@ -222,17 +222,14 @@ def _parquet(table: _Selected, file: BinaryIO) -> None:
 def _for_peer(table: _Selected, file: BinaryIO, *, write: Callable[[peers.Runs, BinaryIO], int]) -> int:
     """Write the format of another tool; return how many measurements it can hold."""
     ids = iter(table.runs)
-    return write(
+    runs = (
         (
-            ({"run_id": next(ids)} | dict(zip(table.run_fields, values, strict=True)), _by_name(rows))
-            for values, rows in table.by_run()
-        ),
-        file,
+            {"run_id": next(ids)} | dict(zip(table.run_fields, values, strict=True)),
+            (dict(zip(FIELDS, row, strict=True)) for row in rows),
+        )
+        for values, rows in table.by_run()
     )
-
-
-def _by_name(rows: Iterator[tuple]) -> Iterator[dict[str, Any]]:
-    return (dict(zip(FIELDS, row, strict=True)) for row in rows)
+    return write(runs, file)
 
 
 FORMS: dict[str, Callable[[_Selected, BinaryIO], int | None]] = {  # None: every selected measurement is written

@@ -4,9 +4,11 @@ Tables often come as copied text, so a header may be glued to the line before it
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+Row = TypeVar("Row")
 # Every slice rendered as Markdown contains this text; results/formats/own_csv.py recognizes such a file by it.
 NOT_FOR_IMPORT = (
     "For reading: numbers are rounded and samples left out. To take the numbers to another attnbench, export the runs "
@@ -40,7 +42,8 @@ def tables(text: str) -> list[MarkdownTable]:
         end = at + 2
         while end < len(lines) and lines[end].strip().startswith("|") and not _separated(lines, end + 1):
             end += 1
-        found.append(MarkdownTable(_header(line, columns), tuple(map(_cells, lines[at + 2 : end])), at + 1))
+        header = tuple(part.strip() for part in _PIPE.split(line.removesuffix("|"))[-columns:])
+        found.append(MarkdownTable(header, tuple(map(_cells, lines[at + 2 : end])), at + 1))
         at = end
     return found
 
@@ -66,14 +69,15 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def table_of(rows: Iterable[Row], columns: Mapping[str, Callable[[Row], str]]) -> str:
+    """Write a pipe table of rows; `columns` has the text of a row's cell by header."""
+    return markdown_table([*columns], [[text(row) for text in columns.values()] for row in rows])
+
+
 def _separated(lines: list[str], at: int) -> int:
     """Return the number of columns of the separator in a line; 0 if the line is no separator."""
     line = lines[at].strip() if at < len(lines) else ""
     return len(_cells(line)) if "|" in line and _SEPARATOR.match(line) else 0
-
-
-def _header(line: str, columns: int) -> tuple[str, ...]:
-    return tuple(part.strip() for part in _PIPE.split(line.removesuffix("|"))[-columns:])
 
 
 def _cells(line: str) -> tuple[str, ...]:

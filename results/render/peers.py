@@ -7,34 +7,32 @@ layout has no columns for are left out. A failure is written as that tool writes
 import csv
 import io
 import json
-import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from results.levels import flops
+from results.paths import toml_of
 from results.records import CASE_FIELDS
 from results.render.text import guard
 
 Fields = Mapping[str, Any]
 Runs = Iterable[tuple[Fields, Iterable[Fields]]]  # each run with its measurements, both by the names of their fields
 
-_LIGER_MODES = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "full"}
-_LIGER_METRICS = {"latency_ms": ("speed", "ms"), "peak_memory_mb": ("memory", "MB")}
-_LIGER_EXTRA = {"batch": "B", "num_heads": "num_heads", "num_kv_heads": "num_kv_heads", "causal": "causal"}
-_LIGER_EXTRA |= {"window_size": "window_size", "head_dim_v": "head_dim_v"}
-_TRACES = {"unsupported": "COMPILE_ERROR", "incorrect": "INCORRECT_NUMERICAL", "timeout": "TIMEOUT"}
+_READ = toml_of(__file__)
+_COLUMNS, _LIGER, _TRACES = _READ["columns"], _READ["words"]["liger"], _READ["words"]["traces"]
+TAKES: dict[str, str] = _READ["takes"]  # the contents of a layout; other numbers are left out
+SUFFIXES: dict[str, str] = _READ["suffixes"]
 _MASKS = {(True, True): "top_left", (True, False): "bottom_right", (False, True): "no_mask", (False, False): "no_mask"}
 _REFERENCE = "torch_naive"  # the baseline of the speedups in traces
 
 # Values of the columns that peers.toml declares as "@NAME", from a run and a measurement.
 _COMPUTED: dict[str, Callable[[Fields, Fields], Any]] = {
     "kernel": lambda run, m: m["subject"] if "attention" in (m["subject"] or "") else f"attention {m['subject']}",
-    "operation": lambda run, m: _LIGER_MODES[m["mode"]],
-    "quantity": lambda run, m: _LIGER_METRICS[m["metric"]][0],
-    "unit": lambda run, m: _LIGER_METRICS[m["metric"]][1],
+    "operation": lambda run, m: _LIGER["modes"][m["mode"]],
+    "quantity": lambda run, m: _LIGER["metrics"][m["metric"]][0],
+    "unit": lambda run, m: _LIGER["metrics"][m["metric"]][1],
     "low": lambda run, m: m["p20"] or m["value"],
     "high": lambda run, m: m["p80"] or m["value"],
     "extra": lambda run, m: json.dumps(_liger_extra(m)),
@@ -48,7 +46,6 @@ _COMPUTED: dict[str, Callable[[Fields, Fields], Any]] = {
     "skipped": lambda run, m: m["status"] in ("unsupported", "skipped"),
     "error": lambda run, m: None if _is_ok(m) else f"{m['status']}: {m['note'] or 'no reason given'}",
 }
-_COLUMNS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 def _value(said: str, run: Fields, m: Fields) -> Any:
@@ -78,15 +75,6 @@ def clickbench(runs: Runs, file: BinaryIO) -> int:
     return sum(len(entry["result"]) for entry in entries)
 
 
-TAKES = {  # the contents of a layout; other numbers are left out
-    "liger": "measured latencies and peak memory of attention (level op), forward, backward and both",
-    "cudnn": "latencies and failures of attention (level op), forward or backward, with mask and batch stated",
-    "flashinfer-trace": "latencies and failures of forward attention (level op) and of decoding",
-    "clickbench": "latencies and failures of any level",
-}
-SUFFIXES = {"liger": "csv", "cudnn": "csv", "flashinfer-trace": "jsonl", "clickbench": "json"}
-
-
 def _write_csv(
     runs: Runs, file: BinaryIO, *, tool: str, selected: Callable[[Iterable[Fields]], Iterator[Fields]]
 ) -> int:
@@ -97,14 +85,11 @@ def _write_csv(
     count = 0
     for run, measured in runs:
         for m in selected(measured):
-            writer.writerow(_cell(_value(said, run, m)) for said in _COLUMNS[tool].values())
+            cells = (_value(said, run, m) for said in _COLUMNS[tool].values())
+            writer.writerow(guard(cell) if isinstance(cell, str) and cell else cell for cell in cells)
             count += 1
     text.detach()
     return count
-
-
-def _cell(value: Any) -> Any:
-    return guard(value) if isinstance(value, str) and value else value
 
 
 def _latencies(measured: list[Fields]) -> list[Fields]:
@@ -117,12 +102,12 @@ def _of_liger(measured: Iterable[Fields]) -> Iterator[Fields]:
     """Yield the numbers that Liger-Kernel's table has room for."""
     found = list(measured)
     for m in (*_latencies(found), *(m for m in found if m["metric"] == "peak_memory_mb")):
-        if _is_ok(m) and m["level"] == "op" and m["mode"] in _LIGER_MODES and m["seqlen_q"]:
+        if _is_ok(m) and m["level"] == "op" and m["mode"] in _LIGER["modes"] and m["seqlen_q"]:
             yield m
 
 
 def _liger_extra(m: Fields) -> dict[str, Any]:
-    extra = {word: m[field] for field, word in _LIGER_EXTRA.items() if m[field] is not None}
+    extra = {word: m[field] for field, word in _LIGER["extra"].items() if m[field] is not None}
     if m["num_heads"] and m["head_dim"]:
         extra["hidden_size"] = m["num_heads"] * m["head_dim"]
     return extra | ({"dtype": f"torch.{m['dtype']}"} if m["dtype"] else {})

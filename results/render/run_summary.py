@@ -1,6 +1,6 @@
 """A run on one page of Markdown, for an issue or a pull request: environment, winners, ranking, failures."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from results.query import speedups
@@ -51,11 +51,8 @@ def _slices(store: Store, run_id: str) -> list[Filters]:
     gpu, level, workload, mask = leading
     modes = sorted(found, key=lambda mode: (ORDER["mode"].index(mode) if mode in ORDER["mode"] else 99, mode))
     common = {"gpu": gpu, "level": level, "workload": workload, "mask": mask, "timing": timing, "run": (run_id,)}
-    return [Filters(**common, mode=mode, baseline=_baseline(found[mode])) for mode in modes]
-
-
-def _baseline(names: Sequence[str]) -> str:
-    return next((name for name in BASELINES if name in names), sorted(names)[0])
+    first = {mode: next((name for name in BASELINES if name in found[mode]), min(found[mode])) for mode in modes}
+    return [Filters(**common, mode=mode, baseline=first[mode]) for mode in modes]
 
 
 def _facts(run: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from results.levels import Level
 from results.query import pages, speedups
 from results.query.pairing import Outdated, outdated
 from results.recommend.winners import winners
-from results.render.markdown import NOT_FOR_IMPORT, escape, markdown_table
+from results.render.markdown import NOT_FOR_IMPORT, escape, markdown_table, table_of
 from results.render.text import SOURCE_WORDS, missing, size
 from results.slice import Filters, SliceError, in_order, is_on_map, leading_shape, level_in
 from results.store.database import Store
@@ -157,36 +157,27 @@ def _by_dtype(table: pd.DataFrame, cell: Callable[[dict], str], level: Level) ->
 
 def ranking_table(ranking: pd.DataFrame, level: Level) -> str:
     """Return a row for each implementation: its mean speedup and its number of shapes."""
-    header = ["implementation", "speedup", "lowest", "highest", "compared", "failures"]
-    header.append(f"longest {level.columns.label}")
-    rows = [
-        [
-            row["implementation"],
-            *(_ratio(row[name]) for name in ("speedup", "lowest", "highest")),
-            f"{row['compared']} of {row['cases']}",
-            str(int(row["failures"])),
-            _plain(row["longest"]),
-        ]
-        for row in ranking.to_dict("records")
-    ]
-    return markdown_table(header, rows)
+    columns = {
+        "implementation": lambda row: row["implementation"],
+        **{name: _ratio(name) for name in ("speedup", "lowest", "highest")},
+        "compared": lambda row: f"{row['compared']} of {row['cases']}",
+        "failures": lambda row: str(int(row["failures"])),
+        f"longest {level.columns.label}": _text("longest"),
+    }
+    return table_of(ranking.to_dict("records"), columns)
 
 
 def _cells_table(grid: pd.DataFrame, level: Level) -> str:
-    axes = (level.columns, level.rows)
-    header = ["implementation", "dtype", *(axis.label for axis in axes)]
-    header += ["latency_ms", "p20", "p80", "n", "speedup", "status"]
-    rows = [
-        [
-            *(_plain(row[name]) for name in ("implementation", "dtype", *(axis.column for axis in axes))),
-            *(_ratio(row[name], ".5g", "") for name in ("latency_ms", "p20", "p80")),
-            _plain(row["n"]),
-            _ratio(row["speedup"]),
-            row["status"],
-        ]
-        for row in grid.to_dict("records")
-    ]
-    return markdown_table(header, rows)
+    names = {"implementation": "implementation", "dtype": "dtype"}
+    names |= {axis.label: axis.column for axis in (level.columns, level.rows)}
+    columns = {
+        **{label: _text(name) for label, name in names.items()},
+        **{name: _ratio(name, ".5g", "") for name in ("latency_ms", "p20", "p80")},
+        "n": _text("n"),
+        "speedup": _ratio("speedup"),
+        "status": lambda row: row["status"],
+    }
+    return table_of(grid.to_dict("records"), columns)
 
 
 def _failures(grid: pd.DataFrame) -> Iterator[str]:
@@ -214,8 +205,12 @@ def cell_text(text: str) -> str:
     return " ".join(escape(text).replace("\\|", "|").split())
 
 
-def _ratio(number: object, form: str = ".2f", unit: str = "×") -> str:
-    return "" if missing(number) else f"{number:{form}}{unit}"
+def _ratio(name: str, form: str = ".2f", unit: str = "×") -> Callable[[dict], str]:
+    return lambda row: "" if missing(row[name]) else f"{row[name]:{form}}{unit}"
+
+
+def _text(name: str) -> Callable[[dict], str]:
+    return lambda row: _plain(row[name])
 
 
 def _plain(value: object) -> str:

@@ -76,11 +76,8 @@ def _line(start: tuple[float, float], end: tuple[float, float], more: str) -> st
 def _marks(points: Sequence[tuple[float, float]], at: int, low: float, high: float) -> Iterator[str]:
     for printed, own in points:
         x, y = _at(printed, low, high)[0], _at(own, low, high)[1]
-        yield f"{_mark(x, y, at)[:-2]}><title>printed {printed:.4g}, own {own:.4g}</title></{_name(at)}>"
-
-
-def _name(at: int) -> str:
-    return ("circle", "rect", "polygon")[at % 3]
+        name = ("circle", "rect", "polygon")[at % 3]
+        yield f"{_mark(x, y, at)[:-2]}><title>printed {printed:.4g}, own {own:.4g}</title></{name}>"
 
 
 def _mark(x: float, y: float, at: int) -> str:

@@ -61,7 +61,8 @@ def _of_table(title: str, found: Sequence[Section]) -> TableCoverage:
     settings = [section for section in found if section.title == title and not section.by_formula]
     rows = settings[0].rows
     filled = [any(section.rows[at].own for section in settings) for at in range(len(rows))]
-    formula = {row.labels[0] for section in found for row in section.rows if row.own and _is_formula_of(title, section)}
+    computed = [section for section in found if section.by_formula and section.title.startswith(f"{title}{SUFFIX}")]
+    formula = {row.labels[0] for section in computed for row in section.rows if row.own}
     cells = list(_cells(settings))
     return TableCoverage(
         title=title,
@@ -73,10 +74,6 @@ def _of_table(title: str, found: Sequence[Section]) -> TableCoverage:
         runs=tuple(dict.fromkeys(run for section in settings for run in section.runs)),
         gaps=tuple(gap for section in settings for gap in section.gaps),
     )
-
-
-def _is_formula_of(title: str, section: Section) -> bool:
-    return section.by_formula and section.title.startswith(f"{title}{SUFFIX}")
 
 
 def _cells(settings: Sequence[Section]) -> Iterator[bool]:

@@ -1,8 +1,8 @@
 """The points of a report's charts: printed numbers by sequence length, and our numbers of the same shapes."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
+from typing import NamedTuple
 
 from results.grouping import grouped
 from results.implementations import Declared
@@ -13,11 +13,8 @@ from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs
 from results.slice import BASELINES
 
-_Place = tuple[str, str | None, str, int | None]  # metric, mode, implementation, seqlen
 
-
-@dataclass(frozen=True)
-class CurvePoint:
+class CurvePoint(NamedTuple):
     """One number of a curve. Own numbers have a shape that the report prints."""
 
     ours: bool
@@ -42,26 +39,19 @@ def curve_points(printed: Runs, own: Runs, implementations: Mapping[str, str]) -
     for run, measurements in own:
         declared: Declared = run.implementations or {}
         numbers = OwnNumbers(enriched(run, measurements), implementations, declared)
-        places = _by_place([*numbers.measurements, *_speedups(numbers, baseline)])
+        known = (m for m in (*numbers.measurements, *_speedups(numbers, baseline)) if m.value)
+        places = grouped(known, attrgetter("metric", "mode", "implementation", "case.seqlen_q"))
         for theirs in _printed(printed):
             name = numbers.implementations.get(theirs.implementation)
             candidates = places.get((theirs.metric, theirs.mode, name or "", theirs.case.seqlen_q), ())
             ours = next((m for m in candidates if compatible(theirs.case, m.case, but=("inputs",))), None)
             if ours:
                 found.append(_point(theirs, ours, ours=True))
-    return list(
-        {(p.ours, p.name, p.metric, p.mode, p.dtype, p.head_dim, p.seqlen, p.setting): p for p in found}.values()
-    )
+    return list({point[:-2]: point for point in found}.values())
 
 
 def _printed(runs: Runs) -> Iterator[Measurement]:
     return (m for _, measurements in runs for m in measurements if m.value and m.case.seqlen_q)
-
-
-def _by_place(measurements: Iterable[Measurement]) -> dict[_Place, list[Measurement]]:
-    return grouped(
-        (m for m in measurements if m.value), attrgetter("metric", "mode", "implementation", "case.seqlen_q")
-    )
 
 
 def _speedups(numbers: OwnNumbers, baseline: str | None) -> Iterator[Measurement]:
@@ -81,15 +71,6 @@ def _point(theirs: Measurement, number: Measurement, *, ours: bool) -> CurvePoin
         f"H{case.num_heads}" if case.num_heads else None,
         {True: "causal", False: "full"}.get(case.causal),
     ]
-    return CurvePoint(
-        ours=ours,
-        name=theirs.implementation,
-        metric=theirs.metric,
-        mode=theirs.mode,
-        dtype=case.dtype,
-        head_dim=case.head_dim,
-        seqlen=case.seqlen_q,
-        setting=" ".join(word for word in said if word),
-        value=number.value,
-        words=f"{number.implementation} {level_of(number.case).short(number.case)}",
-    )
+    named = ours, theirs.implementation, theirs.metric, theirs.mode, case.dtype, case.head_dim, case.seqlen_q
+    words = f"{number.implementation} {level_of(number.case).short(number.case)}"
+    return CurvePoint(*named, setting=" ".join(word for word in said if word), value=number.value, words=words)

@@ -9,7 +9,6 @@
 """
 
 import importlib
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from results.paths import toml_of
 from results.records import Case, Measurement
 from results.reports.claims import ANSWERS, Claim, Pick
 from results.reports.layout import Best, Facts, Grid, Labels, Remark, Section, SpreadColumn, read_seqlen, with_k
@@ -77,7 +77,7 @@ def picks(name: str) -> dict[str, Pick]:
 
 @cache
 def _toml(name: str) -> dict[str, Any]:
-    return tomllib.loads((_HERE / f"{name}.toml").read_text(encoding="utf-8"))
+    return toml_of(__file__, f"{name}.toml")
 
 
 def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
 
 from results import reports
-from results.records import CASE_FIELDS, Case
+from results.grouping import grouped
+from results.records import Case
 from results.reports.own import all_facts, case_fields, is_usual, own_metric, own_names
 from results.reports.rendering import Runs, printed_rows
 from results.sql import SqlFile
@@ -14,6 +17,7 @@ _SQL = SqlFile(__file__)
 _MEMORY = "peak_memory_mb"
 _TIMES = ("latency_ms", "latency_extrapolated_ms")
 _Tried = tuple[str, str | None, bool, bool]  # implementation, mode, whether it is memory, whether it has a value
+_Filled = frozenset[tuple[int, bool]]  # cell and False if it was tried, cell and True if it has a value
 _Cell = tuple[dict[str, object], set[str], str | None, bool]  # case fields, implementations, mode, whether it is memory
 
 
@@ -32,27 +36,6 @@ class TriedRun:
         return any(shown_by(case) and any(name in names for name, *_ in found) for case, found in self.tries.items())
 
 
-@dataclass(frozen=True)
-class _Filled:
-    """Sets of cells of a report, as indices."""
-
-    timed: frozenset[int] = frozenset()  # cells with a value
-    tried: frozenset[int] = frozenset()  # cells with a value or a reason for none
-
-    def __or__(self, other: "_Filled") -> "_Filled":
-        return _Filled(self.timed | other.timed, self.tried | other.tried)
-
-    def __and__(self, cells: Collection[int]) -> "_Filled":
-        return _Filled(self.timed.intersection(cells), self.tried.intersection(cells))
-
-    def beyond(self, other: "_Filled") -> tuple[int, int]:
-        """Return the numbers of timed and of tried cells that the other does not have."""
-        return len(self.timed - other.timed), len(self.tried - other.tried)
-
-
-_NOTHING = _Filled()
-
-
 def default_runs(name: str, printed: Runs, tried: Iterable[TriedRun]) -> list[str]:
     """Return the runs that fill a report best: your own runs first, then the fullest.
 
@@ -69,9 +52,10 @@ def default_runs(name: str, printed: Runs, tried: Iterable[TriedRun]) -> list[st
     begin = 0
     for found in tables.values():
         places = range(begin, begin + len(found))
-        chosen |= dict.fromkeys(_best_of_one_gpu({run: filled[run] & places for run in order}))
+        of_table = {run: frozenset(each for each in filled[run] if each[0] in places) for run in order}
+        chosen |= dict.fromkeys(_best_of_one_gpu(of_table))
         begin += len(found)
-    best = sorted(chosen, key=lambda run: (run.source == "shipped", -len(filled[run].tried)))
+    best = sorted(chosen, key=lambda run: (run.source == "shipped", -_beyond(filled[run])[1]))
     same_gpu = [run for run in order if best and run.gpu_name == best[0].gpu_name]
     names = [run.run_id for run in best]
     return names + _evidence(name, same_gpu, names)
@@ -83,8 +67,9 @@ def _best_of_one_gpu(filled: Mapping[TriedRun, _Filled]) -> list[TriedRun]:
     for run, found in filled.items():
         groups.setdefault(run.gpu_name, {})[run] = found
     best = max(groups.values(), key=_rank, default={})
-    chosen, seen = [], _NOTHING
-    while best and any(best[run := max(best, key=lambda run: best[run].beyond(seen))].beyond(seen)):
+    chosen: list[TriedRun] = []
+    seen: _Filled = frozenset()
+    while best and any(_beyond(best[run := max(best, key=lambda run: _beyond(best[run], seen))], seen)):
         chosen.append(run)
         seen |= best[run]
     return chosen
@@ -92,14 +77,13 @@ def _best_of_one_gpu(filled: Mapping[TriedRun, _Filled]) -> list[TriedRun]:
 
 def _rank(group: Mapping[TriedRun, _Filled]) -> tuple[tuple[int, int], bool, int]:
     """Return the rank of a GPU: the cells that its runs fill, whether it has your own runs, and their number."""
-    return _union(group.values()).beyond(_NOTHING), any(run.source != "shipped" for run in group), len(group)
+    return _beyond(frozenset().union(*group.values())), any(run.source != "shipped" for run in group), len(group)
 
 
-def _union(found: Iterable[_Filled]) -> _Filled:
-    whole = _NOTHING
-    for each in found:
-        whole |= each
-    return whole
+def _beyond(found: _Filled, seen: _Filled = frozenset()) -> tuple[int, int]:
+    """Return the numbers of timed and of tried cells that were not seen before."""
+    timed = [has for _, has in found - seen]
+    return timed.count(True), timed.count(False)
 
 
 def _evidence(name: str, best: Iterable[TriedRun], chosen: Sequence[str]) -> list[str]:
@@ -114,38 +98,33 @@ def _evidence(name: str, best: Iterable[TriedRun], chosen: Sequence[str]) -> lis
 
 def tried_of_store(store: Store) -> list[TriedRun]:
     """Return the cells that each run of a store tried."""
-    rows = store.rows(_SQL("tried", memory=_MEMORY, metrics=(_MEMORY, *_TIMES)))
-    tries: dict[str, dict[Case, set[_Tried]]] = {}
-    for run_id, implementation, mode, of_memory, has_value, *values in rows:
-        case = Case(**dict(zip(CASE_FIELDS, values, strict=True)))
-        tries.setdefault(run_id, {}).setdefault(case, set()).add((implementation, mode, of_memory, has_value))
+    rows = grouped(store.rows(_SQL("tried", memory=_MEMORY, metrics=(_MEMORY, *_TIMES))), itemgetter(0))
     about = store.rows("SELECT run_id, source, gpu_name, created_text FROM runs WHERE source <> 'published'")
-    return [TriedRun(run, source, gpu, made or "", _frozen(tries.get(run, {}))) for run, source, gpu, made in about]
+    return [
+        TriedRun(run, source, gpu, made or "", _by_case((Case(*row[5:]), row[1:5]) for row in rows.get(run, ())))
+        for run, source, gpu, made in about
+    ]
 
 
 def tried_of_runs(runs: Runs) -> list[TriedRun]:
     """Return the cells that each of some runs tried."""
     found = []
     for run, measurements in runs:
-        tries: dict[Case, set[_Tried]] = {}
-        for m in measurements:
-            if m.metric in (_MEMORY, *_TIMES):
-                tried = m.implementation, m.mode, m.metric == _MEMORY, m.value is not None
-                tries.setdefault(m.case, set()).add(tried)
-        found.append(TriedRun(run.run_id, run.source, run.gpu_name, run.created or "", _frozen(tries)))
+        rows = (m for m in measurements if m.metric in (_MEMORY, *_TIMES))
+        tried = ((m.case, (m.implementation, m.mode, m.metric == _MEMORY, m.value is not None)) for m in rows)
+        found.append(TriedRun(run.run_id, run.source, run.gpu_name, run.created or "", _by_case(tried)))
     return found
 
 
-def _frozen(tries: Mapping[Case, set[_Tried]]) -> dict[Case, frozenset[_Tried]]:
-    return {case: frozenset(found) for case, found in tries.items()}
+def _by_case(tried: Iterable[tuple[Case, Any]]) -> dict[Case, frozenset[_Tried]]:
+    return {case: frozenset(each for _, each in found) for case, found in grouped(tried, itemgetter(0)).items()}
 
 
 def _filled(cells: Sequence[_Cell], tries: Mapping[Case, frozenset[_Tried]]) -> _Filled:
-    """Return the indices of the cells that were tried."""
+    """Return the cells that were tried."""
     usual = [(case, found) for case, found in tries.items() if is_usual(case)]
     outcomes = [{has for of_case in usual for has in _outcomes(cell, *of_case)} for cell in cells]
-    timed = frozenset(at for at, found in enumerate(outcomes) if True in found)
-    return _Filled(timed, frozenset(at for at, found in enumerate(outcomes) if found))
+    return frozenset((at, has) for at, found in enumerate(outcomes) if found for has in {False, *found})
 
 
 def _outcomes(cell: _Cell, case: Case, tried: frozenset[_Tried]) -> Iterator[bool]:

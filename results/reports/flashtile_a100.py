@@ -7,8 +7,7 @@ from results.checks.memory import SHARED_KB
 from results.levels.tensors import kv_cache_mb
 from results.records import Measurement, attention_case, case_to_json
 from results.reports.claims import Pick, growths
-from results.reports.layout import Section, TableRow
-from results.reports.notes import shipped_notes
+from results.reports.layout import Section, TableRow, shipped_notes
 from results.reports.own import OwnNumbers
 
 NAME = "flashtile_a100"

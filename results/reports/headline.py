@@ -6,12 +6,10 @@ In a document each table is between two lines, `<!-- made by: python -m results 
 
 import re
 import statistics
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from json import loads
-from pathlib import Path
 from typing import Any
 
 from results import capabilities, levels
@@ -25,6 +23,7 @@ from results.files.journal import State
 from results.grouping import grouped
 from results.levels.decode import forms
 from results.levels.model_table import model
+from results.paths import toml_of
 from results.records import Case, Measurement, Run, case_to_json
 from results.render.markdown import markdown_table
 from results.reports import get
@@ -33,7 +32,7 @@ from results.reports.coverage import coverage, total
 from results.reports.default_runs import default_runs, tried_of_runs
 from results.reports.side_by_side import sections, speedups_beside
 
-_READ = tomllib.loads(Path(__file__).with_name("_headline.toml").read_text(encoding="utf-8"))
+_READ = toml_of(__file__, "_headline.toml")
 NAMES, RUNS = ({name: tuple(said) for name, said in _READ[part].items()} for part in ("implementations", "runs"))
 MODES = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
 _SPLIT_KV = "triton_split_kv"
@@ -320,7 +319,7 @@ def _took(run: Run, state: State | None) -> str:
 def features(_: Shipped) -> str:
     """Return the implementations that passed the check of each feature, with their GPUs, and the code checked."""
     record = capabilities.record()
-    right = {gpu: capabilities.checked(entry) for gpu, entry in record.items()}
+    right = capabilities.right()
     rows = []
     for each, words in capabilities.CAPABILITIES.items():
         names = sorted({name for of_gpu in right.values() for name in of_gpu.get(each, ())})
@@ -494,11 +493,8 @@ def _spans(ratios: Sequence[Ratio]) -> Iterator[str]:
         values, errors = [r.value for r in of_mode], [r.error for r in of_mode if r.error is not None]
         mean = geometric_mean(values)
         half = f" ± {_NORMAL_95 * mean * statistics.fmean(errors):.2f}" if errors else ""
-        yield f"{mean:.2f}×{half} ({_span(values)})" if values else "—"
-
-
-def _span(values: Sequence[float]) -> str:
-    return f"median {statistics.median(values):.2f}, {min(values):.2f} to {max(values):.2f}"
+        span = f"median {statistics.median(values):.2f}, {min(values):.2f} to {max(values):.2f}" if values else ""
+        yield f"{mean:.2f}×{half} ({span})" if values else "—"
 
 
 def _cell(ratio: Ratio) -> str:

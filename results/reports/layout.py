@@ -8,11 +8,13 @@ of our number if it is another one; and `places`, our candidates for each publis
 Reports print MB and GB although their code divides by 1024, so MB is read as MiB and GB as 1024 MiB.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from results.paths import PUBLISHED
 from results.records import Measurement
 from results.render.markdown import plain
 
@@ -149,6 +151,22 @@ class Section:
         return any(any(row.printed) for row in self.rows)
 
 
+class Note(NamedTuple):
+    """A quoted paragraph of a report, or a table of words."""
+
+    section: str  # its headings
+    lines: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+def shipped_notes(report: str) -> list[Note]:
+    """Return the observations, recommendations and tables of words that ship with a report's runs, in order."""
+    paths = sorted(PUBLISHED.glob(f"published-{report}*/notes.json"))
+    records = [record for path in paths for record in json.loads(path.read_text(encoding="utf-8"))]
+    return [Note(r["section"], tuple(r["lines"]), tuple(r["header"]), tuple(map(tuple, r["rows"]))) for r in records]
+
+
 def origin_of(grid: Grid, labels: Labels, column: str) -> str:
     """Return the place of a cell: section, row and column."""
     parts = (grid.section, ", ".join(map(plain, labels)), column)
@@ -157,12 +175,9 @@ def origin_of(grid: Grid, labels: Labels, column: str) -> str:
 
 def origins(grid: Grid, labels: Labels) -> dict[str, str]:
     """Return the places of the numbers of a row, by column."""
-    facts = {name: column for name, column in grid.columns.items() if not isinstance(column, Remark | SpreadColumn)}
-    return {
-        name: origin_of(grid, labels, " | ".join(_cells_of(name, column if isinstance(column, Mapping) else {})))
-        for name, column in facts.items()
+    columns = {name: column for name, column in grid.columns.items() if not isinstance(column, Remark | SpreadColumn)}
+    spreads = {
+        name: column["std"] for name, column in columns.items() if isinstance(column, Mapping) and "std" in column
     }
-
-
-def _cells_of(column: str, facts: Facts) -> tuple[str, ...]:
-    return (column, facts["std"]) if "std" in facts else (column,)
+    cells = {name: f"{name} | {spreads[name]}" if name in spreads else name for name in columns}
+    return {name: origin_of(grid, labels, cell) for name, cell in cells.items()}

@@ -15,8 +15,7 @@ from results.recommend.model_fit import CARDS
 from results.records import Case, Measurement, Status
 from results.reports.claims import Answer, answered, span
 from results.reports.declared import picks
-from results.reports.layout import Facts, Section, TableRow
-from results.reports.notes import Note, shipped_notes
+from results.reports.layout import Facts, Note, Section, TableRow, shipped_notes
 from results.reports.own import OwnNumbers
 
 _SHORT = 512
@@ -156,7 +155,7 @@ def _partitioning(feature: str, version: str, numbers: OwnNumbers) -> str:
 
 def _beyond(versions: Sequence[str], numbers: OwnNumbers) -> tuple[TableRow, ...]:
     """Return a row for each feature that was checked on a GPU: the implementations that passed, by version."""
-    right = {gpu: capabilities.checked(entry) for gpu, entry in capabilities.record().items()}
+    right = capabilities.right()
     rows = []
     for each, words in capabilities.CAPABILITIES.items():
         if any(each in of_gpu for of_gpu in right.values()):

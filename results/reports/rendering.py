@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from results import reports
 from results.records import Measurement, Run
 from results.render.markdown import markdown_table
-from results.reports.layout import Grid, Labels, Remark, ReportError, SpreadColumn, origins
-from results.reports.notes import Note, shipped_notes
+from results.reports.layout import Grid, Labels, Note, Remark, ReportError, SpreadColumn, origins, shipped_notes
 from results.reports.own import OwnNumbers
 
 Runs = Sequence[tuple[Run, Sequence[Measurement]]]

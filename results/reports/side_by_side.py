@@ -20,8 +20,17 @@ from results.reports.coverage import coverage, total
 from results.reports.derived import enriched
 from results.reports.filling import merged
 from results.reports.gaps import gaps
-from results.reports.layout import Best, Gap, Grid, Remark, ReportError, Section, SpreadColumn, TableRow, number_of
-from results.reports.notes import shipped_notes
+from results.reports.layout import (
+    Best,
+    Grid,
+    Remark,
+    ReportError,
+    Section,
+    SpreadColumn,
+    TableRow,
+    number_of,
+    shipped_notes,
+)
 from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, environment, printed_rows, quoted, render_report
 from results.sql import SqlFile
@@ -178,7 +187,8 @@ def render(name: str, printed: Runs, own: Runs = (), implementations: Mapping[st
         parts += [f"## {section.title}"] * bool(section.title)
         parts.append(_table(section, with_own=bool(own) or section.by_formula))
         said = ", ".join(filter(None, [rows_by_run(section), section.setting]))
-        parts += [f"Own numbers: {said}."] * bool(section.runs) + list(map(_gap_line, section.gaps))
+        parts += [f"Own numbers: {said}."] * bool(section.runs)
+        parts += [f"- Not measured: {gap.words}. `{gap.command}`" for gap in section.gaps]
     parts += _findings_parts(findings(printed))
     parts += ["## What the report says in words", *map(quoted, shipped_notes(name))]
     return "\n\n".join(parts) + "\n"
@@ -249,11 +259,6 @@ def _table(section: Section, *, with_own: bool) -> str:
         for row in section.rows
     ]
     return markdown_table((*section.labels, *section.columns), rows)
-
-
-def _gap_line(gap: Gap) -> str:
-    """Return a gap as a list item: a sentence and the command."""
-    return f"- Not measured: {gap.words}. `{gap.command}`"
 
 
 def _explanation(own: Runs, found: Sequence[Section], implementations: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from results.files.columns import COLUMNS, SCHEMA, SQL_TYPES
 from results.files.journal import RunFolder, line_of, parse_line
 from results.metrics import ABOVE_ZERO, METRICS, SIGNED
 from results.records import NUMBERS, RUN_SCHEMA, Measurement, RecordError, Run, Status
-from results.schema import LARGEST_WHOLE, Field
+from results.schema import KINDS, LARGEST_WHOLE, Field
 from results.sql import SqlFile
 
 _SQL = SqlFile(__file__)
@@ -41,24 +41,10 @@ _FLOAT = r"-?\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?"
 _DIGITS = len(str(LARGEST_WHOLE))  # so many nines are the largest
 _WHOLE = rf"\d{{1,{_DIGITS}}}"
 _ABOVE_0 = rf"[1-9]\d{{0,{_DIGITS - 1}}}"
-_SHAPES = {
-    "VARCHAR": rf"(?:null|{_TEXT})",
-    "INTEGER": rf"(?:null|{_WHOLE})",
-    "DOUBLE": rf"(?:null|{_FLOAT})",
-    "BOOLEAN": r"(?:null|true|false)",
-    "DOUBLE[]": rf"\[(?:{_FLOAT}(?:,{_FLOAT})*)?\]",
-    "VARCHAR[]": rf"\[(?:{_TEXT}(?:,{_TEXT})*)?\]",
-    "INTEGER[]": rf"\[(?:{_WHOLE}(?:,{_WHOLE})*)?\]",
-}
-_MEANINGS = {
-    "VARCHAR": "text that UTF-8 can hold",
-    "INTEGER": "a whole number of ordinary size",
-    "DOUBLE": "a number below 1e100",
-    "BOOLEAN": "true or false",
-    "DOUBLE[]": "a list of numbers",
-    "VARCHAR[]": "a list of texts",
-    "INTEGER[]": "a list of whole numbers",
-}
+_SCALARS = {"VARCHAR": _TEXT, "INTEGER": _WHOLE, "DOUBLE": _FLOAT, "BOOLEAN": "true|false"}
+_SHAPES = {kind: f"(?:null|{one})" for kind, one in _SCALARS.items()}
+_SHAPES |= {f"{kind}[]": rf"\[(?:{one}(?:,{one})*)?\]" for kind, one in _SCALARS.items()}
+_WORDS = {said["sql"]: said["words"] for said in KINDS.values() if "words" in said}
 
 
 def _pattern(rules: Field) -> str:
@@ -136,7 +122,7 @@ def _rewritten(measurement: Measurement) -> str:
         return text
     for name, value in json.loads(text).items():
         if not re.fullmatch(_PATTERNS[name], json.dumps(value, separators=(",", ":"))):
-            raise RecordError(f"{name} is {value!r}; it must be {_MEANINGS[COLUMNS[name]]}.")
+            raise RecordError(f"{name} is {value!r}; it must be {_WORDS[COLUMNS[name]]}.")
     raise RecordError("Its numbers do not fit its status.")
 
 

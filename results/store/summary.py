@@ -27,24 +27,14 @@ from results.counting import surpasses
 from results.files.columns import COLUMNS
 from results.levels import level_of, names
 from results.metrics import MEMORY_METRICS
-from results.slice import CASE_KEY, GPU, LEVEL, MASK, MODE, SEQLEN, SHAPE, TIMING, WORKLOAD, Filters, having
+from results.slice import CASE_KEY, Filters, having
+from results.slice import COLUMNS as SLICED
 from results.sql import SqlFile
 
 # 64 bits of a digest: among a million cases, the probability of a collision is one in ten million.
 _TEXTS = ", ".join(f"coalesce({name}::VARCHAR, '')" for name in CASE_KEY.split(", "))
 CASE_ID = f"md5_number_lower(concat_ws('|', {_TEXTS}))"
-_SLICED = {  # column of `slices`: its expression on measurements and runs
-    "run_id": "run_id",
-    "gpu": GPU,
-    "level": LEVEL,
-    "workload": WORKLOAD,
-    "mask": MASK,
-    "shape": SHAPE,
-    "mode": MODE,
-    "timing": TIMING,
-    "metric": "metric",
-}
-OF_SLICE = tuple(_SLICED)
+OF_SLICE = ("run_id", "gpu", "level", "workload", "mask", "shape", "mode", "timing", "metric")
 OF_NUMBER = (
     "case_id", "seqlen", "head_dim", "dtype", "implementation", "status", "value", "std", "p20", "p80", "n",
     "statistic", "note", "time", "origin", "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim_v",
@@ -61,7 +51,9 @@ ANSWERED = ("run_id", "level", "metric", "mode", "timing", "shape", *OF_NUMBER, 
 _EVERY_NUMBER = "numbers JOIN slices USING (slice_id) JOIN runs USING (run_id)"
 _AT_ONCE = 25  # runs that are gathered at a time, so that the sort fits into the memory limit
 
-_EXPRESSIONS = _SLICED | {name: name for name in OF_NUMBER} | {"case_id": CASE_ID, "seqlen": SEQLEN}
+# Columns of `slices` and `numbers`: their expressions on measurements and runs.
+_EXPRESSIONS = {name: SLICED.get(name, name) for name in OF_SLICE} | {name: name for name in OF_NUMBER}
+_EXPRESSIONS |= {"run_id": "run_id", "case_id": CASE_ID, "seqlen": SLICED["seqlen"]}
 # Levels whose map has an axis for batch or heads; on other levels both are part of the shape.
 _WITH_BATCH, _WITH_HEADS = (
     ", ".join(f"'{name}'" for name in names() if level_of(name).rows.field == field) for field in ("batch", "num_heads")

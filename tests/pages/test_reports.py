@@ -13,7 +13,7 @@ from results.__main__ import main
 from results.files import journal
 from results.render import svg as figures
 from results.reports import side_by_side
-from results.reports.notes import Note, shipped_notes
+from results.reports.layout import Note, shipped_notes
 from tests.pages.conftest import opened, shown
 
 OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")

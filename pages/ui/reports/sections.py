@@ -16,7 +16,7 @@ from results.render.markdown import markdown_table
 from results.reports import side_by_side
 from results.reports.coverage import coverage as of_tables
 from results.reports.coverage import total
-from results.reports.notes import Note, shipped_notes
+from results.reports.layout import Note, shipped_notes
 from results.reports.side_by_side import Section
 from results.store.database import Store
 

@@ -52,7 +52,11 @@ def _version(number: str) -> str:
 
 def _training_run(row: Row) -> dict[str, str | None]:
     cudnn = row.read("cudnn_backend_version", _version)
-    return {"title": f"cuDNN {cudnn}" if cudnn else "", "gpu_name": row.read("gpu_name"), "cudnn": cudnn}
+    return {"title": f"cuDNN {cudnn}" if cudnn else "", **_machine(row), "cudnn": cudnn}
+
+
+def _machine(row: Row) -> dict[str, str | None]:
+    return {"gpu_name": row.read("gpu_name")}
 
 
 def _mask(row: Row) -> dict[str, bool]:
@@ -71,18 +75,6 @@ def _training_name(row: Row) -> Iterator[str | None]:
         yield row.read("cudnn_version")
     yield "mxfp8" if row.text("data_type") == "mxfp8" else None
     yield "deterministic" if row.text("mode") == "bwd" and row.read("deterministic_bwd", values.boolean) else None
-
-
-TRAINING = _FILE.peer(
-    "cudnn_training",
-    split=_passes,
-    shared=_filled,
-    case=_mask,
-    implementation=_training_name,
-    mode=lambda row: row.text("mode"),
-    run=_training_run,
-    fails=_failed,
-)
 
 
 _PAGED = ("flashinfer", "flash_mla", "b12x")  # backends with pages in generation
@@ -151,18 +143,6 @@ def _config(row: Row) -> dict[str, str | None]:
     return {"config": detail[: values.MAX_TEXT] if " plan=" in detail else None}
 
 
-INFERENCE = _FILE.peer(
-    "cudnn_inference",
-    shared=_with_masks,
-    case=_inference_case,
-    implementation=_inference_name,
-    mode=lambda row: "decode" if row.text("phase") == "generation" else "fwd",
-    run=lambda row: {"gpu_name": row.read("gpu_name")},
-    extras=_config,
-    fails=_failed,
-)
-
-
 def _baseline(entry: Entry) -> Iterator[Row]:
     """Add the baseline, and drop the speedup of the baseline itself."""
     row = entry.value
@@ -174,4 +154,4 @@ def _baseline(entry: Entry) -> Iterator[Row]:
     yield row.having(baseline=f"{baseline} ({_SOURCE})", speedup=None if own else row.text("speedup"))
 
 
-LLAMA = _FILE.peer("cudnn_llama", split=_baseline, implementation=lambda row: (row.need("backend"),))
+TRAINING, INFERENCE, LLAMA = _FILE.peers(globals())

@@ -7,13 +7,11 @@ declared `Number`. Only what a table cannot express is a function of the declara
 """
 
 import re
-import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import methodcaller
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from results.formats import values
@@ -22,18 +20,14 @@ from results.formats.peers import sources
 from results.formats.peers.collected import AGREES, MAX_NOTE, Collected
 from results.formats.peers.sources import Entry, Found, Row
 from results.formats.upload import Column, Understanding, Upload
+from results.paths import toml_of
 from results.records import Case, Status
 
-Choice = str | None | Callable[[Row], str | None]  # the same for all rows, or a function of the row
+# The same for all rows, a function of the row, or the words of a column.
+Choice = str | None | Callable[[Row], str | None] | Mapping[str, Any]
 MAX_SAMPLES = 10_000
 _DTYPES = {"fp8": "float8_e4m3fn", "mxfp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn"}
 _NOT_FINITE = ("inf", "-inf", "+inf", "nan", "infinity", "-infinity")
-_FAILURES = (  # the first status with a sign that occurs in the message
-    (Status.OOM, ("out of memory", "outofmemory", "cuda oom", "cuda_oom")),
-    (Status.OUT_OF_RESOURCES, ("out of resource", "outofresources", "shared memory, required")),
-    (Status.TIMEOUT, ("timeout", "timed out")),
-    (Status.UNSUPPORTED, ("not_supported", "notsupported", "not support", "unsupported", "skipped", "notimplemented")),
-)
 _TELLING = re.compile(r"\w*(?:Error|Exception)\b|NOT_SUPPORTED|out of memory|SKIPPED|[Tt]ime(?:d )?out")
 
 
@@ -61,7 +55,7 @@ class Number:
     required: bool = False  # an empty cell is a fault
     zero_is_none: bool = False  # 0 means no number; otherwise 0 is a fault
     is_rate: bool = False  # compared with the rate that the time of the same row gives
-    failures: Mapping[str, Status] = field(default_factory=dict)  # words in place of a number, in lower case
+    failures: Mapping[str, str] = field(default_factory=dict)  # statuses by words in place of a number, in lower case
 
     @property
     def spread(self) -> dict[str, str]:
@@ -81,7 +75,7 @@ class Number:
             return None
         found = {"printed": row.said.get("printed") or f"{text}{self.unit}"}
         if status := self.failures.get(text.lower()):
-            return found | {"status": status, "note": f"the file says {text}"}
+            return found | {"status": Status(status), "note": f"the file says {text}"}
         value = row.need(column, number_from_0 if self.zero_is_none else positive)
         if not value:
             return None
@@ -140,10 +134,12 @@ class Peer:
     takes: Mapping[str, str] = field(default_factory=dict)  # fields of a case that a row may have, by column
     facts: Mapping[str, Any] = field(default_factory=dict)  # fields of a case that are the same for every row
     case: Callable[[Row], Mapping[str, Any]] = lambda row: {}  # the other fields of a case
-    implementation: Callable[[Row], Iterable[str | None]] = lambda row: ()  # parts of the name, before the source
+    # Parts of the name before the source: columns, or a function.
+    implementation: tuple[str, ...] | Callable[[Row], Iterable[str | None]] = ()
     mode: Choice = None
     run: Callable[[Row], Mapping[str, Any]] = lambda row: {}  # fields of the run, its title, and its key if other
-    extras: Callable[[Row], Mapping[str, Any]] = lambda row: {}  # note, time and config of the measurements
+    # Note, time and config of the measurements.
+    extras: Callable[[Row], Mapping[str, Any]] = lambda row: {"note": row.said.get("note")}
     fails: Callable[[Row], Sequence[Failure]] = lambda row: ()  # replaces the numbers of the row
     meanings: Mapping[str, Sequence[str]] = field(default_factory=dict)  # meaning -> columns that functions read
     assumptions: tuple[str, ...] = ()
@@ -223,7 +219,8 @@ class Peer:
 
     def _implementation(self, row: Row) -> str:
         source = f"({self.source})" if self.source else None
-        return values.words(" ".join(filter(None, (*self.implementation(row), source))))
+        parts = self.implementation(row) if callable(self.implementation) else map(row.need, self.implementation)
+        return values.words(" ".join(filter(None, (*parts, source))))
 
     def _columns(self, found: Found, taken: Mapping[str, str]) -> Iterable[Column]:
         """Yield each column with the fields or the metric that are read from it; `taken` has the columns of numbers."""
@@ -239,38 +236,32 @@ class PeerFile:
     """The peers of the TOML file next to a module: their words, columns, units and numbers."""
 
     def __init__(self, module_file: str) -> None:
-        self._read = tomllib.loads(Path(module_file).with_suffix(".toml").read_text(encoding="utf-8"))
-        self.words: Mapping[str, Any] = _frozen(self._read.pop("words", {}))  # tables that the module's functions read
+        self._read = toml_of(module_file)
+        self.words: Mapping[str, Any] = _frozen(self._read.pop("words", {}), {})  # tables for the module's functions
 
-    def peer(
-        self, name: str, choices: Mapping[str, Callable[[Row], str | None]] | None = None, **functions: Any
-    ) -> Peer:
-        """Return a peer with the functions of its module.
+    def peers(self, functions: Mapping[str, Any]) -> Iterator[Peer]:
+        """Yield the peers in their order.
 
-        In a number "@NAME" is the choice of that name, or else the value of that column.
+        "@NAME" is the function of that name in their module, or else the value of that column.
         """
-
-        def field_of(key: str, value: Any) -> Any:
-            if key == "failures":
-                return {word: Status(status) for word, status in value.items()}
-            if isinstance(value, str) and value.startswith("@"):
-                return (choices or {}).get(value[1:], methodcaller("value", value[1:]))
-            return _frozen(value)
-
-        said = {key: _frozen(value) for key, value in self._read[name].items() if key != "numbers"}
-        numbers = [{key: field_of(key, value) for key, value in each.items()} for each in self._read[name]["numbers"]]
-        return Peer(name=name, numbers=tuple(Number(**each) for each in numbers), **said, **functions)
+        for name, said in self._read.items():
+            numbers = (Number(**_frozen(each, functions)) for each in said.pop("numbers"))
+            yield Peer(name=name, numbers=tuple(numbers), **_frozen(said, functions))
 
 
-def _frozen(value: Any) -> Any:
-    """Return a value of TOML with tuples in place of lists."""
+def _frozen(value: Any, functions: Mapping[str, Any]) -> Any:
+    """Return a value of TOML with functions in place of their names, and tuples in place of lists."""
     if isinstance(value, dict):
-        return {key: _frozen(inner) for key, inner in value.items()}
-    return tuple(value) if isinstance(value, list) else value
+        return {key: _frozen(inner, functions) for key, inner in value.items()}
+    if isinstance(value, str) and value.startswith("@"):
+        return functions.get(value[1:], methodcaller("value", value[1:]))
+    return tuple(_frozen(inner, functions) for inner in value) if isinstance(value, list) else value
 
 
 def choice(of: Choice, row: Row) -> str | None:
-    """Return the value of a choice for a row."""
+    """Return the value of a choice for a row. Raises CellFault for a text that is none of a column's words."""
+    if isinstance(of, Mapping):
+        return of["words"][row.one_of(of["column"], of["words"])]
     return of(row) if callable(of) else of
 
 
@@ -287,7 +278,8 @@ def dtype(text: str) -> str:
 def failure_of(message: str) -> Status:
     """Return the status for an error message."""
     lowered = message.lower()
-    return next((status for status, signs in _FAILURES if any(sign in lowered for sign in signs)), Status.ERROR)
+    found = (status for status, signs in values.WORDS["failures"].items() if any(sign in lowered for sign in signs))
+    return Status(next(found, "error"))
 
 
 def telling_line(message: str) -> str:

@@ -116,6 +116,10 @@ def _of_table(
             yield row.having(f"{method} ", **shape, **more, **named, printed=said[method])
 
 
+def _implementation(row: Row) -> tuple[str, str | None]:
+    return row.text("method"), "varlen" if row.text("varlen") == "True" else None
+
+
 def _mode(row: Row) -> str:
     if mode := row.text("pass"):
         return mode
@@ -130,11 +134,4 @@ def _fails(row: Row) -> list[Failure]:
     return [Failure(PEER.numbers[1], Status.ERROR if ran else Status.SKIPPED, note, rate)]
 
 
-PEER = _FILE.peer(
-    "flash_attention",
-    find=_find,
-    split=_split,
-    implementation=lambda row: (row.text("method"), "varlen" if row.text("varlen") == "True" else None),
-    mode=_mode,
-    fails=_fails,
-)
+(PEER,) = _FILE.peers(globals())

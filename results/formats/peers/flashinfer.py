@@ -6,15 +6,24 @@ from typing import Any
 
 from results.formats import values
 from results.formats.peers.engine import Failure, PeerFile, telling_line, whole_from_0
-from results.formats.peers.sources import Entry, Row, objects, row_of
+from results.formats.peers.sources import Entry, Found, Row, objects, row_of
+from results.formats.upload import Upload
 from results.records import Status
 
 _FILE = PeerFile(__file__)
 _ROUTINES = _FILE.words["routines"]  # level, subject
 
 
-def _level(row: Row) -> str:
-    return _ROUTINES[row.text("routine")][0]
+def _other(row: Row) -> str | None:
+    return None if row.text("routine") in _ROUTINES else row.text("routine")
+
+
+def _mode(row: Row) -> str:
+    return "decode" if _ROUTINES[row.text("routine")][0] == "decode" else "fwd"
+
+
+def _timing(row: Row) -> str | None:
+    return "kernel" if row.read("use_cupti", values.boolean) else None
 
 
 def _implementation(row: Row) -> Iterator[str | None]:
@@ -54,20 +63,6 @@ def _widths(row: Row, subject: str) -> dict[str, int]:
     return {"num_kv_heads": 1, "head_dim": latent + rope, "head_dim_v": latent, "latent_dim": latent}
 
 
-TABLE = _FILE.peer(
-    "flashinfer",
-    others=(
-        "rows of routines that are no attention",
-        lambda row: None if row.text("routine") in _ROUTINES else row.text("routine"),
-    ),
-    case=_table_case,
-    implementation=_implementation,
-    mode=lambda row: "decode" if _level(row) == "decode" else "fwd",
-    extras=_note,
-    choices={"timing": lambda row: "kernel" if row.read("use_cupti", values.boolean) else None},
-)
-
-
 _STATUSES = {said: Status(status) for said, status in _FILE.words["statuses"].items()}
 _ATTENTION = re.compile(
     r"(?P<kind>gqa|mla)_(?P<layout>paged|ragged)_(?P<step>prefill|decode)(?P<rest>[a-z0-9_]{0,200})"
@@ -86,6 +81,10 @@ def _split(entry: Entry) -> Iterator[Row | str]:
     else:
         numbers = {name: row.value(_PERFORMANCE + name) for name in ("latency_ms", "speedup_factor")}
         yield row.having(**shape.groupdict(), **numbers)
+
+
+def _traces(upload: Upload) -> Found | None:
+    return objects(upload, ("definition", "workload"), ("axes", "uuid"))
 
 
 def _fails(row: Row) -> list[Failure]:
@@ -132,13 +131,4 @@ def _axis(row: Row, name: str) -> int | None:
     return row.read(f"workload.axes.{name}", whole_from_0)
 
 
-TRACES = _FILE.peer(
-    "flashinfer_trace",
-    find=lambda upload: objects(upload, ("definition", "workload"), ("axes", "uuid")),
-    split=_split,
-    case=_trace_case,
-    implementation=lambda row: (row.need("solution"),),
-    mode=lambda row: "decode" if row.text("step") == "decode" else "fwd",
-    run=_run,
-    fails=_fails,
-)
+TABLE, TRACES = _FILE.peers(globals())

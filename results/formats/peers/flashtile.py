@@ -72,4 +72,4 @@ def _case(row: Row) -> dict[str, Any]:
     }
 
 
-PEER = _FILE.peer("flashtile", find=_find, split=_split, case=_case, implementation=lambda row: (row.need("name"),))
+(PEER,) = _FILE.peers(globals())

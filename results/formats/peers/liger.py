@@ -9,7 +9,6 @@ from results.formats.peers.sources import Row
 
 _FILE = PeerFile(__file__)
 _METRICS = {("speed", "ms"): "latency_ms", ("memory", "MB"): "peak_memory_mb"}
-_MODES = {"forward": "fwd", "backward": "bwd", "full": "fwd_bwd"}
 _LENGTHS = ("seq_len", "L", "T")
 _LAYER = "fused_neighborhood_attention"  # its module projects q, k and v from hidden_size
 _EXTRA = "extra_benchmark_config_str"
@@ -20,6 +19,10 @@ def _metric(row: Row) -> str:
     if metric is None:
         raise row.fault("metric_name", f"in {row.text('metric_unit')[:40]} is neither speed in ms nor memory in MB")
     return metric
+
+
+def _other(row: Row) -> str | None:
+    return None if "attention" in row.text("kernel_name") else row.text("kernel_name")
 
 
 def _implementation(row: Row) -> Iterator[str | None]:
@@ -57,15 +60,4 @@ def _case(row: Row) -> dict[str, Any]:
     }
 
 
-PEER = _FILE.peer(
-    "liger",
-    others=(
-        "rows of kernels that are no attention",
-        lambda row: None if "attention" in row.text("kernel_name") else row.text("kernel_name"),
-    ),
-    case=_case,
-    implementation=_implementation,
-    mode=lambda row: _MODES[row.one_of("kernel_operation_mode", _MODES)],
-    run=_run,
-    choices={"metric": _metric},
-)
+(PEER,) = _FILE.peers(globals())

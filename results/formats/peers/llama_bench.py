@@ -68,7 +68,9 @@ def _split(entry: Entry) -> Iterator[Row | str]:
         refuse_unless_near(row, "avg_ts", (prompt + generated) / nanoseconds * 1e9, "avg_ns and the tokens of the test")
     depth = row.read("n_depth", whole_from_0) or 0
     times = {} if prompt else {"avg_ns": None}  # the time of a generation follows from its rate
-    yield row.having(**times, tokens=prompt or 1, context=depth + prompt + generated, is_prompt=bool(prompt))
+    yield row.having(
+        **times, tokens=prompt or 1, context=depth + prompt + generated, mode="prefill" if prompt else "decode"
+    )
 
 
 def _printed(row: Row) -> Row:
@@ -112,20 +114,18 @@ def _run(row: Row) -> dict[str, Any]:
     }
 
 
+def _case(row: Row) -> dict[str, str | None]:
+    return {"dtype": _DTYPES.get(row.text("model_type").rpartition(" ")[2])}
+
+
+def _time(row: Row) -> dict[str, str | None]:
+    return {"time": time if _ISO.fullmatch(time := row.text("test_time")) else None}
+
+
 def _implementation(row: Row) -> Iterator[str]:
     build, flash = row.text("build_number"), row.text("flash_attn")
     yield from ("llama.cpp", build and f"b{build}", row.text("backends"), flash and f"flash_attn {flash}")
     yield row.text("settings")
 
 
-PEER = _FILE.peer(
-    "llama_bench",
-    find=_find,
-    split=_split,
-    shared=_differing,
-    case=lambda row: {"dtype": _DTYPES.get(row.text("model_type").rpartition(" ")[2])},
-    implementation=_implementation,
-    mode=lambda row: "prefill" if row.value("is_prompt") else "decode",
-    run=_run,
-    extras=lambda row: {"time": time if _ISO.fullmatch(time := row.text("test_time")) else None},
-)
+(PEER,) = _FILE.peers(globals())

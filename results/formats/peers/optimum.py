@@ -16,7 +16,6 @@ _FILE = PeerFile(__file__)
 _TARGETS = _FILE.words["targets"]
 _PREFIXES = ("report.", "config.", "benchmark_report.", "benchmark_config.")
 _OLD = {"forward": "prefill", "generate": None}  # targets of 2023, with their modes
-_MEMORY = ("peak_memory_mb", "reserved_memory_mb")
 _NAMES = re.compile(r"'([^']{1,200})'|\"([^\"]{1,200})\"")
 _RATES = {"tokens/s": "tokens_per_s", "samples/s": "samples_per_s"}
 _FAILED = Number("latency_ms", ("traceback",))
@@ -86,6 +85,9 @@ def _memory(metric: str, row: Row) -> str | None:
     return None if row.prefix in ("per_token.", "forward.") else metric
 
 
+_peak, _reserved = (partial(_memory, name) for name in ("peak_memory_mb", "reserved_memory_mb"))
+
+
 def _first(row: Row, *names: str) -> str:
     return next((text for name in names if (text := row.text(name)) not in ("", "None")), "")
 
@@ -134,15 +136,4 @@ def _fails(row: Row) -> list[Failure]:
     return [Failure(_FAILED, failure_of(message), telling_line(message))] if message else []
 
 
-PEER = _FILE.peer(
-    "optimum_benchmark",
-    find=_find,
-    split=_split,
-    case=_case,
-    implementation=_implementation,
-    mode=lambda row: row.value("mode"),
-    run=_run,
-    extras=lambda row: {"note": row.said.get("note")},
-    fails=_fails,
-    choices={"time": _time, "rate": _rate, **{name: partial(_memory, name) for name in _MEMORY}},
-)
+(PEER,) = _FILE.peers(globals())

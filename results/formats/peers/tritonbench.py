@@ -113,7 +113,8 @@ def _split(entry: Entry) -> Iterator[Row | str]:
         if backend:
             text = _SPREAD.sub("", cell.strip())
             backends.setdefault(backend, {})[metric] = "" if text == "None" else text
-    known = {"shape": shape, "mode": options.get("mode"), "baseline": _baseline(backends)}
+    mode = "decode" if shape["level"] == "decode" else options.get("mode")
+    known = {"shape": shape, "mode": mode, "baseline": _baseline(backends)}
     for backend, texts in backends.items():
         if not any(texts.values()):
             yield "empty cells of a backend"
@@ -169,12 +170,4 @@ def _shape(label: str, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-PEER = _FILE.peer(
-    "tritonbench",
-    find=_find,
-    split=_split,
-    case=lambda row: row.value("shape"),
-    implementation=lambda row: (row.text("backend"),),
-    mode=lambda row: "decode" if row.value("shape")["level"] == "decode" else row.value("mode"),
-    fails=_fails,
-)
+(PEER,) = _FILE.peers(globals())

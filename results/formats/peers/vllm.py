@@ -6,17 +6,8 @@ from typing import Any
 from results import batches
 from results.formats import values
 from results.formats.errors import CellError
-from results.formats.peers.engine import (
-    Failure,
-    Number,
-    PeerFile,
-    dtype,
-    failure_of,
-    not_finite,
-    positive,
-    refuse_unless_near,
-    telling_line,
-)
+from results.formats.peers import engine
+from results.formats.peers.engine import Failure, Number, PeerFile, positive
 from results.formats.peers.sources import Entry, Found, Row, objects, row_of, table
 from results.formats.upload import Upload
 from results.records import Status
@@ -25,6 +16,10 @@ _FILE = PeerFile(__file__)
 _COLUMNS = ("backend", "batch_spec", "num_layers", "kv_cache_dtype", "mean_time", "std_time", "throughput", "memory_mb")
 _FIELDS = ("config", "mean_time", "std_time", "throughput_tokens_per_sec", "error")
 _MOST_TOKENS = 16  # the most query tokens of a request whose latents are absorbed
+
+
+def _find_attention(upload: Upload) -> Found | None:
+    return table(upload, _COLUMNS) or objects(upload, _FIELDS, ("batch_spec",), "entry")
 
 
 def _attention_rows(entry: Entry) -> Iterator[Row | str]:
@@ -44,7 +39,7 @@ def _attention_case(row: Row) -> dict[str, Any]:
     lengths = {"lengths": row.text("lengths")}
     if "num_q_heads" not in row.places:
         return lengths
-    shape = lengths | {"dtype": row.read("dtype", dtype), "window_size": 0, "latent_dim": 0}
+    shape = lengths | {"dtype": row.read("dtype", engine.dtype), "window_size": 0, "latent_dim": 0}
     head_dim = row.need("head_dim", values.whole)
     rank = row.read("kv_lora_rank", values.whole)
     if rank is None:
@@ -64,22 +59,13 @@ def _attention_name(row: Row) -> Iterator[str]:
 def _attention_failure(row: Row) -> list[Failure]:
     time, error = row.text("mean_time"), row.text("error")[:20_000]
     if error:
-        return [Failure(ATTENTION.numbers[0], failure_of(error), telling_line(error), f"{time[:40]} s")]
+        return [Failure(ATTENTION.numbers[0], engine.failure_of(error), engine.telling_line(error), f"{time[:40]} s")]
     no_time = time in ("", "0", "0.0")
-    if "throughput" in row.places and (not_finite(time) or no_time and row.text("throughput") in ("", "0", "0.0")):
+    if "throughput" in row.places and (
+        engine.not_finite(time) or no_time and row.text("throughput") in ("", "0", "0.0")
+    ):
         return [Failure(ATTENTION.numbers[0], Status.ERROR, "the file says no time and no reason", f"{time} s")]
     return []
-
-
-ATTENTION = _FILE.peer(
-    "vllm_attention",
-    find=lambda upload: table(upload, _COLUMNS) or objects(upload, _FIELDS, ("batch_spec",), "entry"),
-    split=_attention_rows,
-    case=_attention_case,
-    implementation=_attention_name,
-    mode=lambda row: "decode",
-    fails=_attention_failure,
-)
 
 
 _SERVE = ("model_id", "num_prompts", "completed", "duration", "request_throughput", "mean_ttft_ms")
@@ -137,8 +123,16 @@ def _checked(row: Row) -> Row:
     for rate, count, seconds in _RATES[row.text("kind")]:
         if row.text(rate) not in ("", "0", "0.0") and row.text(count) not in ("", "0"):
             expected = row.need(count, positive) / row.need(seconds, positive)
-            refuse_unless_near(row, rate, expected, f"{seconds} and {count}")
+            engine.refuse_unless_near(row, rate, expected, f"{seconds} and {count}")
     return row
+
+
+def _model(row: Row) -> dict[str, str | None]:
+    return {"subject": row.need("model_id") if row.text("kind") == "serve" else None}
+
+
+def _load(row: Row) -> dict[str, Any]:
+    return {"key": row.place, "title": row.text("load")}
 
 
 def _serving_failure(row: Row) -> list[Failure]:
@@ -154,14 +148,4 @@ def _serving_name(row: Row) -> Iterator[str]:
     yield f"(vllm bench {row.text('kind')})"
 
 
-SERVING = _FILE.peer(
-    "vllm_serving",
-    find=_find_serving,
-    split=_serving_rows,
-    case=lambda row: {"subject": row.need("model_id") if row.text("kind") == "serve" else None},
-    implementation=_serving_name,
-    run=lambda row: {"key": row.place, "title": row.text("load")},
-    extras=lambda row: {"note": row.said.get("note")},
-    fails=_serving_failure,
-    choices={"unsaid": lambda row: None},
-)
+ATTENTION, SERVING = _FILE.peers(globals())

@@ -90,34 +90,6 @@ def test_a_bad_cell_of_an_own_csv_is_rejected_with_the_reason(cells: dict[str, s
     assert rejection.reason.startswith(reason)
 
 
-def test_rows_that_contradict_each_other_or_repeat_are_rejected() -> None:
-    header = "run_id,implementation,metric,status,value,run_gpu_name\n"
-    rows = ("a,x,latency_ms,ok,1,L4\n", "a,y,latency_ms,ok,1,L40\n", "a,x,latency_ms,ok,2,L4\n", "a,z\n")
-    found = understand("a.csv", (header + "".join(rows)).encode())
-    assert [(r.line, r.reason) for r in found.rejected] == [
-        (3, "says other things of run a than the rows before"),
-        (4, "repeats line 2"),
-        (5, "has 2 cells where the header has 6"),
-    ]
-
-
-def test_a_row_that_is_rejected_whole_is_shown() -> None:
-    text = "run_id,implementation,metric,status,value\n../x,torch_naive,latency_ms,ok,1\n"
-    (rejection,) = understand("a.csv", text.encode()).rejected
-    assert rejection.value == "../x, torch_naive, latency_ms, ok, 1"
-    assert rejection.reason.startswith("run_id '../x' is not of letters, digits and . _ -")
-
-
-def test_columns_that_own_exports_do_not_have_are_ignored_and_said() -> None:
-    found = understand("a.csv", _one_row(mood="good"))
-    assert found.ignored == ("mood",) and len(found.measurements) == 1
-
-
-def test_an_uploaded_run_can_neither_call_itself_local_nor_published() -> None:
-    for source in ("local", "published"):
-        assert understand("a.csv", _one_row(run_source=source)).runs[0].source == "upload"
-
-
 @pytest.mark.parametrize(("text", "message"), cases(__file__, "test_json_that_is_not_an_export_is_refused"))
 def test_json_that_is_not_an_export_is_refused(text: str, message: str) -> None:
     with pytest.raises(UploadError, match=message):

@@ -10,7 +10,7 @@ from results.metrics import METRICS
 from results.records import Measurement, Run, Status, run_from_json
 from results.render.markdown import tables
 from results.reports import ReportError
-from results.reports.notes import shipped_notes
+from results.reports.layout import shipped_notes
 from results.reports.rendering import render_report
 from tests.builders import COUNTS, PUBLISHED, shipped
 
