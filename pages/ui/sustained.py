@@ -9,12 +9,13 @@ from pages.ui.draw import charts, colours, messages, tables, text, titles
 from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.draw.tables import Bar, TableColumn
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters.select import named_choice
+from pages.ui.filters import select
 from pages.ui.shell.data import ask
 from results.query import sustained
 
 LABELS = {
     "sustained_tflops": "TFLOP/s",
+    "joules_per_tflop": "Joules per TFLOP",
     "sustained_clock_mhz": "SM clock (MHz)",
     "sustained_power_w": "Power (W)",
     "sustained_temperature_c": "Temperature (°C)",
@@ -30,6 +31,11 @@ COMMAND = (
     "python -m runner run fa_paper --sustained --set seqlen=4096 --set head_dim=128 --set causal=true --set modes=fwd "
     "--implementations triton_fa2"
 )
+LIMITS_COMMAND = (
+    "for watts in 400 500 600 700; do sudo nvidia-smi -pl $watts && "
+    "python -m runner run fa_paper --set seqlen=16384 --set modes=fwd; done"
+)
+RATES = {"tflops": "TFLOP/s", "joules_per_tflop": "joules per TFLOP"}
 
 
 def named(traces: pd.DataFrame) -> pd.DataFrame:
@@ -103,13 +109,16 @@ def show_curves(chosen: pd.DataFrame) -> None:
     if table.empty:
         st.caption("The chosen traces have no stored slices.")
         return
-    alt = "TFLOP/s, SM clock, power and temperature by seconds, a line for each trace"
-    charts.show(panels(table, chosen), title(chosen), key="sustained_chart", alt=alt)
+    over = select.segments("Over", "trace_over", ("time", "SM clock"))
+    against = "seconds" if over == "time" else "sustained_clock_mhz"
+    alt = f"TFLOP/s, joules per TFLOP, power and temperature over {over}, each trace in its color"
+    charts.show(panels(table, chosen, against), title(chosen), key="sustained_chart", alt=alt)
     st.caption(
         "Dashed: a sampled call with a cold L2. Dotted: the power limit. If the clock falls while power is at its "
-        "limit, the GPU is power-throttled, not thermally.",
+        "limit, the power limit throttles the GPU, not its temperature.",
         help="Each mark is about a quarter of a second of back-to-back calls with a warm L2. Sustained figures are "
-        "medians of the last third, burst figures of the first second.",
+        "medians of the last third, burst figures of the first second. The driver averages power over a second, so "
+        "joules begin after it.",
     )
 
 
@@ -122,36 +131,57 @@ def title(chosen: pd.DataFrame) -> ChartTitle:
 def energy() -> None:
     """Ask for a shape whose energy was measured; draw the rate and the energy of each kernel."""
     table = ask(sustained.energies)
-    st.subheader("Speed against energy")
     if table.empty:
         st.caption("No run measured energy. On a GPU, every sweep does if the driver reports it.")
-    else:
-        firsts = {str(row["cell"]): row for row in table.drop_duplicates("cell").to_dict("records")}
+        return
+    firsts = {str(row["cell"]): row for row in table.drop_duplicates("cell").to_dict("records")}
 
-        def said(cell: str) -> str:
-            row = firsts[cell]
-            return f"{row['gpu_name']}: {_shape(row)}, {row['run_id']}"
+    def said(cell: str) -> str:
+        row = firsts[cell]
+        return f"{row['gpu_name']}: {_shape(row)}, {row['run_id']}"
 
-        cell = named_choice("Shape with energy", "energy_of", list(firsts), next(iter(firsts)), said)
-        rows = table[table["cell"] == int(cell)].sort_values("joules_per_tflop").to_dict("records")
-        for word, row in {"Least energy": rows[0], "Fastest": max(rows, key=lambda row: row["tflops"])}.items():
-            rate, joules = text.significant(row["tflops"]), text.significant(row["joules_per_tflop"])
-            st.markdown(f"{word}: **{text.plain(row['implementation'])}**, {rate} TFLOP/s at {joules} joules per TFLOP")
-        palette = colours.palette([row["implementation"] for row in rows])
-        columns = {"implementation": TableColumn("implementation")}
-        for name, label in (("tflops", "TFLOP/s"), ("joules_per_tflop", "joules per TFLOP")):
-            columns[name] = TableColumn(label, axis=tables.linear_axis(row[name] for row in rows))
-            for row in rows:
-                row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
-        tables.show_table(rows, columns, "Rate and energy of every kernel")
-    st.caption(
-        "Throughput against the power limit takes a run at each limit: set it with `nvidia-smi -pl WATTS`, run the "
-        "sweep again, and choose both runs on [Compare](compare)."
-    )
+    cell = select.named_choice("Shape with energy", "energy_of", list(firsts), next(iter(firsts)), said)
+    rows = table[table["cell"] == int(cell)].sort_values("joules_per_tflop").to_dict("records")
+    least, fastest = rows[0], max(rows, key=lambda row: row["tflops"])
+    words = f"## {_rate(least)}: the least energy"
+    st.markdown(f"{words}, and the fastest" if fastest is least else f"{words}; the fastest is {_rate(fastest)}")
+    palette = colours.palette([row["implementation"] for row in rows])
+    columns = {"implementation": TableColumn("implementation")}
+    for name, label in RATES.items():
+        columns[name] = TableColumn(label, axis=tables.linear_axis(row[name] for row in rows))
+        for row in rows:
+            row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
+    tables.show_table(rows, columns, "Rate and energy of every kernel")
+    by_limit(table[table["setting"] == rows[0]["setting"]], palette)
     with st.container(horizontal=True):
         scaling, per_watt = {"quantity": "joules_per_tflop"}, {"of": "GPUs", "quantity": "gflops_per_watt"}
         st.page_link("pages/scaling.py", label="Energy by seqlen", icon=":material/bolt:", query_params=scaling)
         st.page_link("pages/compare.py", label="GPUs per watt", icon=":material/bolt:", query_params=per_watt)
+
+
+def by_limit(rows: pd.DataFrame, palette: dict[str, str]) -> None:
+    """Draw rate and energy by power limit if the runs of the shape had several limits; otherwise say how to get them."""
+    limits = sorted(rows["power_limit_w"].dropna().unique())
+    if len(limits) < 2:
+        here = f" All runs of this shape had a limit of {limits[0]:.0f} W." if limits else ""
+        st.caption(
+            f"This page draws both quantities by power limit once the runs of a shape have several limits.{here} "
+            "These commands make such runs; `nvidia-smi -q -d POWER` names the possible limits."
+        )
+        st.code(LIMITS_COMMAND, language="bash", wrap_lines=True)
+        return
+    rows = rows.sort_values("power_limit_w").drop_duplicates(["implementation", "power_limit_w"])
+    found = []
+    for panel, (name, label) in enumerate(RATES.items()):
+        for kernel, points in rows.groupby("implementation"):
+            hover = [f"{kernel}: {value:.3g} {label}" for value in points[name]]
+            look: dict[str, Any] = {"line": "solid", "symbol": "circle", "group": kernel, "legend": not panel}
+            colour = palette.get(kernel, colours.EMPTY_COLOUR)
+            found.append(Series(kernel, points["power_limit_w"], points[name], colour, hover, panel=panel, **look))
+    axes = [charts.titled(label) | {"rangemode": "tozero"} for label in RATES.values()]
+    chart = Chart(found, charts.titled("Power limit (W)"), {}, 450, rows=axes)
+    named = ChartTitle("Rate and energy by power limit", (), titles.of_runs(rows["run_id"]))
+    charts.show(chart, named, key="limits_chart")
 
 
 def numbers_table(table: pd.DataFrame) -> None:
@@ -169,17 +199,17 @@ def slices(chosen: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["trace"])
 
 
-def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
-    """Return the quantities of traces over time, a panel for each quantity.
+def panels(slices: pd.DataFrame, cells: pd.DataFrame, against: str = "seconds") -> Chart:
+    """Return the quantities of traces over time or over the SM clock, a panel for each quantity.
 
     `cells` holds the sampled rate and the power limit of each trace.
     """
-    names = [name for name in LABELS if name in slices and slices[name].notna().any()]
+    names = [name for name in LABELS if name != against and name in slices and slices[name].notna().any()]
     found, rules = [], []
     for at, (trace, rows) in enumerate(slices.groupby("trace", sort=True)):
         colour = colours.legible(colours.SPARE_COLOURS[at % len(colours.SPARE_COLOURS)], colours.theme())
         look: dict[str, Any] = {
-            "line": "solid",
+            "line": "solid" if against == "seconds" else "",
             "width": 1.5,
             "size": 4,
             "symbol": colours.SYMBOLS[at % len(colours.SYMBOLS)],
@@ -189,7 +219,7 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
                 said = [f"{trace}: {value:.3g} {LABELS[name]}" for value in rows[name]]
                 legend = not panel and slices["trace"].nunique() > 1  # the title names a single trace
                 look |= {"group": str(trace), "legend": legend, "panel": panel}
-                found.append(Series(str(trace), rows["seconds"], rows[name], colour, said, **look))
+                found.append(Series(str(trace), rows[against], rows[name], colour, said, **look))
         cell = cells[cells["trace"] == trace].iloc[0]
         for name, level, look_of in (
             ("sustained_tflops", cell["cold_tflops"], (colour, "dash")),
@@ -198,8 +228,9 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
             if name in names and level == level:
                 rules.append(ReferenceLine(level, *look_of, panel=names.index(name)))
     rows = [charts.titled(LABELS[name]) | {"rangemode": _FROM_ZERO.get(name, "normal")} for name in names]
-    x = charts.titled("Time (s)") | {"rangemode": "tozero"}
-    return Chart(found, x, {}, 110 + 170 * len(names), "x unified", rules=rules, rows=rows)
+    timed = charts.titled("Time (s)") | {"rangemode": "tozero"}
+    x, hover = (timed, "x unified") if against == "seconds" else (charts.titled(LABELS[against]), "closest")
+    return Chart(found, x, {}, 110 + 170 * len(names), hover, rules=rules, rows=rows)
 
 
 def _shape(row: dict) -> str:
@@ -209,6 +240,11 @@ def _shape(row: dict) -> str:
         f"{mode}, seqlen {text.size(row['seqlen_q'])}, "
         f"head_dim {row['head_dim']}, {row['dtype']}{mask}, B{row['batch']} H{row['num_heads']}"
     )
+
+
+def _rate(row: dict) -> str:
+    rate, joules = text.significant(row["tflops"]), text.significant(row["joules_per_tflop"])
+    return f"{text.plain(row['implementation'])}, {rate} TFLOP/s at {joules} joules per TFLOP"
 
 
 def _at(number: float | None, unit: str, before: str) -> str:

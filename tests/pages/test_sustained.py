@@ -65,8 +65,10 @@ def test_each_quantity_has_its_panel_over_the_seconds_and_its_levels(empty):
     slices = sustained.series(store, table.to_dict("records")[0]).assign(trace=table["trace"].iloc[0])
     store.close()
     figure = charts.figure(page_parts.panels(slices, table))
-    assert [trace.x[-1] for trace in figure.data] == pytest.approx([3.0] * 3)
-    assert [trace.y[0] for trace in figure.data] == [400.0, 1980.0, 500.0]
+    assert [trace.x[-1] for trace in figure.data] == pytest.approx([3.0] * 4)
+    assert [trace.y[-1] for trace in figure.data] == pytest.approx([300.0, 699 / 300, 1500.0, 699.0])
+    by_clock = charts.figure(page_parts.panels(slices, table, "sustained_clock_mhz"))
+    assert [list(trace.x[3:5]) for trace in by_clock.data] == [[1980.0, 1500.0]] * 3
     assert [line.y0 for line in figure.layout.shapes] == pytest.approx([500.0, 700.0])
 
 
@@ -113,9 +115,14 @@ def test_kernels_are_compared_by_rate_and_energy(empty, monkeypatch):
     for name, ms, joules in (("triton_fa2", 1.0, 0.4), ("torch_naive", 2.0, 0.9)):
         row = Measurement("energy", CASE, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=ms)
         rows += [row, replace(row, metric="energy_j", timing=None, value=joules)]
-    RunFolder.create(empty, Run("energy", "local", gpu_name="A GPU"), rows)
+    RunFolder.create(empty, Run("energy", "local", gpu_name="A GPU", power_limit_w=700.0), rows)
     found = sustained.energies(open_store(empty))
     assert found["joules_per_tflop"].tolist() == pytest.approx([0.9e12 / FLOPS, 0.4e12 / FLOPS])
-    assert "Shape with energy" in [box.label for box in opened("sustained").selectbox]
-    assert "Fastest: **triton_fa2**" in shown(opened("sustained"))
+    page = opened("sustained")
+    assert "Shape with energy" in [box.label for box in page.selectbox]
+    assert "triton_fa2, 137 TFLOP/s at 2.91 joules per TFLOP: the least energy, and the fastest" in shown(page)
     assert "joules per TFLOP" in "".join(pieces)
+    assert "nvidia-smi -pl" in page.code[0].value
+    RunFolder.create(empty, Run("cooler", "local", gpu_name="A GPU", power_limit_w=500.0), rows)
+    (chart,) = opened("sustained").get("plotly_chart")
+    assert [line["x"] for line in json.loads(chart.proto.spec)["data"]] == [[500.0, 700.0]] * 4
