@@ -1,5 +1,6 @@
 """The parts of the page Power: the choice of traces, the headline, the curves and the numbers."""
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,6 +13,7 @@ from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters import select
 from pages.ui.shell.data import ask
 from results.query import sustained
+from results.records import CASE_FIELDS
 
 LABELS = {
     "sustained_tflops": "TFLOP/s",
@@ -21,20 +23,21 @@ LABELS = {
     "sustained_temperature_c": "Temperature (°C)",
 }
 MOST = 6  # the number of curves that a reader can tell apart
-_FROM_ZERO = {"sustained_tflops": "tozero"}
-COLUMNS = (
-    "trace", "gpu_name", "burst_tflops", "sustained_tflops", "of_burst", "cold_tflops", "of_cold",
-    "sustained_clock_mhz", "cold_clock_mhz", "sustained_power_w", "power_limit_w", "sustained_temperature_c", "status",
-    "note", "source", "run_id",
-)  # fmt: skip
-COMMAND = (
-    "python -m runner run fa_paper --sustained --set seqlen=4096 --set head_dim=128 --set causal=true --set modes=fwd "
+_IN_THE_NAME = ["implementation", *CASE_FIELDS, "mode", "created"]  # facts that the name of a trace states
+SWEEP = (
+    "fa_paper --sustained --set seqlen=4096 --set head_dim=128 --set causal=true --set modes=fwd "
     "--implementations triton_fa2"
 )
 LIMITS_COMMAND = (
     "for watts in 400 500 600 700; do sudo nvidia-smi -pl $watts && "
     "python -m runner run fa_paper --set seqlen=16384 --set modes=fwd; done"
 )
+STATE = {
+    "sustained_clock_mhz": ", at {:.0f} MHz",
+    "sustained_power_w": ", {:.0f} W",
+    "power_limit_w": " of {:.0f} W",
+    "sustained_temperature_c": ", {:.0f} °C",
+}
 RATES = {"tflops": "TFLOP/s", "joules_per_tflop": "joules per TFLOP"}
 
 
@@ -49,11 +52,9 @@ def named(traces: pd.DataFrame) -> pd.DataFrame:
 
 def nothing_here() -> None:
     """Say how to make a trace."""
-    st.info("No trace yet. A trace is half a minute of back-to-back calls of one shape.", icon=":material/thermostat:")
+    said = "No trace yet. A trace is half a minute of back-to-back calls of one shape."
+    messages.nothing_measured(said, ":material/thermostat:", SWEEP, first_look="fa_paper")
     run_one()
-    st.markdown("This command makes one on another machine; then upload the run's folder.")
-    st.code(COMMAND, language=None, wrap_lines=True)
-    st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
 def run_one() -> None:
@@ -80,19 +81,12 @@ def headline(chosen: pd.DataFrame) -> None:
     for row in chosen.to_dict("records"):
         lasting = text.significant(row["sustained_tflops"])
         sampled = (
-            f" A single sampled call, with a cold L2{_at(row['cold_clock_mhz'], ' MHz', ' at ')}, reaches "
+            f" A single sampled call, with a cold L2{_stated(row, {'cold_clock_mhz': ' at {:.0f} MHz'})}, reaches "
             f"{text.significant(row['cold_tflops'])}: sustained is {row['of_cold']:.0f} % of that."
             if not text.missing(row["cold_tflops"])
             else ""
         )
-        state = "".join(
-            (
-                _at(row["sustained_clock_mhz"], " MHz", ", at "),
-                _at(row["sustained_power_w"], " W", ", "),
-                _at(row["power_limit_w"], " W", " of "),
-                _at(row["sustained_temperature_c"], " °C", ", "),
-            )
-        )
+        state = _stated(row, STATE)
         st.markdown(
             f"## {text.plain(row['implementation'])} sustains {row['of_burst']:.0f} % of its first-second "
             f"throughput: {lasting} of {text.significant(row['burst_tflops'])} TFLOP/s{state}"
@@ -152,32 +146,30 @@ def energy() -> None:
         for row in rows:
             row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
     tables.show_table(rows, columns, "Rate and energy of every kernel")
-    by_limit(table[table["setting"] == rows[0]["setting"]], palette)
+    by_limit(table[table["setting"] == rows[0]["setting"]])
     with st.container(horizontal=True):
         scaling, per_watt = {"quantity": "joules_per_tflop"}, {"of": "GPUs", "quantity": "gflops_per_watt"}
         st.page_link("pages/scaling.py", label="Energy by seqlen", icon=":material/bolt:", query_params=scaling)
         st.page_link("pages/compare.py", label="GPUs per watt", icon=":material/bolt:", query_params=per_watt)
 
 
-def by_limit(rows: pd.DataFrame, palette: dict[str, str]) -> None:
-    """Draw rate and energy by power limit if the runs of the shape had several limits; otherwise say how to get them."""
+def by_limit(rows: pd.DataFrame) -> None:
+    """Draw rate and energy by power limit if the runs of the shape had several; otherwise say how to get them."""
     limits = sorted(rows["power_limit_w"].dropna().unique())
     if len(limits) < 2:
         here = f" All runs of this shape had a limit of {limits[0]:.0f} W." if limits else ""
         st.caption(
             f"This page draws both quantities by power limit once the runs of a shape have several limits.{here} "
-            "These commands make such runs; `nvidia-smi -q -d POWER` names the possible limits."
+            "These commands make such runs; nvidia-smi -q -d POWER names the possible limits."
         )
         st.code(LIMITS_COMMAND, language="bash", wrap_lines=True)
         return
     rows = rows.sort_values("power_limit_w").drop_duplicates(["implementation", "power_limit_w"])
-    found = []
+    palette, found = colours.palette(rows["implementation"].unique()), []
     for panel, (name, label) in enumerate(RATES.items()):
-        for kernel, points in rows.groupby("implementation"):
-            hover = [f"{kernel}: {value:.3g} {label}" for value in points[name]]
-            look: dict[str, Any] = {"line": "solid", "symbol": "circle", "group": kernel, "legend": not panel}
-            colour = palette.get(kernel, colours.EMPTY_COLOUR)
-            found.append(Series(kernel, points["power_limit_w"], points[name], colour, hover, panel=panel, **look))
+        hover = f"{{{name}:.3g}} {label}".format_map
+        lines = charts.lines(rows.to_dict("records"), name, palette, hover, by="power_limit_w")
+        found += [replace(each, panel=panel, group=each.name, legend=not panel) for each in lines]
     axes = [charts.titled(label) | {"rangemode": "tozero"} for label in RATES.values()]
     chart = Chart(found, charts.titled("Power limit (W)"), {}, 450, rows=axes)
     named = ChartTitle("Rate and energy by power limit", (), titles.of_runs(rows["run_id"]))
@@ -186,9 +178,8 @@ def by_limit(rows: pd.DataFrame, palette: dict[str, str]) -> None:
 
 def numbers_table(table: pd.DataFrame) -> None:
     """Draw every trace in numbers, or the reason why it is missing."""
-    config = tables.declared("traces")
-    shown = tables.in_words(table)[[*COLUMNS]].dropna(axis="columns", how="all")
-    tables.grid(shown, "Every trace: burst and sustained figures", config)
+    shown = tables.in_words(table.set_index("trace").reset_index()).drop(columns=_IN_THE_NAME)
+    tables.grid(shown.dropna(axis="columns", how="all"), "Every trace", tables.declared("traces"))
 
 
 def slices(chosen: pd.DataFrame) -> pd.DataFrame:
@@ -227,7 +218,8 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame, against: str = "seconds") 
         ):
             if name in names and level == level:
                 rules.append(ReferenceLine(level, *look_of, panel=names.index(name)))
-    rows = [charts.titled(LABELS[name]) | {"rangemode": _FROM_ZERO.get(name, "normal")} for name in names]
+    rows = [charts.titled(LABELS[name]) for name in names]
+    rows[0] |= {"rangemode": "tozero"}
     timed = charts.titled("Time (s)") | {"rangemode": "tozero"}
     x, hover = (timed, "x unified") if against == "seconds" else (charts.titled(LABELS[against]), "closest")
     return Chart(found, x, {}, 110 + 170 * len(names), hover, rules=rules, rows=rows)
@@ -247,5 +239,5 @@ def _rate(row: dict) -> str:
     return f"{text.plain(row['implementation'])}, {rate} TFLOP/s at {joules} joules per TFLOP"
 
 
-def _at(number: float | None, unit: str, before: str) -> str:
-    return "" if text.missing(number) else f"{before}{number:.0f}{unit}"
+def _stated(row: dict, words: dict[str, str]) -> str:
+    return "".join(said.format(row[name]) for name, said in words.items() if not text.missing(row[name]))

@@ -16,8 +16,8 @@ _SQL = SqlFile(__file__)
 # The quantities of a trace, in display order.
 QUANTITIES = ("sustained_tflops", "sustained_clock_mhz", "sustained_power_w", "sustained_temperature_c")
 COLUMNS = (
-    "run_id", "source", "created", "gpu_name", "power_limit_w", "implementation", *CASE_FIELDS, "mode",
-    "status", "note", "burst_tflops", *QUANTITIES, "cold_tflops", "cold_clock_mhz", "of_burst", "of_cold",
+    "gpu_name", "implementation", *CASE_FIELDS, "mode", "burst_tflops", *QUANTITIES, "of_burst", "cold_tflops",
+    "of_cold", "cold_clock_mhz", "power_limit_w", "status", "note", "source", "created", "run_id",
 )  # fmt: skip
 CELL = ("run_id", "implementation", *CASE_FIELDS, "mode")
 _KEY = ", ".join(CELL)

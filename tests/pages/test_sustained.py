@@ -32,12 +32,8 @@ def trace(home: Path, run_id: str = "hot", *, name: str = "triton_fa2", power: b
     ]
     rows.append(Measurement(run_id, CASE, name, "burst_tflops", Status.OK, mode="fwd", value=400.0, n=4, note=NOTE))
     latency = FLOPS / 500e9
-    rows.append(
-        Measurement(run_id, CASE, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=latency, n=20)
-    )
-    rows.append(
-        Measurement(run_id, CASE, name, "latency_ms", Status.OK, mode="fwd", timing="eager", value=9 * latency, n=20)
-    )
+    for timing, ms in (("kernel", latency), ("eager", 9 * latency)):
+        rows.append(Measurement(run_id, CASE, name, "latency_ms", Status.OK, "fwd", timing, value=ms, n=20))
     skipped = {"status": Status.SKIPPED, "note": "A trace needs a GPU."}
     rows.append(Measurement(run_id, CASE, "torch_naive", "sustained_tflops", mode="fwd", **skipped))
     run = Run(run_id, "local", created="2099-01-01T00:00:00.000Z", gpu_name="A GPU", power_limit_w=700.0, title="Trace")
@@ -123,6 +119,7 @@ def test_kernels_are_compared_by_rate_and_energy(empty, monkeypatch):
     assert "triton_fa2, 137 TFLOP/s at 2.91 joules per TFLOP: the least energy, and the fastest" in shown(page)
     assert "joules per TFLOP" in "".join(pieces)
     assert "nvidia-smi -pl" in page.code[0].value
-    RunFolder.create(empty, Run("cooler", "local", gpu_name="A GPU", power_limit_w=500.0), rows)
+    cooler = [replace(row, run_id="cooler") for row in rows]
+    RunFolder.create(empty, Run("cooler", "local", gpu_name="A GPU", power_limit_w=500.0), cooler)
     (chart,) = opened("sustained").get("plotly_chart")
     assert [line["x"] for line in json.loads(chart.proto.spec)["data"]] == [[500.0, 700.0]] * 4

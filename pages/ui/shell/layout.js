@@ -1,19 +1,18 @@
-// One entry of the history for each view. Streamlit adds one when a page first writes its parameters, and one without
-// parameters when it is left; a busy browser writes the parameters of the next page before its path. After Back or
-// Forward the address stays until the user acts, because the run of the page that was left may still write its own.
+// One entry of the history for each act of the user. Streamlit adds several: when a page first writes its parameters,
+// when it is left (without parameters), and in a busy browser for the parameters of the next page before its path.
+// After Back or Forward the address stays until the user acts, because the run of the page that was left may write on.
 if (!window.attnbenchHistory) {
   window.attnbenchHistory = true;
   const push = history.pushState.bind(history), replace = history.replaceState.bind(history);
-  let restored = false, added = false;  // since the user last acted: by Back or Forward; an entry with the same path
+  let restored = false, added = true;  // by Back or Forward; by a page. Both since the user last acted
   const acted = () => { restored = added = false; };
   for (const act of ["pointerdown", "keydown", "click"]) addEventListener(act, acted, true);
   addEventListener("popstate", () => { restored = true; }, true);
   history.replaceState = (...entry) => restored || replace(...entry);
   history.pushState = (state, title, url) => {
-    const next = new URL(url ?? "", location.href), same = next.pathname === location.pathname;
-    if (restored || (same && location.search && !next.search)) return;
-    const instead = same ? !location.search : added;
-    (instead ? replace : push)(state, title, url);
-    added = same && !instead;
+    const next = new URL(url ?? "", location.href);
+    if (restored || (next.pathname === location.pathname && location.search && !next.search)) return;
+    (added ? replace : push)(state, title, url);
+    added = true;
   };
 }
