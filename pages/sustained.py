@@ -12,7 +12,9 @@ layout.header("sustained")
 sustained.energy()
 table = sustained.named(ask_slowly(stored.traces))
 if table.empty:
-    sustained.nothing_here()
+    said = "No trace yet. A trace is half a minute of back-to-back calls of one shape."
+    messages.nothing_measured(said, ":material/thermostat:", sustained.SWEEP, first_look="fa_paper")
+    sustained.run_one()
     st.stop()
 
 st.subheader("A sustained load")

@@ -50,13 +50,6 @@ def named(traces: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def nothing_here() -> None:
-    """Say how to make a trace."""
-    said = "No trace yet. A trace is half a minute of back-to-back calls of one shape."
-    messages.nothing_measured(said, ":material/thermostat:", SWEEP, first_look="fa_paper")
-    run_one()
-
-
 def run_one() -> None:
     """Link to the form that starts a trace."""
     st.page_link(
@@ -157,10 +150,9 @@ def by_limit(rows: pd.DataFrame) -> None:
     """Draw rate and energy by power limit if the runs of the shape had several; otherwise say how to get them."""
     limits = sorted(rows["power_limit_w"].dropna().unique())
     if len(limits) < 2:
-        here = f" All runs of this shape had a limit of {limits[0]:.0f} W." if limits else ""
         st.caption(
-            f"This page draws both quantities by power limit once the runs of a shape have several limits.{here} "
-            "These commands make such runs; nvidia-smi -q -d POWER names the possible limits."
+            "Once runs of this shape have several power limits, a chart shows both quantities by limit. So far there "
+            f"is {len(limits)}. This command makes such runs; nvidia-smi -q -d POWER lists the possible limits."
         )
         st.code(LIMITS_COMMAND, language="bash", wrap_lines=True)
         return
