@@ -72,4 +72,4 @@ messages.folded("Differences in environment", "environment", lambda: verdicts.wh
 if found.cells:
     messages.download("Download shapes", choose.file_name(*sides), with_findings, "comparison_csv")
 st.caption("In a terminal")
-st.code(choose.command(*sides), language=None)
+st.code(choose.command(*sides), language=None, wrap_lines=True)

@@ -9,16 +9,17 @@ from pages.ui.shell.data import ask_slowly
 from results.query import sustained as stored
 
 layout.header("sustained")
+sustained.energy()
 table = sustained.named(ask_slowly(stored.traces))
 if table.empty:
-    sustained.nothing_here()
-    sustained.energy()
+    said = "No trace yet. A trace is half a minute of back-to-back calls of one shape."
+    messages.nothing_measured(said, ":material/thermostat:", sustained.SWEEP, first_look="fa_paper")
+    sustained.run_one()
     st.stop()
 
+st.subheader("A sustained load")
 chosen = sustained.choose(table)
 sustained.headline(chosen)
-sustained.energy()
-st.subheader("A sustained load over time")
 sustained.show_curves(chosen)
 st.subheader("Every trace")
 sustained.numbers_table(table)

@@ -62,7 +62,7 @@ class Call:
             "a window, which SDPA takes as a mask": found.get("window_size"),
             "a mask": "mask" in features,
             str(dtype): dtype not in ("bfloat16", "float16"),
-            "another head_dim of the values": "head_dim_v" in features,
+            "head_dim_v other than head_dim": "head_dim_v" in features,
             "head_dim above 256": isinstance(head_dim, int) and head_dim > 256,
         }
         said = [words for words, there in reasons.items() if there]

@@ -78,13 +78,12 @@ def errors(chosen: Filters, tensor: str, measure: str, *, by_inputs: bool = Fals
 
 def nothing(chosen: Filters) -> None:
     """Say why there is no error here, and which sweep measures errors."""
-    st.info(
+    messages.nothing_measured(
         f"No error against float64 in this slice of {text.plain(chosen.gpu or 'any GPU')}. Published reports rarely "
-        "hold errors; every sweep of this repository does. Choose another GPU, dtype or mask, or run a sweep:",
-        icon=":material/filter_alt_off:",
+        "hold errors; every sweep of this repository does. Choose another GPU, dtype or mask, or run a sweep.",
+        ":material/filter_alt_off:",
+        "accuracy",
     )
-    st.code("python -m runner run accuracy", language=None)
-    st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
 
 
 def headline(table: pd.DataFrame, chosen: Filters) -> None:
@@ -165,12 +164,8 @@ def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> t
 def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], view: ErrorView) -> None:
     """Draw errors on normal inputs and on inputs with outliers, large values or heavy tails."""
     if table.empty:
-        st.info(
-            "No errors on other inputs than unit normal ones here. The sweep `accuracy` takes them: outlier channels, "
-            "large values, heavy tails, long rows.",
-            icon=":material/science:",
-        )
-        st.code("python -m runner run accuracy", language=None)
+        said = "No errors on other inputs than unit normal ones: outliers, large values, heavy tails, long rows."
+        messages.nothing_measured(said, ":material/science:", "accuracy")
         return
     found = [
         accuracy.summary(rows).assign(dtype=dtype, inputs=kind)
@@ -301,5 +296,4 @@ def _limits(errors: pd.Series) -> list[float]:
 def _axis(limits: Sequence[float]) -> dict:
     """Return the axis of errors, the same for all dtypes."""
     low, high = limits
-    axis = charts.close_log_axis(low, high, lambda mark: f"{mark:.1e}".replace(".0e", "e"))
-    return axis | charts.titled("error")
+    return charts.close_log_axis(low, high, "{:g}".format) | charts.titled("error")

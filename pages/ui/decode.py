@@ -27,7 +27,8 @@ def bandwidth_headline(table: pd.DataFrame) -> None:
     if known.empty:
         return
     best = known.loc[known["tb_per_s"].idxmax()]
-    share = "" if text.missing(best["percent_of_copy"]) else f", {best['percent_of_copy']:.0f} % of the copy bandwidth"
+    percent = best["percent_of_copy"]
+    share = "" if text.missing(percent) else f", {percent:.0f} % of the bandwidth of a copy, which also writes"
     st.markdown(
         f"{text.plain(best['implementation'])} reads fastest: **{rate_words(best['tb_per_s'])}**{share}, at context "
         f"{text.size(best['seqlen'])} and batch {best['batch']}."

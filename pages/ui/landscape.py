@@ -26,7 +26,7 @@ def section(program: Program, card: str, command: str) -> None:
     name = st.selectbox("Call", [*calls], key="landscape")
     found = ask_slowly(program_times.tiles, ROWS[card], calls[name].case, calls[name].mode, calls[name].timing)
     if not found:
-        st.caption(f"Nobody has timed this call with other tiles on the {card}. On that GPU, this does:")
+        st.caption(f"This call was not timed with other tiles on the {card}. This command does it on that GPU:")
         st.code(command, language=None, wrap_lines=True)
         return
     charts.show(chart(found), ChartTitle("Time by tile", (card, name), found[0].run_id), key="tiles")

@@ -1,5 +1,6 @@
 """The parts of the page Power: the choice of traces, the headline, the curves and the numbers."""
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -9,27 +10,35 @@ from pages.ui.draw import charts, colours, messages, tables, text, titles
 from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.draw.tables import Bar, TableColumn
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters.select import named_choice
+from pages.ui.filters import select
 from pages.ui.shell.data import ask
 from results.query import sustained
+from results.records import CASE_FIELDS
 
 LABELS = {
     "sustained_tflops": "TFLOP/s",
+    "joules_per_tflop": "Joules per TFLOP",
     "sustained_clock_mhz": "SM clock (MHz)",
     "sustained_power_w": "Power (W)",
     "sustained_temperature_c": "Temperature (°C)",
 }
 MOST = 6  # the number of curves that a reader can tell apart
-_FROM_ZERO = {"sustained_tflops": "tozero"}
-COLUMNS = (
-    "trace", "gpu_name", "burst_tflops", "sustained_tflops", "of_burst", "cold_tflops", "of_cold",
-    "sustained_clock_mhz", "cold_clock_mhz", "sustained_power_w", "power_limit_w", "sustained_temperature_c", "status",
-    "note", "source", "run_id",
-)  # fmt: skip
-COMMAND = (
-    "python -m runner run fa_paper --sustained --set seqlen=4096 --set head_dim=128 --set causal=true --set modes=fwd "
+_IN_THE_NAME = ["implementation", *CASE_FIELDS, "mode", "created"]  # facts that the name of a trace states
+SWEEP = (
+    "fa_paper --sustained --set seqlen=4096 --set head_dim=128 --set causal=true --set modes=fwd "
     "--implementations triton_fa2"
 )
+LIMITS_COMMAND = (
+    "for watts in 400 500 600 700; do sudo nvidia-smi -pl $watts && "
+    "python -m runner run fa_paper --set seqlen=16384 --set modes=fwd; done"
+)
+STATE = {
+    "sustained_clock_mhz": ", at {:.0f} MHz",
+    "sustained_power_w": ", {:.0f} W",
+    "power_limit_w": " of {:.0f} W",
+    "sustained_temperature_c": ", {:.0f} °C",
+}
+RATES = {"tflops": "TFLOP/s", "joules_per_tflop": "joules per TFLOP"}
 
 
 def named(traces: pd.DataFrame) -> pd.DataFrame:
@@ -39,15 +48,6 @@ def named(traces: pd.DataFrame) -> pd.DataFrame:
     return traces.assign(
         trace=[f"{name}, {run}" if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)]
     )
-
-
-def nothing_here() -> None:
-    """Say how to make a trace."""
-    st.info("No trace yet. A trace is half a minute of back-to-back calls of one shape.", icon=":material/thermostat:")
-    run_one()
-    st.markdown("This command makes one on another machine; then upload the run's folder.")
-    st.code(COMMAND, language=None, wrap_lines=True)
-    st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
 
 
 def run_one() -> None:
@@ -74,19 +74,12 @@ def headline(chosen: pd.DataFrame) -> None:
     for row in chosen.to_dict("records"):
         lasting = text.significant(row["sustained_tflops"])
         sampled = (
-            f" A single sampled call, with a cold L2{_at(row['cold_clock_mhz'], ' MHz', ' at ')}, reaches "
+            f" A single sampled call, with a cold L2{_stated(row, {'cold_clock_mhz': ' at {:.0f} MHz'})}, reaches "
             f"{text.significant(row['cold_tflops'])}: sustained is {row['of_cold']:.0f} % of that."
             if not text.missing(row["cold_tflops"])
             else ""
         )
-        state = "".join(
-            (
-                _at(row["sustained_clock_mhz"], " MHz", ", at "),
-                _at(row["sustained_power_w"], " W", ", "),
-                _at(row["power_limit_w"], " W", " of "),
-                _at(row["sustained_temperature_c"], " °C", ", "),
-            )
-        )
+        state = _stated(row, STATE)
         st.markdown(
             f"## {text.plain(row['implementation'])} sustains {row['of_burst']:.0f} % of its first-second "
             f"throughput: {lasting} of {text.significant(row['burst_tflops'])} TFLOP/s{state}"
@@ -103,13 +96,16 @@ def show_curves(chosen: pd.DataFrame) -> None:
     if table.empty:
         st.caption("The chosen traces have no stored slices.")
         return
-    alt = "TFLOP/s, SM clock, power and temperature by seconds, a line for each trace"
-    charts.show(panels(table, chosen), title(chosen), key="sustained_chart", alt=alt)
+    over = select.segments("Over", "trace_over", ("time", "SM clock"))
+    against = "seconds" if over == "time" else "sustained_clock_mhz"
+    alt = f"TFLOP/s, joules per TFLOP, power and temperature over {over}, each trace in its color"
+    charts.show(panels(table, chosen, against), title(chosen), key="sustained_chart", alt=alt)
     st.caption(
         "Dashed: a sampled call with a cold L2. Dotted: the power limit. If the clock falls while power is at its "
-        "limit, the GPU is power-throttled, not thermally.",
+        "limit, the power limit throttles the GPU, not its temperature.",
         help="Each mark is about a quarter of a second of back-to-back calls with a warm L2. Sustained figures are "
-        "medians of the last third, burst figures of the first second.",
+        "medians of the last third, burst figures of the first second. The driver averages power over a second, so "
+        "joules begin after it.",
     )
 
 
@@ -122,43 +118,60 @@ def title(chosen: pd.DataFrame) -> ChartTitle:
 def energy() -> None:
     """Ask for a shape whose energy was measured; draw the rate and the energy of each kernel."""
     table = ask(sustained.energies)
-    st.subheader("Speed against energy")
     if table.empty:
         st.caption("No run measured energy. On a GPU, every sweep does if the driver reports it.")
-    else:
-        firsts = {str(row["cell"]): row for row in table.drop_duplicates("cell").to_dict("records")}
+        return
+    firsts = {str(row["cell"]): row for row in table.drop_duplicates("cell").to_dict("records")}
 
-        def said(cell: str) -> str:
-            row = firsts[cell]
-            return f"{row['gpu_name']}: {_shape(row)}, {row['run_id']}"
+    def said(cell: str) -> str:
+        row = firsts[cell]
+        return f"{row['gpu_name']}: {_shape(row)}, {row['run_id']}"
 
-        cell = named_choice("Shape with energy", "energy_of", list(firsts), next(iter(firsts)), said)
-        rows = table[table["cell"] == int(cell)].sort_values("joules_per_tflop").to_dict("records")
-        for word, row in {"Least energy": rows[0], "Fastest": max(rows, key=lambda row: row["tflops"])}.items():
-            rate, joules = text.significant(row["tflops"]), text.significant(row["joules_per_tflop"])
-            st.markdown(f"{word}: **{text.plain(row['implementation'])}**, {rate} TFLOP/s at {joules} joules per TFLOP")
-        palette = colours.palette([row["implementation"] for row in rows])
-        columns = {"implementation": TableColumn("implementation")}
-        for name, label in (("tflops", "TFLOP/s"), ("joules_per_tflop", "joules per TFLOP")):
-            columns[name] = TableColumn(label, axis=tables.linear_axis(row[name] for row in rows))
-            for row in rows:
-                row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
-        tables.show_table(rows, columns, "Rate and energy of every kernel")
-    st.caption(
-        "Throughput against the power limit takes a run at each limit: set it with `nvidia-smi -pl WATTS`, run the "
-        "sweep again, and choose both runs on [Compare](compare)."
-    )
+    cell = select.named_choice("Shape with energy", "energy_of", list(firsts), next(iter(firsts)), said)
+    rows = table[table["cell"] == int(cell)].sort_values("joules_per_tflop").to_dict("records")
+    least, fastest = rows[0], max(rows, key=lambda row: row["tflops"])
+    words = f"## {_rate(least)}: the least energy"
+    st.markdown(f"{words}, and the fastest" if fastest is least else f"{words}; the fastest is {_rate(fastest)}")
+    palette = colours.palette([row["implementation"] for row in rows])
+    columns = {"implementation": TableColumn("implementation")}
+    for name, label in RATES.items():
+        columns[name] = TableColumn(label, axis=tables.linear_axis(row[name] for row in rows))
+        for row in rows:
+            row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
+    tables.show_table(rows, columns, "Rate and energy of every kernel")
+    by_limit(table[table["setting"] == rows[0]["setting"]])
     with st.container(horizontal=True):
         scaling, per_watt = {"quantity": "joules_per_tflop"}, {"of": "GPUs", "quantity": "gflops_per_watt"}
         st.page_link("pages/scaling.py", label="Energy by seqlen", icon=":material/bolt:", query_params=scaling)
         st.page_link("pages/compare.py", label="GPUs per watt", icon=":material/bolt:", query_params=per_watt)
 
 
+def by_limit(rows: pd.DataFrame) -> None:
+    """Draw rate and energy by power limit if the runs of the shape had several; otherwise say how to get them."""
+    limits = sorted(rows["power_limit_w"].dropna().unique())
+    if len(limits) < 2:
+        st.caption(
+            "Once runs of this shape have several power limits, a chart shows both quantities by limit. So far there "
+            f"is {len(limits)}. This command makes such runs; nvidia-smi -q -d POWER lists the possible limits."
+        )
+        st.code(LIMITS_COMMAND, language="bash", wrap_lines=True)
+        return
+    rows = rows.sort_values("power_limit_w").drop_duplicates(["implementation", "power_limit_w"])
+    palette, found = colours.palette(rows["implementation"].unique()), []
+    for panel, (name, label) in enumerate(RATES.items()):
+        hover = f"{{{name}:.3g}} {label}".format_map
+        lines = charts.lines(rows.to_dict("records"), name, palette, hover, by="power_limit_w")
+        found += [replace(each, panel=panel, group=each.name, legend=not panel) for each in lines]
+    axes = [charts.titled(label) | {"rangemode": "tozero"} for label in RATES.values()]
+    chart = Chart(found, charts.titled("Power limit (W)"), {}, 450, rows=axes)
+    named = ChartTitle("Rate and energy by power limit", (), titles.of_runs(rows["run_id"]))
+    charts.show(chart, named, key="limits_chart")
+
+
 def numbers_table(table: pd.DataFrame) -> None:
     """Draw every trace in numbers, or the reason why it is missing."""
-    config = tables.declared("traces")
-    shown = tables.in_words(table)[[*COLUMNS]].dropna(axis="columns", how="all")
-    tables.grid(shown, "Every trace: burst and sustained figures", config)
+    shown = tables.in_words(table.set_index("trace").reset_index()).drop(columns=_IN_THE_NAME)
+    tables.grid(shown.dropna(axis="columns", how="all"), "Every trace", tables.declared("traces"))
 
 
 def slices(chosen: pd.DataFrame) -> pd.DataFrame:
@@ -169,17 +182,17 @@ def slices(chosen: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["trace"])
 
 
-def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
-    """Return the quantities of traces over time, a panel for each quantity.
+def panels(slices: pd.DataFrame, cells: pd.DataFrame, against: str = "seconds") -> Chart:
+    """Return the quantities of traces over time or over the SM clock, a panel for each quantity.
 
     `cells` holds the sampled rate and the power limit of each trace.
     """
-    names = [name for name in LABELS if name in slices and slices[name].notna().any()]
+    names = [name for name in LABELS if name != against and name in slices and slices[name].notna().any()]
     found, rules = [], []
     for at, (trace, rows) in enumerate(slices.groupby("trace", sort=True)):
         colour = colours.legible(colours.SPARE_COLOURS[at % len(colours.SPARE_COLOURS)], colours.theme())
         look: dict[str, Any] = {
-            "line": "solid",
+            "line": "solid" if against == "seconds" else "",
             "width": 1.5,
             "size": 4,
             "symbol": colours.SYMBOLS[at % len(colours.SYMBOLS)],
@@ -189,7 +202,7 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
                 said = [f"{trace}: {value:.3g} {LABELS[name]}" for value in rows[name]]
                 legend = not panel and slices["trace"].nunique() > 1  # the title names a single trace
                 look |= {"group": str(trace), "legend": legend, "panel": panel}
-                found.append(Series(str(trace), rows["seconds"], rows[name], colour, said, **look))
+                found.append(Series(str(trace), rows[against], rows[name], colour, said, **look))
         cell = cells[cells["trace"] == trace].iloc[0]
         for name, level, look_of in (
             ("sustained_tflops", cell["cold_tflops"], (colour, "dash")),
@@ -197,9 +210,11 @@ def panels(slices: pd.DataFrame, cells: pd.DataFrame) -> Chart:
         ):
             if name in names and level == level:
                 rules.append(ReferenceLine(level, *look_of, panel=names.index(name)))
-    rows = [charts.titled(LABELS[name]) | {"rangemode": _FROM_ZERO.get(name, "normal")} for name in names]
-    x = charts.titled("Time (s)") | {"rangemode": "tozero"}
-    return Chart(found, x, {}, 110 + 170 * len(names), "x unified", rules=rules, rows=rows)
+    rows = [charts.titled(LABELS[name]) for name in names]
+    rows[0] |= {"rangemode": "tozero"}
+    timed = charts.titled("Time (s)") | {"rangemode": "tozero"}
+    x, hover = (timed, "x unified") if against == "seconds" else (charts.titled(LABELS[against]), "closest")
+    return Chart(found, x, {}, 110 + 170 * len(names), hover, rules=rules, rows=rows)
 
 
 def _shape(row: dict) -> str:
@@ -211,5 +226,10 @@ def _shape(row: dict) -> str:
     )
 
 
-def _at(number: float | None, unit: str, before: str) -> str:
-    return "" if text.missing(number) else f"{before}{number:.0f}{unit}"
+def _rate(row: dict) -> str:
+    rate, joules = text.significant(row["tflops"]), text.significant(row["joules_per_tflop"])
+    return f"{text.plain(row['implementation'])}, {rate} TFLOP/s at {joules} joules per TFLOP"
+
+
+def _stated(row: dict, words: dict[str, str]) -> str:
+    return "".join(said.format(row[name]) for name, said in words.items() if not text.missing(row[name]))

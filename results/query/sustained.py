@@ -16,13 +16,14 @@ _SQL = SqlFile(__file__)
 # The quantities of a trace, in display order.
 QUANTITIES = ("sustained_tflops", "sustained_clock_mhz", "sustained_power_w", "sustained_temperature_c")
 COLUMNS = (
-    "run_id", "source", "created", "gpu_name", "power_limit_w", "implementation", *CASE_FIELDS, "mode",
-    "status", "note", "burst_tflops", *QUANTITIES, "cold_tflops", "cold_clock_mhz", "of_burst", "of_cold",
+    "gpu_name", "implementation", *CASE_FIELDS, "mode", "burst_tflops", *QUANTITIES, "of_burst", "cold_tflops",
+    "of_cold", "cold_clock_mhz", "power_limit_w", "status", "note", "source", "created", "run_id",
 )  # fmt: skip
 CELL = ("run_id", "implementation", *CASE_FIELDS, "mode")
 _KEY = ", ".join(CELL)
 _SECONDS = re.compile(r"for (\d+(?:\.\d+)?) s\b")  # the duration in the runner's note
 _SLICE_S = 0.25
+_POWER_LAGS_S = 1.25  # the driver averages power over a second, and a slice samples it at its end
 
 
 def traces(store: Store) -> pd.DataFrame:
@@ -44,19 +45,20 @@ def energies(store: Store) -> pd.DataFrame:
     """Return a row for each kernel whose energy a call was measured: its rate and its joules per TFLOP.
 
     A case whose work is unknown has no row. `cell` numbers the shapes and modes of a run; those with most
-    implementations come first.
+    implementations come first. `setting` numbers the shapes and modes of a GPU, over all its runs.
     """
     table = store.query(_SQL("energies", key=_KEY))
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
     work = pd.Series([levels.flops(row, row["mode"]) for row in rows], index=table.index, dtype=float)
-    cells = table.groupby(["run_id", "mode", *CASE_FIELDS], dropna=False, sort=False).ngroup()
+    for name, whose in (("cell", "run_id"), ("setting", "gpu_name")):
+        table[name] = table.groupby([whose, "mode", *CASE_FIELDS], dropna=False, sort=False).ngroup()
     rates = {"tflops": work / table["latency_ms"] / 1e9, "joules_per_tflop": 1e12 * table["joules"] / work}
-    table = table.assign(cell=cells, **rates)
+    table = table.assign(**rates)
     return table[table[[*rates]].map(math.isfinite).all(axis=1)]  # a case of unknown sizes has no rate
 
 
 def series(store: Store, trace: dict[str, object]) -> pd.DataFrame:
-    """Return a trace slice by slice: `seconds` since its start and a column for each quantity that was watched."""
+    """Return a trace slice by slice: `seconds`, each quantity that was watched, and joules per TFLOP."""
     of_cell = " AND ".join(f"{name} IS NOT DISTINCT FROM ?" for name in CELL)
     rows = store.rows(
         f"SELECT metric, samples, note FROM measurements WHERE list_contains(?, metric) AND {of_cell}",
@@ -69,7 +71,11 @@ def series(store: Store, trace: dict[str, object]) -> pd.DataFrame:
     said = next((match for *_, note in rows if (match := _SECONDS.search(note or ""))), None)
     step = float(said[1]) / count if said else _SLICE_S
     known = {name: found[name] for name in QUANTITIES if len(found.get(name, ())) == count}
-    return pd.DataFrame({"seconds": [step * (place + 1) for place in range(count)], **known})
+    table = pd.DataFrame({"seconds": [step * (place + 1) for place in range(count)], **known})
+    if "sustained_power_w" in table:
+        energy = table["sustained_power_w"] / table["sustained_tflops"]
+        table["joules_per_tflop"] = energy.where(table["seconds"] > _POWER_LAGS_S)
+    return table
 
 
 def _known(value: object) -> Any:

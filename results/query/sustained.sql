@@ -18,5 +18,5 @@ WITH calls AS (
     FROM measurements WHERE status = 'ok' AND metric IN ('energy_j', 'latency_ms')
           AND run_id IN (SELECT run_id FROM measurements WHERE metric = 'energy_j' AND status = 'ok')
     GROUP BY ALL HAVING joules > 0 AND latency_ms > 0)
-SELECT calls.*, gpu_name, source, count(*) OVER (PARTITION BY run_id, mode, {CASE_FIELDS}) AS kernels
+SELECT calls.*, gpu_name, power_limit_w, source, count(*) OVER (PARTITION BY run_id, mode, {CASE_FIELDS}) AS kernels
 FROM calls JOIN runs USING (run_id) ORDER BY kernels DESC, created DESC NULLS LAST, {key}

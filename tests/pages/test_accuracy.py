@@ -74,7 +74,7 @@ def test_a_filter_that_the_errors_do_not_depend_on_is_not_drawn_and_keeps_its_va
 
 
 def test_other_inputs_stand_beside_normal_ones_once_a_run_has_them(page, home):
-    assert "The sweep `accuracy` takes them" in shown(page)
+    assert "No errors on other inputs" in shown(page)
     odd = [*rows("torch_naive", 8e-3, None, inputs="outliers"), *rows("triton_fa2", 4e-2, None, inputs="outliers")]
     other = replace(RUN, run_id="odd")
     RunFolder.create(home, other, [replace(row, run_id="odd") for row in odd])

@@ -19,6 +19,7 @@ def test_labels_at_the_ends_of_lines_keep_apart_and_in_order():
     placed = charts._spread_out(shares, 0.05)
     assert placed == sorted(placed, reverse=True)
     assert placed[0] == 0.5
+    assert max(charts._spread_out([0.9] * 4, 0.1)) == 1, "Plotly draws nothing above the axis"
     assert min(above - below for above, below in itertools.pairwise(placed)) == pytest.approx(0.05)
 
 

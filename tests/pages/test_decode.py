@@ -186,7 +186,7 @@ def test_prefill_and_mixed_batches_have_a_tab_that_compares_pages_and_separate_c
     assert table.loc[(*of_mixed, "triton_varlen"), "of_separate"] == pytest.approx(0.75)
     assert table.loc[(*of_mixed, "triton_separate"), "of_fastest"] == pytest.approx(4 / 3)
     facts = "".join(element.value for element in page.get("html"))
-    assert "One call over separate calls" in facts and "Pages over a contiguous cache" in facts
+    assert "Time of one call over separate calls" in facts and "Time of pages over a contiguous cache" in facts
 
 
 def test_the_cost_of_a_token_follows_from_price_power_limit_and_the_fastest_attention_of_each_batch(page):

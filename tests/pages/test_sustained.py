@@ -32,12 +32,8 @@ def trace(home: Path, run_id: str = "hot", *, name: str = "triton_fa2", power: b
     ]
     rows.append(Measurement(run_id, CASE, name, "burst_tflops", Status.OK, mode="fwd", value=400.0, n=4, note=NOTE))
     latency = FLOPS / 500e9
-    rows.append(
-        Measurement(run_id, CASE, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=latency, n=20)
-    )
-    rows.append(
-        Measurement(run_id, CASE, name, "latency_ms", Status.OK, mode="fwd", timing="eager", value=9 * latency, n=20)
-    )
+    for timing, ms in (("kernel", latency), ("eager", 9 * latency)):
+        rows.append(Measurement(run_id, CASE, name, "latency_ms", Status.OK, "fwd", timing, value=ms, n=20))
     skipped = {"status": Status.SKIPPED, "note": "A trace needs a GPU."}
     rows.append(Measurement(run_id, CASE, "torch_naive", "sustained_tflops", mode="fwd", **skipped))
     run = Run(run_id, "local", created="2099-01-01T00:00:00.000Z", gpu_name="A GPU", power_limit_w=700.0, title="Trace")
@@ -65,8 +61,10 @@ def test_each_quantity_has_its_panel_over_the_seconds_and_its_levels(empty):
     slices = sustained.series(store, table.to_dict("records")[0]).assign(trace=table["trace"].iloc[0])
     store.close()
     figure = charts.figure(page_parts.panels(slices, table))
-    assert [trace.x[-1] for trace in figure.data] == pytest.approx([3.0] * 3)
-    assert [trace.y[0] for trace in figure.data] == [400.0, 1980.0, 500.0]
+    assert [trace.x[-1] for trace in figure.data] == pytest.approx([3.0] * 4)
+    assert [trace.y[-1] for trace in figure.data] == pytest.approx([300.0, 699 / 300, 1500.0, 699.0])
+    by_clock = charts.figure(page_parts.panels(slices, table, "sustained_clock_mhz"))
+    assert [list(trace.x[3:5]) for trace in by_clock.data] == [[1980.0, 1500.0]] * 3
     assert [line.y0 for line in figure.layout.shapes] == pytest.approx([500.0, 700.0])
 
 
@@ -113,9 +111,15 @@ def test_kernels_are_compared_by_rate_and_energy(empty, monkeypatch):
     for name, ms, joules in (("triton_fa2", 1.0, 0.4), ("torch_naive", 2.0, 0.9)):
         row = Measurement("energy", CASE, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=ms)
         rows += [row, replace(row, metric="energy_j", timing=None, value=joules)]
-    RunFolder.create(empty, Run("energy", "local", gpu_name="A GPU"), rows)
+    RunFolder.create(empty, Run("energy", "local", gpu_name="A GPU", power_limit_w=700.0), rows)
     found = sustained.energies(open_store(empty))
     assert found["joules_per_tflop"].tolist() == pytest.approx([0.9e12 / FLOPS, 0.4e12 / FLOPS])
-    assert "Shape with energy" in [box.label for box in opened("sustained").selectbox]
-    assert "Fastest: **triton_fa2**" in shown(opened("sustained"))
+    page = opened("sustained")
+    assert "Shape with energy" in [box.label for box in page.selectbox]
+    assert "triton_fa2, 137 TFLOP/s at 2.91 joules per TFLOP: the least energy, and the fastest" in shown(page)
     assert "joules per TFLOP" in "".join(pieces)
+    assert "nvidia-smi -pl" in page.code[0].value
+    cooler = [replace(row, run_id="cooler") for row in rows]
+    RunFolder.create(empty, Run("cooler", "local", gpu_name="A GPU", power_limit_w=500.0), cooler)
+    (chart,) = opened("sustained").get("plotly_chart")
+    assert [line["x"] for line in json.loads(chart.proto.spec)["data"]] == [[500.0, 700.0]] * 4

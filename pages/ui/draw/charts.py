@@ -377,6 +377,8 @@ def _spread_out(shares: Sequence[float], apart: float) -> list[float]:
             (mean, count), (other, more) = placed[-2], placed[-1]
             placed[-2:] = [[(mean * count + other * more) / (count + more), count + more]]
     heights = [mean + apart * (place - (count - 1) / 2) for mean, count in placed for place in range(int(count))]
-    for at, height in enumerate(heights):  # Plotly draws nothing below the axis
+    for at, height in reversed([*enumerate(heights)]):  # Plotly draws nothing above or below the axis
+        heights[at] = min(height, [*heights, 1 + apart][at + 1] - apart)
+    for at, height in enumerate(heights):
         heights[at] = max(height, heights[at - 1] + apart if at else 0.02)
     return [height for _, height in sorted(zip(order, heights, strict=True))]

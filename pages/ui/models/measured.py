@@ -23,7 +23,6 @@ from results.records import Case
 
 LEVEL = level_of("model")
 COMMAND = "python -m runner run models --set subject={subject}"
-QUICK = "python -m runner run models_quick"
 _STEP_COLUMNS = tables.declared("training_steps")
 _CALL_WORDS = tables.declared("model_calls")
 
@@ -82,18 +81,17 @@ def choose(subject: str, first: str | None) -> MeasuredModel | None:
 def nothing_here(question: ModelQuestion) -> None:
     """Say that no run measured the model, and how to measure it."""
     st.subheader("How fast is it?")
-    st.info(
-        f"No run measured {text.plain(question.title)} yet. On a GPU that it fits, the first command times generation, "
-        "prefill and training; the second does so with a tiny GPT-2, in a minute on a CPU.",
-        icon=":material/model_training:",
+    messages.nothing_measured(
+        f"No run measured {text.plain(question.title)} yet. On a GPU that it fits, this command times generation, "
+        "prefill and training. The sweep `models_quick` does so with a tiny GPT-2, in a minute on a CPU.",
+        ":material/model_training:",
+        f"models --set subject={question.training.subject}",
+        first_look="models_quick",
     )
-    st.code(f"{COMMAND.format(subject=question.training.subject)}\n{QUICK}", language=None)
     with st.container(horizontal=True):
         for name in ask(models.subjects)[:3]:
             label = model(name).title if name in LEVEL.subjects else name
             st.button(f"Show {text.plain(label)}", key=f"offer_model_{name}", on_click=_take_model, args=(name,))
-        link = {"sweep": "models_quick"}
-        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:", query_params=link)
 
 
 def headline(question: ModelQuestion, found: MeasuredModel | None, gpu: str) -> None:
@@ -219,8 +217,7 @@ def memory_lines(rows: pd.DataFrame, question: ModelQuestion) -> Chart:
             found.append(_measured_marks(own, f"{mode}, batch {batch}, measured", colour))
     ends = [contexts[0], contexts[-1]]
     found.append(charts.reference(question.card, ends, [capacity] * 2, f"{question.card}: {capacity:.3g} GiB"))
-    drawn = [value for series in found for value in series.y]
-    axis = charts.log_axis(min(drawn), min(max(drawn), 16 * capacity)) | charts.titled("GiB")
+    axis = charts.log_ticks(charts.TENS, "{:g}".format) | charts.titled("GiB")
     return charts.by_size(found, "context", contexts, axis)
 
 

@@ -20,7 +20,7 @@ def show() -> None:
     st.subheader("Block-sparse masks: from which sparsity and length they pay")
     every = ask_slowly(block_sparse.rows)
     if every.empty:
-        messages.nothing_measured("Nobody has measured a block-sparse mask yet.", ":material/grid_on:", "block_sparse")
+        messages.nothing_measured("No run has measured a block-sparse mask yet.", ":material/grid_on:", "block_sparse")
         return
     with st.container(horizontal=True):
         there = list(every[["gpu", "timing"]].drop_duplicates().itertuples(index=False, name=None))

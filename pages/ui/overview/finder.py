@@ -22,6 +22,6 @@ def show() -> None:
     missing = table[table["winner"].isna()]["gpu"].tolist()
     if missing or table.empty:
         st.markdown(f"Nobody has measured it on {', '.join(map(text.plain, missing)) or 'any GPU'}. Measure it there:")
-        st.code(finder.command(wanted), language="bash")
+        st.code(finder.command(wanted), language="bash", wrap_lines=True)
     config = tables.declared("finder")
     tables.grid(table, "The fastest implementation with these features on each GPU", config)

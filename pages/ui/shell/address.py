@@ -79,22 +79,15 @@ def note(key: str, value: str | Sequence[str]) -> None:
     wanted = [value] if isinstance(value, str) else list(value)
     if came_back() or st.query_params.get_all(key) == wanted:
         return
-    if _set_unsent(key, value if isinstance(value, str) else wanted):
-        st.session_state[_NOTED] = True
-    else:
-        st.query_params[key] = value
-
-
-def _set_unsent(key: str, value: str | list[str]) -> bool:
-    """Set a parameter without telling the browser; return whether this version of Streamlit can."""
+    given = value if isinstance(value, str) else wanted
     try:
         from streamlit.runtime.state.session_state_proxy import get_session_state
 
         with get_session_state().query_params() as params:
-            params.set_with_no_forward_msg(key, value)
-    except (ImportError, AttributeError):
-        return False
-    return True
+            params.set_with_no_forward_msg(key, given)
+        st.session_state[_NOTED] = True
+    except (ImportError, AttributeError):  # another version of Streamlit
+        st.query_params[key] = given
 
 
 def write() -> None:

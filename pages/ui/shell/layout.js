@@ -1,16 +1,18 @@
-// Streamlit adds an entry to the history when a page first writes its parameters, and one without parameters when it is
-// left, so that Back would need three presses. The first write replaces its entry; clearing waits for the next page.
+// One entry of the history for each act of the user. Streamlit adds several: when a page first writes its parameters,
+// when it is left (without parameters), and in a busy browser for the parameters of the next page before its path.
+// After Back or Forward the address stays until the user acts, because the run of the page that was left may write on.
 if (!window.attnbenchHistory) {
   window.attnbenchHistory = true;
   const push = history.pushState.bind(history), replace = history.replaceState.bind(history);
-  let clearing;
+  let restored = false, added = true;  // by Back or Forward; by a page. Both since the user last acted
+  const acted = () => { restored = added = false; };
+  for (const act of ["pointerdown", "keydown", "click"]) addEventListener(act, acted, true);
+  addEventListener("popstate", () => { restored = true; }, true);
+  history.replaceState = (...entry) => restored || replace(...entry);
   history.pushState = (state, title, url) => {
-    clearTimeout(clearing);
-    const next = new URL(url ?? "", location.href), same = next.pathname === location.pathname;
-    if (same && location.search && !next.search) {
-      clearing = setTimeout(() => replace(state, title, url), 4000);
-      return undefined;
-    }
-    return (same && !location.search ? replace : push)(state, title, url);
+    const next = new URL(url ?? "", location.href);
+    if (restored || (next.pathname === location.pathname && location.search && !next.search)) return;
+    (added ? replace : push)(state, title, url);
+    added = true;
   };
 }

@@ -140,13 +140,17 @@ def test_a_preset_sets_several_filters_and_the_mask_and_a_reset_takes_them_back(
 
 def test_one_press_of_back_is_one_page_and_an_address_that_is_no_page_says_so(tab, server):
     page = drawn(tab("overview?gpu=NVIDIA+H200"))
-    for name, address in (("Models", "model="), ("Decode", "baseline=")):
-        page.get_by_role("link", name=name).first.click()
-        expect(page).to_have_url(re.compile(f"/{name.lower()}[?].*{address}"))
-        drawn(page)
-    page.go_back()
+    page.get_by_role("link", name="Models").first.click()
     expect(page).to_have_url(re.compile("/models[?].*model="))
+    models = drawn(page).url
+    page.keyboard.press("Shift")
+    late = ("/models", "/models?gpu=next", "/decode?gpu=next")  # what a busy browser writes when a page is left
+    page.evaluate("urls => urls.forEach(url => history.pushState({}, '', url))", late)
+    page.go_back()
+    expect(page).to_have_url(models)
+    page.evaluate("history.replaceState({}, '', '/models?gpu=next')")  # from the run of the page that was left
     drawn(page)
+    expect(page).to_have_url(models)
     page.go_back()
     expect(page).to_have_url(re.compile("/(overview)?[?].*gpu="))
     page.goto(f"{server.url}/ui")

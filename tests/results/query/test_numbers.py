@@ -121,4 +121,4 @@ def test_a_trace_is_compared_with_its_first_second_and_with_a_cold_call(store: S
     series = sustained.series(store, trace)
     assert series["seconds"].tolist() == [2, 4, 6, 8]
     assert series["sustained_tflops"].tolist() == [100, 50, 50, 40]
-    assert list(series.columns) == ["seconds", "sustained_tflops", "sustained_power_w"]
+    assert list(series.columns) == ["seconds", "sustained_tflops", "sustained_power_w", "joules_per_tflop"]
