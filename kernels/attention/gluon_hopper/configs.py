@@ -87,6 +87,7 @@ class BackwardConfig:
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
     scores_in_turn: bool = False  # see BackwardTiles
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
+    columns: int = 0  # of rows that products over head_dim take: fewer than head_dim where it is padded
 
 
 def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:
@@ -97,7 +98,13 @@ def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, 
 def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles, **own: Any) -> BackwardConfig:
     """Return what a backward kernel with these tiles is compiled for; `own` as in `forward_config`."""
     sizes: dict[str, Any] = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
-    return BackwardConfig(**sizes, slots=SLOTS, **_fields_of(shape), **own)
+    columns = product_columns(shape.head_dim, shape.size)
+    return BackwardConfig(**sizes, slots=SLOTS, columns=columns, **_fields_of(shape), **own)
+
+
+def product_columns(head_dim: int, size: int) -> int:
+    """Return how many columns products over a head_dim that is padded to `size` take: 64 and 16 or 32 of 128."""
+    return next((columns for columns in (80, 96) if size == 128 and head_dim <= columns), size)
 
 
 def _fields_of(shape: "GluonHopperPlan | PackedShape") -> dict[str, Any]:

@@ -69,6 +69,20 @@ def product_of_rows(a, b_t, acc, PIECES: gl.constexpr):
 
 
 @gluon.jit
+def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
+    """Begin a b^T over the first 64 + 16, 64 + 32 or all columns of two tiles of rows."""
+    FIRST: gl.constexpr = 64
+    REST: gl.constexpr = COLUMNS - FIRST
+    if a.shape[1] == COLUMNS:
+        return warpgroup_mma(a, b.permute((1, 0)), zero, use_acc=False, is_async=True)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        b_t = b.slice(0, FIRST, 1).permute((1, 0))
+        token = warpgroup_mma(a.slice(0, FIRST, 1), b_t, zero, use_acc=False, is_async=True)
+        b_t = b.slice(FIRST, REST, 1).permute((1, 0))
+        return warpgroup_mma(a.slice(FIRST, REST, 1), b_t, token, is_async=True)
+
+
+@gluon.jit
 def zeros_of_pieces(rows: gl.constexpr, columns: gl.constexpr, layout: gl.constexpr, PIECES: gl.constexpr):
     """Return a tuple of sums, one for each piece of a tile of `rows` rows."""
     sums = (gl.zeros([rows, columns], gl.float32, layout),)
