@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import triton
 
 from ... import launches
 from ...launches import INTERPRETED, Rooms
@@ -27,6 +28,8 @@ from .arguments import (
     PreprocessTensors,
     SplitGradients,
     SplitOutputs,
+    StoredOutputs,
+    StoredTensors,
 )
 from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from .backward_few_queries import few_queries_kernel
@@ -41,11 +44,23 @@ from .panels import key_panels, padded_size
 from .preprocess import preprocess_kernel
 from .problem import TritonProblem
 from .split import Split
+from .stored import (
+    PITCH,
+    Part,
+    parts,
+    stored_dkdv_kernel,
+    stored_dq_kernel,
+    stored_out_kernel,
+    stored_rows_kernel,
+    stored_scores_kernel,
+    stored_weights_kernel,
+)
 from .tile_ops import BF16_PARTS, PAD
 from .tuning import Tile
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _PREPROCESS_TILE = Tile(16, 0, 4, 1)
+_STORED_ROWS = Tile(16, 16, 4, 1)
 _COMBINED = 1024  # elements of a result that one program of a second pass computes
 MOST_AT_ONCE = 192  # keys of a window up to which the programs of its tile fit a multiprocessor
 _AT_ONCE = 8  # slots of a gradient that are loaded together
@@ -74,6 +89,9 @@ class Launches:
         if problem.forward_table != "forward":
             self._held_keys(PanelTensors(q, k, v, out, statistics), store_lse=lse is not None)
             return
+        if problem.tiles("stored_weights"):
+            self._stored_forward(q, k, v, out, statistics, store_lse=lse is not None)
+            return
         split = problem.forward_split
         config = replace(problem.walk_config, scale_first=problem.scale_first, split=split is not None)
         q, k, v, kt = self._copies_for_forward(q, k, v)
@@ -99,12 +117,16 @@ class Launches:
             return
         delta = lse if problem.has_own_delta else self._empty_rows(torch.float32)  # any tensor where it is not used
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
-        if problem.copied or problem.has_one_pass or (problem.has_dq_dkdv and not problem.has_own_delta):
+        stored, together = problem.stores_scores, problem.has_dq_dkdv and not problem.has_own_delta
+        if problem.copied or problem.has_one_pass or stored or together:
             copies = "qdkv" if problem.copied else ""
             self._preprocess(copies, PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta), delta=True)
         if problem.precision == "bf16x6":
             q, k, v, dout = qt, kt, vt, dot
         scales = problem.scales
+        if stored:
+            self._stored_backward(StoredTensors(q, k, v, dout, *gradients, lse, delta, None, None, None))
+            return
         if problem.has_one_pass:
             held = OnePassTensors(q, k, v, dout, None, None, None, lse, delta, qt, dot)
             if self._one_pass(held, gradients):
@@ -234,6 +256,60 @@ class Launches:
         scalars = (problem.num_heads, *problem.extent, *problem.scales)
         config, heads = replace(problem.panel_config, masked=masked), problem.heads("few_queries")
         self._run(KernelCall(few_queries_kernel, tensors, scalars, config, [tile], lambda _: heads))
+
+    def _stored_forward(self, *tensors: torch.Tensor, store_lse: bool) -> None:
+        """List the forward that stores P, part after part; tensors: q, k, v, out and lse."""
+        problem, dtype = self.problem, self.problem.dtype
+        pitch = triton.cdiv(problem.seqlen_k, PITCH) * PITCH
+        todo = list(parts(problem.heads("forward"), 1, problem.seqlen_q, dtype.itemsize * pitch))
+        heads, limit = todo[0][1], todo[0][3]
+        of_scores, of_out = (problem.tiles(table)[0] for table in ("stored_weights", "stored_out"))
+        tiles = triton.cdiv(problem.seqlen_k, of_scores.block_n)
+        of_tiles = (self._room((heads, tiles, limit)) for _ in range(3))
+        of_rows = (self._room((heads, limit)) for _ in range(2))
+        held = StoredOutputs(*tensors, self._room((heads, limit, pitch), dtype), *of_tiles, *of_rows)
+        for part in todo:
+            heads, rows = part[1], part[3] - part[2]
+            programs = heads * triton.cdiv(rows, of_scores.block_m) * tiles
+            self._run_part(stored_weights_kernel, held, part, pitch, of_scores, programs)
+            programs = heads * triton.cdiv(rows, _STORED_ROWS.block_m)
+            self._run_part(stored_rows_kernel, held, part, tiles, _STORED_ROWS, programs, store_lse=store_lse)
+            programs = heads * triton.cdiv(rows, of_out.block_m) * problem.panels_of_width
+            self._run_part(stored_out_kernel, held, part, pitch, of_out, programs, block_n=of_scores.block_n)
+
+    def _stored_backward(self, tensors: StoredTensors) -> None:
+        """List the backward that stores P and dS, part after part."""
+        problem, dtype = self.problem, self.problem.dtype
+        group, seqlen_q, length = problem.group, problem.seqlen_q, problem.seqlen_k
+        todo = list(parts(problem.heads("dq"), group, length, 2 * dtype.itemsize * group * seqlen_q))
+        heads, keys = todo[0][1], todo[0][3]
+        pitch = triton.cdiv(keys, PITCH) * PITCH
+        of_scores, of_keys, of_queries = (problem.tiles(f"stored_{name}")[0] for name in ("scores", "dkdv", "dq"))
+        scores = [self._room((heads, seqlen_q, pitch), dtype) for _ in range(2)]
+        sums = self._room((heads if keys < length else 0, seqlen_q, problem.head_dim))
+        held = tensors._replace(p=scores[0], ds=scores[1], dq_sums=sums)
+        for part in todo:
+            heads, keys = part[1], part[3] - part[2]
+            programs = heads * triton.cdiv(seqlen_q, of_scores.block_m) * triton.cdiv(keys, of_scores.block_n)
+            self._run_part(stored_scores_kernel, held, part, pitch, of_scores, programs)
+            programs = 2 * heads // group * triton.cdiv(keys, of_keys.block_n) * problem.panels_of_width
+            self._run_part(stored_dkdv_kernel, held, part, pitch, of_keys, programs)
+            programs = heads * triton.cdiv(seqlen_q, of_queries.block_m) * problem.panels_of_width
+            self._run_part(stored_dq_kernel, held, part, pitch, of_queries, programs)
+
+    def _run_part(
+        self, kernel: Any, tensors: Any, part: Part, pitch: int, tile: Tile, programs: int, **config: Any
+    ) -> None:
+        """List the launch of a kernel of stored.py for a part of the heads and rows."""
+        problem, (first, _, start, stop) = self.problem, part
+        scalars = (problem.num_heads, problem.group, first, *problem.extent, start, stop, pitch, *problem.scales)
+        call = KernelCall(
+            kernel, tensors, scalars, CombineConfig(**problem.common, **config), [tile], lambda _: programs
+        )
+        self._run(call)
+
+    def _room(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return self.rooms.note(torch.empty(shape, dtype=dtype, device="meta"))
 
     def _one_pass(self, tensors: OnePassTensors, gradients: Gradients) -> bool:
         """List the backward of one pass; return False if its tile does not fit this device."""

@@ -1,0 +1,383 @@
+"""Head_dims above 256 with stored probabilities: products of large tiles in place of walks over keys or queries.
+
+The sums of 64 rows of 512 columns fill the registers, so programs of forward.py and backward.py have too few rows for
+their products. P and dS take 2 bytes each in memory for 5 products of 512 columns, which takes less time than what
+larger tiles save. The backward has 5 products, in place of the 7 of backward.py.
+
+A launch computes a part: some heads, and in the forward a range of their queries, in the backward of their keys. So P
+and dS stay below a fixed size. A tile of them is stored if one of its rows sees one of its keys, or one of the STEP
+keys on both sides, which is as far as other kernels read. There are no atomics.
+
+P of a tile is relative to a power of two, so scaling it to the maximum of its row rounds nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from .backward import query_ranges
+from .forward import inputs_of, key_ranges, visible
+from .pdl import wait_for_previous_kernel
+from .tile_ops import store_logsumexp
+
+STEP = tl.constexpr(64)  # head_dims, keys or queries of a step of a product
+WIDTH = tl.constexpr(256)  # columns of a result that a program computes
+SCALARS = ["num_heads", "group", "first_head", "left", "right", "start", "stop"]  # kernels are compiled once for all
+
+
+Part = tuple[int, int, int, int]  # the first head, how many, and from where to where rows go
+PITCH = 64  # columns of rooms for scores come in so many
+MOST_BYTES = 1 << 28  # of P and dS of a part
+
+
+def parts(heads: int, together: int, length: int, bytes_each: int) -> Iterator[Part]:
+    """Yield parts of the heads with a range of keys each: the first head, how many, the first key, and the end.
+
+    `together` heads share `length` keys, of which each takes `bytes_each`.
+    """
+    groups = MOST_BYTES // max(1, length * bytes_each)
+    at_once = max(1, groups) * together
+    keys = length if groups else max(1, MOST_BYTES // bytes_each // WIDTH.value) * WIDTH.value
+    for first in range(0, heads, at_once):
+        for start in range(0, length, keys):
+            yield first, min(at_once, heads - first), start, min(start + keys, length)
+
+
+class Rows(NamedTuple):
+    """Rows of a tensor of one head."""
+
+    base: Any
+    stride: Any
+    limit: Any
+
+
+@triton.jit
+def _places(rows, start, column, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CONFIG: tl.constexpr):
+    """Return the addresses of COLUMNS columns of ROWS rows, and which are before the last row and head_dim."""
+    at = tl.arange(0, ROWS)
+    columns = tl.arange(0, COLUMNS)
+    base = rows.base + (tl.cast(start, tl.int64) * rows.stride + column)
+    inside = (at < rows.limit - start)[:, None]
+    if CONFIG.head_dim % COLUMNS > 0:
+        inside = inside & (columns < CONFIG.head_dim - column)[None, :]
+    return base + (at[:, None] * rows.stride + columns[None, :]), inside
+
+
+@triton.jit
+def _load(rows, start, column, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CONFIG: tl.constexpr):
+    """Load COLUMNS columns of ROWS rows, zeros beyond the last row and beyond head_dim."""
+    place, inside = _places(rows, start, column, ROWS, COLUMNS, CONFIG)
+    return tl.load(place, mask=inside, other=0.0)
+
+
+@triton.jit
+def _store(rows, start, column, values, ROWS: tl.constexpr, CONFIG: tl.constexpr):
+    """Store WIDTH columns of ROWS rows, up to the last row and head_dim."""
+    place, inside = _places(rows, start, column, ROWS, WIDTH, CONFIG)
+    tl.store(place, values.to(rows.base.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _product_of_rows(a, start_m, b, start_n, CONFIG: tl.constexpr):
+    """Return a b^T of block_m and block_n rows."""
+    out = tl.zeros([CONFIG.block_m, CONFIG.block_n], dtype=tl.float32)
+    for column in tl.range(0, CONFIG.head_dim, STEP):
+        x = _load(a, start_m, column, CONFIG.block_m, STEP, CONFIG)
+        y = _load(b, start_n, column, CONFIG.block_n, STEP, CONFIG)
+        out = tl.dot(x, tl.trans(y), out)
+    return out
+
+
+@triton.jit
+def _is_stored(start_m, start_n, shift, left, right, CONFIG: tl.constexpr):
+    """Return whether a tile of scores is stored."""
+    stored = start_n >= 0
+    if CONFIG.has_right:
+        stored = stored & (start_n < start_m + CONFIG.block_m + shift + right + STEP)
+    if CONFIG.has_left:
+        stored = stored & (start_n + CONFIG.block_n + STEP > start_m + shift - left)
+    return stored
+
+
+@triton.jit
+def _scores(base, local, row, column, limit, pitch, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return the addresses of a tile of a part's scores, and which of them there is room for."""
+    rows = tl.arange(0, ROWS)
+    columns = tl.arange(0, COLUMNS)
+    base += (tl.cast(local, tl.int64) * limit + row) * pitch + column
+    inside = (rows < limit - row)[:, None] & (columns < pitch - column)[None, :]
+    return base + (rows[:, None] * pitch + columns[None, :]), inside
+
+
+@triton.jit(do_not_specialize=SCALARS)
+def stored_scores_kernel(
+    tensors, strides, num_heads, group, first_head, seqlen_q, seqlen_k, left, right, start, stop, pitch, scale,
+    softmax_scale, CONFIG: tl.constexpr,
+):  # fmt: skip
+    """Store P and dS of block_m queries and block_n of the keys start .. stop, by the logsumexp and delta."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    wait_for_previous_kernel(CONFIG.pdl)
+    across = tl.cdiv(stop - start, BLOCK_N)
+    tiles = tl.cdiv(seqlen_q, BLOCK_M) * across
+    local = tl.program_id(0) // tiles
+    start_m = tl.program_id(0) % tiles // across * BLOCK_M
+    start_n = start + tl.program_id(0) % across * BLOCK_N
+    shift = seqlen_k - seqlen_q
+    if _is_stored(start_m, start_n, shift, left, right, CONFIG):
+        head = first_head + local
+        batch, head_q, head_k, q_base, k_base, v_base = inputs_of(head, num_heads, group, tensors, strides)
+        dout_base = tensors.dout + batch * strides.dout.batch + head_q * strides.dout.head
+        q = Rows(q_base, strides.q.row, seqlen_q)
+        k = Rows(k_base, strides.k.row, seqlen_k)
+        rows = start_m + tl.arange(0, BLOCK_M)
+        keys = start_n + tl.arange(0, BLOCK_N)
+        scores = _product_of_rows(q, start_m, k, start_n, CONFIG)
+        seen = visible(
+            (rows + shift)[:, None], keys[None, :], seqlen_k, left, right, CONFIG.has_left, CONFIG.has_right
+        )
+        row = tl.cast(head, tl.int64) * seqlen_q + rows
+        lse = tl.load(tensors.lse + row, mask=rows < seqlen_q, other=float("inf"))
+        p = tl.exp2(tl.where(seen, scores * scale, float("-inf")) - lse[:, None])
+        p = p.to(tensors.p.dtype.element_ty)
+        place, inside = _scores(tensors.p, local, start_m, start_n - start, seqlen_q, pitch, BLOCK_M, BLOCK_N)
+        tl.store(place, p, mask=inside)
+        dout = Rows(dout_base, strides.dout.row, seqlen_q)
+        v = Rows(v_base, strides.v.row, seqlen_k)
+        dp = _product_of_rows(dout, start_m, v, start_n, CONFIG)
+        delta = tl.load(tensors.delta + row, mask=rows < seqlen_q, other=0.0)
+        ds = p.to(tl.float32) * (dp - delta[:, None])
+        place, inside = _scores(tensors.ds, local, start_m, start_n - start, seqlen_q, pitch, BLOCK_M, BLOCK_N)
+        tl.store(place, ds.to(p.dtype), mask=inside)
+
+
+@triton.jit
+def _sum_over_queries(scores, x, x_head, group, local, lo, hi, first, column, pitch, CONFIG: tl.constexpr):
+    """Return scores^T x of block_n keys from `first` on, summed over the queries lo .. hi of a group's heads."""
+    acc = tl.zeros([CONFIG.block_n, WIDTH], dtype=tl.float32)
+    steps = tl.cdiv(tl.maximum(hi - lo, 0), STEP)
+    for step in tl.range(0, steps * group):
+        member = tl.cast(step // steps, tl.int64)
+        start = lo + step % steps * STEP
+        place, inside = _scores(
+            scores, local * group + member, start, first, x.limit, pitch, STEP, CONFIG.block_n
+        )  # fmt: skip
+        left = tl.load(place, mask=inside, other=0.0)
+        own = Rows(x.base + member * x_head, x.stride, x.limit)
+        acc = tl.dot(tl.trans(left), _load(own, start, column, STEP, WIDTH, CONFIG), acc)
+    return acc
+
+
+@triton.jit(do_not_specialize=SCALARS)
+def stored_dkdv_kernel(
+    tensors, strides, num_heads, group, first_head, seqlen_q, seqlen_k, left, right, start, stop, pitch, scale,
+    softmax_scale, CONFIG: tl.constexpr,
+):  # fmt: skip
+    """Compute WIDTH columns of dk or of dv of block_n of the keys start .. stop."""
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    wait_for_previous_kernel(CONFIG.pdl)
+    parts = 2 * tl.cdiv(CONFIG.head_dim, WIDTH)
+    tiles = tl.cdiv(stop - start, BLOCK_N) * parts
+    local = tl.program_id(0) // tiles
+    part = tl.program_id(0) % parts
+    column = part // 2 * WIDTH
+    first = tl.program_id(0) % tiles // parts * BLOCK_N  # of the part's keys
+    key_heads = num_heads // group
+    batch = tl.cast((first_head // group + local) // key_heads, tl.int64)
+    head = tl.cast((first_head // group + local) % key_heads, tl.int64)
+    lo, full_lo, full_hi, hi = query_ranges(
+        start + first, seqlen_q, seqlen_k, left, right, STEP, BLOCK_N, CONFIG.has_left, CONFIG.has_right
+    )
+    if part % 2 == 0:
+        base = tensors.q + batch * strides.q.batch + head * group * strides.q.head
+        q = Rows(base, strides.q.row, seqlen_q)
+        dk = _sum_over_queries(
+            tensors.ds, q, strides.q.head, group, local, lo, hi, first, column, pitch, CONFIG
+        )  # fmt: skip
+        base = tensors.dk + batch * strides.dk.batch + head * strides.dk.head
+        _store(Rows(base, strides.dk.row, seqlen_k), start + first, column, dk * softmax_scale, BLOCK_N, CONFIG)
+    else:
+        base = tensors.dout + batch * strides.dout.batch + head * group * strides.dout.head
+        dout = Rows(base, strides.dout.row, seqlen_q)
+        dv = _sum_over_queries(
+            tensors.p, dout, strides.dout.head, group, local, lo, hi, first, column, pitch, CONFIG
+        )  # fmt: skip
+        base = tensors.dv + batch * strides.dv.batch + head * strides.dv.head
+        _store(Rows(base, strides.dv.row, seqlen_k), start + first, column, dv, BLOCK_N, CONFIG)
+
+
+@triton.jit
+def _sum_over_keys(acc, scores, x, local, row, limit, lo, hi, start, column, pitch, CONFIG: tl.constexpr):
+    """Return acc + scores x of block_m queries from `row` on, summed over the keys lo .. hi; `limit`: of queries."""
+    for key in tl.range(lo, hi, STEP):
+        place, inside = _scores(scores, local, row, key - start, limit, pitch, CONFIG.block_m, STEP)
+        left = tl.load(place, mask=inside, other=0.0)
+        acc = tl.dot(left, _load(x, key, column, STEP, WIDTH, CONFIG), acc)
+    return acc
+
+
+@triton.jit(do_not_specialize=SCALARS)
+def stored_dq_kernel(
+    tensors, strides, num_heads, group, first_head, seqlen_q, seqlen_k, left, right, start, stop, pitch, scale,
+    softmax_scale, CONFIG: tl.constexpr,
+):  # fmt: skip
+    """Add the keys start .. stop to WIDTH columns of dq of block_m queries.
+
+    Between parts of the keys, which come in order, the sums are in `dq_sums`, float32.
+    """
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    wait_for_previous_kernel(CONFIG.pdl)
+    parts = tl.cdiv(CONFIG.head_dim, WIDTH)
+    tiles = tl.cdiv(seqlen_q, BLOCK_M)
+    local = tl.program_id(0) // (tiles * parts)
+    column = tl.program_id(0) % parts * WIDTH
+    row = (tiles - 1 - tl.program_id(0) % (tiles * parts) // parts) * BLOCK_M
+    shift = seqlen_k - seqlen_q
+    last = tl.minimum(row + BLOCK_M, seqlen_q) - 1 + shift
+    lo, full_lo, full_hi, hi = key_ranges(
+        row + shift, last, seqlen_k, left, right, STEP, CONFIG.has_left, CONFIG.has_right
+    )
+    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(first_head + local, num_heads, group, tensors, strides)
+    sums = tensors.dq_sums + tl.cast(local, tl.int64) * seqlen_q * CONFIG.head_dim
+    sums = Rows(sums, CONFIG.head_dim, seqlen_q)
+    is_empty = (lo >= hi) & (start == 0)
+    if is_empty | (tl.maximum(lo, start) < tl.minimum(hi, stop)):
+        acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
+        if lo < start:
+            acc = _load(sums, row, column, BLOCK_M, WIDTH, CONFIG)
+        acc = _sum_over_keys(
+            acc, tensors.ds, Rows(k_base, strides.k.row, seqlen_k), local, row, seqlen_q, tl.maximum(lo, start),
+            tl.minimum(hi, stop), start, column, pitch, CONFIG,
+        )  # fmt: skip
+        if hi > stop:
+            _store(sums, row, column, acc, BLOCK_M, CONFIG)
+        else:
+            base = tensors.dq + batch * strides.dq.batch + head_q * strides.dq.head
+            _store(Rows(base, strides.dq.row, seqlen_q), row, column, acc * softmax_scale, BLOCK_M, CONFIG)
+
+
+@triton.jit(do_not_specialize=SCALARS)
+def stored_weights_kernel(
+    tensors, strides, num_heads, group, first_head, seqlen_q, seqlen_k, left, right, start, stop, pitch, scale,
+    softmax_scale, CONFIG: tl.constexpr,
+):  # fmt: skip
+    """Store P of block_m of the queries start .. stop and block_n keys, and the maxima and sums of its rows.
+
+    Maxima are rounded up. There are two sums, of P and of what is stored of it.
+    """
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    wait_for_previous_kernel(CONFIG.pdl)
+    across = tl.cdiv(seqlen_k, BLOCK_N)
+    limit = stop - start
+    tiles = tl.cdiv(limit, BLOCK_M) * across
+    local = tl.program_id(0) // tiles
+    tile = tl.program_id(0) % across
+    row = tl.program_id(0) % tiles // across * BLOCK_M
+    shift = seqlen_k - seqlen_q + start
+    rows = row + tl.arange(0, BLOCK_M)
+    inside = rows < limit
+    own = (tl.cast(local, tl.int64) * across + tile) * limit + rows
+    top = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([BLOCK_M], dtype=tl.float32)
+    total_stored = total
+    if _is_stored(row, tile * BLOCK_N, shift, left, right, CONFIG):
+        batch, head_q, head_k, q_base, k_base, v_base = inputs_of(
+            first_head + local, num_heads, group, tensors, strides
+        )  # fmt: skip
+        q = Rows(q_base, strides.q.row, seqlen_q)
+        k = Rows(k_base, strides.k.row, seqlen_k)
+        scores = _product_of_rows(q, start + row, k, tile * BLOCK_N, CONFIG) * scale
+        keys = tile * BLOCK_N + tl.arange(0, BLOCK_N)
+        seen = visible(
+            (rows + shift)[:, None], keys[None, :], seqlen_k, left, right, CONFIG.has_left, CONFIG.has_right
+        )
+        scores = tl.where(seen, scores, float("-inf"))
+        top = tl.ceil(tl.max(scores, 1))
+        p = tl.exp2(scores - tl.where(top == float("-inf"), 0.0, top)[:, None])
+        total = tl.sum(p, 1)
+        p = p.to(tensors.p.dtype.element_ty)
+        total_stored = tl.sum(p.to(tl.float32), 1)
+        place, has_room = _scores(tensors.p, local, row, tile * BLOCK_N, limit, pitch, BLOCK_M, BLOCK_N)
+        tl.store(place, p, mask=has_room)
+    tl.store(tensors.tops + own, top, mask=inside)
+    tl.store(tensors.sums + own, total, mask=inside)
+    tl.store(tensors.stored_sums + own, total_stored, mask=inside)
+
+
+@triton.jit(do_not_specialize=[*SCALARS, "across"])
+def stored_rows_kernel(
+    tensors, strides, num_heads, group, first_head, seqlen_q, seqlen_k, left, right, start, stop, across, scale,
+    softmax_scale, CONFIG: tl.constexpr,
+):  # fmt: skip
+    """Compute maximum, factor and logsumexp of block_m of the queries start .. stop, from those of `across` tiles."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    TILES: tl.constexpr = CONFIG.block_n
+    wait_for_previous_kernel(CONFIG.pdl)
+    limit = stop - start
+    blocks = tl.cdiv(limit, BLOCK_M)
+    local = tl.cast(tl.program_id(0) // blocks, tl.int64)
+    rows = tl.program_id(0) % blocks * BLOCK_M + tl.arange(0, BLOCK_M)
+    inside = rows < limit
+    top = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    for first in tl.range(0, across, TILES):
+        tiles = first + tl.arange(0, TILES)
+        place = (local * across + tiles)[:, None] * limit + rows[None, :]
+        known = (tiles < across)[:, None] & inside[None, :]
+        top = tl.maximum(top, tl.max(tl.load(tensors.tops + place, mask=known, other=float("-inf")), 0))
+    some = top != float("-inf")
+    top = tl.where(some, top, 0.0)
+    total = tl.zeros([BLOCK_M], dtype=tl.float32)
+    total_stored = total
+    for first in tl.range(0, across, TILES):
+        tiles = first + tl.arange(0, TILES)
+        place = (local * across + tiles)[:, None] * limit + rows[None, :]
+        known = (tiles < across)[:, None] & inside[None, :]
+        factor = tl.exp2(tl.load(tensors.tops + place, mask=known, other=float("-inf")) - top[None, :])
+        total += tl.sum(factor * tl.load(tensors.sums + place, mask=known, other=0.0), 0)
+        total_stored += tl.sum(factor * tl.load(tensors.stored_sums + place, mask=known, other=0.0), 0)
+    own = local * limit + rows
+    tl.store(tensors.top + own, top, mask=inside)
+    tl.store(tensors.factor + own, tl.where(some, 1 / tl.where(some, total_stored, 1.0), 0.0), mask=inside)
+    if CONFIG.store_lse:
+        lse = tensors.lse + (first_head + local) * seqlen_q + start + rows
+        store_logsumexp(lse, top, tl.where(some, total, 1.0), some, inside)
+
+
+@triton.jit(do_not_specialize=SCALARS)
+def stored_out_kernel(
+    tensors, strides, num_heads, group, first_head, seqlen_q, seqlen_k, left, right, start, stop, pitch, scale,
+    softmax_scale, CONFIG: tl.constexpr,
+):  # fmt: skip
+    """Compute WIDTH columns of out of block_m of the queries start .. stop."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    wait_for_previous_kernel(CONFIG.pdl)
+    limit = stop - start
+    parts = tl.cdiv(CONFIG.head_dim, WIDTH)
+    tiles = tl.cdiv(limit, BLOCK_M)
+    local = tl.program_id(0) // (tiles * parts)
+    column = tl.program_id(0) % parts * WIDTH
+    row = (tiles - 1 - tl.program_id(0) % (tiles * parts) // parts) * BLOCK_M
+    shift = seqlen_k - seqlen_q + start
+    last = tl.minimum(row + BLOCK_M, limit) - 1 + shift
+    lo, full_lo, full_hi, hi = key_ranges(
+        row + shift, last, seqlen_k, left, right, STEP, CONFIG.has_left, CONFIG.has_right
+    )
+    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(first_head + local, num_heads, group, tensors, strides)
+    v = Rows(v_base, strides.v.row, seqlen_k)
+    rows = row + tl.arange(0, BLOCK_M)
+    own = tl.cast(local, tl.int64) * limit + rows
+    tops = tensors.tops + tl.cast(local, tl.int64) * tl.cdiv(seqlen_k, CONFIG.block_n) * limit + rows
+    top = tl.load(tensors.top + own, mask=rows < limit, other=0.0)
+    acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
+    for key in tl.range(lo, hi, STEP):
+        place, inside = _scores(tensors.p, local, row, key, limit, pitch, BLOCK_M, STEP)
+        p = tl.load(place, mask=inside, other=0.0)
+        rise = tl.load(tops + key // CONFIG.block_n * limit, mask=rows < limit, other=float("-inf")) - top
+        p = (p * tl.exp2(rise).to(p.dtype)[:, None]).to(p.dtype)
+        acc = tl.dot(p, _load(v, key, column, STEP, WIDTH, CONFIG), acc)
+    acc = acc * tl.load(tensors.factor + own, mask=rows < limit, other=0.0)[:, None]
+    base = tensors.out + batch * strides.out.batch + head_q * strides.out.head
+    _store(Rows(base, strides.out.row, stop), start + row, column, acc, BLOCK_M, CONFIG)
