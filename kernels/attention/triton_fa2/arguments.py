@@ -49,10 +49,6 @@ OnePassTensors = namedtuple(
 FewQueriesTensors = namedtuple("FewQueriesTensors", "q k v out dout dq dk dv lse", defaults=[None])
 # Tensors of the kernels of stored.py; dq_sums are float32.
 StoredTensors = namedtuple("StoredTensors", "q k v dout dq dk dv lse delta p ds dq_sums", defaults=[None] * 5)
-# Tensors of stored.py's kernels for out: for each tile the maxima and two sums of rows, for each row maximum and factor.
-StoredOutputs = namedtuple(
-    "StoredOutputs", "q k v out lse p tops sums stored_sums top factor", defaults=[None] * 7
-)
 # Tensors of preprocess_kernel: its inputs, then the copies and delta.
 PreprocessTensors = namedtuple(
     "PreprocessTensors", "q dout out k v q_copy dout_copy k_copy v_copy delta", defaults=[None, None, None, None, None]

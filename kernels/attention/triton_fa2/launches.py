@@ -28,7 +28,6 @@ from .arguments import (
     PreprocessTensors,
     SplitGradients,
     SplitOutputs,
-    StoredOutputs,
     StoredTensors,
 )
 from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
@@ -44,23 +43,12 @@ from .panels import key_panels, padded_size
 from .preprocess import preprocess_kernel
 from .problem import TritonProblem
 from .split import Split
-from .stored import (
-    PITCH,
-    Part,
-    parts,
-    stored_dkdv_kernel,
-    stored_dq_kernel,
-    stored_out_kernel,
-    stored_rows_kernel,
-    stored_scores_kernel,
-    stored_weights_kernel,
-)
+from .stored import PITCH, Part, parts, stored_dkdv_kernel, stored_dq_kernel, stored_scores_kernel
 from .tile_ops import BF16_PARTS, PAD
 from .tuning import Tile
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _PREPROCESS_TILE = Tile(16, 0, 4, 1)
-_STORED_ROWS = Tile(16, 16, 4, 1)
 _COMBINED = 1024  # elements of a result that one program of a second pass computes
 MOST_AT_ONCE = 192  # keys of a window up to which the programs of its tile fit a multiprocessor
 _AT_ONCE = 8  # slots of a gradient that are loaded together
@@ -88,9 +76,6 @@ class Launches:
         problem, statistics = self.problem, out if lse is None else lse
         if problem.forward_table != "forward":
             self._held_keys(PanelTensors(q, k, v, out, statistics), store_lse=lse is not None)
-            return
-        if problem.tiles("stored_weights"):
-            self._stored_forward(q, k, v, out, statistics, store_lse=lse is not None)
             return
         split = problem.forward_split
         config = replace(problem.walk_config, scale_first=problem.scale_first, split=split is not None)
@@ -256,26 +241,6 @@ class Launches:
         scalars = (problem.num_heads, *problem.extent, *problem.scales)
         config, heads = replace(problem.panel_config, masked=masked), problem.heads("few_queries")
         self._run(KernelCall(few_queries_kernel, tensors, scalars, config, [tile], lambda _: heads))
-
-    def _stored_forward(self, *tensors: torch.Tensor, store_lse: bool) -> None:
-        """List the forward that stores P, part after part; tensors: q, k, v, out and lse."""
-        problem, dtype = self.problem, self.problem.dtype
-        pitch = triton.cdiv(problem.seqlen_k, PITCH) * PITCH
-        todo = list(parts(problem.heads("forward"), 1, problem.seqlen_q, dtype.itemsize * pitch))
-        heads, limit = todo[0][1], todo[0][3]
-        of_scores, of_out = (problem.tiles(table)[0] for table in ("stored_weights", "stored_out"))
-        tiles = triton.cdiv(problem.seqlen_k, of_scores.block_n)
-        of_tiles = (self._room((heads, tiles, limit)) for _ in range(3))
-        of_rows = (self._room((heads, limit)) for _ in range(2))
-        held = StoredOutputs(*tensors, self._room((heads, limit, pitch), dtype), *of_tiles, *of_rows)
-        for part in todo:
-            heads, rows = part[1], part[3] - part[2]
-            programs = heads * triton.cdiv(rows, of_scores.block_m) * tiles
-            self._run_part(stored_weights_kernel, held, part, pitch, of_scores, programs)
-            programs = heads * triton.cdiv(rows, _STORED_ROWS.block_m)
-            self._run_part(stored_rows_kernel, held, part, tiles, _STORED_ROWS, programs, store_lse=store_lse)
-            programs = heads * triton.cdiv(rows, of_out.block_m) * problem.panels_of_width
-            self._run_part(stored_out_kernel, held, part, pitch, of_out, programs, block_n=of_scores.block_n)
 
     def _stored_backward(self, tensors: StoredTensors) -> None:
         """List the backward that stores P and dS, part after part."""

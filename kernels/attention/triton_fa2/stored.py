@@ -20,7 +20,6 @@ import triton.language as tl
 from .backward import query_ranges
 from .forward import inputs_of, key_ranges, visible
 from .pdl import wait_for_previous_kernel
-from .tile_ops import store_logsumexp
 
 STEP = tl.constexpr(64)  # head_dims, keys or queries of a step of a product
 WIDTH = tl.constexpr(256)  # columns of a result that a program computes
@@ -135,9 +134,7 @@ def stored_scores_kernel(
         rows = start_m + tl.arange(0, BLOCK_M)
         keys = start_n + tl.arange(0, BLOCK_N)
         scores = _product_of_rows(q, start_m, k, start_n, CONFIG)
-        seen = visible(
-            (rows + shift)[:, None], keys[None, :], seqlen_k, left, right, CONFIG.has_left, CONFIG.has_right
-        )
+        seen = visible((rows + shift)[:, None], keys[None, :], seqlen_k, left, right, CONFIG.has_left, CONFIG.has_right)
         row = tl.cast(head, tl.int64) * seqlen_q + rows
         lse = tl.load(tensors.lse + row, mask=rows < seqlen_q, other=float("inf"))
         p = tl.exp2(tl.where(seen, scores * scale, float("-inf")) - lse[:, None])
@@ -256,128 +253,3 @@ def stored_dq_kernel(
         else:
             base = tensors.dq + batch * strides.dq.batch + head_q * strides.dq.head
             _store(Rows(base, strides.dq.row, seqlen_q), row, column, acc * softmax_scale, BLOCK_M, CONFIG)
-
-
-@triton.jit(do_not_specialize=SCALARS)
-def stored_weights_kernel(
-    tensors, strides, num_heads, group, first_head, seqlen_q, seqlen_k, left, right, start, stop, pitch, scale,
-    softmax_scale, CONFIG: tl.constexpr,
-):  # fmt: skip
-    """Store P of block_m of the queries start .. stop and block_n keys, and the maxima and sums of its rows.
-
-    Maxima are rounded up. There are two sums, of P and of what is stored of it.
-    """
-    BLOCK_M: tl.constexpr = CONFIG.block_m
-    BLOCK_N: tl.constexpr = CONFIG.block_n
-    wait_for_previous_kernel(CONFIG.pdl)
-    across = tl.cdiv(seqlen_k, BLOCK_N)
-    limit = stop - start
-    tiles = tl.cdiv(limit, BLOCK_M) * across
-    local = tl.program_id(0) // tiles
-    tile = tl.program_id(0) % across
-    row = tl.program_id(0) % tiles // across * BLOCK_M
-    shift = seqlen_k - seqlen_q + start
-    rows = row + tl.arange(0, BLOCK_M)
-    inside = rows < limit
-    own = (tl.cast(local, tl.int64) * across + tile) * limit + rows
-    top = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    total = tl.zeros([BLOCK_M], dtype=tl.float32)
-    total_stored = total
-    if _is_stored(row, tile * BLOCK_N, shift, left, right, CONFIG):
-        batch, head_q, head_k, q_base, k_base, v_base = inputs_of(
-            first_head + local, num_heads, group, tensors, strides
-        )  # fmt: skip
-        q = Rows(q_base, strides.q.row, seqlen_q)
-        k = Rows(k_base, strides.k.row, seqlen_k)
-        scores = _product_of_rows(q, start + row, k, tile * BLOCK_N, CONFIG) * scale
-        keys = tile * BLOCK_N + tl.arange(0, BLOCK_N)
-        seen = visible(
-            (rows + shift)[:, None], keys[None, :], seqlen_k, left, right, CONFIG.has_left, CONFIG.has_right
-        )
-        scores = tl.where(seen, scores, float("-inf"))
-        top = tl.ceil(tl.max(scores, 1))
-        p = tl.exp2(scores - tl.where(top == float("-inf"), 0.0, top)[:, None])
-        total = tl.sum(p, 1)
-        p = p.to(tensors.p.dtype.element_ty)
-        total_stored = tl.sum(p.to(tl.float32), 1)
-        place, has_room = _scores(tensors.p, local, row, tile * BLOCK_N, limit, pitch, BLOCK_M, BLOCK_N)
-        tl.store(place, p, mask=has_room)
-    tl.store(tensors.tops + own, top, mask=inside)
-    tl.store(tensors.sums + own, total, mask=inside)
-    tl.store(tensors.stored_sums + own, total_stored, mask=inside)
-
-
-@triton.jit(do_not_specialize=[*SCALARS, "across"])
-def stored_rows_kernel(
-    tensors, strides, num_heads, group, first_head, seqlen_q, seqlen_k, left, right, start, stop, across, scale,
-    softmax_scale, CONFIG: tl.constexpr,
-):  # fmt: skip
-    """Compute maximum, factor and logsumexp of block_m of the queries start .. stop, from those of `across` tiles."""
-    BLOCK_M: tl.constexpr = CONFIG.block_m
-    TILES: tl.constexpr = CONFIG.block_n
-    wait_for_previous_kernel(CONFIG.pdl)
-    limit = stop - start
-    blocks = tl.cdiv(limit, BLOCK_M)
-    local = tl.cast(tl.program_id(0) // blocks, tl.int64)
-    rows = tl.program_id(0) % blocks * BLOCK_M + tl.arange(0, BLOCK_M)
-    inside = rows < limit
-    top = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    for first in tl.range(0, across, TILES):
-        tiles = first + tl.arange(0, TILES)
-        place = (local * across + tiles)[:, None] * limit + rows[None, :]
-        known = (tiles < across)[:, None] & inside[None, :]
-        top = tl.maximum(top, tl.max(tl.load(tensors.tops + place, mask=known, other=float("-inf")), 0))
-    some = top != float("-inf")
-    top = tl.where(some, top, 0.0)
-    total = tl.zeros([BLOCK_M], dtype=tl.float32)
-    total_stored = total
-    for first in tl.range(0, across, TILES):
-        tiles = first + tl.arange(0, TILES)
-        place = (local * across + tiles)[:, None] * limit + rows[None, :]
-        known = (tiles < across)[:, None] & inside[None, :]
-        factor = tl.exp2(tl.load(tensors.tops + place, mask=known, other=float("-inf")) - top[None, :])
-        total += tl.sum(factor * tl.load(tensors.sums + place, mask=known, other=0.0), 0)
-        total_stored += tl.sum(factor * tl.load(tensors.stored_sums + place, mask=known, other=0.0), 0)
-    own = local * limit + rows
-    tl.store(tensors.top + own, top, mask=inside)
-    tl.store(tensors.factor + own, tl.where(some, 1 / tl.where(some, total_stored, 1.0), 0.0), mask=inside)
-    if CONFIG.store_lse:
-        lse = tensors.lse + (first_head + local) * seqlen_q + start + rows
-        store_logsumexp(lse, top, tl.where(some, total, 1.0), some, inside)
-
-
-@triton.jit(do_not_specialize=SCALARS)
-def stored_out_kernel(
-    tensors, strides, num_heads, group, first_head, seqlen_q, seqlen_k, left, right, start, stop, pitch, scale,
-    softmax_scale, CONFIG: tl.constexpr,
-):  # fmt: skip
-    """Compute WIDTH columns of out of block_m of the queries start .. stop."""
-    BLOCK_M: tl.constexpr = CONFIG.block_m
-    wait_for_previous_kernel(CONFIG.pdl)
-    limit = stop - start
-    parts = tl.cdiv(CONFIG.head_dim, WIDTH)
-    tiles = tl.cdiv(limit, BLOCK_M)
-    local = tl.program_id(0) // (tiles * parts)
-    column = tl.program_id(0) % parts * WIDTH
-    row = (tiles - 1 - tl.program_id(0) % (tiles * parts) // parts) * BLOCK_M
-    shift = seqlen_k - seqlen_q + start
-    last = tl.minimum(row + BLOCK_M, limit) - 1 + shift
-    lo, full_lo, full_hi, hi = key_ranges(
-        row + shift, last, seqlen_k, left, right, STEP, CONFIG.has_left, CONFIG.has_right
-    )
-    batch, head_q, head_k, q_base, k_base, v_base = inputs_of(first_head + local, num_heads, group, tensors, strides)
-    v = Rows(v_base, strides.v.row, seqlen_k)
-    rows = row + tl.arange(0, BLOCK_M)
-    own = tl.cast(local, tl.int64) * limit + rows
-    tops = tensors.tops + tl.cast(local, tl.int64) * tl.cdiv(seqlen_k, CONFIG.block_n) * limit + rows
-    top = tl.load(tensors.top + own, mask=rows < limit, other=0.0)
-    acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
-    for key in tl.range(lo, hi, STEP):
-        place, inside = _scores(tensors.p, local, row, key, limit, pitch, BLOCK_M, STEP)
-        p = tl.load(place, mask=inside, other=0.0)
-        rise = tl.load(tops + key // CONFIG.block_n * limit, mask=rows < limit, other=float("-inf")) - top
-        p = (p * tl.exp2(rise).to(p.dtype)[:, None]).to(p.dtype)
-        acc = tl.dot(p, _load(v, key, column, STEP, WIDTH, CONFIG), acc)
-    acc = acc * tl.load(tensors.factor + own, mask=rows < limit, other=0.0)[:, None]
-    base = tensors.out + batch * strides.out.batch + head_q * strides.out.head
-    _store(Rows(base, strides.out.row, stop), start + row, column, acc, BLOCK_M, CONFIG)
