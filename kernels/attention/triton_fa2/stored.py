@@ -44,7 +44,7 @@ def parts(heads: int, together: int, length: int, bytes_each: int) -> Iterator[P
             yield first, min(at_once, heads - first), start, min(start + keys, length)
 
 
-class Rows(NamedTuple):
+class HeadRows(NamedTuple):
     """Rows of a tensor of one head."""
 
     base: Any
@@ -129,8 +129,8 @@ def stored_scores_kernel(
         head = first_head + local
         batch, head_q, head_k, q_base, k_base, v_base = inputs_of(head, num_heads, group, tensors, strides)
         dout_base = tensors.dout + batch * strides.dout.batch + head_q * strides.dout.head
-        q = Rows(q_base, strides.q.row, seqlen_q)
-        k = Rows(k_base, strides.k.row, seqlen_k)
+        q = HeadRows(q_base, strides.q.row, seqlen_q)
+        k = HeadRows(k_base, strides.k.row, seqlen_k)
         rows = start_m + tl.arange(0, BLOCK_M)
         keys = start_n + tl.arange(0, BLOCK_N)
         scores = _product_of_rows(q, start_m, k, start_n, CONFIG)
@@ -141,8 +141,8 @@ def stored_scores_kernel(
         p = p.to(tensors.p.dtype.element_ty)
         place, inside = _scores(tensors.p, local, start_m, start_n - start, seqlen_q, pitch, BLOCK_M, BLOCK_N)
         tl.store(place, p, mask=inside)
-        dout = Rows(dout_base, strides.dout.row, seqlen_q)
-        v = Rows(v_base, strides.v.row, seqlen_k)
+        dout = HeadRows(dout_base, strides.dout.row, seqlen_q)
+        v = HeadRows(v_base, strides.v.row, seqlen_k)
         dp = _product_of_rows(dout, start_m, v, start_n, CONFIG)
         delta = tl.load(tensors.delta + row, mask=rows < seqlen_q, other=0.0)
         ds = p.to(tl.float32) * (dp - delta[:, None])
@@ -162,7 +162,7 @@ def _sum_over_queries(scores, x, x_head, group, local, lo, hi, first, column, pi
             scores, local * group + member, start, first, x.limit, pitch, STEP, CONFIG.block_n
         )  # fmt: skip
         left = tl.load(place, mask=inside, other=0.0)
-        own = Rows(x.base + member * x_head, x.stride, x.limit)
+        own = HeadRows(x.base + member * x_head, x.stride, x.limit)
         acc = tl.dot(tl.trans(left), _load(own, start, column, STEP, WIDTH, CONFIG), acc)
     return acc
 
@@ -189,20 +189,20 @@ def stored_dkdv_kernel(
     )
     if part % 2 == 0:
         base = tensors.q + batch * strides.q.batch + head * group * strides.q.head
-        q = Rows(base, strides.q.row, seqlen_q)
+        q = HeadRows(base, strides.q.row, seqlen_q)
         dk = _sum_over_queries(
             tensors.ds, q, strides.q.head, group, local, lo, hi, first, column, pitch, CONFIG
         )  # fmt: skip
         base = tensors.dk + batch * strides.dk.batch + head * strides.dk.head
-        _store(Rows(base, strides.dk.row, seqlen_k), start + first, column, dk * softmax_scale, BLOCK_N, CONFIG)
+        _store(HeadRows(base, strides.dk.row, seqlen_k), start + first, column, dk * softmax_scale, BLOCK_N, CONFIG)
     else:
         base = tensors.dout + batch * strides.dout.batch + head * group * strides.dout.head
-        dout = Rows(base, strides.dout.row, seqlen_q)
+        dout = HeadRows(base, strides.dout.row, seqlen_q)
         dv = _sum_over_queries(
             tensors.p, dout, strides.dout.head, group, local, lo, hi, first, column, pitch, CONFIG
         )  # fmt: skip
         base = tensors.dv + batch * strides.dv.batch + head * strides.dv.head
-        _store(Rows(base, strides.dv.row, seqlen_k), start + first, column, dv, BLOCK_N, CONFIG)
+        _store(HeadRows(base, strides.dv.row, seqlen_k), start + first, column, dv, BLOCK_N, CONFIG)
 
 
 @triton.jit
@@ -238,18 +238,18 @@ def stored_dq_kernel(
     )
     batch, head_q, head_k, q_base, k_base, v_base = inputs_of(first_head + local, num_heads, group, tensors, strides)
     sums = tensors.dq_sums + tl.cast(local, tl.int64) * seqlen_q * CONFIG.head_dim
-    sums = Rows(sums, CONFIG.head_dim, seqlen_q)
+    sums = HeadRows(sums, CONFIG.head_dim, seqlen_q)
     is_empty = (lo >= hi) & (start == 0)
     if is_empty | (tl.maximum(lo, start) < tl.minimum(hi, stop)):
         acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
         if lo < start:
             acc = _load(sums, row, column, BLOCK_M, WIDTH, CONFIG)
         acc = _sum_over_keys(
-            acc, tensors.ds, Rows(k_base, strides.k.row, seqlen_k), local, row, seqlen_q, tl.maximum(lo, start),
+            acc, tensors.ds, HeadRows(k_base, strides.k.row, seqlen_k), local, row, seqlen_q, tl.maximum(lo, start),
             tl.minimum(hi, stop), start, column, pitch, CONFIG,
         )  # fmt: skip
         if hi > stop:
             _store(sums, row, column, acc, BLOCK_M, CONFIG)
         else:
             base = tensors.dq + batch * strides.dq.batch + head_q * strides.dq.head
-            _store(Rows(base, strides.dq.row, seqlen_q), row, column, acc * softmax_scale, BLOCK_M, CONFIG)
+            _store(HeadRows(base, strides.dq.row, seqlen_q), row, column, acc * softmax_scale, BLOCK_M, CONFIG)
