@@ -43,7 +43,7 @@ from .panels import key_panels, padded_size
 from .preprocess import preprocess_kernel
 from .problem import TritonProblem
 from .split import Split
-from .stored import PITCH, Part, parts, stored_dkdv_kernel, stored_dq_kernel, stored_scores_kernel
+from .stored import STEP, WIDTH, parts, stored_dkdv_kernel, stored_dq_kernel, stored_scores_kernel
 from .tile_ops import BF16_PARTS, PAD
 from .tuning import Tile
 
@@ -102,7 +102,7 @@ class Launches:
             return
         delta = lse if problem.has_own_delta else self._empty_rows(torch.float32)  # any tensor where it is not used
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
-        stored, together = problem.stores_scores, problem.has_dq_dkdv and not problem.has_own_delta
+        stored, together = bool(problem.tiles("stored_scores")), problem.has_dq_dkdv and not problem.has_own_delta
         if problem.copied or problem.has_one_pass or stored or together:
             copies = "qdkv" if problem.copied else ""
             self._preprocess(copies, PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta), delta=True)
@@ -110,7 +110,7 @@ class Launches:
             q, k, v, dout = qt, kt, vt, dot
         scales = problem.scales
         if stored:
-            self._stored_backward(StoredTensors(q, k, v, dout, *gradients, lse, delta, None, None, None))
+            self._stored(StoredTensors(q, k, v, dout, *gradients, lse, delta, None, None, None))
             return
         if problem.has_one_pass:
             held = OnePassTensors(q, k, v, dout, None, None, None, lse, delta, qt, dot)
@@ -242,39 +242,28 @@ class Launches:
         config, heads = replace(problem.panel_config, masked=masked), problem.heads("few_queries")
         self._run(KernelCall(few_queries_kernel, tensors, scalars, config, [tile], lambda _: heads))
 
-    def _stored_backward(self, tensors: StoredTensors) -> None:
+    def _stored(self, tensors: StoredTensors) -> None:
         """List the backward that stores P and dS, part after part."""
-        problem, dtype = self.problem, self.problem.dtype
-        group, seqlen_q, length = problem.group, problem.seqlen_q, problem.seqlen_k
-        todo = list(parts(problem.heads("dq"), group, length, 2 * dtype.itemsize * group * seqlen_q))
+        problem, size = self.problem, self.problem.dtype.itemsize
+        heads, group, rows, length = problem.heads("dq"), problem.group, problem.seqlen_q, problem.seqlen_k
+        todo = list(parts(heads, group, length, 2 * size * group * rows))
         heads, keys = todo[0][1], todo[0][3]
-        pitch = triton.cdiv(keys, PITCH) * PITCH
-        of_scores, of_keys, of_queries = (problem.tiles(f"stored_{name}")[0] for name in ("scores", "dkdv", "dq"))
-        scores = [self._room((heads, seqlen_q, pitch), dtype) for _ in range(2)]
-        sums = self._room((heads if keys < length else 0, seqlen_q, problem.head_dim))
-        held = tensors._replace(p=scores[0], ds=scores[1], dq_sums=sums)
-        for part in todo:
-            heads, keys = part[1], part[3] - part[2]
-            programs = heads * triton.cdiv(seqlen_q, of_scores.block_m) * triton.cdiv(keys, of_scores.block_n)
-            self._run_part(stored_scores_kernel, held, part, pitch, of_scores, programs)
-            programs = 2 * heads // group * triton.cdiv(keys, of_keys.block_n) * problem.panels_of_width
-            self._run_part(stored_dkdv_kernel, held, part, pitch, of_keys, programs)
-            programs = heads * triton.cdiv(seqlen_q, of_queries.block_m) * problem.panels_of_width
-            self._run_part(stored_dq_kernel, held, part, pitch, of_queries, programs)
-
-    def _run_part(
-        self, kernel: Any, tensors: Any, part: Part, pitch: int, tile: Tile, programs: int, **config: Any
-    ) -> None:
-        """List the launch of a kernel of stored.py for a part of the heads and rows."""
-        problem, (first, _, start, stop) = self.problem, part
-        scalars = (problem.num_heads, problem.group, first, *problem.extent, start, stop, pitch, *problem.scales)
-        call = KernelCall(
-            kernel, tensors, scalars, CombineConfig(**problem.common, **config), [tile], lambda _: programs
-        )
-        self._run(call)
-
-    def _room(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return self.rooms.note(torch.empty(shape, dtype=dtype, device="meta"))
+        pitch = triton.cdiv(keys, STEP.value) * STEP.value
+        shapes = (heads, rows, pitch), (heads, rows, pitch), (heads if keys < length else 0, rows, problem.head_dim)
+        types = problem.dtype, problem.dtype, torch.float32
+        rooms = (torch.empty(x, dtype=dtype, device="meta") for x, dtype in zip(shapes, types, strict=True))
+        held = StoredTensors(*tensors[:9], *map(self.rooms.note, rooms))
+        config, across = Config(**problem.common), triton.cdiv(problem.head_dim, WIDTH.value)
+        of_scores, of_keys, of_rows = (problem.tiles(f"stored_{name}")[0] for name in ("scores", "dkdv", "dq"))
+        for first, heads, start, stop in todo:
+            scalars = (problem.num_heads, group, first, *problem.extent, start, stop, pitch, *problem.scales)
+            tiles = heads * triton.cdiv(rows, of_scores.block_m) * triton.cdiv(stop - start, of_scores.block_n)
+            for kernel, tile, programs in (
+                (stored_scores_kernel, of_scores, tiles),
+                (stored_dkdv_kernel, of_keys, 2 * across * heads // group * triton.cdiv(stop - start, of_keys.block_n)),
+                (stored_dq_kernel, of_rows, across * heads * triton.cdiv(rows, of_rows.block_m)),
+            ):
+                self._run(KernelCall(kernel, held, scalars, config, [tile], lambda _, count=programs: count))
 
     def _one_pass(self, tensors: OnePassTensors, gradients: Gradients) -> bool:
         """List the backward of one pass; return False if its tile does not fit this device."""

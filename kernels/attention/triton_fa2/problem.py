@@ -18,7 +18,6 @@ from .arguments import PanelConfig, WalkConfig
 from .panels import padded_size, panels
 from .pdl import PDL_CHIPS
 from .split import Split, choose_split
-from .stored import WIDTH
 from .tile_ops import BF16_PARTS
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -189,16 +188,6 @@ class TritonProblem:
     def has_dq_dkdv(self) -> bool:
         """Whether dq, dk and dv come from one launch of backward.py's kernels."""
         return self.group == 1 and bool(self.tiles("dq_dkdv"))
-
-    @cached_property
-    def stores_scores(self) -> bool:
-        """Whether the backward stores P and dS, by stored.py."""
-        return bool(self.tiles("stored_scores"))
-
-    @cached_property
-    def panels_of_width(self) -> int:
-        """How many programs of stored.py have columns of the same row."""
-        return -(-self.head_dim // WIDTH.value)
 
     @cached_property
     def has_own_delta(self) -> bool:

@@ -1,14 +1,12 @@
-"""Head_dims above 256 with stored probabilities: products of large tiles in place of walks over keys or queries.
+"""The backward of head_dims above 256 in 16 bits: P and dS are stored, and each kernel is a product of large tiles.
 
-The sums of 64 rows of 512 columns fill the registers, so programs of forward.py and backward.py have too few rows for
-their products. P and dS take 2 bytes each in memory for 5 products of 512 columns, which takes less time than what
-larger tiles save. The backward has 5 products, in place of the 7 of backward.py.
+In a walk over keys or queries (backward.py) the sums of 32 rows of 512 columns fill the registers, too few rows for the
+products. To store P and dS, 2 bytes each for 5 products of 512 columns, takes less time than larger tiles save, and the
+walks compute 7 products.
 
-A launch computes a part: some heads, and in the forward a range of their queries, in the backward of their keys. So P
-and dS stay below a fixed size. A tile of them is stored if one of its rows sees one of its keys, or one of the STEP
-keys on both sides, which is as far as other kernels read. There are no atomics.
-
-P of a tile is relative to a power of two, so scaling it to the maximum of its row rounds nothing.
+Launches take a part of the heads, or of the keys of one group of heads, after the other, so that P and dS stay below
+MOST_BYTES. A tile of them is stored if one of its rows sees one of its keys or of the STEP keys on both sides, which is
+as far as the other kernels read. There are no atomics.
 """
 
 from collections.abc import Iterator
@@ -24,14 +22,10 @@ from .pdl import wait_for_previous_kernel
 STEP = tl.constexpr(64)  # head_dims, keys or queries of a step of a product
 WIDTH = tl.constexpr(256)  # columns of a result that a program computes
 SCALARS = ["num_heads", "group", "first_head", "left", "right", "start", "stop"]  # kernels are compiled once for all
-
-
-Part = tuple[int, int, int, int]  # the first head, how many, and from where to where rows go
-PITCH = 64  # columns of rooms for scores come in so many
 MOST_BYTES = 1 << 28  # of P and dS of a part
 
 
-def parts(heads: int, together: int, length: int, bytes_each: int) -> Iterator[Part]:
+def parts(heads: int, together: int, length: int, bytes_each: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield parts of the heads with a range of keys each: the first head, how many, the first key, and the end.
 
     `together` heads share `length` keys, of which each takes `bytes_each`.
@@ -92,7 +86,7 @@ def _product_of_rows(a, start_m, b, start_n, CONFIG: tl.constexpr):
 @triton.jit
 def _is_stored(start_m, start_n, shift, left, right, CONFIG: tl.constexpr):
     """Return whether a tile of scores is stored."""
-    stored = start_n >= 0
+    stored = start_n >= 0  # always
     if CONFIG.has_right:
         stored = stored & (start_n < start_m + CONFIG.block_m + shift + right + STEP)
     if CONFIG.has_left:
@@ -158,9 +152,7 @@ def _sum_over_queries(scores, x, x_head, group, local, lo, hi, first, column, pi
     for step in tl.range(0, steps * group):
         member = tl.cast(step // steps, tl.int64)
         start = lo + step % steps * STEP
-        place, inside = _scores(
-            scores, local * group + member, start, first, x.limit, pitch, STEP, CONFIG.block_n
-        )  # fmt: skip
+        place, inside = _scores(scores, local * group + member, start, first, x.limit, pitch, STEP, CONFIG.block_n)
         left = tl.load(place, mask=inside, other=0.0)
         own = HeadRows(x.base + member * x_head, x.stride, x.limit)
         acc = tl.dot(tl.trans(left), _load(own, start, column, STEP, WIDTH, CONFIG), acc)
@@ -184,35 +176,21 @@ def stored_dkdv_kernel(
     key_heads = num_heads // group
     batch = tl.cast((first_head // group + local) // key_heads, tl.int64)
     head = tl.cast((first_head // group + local) % key_heads, tl.int64)
-    lo, full_lo, full_hi, hi = query_ranges(
+    lo, _, _, hi = query_ranges(
         start + first, seqlen_q, seqlen_k, left, right, STEP, BLOCK_N, CONFIG.has_left, CONFIG.has_right
     )
     if part % 2 == 0:
         base = tensors.q + batch * strides.q.batch + head * group * strides.q.head
         q = HeadRows(base, strides.q.row, seqlen_q)
-        dk = _sum_over_queries(
-            tensors.ds, q, strides.q.head, group, local, lo, hi, first, column, pitch, CONFIG
-        )  # fmt: skip
+        dk = _sum_over_queries(tensors.ds, q, strides.q.head, group, local, lo, hi, first, column, pitch, CONFIG)
         base = tensors.dk + batch * strides.dk.batch + head * strides.dk.head
         _store(HeadRows(base, strides.dk.row, seqlen_k), start + first, column, dk * softmax_scale, BLOCK_N, CONFIG)
     else:
         base = tensors.dout + batch * strides.dout.batch + head * group * strides.dout.head
         dout = HeadRows(base, strides.dout.row, seqlen_q)
-        dv = _sum_over_queries(
-            tensors.p, dout, strides.dout.head, group, local, lo, hi, first, column, pitch, CONFIG
-        )  # fmt: skip
+        dv = _sum_over_queries(tensors.p, dout, strides.dout.head, group, local, lo, hi, first, column, pitch, CONFIG)
         base = tensors.dv + batch * strides.dv.batch + head * strides.dv.head
         _store(HeadRows(base, strides.dv.row, seqlen_k), start + first, column, dv, BLOCK_N, CONFIG)
-
-
-@triton.jit
-def _sum_over_keys(acc, scores, x, local, row, limit, lo, hi, start, column, pitch, CONFIG: tl.constexpr):
-    """Return acc + scores x of block_m queries from `row` on, summed over the keys lo .. hi; `limit`: of queries."""
-    for key in tl.range(lo, hi, STEP):
-        place, inside = _scores(scores, local, row, key - start, limit, pitch, CONFIG.block_m, STEP)
-        left = tl.load(place, mask=inside, other=0.0)
-        acc = tl.dot(left, _load(x, key, column, STEP, WIDTH, CONFIG), acc)
-    return acc
 
 
 @triton.jit(do_not_specialize=SCALARS)
@@ -233,9 +211,7 @@ def stored_dq_kernel(
     row = (tiles - 1 - tl.program_id(0) % (tiles * parts) // parts) * BLOCK_M
     shift = seqlen_k - seqlen_q
     last = tl.minimum(row + BLOCK_M, seqlen_q) - 1 + shift
-    lo, full_lo, full_hi, hi = key_ranges(
-        row + shift, last, seqlen_k, left, right, STEP, CONFIG.has_left, CONFIG.has_right
-    )
+    lo, _, _, hi = key_ranges(row + shift, last, seqlen_k, left, right, STEP, CONFIG.has_left, CONFIG.has_right)
     batch, head_q, head_k, q_base, k_base, v_base = inputs_of(first_head + local, num_heads, group, tensors, strides)
     sums = tensors.dq_sums + tl.cast(local, tl.int64) * seqlen_q * CONFIG.head_dim
     sums = HeadRows(sums, CONFIG.head_dim, seqlen_q)
@@ -244,10 +220,11 @@ def stored_dq_kernel(
         acc = tl.zeros([BLOCK_M, WIDTH], dtype=tl.float32)
         if lo < start:
             acc = _load(sums, row, column, BLOCK_M, WIDTH, CONFIG)
-        acc = _sum_over_keys(
-            acc, tensors.ds, HeadRows(k_base, strides.k.row, seqlen_k), local, row, seqlen_q, tl.maximum(lo, start),
-            tl.minimum(hi, stop), start, column, pitch, CONFIG,
-        )  # fmt: skip
+        k = HeadRows(k_base, strides.k.row, seqlen_k)
+        for key in tl.range(tl.maximum(lo, start), tl.minimum(hi, stop), STEP):
+            place, inside = _scores(tensors.ds, local, row, key - start, seqlen_q, pitch, BLOCK_M, STEP)
+            ds = tl.load(place, mask=inside, other=0.0)
+            acc = tl.dot(ds, _load(k, key, column, STEP, WIDTH, CONFIG), acc)
         if hi > stop:
             _store(sums, row, column, acc, BLOCK_M, CONFIG)
         else:
