@@ -100,8 +100,9 @@ class GluonHopperPlan:
         if self.size == configs.HALVED:
             from ..triton_fa2 import plan as portable
 
-            masks = self.causal, self.window_size, self.softmax_scale, "ieee"
-            return portable.plan_of(*saved[:3], *masks).backward(*saved)
+            q, k, v = saved[:3]
+            masks = self.causal, self.window_size, self.softmax_scale
+            return portable.plan_of(q, k, v, *masks, "ieee").backward(*saved)
         two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
         given = BackwardInputs(*saved)
         key = (given.dout.stride(), given.dout.data_ptr() & 15, two_kernels)

@@ -263,7 +263,7 @@ class Launches:
                 (stored_dkdv_kernel, of_keys, 2 * across * heads // group * triton.cdiv(stop - start, of_keys.block_n)),
                 (stored_dq_kernel, of_rows, across * heads * triton.cdiv(rows, of_rows.block_m)),
             ):
-                self._run(KernelCall(kernel, held, scalars, config, [tile], lambda _, count=programs: count))
+                self._run(KernelCall(kernel, held, scalars, config, [tile], _exactly(programs)))
 
     def _one_pass(self, tensors: OnePassTensors, gradients: Gradients) -> bool:
         """List the backward of one pass; return False if its tile does not fit this device."""
@@ -302,6 +302,10 @@ class Launches:
             config = replace(config, at_once=min(slots, _AT_ONCE))
         programs = len(results) * heads * -(-rows // block)
         self._run(KernelCall(kernel, tensors, scalars, config, [Tile(block, 0, 4, 1)], lambda _: programs))
+
+
+def _exactly(count: int) -> Callable[[Tile], int]:
+    return lambda _: count
 
 
 Made = tuple[Any, tuple[int | float, ...], Any, Callable[[Tile], int]]  # kernel, scalars, configuration, programs
