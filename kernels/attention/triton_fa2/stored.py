@@ -21,8 +21,8 @@ from .pdl import wait_for_previous_kernel
 
 STEP = tl.constexpr(64)  # head_dims, keys or queries of a step of a product
 WIDTH = tl.constexpr(256)  # columns of a result that a program computes
-SCALARS = ["num_heads", "group", "first_head", "left", "right", "start", "stop"]  # kernels are compiled once for all
-MOST_BYTES = 1 << 28  # of P and dS of a part
+SCALARS = ["num_heads", "first_head", "left", "right", "start", "stop"]  # kernels are compiled once for all
+MOST_BYTES = 1 << 29  # of P and dS of a part
 
 
 def parts(heads: int, together: int, length: int, bytes_each: int) -> Iterator[tuple[int, int, int, int]]:
@@ -117,7 +117,8 @@ def stored_scores_kernel(
     tiles = tl.cdiv(seqlen_q, BLOCK_M) * across
     local = tl.program_id(0) // tiles
     start_m = tl.program_id(0) % tiles // across * BLOCK_M
-    start_n = start + tl.program_id(0) % across * BLOCK_N
+    column = tl.program_id(0) % across * BLOCK_N
+    start_n = start + column
     shift = seqlen_k - seqlen_q
     if _is_stored(start_m, start_n, shift, left, right, CONFIG):
         head = first_head + local
@@ -133,14 +134,14 @@ def stored_scores_kernel(
         lse = tl.load(tensors.lse + row, mask=rows < seqlen_q, other=float("inf"))
         p = tl.exp2(tl.where(seen, scores * scale, float("-inf")) - lse[:, None])
         p = p.to(tensors.p.dtype.element_ty)
-        place, inside = _scores(tensors.p, local, start_m, start_n - start, seqlen_q, pitch, BLOCK_M, BLOCK_N)
+        place, inside = _scores(tensors.p, local, start_m, column, seqlen_q, pitch, BLOCK_M, BLOCK_N)
         tl.store(place, p, mask=inside)
         dout = HeadRows(dout_base, strides.dout.row, seqlen_q)
         v = HeadRows(v_base, strides.v.row, seqlen_k)
         dp = _product_of_rows(dout, start_m, v, start_n, CONFIG)
         delta = tl.load(tensors.delta + row, mask=rows < seqlen_q, other=0.0)
         ds = p.to(tl.float32) * (dp - delta[:, None])
-        place, inside = _scores(tensors.ds, local, start_m, start_n - start, seqlen_q, pitch, BLOCK_M, BLOCK_N)
+        place, inside = _scores(tensors.ds, local, start_m, column, seqlen_q, pitch, BLOCK_M, BLOCK_N)
         tl.store(place, ds.to(p.dtype), mask=inside)
 
 
@@ -221,10 +222,14 @@ def stored_dq_kernel(
         if lo < start:
             acc = _load(sums, row, column, BLOCK_M, WIDTH, CONFIG)
         k = HeadRows(k_base, strides.k.row, seqlen_k)
-        for key in tl.range(tl.maximum(lo, start), tl.minimum(hi, stop), STEP):
-            place, inside = _scores(tensors.ds, local, row, key - start, seqlen_q, pitch, BLOCK_M, STEP)
+        first = (
+            tl.maximum(lo - start, 0) // STEP
+        )  # of the part's steps; counted, so that Triton knows STEP divides a key
+        for step in tl.range(first, tl.cdiv(tl.minimum(hi, stop) - start, STEP)):
+            key = step * STEP
+            place, inside = _scores(tensors.ds, local, row, key, seqlen_q, pitch, BLOCK_M, STEP)
             ds = tl.load(place, mask=inside, other=0.0)
-            acc = tl.dot(ds, _load(k, key, column, STEP, WIDTH, CONFIG), acc)
+            acc = tl.dot(ds, _load(k, start + key, column, STEP, WIDTH, CONFIG), acc)
         if hi > stop:
             _store(sums, row, column, acc, BLOCK_M, CONFIG)
         else:
