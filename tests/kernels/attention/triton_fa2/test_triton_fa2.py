@@ -21,13 +21,8 @@ DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
 CASES = cases(__file__, "CASES")
 
 
-# every way in which bfloat16 parts are laid out and walked over
-BF16X6_CASES = {
-    "head_dim 128": ((1, 1, 1, 70, 70, 128), True, 0),
-    "head_dim 100": ((1, 1, 1, 40, 70, 100), False, 0),
-    "head_dim 40, window": ((1, 2, 2, 70, 40, 40), False, 12),
-    "grouped heads": ((1, 2, 1, 24, 40, 64), True, 0),
-}
+# every way in which bfloat16 parts are laid out and walked over, and in which scores are stored
+BF16X6_CASES, STORED_CASES = cases(__file__, "BF16X6_CASES"), cases(__file__, "STORED_CASES")
 
 
 @pytest.fixture
@@ -60,7 +55,7 @@ def test_float32_in_bf16x6_is_as_near_the_oracle_as_naive(problem, case, backwar
     assert all(used.problem.precision == "bf16x6" for used in plan._PLANS.values())
 
 
-@pytest.mark.parametrize("case", [((1, 2, 1, 20, 300, 264), True, 0), ((1, 1, 1, 70, 40, 264), False, 30)], ids=str)
+@pytest.mark.parametrize("case", STORED_CASES.values(), ids=STORED_CASES.keys())
 def test_stored_scores_of_parts_are_as_near_the_oracle_as_naive(problem, case, only, monkeypatch):
     only("forward", "stored_scores", "stored_dkdv", "stored_dq")
     monkeypatch.setattr(stored, "MOST_BYTES", 1)
