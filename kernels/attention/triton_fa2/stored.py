@@ -6,7 +6,8 @@ walks compute 7 products.
 
 Launches take a part of the heads, or of the keys of one group of heads, after the other, so that P and dS stay below
 MOST_BYTES. A tile of them is stored if one of its rows sees one of its keys or of the STEP keys on both sides, which is
-as far as the other kernels read. There are no atomics.
+as far as the other kernels read if all tiles have the same block_m, and block_n of stored_scores_kernel is a multiple
+of that of stored_dkdv_kernel. There are no atomics.
 """
 
 from collections.abc import Iterator
