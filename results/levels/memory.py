@@ -42,6 +42,7 @@ class WorkspaceLaw:
     out_float32_above: int = 0  # out is summed in float32 above this head_dim; 0: never
     split_rows: tuple[int, ...] = ()  # limit on float32 rows of partial results, if few rows of q: 16 bits, 32 bits
     split_most: tuple[int, ...] = ()  # limit on these rows, as a multiple of the rows of q
+    stored_bytes: int = 0  # limit on the bytes of P and dS, which are stored at head_dim above 256 in 16 bits; 0: never
     # Needed for some dtypes.
     copies_float32: float = 0.0  # q-sized tensors, if the dtype is float32
     parts_float32: int = 0  # q-sized tensors in three bfloat16 parts, instead of copies_float32 at head_dim 17 to 128
@@ -157,6 +158,7 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
         "copy": "copy" if work.copies == 1 else "copies",
         "ring_mib": work.ring_bytes // MIB,
         "half_ring": work.ring_seqlen // 2,
+        "stored_mib": work.stored_bytes // MIB,
     }
     counted = [text.format_map(said) for name, text in _WORDS["counted"].items() if said[name]]
     first = "q, k, v, out" + (", their gradients" if of_pass == "fwd_bwd" else "")
@@ -195,6 +197,8 @@ def _workspace_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes) -> fl
     found += work.scaled * sizes.q + _masks_bytes(case, work, sizes.q) + _split_bytes(case, work)
     if size < 4:
         found += work.upcast * sizes.q * 4 / size
+        scores = float(case["batch"]) * case["num_heads"] * case["seqlen_q"] * case["seqlen_k"]
+        found += min(work.stored_bytes, 2 * size * scores) if case["head_dim"] > 256 else 0.0
         found += sizes.out * 4 / size if 0 < work.out_float32_above < case["head_dim"] else 0.0
     if case["num_kv_heads"] < case["num_heads"]:
         found += work.grouped_float32 * (sizes.k + sizes.v) * 4 / size

@@ -1,6 +1,6 @@
 """Attention for Hopper alone: warp-specialised kernels in Gluon, fed by TMA.
 
-Forward and backward for head dims up to 256. kernels/DESIGN.md says how they work and why.
+Forward and backward for head dims up to 256, and the forward up to 512. kernels/DESIGN.md says how they work and why.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from ...features import Features, SequenceBounds
 from ...features import check as check_features
 from ...plans import Options, check_inputs
 from ...registry import AttentionCase, Device, UnsupportedCase, declare, triton_missing
-from .configs import HEAD_DIMS, MOST_PACKED, takes_head_dims, takes_packed
+from .configs import HALF, HEAD_DIMS, MOST_PACKED, takes_head_dims, takes_packed
 
 DTYPES = (torch.bfloat16, torch.float16)
 _HEAD_DIMS = "head_dim_v must be head_dim, or 128 where head_dim is 129 to 192."
@@ -104,10 +104,10 @@ def check(
 ) -> None:
     """Raise UnsupportedCase, in the implementation's name, for tensors that the kernels cannot take.
 
-    `wide_keys`: those of the name take keys that are wider than values.
+    `wide_keys`: those of the name take keys that are wider than values, and head_dims above 256.
     """
     widened = _as_wide_as_keys(name, k, v) if wide_keys and k.shape[-1:] != v.shape[-1:] else v
-    check_inputs(name, q, k, widened, DTYPES, HEAD_DIMS[-1])
+    check_inputs(name, q, k, widened, DTYPES, HEAD_DIMS[-1] if wide_keys else HALF)
     if q.device.type != "cuda":
         raise UnsupportedCase(f"{name} got tensors on {q.device}: it runs on a Hopper GPU.")
 

@@ -45,6 +45,7 @@ from .barriers import (
 )
 from .compat import keep_p_before_wait, opaque_zero, pair_sync, partition_sync, tma_load
 from .masks import hide_queries
+from .pieces import product_over_columns
 from .rows import clear_rows
 
 
@@ -274,10 +275,10 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_to, buffers
     do = buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
     mbarrier.wait(bars.q_full.index(slot), phase)
     k_half = k.slice(consumer * HALF, HALF, 0)
-    s_token = warpgroup_mma(k_half, q.permute((1, 0)), zero, use_acc=False, is_async=True)
+    s_token = product_over_columns(k_half, q, zero, CONFIG.columns)
     lse = buffers.lse.index(slot).load(columns)
     mbarrier.wait(bars.do_full.index(slot), phase)
-    dp_token = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)
+    dp_token = product_over_columns(v, do, zero, CONFIG.columns)
     s_t = warpgroup_mma_wait(1, deps=(s_token,))
     p = gl.exp2(s_t * scale - lse[None, :])  # rows beyond the end hold lse = +inf
     if MASKED:

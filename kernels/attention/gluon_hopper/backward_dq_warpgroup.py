@@ -43,6 +43,7 @@ from .backward_schedule import program_key_tile, store_partial_dkv
 from .barriers import DO_EMPTY, Q_EMPTY, arrive_at, await_programs, pdl_launch_dependents, pdl_wait, wait_at
 from .compat import opaque_zero, tma_load
 from .masks import hide_queries
+from .pieces import product_over_columns
 
 # Named barriers of all three warpgroups; the first is that of the first stage of dS, and that of the second follows.
 DS_FULL, ALL_READ = gl.constexpr(6), gl.constexpr(13)
@@ -393,7 +394,7 @@ def _scores(consumer: gl.constexpr, count, keys_s, full, rows_s, CONFIG: gl.cons
     keys = keys_s.index(opaque_zero()).reshape([CONFIG.block_n, CONFIG.head_dim]).slice(consumer * HALF, HALF, 0)
     mbarrier.wait(full.index(slot), (count // CONFIG.slots) & 1)
     rows = rows_s.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
-    return warpgroup_mma(keys, rows.permute((1, 0)), zero, use_acc=False, is_async=True)
+    return product_over_columns(keys, rows, zero, CONFIG.columns)
 
 
 @gluon.jit

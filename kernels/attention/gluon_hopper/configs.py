@@ -14,10 +14,11 @@ MOST_PACKED = 128  # head_dim of packed sequences
 MOST_BLOCKS = 2**15  # key blocks whose numbers fit in half of a schedule entry
 SLOTS = 2  # blocks of queries, or of keys, under way in a backward kernel
 PREPARED_ROWS = 16  # rows of a program of prepare_kernel
-HEAD_DIMS = (64, 128, 256)  # other head_dims are padded: TMA fills the columns with zeros
+HEAD_DIMS = (64, 128, 256, 512)  # other head_dims are padded: TMA fills the columns with zeros
 WIDE_KEYS, NARROW_VALUES = 192, 128  # head_dims of keys and of values in training of latent attention
+HALVED, HALF = 512, 256  # a head_dim whose output is computed by halves, and a half of it
 ONLY_TWO_KERNELS = (WIDE_KEYS, 256)  # head_dims whose backward has no other kind
-PIECES = {WIDE_KEYS: 3}  # of a row in shared memory (pieces.py); one, if nothing is said
+PIECES = {WIDE_KEYS: 3, HALVED: 2}  # of a row in shared memory (pieces.py); one, if nothing is said
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class BackwardConfig:
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
     scores_in_turn: bool = False  # see BackwardTiles
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
+    columns: int = 0  # of rows that products over head_dim take: fewer than head_dim where it is padded
 
 
 def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:
@@ -97,7 +99,13 @@ def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, 
 def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles, **own: Any) -> BackwardConfig:
     """Return what a backward kernel with these tiles is compiled for; `own` as in `forward_config`."""
     sizes: dict[str, Any] = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
-    return BackwardConfig(**sizes, slots=SLOTS, **_fields_of(shape), **own)
+    columns = product_columns(shape.head_dim, shape.size)
+    return BackwardConfig(**sizes, slots=SLOTS, columns=columns, **_fields_of(shape), **own)
+
+
+def product_columns(head_dim: int, size: int) -> int:
+    """Return how many columns products over a head_dim that is padded to `size` take: 64 and 16 or 32 of 128."""
+    return next((columns for columns in (80, 96) if size == 128 and head_dim <= columns), size)
 
 
 def _fields_of(shape: "GluonHopperPlan | PackedShape") -> dict[str, Any]:
@@ -117,8 +125,8 @@ def padded_head_dims(head_dim: int, head_dim_v: int) -> tuple[int, int]:
 
 
 def values_head_dim(size: int) -> int:
-    """Return the kernels' head_dim of values where that of queries and keys is `size`, padded."""
-    return NARROW_VALUES if size == WIDE_KEYS else size
+    """Return the kernels' head_dim of values, or of half of them, where that of queries and keys is `size`, padded."""
+    return {WIDE_KEYS: NARROW_VALUES, HALVED: HALF}.get(size, size)
 
 
 def takes_head_dims(head_dim: int, head_dim_v: int) -> bool:

@@ -51,7 +51,7 @@ from .forward_tiles import (
     split_key_blocks,
 )
 from .masks import hide_keys, key_blocks
-from .pieces import load_pieces, pieces_of
+from .pieces import load_pieces, pieces_of, place_of
 from .rows import store_tile
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
@@ -301,7 +301,8 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         out = out * gl.convert_layout(inverse, gl.SliceLayout(1, out_layout))[:, None]
         if CONFIG.flag_overflow:
             flag_overflow(output.overflow, out, gl.convert_layout(inverse, gl.SliceLayout(1, out_layout)))
-        _store_output(consumer, output, this_tile, buffers.q.index(q_slot), out.to(dtype), shape.num_heads, CONFIG)
+        place = place_of(buffers.q, q_slot, 0, CONFIG.pieces)
+        _store_output(consumer, output, this_tile, place, out.to(dtype), shape.num_heads, CONFIG)
         if CONFIG.q_slots == 1:
             if not CONFIG.store_from_registers:
                 tma.store_wait(0)

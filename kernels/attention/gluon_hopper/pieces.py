@@ -1,9 +1,9 @@
-"""Tiles whose rows are stored in shared memory as pieces of 64 columns: head_dim 192, which is no power of two.
+"""Tiles whose rows are stored in shared memory as pieces: of 64 columns at head_dim 192, of 256 at 512.
 
-Shapes of tensors and of tiles are powers of two, and padded to 256 columns keys would take a third more shared memory
-and products. A tile of a slot is `pieces` tiles one behind the other, each loaded by a separate TMA instruction (one
-of 128 columns is two of 64 to the hardware as well), and a product over 192 columns is three in a chain. All other
-head_dims have one piece.
+Shapes of tensors and of tiles are powers of two, and padded to 256 columns keys of 192 would take a third more shared
+memory and products; a TMA instruction loads up to 256 columns. A tile of a slot is `pieces` tiles one behind the other,
+each loaded by a separate TMA instruction, and a product over rows is as many in a chain. All other head_dims have one
+piece.
 """
 
 from triton.experimental import gluon
@@ -25,11 +25,12 @@ def load_pieces(desc, batch, head, row, full, tiles, slot, PIECES: gl.constexpr)
     mbarrier.expect(full, PIECES * desc.block_type.nbytes)
     columns: gl.constexpr = tiles.shape[4]
     for piece in gl.static_range(PIECES):
-        tma_load(desc, [batch, head, row, piece * columns], full, _place(tiles, slot, piece, PIECES))
+        tma_load(desc, [batch, head, row, piece * columns], full, place_of(tiles, slot, piece, PIECES))
 
 
 @gluon.jit
-def _place(tiles, slot, piece: gl.constexpr, PIECES: gl.constexpr):
+def place_of(tiles, slot, piece: gl.constexpr, PIECES: gl.constexpr):
+    """Return a piece of a tile as TMA takes it."""
     if PIECES == 1:  # without arithmetic: instructions come in another order with it
         return tiles.index(slot)
     else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
@@ -39,7 +40,7 @@ def _place(tiles, slot, piece: gl.constexpr, PIECES: gl.constexpr):
 @gluon.jit
 def piece_of(tiles, slot, piece: gl.constexpr, PIECES: gl.constexpr):
     """Return a piece of a tile as (rows, columns)."""
-    return _place(tiles, slot, piece, PIECES).reshape([tiles.shape[3], tiles.shape[4]])
+    return place_of(tiles, slot, piece, PIECES).reshape([tiles.shape[3], tiles.shape[4]])
 
 
 @gluon.jit
@@ -66,6 +67,20 @@ def product_of_rows(a, b_t, acc, PIECES: gl.constexpr):
     for piece in gl.static_range(PIECES):
         acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
     return acc
+
+
+@gluon.jit
+def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
+    """Begin a b^T over the first 64 + 16, 64 + 32 or all columns of two tiles of rows."""
+    FIRST: gl.constexpr = 64
+    REST: gl.constexpr = COLUMNS - FIRST
+    if a.shape[1] == COLUMNS:
+        return warpgroup_mma(a, b.permute((1, 0)), zero, use_acc=False, is_async=True)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        b_t = b.slice(0, FIRST, 1).permute((1, 0))
+        token = warpgroup_mma(a.slice(0, FIRST, 1), b_t, zero, use_acc=False, is_async=True)
+        b_t = b.slice(FIRST, REST, 1).permute((1, 0))
+        return warpgroup_mma(a.slice(FIRST, REST, 1), b_t, token, is_async=True)
 
 
 @gluon.jit
@@ -106,5 +121,5 @@ def store_pieces(desc, batch, head, row, tiles, slot, sums, factor, PIECES: gl.c
         piece_of(tiles, slot, piece, PIECES).store((sums[piece] * factor).to(tiles.dtype))
     fence_async_shared()
     for piece in gl.static_range(PIECES):
-        tma_store(desc, [batch, head, row, piece * columns], _place(tiles, slot, piece, PIECES))
+        tma_store(desc, [batch, head, row, piece * columns], place_of(tiles, slot, piece, PIECES))
     tma.store_wait(0)

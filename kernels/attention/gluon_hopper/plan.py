@@ -76,7 +76,7 @@ class GluonHopperPlan:
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         self.group_splits = 1
         self._splits_in_backward = tuning.group_splits(self.size, *shape, *masks[:2], self.multiprocessors)
-        self._forward = Forward(self, q, k, v)
+        self._forward = (ForwardByHalves if self.size == configs.HALVED else Forward)(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:
         """Return whether any block of keys needs a mask."""
@@ -97,6 +97,12 @@ class GluonHopperPlan:
         Up to head_dim 128 the last bits of dq depend on the order of additions, unless PyTorch is set to be
         deterministic (torch.use_deterministic_algorithms), which takes longer.
         """
+        if self.size == configs.HALVED:
+            from ..triton_fa2 import plan as portable
+
+            q, k, v = saved[:3]
+            masks = self.causal, self.window_size, self.softmax_scale
+            return portable.plan_of(q, k, v, *masks, "ieee").backward(*saved)
         two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
         given = BackwardInputs(*saved)
         key = (given.dout.stride(), given.dout.data_ptr() & 15, two_kernels)
@@ -144,7 +150,9 @@ _COMBINED_ROWS = 16  # rows of a program of combine_kernel
 class Forward:
     """Computes the output and the base-2 logsumexp of a plan's tensors."""
 
-    def __init__(self, plan: GluonHopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    def __init__(
+        self, plan: GluonHopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None = None
+    ) -> None:
         self._plan = plan
         self._recorded: Callable[..., None] | None = None
         self._rows = q.shape[:3], (plan.num_heads * plan.seqlen_q, plan.seqlen_q, 1)  # sizes and strides of lse
@@ -155,7 +163,7 @@ class Forward:
         self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
         rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (configs.ROWS, tiles.block_n))
         values = [1, 1, tiles.block_n, plan.size_v]
-        out = plan.new_out(q)
+        out = plan.new_out(q) if out is None else out
         stored: list[Descriptor | None] = [None, None]
         if not tiles.store_from_registers:
             stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._partial_shape) if split_kv else out)]
@@ -186,16 +194,23 @@ class Forward:
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the output and its logsumexp; the caller has made the tensors' device the current one."""
-        out = self._plan.new_out(q)
-        lse = torch.empty_strided(*self._rows, dtype=torch.float32, device=self._plan.device)
+        out, lse = self._plan.new_out(q), self.new_lse()
+        self.write(q, k, v, out, lse)
+        return out, lse
+
+    def new_lse(self) -> torch.Tensor:
+        """Return room for the logsumexp."""
+        return torch.empty_strided(*self._rows, dtype=torch.float32, device=self._plan.device)
+
+    def write(self, *given: torch.Tensor) -> None:
+        """Write out and lse; given: q, k, v, out and lse."""
         if self._recorded is not None:
-            self._recorded(q, k, v, out, lse)
-            return out, lse
-        rooms, tensors = Rooms(), [x.detach() for x in (q, k, v, out, lse)]  # a call may have one tensor twice
+            self._recorded(*given)
+            return
+        rooms, tensors = Rooms(), [x.detach() for x in given]  # a call may have one tensor twice
         steps = self._steps(rooms, *tensors)
         run_in_order(steps)
         self._recorded = recorded(steps, tensors, rooms, self._plan.device)
-        return out, lse
 
     def _steps(
         self, rooms: Rooms, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
@@ -210,6 +225,28 @@ class Forward:
         partial_lse = rooms.note(q.new_empty(self._partial_shape[2], dtype=torch.float32))
         computed = (self._launch, (q, k, v, out, lse, partial_out, partial_lse, lse))
         return [computed, (self._combine, (partial_out, partial_lse, out, lse))]
+
+
+class ForwardByHalves:
+    """Computes half of the output's columns after the other, where a consumer's registers hold no more.
+
+    Both compute the scores. A tile of 64 rows in place of one of 128 would load the keys twice as often.
+    """
+
+    def __init__(self, plan: GluonHopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        self._plan = plan
+        self._halves = [Forward(plan, q, k, *each) for each in self._split(v, plan.new_out(q))]
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the output and its logsumexp; the caller has made the tensors' device the current one."""
+        out, lse = self._plan.new_out(q), self._halves[0].new_lse()
+        for half, each in zip(self._halves, self._split(v, out), strict=True):
+            half.write(q, k, *each, lse)
+        return out, lse
+
+    @staticmethod
+    def _split(v: torch.Tensor, out: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        return [(v[..., : configs.HALF], out[..., : configs.HALF]), (v[..., configs.HALF :], out[..., configs.HALF :])]
 
 
 def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, bool]:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ...tables import family
-from .configs import MOST_BLOCKS, ROWS, WIDE_KEYS, BackwardTiles, ForwardTiles
+from .configs import HALVED, MOST_BLOCKS, ROWS, WIDE_KEYS, BackwardTiles, ForwardTiles
 
 _FLAGS = tuple(field.name for field in fields(ForwardTiles) if field.type is bool)
 
@@ -171,9 +171,9 @@ def group_splits(
 
     The fewest whose time is within an eighth of the shortest; `n_kv_heads` is batch x num_kv_heads. At head_dim 256
     only whole groups and single heads were timed. Where keys are wider than values, each query head has its own keys,
-    and nothing is split.
+    and nothing is split; nor at head_dim 512, where the backward is triton_fa2's.
     """
-    if size == WIDE_KEYS:
+    if size in (WIDE_KEYS, HALVED):
         return 1
     shape = SharedKeys(size, n_kv_heads, group_size, seqlen_q, seqlen_k, causal, window)
     timed = (1, group_size) if size == 256 else range(1, group_size + 1)

@@ -47,6 +47,10 @@ OnePassTensors = namedtuple(
 )
 # Tensors of few_queries_kernel.
 FewQueriesTensors = namedtuple("FewQueriesTensors", "q k v out dout dq dk dv lse", defaults=[None])
+# Tensors of the kernels of stored.py; dq_sums are float32.
+StoredTensors = namedtuple(
+    "StoredTensors", "q k v dout dq dk dv lse delta p ds dq_sums", defaults=[None, None, None, None, None]
+)
 # Tensors of preprocess_kernel: its inputs, then the copies and delta.
 PreprocessTensors = namedtuple(
     "PreprocessTensors", "q dout out k v q_copy dout_copy k_copy v_copy delta", defaults=[None, None, None, None, None]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import triton
 
 from ... import launches
 from ...launches import INTERPRETED, Rooms
@@ -27,6 +28,7 @@ from .arguments import (
     PreprocessTensors,
     SplitGradients,
     SplitOutputs,
+    StoredTensors,
 )
 from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from .backward_few_queries import few_queries_kernel
@@ -41,6 +43,7 @@ from .panels import key_panels, padded_size
 from .preprocess import preprocess_kernel
 from .problem import TritonProblem
 from .split import Split
+from .stored import STEP, WIDTH, parts, stored_dkdv_kernel, stored_dq_kernel, stored_scores_kernel
 from .tile_ops import BF16_PARTS, PAD
 from .tuning import Tile
 
@@ -99,12 +102,16 @@ class Launches:
             return
         delta = lse if problem.has_own_delta else self._empty_rows(torch.float32)  # any tensor where it is not used
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
-        if problem.copied or problem.has_one_pass or (problem.has_dq_dkdv and not problem.has_own_delta):
+        stored, together = bool(problem.tiles("stored_scores")), problem.has_dq_dkdv and not problem.has_own_delta
+        if problem.copied or problem.has_one_pass or stored or together:
             copies = "qdkv" if problem.copied else ""
             self._preprocess(copies, PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta), delta=True)
         if problem.precision == "bf16x6":
             q, k, v, dout = qt, kt, vt, dot
         scales = problem.scales
+        if stored:
+            self._stored(StoredTensors(q, k, v, dout, *gradients, lse, delta, None, None, None))
+            return
         if problem.has_one_pass:
             held = OnePassTensors(q, k, v, dout, None, None, None, lse, delta, qt, dot)
             if self._one_pass(held, gradients):
@@ -235,6 +242,29 @@ class Launches:
         config, heads = replace(problem.panel_config, masked=masked), problem.heads("few_queries")
         self._run(KernelCall(few_queries_kernel, tensors, scalars, config, [tile], lambda _: heads))
 
+    def _stored(self, tensors: StoredTensors) -> None:
+        """List the backward that stores P and dS, part after part."""
+        problem, size = self.problem, self.problem.dtype.itemsize
+        heads, group, rows, length = problem.heads("dq"), problem.group, problem.seqlen_q, problem.seqlen_k
+        todo = list(parts(heads, group, length, 2 * size * group * rows))
+        heads, keys = todo[0][1], todo[0][3]
+        pitch = triton.cdiv(keys, STEP.value) * STEP.value
+        shapes = (heads, rows, pitch), (heads, rows, pitch), (heads if keys < length else 0, rows, problem.head_dim)
+        types = problem.dtype, problem.dtype, torch.float32
+        rooms = (torch.empty(x, dtype=dtype, device="meta") for x, dtype in zip(shapes, types, strict=True))
+        held = StoredTensors(*tensors[:9], *map(self.rooms.note, rooms))
+        config, across = Config(**problem.common), triton.cdiv(problem.head_dim, WIDTH.value)
+        of_scores, of_keys, of_rows = (problem.tiles(f"stored_{name}")[0] for name in ("scores", "dkdv", "dq"))
+        for first, heads, start, stop in todo:
+            scalars = (problem.num_heads, group, first, *problem.extent, start, stop, pitch, *problem.scales)
+            tiles = heads * triton.cdiv(rows, of_scores.block_m) * triton.cdiv(stop - start, of_scores.block_n)
+            for kernel, tile, programs in (
+                (stored_scores_kernel, of_scores, tiles),
+                (stored_dkdv_kernel, of_keys, 2 * across * heads // group * triton.cdiv(stop - start, of_keys.block_n)),
+                (stored_dq_kernel, of_rows, across * heads * triton.cdiv(rows, of_rows.block_m)),
+            ):
+                self._run(KernelCall(kernel, held, scalars, config, [tile], _exactly(programs)))
+
     def _one_pass(self, tensors: OnePassTensors, gradients: Gradients) -> bool:
         """List the backward of one pass; return False if its tile does not fit this device."""
         problem, rooms = self.problem, len(self.rooms.tensors)
@@ -272,6 +302,10 @@ class Launches:
             config = replace(config, at_once=min(slots, _AT_ONCE))
         programs = len(results) * heads * -(-rows // block)
         self._run(KernelCall(kernel, tensors, scalars, config, [Tile(block, 0, 4, 1)], lambda _: programs))
+
+
+def _exactly(count: int) -> Callable[[Tile], int]:
+    return lambda _: count
 
 
 Made = tuple[Any, tuple[int | float, ...], Any, Callable[[Tile], int]]  # kernel, scalars, configuration, programs

@@ -38,7 +38,7 @@ def test_another_machine_is_named(name: str, device: registry.Device, reason: st
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    ("changes", "reason"), [({"dtype": "float32"}, "float32"), ({"head_dim": 512, "head_dim_v": 512}, "head_dim 512")]
+    ("changes", "reason"), [({"dtype": "float32"}, "float32"), ({"head_dim": 520, "head_dim_v": 520}, "head_dim 520")]
 )
 def test_another_dtype_or_head_dim_is_named(name: str, changes: dict, reason: str) -> None:
     assert reason in reason_of(name, **changes)

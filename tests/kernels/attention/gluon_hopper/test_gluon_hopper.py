@@ -195,7 +195,7 @@ class TestOnHopper:
         assert_within_budget(problem)
 
     @pytest.mark.parametrize("causal", [False, True])
-    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256, 512])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(700, 700), (513, 513), (129, 1024)])
     def test_consumers_without_rows_hold_up_no_later_tile(
         self, seqlen_q: int, seqlen_k: int, head_dim: int, causal: bool

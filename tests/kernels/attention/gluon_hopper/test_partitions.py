@@ -41,7 +41,8 @@ def launches_of(
         mock.patch.object(plan, "Launch", lambda *arguments, **_: made.append(arguments)),
         mock.patch.object(tuning, "forward_tiles", lambda size, d, n, *rest: choose(size, d, long or n, *rest)),
     ):
-        GluonHopperPlan(q, k, k[..., : configs.values_head_dim(head_dim)], causal, window, 1.0)
+        width = configs.NARROW_VALUES if head_dim == configs.WIDE_KEYS else head_dim
+        GluonHopperPlan(q, k, k[..., :width], causal, window, 1.0)
     return made
 
 
@@ -74,7 +75,7 @@ CASES = [  # shape, head_dim, causal, window_size, the queries that tiles are ch
     *(("odd", 64, causal, 0, long) for causal in (False, True) for long in (8192, 65536)),
     *(("odd", size, True, 0, 65536) for size in (128, 256)),
     ("odd", 104, True, 0, 0),
-    *(("longer", configs.WIDE_KEYS, *mask, 0) for mask in MASKS),
+    *(("longer", size, *mask, 0) for size in (configs.WIDE_KEYS, configs.HALVED) for mask in MASKS),
     ("many keys", 256, False, 0, 0),  # which programs share
 ]
 

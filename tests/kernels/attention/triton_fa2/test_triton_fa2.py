@@ -10,7 +10,8 @@ from kernels.plans import PlanCache
 from tests.cases import cases
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
-plan, shapes, tuning = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "problem", "tuning"))
+modules = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "problem", "stored", "tuning"))
+plan, shapes, stored, tuning = modules
 interpreter = pytest.importorskip("triton.runtime.interpreter")
 CUDA = torch.cuda.is_available()
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
@@ -20,13 +21,20 @@ DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
 CASES = cases(__file__, "CASES")
 
 
-# every way in which bfloat16 parts are laid out and walked over
-BF16X6_CASES = {
-    "head_dim 128": ((1, 1, 1, 70, 70, 128), True, 0),
-    "head_dim 100": ((1, 1, 1, 40, 70, 100), False, 0),
-    "head_dim 40, window": ((1, 2, 2, 70, 40, 40), False, 12),
-    "grouped heads": ((1, 2, 1, 24, 40, 64), True, 0),
-}
+# every way in which bfloat16 parts are laid out and walked over, and in which scores are stored
+BF16X6_CASES, STORED_CASES = cases(__file__, "BF16X6_CASES"), cases(__file__, "STORED_CASES")
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Let new plans use the kernels with these names alone, in small tiles."""
+
+    def use(*kernels):
+        tiles = [tuning.Tile(32, 32, 4, 2)]
+        monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: tiles if kernel in kernels else [])
+        monkeypatch.setattr(plan, "_PLANS", PlanCache())
+
+    return use
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -38,24 +46,28 @@ def test_outputs_and_gradients_are_as_near_the_oracle_as_naive(problem, case, dt
 
 @pytest.mark.parametrize("backward", [["dq_dkdv"], ["dq", "dkdv"]], ids="-".join)
 @pytest.mark.parametrize("case", BF16X6_CASES.values(), ids=BF16X6_CASES.keys())
-def test_float32_in_bf16x6_is_as_near_the_oracle_as_naive(problem, case, backward, monkeypatch):
-    rows = {name: [tuning.Tile(32, 32, 4, 2)] for name in ("forward", "dq", "dkdv", *backward)}
-    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
+def test_float32_in_bf16x6_is_as_near_the_oracle_as_naive(problem, case, backward, only, monkeypatch):
+    only("forward", "dq", "dkdv", *backward)
     monkeypatch.setattr(tuning, "uses_bf16x6", lambda *key: True)
-    monkeypatch.setattr(plan, "_PLANS", PlanCache())
     shape, causal, window_size = case
     made = problem(shape, torch.float32, causal=causal, window_size=window_size)
     made.check(triton_fa2.attention)
     assert all(used.problem.precision == "bf16x6" for used in plan._PLANS.values())
 
 
+@pytest.mark.parametrize("case", STORED_CASES.values(), ids=STORED_CASES.keys())
+def test_stored_scores_of_parts_are_as_near_the_oracle_as_naive(problem, case, only, monkeypatch):
+    only("forward", "stored_scores", "stored_dkdv", "stored_dq")
+    monkeypatch.setattr(stored, "MOST_BYTES", 1)
+    shape, causal, window_size = case
+    problem(shape, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
+
+
 @pytest.mark.parametrize("backward", [["dq_dkdv"], ["dq", "dkdv"]], ids="-".join)
 @pytest.mark.parametrize("name", ["window and rows that see no key", "more keys than queries", "full, unequal lengths"])
-def test_a_walk_of_one_masked_loop_is_as_near_the_oracle_as_naive(problem, name, backward, monkeypatch):
-    rows = {kernel: [tuning.Tile(32, 32, 4, 2)] for kernel in ("forward", *backward)}
-    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
+def test_a_walk_of_one_masked_loop_is_as_near_the_oracle_as_naive(problem, name, backward, only, monkeypatch):
+    only("forward", *backward)
     monkeypatch.setattr(shapes, "ONE_LOOP", 1 << 30)
-    monkeypatch.setattr(plan, "_PLANS", PlanCache())
     sizes, causal, window_size = CASES[name]
     problem(sizes, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
