@@ -171,7 +171,8 @@ def attention_varlen(
                 scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
                 masks: Any = (*features.one_window(causal, window_size), scale)
                 plain = not asked and type(masks[1]) is int and scale > 0 and _is_eager(q, k, v)
-                if plain and paged.is_mixed(q, len(of_k[0]), max_seqlen_q):
+                mixed = plain and paged.is_mixed(q, len(of_k[0]), max_seqlen_q)
+                if mixed or (plain and paged.reads(q, (k, v), block_table, len(of_k[0]), masks)):
                     longest = max_seqlen_q, max_seqlen_k
                     return paged.attend(q, (k, v), (starts[0], starts[1]), longest, block_table, masks)
                 (k, v), of_k = paged.copied(q, (k, v), (starts[0], starts[1]), block_table)
@@ -340,8 +341,9 @@ def by_kernels(
         return forward_op(q, k, v, found.sinks, *_operands(found, bounds, options))[0]
     largest = torch.full((q.shape[1],), float("-inf"), device=q.device) if wanted.return_max_logits else None
     call = FeatureCall(found, *options, "ieee", bounds, max_logits=largest)
-    by_itself = wanted.deterministic or wanted.return_max_logits
-    plan = None if by_itself or out_alone else _plan_without_features(call, q, k, v)
+    plan = None if wanted.deterministic or out_alone else _plan_without_features(call, q, k, v)
+    if wanted.return_max_logits and getattr(plan, "forward_with_more", None) is None:
+        plan = None
     if plan and wanted == _PLAIN_RESULT:  # a window of two widths
         return plans.attend(plan, q, k, v)
     if out_alone:

@@ -1,7 +1,8 @@
-"""Packed queries over a paged cache: kernels that copy the pages in use, and that give few queries to the decoder.
+"""Packed queries over a paged cache: few queries go to the decoder, many to kernels of prefill.
 
 Lengths are on the device alone, so a kernel divides the batch. Sequences with up to `few_of` queries go to
-triton_decode, which reads pages where they lie. The pages of the others are copied into rows.
+triton_decode. gluon_hopper's forward loads the pages of the others where they lie; for all other kernels they are
+copied into rows.
 """
 
 from __future__ import annotations
@@ -83,6 +84,17 @@ def copy_kernel(k, v, rows_k, rows_v, table, ends, entries, k_b, v_b, last_page,
         tl.store(rows_v + to * NUMBERS_V + columns[None, :], x, mask=mask)
 
 
+def reads(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> bool:
+    """Return whether the kernel for so many sequences with many queries loads pages where they lie."""
+    room = table.numel() * pages[0].shape[1]
+    rows = (x[0, :1].expand(room, -1, -1).transpose(0, 1)[None] for x in pages)  # sizes as if copied
+    if routes.packed_names(q.transpose(0, 1)[None], *rows, sequences, masks)["forward"] != "gluon_hopper":
+        return False
+    from .attention.gluon_hopper.packed import takes_pages
+
+    return takes_pages(*(x.transpose(1, 2) for x in pages))
+
+
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
     """Return whether each page lies in one piece and rows of q do."""
     return q[:1].is_contiguous() and all(len(x) > 0 and x[0].is_contiguous() for x in (k, v))
@@ -114,22 +126,24 @@ def attend(
     """Compute attention without features of sequences of which some may have few queries: like q."""
     causal, window_size, scale = masks
     k, v = pages
-    few = few_of(len(q), len(starts[0]) - 1, longest[0])
+    sequences = len(starts[0]) - 1
+    few = few_of(len(q), sequences, longest[0]) if is_mixed(q, sequences, longest[0]) else 0
     found, few_q = _divided(q, starts, table.shape[1] * k.shape[1], few)
-    options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
-    table = table.int().clamp(0, len(k) - 1)
-    decoded: Any = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
-    decoded = decoded.transpose(1, 2).contiguous()
+    table = table.int()
     if longest[0] <= few:
         out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence
     else:
-        rows = _copied(pages, table, found[3])
         bounds = SequenceBounds(starts[0][:-1], found[1], found[2], found[3], longest[0], longest[1], packed=True)
-        out = _attend_to_rows(q, rows, bounds, masks).contiguous()
-    numbers = out.shape[1] * out.shape[2]
-    with device_guard(q.device):
-        grid = (len(found[0]), few, triton.cdiv(numbers, _BLOCK))
-        put_kernel[grid](decoded, out, starts[0], numbers, few, _BLOCK)
+        out = _attend_to_pages(q, pages, table, bounds, masks).contiguous()
+    if few:
+        options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
+        table = table.clamp(0, len(k) - 1)
+        decoded: Any = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
+        decoded = decoded.transpose(1, 2).contiguous()
+        numbers = out.shape[1] * out.shape[2]
+        with device_guard(q.device):
+            grid = (sequences, few, triton.cdiv(numbers, _BLOCK))
+            put_kernel[grid](decoded, out, starts[0], numbers, few, _BLOCK)
     return out
 
 
@@ -161,11 +175,19 @@ def _copied(pages: Pages, table: torch.Tensor, ends: torch.Tensor) -> Pages:
     return rows_k, rows_v
 
 
-def _attend_to_rows(q: torch.Tensor, rows: Pages, bounds: SequenceBounds, masks: Masks) -> torch.Tensor:
+def _attend_to_pages(
+    q: torch.Tensor, pages: Pages, table: torch.Tensor, bounds: SequenceBounds, masks: Masks
+) -> torch.Tensor:
     """Compute attention by the kernels that the longer sequences would take alone."""
+    long = -(-len(q) // bounds.longest_q)
+    if reads(q, pages, table, long, masks):
+        from .attention.gluon_hopper.packed import PackedCall
+
+        views = (x.transpose(1, 2) for x in pages)
+        return PackedCall(bounds, *masks, table=table).output(q.transpose(0, 1)[None], *views)[0].transpose(0, 1)
+    rows = _copied(pages, table, bounds.ends_k)
     packed = q.transpose(0, 1)[None], rows[0].transpose(0, 1)[None], rows[1].transpose(0, 1)[None]
-    names = routes.packed_names(*packed, -(-len(q) // bounds.longest_q), masks)
-    if names["forward"] == "gluon_hopper":
+    if routes.packed_names(*packed, long, masks)["forward"] == "gluon_hopper":
         from .attention.gluon_hopper.packed import PackedCall
 
         return PackedCall(bounds, *masks).output(*packed)[0].transpose(0, 1)

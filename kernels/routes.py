@@ -52,6 +52,7 @@ class Route:
     output: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # out alone
     forward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # out and lse
     backward: Callable[..., Tensors]  # q, k, v, out, lse, dout to dq, dk, dv
+    forward_with_more: Callable[..., Tensors] | None = None  # out, lse and the natural lse; see GluonHopperPlan
     bound = plans.bound
 
 
@@ -290,7 +291,7 @@ def _route_by_names(
     plans = {each: _PLANS[each](*ready, *options) for each in set(names.values())}
     forward, backward = plans[names["forward"]], plans[names["backward"]]
     addressable = all(a is b for a, b in zip(ready, (q, k, v), strict=True))
-    return Route(None if addressable else prepare, forward[0], forward[1], backward[2])
+    return Route(None if addressable else prepare, forward[0], forward[1], backward[2], *forward[3:])
 
 
 def route_by_name(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route:
@@ -384,7 +385,7 @@ def _gluon_hopper(
 
     check(q, k, v)
     plan = GluonHopperPlan(q, k, v, *options[:2], q.shape[3] ** -0.5 if options[2] is None else options[2])
-    return plan.output, plan.forward, plan.backward
+    return plan.output, plan.forward, plan.backward, plan.forward_with_more
 
 
 def _triton_decode(

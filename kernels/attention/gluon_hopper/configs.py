@@ -53,6 +53,9 @@ class ForwardConfig(ForwardTiles):
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
     unpadded_head_dim: int = 0  # columns of packed output, if head_dim is padded
+    page_size: int = 0  # keys of a page, if packed sequences have their keys in pages
+    natural_lse: bool = False  # the natural logsumexp is stored, too
+    max_logits: bool = False  # the largest logit of each head is stored, too
     rows: int = ROWS  # query rows of a consumer
 
 

@@ -5,7 +5,7 @@ keeps a separate sum, and these are added once a tile, which saves two exchanges
 
 The maximum that probabilities are relative to is raised only when scores exceed it by `RESCALE_THRESHOLD` powers of two
 (as in FlashAttention-4): probabilities stay below 2^RESCALE_THRESHOLD, and a block that does not raise it leaves the
-output as it is. Where no key is hidden, three cheaper ways to find a raised maximum exist, by `ForwardConfig`:
+output as it is. With `max_logits` it is raised always, and is the largest in the end. Where no key is hidden, three cheaper ways to find a raised maximum exist, by `ForwardConfig`:
 
 - `per_lane_max`: lanes exchange their maxima only where one of the warp exceeds the threshold.
 - `rescale_by_sum`: no maximum is computed. A lane's sum that has become too large tells that one was exceeded, and only
@@ -122,6 +122,7 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
         s = hide_keys(s, -float("inf"), j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, edges.window,
                       CONFIG.causal, CONFIG.has_window)  # fmt: skip
     by_sum: gl.constexpr = CONFIG.rescale_by_sum and not CONFIG.flag_overflow and not MASKED
+    threshold: gl.constexpr = 0.0 if CONFIG.max_logits else RESCALE_THRESHOLD
     if by_sum:
         p_new, sums = _probabilities(s, m_i, scale)
         if CONFIG.exp_before_wait:
@@ -130,9 +131,9 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
         if CONFIG.flag_overflow and not MASKED:
             p_new, l_i = _softmax_without_max(s, m_i, l_i, scale, p_layout, dtype)
         elif CONFIG.per_lane_max and not MASKED:
-            p_new, m_i, l_i, alpha = _softmax_per_lane(s, m_i, l_i, scale, p_layout, dtype)
+            p_new, m_i, l_i, alpha = _softmax_per_lane(s, m_i, l_i, scale, p_layout, dtype, threshold)
         else:
-            p_new, m_i, l_i, alpha = _softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
+            p_new, m_i, l_i, alpha = _softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED, threshold)
         if CONFIG.exp_before_wait:
             l_i = keep_pairs_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
@@ -197,11 +198,12 @@ def first_softmax(s, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: g
 
 
 @gluon.jit
-def _softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: gl.constexpr):
+def _softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: gl.constexpr,
+             threshold: gl.constexpr):  # fmt: skip
     """Compute P of a block and update maxima and sums; returns also the factor for what was summed before."""
     x = by_lane(s)
     m_new = gl.maximum(m_i, row_maxima(s, m_i) * scale)
-    m_new = gl.where(m_new - m_i > RESCALE_THRESHOLD, m_new, m_i)
+    m_new = gl.where(m_new - m_i > threshold, m_new, m_i)
     m_used = m_new
     if MASKED:
         m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
@@ -212,11 +214,11 @@ def _softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASK
 
 
 @gluon.jit
-def _softmax_per_lane(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr):
+def _softmax_per_lane(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, threshold: gl.constexpr):
     """Update the online softmax of rows that see all keys; lanes exchange maxima only where one is exceeded."""
     x = by_lane(s)
     top = gl.convert_layout(gl.max(gl.max(x, 1), 2), m_i.type.layout, assert_trivial=True)
-    rise, alpha = rise_of_rows(top * scale - m_i)
+    rise, alpha = rise_of_rows(top * scale - m_i, threshold)
     x = subtract_rise(x * scale - of_lanes(m_i, x), of_lanes(rise, x))
     p = gl.exp2(x)
     l_i = l_i * alpha + row_sums(p)
