@@ -52,14 +52,16 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
 
 
 @triton.jit
-def put_kernel(few_out, out, starts_q, NUMBERS: tl.constexpr, FEW: tl.constexpr, BLOCK: tl.constexpr):
-    """Copy the decoded rows of sequences with up to FEW queries to their places in `out`."""
+def put_kernel(few_out, out, starts_q, NUMBERS: tl.constexpr, WIDTH: tl.constexpr, FEW: tl.constexpr,
+               BLOCK: tl.constexpr):  # fmt: skip
+    """Copy decoded rows (sequences, heads, FEW, WIDTH) of sequences with up to FEW queries to their places in `out`."""
     own, i = tl.program_id(0), tl.program_id(1)
     first, last = tl.load(starts_q + own), tl.load(starts_q + own + 1)
     row = last - FEW + i
     if (last - first <= FEW) & (row >= first):
         at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-        x = tl.load(few_out + (own * FEW + i).to(tl.int64) * NUMBERS + at, mask=at < NUMBERS)
+        place = (own * FEW).to(tl.int64) * NUMBERS + (at // WIDTH * FEW + i) * WIDTH + at % WIDTH
+        x = tl.load(few_out + place, mask=at < NUMBERS)
         tl.store(out + row.to(tl.int64) * NUMBERS + at, x, mask=at < NUMBERS)
 
 
@@ -87,8 +89,8 @@ def copy_kernel(k, v, rows_k, rows_v, table, ends, entries, k_b, v_b, last_page,
 def reads(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> bool:
     """Return whether the kernel for so many sequences with many queries loads pages where they lie."""
     room = table.numel() * pages[0].shape[1]
-    rows = (x[0, :1].expand(room, -1, -1).transpose(0, 1)[None] for x in pages)  # sizes as if copied
-    if routes.packed_names(q.transpose(0, 1)[None], *rows, sequences, masks)["forward"] != "gluon_hopper":
+    k, v = (x[0, :1].expand(room, -1, -1).transpose(0, 1)[None] for x in pages)  # sizes as if copied
+    if routes.packed_names(q.transpose(0, 1)[None], k, v, sequences, masks)["forward"] != "gluon_hopper":
         return False
     from .attention.gluon_hopper.packed import takes_pages
 
@@ -137,13 +139,11 @@ def attend(
         out = _attend_to_pages(q, pages, table, bounds, masks).contiguous()
     if few:
         options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
-        table = table.clamp(0, len(k) - 1)
         decoded: Any = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
-        decoded = decoded.transpose(1, 2).contiguous()
         numbers = out.shape[1] * out.shape[2]
         with device_guard(q.device):
             grid = (sequences, few, triton.cdiv(numbers, _BLOCK))
-            put_kernel[grid](decoded, out, starts[0], numbers, few, _BLOCK)
+            put_kernel[grid](decoded, out, starts[0], numbers, out.shape[2], few, _BLOCK)
     return out
 
 
@@ -184,7 +184,8 @@ def _attend_to_pages(
         from .attention.gluon_hopper.packed import PackedCall
 
         views = (x.transpose(1, 2) for x in pages)
-        return PackedCall(bounds, *masks, table=table).output(q.transpose(0, 1)[None], *views)[0].transpose(0, 1)
+        call = PackedCall(bounds, *masks, table=table, long=long)
+        return call.output(q.transpose(0, 1)[None], *views)[0].transpose(0, 1)
     rows = _copied(pages, table, bounds.ends_k)
     packed = q.transpose(0, 1)[None], rows[0].transpose(0, 1)[None], rows[1].transpose(0, 1)[None]
     if routes.packed_names(*packed, long, masks)["forward"] == "gluon_hopper":

@@ -52,8 +52,7 @@ from .forward_tiles import (
     split_key_blocks,
 )
 from .masks import hide_keys, key_blocks
-from .pages import load_pages, pages_of_block
-from .pieces import load_pieces, pieces_of
+from .pieces import load_pages, load_pieces, pages_of_block, pieces_of
 from .rows import store_tile
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
@@ -104,7 +103,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     - `split_kv`: programs split the keys of some tiles (forward_schedule.py) and store their parts in `partial_out`.
     - `packed`: `schedule` is the list of packed_tiles.py, which also gives `n_m` and `n_tiles`; `seqlen_q` and
       `seqlen_k` are the totals of all sequences.
-    - `page_size`: k and v are pages of so many keys, whose numbers are in `page_table` (pages.py).
+    - `page_size`: k and v are pages of so many keys, whose numbers are in `page_table` (pieces.py).
     - `natural_lse`, `max_logits`: both are stored, too; `max_logits` holds -inf before.
     """
     if CONFIG.flag_overflow:
@@ -262,6 +261,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence.seqlen_k, sequence.window,
                           CONFIG.causal, CONFIG.has_window)  # fmt: skip
         p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, CONFIG.masked)
+        top = m_i if CONFIG.max_logits else gl.to_tensor(0)
         if CONFIG.packed:  # noqa: SIM102 - decided at compile time
             if high * CONFIG.block_n > sequence.seqlen_k:
                 clear_values(count, sequence.seqlen_k - (high - 1) * CONFIG.block_n, buffers, CONFIG)
@@ -276,15 +276,15 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
                     count = skip_values_and_next_keys(count, buffers, CONFIG)
                 low, left, right, high = low, low, low, low + 1
         if CONFIG.causal or CONFIG.has_window:
-            count, p, out, m_i, l_i = attend_blocks(
-                consumer, right, high - 1, low, count, queries, p, out, m_i, l_i, buffers, edges, scale, CONFIG,
+            count, p, out, m_i, l_i, top = attend_blocks(
+                consumer, right, high - 1, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale, CONFIG,
                 True)  # fmt: skip
-        count, p, out, m_i, l_i = attend_blocks(
-            consumer, left, right, low, count, queries, p, out, m_i, l_i, buffers, edges, scale, CONFIG,
+        count, p, out, m_i, l_i, top = attend_blocks(
+            consumer, left, right, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale, CONFIG,
             False)  # fmt: skip
         if CONFIG.has_window:
-            count, p, out, m_i, l_i = attend_blocks(
-                consumer, low, left, low, count, queries, p, out, m_i, l_i, buffers, edges, scale, CONFIG,
+            count, p, out, m_i, l_i, top = attend_blocks(
+                consumer, low, left, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale, CONFIG,
                 True)  # fmt: skip
         slot = count % CONFIG.kv_slots
         mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
@@ -307,7 +307,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             count, s_token = _begin_next_tile(consumer, i_tile + 1, n_tiles, skipped, count, buffers, CONFIG)
         if CONFIG.pingpong:
             pingpong_signal((consumer + 1) % CONFIG.consumers)
-        inverse = _store_lse(consumer, output, this_tile, m_i, l_i, shape, dtype, CONFIG)
+        inverse = _store_lse(consumer, output, this_tile, m_i, l_i, top, shape, dtype, CONFIG)
         if CONFIG.q_slots > 1:
             out, p = warpgroup_mma_wait(1, deps=(out_token, p))
         else:
@@ -340,7 +340,7 @@ def _begin_next_tile(consumer: gl.constexpr, i_tile, n_tiles, skipped, count, bu
 
 
 @gluon.jit
-def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, shape, dtype: gl.constexpr,
+def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype: gl.constexpr,
                CONFIG: gl.constexpr):  # fmt: skip
     """Store the logsumexps of a consumer's rows, or of its split of their keys, and return the inverse sums."""
     layout: gl.constexpr = gl.SliceLayout(1, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16]))
@@ -358,7 +358,8 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, shape, dtype: gl.
         gl.store(output.natural_lse + first + rows, natural, mask=inside)
     if CONFIG.max_logits:
         h = tile.head - tile.head // shape.num_heads * shape.num_heads
-        _store_largest(output.max_logits + h, gl.where(rows < seqlen_q, m_i * _LN2, -float("inf")))
+        top = gl.convert_layout(gl.max(top, 1), layout)
+        _store_largest(output.max_logits + h, gl.where(rows < seqlen_q, top * _LN2, -float("inf")))
     if CONFIG.split_kv:
         if tile.split < 0:
             gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)

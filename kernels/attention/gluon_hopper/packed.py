@@ -20,11 +20,10 @@ from .forward import forward_kernel
 from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, addressable, is_addressable, run_in_order
 from .packed_backward import packed_finish_kernel, packed_prepare_kernel
-from .pages import COLUMNS
 from .packed_tiles import TileListConfig, constants_of, list_grid, list_length, list_tiles_kernel, most_tiles
+from .pieces import BOX_COLUMNS
 
-LEAST_PAGE = 16  # keys; a box of fewer rows was not tried
-BOX_COLUMNS = COLUMNS.value
+LEAST_PAGE = 64  # keys: boxes of 16 rows take 1.4 to 2 times as long as contiguous keys, a copy 1.04 to 1.19
 _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
 
 
@@ -33,19 +32,21 @@ class PackedCall:
 
     `configs.takes_packed` says which head_dims there are; the forward has 256 too. The scale must be positive and there
     must be a sequence. With a `table`, int32 (sequences, pages of a sequence), k and v are (pages, heads, page_size,
-    head_dim) that `takes_pages`; bounds are those of rows in which every sequence has room for all its pages, and there
-    is no backward.
+    head_dim) that `takes_pages`; bounds are those of rows in which every sequence has room for all its pages, about
+    `long` sequences have tiles, and there is no backward.
     """
 
     prepare: Prepare | None = None
 
-    def __init__(self, bounds: SequenceBounds, *masks: *Masks, table: torch.Tensor | None = None) -> None:
+    def __init__(
+        self, bounds: SequenceBounds, *masks: *Masks, table: torch.Tensor | None = None, long: int = 0
+    ) -> None:
         starts_q, ends_q, starts_k, ends_k = (x.contiguous() for x in bounds[:4])
         self._bounds = SequenceBounds(starts_q, ends_q, starts_k, ends_k, *bounds[4:])
         self._masks, self._table = masks, None if table is None else table.contiguous()
         alignments = tuple((x.dtype, x.data_ptr() & 15) for x in self._bounds[:4])
-        keys = 0 if table is None else len(table) * (1 << bounds.longest_k.bit_length())
-        self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks, keys)
+        of_pages = None if table is None else (long, long * (1 << max(1, bounds.longest_k - 1).bit_length()))
+        self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks, of_pages)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out like q; 0 in rows that are nobody's."""
@@ -73,7 +74,7 @@ class PackedCall:
         return q, k, v, _LAUNCHES.get(key) or _LAUNCHES.remember(key, self._made(kind, q, k, v))
 
     def _made(self, kind: Any, *tensors: torch.Tensor) -> PackedForward | PackedBackward:
-        pages = {} if self._table is None else {"keys_in_pages": self._key[-1]}
+        pages = {} if self._table is None else {"of_pages": self._key[-1]}
         return kind(*tensors, self._bounds, self._masks, **pages)
 
 
@@ -111,12 +112,12 @@ class TileList:
 class PackedShape:
     """Sizes of packed q (1, num_heads, total_q, head_dim) and k, v with num_kv_heads and total_k."""
 
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, sequences: int, masks: Masks, total_k: int = 0) -> None:
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, sequences: int, masks: Masks) -> None:
         self.device, self.sequences = q.device, sequences
         _, self.num_heads, self.total_q, self.head_dim = q.shape
         self.size = self.size_v = configs.padded_head_dim(self.head_dim)
         self.pieces = 1
-        self.total_k = total_k or k.shape[2]
+        self.total_k = k.shape[2]
         self.group_size = self.num_heads // k.shape[1]
         self.causal, self.window_size, self.softmax_scale = masks
         self.multiprocessors = torch.cuda.get_device_properties(self.device).multi_processor_count
@@ -125,7 +126,7 @@ class PackedShape:
 class PackedForward:
     """Computes the output and the base-2 logsumexp of packed tensors with the shapes and strides of these.
 
-    k and v are pages if `keys_in_pages` says about how many keys all sequences have.
+    k and v are pages with `of_pages`: about how many sequences have tiles, and how many keys these have.
     """
 
     def __init__(
@@ -136,21 +137,21 @@ class PackedForward:
         bounds: SequenceBounds,
         masks: Masks,
         tiles: Any = None,
-        keys_in_pages: int = 0,
+        of_pages: tuple[int, int] | None = None,
     ) -> None:
-        shape = PackedShape(q, k, len(bounds.starts_q), masks, keys_in_pages)
+        shape = PackedShape(q, k, len(bounds.starts_q), masks)
+        long, total_k = of_pages or (shape.sequences, shape.total_k)
         length = tuning.packed_length(bounds.longest_q)
         tiles = tiles or tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
         tile_rows = configs.ROWS * tiles.consumers
         self._tiles = TileList(shape, tile_rows, tiles.block_n)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)
-        in_l2 = tuning.heads_in_l2(
-            shape.total_k, shape.size, shape.group_size, shape.num_heads, self._tiles.most, programs
-        )
+        tiles_of_head = most_tiles(shape.total_q, long, tile_rows)
+        in_l2 = tuning.heads_in_l2(total_k, shape.size, shape.group_size, shape.num_heads, tiles_of_head, programs)
         rows, keys = ([1, 1, n, shape.size] for n in (configs.ROWS, tiles.block_n))
-        page_size = k.shape[2] if keys_in_pages else 0
-        if page_size:
-            keys = [1, 1, min(page_size, tiles.block_n), BOX_COLUMNS]
+        page_size = k.shape[2] if of_pages else 0
+        if 0 < page_size < tiles.block_n:
+            keys = [1, 1, page_size, BOX_COLUMNS]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 9)
         rest = (
             ForwardShape(
@@ -166,7 +167,12 @@ class PackedForward:
         self._launch = Launch(forward_kernel, (programs, 1, 1), shape.device, makers, (*rest, config), pdl=True)
 
     def __call__(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, table: torch.Tensor | None
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        bounds: SequenceBounds,
+        table: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out (1, num_heads, total_q, head_dim) and lse (1, num_heads, total_q)."""
         out = _packed_like(q)
