@@ -147,11 +147,11 @@ def attention_varlen(
     cu_seqlens_q[i + 1] and the keys from cu_seqlens_k[i] to cu_seqlens_k[i + 1]; either may be empty. Starts are int32
     and contiguous, or else copied. Masks and features apply within each sequence; masks given as tensors and document
     ids need a batch. There is no device-to-host synchronization on a GPU. With a block_table, int32 (sequences, pages
-    of a sequence), k and v are (pages, page_size, num_kv_heads, head_dim), and a call copies the pages into one row.
-    Where many sequences seem to have few queries, those are decoded over their pages (`paged`). Without copy_pages a
-    kernel of triton_fa2 reads all where they lie, if it takes the tensors and no gradient is wanted, which takes 2 to 3
-    times as long on an H200 and no room for a copy (sweep `paged_prefill`). The fields of Wanted are arguments, too;
-    lse is (num_heads, total_q).
+    of a sequence), k and v are (pages, page_size, num_kv_heads, head_dim), which gluon_hopper loads in place and other
+    kernels copy into one row. Where many sequences seem to have few queries, those are decoded over their pages
+    (`paged`). Without copy_pages a kernel of triton_fa2 reads all where they lie, if it takes the tensors and no
+    gradient is wanted, which takes 2 to 3 times as long on an H200 and no room for a copy (sweep `paged_prefill`). The
+    fields of Wanted are arguments, too; lse is (num_heads, total_q).
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """

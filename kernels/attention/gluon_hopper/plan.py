@@ -200,10 +200,6 @@ class Forward:
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest)
 
-    def new_lse(self) -> torch.Tensor:
-        """Return room for a logsumexp."""
-        return torch.empty_strided(*self._rows, dtype=torch.float32, device=self._plan.device)
-
     def __call__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *more: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -212,15 +208,22 @@ class Forward:
         `more`: where the natural logsumexp and the largest logits are stored, if they are.
         """
         out, lse = self._plan.new_out(q), self.new_lse()
+        self.write(q, k, v, out, lse, *more)
+        return out, lse
+
+    def new_lse(self) -> torch.Tensor:
+        """Return room for the logsumexp."""
+        return torch.empty_strided(*self._rows, dtype=torch.float32, device=self._plan.device)
+
+    def write(self, *given: torch.Tensor) -> None:
+        """Write out and lse; given: q, k, v, out and lse, and `more`."""
         if self._recorded is not None:
-            self._recorded(q, k, v, out, lse, *more)
-            return out, lse
-        rooms = Rooms()
-        tensors = [x.detach() for x in (q, k, v, out, lse, *more)]  # a call may have one tensor twice
+            self._recorded(*given)
+            return
+        rooms, tensors = Rooms(), [x.detach() for x in given]  # a call may have one tensor twice
         steps = self._steps(rooms, *tensors)
         run_in_order(steps)
         self._recorded = recorded(steps, tensors, rooms, self._plan.device)
-        return out, lse
 
     def _steps(self, rooms: Rooms, *tensors: torch.Tensor) -> list[Step]:
         q, k, v, out, lse, *more = tensors
