@@ -382,7 +382,8 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     if not (plain or (sinks and (bounds is None or call.packed) and routes.takes(q, k, v))):
         return None
     if bounds is None:
-        names = {way: routes.name(way, q, k, call.scale, call.window_size) for way in ("forward", "backward")}
+        options = (call.scale, call.window_size, call.causal)
+        names = {way: routes.name(way, q, k, *options) for way in ("forward", "backward")}
     else:
         names = routes.packed_names(q, k, v, len(bounds.starts_q), masks)
     if names["forward"] != "gluon_hopper" or (sinks and names["backward"] != "gluon_hopper"):

@@ -31,7 +31,8 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
                   BLOCK: tl.constexpr):  # fmt: skip
     """Write where each sequence's copied keys lie, and copy its last queries to `few_q` if it has up to FEW.
 
-    found: int32 (4, sequences): keys to decode, and ends of q, starts of k and ends of k for what is not decoded.
+    found: int32 (4, sequences): keys to decode, and starts of q, starts of k and ends of k for what is not decoded.
+    Nothing is left of a sequence that is decoded, not even a tile without keys behind the last one.
     """
     own, i = tl.program_id(0), tl.program_id(1)
     sequences = tl.num_programs(0)
@@ -40,7 +41,7 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
     few = last - first <= FEW
     if (i == 0) & (tl.program_id(2) == 0):
         tl.store(found + own, tl.where(few & (last > first), keys, 0))
-        tl.store(found + sequences + own, tl.where(few, first, last))
+        tl.store(found + sequences + own, tl.where(few, last, first))
         tl.store(found + 2 * sequences + own, own * room)
         tl.store(found + 3 * sequences + own, own * room + tl.where(few, 0, keys))
     if FEW > 0:
@@ -135,7 +136,7 @@ def attend(
     if longest[0] <= few:
         out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence
     else:
-        bounds = SequenceBounds(starts[0][:-1], found[1], found[2], found[3], longest[0], longest[1], packed=True)
+        bounds = SequenceBounds(found[1], starts[0][1:], found[2], found[3], longest[0], longest[1], packed=True)
         out = _attend_to_pages(q, pages, table, bounds, masks).contiguous()
     if few:
         options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
+BOX_COLUMNS = 64  # of what TMA loads from a page that holds no whole block
 PACKED_FIELDS = 8  # numbers of an entry of the list of packed sequences' tiles
 MOST_PACKED = 128  # head_dim of packed sequences
 MOST_BLOCKS = 2**15  # key blocks whose numbers fit in half of a schedule entry

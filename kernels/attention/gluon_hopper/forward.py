@@ -44,15 +44,17 @@ from .forward_tiles import (
     ForwardShape,
     consumer_slice,
     consumer_work,
+    load_pages,
     num_program_tiles,
     num_static_tiles,
     packed_heads,
+    pages_of_block,
     prefetch_schedule,
     program_tile,
     split_key_blocks,
 )
 from .masks import hide_keys, key_blocks
-from .pieces import load_pages, load_pieces, pages_of_block, pieces_of
+from .pieces import load_pieces, pieces_of
 from .rows import store_tile
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
@@ -103,7 +105,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     - `split_kv`: programs split the keys of some tiles (forward_schedule.py) and store their parts in `partial_out`.
     - `packed`: `schedule` is the list of packed_tiles.py, which also gives `n_m` and `n_tiles`; `seqlen_q` and
       `seqlen_k` are the totals of all sequences.
-    - `page_size`: k and v are pages of so many keys, whose numbers are in `page_table` (pieces.py).
+    - `page_size`: k and v are pages of so many keys, whose numbers are in `page_table` (forward_tiles.py).
     - `natural_lse`, `max_logits`: both are stored, too; `max_logits` holds -inf before.
     """
     if CONFIG.flag_overflow:

@@ -21,7 +21,6 @@ from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, addressable, is_addressable, run_in_order
 from .packed_backward import packed_finish_kernel, packed_prepare_kernel
 from .packed_tiles import TileListConfig, constants_of, list_grid, list_length, list_tiles_kernel, most_tiles
-from .pieces import BOX_COLUMNS
 
 LEAST_PAGE = 64  # keys: boxes of 16 rows take 1.4 to 2 times as long as contiguous keys, a copy 1.04 to 1.19
 _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
@@ -151,7 +150,7 @@ class PackedForward:
         rows, keys = ([1, 1, n, shape.size] for n in (configs.ROWS, tiles.block_n))
         page_size = k.shape[2] if of_pages else 0
         if 0 < page_size < tiles.block_n:
-            keys = [1, 1, page_size, BOX_COLUMNS]
+            keys = [1, 1, page_size, configs.BOX_COLUMNS]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 9)
         rest = (
             ForwardShape(

@@ -4,11 +4,6 @@ Shapes of tensors and of tiles are powers of two, and padded to 256 columns keys
 and products. A tile of a slot is `pieces` tiles one behind the other, each loaded by a separate TMA instruction (one
 of 128 columns is two of 64 to the hardware as well), and a product over 192 columns is three in a chain. All other
 head_dims have one piece.
-
-Keys in pages (`page_size`) that hold no whole block are loaded in boxes of a page's rows and 64 columns: in shared
-memory the columns of a tile from the 64th on lie behind those before. A page table has a row for each sequence, one
-behind the other; `first_k` of a sequence is where its keys would be if every row were full. TMA fills what is outside
-of all pages with zeros.
 """
 
 from triton.experimental import gluon
@@ -21,10 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .compat import reinterpret, tma_load, tma_store
-
-BOX_COLUMNS = 64  # of a page
-_COLUMNS = gl.constexpr(BOX_COLUMNS)
+from .compat import tma_load, tma_store
 
 
 @gluon.jit
@@ -34,41 +26,6 @@ def load_pieces(desc, batch, head, row, full, tiles, slot, PIECES: gl.constexpr)
     columns: gl.constexpr = tiles.shape[4]
     for piece in gl.static_range(PIECES):
         tma_load(desc, [batch, head, row, piece * columns], full, _place(tiles, slot, piece, PIECES))
-
-
-@gluon.constexpr_function
-def _rows_of_part(config):
-    return min(config.page_size, config.block_n)
-
-
-@gluon.jit
-def pages_of_block(table, sequence, j, CONFIG: gl.constexpr):
-    """Return the numbers of the pages of each part of a sequence's key block j; behind its end, that of its last."""
-    rows: gl.constexpr = _rows_of_part(CONFIG)
-    own = table + sequence.first_k // CONFIG.page_size
-    last = gl.maximum(gl.cdiv(sequence.seqlen_k, CONFIG.page_size) - 1, 0)
-    found = (gl.load(own + gl.minimum(j * CONFIG.block_n // CONFIG.page_size, last)),)
-    for part in gl.static_range(1, CONFIG.block_n // rows):
-        found = found + (gl.load(own + gl.minimum((j * CONFIG.block_n + part * rows) // CONFIG.page_size, last)),)
-    return found
-
-
-@gluon.jit
-def load_pages(desc, pages, head, j, full, tiles, slot, CONFIG: gl.constexpr):
-    """Load key block j, all parts of it, and have its barrier expect as much."""
-    rows: gl.constexpr = _rows_of_part(CONFIG)
-    parts: gl.constexpr = CONFIG.block_n // rows
-    if parts == 1:
-        mbarrier.expect(full, desc.block_type.nbytes)
-        tma_load(desc, [pages[0], head, j * rows % CONFIG.page_size, 0], full, tiles.index(slot))
-    else:
-        pieces: gl.constexpr = CONFIG.head_dim // _COLUMNS
-        boxes = reinterpret(tiles, tiles.dtype, [CONFIG.kv_slots * pieces * parts, 1, 1, rows, _COLUMNS], desc.layout)
-        mbarrier.expect(full, pieces * parts * desc.block_type.nbytes)
-        for piece in gl.static_range(pieces):
-            for part in gl.static_range(parts):
-                box = boxes.index((slot * pieces + piece) * parts + part)
-                tma_load(desc, [pages[part], head, 0, piece * _COLUMNS], full, box)
 
 
 @gluon.jit

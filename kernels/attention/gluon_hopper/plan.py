@@ -65,6 +65,8 @@ class GluonHopperPlan:
         self.size, self.size_v = configs.padded_head_dims(self.head_dim, self.head_dim_v)
         self.pieces = configs.PIECES.get(self.size, 1)
         self.causal, self.window_size, self.softmax_scale = masks
+        self.more: dict[str, bool] = {}  # fields of ForwardConfig: what else its forward stores
+        self._with_more: dict[bool, Forward] = {}
         self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
         as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
         # Allocates the same shape and order of dimensions.
@@ -77,7 +79,6 @@ class GluonHopperPlan:
         self.group_splits = 1
         self._splits_in_backward = tuning.group_splits(self.size, *shape, *masks[:2], self.multiprocessors)
         self._forward = Forward(self, q, k, v)
-        self._with_more: dict[bool, Forward] = {}
 
     def masked(self, block_n: int) -> bool:
         """Return whether any block of keys needs a mask."""
@@ -95,10 +96,12 @@ class GluonHopperPlan:
         wanted = max_logits is not None
         forward = self._with_more.get(wanted)
         if forward is None:
-            forward = self._with_more[wanted] = Forward(self, q, k, v, natural_lse=True, max_logits=wanted)
-        natural_lse = forward.new_lse()
+            plan = copy(self)
+            plan.more = {"natural_lse": True, "max_logits": wanted}
+            forward = self._with_more[wanted] = Forward(plan, q, k, v)
+        out, lse, natural_lse = self.new_out(q), forward.new_lse(), forward.new_lse()
         with device_guard(self.device):
-            out, lse = forward(q, k, v, natural_lse, natural_lse if max_logits is None else max_logits)
+            forward.write(q, k, v, out, lse, natural_lse, natural_lse if max_logits is None else max_logits)
         return out, lse, natural_lse
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -156,14 +159,14 @@ _COMBINED_ROWS = 16  # rows of a program of combine_kernel
 
 
 class Forward:
-    """Computes the output and the base-2 logsumexp of a plan's tensors, and `more`: fields of ForwardConfig."""
+    """Computes the output and the base-2 logsumexp of a plan's tensors."""
 
-    def __init__(self, plan: GluonHopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **more: bool) -> None:
+    def __init__(self, plan: GluonHopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         self._plan = plan
         self._recorded: Callable[..., None] | None = None
         self._rows = q.shape[:3], (plan.num_heads * plan.seqlen_q, plan.seqlen_q, 1)  # sizes and strides of lse
-        tiles, split_kv = _form(plan, q.dtype == torch.bfloat16 and not more.get("max_logits"))
-        if more.get("max_logits"):  # no other form has every maximum
+        tiles, split_kv = _form(plan, q.dtype == torch.bfloat16 and not plan.more.get("max_logits"))
+        if plan.more.get("max_logits"):  # no other form has every maximum
             tiles = replace(tiles, rescale_by_sum=False, per_lane_max=True)
         tile_rows = configs.ROWS * tiles.consumers
         programs, tiling, schedule = _schedule(plan, tiles, tile_rows, split_kv)
@@ -187,7 +190,7 @@ class Forward:
             strides,
         )
         masked = plan.masked(tiles.block_n)
-        config = configs.forward_config(plan, tiles, masked=masked, split_kv=split_kv, **more)
+        config = configs.forward_config(plan, tiles, masked=masked, split_kv=split_kv, **plan.more)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
         self._recompute = None
@@ -200,15 +203,10 @@ class Forward:
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest)
 
-    def __call__(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *more: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the output and its logsumexp; the caller has made the tensors' device the current one.
-
-        `more`: where the natural logsumexp and the largest logits are stored, if they are.
-        """
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the output and its logsumexp; the caller has made the tensors' device the current one."""
         out, lse = self._plan.new_out(q), self.new_lse()
-        self.write(q, k, v, out, lse, *more)
+        self.write(q, k, v, out, lse)
         return out, lse
 
     def new_lse(self) -> torch.Tensor:
@@ -216,7 +214,7 @@ class Forward:
         return torch.empty_strided(*self._rows, dtype=torch.float32, device=self._plan.device)
 
     def write(self, *given: torch.Tensor) -> None:
-        """Write out and lse; given: q, k, v, out and lse, and `more`."""
+        """Write out and lse; given: q, k, v, out and lse."""
         if self._recorded is not None:
             self._recorded(*given)
             return
