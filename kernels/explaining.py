@@ -76,7 +76,7 @@ def _packed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options,
             longest, plain = asked.get("max_seqlen_q", 0), not features.asked and type(window_size) is int
             if plain and paged.is_mixed(q, sequences, longest):
                 before, sequences = "triton_decode for sequences with few queries; for the others ", len(q) // longest
-            masks = causal, window_size, scale
+            masks: Any = (causal, window_size, scale)
             if plain and paged.reads(q, (k, v), asked["block_table"], max(1, sequences), masks):
                 return f"{before}gluon_hopper forward, which loads the pages in place: {_NO_RULE}"
         before, k, v = f"{before}a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)

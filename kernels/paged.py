@@ -181,16 +181,15 @@ def _attend_to_pages(
 ) -> torch.Tensor:
     """Compute attention by the kernels that the longer sequences would take alone."""
     long = -(-len(q) // bounds.longest_q)
+    options: dict[str, Any] = {}
     if reads(q, pages, table, long, masks):
+        k, v = (x.transpose(1, 2) for x in pages)
+        options = {"table": table, "long": long}
+    else:
+        k, v = (x.transpose(0, 1)[None] for x in _copied(pages, table, bounds.ends_k))
+    packed = q.transpose(0, 1)[None], k, v
+    if options or routes.packed_names(*packed, long, masks)["forward"] == "gluon_hopper":
         from .attention.gluon_hopper.packed import PackedCall
 
-        views = (x.transpose(1, 2) for x in pages)
-        call = PackedCall(bounds, *masks, table=table, long=long)
-        return call.output(q.transpose(0, 1)[None], *views)[0].transpose(0, 1)
-    rows = _copied(pages, table, bounds.ends_k)
-    packed = q.transpose(0, 1)[None], rows[0].transpose(0, 1)[None], rows[1].transpose(0, 1)[None]
-    if routes.packed_names(*packed, long, masks)["forward"] == "gluon_hopper":
-        from .attention.gluon_hopper.packed import PackedCall
-
-        return PackedCall(bounds, *masks).output(*packed)[0].transpose(0, 1)
+        return PackedCall(bounds, *masks, **options).output(*packed)[0].transpose(0, 1)
     return FeatureCall(Features(), *masks, "ieee", bounds).forward(*packed)[0][0].transpose(0, 1)

@@ -279,25 +279,22 @@ def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, c
     [(64, 64, 1500, True), (80, 64, 1500, True), (128, 64, 1500, True), (128, 128, 900, True), (128, 256, 1500, False)],
 )
 def test_pages_give_the_bits_of_rows(head_dim: int, page: int, longest: int, causal: bool) -> None:
-    lengths_q, lengths_k = [longest, 700, longest, 4], [longest, 2000, 0, 5]
-    starts = [
-        torch.tensor([0, *itertools.accumulate(x)], dtype=torch.int32, device="cuda") for x in (lengths_q, lengths_k)
-    ]
-    q, k, v = (
-        torch.randn(sum(x), n, head_dim, device="cuda").half() for n, x in ((64, lengths_q), *[(8, lengths_k)] * 2)
+    lengths_q, lengths_k, entries = [longest, 700, longest, 4], [longest, 2000, 0, 5], 2000 // page + 2
+    bounds = bounds_of(lengths_q, lengths_k, "cuda")
+    starts = [torch.cat([first, last[-1:]]) for first, last in (bounds[:2], bounds[2:4])]
+    q, *kv = (
+        torch.randn(n, h, head_dim, device="cuda").half() for n, h in ((sum(lengths_q), 64), *[(2005 + longest, 8)] * 2)
     )
-    entries = -(-max(lengths_k) // page) + 1
-    table = torch.randperm(4 * entries, device="cuda").int().view(4, entries)
-    pages = [torch.full((4 * entries, page, 8, head_dim), math.nan, device="cuda").half() for _ in range(2)]
-    for i, (first, last) in enumerate(itertools.pairwise(starts[1].tolist())):
-        at = torch.arange(last - first, device="cuda")
-        for cache, rows in zip(pages, (k, v), strict=True):
-            cache[table[i, at // page].long(), at % page] = rows[first:last]
-    table[0, -1] = 1 << 30  # behind the end
-    masks = (causal, 0, head_dim**-0.5)
-    assert paged.reads(q, (pages[0], pages[1]), table, 4, masks)
-    asked = (*starts, max(lengths_q), max(lengths_k))
-    expected = kernels.attention_varlen(q, k, v, *asked, causal=causal)
+    table = torch.randperm(4 * entries, device="cuda").int()
+    pages = [torch.full((4, entries * page, 8, head_dim), math.nan, device="cuda").half() for _ in kv]
+    for room, rows in zip(pages, kv, strict=True):
+        for own, used in zip(room, rows.split(lengths_k), strict=True):
+            own[: len(used)] = used
+    pages = [room.view(-1, page, 8, head_dim)[table.argsort()] for room in pages]
+    asked = (*starts, *bounds[4:6])
+    expected = kernels.attention_varlen(q, *kv, *asked, causal=causal)
+    table = table.view(4, entries)
+    assert paged.reads(q, (pages[0], pages[1]), table, 4, (causal, 0, head_dim**-0.5))
     assert kernels.attention_varlen(q, *pages, *asked, causal=causal, block_table=table).equal(expected)
 
 
