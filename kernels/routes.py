@@ -352,15 +352,10 @@ def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
 
 def name(
-    direction: str,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    softmax_scale: float | None,
-    window_size: int = 0,
-    causal: bool = True,
+    direction: str, q: torch.Tensor, k: torch.Tensor, scale: float | None, window_size: int = 0, causal: bool = True
 ) -> str:
     """Return the implementation that computes a direction of tensors that `takes` accepts."""
-    if q.dtype == torch.float32 or (softmax_scale is not None and softmax_scale <= 0):
+    if q.dtype == torch.float32 or (scale is not None and scale <= 0):
         return _PORTABLE
     if q.device.type != "cuda" or _capability(q.device) != HOPPER or not _has_gluon():
         return _PORTABLE
