@@ -73,7 +73,7 @@ class PackedCall:
         return q, k, v, _LAUNCHES.get(key) or _LAUNCHES.remember(key, self._made(kind, q, k, v))
 
     def _made(self, kind: Any, *tensors: torch.Tensor) -> PackedForward | PackedBackward:
-        pages = {} if self._table is None else {"of_pages": self._key[-1]}
+        pages = {} if self._table is None else {"pages": self._key[-1]}
         return kind(*tensors, self._bounds, self._masks, **pages)
 
 
@@ -125,30 +125,23 @@ class PackedShape:
 class PackedForward:
     """Computes the output and the base-2 logsumexp of packed tensors with the shapes and strides of these.
 
-    k and v are pages with `of_pages`: about how many sequences have tiles, and how many keys these have.
+    k and v are pages with `pages`: about how many sequences have tiles, and how many keys these have.
     """
 
     def __init__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        bounds: SequenceBounds,
-        masks: Masks,
-        tiles: Any = None,
-        of_pages: tuple[int, int] | None = None,
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks, pages: Any = None
     ) -> None:
         shape = PackedShape(q, k, len(bounds.starts_q), masks)
-        long, total_k = of_pages or (shape.sequences, shape.total_k)
+        long, total_k = pages or (shape.sequences, shape.total_k)
         length = tuning.packed_length(bounds.longest_q)
-        tiles = tiles or tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
+        tiles = tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
         tile_rows = configs.ROWS * tiles.consumers
         self._tiles = TileList(shape, tile_rows, tiles.block_n)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)
         tiles_of_head = most_tiles(shape.total_q, long, tile_rows)
         in_l2 = tuning.heads_in_l2(total_k, shape.size, shape.group_size, shape.num_heads, tiles_of_head, programs)
         rows, keys = ([1, 1, n, shape.size] for n in (configs.ROWS, tiles.block_n))
-        page_size = k.shape[2] if of_pages else 0
+        page_size = k.shape[2] if pages else 0
         if 0 < page_size < tiles.block_n:
             keys = [1, 1, page_size, configs.BOX_COLUMNS]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 9)

@@ -152,7 +152,7 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(
 
 def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int], page: int = 0) -> list[tuple[Any, ...]]:
     """What the launches of packed sequences are made of, by a host that cannot read where sequences begin."""
-    named: Any = {"of_pages": (4, 600)} if page else {}
+    named: Any = {"pages": (4, 600)} if page else {}
     made: list[tuple[Any, ...]] = []
     q, k = (torch.zeros(1, heads, sum(x) + REST, head_dim) for heads, x in ((2, LENGTHS[0]), (1, LENGTHS[1])))
     k = torch.zeros(7, 1, page, head_dim) if page else k
