@@ -66,17 +66,21 @@ def _packed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options,
     before, sequences = "", len(asked["cu_seqlens_q"]) - 1
     features = Features(**{name: x for name, x in asked.items() if name not in _OF_PACKED})
     causal, window_size = one_window(*options[:2])
+    scale = q.shape[2] ** -0.5 if options[2] is None else options[2]
     if asked.get("block_table") is not None:
         if not asked.get("copy_pages", True) and feature_calls.reads_pages(q, k, v):
             return f"triton_fa2 forward, which reads the pages in place: {_NO_RULE}"
         if feature_calls.reads_pages(q, k, v):
             from . import paged
 
-            if not features.asked and paged.is_mixed(q, sequences, asked.get("max_seqlen_q", 0)):
-                before = "triton_decode for sequences with few queries; for the others "
+            longest, plain = asked.get("max_seqlen_q", 0), not features.asked and type(window_size) is int
+            if plain and paged.is_mixed(q, sequences, longest):
+                before, sequences = "triton_decode for sequences with few queries; for the others ", len(q) // longest
+            masks: Any = (causal, window_size, scale)
+            if plain and paged.reads(q, (k, v), asked["block_table"], max(1, sequences), masks):
+                return f"{before}gluon_hopper forward, which loads the pages in place: {_NO_RULE}"
         before, k, v = f"{before}a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
     packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
-    scale = q.shape[2] ** -0.5 if options[2] is None else options[2]
     ours = feature_calls.takes(*packed, ("varlen", *features.asked))
     how = "triton_fa2" if ours else "the definition in PyTorch, sequence by sequence"
     if features.asked or isinstance(window_size, tuple):

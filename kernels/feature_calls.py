@@ -147,11 +147,11 @@ def attention_varlen(
     cu_seqlens_q[i + 1] and the keys from cu_seqlens_k[i] to cu_seqlens_k[i + 1]; either may be empty. Starts are int32
     and contiguous, or else copied. Masks and features apply within each sequence; masks given as tensors and document
     ids need a batch. There is no device-to-host synchronization on a GPU. With a block_table, int32 (sequences, pages
-    of a sequence), k and v are (pages, page_size, num_kv_heads, head_dim), and a call copies the pages into one row.
-    Where many sequences seem to have few queries, those are decoded over their pages (`paged`). Without copy_pages a
-    kernel of triton_fa2 reads all where they lie, if it takes the tensors and no gradient is wanted, which takes 2 to 3
-    times as long on an H200 and no room for a copy (sweep `paged_prefill`). The fields of Wanted are arguments, too;
-    lse is (num_heads, total_q).
+    of a sequence), k and v are (pages, page_size, num_kv_heads, head_dim), which gluon_hopper loads in place and other
+    kernels copy into one row. Where many sequences seem to have few queries, those are decoded over their pages
+    (`paged`). Without copy_pages a kernel of triton_fa2 reads all where they lie, if it takes the tensors and no
+    gradient is wanted, which takes 2 to 3 times as long on an H200 and no room for a copy (sweep `paged_prefill`). The
+    fields of Wanted are arguments, too; lse is (num_heads, total_q).
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
@@ -171,7 +171,8 @@ def attention_varlen(
                 scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
                 masks: Any = (*features.one_window(causal, window_size), scale)
                 plain = not asked and type(masks[1]) is int and scale > 0 and _is_eager(q, k, v)
-                if plain and paged.is_mixed(q, len(of_k[0]), max_seqlen_q):
+                mixed = plain and paged.is_mixed(q, len(of_k[0]), max_seqlen_q)
+                if mixed or (plain and paged.reads(q, (k, v), block_table, len(of_k[0]), masks)):
                     longest = max_seqlen_q, max_seqlen_k
                     return paged.attend(q, (k, v), (starts[0], starts[1]), longest, block_table, masks)
                 (k, v), of_k = paged.copied(q, (k, v), (starts[0], starts[1]), block_table)
@@ -340,8 +341,9 @@ def by_kernels(
         return forward_op(q, k, v, found.sinks, *_operands(found, bounds, options))[0]
     largest = torch.full((q.shape[1],), float("-inf"), device=q.device) if wanted.return_max_logits else None
     call = FeatureCall(found, *options, "ieee", bounds, max_logits=largest)
-    by_itself = wanted.deterministic or wanted.return_max_logits
-    plan = None if by_itself or out_alone else _plan_without_features(call, q, k, v)
+    plan = None if wanted.deterministic or out_alone else _plan_without_features(call, q, k, v)
+    if wanted.return_max_logits and getattr(plan, "forward_with_more", None) is None:
+        plan = None
     if plan and wanted == _PLAIN_RESULT:  # a window of two widths
         return plans.attend(plan, q, k, v)
     if out_alone:
@@ -380,7 +382,8 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     if not (plain or (sinks and (bounds is None or call.packed) and routes.takes(q, k, v))):
         return None
     if bounds is None:
-        names = {way: routes.name(way, q, k, call.scale, call.window_size) for way in ("forward", "backward")}
+        options = (call.scale, call.window_size, call.causal)
+        names = {way: routes.name(way, q, k, *options) for way in ("forward", "backward")}
     else:
         names = routes.packed_names(q, k, v, len(bounds.starts_q), masks)
     if names["forward"] != "gluon_hopper" or (sinks and names["backward"] != "gluon_hopper"):

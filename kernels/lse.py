@@ -38,9 +38,10 @@ def natural(lse: torch.Tensor) -> torch.Tensor:
 def attend(
     call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: plans.AttentionPlan | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compute out and the natural logsumexp of a FeatureCall in float32, both differentiable.
+    """Compute out and the natural logsumexp of a FeatureCall in float32, both differentiable; fill its max_logits.
 
-    `plan` computes the same call faster, except for gradients of the logsumexp.
+    `plan` computes the same call faster, except for gradients of the logsumexp; where the call has max_logits, the plan
+    has `forward_with_more`.
     """
     return _AttentionWithLse.apply(q, k, v, call.features.sinks, call, plan)
 
@@ -54,11 +55,15 @@ class _AttentionWithLse(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if plan is not None and plan.prepare is not None:
             q, k, v = map(plan.prepare, (q, k, v))
-        out, lse = (plan or call).forward(q, k, v)
+        if with_more := getattr(plan, "forward_with_more", None):
+            out, lse, shown = with_more(q, k, v, call.max_logits)
+        else:
+            out, lse = (plan or call).forward(q, k, v)
+            shown = natural(lse)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.call, ctx.plan = call, plan
         ctx.set_materialize_grads(False)
-        return out, natural(lse)
+        return out, shown
 
     @staticmethod
     @once_differentiable

@@ -1,7 +1,8 @@
-"""Packed queries over a paged cache: kernels that copy the pages in use, and that give few queries to the decoder.
+"""Packed queries over a paged cache: few queries go to the decoder, many to kernels of prefill.
 
 Lengths are on the device alone, so a kernel divides the batch. Sequences with up to `few_of` queries go to
-triton_decode, which reads pages where they lie. The pages of the others are copied into rows.
+triton_decode. gluon_hopper's forward loads the pages of the others where they lie; for all other kernels they are
+copied into rows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
                   BLOCK: tl.constexpr):  # fmt: skip
     """Write where each sequence's copied keys lie, and copy its last queries to `few_q` if it has up to FEW.
 
-    found: int32 (4, sequences): keys to decode, and ends of q, starts of k and ends of k for what is not decoded.
+    found: int32 (4, sequences): keys to decode, and starts of q, starts of k and ends of k for what is not decoded.
+    Nothing is left of a sequence that is decoded, not even a tile without keys behind the last one.
     """
     own, i = tl.program_id(0), tl.program_id(1)
     sequences = tl.num_programs(0)
@@ -39,7 +41,7 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
     few = last - first <= FEW
     if (i == 0) & (tl.program_id(2) == 0):
         tl.store(found + own, tl.where(few & (last > first), keys, 0))
-        tl.store(found + sequences + own, tl.where(few, first, last))
+        tl.store(found + sequences + own, tl.where(few, last, first))
         tl.store(found + 2 * sequences + own, own * room)
         tl.store(found + 3 * sequences + own, own * room + tl.where(few, 0, keys))
     if FEW > 0:
@@ -51,14 +53,16 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
 
 
 @triton.jit
-def put_kernel(few_out, out, starts_q, NUMBERS: tl.constexpr, FEW: tl.constexpr, BLOCK: tl.constexpr):
-    """Copy the decoded rows of sequences with up to FEW queries to their places in `out`."""
+def put_kernel(few_out, out, starts_q, NUMBERS: tl.constexpr, WIDTH: tl.constexpr, FEW: tl.constexpr,
+               BLOCK: tl.constexpr):  # fmt: skip
+    """Copy decoded rows (sequences, heads, FEW, WIDTH) of sequences with up to FEW queries to their places in `out`."""
     own, i = tl.program_id(0), tl.program_id(1)
     first, last = tl.load(starts_q + own), tl.load(starts_q + own + 1)
     row = last - FEW + i
     if (last - first <= FEW) & (row >= first):
         at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-        x = tl.load(few_out + (own * FEW + i).to(tl.int64) * NUMBERS + at, mask=at < NUMBERS)
+        place = (own * FEW).to(tl.int64) * NUMBERS + (at // WIDTH * FEW + i) * WIDTH + at % WIDTH
+        x = tl.load(few_out + place, mask=at < NUMBERS)
         tl.store(out + row.to(tl.int64) * NUMBERS + at, x, mask=at < NUMBERS)
 
 
@@ -81,6 +85,17 @@ def copy_kernel(k, v, rows_k, rows_v, table, ends, entries, k_b, v_b, last_page,
         mask = (at < keys)[:, None] & (columns < NUMBERS_V)[None, :]
         x = tl.load(v + pages * v_b + inside * NUMBERS_V + columns[None, :], mask=mask)
         tl.store(rows_v + to * NUMBERS_V + columns[None, :], x, mask=mask)
+
+
+def reads(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> bool:
+    """Return whether the kernel for so many sequences with many queries loads pages where they lie."""
+    room = table.numel() * pages[0].shape[1]
+    k, v = (x[0, :1].expand(room, -1, -1).transpose(0, 1)[None] for x in pages)  # sizes as if copied
+    if routes.packed_names(q.transpose(0, 1)[None], k, v, sequences, masks)["forward"] != "gluon_hopper":
+        return False
+    from .attention.gluon_hopper.packed import takes_pages
+
+    return takes_pages(*(x.transpose(1, 2) for x in pages))
 
 
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -114,22 +129,22 @@ def attend(
     """Compute attention without features of sequences of which some may have few queries: like q."""
     causal, window_size, scale = masks
     k, v = pages
-    few = few_of(len(q), len(starts[0]) - 1, longest[0])
+    sequences = len(starts[0]) - 1
+    few = few_of(len(q), sequences, longest[0]) if is_mixed(q, sequences, longest[0]) else 0
     found, few_q = _divided(q, starts, table.shape[1] * k.shape[1], few)
-    options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
-    table = table.int().clamp(0, len(k) - 1)
-    decoded: Any = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
-    decoded = decoded.transpose(1, 2).contiguous()
+    table = table.int()
     if longest[0] <= few:
         out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence
     else:
-        rows = _copied(pages, table, found[3])
-        bounds = SequenceBounds(starts[0][:-1], found[1], found[2], found[3], longest[0], longest[1], packed=True)
-        out = _attend_to_rows(q, rows, bounds, masks).contiguous()
-    numbers = out.shape[1] * out.shape[2]
-    with device_guard(q.device):
-        grid = (len(found[0]), few, triton.cdiv(numbers, _BLOCK))
-        put_kernel[grid](decoded, out, starts[0], numbers, few, _BLOCK)
+        bounds = SequenceBounds(found[1], starts[0][1:], found[2], found[3], longest[0], longest[1], packed=True)
+        out = _attend_to_pages(q, pages, table, bounds, masks).contiguous()
+    if few:
+        options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
+        decoded: Any = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
+        numbers = out.shape[1] * out.shape[2]
+        with device_guard(q.device):
+            grid = (sequences, few, triton.cdiv(numbers, _BLOCK))
+            put_kernel[grid](decoded, out, starts[0], numbers, out.shape[2], few, _BLOCK)
     return out
 
 
@@ -161,12 +176,20 @@ def _copied(pages: Pages, table: torch.Tensor, ends: torch.Tensor) -> Pages:
     return rows_k, rows_v
 
 
-def _attend_to_rows(q: torch.Tensor, rows: Pages, bounds: SequenceBounds, masks: Masks) -> torch.Tensor:
+def _attend_to_pages(
+    q: torch.Tensor, pages: Pages, table: torch.Tensor, bounds: SequenceBounds, masks: Masks
+) -> torch.Tensor:
     """Compute attention by the kernels that the longer sequences would take alone."""
-    packed = q.transpose(0, 1)[None], rows[0].transpose(0, 1)[None], rows[1].transpose(0, 1)[None]
-    names = routes.packed_names(*packed, -(-len(q) // bounds.longest_q), masks)
-    if names["forward"] == "gluon_hopper":
+    long = -(-len(q) // bounds.longest_q)
+    options: dict[str, Any] = {}
+    if reads(q, pages, table, long, masks):
+        k, v = (x.transpose(1, 2) for x in pages)
+        options = {"table": table, "long": long}
+    else:
+        k, v = (x.transpose(0, 1)[None] for x in _copied(pages, table, bounds.ends_k))
+    packed = q.transpose(0, 1)[None], k, v
+    if options or routes.packed_names(*packed, long, masks)["forward"] == "gluon_hopper":
         from .attention.gluon_hopper.packed import PackedCall
 
-        return PackedCall(bounds, *masks).output(*packed)[0].transpose(0, 1)
+        return PackedCall(bounds, *masks, **options).output(*packed)[0].transpose(0, 1)
     return FeatureCall(Features(), *masks, "ieee", bounds).forward(*packed)[0][0].transpose(0, 1)

@@ -52,6 +52,7 @@ class Route:
     output: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # out alone
     forward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]  # out and lse
     backward: Callable[..., Tensors]  # q, k, v, out, lse, dout to dq, dk, dv
+    forward_with_more: Callable[..., Tensors] | None = None  # out, lse and the natural lse; see GluonHopperPlan
     bound = plans.bound
 
 
@@ -154,7 +155,7 @@ def built_in(
     causal, window_size, softmax_scale = options
     if not _ours(q, k, v, softmax_scale):
         return dict.fromkeys((FORWARD, TRAINING), (f"torch_sdpa_{_variant(q, k, causal, window_size)}",))
-    names = [name(way, q, k, softmax_scale, window_size) for way in ("forward", "backward")]
+    names = [name(way, q, k, softmax_scale, window_size, causal) for way in ("forward", "backward")]
     forward = "triton_decode" if decodes(q, k, v) else names[0]
     by_pytorch = eager and left_to_pytorch(q, k, causal, window_size)
     training = (_PYTORCH,) if by_pytorch else tuple(dict.fromkeys(names))
@@ -283,14 +284,14 @@ def route(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options)
 def _route_by_names(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any, names: dict[str, str] | None = None
 ) -> Route:
-    _, window_size, scale = options
-    names = names or {way: name(way, q, k, scale, window_size) for way in ("forward", "backward")}
+    causal, window_size, scale = options
+    names = names or {way: name(way, q, k, scale, window_size, causal) for way in ("forward", "backward")}
     prepare = _addressable if "gluon_hopper" in names.values() else _contiguous_rows
     ready = tuple(map(prepare, (q, k, v)))
     plans = {each: _PLANS[each](*ready, *options) for each in set(names.values())}
     forward, backward = plans[names["forward"]], plans[names["backward"]]
     addressable = all(a is b for a, b in zip(ready, (q, k, v), strict=True))
-    return Route(None if addressable else prepare, forward[0], forward[1], backward[2])
+    return Route(None if addressable else prepare, forward[0], forward[1], backward[2], *forward[3:])
 
 
 def route_by_name(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route:
@@ -350,9 +351,11 @@ def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
     return few and q.shape[3] % DECODED_COLUMNS == 0 and q.stride(3) == 1 and k.shape == v.shape
 
 
-def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float | None, window_size: int = 0) -> str:
+def name(
+    direction: str, q: torch.Tensor, k: torch.Tensor, scale: float | None, window_size: int = 0, causal: bool = True
+) -> str:
     """Return the implementation that computes a direction of tensors that `takes` accepts."""
-    if q.dtype == torch.float32 or (softmax_scale is not None and softmax_scale <= 0):
+    if q.dtype == torch.float32 or (scale is not None and scale <= 0):
         return _PORTABLE
     if q.device.type != "cuda" or _capability(q.device) != HOPPER or not _has_gluon():
         return _PORTABLE
@@ -360,6 +363,9 @@ def name(direction: str, q: torch.Tensor, k: torch.Tensor, softmax_scale: float 
     sizes = {"heads": heads, "rows": heads * queries, "queries": queries, "keys": k.shape[2]}
     asked = {"direction": direction, "head_dim": q.shape[3], "grouped": q.shape[1] != k.shape[1]}
     found = _table("routes", q.device).first(**asked, **sizes, window=window_size)
+    if window_size and not causal and direction == "forward":
+        both = _table("routes of windows on both sides", q.device)
+        found = both.first(head_dim=q.shape[3], window=window_size) or found
     return found[0] if found else _PORTABLE
 
 
@@ -384,7 +390,7 @@ def _gluon_hopper(
 
     check(q, k, v)
     plan = GluonHopperPlan(q, k, v, *options[:2], q.shape[3] ** -0.5 if options[2] is None else options[2])
-    return plan.output, plan.forward, plan.backward
+    return plan.output, plan.forward, plan.backward, *([plan.forward_with_more] if plan.size <= 256 else [])
 
 
 def _triton_decode(

@@ -1,8 +1,8 @@
 """Query tokens in any number over a cache, by the kernels of this repository: prefill over pages, and mixed batches.
 
-`triton_varlen` is one call of `attention_varlen` for all sequences, which copies pages; for `triton_paged` its kernel
-reads them where they lie. `triton_separate` decodes the sequences with few
-query tokens and computes the others by `attention_varlen`, call by call, like a serving engine without mixed batches.
+`triton_varlen` is one call of `attention_varlen` for all sequences, which may copy pages; for `triton_paged` its
+kernel reads them where they lie. `triton_separate` decodes the sequences with few query tokens and computes the others
+by `attention_varlen`, call by call, like a serving engine without mixed batches.
 """
 
 from __future__ import annotations

@@ -46,7 +46,9 @@ def test_a_call_goes_to_the_kernels_that_are_faster_there(ways, shape, more, exp
     batch, heads, queries, head_dim = shape
     of_keys = (batch, more.get("kv_heads", heads), more.get("keys", queries), head_dim)
     q, k = (OnGpu(each, getattr(torch, more.get("dtype", "bfloat16"))) for each in (shape, of_keys))
-    picked = {routes.name(way, q, k, more.get("scale"), more.get("window", 0)) for way in ways}
+    picked = {
+        routes.name(way, q, k, more.get("scale"), more.get("window", 0), more.get("causal", True)) for way in ways
+    }
     assert picked == {expected}
 
 
@@ -110,7 +112,7 @@ def test_no_published_shape_goes_to_the_slower_kernel() -> None:
         dtype = getattr(torch, case.dtype)
         q = OnGpu((case.batch, case.num_heads, case.seqlen_q, case.head_dim), dtype)
         k = OnGpu((case.batch, case.num_kv_heads, case.seqlen_k, case.head_dim), dtype)
-        picked = routes.name(DIRECTIONS[mode], q, k, None, case.window_size)
+        picked = routes.name(DIRECTIONS[mode], q, k, None, case.window_size, case.causal)
         if times[picked] > 1.1 * min(times.values()):  # a tenth: two runs of one kernel differ by up to a few percent
             wrong.append((q.shape, case.seqlen_k, mode))
     assert not wrong

@@ -1,4 +1,8 @@
-"""FlashAttention-4's functions by ours, for its own tests: dense and packed attention. The rest is refused."""
+"""FlashAttention-4's functions by ours, for its own tests: dense and packed attention. The rest is refused.
+
+Their tests of head_dims that they refuse fail here, because ours computes these; so may one of equal bits of gradients
+with and without a returned lse, which other kernels may compute.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 ROWS = 64  # query rows of a consumer warpgroup: the M of one wgmma
 SCHEDULE_FIELDS = 4  # numbers of an entry of the forward's schedule
+BOX_COLUMNS = 64  # of what TMA loads from a page that holds no whole block
 PACKED_FIELDS = 8  # numbers of an entry of the list of packed sequences' tiles
 MOST_PACKED = 128  # head_dim of packed sequences
 MOST_BLOCKS = 2**15  # key blocks whose numbers fit in half of a schedule entry
@@ -54,6 +55,9 @@ class ForwardConfig(ForwardTiles):
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
     unpadded_head_dim: int = 0  # columns of packed output, if head_dim is padded
+    page_size: int = 0  # keys of a page, if packed sequences have their keys in pages
+    natural_lse: bool = False  # the natural logsumexp is stored, too
+    max_logits: bool = False  # the largest logit of each head is stored, too
     rows: int = ROWS  # query rows of a consumer
 
 

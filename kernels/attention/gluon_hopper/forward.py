@@ -10,6 +10,7 @@ tensor cores.
 Where programs split the keys of a tile among them, each stores a partial output, and `combine_kernel` adds them up.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import triton
@@ -43,9 +44,11 @@ from .forward_tiles import (
     ForwardShape,
     consumer_slice,
     consumer_work,
+    load_pages,
     num_program_tiles,
     num_static_tiles,
     packed_heads,
+    pages_of_block,
     prefetch_schedule,
     program_tile,
     split_key_blocks,
@@ -56,6 +59,7 @@ from .rows import store_tile
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
 _LARGE_SCORE = gl.constexpr(64.0)  # in powers of two, above what normal numbers reach
+_LN2 = gl.constexpr(math.log(2))
 
 
 class ForwardBuffers(NamedTuple):
@@ -83,12 +87,14 @@ class ForwardOutput(NamedTuple):
     partial_lse: Any
     overflow: Any  # a flag for each program
     lse: Any  # (batch, num_heads, seqlen_q), to the base 2
+    natural_lse: Any  # in the same places, -inf where no key is seen
+    max_logits: Any  # (num_heads,)
 
 
 @UnspecializedTuples
 @gluon.jit(do_not_specialize=["sizes", "out_strides"])
-def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, overflow, schedule, sizes, scale,
-                   out_strides, CONFIG: gl.constexpr):  # fmt: skip
+def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, overflow, natural_lse, max_logits,
+                   page_table, schedule, sizes, scale, out_strides, CONFIG: gl.constexpr):  # fmt: skip
     """Compute attention of all query tiles; `scale` is softmax_scale x log2(e), CONFIG a configs.ForwardConfig.
 
     `sizes` is a ForwardShape, whose `schedule` is the number of entries of a program. Strides of batches, heads and
@@ -99,6 +105,8 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     - `split_kv`: programs split the keys of some tiles (forward_schedule.py) and store their parts in `partial_out`.
     - `packed`: `schedule` is the list of packed_tiles.py, which also gives `n_m` and `n_tiles`; `seqlen_q` and
       `seqlen_k` are the totals of all sequences.
+    - `page_size`: k and v are pages of so many keys, whose numbers are in `page_table` (forward_tiles.py).
+    - `natural_lse`, `max_logits`: both are stored, too; `max_logits` holds -inf before.
     """
     if CONFIG.flag_overflow:
         clear_overflow(overflow)
@@ -148,24 +156,25 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
         window=sizes.window)  # fmt: skip
     out_b, out_h, out_m = out_strides
     output = ForwardOutput(out=out, stride_b=out_b, stride_h=out_h, stride_m=out_m, partial_out=partial_out,
-                           partial_lse=partial_lse, overflow=overflow, lse=lse)  # fmt: skip
+                           partial_lse=partial_lse, overflow=overflow, lse=lse, natural_lse=natural_lse,
+                           max_logits=max_logits)  # fmt: skip
     # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     if CONFIG.consumers == 2:
         gl.warp_specialize([
-            (load_partition, (q_desc, k_desc, v_desc, buffers, shape, CONFIG)),
+            (load_partition, (q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG)),
             (consumer_partition, (0, output, buffers, shape, scale, CONFIG)),
             (consumer_partition, (1, output, buffers, shape, scale, CONFIG)),
         ], [4, 4], [CONFIG.registers, CONFIG.registers])  # fmt: skip
     elif CONFIG.consumers == 3:
         gl.warp_specialize([
-            (load_partition, (q_desc, k_desc, v_desc, buffers, shape, CONFIG)),
+            (load_partition, (q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG)),
             (consumer_partition, (0, output, buffers, shape, scale, CONFIG)),
             (consumer_partition, (1, output, buffers, shape, scale, CONFIG)),
             (consumer_partition, (2, output, buffers, shape, scale, CONFIG)),
         ], [4, 4, 4], [CONFIG.registers, CONFIG.registers, CONFIG.registers])  # fmt: skip
     else:
         gl.warp_specialize([
-            (load_partition, (q_desc, k_desc, v_desc, buffers, shape, CONFIG)),
+            (load_partition, (q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG)),
             (consumer_partition, (0, output, buffers, shape, scale, CONFIG)),
             (consumer_partition, (1, output, buffers, shape, scale, CONFIG)),
             (consumer_partition, (2, output, buffers, shape, scale, CONFIG)),
@@ -174,7 +183,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
 
 
 @gluon.jit
-def load_partition(q_desc, k_desc, v_desc, buffers, shape, CONFIG: gl.constexpr):
+def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: gl.constexpr):
     """Load what the consumers of this program need by TMA, as slots become free."""
     consumers: gl.constexpr = CONFIG.consumers
     count = 0
@@ -199,12 +208,19 @@ def load_partition(q_desc, k_desc, v_desc, buffers, shape, CONFIG: gl.constexpr)
             j = high - 1 - (i - low)
             row = sequence.first_k + j * CONFIG.block_n
             slot = count % CONFIG.kv_slots
-            acquire_keys_slot(count, buffers, CONFIG)
-            k_full = buffers.k_full.index(slot)
-            load_pieces(k_desc, batch, h_kv, row, k_full, buffers.k, slot, CONFIG.pieces)
-            acquire_values_slot(count, buffers, CONFIG)
-            mbarrier.expect(buffers.v_full.index(slot), v_desc.block_type.nbytes)
-            tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(slot), buffers.v.index(slot))
+            if CONFIG.page_size > 0:
+                pages = pages_of_block(page_table, sequence, j, CONFIG)
+                acquire_keys_slot(count, buffers, CONFIG)
+                load_pages(k_desc, pages, h_kv, j, buffers.k_full.index(slot), buffers.k, slot, CONFIG)
+                acquire_values_slot(count, buffers, CONFIG)
+                load_pages(v_desc, pages, h_kv, j, buffers.v_full.index(slot), buffers.v, slot, CONFIG)
+            else:
+                acquire_keys_slot(count, buffers, CONFIG)
+                k_full = buffers.k_full.index(slot)
+                load_pieces(k_desc, batch, h_kv, row, k_full, buffers.k, slot, CONFIG.pieces)
+                acquire_values_slot(count, buffers, CONFIG)
+                mbarrier.expect(buffers.v_full.index(slot), v_desc.block_type.nbytes)
+                tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(slot), buffers.v.index(slot))
             count += 1
 
 
@@ -247,6 +263,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence.seqlen_k, sequence.window,
                           CONFIG.causal, CONFIG.has_window)  # fmt: skip
         p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, CONFIG.masked)
+        top = m_i if CONFIG.max_logits else gl.to_tensor(0)
         if CONFIG.packed:  # noqa: SIM102 - decided at compile time
             if high * CONFIG.block_n > sequence.seqlen_k:
                 clear_values(count, sequence.seqlen_k - (high - 1) * CONFIG.block_n, buffers, CONFIG)
@@ -261,15 +278,15 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
                     count = skip_values_and_next_keys(count, buffers, CONFIG)
                 low, left, right, high = low, low, low, low + 1
         if CONFIG.causal or CONFIG.has_window:
-            count, p, out, m_i, l_i = attend_blocks(
-                consumer, right, high - 1, low, count, queries, p, out, m_i, l_i, buffers, edges, scale, CONFIG,
+            count, p, out, m_i, l_i, top = attend_blocks(
+                consumer, right, high - 1, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale, CONFIG,
                 True)  # fmt: skip
-        count, p, out, m_i, l_i = attend_blocks(
-            consumer, left, right, low, count, queries, p, out, m_i, l_i, buffers, edges, scale, CONFIG,
+        count, p, out, m_i, l_i, top = attend_blocks(
+            consumer, left, right, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale, CONFIG,
             False)  # fmt: skip
         if CONFIG.has_window:
-            count, p, out, m_i, l_i = attend_blocks(
-                consumer, low, left, low, count, queries, p, out, m_i, l_i, buffers, edges, scale, CONFIG,
+            count, p, out, m_i, l_i, top = attend_blocks(
+                consumer, low, left, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale, CONFIG,
                 True)  # fmt: skip
         slot = count % CONFIG.kv_slots
         mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
@@ -292,7 +309,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             count, s_token = _begin_next_tile(consumer, i_tile + 1, n_tiles, skipped, count, buffers, CONFIG)
         if CONFIG.pingpong:
             pingpong_signal((consumer + 1) % CONFIG.consumers)
-        inverse = _store_lse(consumer, output, this_tile, m_i, l_i, shape.seqlen_q, dtype, CONFIG)
+        inverse = _store_lse(consumer, output, this_tile, m_i, l_i, top, shape, dtype, CONFIG)
         if CONFIG.q_slots > 1:
             out, p = warpgroup_mma_wait(1, deps=(out_token, p))
         else:
@@ -326,12 +343,9 @@ def _begin_next_tile(consumer: gl.constexpr, i_tile, n_tiles, skipped, count, bu
 
 
 @gluon.jit
-def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, all_rows, dtype: gl.constexpr,
+def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype: gl.constexpr,
                CONFIG: gl.constexpr):  # fmt: skip
-    """Store the logsumexps of a consumer's rows, or of its split of their keys, and return the inverse sums.
-
-    A head has `all_rows` rows, of packed sequences those of all.
-    """
+    """Store the logsumexps of a consumer's rows, or of its split of their keys, and return the inverse sums."""
     layout: gl.constexpr = gl.SliceLayout(1, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16]))
     own = gl.arange(0, CONFIG.rows, layout)
     rows = tile.row + own
@@ -339,8 +353,16 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, all_rows, dtype: 
     l_i = gl.convert_layout(gl.sum(l_i, 1), layout)
     m_i = gl.convert_layout(gl.max(m_i, 1), layout)
     lse = gl.where(l_i == 0.0, float("inf"), m_i + gl.log2(l_i))  # +inf: no key was seen, P is 0 in the backward
-    first = tile.head.to(gl.int64) * all_rows + tile.sequence.first_q
+    first = tile.head.to(gl.int64) * shape.seqlen_q + tile.sequence.first_q
     seqlen_q = tile.sequence.seqlen_q
+    if CONFIG.natural_lse:
+        inside = (rows < seqlen_q) & (tile.split < 0)  # combine_kernel stores the others'
+        natural = gl.where(l_i == 0.0, -float("inf"), lse * _LN2)
+        gl.store(output.natural_lse + first + rows, natural, mask=inside)
+    if CONFIG.max_logits:
+        h = tile.head - tile.head // shape.num_heads * shape.num_heads
+        top = gl.convert_layout(gl.max(top, 1), layout)
+        _store_largest(output.max_logits + h, gl.where(rows < seqlen_q, top * _LN2, -float("inf")))
     if CONFIG.split_kv:
         if tile.split < 0:
             gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
@@ -349,6 +371,13 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, all_rows, dtype: 
     else:
         gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
     return 1.0 / gl.where(l_i == 0.0, 1.0, _sum_of_rounded(l_i, largest, m_i, dtype))
+
+
+@gluon.jit
+def _store_largest(place, logits):
+    """Raise the number at `place` to the largest of 64 logits of a warpgroup; each warp does so for its 16."""
+    largest = gl.max(logits.reshape([4, 16]), 1)
+    gl.atomic_max(place + gl.zeros_like(largest).to(gl.int32), largest)
 
 
 @gluon.jit
@@ -396,8 +425,9 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "out_b", "out_h", "out_m"])
-def combine_kernel(partial_out, partial_lse, out, lse, combines, num_heads, seqlen_q, out_b, out_h, out_m,
-                   TILE: tl.constexpr, HEAD_DIM: tl.constexpr, FIELDS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, num_heads, seqlen_q, out_b, out_h, out_m,
+                   TILE: tl.constexpr, HEAD_DIM: tl.constexpr, FIELDS: tl.constexpr, ROWS: tl.constexpr,
+                   NATURAL: tl.constexpr):  # fmt: skip
     """Combine ROWS rows of a tile whose keys were split: outputs, weighted by their logsumexps.
 
     `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split. `combines` has FIELDS numbers for each
@@ -422,6 +452,9 @@ def combine_kernel(partial_out, partial_lse, out, lse, combines, num_heads, seql
         weight += own
     rows = m * TILE + within
     inside = rows < seqlen_q
-    tl.store(lse + head * seqlen_q + rows, top + tl.log2(weight), inside)
+    found = top + tl.log2(weight)
+    tl.store(lse + head * seqlen_q + rows, found, inside)
+    if NATURAL:
+        tl.store(natural_lse + head * seqlen_q + rows, found * _LN2, inside)
     place = out + (batch * out_b + h * out_h) * 8 + (rows.to(tl.int64) * out_m)[:, None] * 8
     tl.store(place + columns[None, :], (total / weight[:, None]).to(out.dtype.element_ty), inside[:, None])

@@ -5,7 +5,8 @@ keeps a separate sum, and these are added once a tile, which saves two exchanges
 
 The maximum that probabilities are relative to is raised only when scores exceed it by `RESCALE_THRESHOLD` powers of two
 (as in FlashAttention-4): probabilities stay below 2^RESCALE_THRESHOLD, and a block that does not raise it leaves the
-output as it is. Where no key is hidden, three cheaper ways to find a raised maximum exist, by `ForwardConfig`:
+output as it is. With `max_logits` each lane keeps the largest of all its scores, too. Where no key is hidden, three
+cheaper ways to find a raised maximum exist, by `ForwardConfig`:
 
 - `per_lane_max`: lanes exchange their maxima only where one of the warp exceeds the threshold.
 - `rescale_by_sum`: no maximum is computed. A lane's sum that has become too large tells that one was exceeded, and only
@@ -74,7 +75,7 @@ def begin_first_scores(consumer: gl.constexpr, i_tile, n_tiles, count, buffers, 
 
 
 @gluon.jit
-def attend_blocks(consumer: gl.constexpr, first, end, low, count, queries, p, out, m_i, l_i, buffers, edges, scale,
+def attend_blocks(consumer: gl.constexpr, first, end, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale,
                   CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Attend to the key blocks [first, end), from the right, of a tile whose first block is `low`."""
     for i in range(first, end):
@@ -82,14 +83,14 @@ def attend_blocks(consumer: gl.constexpr, first, end, low, count, queries, p, ou
         if MASKED:
             # Indexed again: otherwise ptxas of Triton 3.6 computes descriptors that both loops need in only one loop.
             q = pieces_of(buffers.q, queries.slot + opaque_zero(), CONFIG.pieces)
-        count, p, out, m_i, l_i = _attend_block(
-            consumer, end - 1 - (i - first), low, count, q, queries.done, p, out, m_i, l_i, buffers, edges, scale,
+        count, p, out, m_i, l_i, top = _attend_block(
+            consumer, end - 1 - (i - first), low, count, q, queries.done, p, out, m_i, l_i, top, buffers, edges, scale,
             CONFIG, MASKED)  # fmt: skip
-    return count, p, out, m_i, l_i
+    return count, p, out, m_i, l_i, top
 
 
 @gluon.jit
-def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, buffers, edges, scale,
+def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, top, buffers, edges, scale,
                   CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Compute scores and softmax of key block j, while P of the block before is multiplied with its values."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16])
@@ -122,6 +123,8 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
         s = hide_keys(s, -float("inf"), j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, edges.window,
                       CONFIG.causal, CONFIG.has_window)  # fmt: skip
     by_sum: gl.constexpr = CONFIG.rescale_by_sum and not CONFIG.flag_overflow and not MASKED
+    if CONFIG.max_logits:
+        top = gl.maximum(top, lane_maxima(s, top) * scale)
     if by_sum:
         p_new, sums = _probabilities(s, m_i, scale)
         if CONFIG.exp_before_wait:
@@ -143,7 +146,7 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
     together: gl.constexpr = 64 if (CONFIG.rescale_by_sum or CONFIG.flag_overflow) and CONFIG.head_dim_v > 64 else 32
     out = rescale(lanes, of_lanes(alpha, lanes), together).reshape([CONFIG.rows, CONFIG.head_dim_v])
     out = gl.convert_layout(out, out_layout, assert_trivial=True)
-    return count, p_new, out, m_i, l_i
+    return count, p_new, out, m_i, l_i, top
 
 
 @gluon.jit
@@ -215,8 +218,7 @@ def _softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASK
 def _softmax_per_lane(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr):
     """Update the online softmax of rows that see all keys; lanes exchange maxima only where one is exceeded."""
     x = by_lane(s)
-    top = gl.convert_layout(gl.max(gl.max(x, 1), 2), m_i.type.layout, assert_trivial=True)
-    rise, alpha = rise_of_rows(top * scale - m_i)
+    rise, alpha = rise_of_rows(lane_maxima(s, m_i) * scale - m_i)
     x = subtract_rise(x * scale - of_lanes(m_i, x), of_lanes(rise, x))
     p = gl.exp2(x)
     l_i = l_i * alpha + row_sums(p)
@@ -293,6 +295,12 @@ def of_lanes(rows, x):
 def row_sums(p):
     """Return the sums of each of the lanes that share a row, (rows, lanes), of a tile as `by_lane` views it."""
     return gl.sum(gl.sum(p, 3), 1)
+
+
+@gluon.jit
+def lane_maxima(s, like):
+    """Return the maxima of each of the lanes that share a row, (rows, lanes)."""
+    return gl.convert_layout(gl.max(gl.max(by_lane(s), 1), 2), like.type.layout, assert_trivial=True)
 
 
 @gluon.jit

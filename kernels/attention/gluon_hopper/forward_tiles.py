@@ -4,20 +4,22 @@ With `host_schedule` a program reads its tiles from the schedule that forward_sc
 works them out. A consumer does so while others have the tensor cores.
 
 With `packed`, sequences lie one after the other, and their lengths are known on the device alone: a program works out
-which tiles of the list that packed_tiles.py writes are its own.
+which tiles of the list that packed_tiles.py writes are its own. Their keys may lie in pages.
 """
 
 from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
-from .compat import run_ptx
-from .configs import PACKED_FIELDS, SCHEDULE_FIELDS
+from .compat import reinterpret, run_ptx, tma_load
+from .configs import BOX_COLUMNS, PACKED_FIELDS, SCHEDULE_FIELDS
 from .masks import key_blocks
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
 _PACKED_FIELDS = gl.constexpr(PACKED_FIELDS)
+_COLUMNS = gl.constexpr(BOX_COLUMNS)
 
 
 class ForwardShape(NamedTuple):
@@ -195,3 +197,45 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
     tile = ConsumerTile(head=head, row=(m * CONFIG.consumers + place) * CONFIG.rows, split=split,
                         sequence=sequence)  # fmt: skip
     return tile, low, left, right, high, skipped
+
+
+@gluon.constexpr_function
+def _rows_of_part(config):
+    return min(config.page_size, config.block_n)
+
+
+@gluon.jit
+def pages_of_block(table, sequence, j, CONFIG: gl.constexpr):
+    """Return the numbers of the pages of each part of a sequence's key block j; behind its end, that of its last.
+
+    A table has a row for each sequence, one behind the other; `first_k` is where its keys would be if rows were full.
+    """
+    rows: gl.constexpr = _rows_of_part(CONFIG)
+    own = table + sequence.first_k // CONFIG.page_size
+    last = gl.maximum(gl.cdiv(sequence.seqlen_k, CONFIG.page_size) - 1, 0)
+    found = (gl.load(own + gl.minimum(j * CONFIG.block_n // CONFIG.page_size, last)),)
+    for part in gl.static_range(1, CONFIG.block_n // rows):
+        found = found + (gl.load(own + gl.minimum((j * CONFIG.block_n + part * rows) // CONFIG.page_size, last)),)
+    return found
+
+
+@gluon.jit
+def load_pages(desc, pages, head, j, full, tiles, slot, CONFIG: gl.constexpr):
+    """Load key block j, all parts of it, and have its barrier expect as much.
+
+    Pages that hold no whole block are loaded in boxes of a page's rows and 64 columns: in shared memory the columns of
+    a tile from the 64th on lie behind those before. TMA fills what is outside of all pages with zeros.
+    """
+    rows: gl.constexpr = _rows_of_part(CONFIG)
+    parts: gl.constexpr = CONFIG.block_n // rows
+    if parts == 1:
+        mbarrier.expect(full, desc.block_type.nbytes)
+        tma_load(desc, [pages[0], head, j * rows % CONFIG.page_size, 0], full, tiles.index(slot))
+    else:
+        pieces: gl.constexpr = CONFIG.head_dim // _COLUMNS
+        boxes = reinterpret(tiles, tiles.dtype, [CONFIG.kv_slots * pieces * parts, 1, 1, rows, _COLUMNS], desc.layout)
+        mbarrier.expect(full, pieces * parts * desc.block_type.nbytes)
+        for piece in gl.static_range(pieces):
+            for part in gl.static_range(parts):
+                box = boxes.index((slot * pieces + piece) * parts + part)
+                tma_load(desc, [pages[part], head, 0, piece * _COLUMNS], full, box)

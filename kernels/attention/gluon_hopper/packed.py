@@ -18,10 +18,11 @@ from .backward_common import BackwardShape, Scales, TileOrder
 from .backward_launch import FRAGMENT, BackwardInputs, fragments_of
 from .forward import forward_kernel
 from .forward_tiles import ForwardShape
-from .launch import Descriptor, Launch, addressable, run_in_order
+from .launch import Descriptor, Launch, addressable, is_addressable, run_in_order
 from .packed_backward import packed_finish_kernel, packed_prepare_kernel
 from .packed_tiles import TileListConfig, constants_of, list_grid, list_length, list_tiles_kernel, most_tiles
 
+LEAST_PAGE = 64  # keys: boxes of 16 rows take 1.4 to 2 times as long as contiguous keys, a copy 1.04 to 1.19
 _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
 
 
@@ -29,17 +30,22 @@ class PackedCall:
     """Forward and backward of one call, a `kernels.plans.AttentionPlan`: tensors are (1, heads, total, head_dim).
 
     `configs.takes_packed` says which head_dims there are; the forward has 256 too. The scale must be positive and there
-    must be a sequence.
+    must be a sequence. With a `table`, int32 (sequences, pages of a sequence), k and v are (pages, heads, page_size,
+    head_dim) that `takes_pages`; bounds are those of rows in which every sequence has room for all its pages, about
+    `long` sequences have tiles, and there is no backward.
     """
 
     prepare: Prepare | None = None
 
-    def __init__(self, bounds: SequenceBounds, causal: bool, window_size: int, softmax_scale: float) -> None:
+    def __init__(
+        self, bounds: SequenceBounds, *masks: *Masks, table: torch.Tensor | None = None, long: int = 0
+    ) -> None:
         starts_q, ends_q, starts_k, ends_k = (x.contiguous() for x in bounds[:4])
         self._bounds = SequenceBounds(starts_q, ends_q, starts_k, ends_k, *bounds[4:])
-        self._masks = (causal, window_size, softmax_scale)
+        self._masks, self._table = masks, None if table is None else table.contiguous()
         alignments = tuple((x.dtype, x.data_ptr() & 15) for x in self._bounds[:4])
-        self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks)
+        of_pages = None if table is None else (long, long * (1 << max(1, bounds.longest_k - 1).bit_length()))
+        self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks, of_pages)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out like q; 0 in rows that are nobody's."""
@@ -49,7 +55,7 @@ class PackedCall:
         """Return out and the base-2 logsumexp (1, num_heads, total_q), +inf for a row that sees no key."""
         q, k, v, launches = self._launches(PackedForward, q, k, v)
         with device_guard(q.device):
-            return launches(q, k, v, self._bounds)
+            return launches(q, k, v, self._bounds, self._table)
 
     def backward(self, *saved: torch.Tensor) -> Tensors:
         """Return dq, dk and dv; saved: a BackwardInputs."""
@@ -64,7 +70,17 @@ class PackedCall:
             return q, k, v, known
         q, k, v = map(addressable, (q, k, v))
         key = plan_key(q, k, v, (kind, self._key))
-        return q, k, v, _LAUNCHES.get(key) or _LAUNCHES.remember(key, kind(q, k, v, self._bounds, self._masks))
+        return q, k, v, _LAUNCHES.get(key) or _LAUNCHES.remember(key, self._made(kind, q, k, v))
+
+    def _made(self, kind: Any, *tensors: torch.Tensor) -> PackedForward | PackedBackward:
+        pages = {} if self._table is None else {"pages": self._key[-1]}
+        return kind(*tensors, self._bounds, self._masks, **pages)
+
+
+def takes_pages(k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Return whether the forward loads pages (pages, heads, page_size, head_dim) where they lie."""
+    size = k.shape[2]
+    return LEAST_PAGE <= size == 1 << size.bit_length() - 1 and is_addressable(k) and is_addressable(v)
 
 
 class TileList:
@@ -107,22 +123,28 @@ class PackedShape:
 
 
 class PackedForward:
-    """Computes the output and the base-2 logsumexp of packed tensors with the shapes and strides of these."""
+    """Computes the output and the base-2 logsumexp of packed tensors with the shapes and strides of these.
+
+    k and v are pages with `pages`: about how many sequences have tiles, and how many keys these have.
+    """
 
     def __init__(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks, tiles: Any = None
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks, pages: Any = None
     ) -> None:
         shape = PackedShape(q, k, len(bounds.starts_q), masks)
+        long, total_k = pages or (shape.sequences, shape.total_k)
         length = tuning.packed_length(bounds.longest_q)
-        tiles = tiles or tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
+        tiles = tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
         tile_rows = configs.ROWS * tiles.consumers
         self._tiles = TileList(shape, tile_rows, tiles.block_n)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)
-        in_l2 = tuning.heads_in_l2(
-            shape.total_k, shape.size, shape.group_size, shape.num_heads, self._tiles.most, programs
-        )
+        tiles_of_head = most_tiles(shape.total_q, long, tile_rows)
+        in_l2 = tuning.heads_in_l2(total_k, shape.size, shape.group_size, shape.num_heads, tiles_of_head, programs)
         rows, keys = ([1, 1, n, shape.size] for n in (configs.ROWS, tiles.block_n))
-        makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 6)
+        page_size = k.shape[2] if pages else 0
+        if 0 < page_size < tiles.block_n:
+            keys = [1, 1, page_size, configs.BOX_COLUMNS]
+        makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 9)
         rest = (
             ForwardShape(
                 *(0, 0, 0, shape.num_heads, shape.num_heads, shape.group_size, in_l2),
@@ -132,18 +154,25 @@ class PackedForward:
             tuple(stride // 8 for stride in _packed_like(q).stride()[:3]),
         )
         unpadded = 0 if shape.head_dim == shape.size else shape.head_dim
-        config = configs.forward_config(shape, tiles, masked=True, packed=True, unpadded_head_dim=unpadded)
+        own = {"unpadded_head_dim": unpadded, "page_size": page_size}
+        config = configs.forward_config(shape, tiles, masked=True, packed=True, **own)
         self._launch = Launch(forward_kernel, (programs, 1, 1), shape.device, makers, (*rest, config), pdl=True)
 
     def __call__(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        bounds: SequenceBounds,
+        table: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out (1, num_heads, total_q, head_dim) and lse (1, num_heads, total_q)."""
         out = _packed_like(q)
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         listed = self._tiles.room(q)
         listing = (self._tiles.launch, (listed, *bounds[:4]))
-        run_in_order([listing, (self._launch, (q, k, v, out, lse, out, lse, lse, listed))])
+        unused = out, lse, lse, lse, lse, lse if table is None else table
+        run_in_order([listing, (self._launch, (q, k, v, out, lse, *unused, listed))])
         return out, lse
 
 

@@ -65,6 +65,8 @@ class GluonHopperPlan:
         self.size, self.size_v = configs.padded_head_dims(self.head_dim, self.head_dim_v)
         self.pieces = configs.PIECES.get(self.size, 1)
         self.causal, self.window_size, self.softmax_scale = masks
+        self.more: dict[str, bool] = {}  # fields of ForwardConfig: what else its forward stores
+        self._with_more: dict[bool, Forward] = {}
         self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
         as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
         # Allocates the same shape and order of dimensions.
@@ -86,6 +88,21 @@ class GluonHopperPlan:
         """Return the output, and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
         with device_guard(self.device):
             return self._forward(q, k, v)
+
+    def forward_with_more(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, max_logits: torch.Tensor | None
+    ) -> plans.Tensors:
+        """Return the results of `forward` and the natural logsumexp; `max_logits` (num_heads,), of -inf, is filled."""
+        wanted = max_logits is not None
+        forward = self._with_more.get(wanted)
+        if forward is None:
+            plan = copy(self)
+            plan.more = {"natural_lse": True, "max_logits": wanted}
+            forward = self._with_more[wanted] = Forward(plan, q, k, v)
+        out, lse, natural_lse = self.new_out(q), forward.new_lse(), forward.new_lse()
+        with device_guard(self.device):
+            forward.write(q, k, v, out, lse, natural_lse, natural_lse if max_logits is None else max_logits)
+        return out, lse, natural_lse
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return the output alone."""
@@ -156,7 +173,9 @@ class Forward:
         self._plan = plan
         self._recorded: Callable[..., None] | None = None
         self._rows = q.shape[:3], (plan.num_heads * plan.seqlen_q, plan.seqlen_q, 1)  # sizes and strides of lse
-        tiles, split_kv = _form(plan, q.dtype == torch.bfloat16)
+        tiles, split_kv = _form(plan, q.dtype == torch.bfloat16 and not plan.more.get("max_logits"))
+        if plan.more.get("max_logits"):  # no other form has every maximum
+            tiles = replace(tiles, rescale_by_sum=False, per_lane_max=True)
         tile_rows = configs.ROWS * tiles.consumers
         programs, tiling, schedule = _schedule(plan, tiles, tile_rows, split_kv)
         split_kv = schedule.combines is not None
@@ -167,7 +186,7 @@ class Forward:
         stored: list[Descriptor | None] = [None, None]
         if not tiles.store_from_registers:
             stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._partial_shape) if split_kv else out)]
-        makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], None, None)
+        makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], *(None,) * 5)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest: tuple[Any, ...] = (
             schedule.entries,
@@ -179,7 +198,7 @@ class Forward:
             strides,
         )
         masked = plan.masked(tiles.block_n)
-        config = configs.forward_config(plan, tiles, masked=masked, split_kv=split_kv)
+        config = configs.forward_config(plan, tiles, masked=masked, split_kv=split_kv, **plan.more)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
         self._recompute = None
@@ -188,9 +207,9 @@ class Forward:
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
             rest = (schedule.combines, plan.num_heads, plan.seqlen_q, *strides)
-            rest += (tile_rows, plan.size, configs.SCHEDULE_FIELDS, _COMBINED_ROWS)
+            rest += (tile_rows, plan.size, configs.SCHEDULE_FIELDS, _COMBINED_ROWS, config.natural_lse)
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
-            self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 4, rest)
+            self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest)
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the output and its logsumexp; the caller has made the tensors' device the current one."""
@@ -212,19 +231,19 @@ class Forward:
         run_in_order(steps)
         self._recorded = recorded(steps, tensors, rooms, self._plan.device)
 
-    def _steps(
-        self, rooms: Rooms, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
-    ) -> list[Step]:
+    def _steps(self, rooms: Rooms, *tensors: torch.Tensor) -> list[Step]:
+        q, k, v, out, lse, *more = tensors
+        more = [*(more or (lse, lse)), lse]
         if self._recompute is not None:
             overflow = rooms.note(q.new_empty(MAX_FLAGS, dtype=torch.int32))
-            tensors = (q, k, v, out, lse, out, lse, overflow)
+            tensors = (q, k, v, out, lse, out, lse, overflow, *more)
             return [(self._launch, tensors), (self._recompute, tensors)]
         if self._partial_shape is None:
-            return [(self._launch, (q, k, v, out, lse, out, lse, lse))]
+            return [(self._launch, (q, k, v, out, lse, out, lse, lse, *more))]
         partial_out = rooms.note(q.new_empty(self._partial_shape))
         partial_lse = rooms.note(q.new_empty(self._partial_shape[2], dtype=torch.float32))
-        computed = (self._launch, (q, k, v, out, lse, partial_out, partial_lse, lse))
-        return [computed, (self._combine, (partial_out, partial_lse, out, lse))]
+        computed = (self._launch, (q, k, v, out, lse, partial_out, partial_lse, lse, *more))
+        return [computed, (self._combine, (partial_out, partial_lse, out, lse, more[0]))]
 
 
 class ForwardByHalves:

@@ -178,11 +178,11 @@ def test_combined_splits_are_what_all_keys_give(device: str) -> None:
         partial_out[split] = scores[:, keys].softmax(1) @ values[keys]
         partial_lse[split] = scores[:, keys].logsumexp(1) / math.log(2)
     combines = torch.tensor([[1, 4, 1, 3]], dtype=torch.int32, device=device)  # tile 1 of head 1 of sequence 1
-    out, lse = torch.full((2, 3, 100, 16), math.nan, device=device), torch.full((2, 3, 100), math.nan, device=device)
+    out, lse, natural = (torch.full((2, 3, 100, *x), math.nan, device=device) for x in ((16,), (), ()))
     strides = tuple(stride // 8 for stride in out.stride()[:3])
-    forward.combine_kernel[(1, 4)](
-        partial_out.to(device), partial_lse.to(device), out, lse, combines, 3, 100, *strides, 64, 16, 4, 16
-    )
+    tensors = (partial_out.to(device), partial_lse.to(device), out, lse, natural, combines)
+    forward.combine_kernel[(1, 4)](*tensors, 3, 100, *strides, 64, 16, 4, 16, True)
     torch.testing.assert_close(out[1, 1, 64:].cpu(), (scores.softmax(1) @ values)[:36], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(lse[1, 1, 64:].cpu(), scores[:36].logsumexp(1) / math.log(2), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(natural, lse * math.log(2), equal_nan=True)
     assert out.isnan().sum() == out.numel() - 36 * 16  # rows beyond the end, and others, are left alone

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from kernels import reference, registry
+from kernels import features, reference, registry
 from kernels.attention import gluon_hopper, torch_naive
 from kernels.attention.gluon_hopper import configs, tuning
+from kernels.features import Features
 from kernels.plans import PlanCache
 from tests.cases import cases, named
 
@@ -220,6 +221,23 @@ class TestOnHopper:
             assert all(torch.equal(first[name], again[name]) for name in first)
         errors = {name: relative_error(value, getattr(wanted, name)) for name, value in first.items()}
         assert max(errors.values()) < 6 * ROUNDING[problem.dtype], errors
+
+    @pytest.mark.parametrize("mask", [{}, {"causal": True}, {"causal": True, "window_size": 300}])
+    @pytest.mark.parametrize("head_dim", [64, 128, 256])
+    @pytest.mark.parametrize("seqlen", [513, 2050])
+    def test_natural_logsumexp_and_largest_logits_are_right(self, seqlen: int, head_dim: int, mask: dict) -> None:
+        from kernels.attention.gluon_hopper.plan import plan_of
+
+        problem = Problem(seqlen, seqlen, head_dim, **mask, num_heads=16, num_kv_heads=8)
+        q, k, v, _ = problem.tensors()
+        plan = plan_of(q, k, v, problem.causal, problem.window_size, 0.2)
+        largest = torch.full((16,), -math.inf, device=q.device)
+        (out, lse, natural), (same, *_) = (plan.forward_with_more(q, k, v, x) for x in (largest, None))
+        assert relative_error(out, same.double()) < 4 * ROUNDING[problem.dtype]  # tiles may differ
+        torch.testing.assert_close(natural, lse * math.log(2))
+        scores = features.logits(q.double(), k.double(), Features(), **problem.options | {"softmax_scale": 0.2})
+        torch.testing.assert_close(largest.double(), scores.amax((0, 2, 3)), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(natural.double(), scores.logsumexp(-1), rtol=1e-4, atol=1e-4)
 
     def test_logsumexp_has_the_meaning_that_the_backward_expects(self) -> None:
         from kernels.attention.gluon_hopper.plan import plan_of

@@ -15,7 +15,7 @@ from torch.nn import functional
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 import kernels
-from kernels import feature_calls, reference, routes
+from kernels import feature_calls, paged, reference, routes
 from kernels.attention.gluon_hopper import configs, packed
 from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.backward_launch import BackwardInputs
@@ -150,16 +150,18 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(
         assert torch.allclose(dq[:, first:end], tiles[:, i, : end - first, :head_dim] * 0.5)
 
 
-def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int]) -> list[tuple[Any, ...]]:
+def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int], page: int = 0) -> list[tuple[Any, ...]]:
     """What the launches of packed sequences are made of, by a host that cannot read where sequences begin."""
+    named: Any = {"pages": (4, 600)} if page else {}
     made: list[tuple[Any, ...]] = []
     q, k = (torch.zeros(1, heads, sum(x) + REST, head_dim) for heads, x in ((2, LENGTHS[0]), (1, LENGTHS[1])))
+    k = torch.zeros(7, 1, page, head_dim) if page else k
     few = SimpleNamespace(multi_processor_count=3)
     with (
         mock.patch.object(torch.cuda, "get_device_properties", lambda device: few),
         mock.patch.object(packed, "Launch", lambda *arguments, **_: made.append(arguments)),
     ):
-        kind(q.bfloat16(), k.bfloat16(), k.bfloat16(), bounds_of(*LENGTHS, "meta"), (*mask, 1.0))
+        kind(q.bfloat16(), k.bfloat16(), k.bfloat16(), bounds_of(*LENGTHS, "meta"), (*mask, 1.0), **named)
     return made
 
 
@@ -174,9 +176,11 @@ in_masks = pytest.mark.parametrize("mask", [(True, 0), (False, 0), (True, 70)])
 
 
 @in_masks
-@pytest.mark.parametrize("head_dim", [64, 128, 256])
-def test_no_order_of_the_partitions_breaks_a_rule_of_the_forward(head_dim: int, mask: tuple[bool, int]) -> None:
-    _, (_, grid, _, makers, rest) = launches_of(PackedForward, head_dim, mask)
+@pytest.mark.parametrize(("head_dim", "page"), [(64, 0), (128, 0), (256, 0), (64, 16), (128, 64), (128, 256)])
+def test_no_order_of_the_partitions_breaks_a_rule_of_the_forward(
+    head_dim: int, page: int, mask: tuple[bool, int]
+) -> None:
+    _, (_, grid, _, makers, rest) = launches_of(PackedForward, head_dim, mask, page)
     config = rest[-1]
     table = table_of(configs.ROWS * config.consumers, config.block_n, False, mask == (True, 0))
     for number, seed in itertools.product(range(grid[0]), range(2)):
@@ -266,6 +270,32 @@ def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, c
     for x in (out, *gradients):
         assert not x[:, :, -REST:].any()
     assert (lse[:, :, -REST:] == math.inf).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@pytest.mark.parametrize(
+    ("head_dim", "page", "longest", "causal"),
+    [(64, 64, 1500, True), (80, 64, 1500, True), (128, 64, 1500, True), (128, 128, 900, True), (128, 256, 1500, False)],
+)
+def test_pages_give_the_bits_of_rows(head_dim: int, page: int, longest: int, causal: bool) -> None:
+    lengths_q, lengths_k, entries = [longest, 700, longest, 4], [longest, 2000, 0, 5], 2000 // page + 2
+    bounds = bounds_of(lengths_q, lengths_k, "cuda")
+    starts = [torch.cat([first, last[-1:]]) for first, last in (bounds[:2], bounds[2:4])]
+    q, *kv = (
+        torch.randn(n, h, head_dim, device="cuda").half() for n, h in ((sum(lengths_q), 64), *[(2005 + longest, 8)] * 2)
+    )
+    table = torch.randperm(4 * entries, device="cuda").int()
+    pages = [torch.full((4, entries * page, 8, head_dim), math.nan, device="cuda").half() for _ in kv]
+    for room, rows in zip(pages, kv, strict=True):
+        for own, used in zip(room, rows.split(lengths_k), strict=True):
+            own[: len(used)] = used
+    pages = [room.view(-1, page, 8, head_dim)[table.argsort()] for room in pages]
+    asked = (*starts, *bounds[4:6])
+    expected = kernels.attention_varlen(q, *kv, *asked, causal=causal)
+    table = table.view(4, entries)
+    assert paged.reads(q, (pages[0], pages[1]), table, 4, (causal, 0, head_dim**-0.5))
+    assert kernels.attention_varlen(q, *pages, *asked, causal=causal, block_table=table).equal(expected)
 
 
 @pytest.mark.gpu

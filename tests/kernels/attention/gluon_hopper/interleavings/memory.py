@@ -19,7 +19,8 @@ class Slot:
 
     def __init__(self) -> None:
         self.load: tuple[str, int, int] | None = None  # of what, the number of its load, and how many tiles had begun
-        self.loading, self.readers = False, 0
+        self.loading, self.readers = 0, 0  # how many loads, and products, are under way
+        self.boxes: set[int | None] = set()  # of the last load
 
     def overwrite(self) -> None:
         """Begin to load or store."""
@@ -93,12 +94,19 @@ class Tile:
 
     shape = (1, 1, 1, 1, 1)  # nobody counts rows or columns
 
-    def __init__(self, parts: list[Any], dtype: Any, whole: Slot | None = None) -> None:
-        self.parts, self.dtype, self.whole = parts, dtype, whole
+    def __init__(self, parts: list[Any], dtype: Any, whole: Slot | None = None, boxes: int = 1) -> None:
+        self.parts, self.dtype, self.whole, self.boxes = parts, dtype, whole, boxes
+        self.box: int | None = None  # a part of its slot, which is loaded alone
 
     def index(self, number: int) -> Tile:
         """One of them."""
-        return Tile([self.parts[number]], self.dtype)
+        found = Tile([self.parts[number // self.boxes]], self.dtype)
+        found.box = number % self.boxes if self.boxes > 1 else None
+        return found
+
+    def in_boxes(self, boxes: int) -> Tile:
+        """The same slots, of which each is so many boxes."""
+        return Tile(self.parts, self.dtype, boxes=max(1, boxes))
 
     def reshape(self, shape: Any) -> Tile:
         """The same."""

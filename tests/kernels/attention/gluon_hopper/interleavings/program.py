@@ -69,7 +69,7 @@ class Program:
         at = self.dice.randrange(len(self.loads))
         slot, barrier, size = self.loads[at]
         del self.loads[at]
-        slot.loading, barrier.bytes = False, barrier.bytes - size
+        slot.loading, barrier.bytes = slot.loading - 1, barrier.bytes - size
         barrier.end()
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
@@ -118,9 +118,12 @@ class Program:
     def load(self, descriptor: Any, place: Any, bar: Tile, tile: Tile) -> None:
         """By TMA."""
         slot = tile.only
-        slot.overwrite()
-        slot.load, slot.loading = (descriptor.name, self.loaded[descriptor.name], self.loaded["q"]), True
-        self.loaded[descriptor.name] += 1
+        if tile.box is None or tile.box in slot.boxes or not slot.boxes:  # the first box of a tile
+            slot.overwrite()
+            slot.load, slot.boxes = (descriptor.name, self.loaded[descriptor.name], self.loaded["q"]), set()
+            self.loaded[descriptor.name] += 1
+        slot.boxes.add(tile.box)
+        slot.loading += 1
         self.loads.append((slot, bar.only, descriptor.block_type.nbytes))
 
     def product(self, a: Any, b: Any, acc: Any, use_acc: Any = True, is_async: bool = False) -> Value:
@@ -200,7 +203,7 @@ def hardware_of(program: Program) -> dict[str, Any]:
         "tma_load": program.load,
         "tma_store": program.store,
         "tma_add": program.store,
-        "reinterpret": lambda tile, *_: tile,
+        "reinterpret": lambda tile, dtype, shape, layout: tile.in_boxes(shape[0] // len(tile.parts)),
         "run_ptx": program.assembler,
         "fence_async_shared": lambda: None,
         "partition_sync": lambda: None,
