@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..arguments import WalkConfig
-
 
 class FeatureTensors(NamedTuple):
     """Addresses of what features read; None where a feature is not asked for."""
@@ -21,6 +19,8 @@ class FeatureTensors(NamedTuple):
     sinks: Any
     prefixes: Any
     documents: Any  # (batch, seqlen_k)
+    least_ids: Any  # of documents in each 64 keys
+    largest_ids: Any
     starts_q: Any  # the first row of a sequence in the rows of q, (sequences,)
     ends_q: Any  # after its last one
     starts_k: Any
@@ -64,13 +64,6 @@ class FeatureShape(NamedTuple):
     stats_h: Any
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackedConfig(WalkConfig):
-    """Constants of the kernels of packed.py."""
-
-    bounded: bool = True  # sequences have starts and ends
-
-
 @dataclass(frozen=True)
 class FeatureConfig:
     """What a kernel with features is compiled for."""
@@ -93,16 +86,11 @@ class FeatureConfig:
     dropout: bool
     bounded: bool  # whether sequences have starts and ends
     half: bool  # whether q, k and v have 16 bits
+    scale_last: bool  # whether scores are multiplied with the scale where powers of two are taken: in the forward
+    one_loop: bool  # whether all blocks of a walk are masked
     precision: str  # float32 products: "ieee" or "tf32"
     page_size: int = 0  # keys of a page; 0: keys lie in a row
     blocks: int = 0  # rows and keys of a listed block, a multiple of both tiles; 0: there are no lists
-
-    @property
-    def without_features(self) -> PackedConfig:
-        """The configuration of the kernels of packed.py."""
-        names = ("block_m", "block_n", "head_dim", "block_d", "has_left", "has_right")
-        shared = {name: getattr(self, name) for name in names}
-        return PackedConfig(**shared, precision="ieee", copied=False, store_lse=True, grouped=True)
 
     @property
     def has_features(self) -> bool:

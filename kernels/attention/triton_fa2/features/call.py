@@ -25,18 +25,11 @@ from ..tile import Tile
 from .arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
 from .backward import features_dkdv_kernel, features_dq_kernel
 from .forward import features_forward_kernel
-from .packed import packed_dkdv_kernel, packed_dq_kernel, packed_forward_kernel
 from .tuning import panels, tiles
 
 Tensors = tuple[torch.Tensor, ...]
-KERNELS = {
-    "forward": features_forward_kernel,
-    "dq": features_dq_kernel,
-    "dkdv": features_dkdv_kernel,
-    "packed_forward": packed_forward_kernel,
-    "packed_dq": packed_dq_kernel,
-    "packed_dkdv": packed_dkdv_kernel,
-}
+SHORT_WINDOW = 512  # keys; not timed
+KERNELS = {"forward": features_forward_kernel, "dq": features_dq_kernel, "dkdv": features_dkdv_kernel}
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +110,8 @@ class FeatureCall:
             tensors = tensors._replace(max_logits=self.max_logits)
         if self.table is not None:
             tensors = tensors._replace(table=self.table, table_b=self.table.stride(0), last_page=len(k) - 1)
-        packed_alone = self._is_packed_alone(config)
-        name = f"packed_{walk}" if packed_alone else walk
-        chosen = config.without_features if packed_alone else config
+        config = replace(config, scale_last=config.scale_last and walk == "forward")
+        name = f"packed_{walk}" if self._has_packed_tiles(config) else walk
         rows = [Rows(x, 0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
         if self.table is not None:  # forward: q, k, v and out
             rows[1:3] = [Rows(x, *x.stride()[:3]) for x in strided[1:3]]
@@ -135,22 +127,22 @@ class FeatureCall:
             grid = (-(-length // size) * heads * batches,)
             if not grid[0]:
                 return
+            if config.blocks % max(tile.block_m, tile.block_n):
+                continue
             try:
                 with device_guard(q.device):
-                    constants = Constants(replace(chosen, block_m=tile.block_m, block_n=tile.block_n))
-                    KERNELS[name][grid](*rows, *statistics, tensors, shape, constants, **_options(tile))
+                    constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n))
+                    KERNELS[walk][grid](*rows, *statistics, tensors, shape, constants, **_options(tile))
             except OutOfResources as error:
                 needed = error.required
                 continue
             return
         raise UnsupportedCase(f"triton_fa2's smallest tile with features needs {needed} of a block's resources.")
 
-    def _is_packed_alone(self, config: FeatureConfig) -> bool:
-        """Return whether the kernels of packed.py compute this, as was timed up to head_dim 128."""
-        one_panel = config.block_d2 == 0 and config.head_dim == config.head_dim_v <= 128
+    def _has_packed_tiles(self, config: FeatureConfig) -> bool:
+        """Return whether the tiles are those of packed sequences without features, timed up to head_dim 128."""
         plain = self.bounds is not None and not config.has_features and not config.page_size
-        plain = plain and self.max_logits is None
-        return plain and config.half and one_panel and self.scale > 0
+        return plain and config.half and config.head_dim == config.head_dim_v <= 128
 
     @cached_property
     def _tensors(self) -> FeatureTensors:
@@ -166,9 +158,14 @@ class FeatureCall:
         slopes_b = slopes.stride(0) if slopes is not None and slopes.dim() == 2 else 0
         bounds: tuple[Any, ...] = self.bounds[:4] if self.bounds else (None,) * 4
         seed = asked.dropout_seed if asked.dropout_p else None
+        ids, least, largest = asked.document_ids, None, None
+        if ids is not None:
+            rest = -ids.shape[1] % 64
+            whole = torch.cat((ids, ids[:, -1:].expand(-1, rest)), 1) if rest else ids
+            least, largest = whole.reshape(len(ids), whole.shape[1] // 64, 64).aminmax(dim=2)
         contiguous = (
             None if x is None else x.detach().contiguous()
-            for x in (asked.sinks, asked.prefix_lengths, asked.document_ids, *bounds, seed)
+            for x in (asked.sinks, asked.prefix_lengths, ids, least, largest, *bounds, seed)
         )
         found = FeatureTensors(mask, step_b, step_h, step_m, step_n, slopes, slopes_b, *contiguous)
         if (blocks := asked.block_mask) is None:
@@ -197,6 +194,11 @@ class FeatureCall:
 
     def _config(self, q: torch.Tensor, v: torch.Tensor) -> FeatureConfig:
         asked, mask = self.features, self.features.mask
+        kind = "" if mask is None else "boolean" if mask.dtype == torch.bool else "additive"
+        half, blocks = q.dtype.itemsize == 2, asked.block_mask.size(q.shape[2], v.shape[2]) if asked.block_mask else 0
+        changed = asked.softcap or asked.alibi_slopes is not None or asked.sinks is not None or kind == "additive"
+        windowed_blocks = bool(blocks and self.window_size)
+        short = self.window_size and sum(reach(self.causal, self.window_size, SHORT_WINDOW)) < SHORT_WINDOW
         first, second = panels(q.shape[3])
         return FeatureConfig(
             block_m=0,
@@ -211,15 +213,17 @@ class FeatureCall:
             softcap=bool(asked.softcap),
             slopes=asked.alibi_slopes is not None,
             sinks=asked.sinks is not None,
-            mask="" if mask is None else "boolean" if mask.dtype == torch.bool else "additive",
+            mask=kind,
             prefixes=asked.prefix_lengths is not None,
             documents=asked.document_ids is not None,
             dropout=bool(asked.dropout_p),
             bounded=self.bounds is not None,
-            half=q.dtype.itemsize == 2,
+            half=half,
+            scale_last=half and self.scale > 0 and not changed,
+            one_loop=asked.document_ids is not None or kind == "boolean" or bool(short) or windowed_blocks,
             precision=self.precision,
             page_size=v.shape[2] if self.table is not None else 0,
-            blocks=asked.block_mask.size(q.shape[2], v.shape[2]) if asked.block_mask else 0,
+            blocks=blocks,
         )
 
 

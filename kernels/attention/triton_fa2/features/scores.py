@@ -10,15 +10,18 @@ import triton.language as tl
 
 from ....plans import LOG2_E
 from ..forward import visible
+from ..tile_ops import INTERPRETED
 
 _LOG2_E = tl.constexpr(LOG2_E)
 
 
 @triton.jit
-def place(seqlen, heads, TILE: tl.constexpr):
-    """Return a program's first row, head and batch; programs count the tiles of a head first, the last tile first."""
+def place(seqlen, heads, TILE: tl.constexpr, LAST_FIRST: tl.constexpr):
+    """Return a program's first row, head and batch; programs count the tiles of a head first."""
     tiles = tl.cdiv(seqlen, TILE)
-    tile = tiles - 1 - tl.program_id(0) % tiles
+    tile = tl.program_id(0) % tiles
+    if LAST_FIRST:
+        tile = tiles - 1 - tile
     rest = tl.program_id(0) // tiles
     return tile * TILE, tl.cast(rest % heads, tl.int64), tl.cast(rest // heads, tl.int64)
 
@@ -118,35 +121,57 @@ def load_sink(tensors, head):
 
 
 @triton.jit
-def capped(products, shape, CONFIG: tl.constexpr):
-    """Return the scores of products q k^T before any mask, and the tanh of the softcap (the scores without one)."""
+def capped(products, shape, IN_BFLOAT16: tl.constexpr, CONFIG: tl.constexpr):
+    """Return the scores of products q k^T before any mask, and the tanh of the softcap (the scores without one).
+
+    Without a softcap they are products where the scale comes later (`scale_last`). The tanh of bfloat16 factors may be
+    off by 2^-11 of itself, as the hardware's is; other 16-bit ones by 1e-7 near 0.
+    """
     if CONFIG.softcap:
         x = products * (shape.scale / shape.softcap)
-        bend = 1.0 - 2.0 / (1.0 + tl.exp2(x * (2.0 * _LOG2_E))) if CONFIG.half else tanh(x)  # off by 1e-7 near 0
+        if IN_BFLOAT16 and not INTERPRETED:
+            bend = tl.inline_asm_elementwise(
+                "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+            )
+        else:
+            bend = 1.0 - 2.0 / (1.0 + tl.exp2(x * (2.0 * _LOG2_E))) if CONFIG.half else tanh(x)
         scores = bend * (shape.softcap * _LOG2_E)
     else:
-        scores = products * (shape.scale * _LOG2_E)
+        scores = products if CONFIG.scale_last else products * (shape.scale * _LOG2_E)
         bend = scores
     return scores, bend
 
 
 @triton.jit
-def masked(scores, rows, keys, batch, head, bounds, tensors, shape, CONFIG: tl.constexpr):
-    """Return scores with slopes and masks, -inf where a key is not seen. `head` is the query head."""
+def last_factor(shape, CONFIG: tl.constexpr):
+    """Return what the forward multiplies scores with when it takes powers of two of them."""
+    return shape.scale * _LOG2_E if CONFIG.scale_last else 1.0
+
+
+@triton.jit
+def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+    """Return scores with slopes and masks, -inf where a key is not seen.
+
+    own: the batch, the query head and the bounds of the sequence. Without MASKED all keys of the sequence are seen;
+    rows and keys beyond it have any score.
+    """
+    batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
     positions = rows + (seqlen_k - seqlen_q)
-    there = (rows < seqlen_q) & (keys < seqlen_k)
-    seen = there & visible(positions, keys, seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
-    if CONFIG.prefixes:
-        seen = seen | (there & (keys < tl.load(tensors.prefixes + batch)))
-    if CONFIG.documents:
-        own = tensors.documents + batch * seqlen_k
-        of_rows = tl.load(own + positions, mask=rows < seqlen_q, other=0)
-        seen = seen & (of_rows == tl.load(own + keys, mask=keys < seqlen_k, other=0))
     if CONFIG.slopes:
         slope = tl.load(tensors.slopes + batch * tensors.slopes_b + head).to(tl.float32) * _LOG2_E
-        scores = scores - slope * tl.abs(positions - keys).to(tl.float32)
+        scores = scores - slope * tl.abs(positions.to(tl.float32) - keys.to(tl.float32))
+    seen = keys < seqlen_k
+    if MASKED:
+        seen = visible(positions, keys, seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
+        if CONFIG.prefixes:
+            seen = seen | (keys < tl.minimum(tl.load(tensors.prefixes + batch), seqlen_k))
+        if CONFIG.documents:
+            ids = tensors.documents + batch * seqlen_k
+            of_rows = tl.load(ids + positions, mask=rows < seqlen_q, other=0)
+            seen = seen & (of_rows == tl.load(ids + keys, mask=keys < seqlen_k, other=0))
     if CONFIG.mask != "":
+        there = (rows < seqlen_q) & (keys < seqlen_k)
         mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
         mask_rows = tl.cast(first_q + rows, tl.int64) * tensors.mask_m
         pointers = mask + mask_rows + tl.cast(first_k + keys, tl.int64) * tensors.mask_n
@@ -154,16 +179,35 @@ def masked(scores, rows, keys, batch, head, bounds, tensors, shape, CONFIG: tl.c
             seen = seen & (tl.load(pointers, mask=there, other=0) != 0)
         else:
             scores = scores + tl.load(pointers, mask=there, other=0.0).to(tl.float32) * _LOG2_E
-    return tl.where(seen, scores, float("-inf"))
+    return tl.where(seen, scores, float("-inf")) if MASKED else scores
 
 
 @triton.jit
-def kept(x, rows, keys, batch, head, tensors, shape, CONFIG: tl.constexpr):
-    """Return x where dropout keeps it, divided by the share that it keeps, and 0 elsewhere."""
+def kept(x, first_row, first_key, own, tensors, shape, CONFIG: tl.constexpr, KEYS_FIRST: tl.constexpr):
+    """Return x where dropout keeps it, divided by the share that it keeps, and 0 elsewhere.
+
+    x is a tile from a row and a key on, multiples of 16; KEYS_FIRST: keys by rows. The four words of a Philox number
+    are for rows r and r + 8 by keys k and k + 8, which one thread holds of a product either way round.
+    """
     if CONFIG.dropout:
-        line = (batch * shape.num_heads + head) * shape.seqlen_q + rows
-        bits = tl.randint(tl.load(tensors.seed), line * shape.seqlen_k + keys).to(tl.uint32, bitcast=True)
-        x = tl.where(bits.to(tl.int64) >= shape.keep_from, x * shape.keep_scale, 0.0)
+        FIRST: tl.constexpr = x.shape[0] // 2
+        SECOND: tl.constexpr = x.shape[1] // 2
+        if KEYS_FIRST:
+            of_rows = first_row // 2 + tl.arange(0, SECOND)[None, :]
+            of_keys = first_key // 2 + tl.arange(0, FIRST)[:, None]
+        else:
+            of_rows = first_row // 2 + tl.arange(0, FIRST)[:, None]
+            of_keys = first_key // 2 + tl.arange(0, SECOND)[None, :]
+        line = (own[0] * shape.num_heads + own[1]) * (tl.cdiv(shape.seqlen_q, 16) * 8) + of_rows
+        place = line * (tl.cdiv(shape.seqlen_k, 16) * 8) + of_keys
+        low, right, below, far = tl.randint4x(tl.load(tensors.seed), place, 7)
+        from_here = tl.cast(shape.keep_from, tl.uint32)
+        second, third = (below, right) if KEYS_FIRST else (right, below)
+        words = tl.join(tl.join(low, third), tl.join(second, far)).to(tl.uint32, bitcast=True)
+        pairs = words >= from_here
+        halves = tl.reshape(pairs, [FIRST // 8, 8, SECOND // 8, 8, 2, 2])
+        keep = tl.reshape(tl.permute(halves, (0, 4, 1, 2, 5, 3)), x.shape)
+        x = tl.where(keep, x * shape.keep_scale, 0.0)
     return x
 
 
