@@ -39,7 +39,7 @@ class FeatureTensors(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A tensor of rows: its address, and the strides between batches or pages, heads and rows."""
+    """A tensor of rows: its address, and the strides between batches or pages, heads and rows, in units."""
 
     base: Any
     b: Any
@@ -57,6 +57,7 @@ class FeatureShape(NamedTuple):
     left: Any
     right: Any
     scale: Any  # softmax_scale
+    factor: Any  # of scores where powers of two are taken of them
     softcap: Any
     keep_from: Any  # the first 32-bit number that dropout keeps
     keep_scale: Any  # 1 / (1 - dropout_p)
@@ -77,23 +78,11 @@ class FeatureConfig:
     block_dv: int
     has_left: bool
     has_right: bool
-    softcap: bool
-    slopes: bool
-    sinks: bool
+    softcap: str  # "", or how its tanh is computed: "hardware" (off by 2^-11), "exponential" (1e-7 near 0) or "series"
     mask: str  # "", "boolean" or "additive"
-    prefixes: bool
-    documents: bool
-    dropout: bool
-    bounded: bool  # whether sequences have starts and ends
-    half: bool  # whether q, k and v have 16 bits
-    scale_last: bool  # whether scores are multiplied with the scale where powers of two are taken: in the forward
+    unit: int  # of strides in elements, so that rows of 72 elements are known to begin at vectors of 16 bytes
+    scale_last: bool  # whether scores are multiplied with the scale where powers of two are taken of them
     one_loop: bool  # whether all blocks of a walk are masked
     precision: str  # float32 products: "ieee" or "tf32"
     page_size: int = 0  # keys of a page; 0: keys lie in a row
     blocks: int = 0  # rows and keys of a listed block, a multiple of both tiles; 0: there are no lists
-
-    @property
-    def has_features(self) -> bool:
-        """Return whether scores or probabilities are anything but those of a plain causal mask or window."""
-        tensors = self.slopes, self.sinks, self.mask, self.prefixes, self.documents, self.blocks
-        return self.softcap or self.dropout or any(tensors)

@@ -7,40 +7,47 @@ import triton
 import triton.language as tl
 
 from ..backward import query_ranges
-from ..panels import load_panels, product_of_panels, store_panels
-from ..tile_ops import load_logsumexp, load_rows, store_rows
+from ..panels import product_of_panels, store_panels
+from ..tile_ops import load_logsumexp, probabilities
 from .forward import key_at, span_of_documents, walk_of_keys
-from .scores import add_to_panels, capped, exponent, kept, masked, place, rows_of, sequence, zero_panels
+from .scores import (
+    add_to_panels,
+    capped,
+    kept,
+    load_values,
+    load_wide,
+    masked,
+    place,
+    rows_of,
+    sequence,
+    store_values,
+    zero_panels,
+)
 
 
 @triton.jit
 def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Add the contribution of the keys of a part of a walk to dq; queries: q, dout, lse and delta of the rows."""
     BLOCK_N: tl.constexpr = CONFIG.block_n
+    EXACT: tl.constexpr = tl.float32 == k.base.dtype.element_ty
     q_tile, dout_tile, lse, delta = queries
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
     batch, head, bounds = own
     first_k, seqlen_k = bounds[1], bounds[3]
-    k_base = rows_of(k, batch, head // shape.group, first_k)
-    v_base = rows_of(v, batch, head // shape.group, first_k)
-    IN_BFLOAT16: tl.constexpr = tl.bfloat16 == k.base.dtype.element_ty
-    coming = key_at(lo, hi, first, tensors, CONFIG)
+    head_k = head // shape.group
     for at in tl.range(lo, hi, BLOCK_N):
-        start = tl.multiple_of(at, BLOCK_N)
-        if CONFIG.blocks > 0:  # the next block's number comes during this one
-            start = tl.multiple_of(coming, BLOCK_N)
-            coming = key_at(at + BLOCK_N, hi, first, tensors, CONFIG)
+        start = key_at(at, first, tensors, CONFIG)
         keys = start + tl.arange(0, BLOCK_N)
-        k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG, MASKED)
-        scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, IN_BFLOAT16, CONFIG)
+        k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+        scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
-        p = exponent(scores, lse, 1)
-        v_tile = load_rows(v_base, start, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, MASKED)
+        p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
+        v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
         dp = tl.dot(dout_tile, tl.trans(v_tile), input_precision=CONFIG.precision)
         dp = kept(dp, start_m, start, own, tensors, shape, CONFIG, False)
         ds = p * (dp - delta[:, None])
-        if CONFIG.softcap:
+        if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
         sums = add_to_panels(sums, ds, k_tile, CONFIG)
     return sums
@@ -56,13 +63,11 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     if start_m >= seqlen_q:
         return
     rows = start_m + tl.arange(0, BLOCK_M)
-    lo, full_lo, full_hi, hi, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
+    ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = load_panels(rows_of(q, batch, head, first_q), start_m, q.m, seqlen_q, BLOCK_M, CONFIG, True)
-    dout_base = rows_of(dout, batch, head, first_q)
-    dout_tile = load_rows(dout_base, start_m, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
-    out_base = rows_of(out, batch, head, first_q)
-    out_tile = load_rows(out_base, start_m, out.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
+    q_tile = load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+    dout_tile = load_values(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+    out_tile = load_values(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
     delta = tl.sum(out_tile.to(tl.float32) * dout_tile.to(tl.float32), 1)
     if tensors.dlse is not None:
@@ -72,13 +77,14 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     queries = (q_tile, dout_tile, lse, delta)
     sums = zero_panels(BLOCK_M, CONFIG)
     walk = (first, start_m, own)
-    if not CONFIG.one_loop:
-        if CONFIG.has_left:
-            sums = _dq_of_keys(sums, lo, tl.minimum(full_lo, hi), walk, queries, k, v, tensors, shape, CONFIG, True)
-        sums = _dq_of_keys(sums, full_lo, full_hi, walk, queries, k, v, tensors, shape, CONFIG, False)
-    sums = _dq_of_keys(sums, full_hi, hi, walk, queries, k, v, tensors, shape, CONFIG, True)
+    for PART in tl.static_range(3):
+        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left)):
+            sums = _dq_of_keys(
+                sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1
+            )
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
-    store_panels(rows_of(dq, batch, head, first_q), start_m, dq.m, seqlen_q, values, BLOCK_M, CONFIG)
+    base, stride = rows_of(dq, batch, head, first_q, CONFIG)
+    store_panels(base, start_m, stride, seqlen_q, values, BLOCK_M, CONFIG)
 
 
 @triton.jit
@@ -89,44 +95,39 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
     walk: where its list begins, the first key, and the batch, the key head and the bounds of the sequence.
     """
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    first, start_n, (batch, head_k, bounds) = walk
-    (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr) = tiles, queries
+    first, start_n, own = walk
+    batch, head_k, bounds = own
+    k_tile, v_tile = tiles
+    q, dout, lse_ptr, delta_ptr = queries
+    EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
     keys = start_n + tl.arange(0, CONFIG.block_n)
     first_q, _, seqlen_q, _ = bounds
-    IN_BFLOAT16: tl.constexpr = tl.bfloat16 == q.base.dtype.element_ty
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
-    every = steps
-    entry = 0
-    if CONFIG.blocks > 0:
-        entry = tl.load(tensors.queries + first, mask=hi > 0, other=0)
-    else:
-        every = steps * shape.group
-    for step in tl.range(0, every):
-        if CONFIG.blocks > 0:  # the next block's number comes during this one
+    for step in tl.range(0, steps if CONFIG.blocks > 0 else steps * shape.group):
+        if CONFIG.blocks > 0:
             block = step * BLOCK_M // CONFIG.blocks
+            entry = tl.load(tensors.queries + first + block)
             head = tl.cast(entry // tl.cdiv(seqlen_q, CONFIG.blocks), tl.int64)
             start = step * BLOCK_M + (entry % tl.cdiv(seqlen_q, CONFIG.blocks) - block) * CONFIG.blocks
-            coming = (step + 1) * BLOCK_M
-            entry = tl.load(tensors.queries + first + coming // CONFIG.blocks, mask=coming < hi, other=0)
         else:
             head = head_k * shape.group + step // steps
             start = lo + (step % steps) * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
         of_head = (batch, head, bounds)
-        q_tile = load_panels(rows_of(q, batch, head, first_q), start, q.m, seqlen_q, BLOCK_M, CONFIG, True)
-        scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, IN_BFLOAT16, CONFIG)
+        q_tile = load_wide(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
+        scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-        p = exponent(scores, load_logsumexp(lse_ptr + statistics, rows < seqlen_q), 0)
-        dout_base = rows_of(dout, batch, head, first_q)
-        dout_tile = load_rows(dout_base, start, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
+        lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
+        dout_tile = load_values(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
         p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
         dv_sum = tl.dot(p_kept.to(dout_tile.dtype), dout_tile, dv_sum, input_precision=CONFIG.precision)
         dp = tl.dot(v_tile, tl.trans(dout_tile), input_precision=CONFIG.precision)
         dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
         delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
         ds = p * (dp - delta[None, :])
-        if CONFIG.softcap:
+        if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
         sums = add_to_panels(sums, ds, q_tile, CONFIG)
     return sums, dv_sum
@@ -145,11 +146,11 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     lo, full_lo, full_hi, hi = query_ranges(
         start_n, seqlen_q, seqlen_k, shape.left, shape.right, BLOCK_M, BLOCK_N, CONFIG.has_left, CONFIG.has_right
     )
-    if CONFIG.prefixes:  # all rows see the keys of the prefix
+    if tensors.prefixes is not None:  # all rows see the keys of the prefix
         prefix = tl.load(tensors.prefixes + batch)
         lo = tl.where(start_n < prefix, 0, lo)
         full_lo = tl.where(start_n + BLOCK_N <= prefix, 0, full_lo)
-    if CONFIG.documents:
+    if tensors.documents is not None:
         begin, end = span_of_documents(start_n, seqlen_k - 1, seqlen_k, batch, tensors, BLOCK_N)
         shift = seqlen_k - seqlen_q
         lo = tl.maximum(lo, tl.maximum(begin - shift, 0) // BLOCK_M * BLOCK_M)
@@ -161,28 +162,23 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
         first = tl.load(starts)
         lo = 0
         hi = (tl.load(starts + shape.group) - first) * CONFIG.blocks
-        full_lo = hi if CONFIG.has_right else 0
+        full_lo = 0
         full_hi = hi
     if CONFIG.one_loop:
         full_hi = lo
 
-    k_tile = load_panels(rows_of(k, batch, head_k, first_k), start_n, k.m, seqlen_k, BLOCK_N, CONFIG, True)
-    v_base = rows_of(v, batch, head_k, first_k)
-    v_tile = load_rows(v_base, start_n, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True)
+    k_tile = load_wide(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+    v_tile = load_values(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True)
     sums = zero_panels(BLOCK_N, CONFIG)
     dv_sum = tl.zeros([BLOCK_N, CONFIG.block_dv], dtype=tl.float32)
     walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
-    if not CONFIG.one_loop:
-        if CONFIG.has_right:
+    ends = (lo, full_lo, full_hi, hi)
+    for PART in tl.static_range(3):
+        if PART == 2 if CONFIG.one_loop else PART == 1 or (CONFIG.has_left if PART == 2 else CONFIG.has_right):
             sums, dv_sum = _dkdv_of_queries(
-                sums, dv_sum, lo, tl.minimum(full_lo, hi), walk, tiles, queries, tensors, shape, CONFIG, True
+                sums, dv_sum, ends[PART], ends[PART + 1], walk, tiles, queries, tensors, shape, CONFIG, PART != 1
             )
-        sums, dv_sum = _dkdv_of_queries(
-            sums, dv_sum, full_lo, full_hi, walk, tiles, queries, tensors, shape, CONFIG, False
-        )
-    if CONFIG.has_left or CONFIG.one_loop:
-        sums, dv_sum = _dkdv_of_queries(sums, dv_sum, full_hi, hi, walk, tiles, queries, tensors, shape, CONFIG, True)
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
-    store_panels(rows_of(dk, batch, head_k, first_k), start_n, dk.m, seqlen_k, values, BLOCK_N, CONFIG)
-    dv_base = rows_of(dv, batch, head_k, first_k)
-    store_rows(dv_base, start_n, dv.m, seqlen_k, dv_sum, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv)
+    base, stride = rows_of(dk, batch, head_k, first_k, CONFIG)
+    store_panels(base, start_n, stride, seqlen_k, values, BLOCK_N, CONFIG)
+    store_values(dv, batch, head_k, first_k, start_n, seqlen_k, dv_sum, BLOCK_N, CONFIG)

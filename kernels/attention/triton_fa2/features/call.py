@@ -8,24 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import gcd
 from typing import Any
 
 import torch
-import triton
 from torch.autograd.function import once_differentiable
 from triton.runtime.errors import OutOfResources
 
 from ....constants import Constants
 from ....features import Features, SequenceBounds, Window, check, reach, threshold
+from ....launches import INTERPRETED
 from ....plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
 from ....registry import UnsupportedCase
 from ....tables import machine_of
+from ..panels import padded_size, panels
 from ..problem import DTYPES, too_far
 from ..tile import Tile
 from .arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
 from .backward import features_dkdv_kernel, features_dq_kernel
 from .forward import features_forward_kernel
-from .tuning import panels, tiles
+from .tuning import tiles
 
 Tensors = tuple[torch.Tensor, ...]
 SHORT_WINDOW = 512  # keys; not timed
@@ -106,15 +108,20 @@ class FeatureCall:
         """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
         q, k, v = qkv
         shape, config, tensors = self._shape(q, k), self._config(q, v), self._tensors._replace(dlse=dlse)
+        if config.scale_last:
+            shape = shape._replace(factor=self.scale * LOG2_E)
         if walk == "forward":
             tensors = tensors._replace(max_logits=self.max_logits)
         if self.table is not None:
             tensors = tensors._replace(table=self.table, table_b=self.table.stride(0), last_page=len(k) - 1)
-        config = replace(config, scale_last=config.scale_last and walk == "forward")
-        name = f"packed_{walk}" if self._has_packed_tiles(config) else walk
-        rows = [Rows(x, 0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
+        plain = self.bounds is not None and not self.features.asked and self.table is None
+        plain = plain and q.dtype.itemsize == 2 and q.shape[3] == v.shape[3] <= 128  # as was timed
+        name = f"packed_{walk}" if plain else walk
+        steps = [(0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
         if self.table is not None:  # forward: q, k, v and out
-            rows[1:3] = [Rows(x, *x.stride()[:3]) for x in strided[1:3]]
+            steps[1:3] = [x.stride()[:3] for x in strided[1:3]]
+        unit = gcd(16, *(step for each in steps for step in each))
+        rows = [Rows(x, *(step // unit for step in each)) for x, each in zip(strided, steps, strict=True)]
         batches = len(self.bounds.starts_q) if self.packed else q.shape[0]
         needed = 0
         chip = machine_of(q.device).family if q.device.type == "cuda" else "sm_86"
@@ -131,18 +138,13 @@ class FeatureCall:
                 continue
             try:
                 with device_guard(q.device):
-                    constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n))
+                    constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n, unit=unit))
                     KERNELS[walk][grid](*rows, *statistics, tensors, shape, constants, **_options(tile))
             except OutOfResources as error:
                 needed = error.required
                 continue
             return
         raise UnsupportedCase(f"triton_fa2's smallest tile with features needs {needed} of a block's resources.")
-
-    def _has_packed_tiles(self, config: FeatureConfig) -> bool:
-        """Return whether the tiles are those of packed sequences without features, timed up to head_dim 128."""
-        plain = self.bounds is not None and not config.has_features and not config.page_size
-        return plain and config.half and config.head_dim == config.head_dim_v <= 128
 
     @cached_property
     def _tensors(self) -> FeatureTensors:
@@ -185,6 +187,7 @@ class FeatureCall:
             left=left,
             right=right,
             scale=self.scale,
+            factor=1.0,
             softcap=asked.softcap or 1.0,
             keep_from=threshold(asked.dropout_p),
             keep_scale=1 / (1 - asked.dropout_p),
@@ -193,34 +196,31 @@ class FeatureCall:
         )
 
     def _config(self, q: torch.Tensor, v: torch.Tensor) -> FeatureConfig:
-        asked, mask = self.features, self.features.mask
-        kind = "" if mask is None else "boolean" if mask.dtype == torch.bool else "additive"
-        half, blocks = q.dtype.itemsize == 2, asked.block_mask.size(q.shape[2], v.shape[2]) if asked.block_mask else 0
+        asked, blocked = self.features, self.features.block_mask
+        kind = "" if asked.mask is None else "boolean" if asked.mask.dtype == torch.bool else "additive"
+        blocks = blocked.size(q.shape[2], v.shape[2]) if blocked else 0
         changed = asked.softcap or asked.alibi_slopes is not None or asked.sinks is not None or kind == "additive"
-        windowed_blocks = bool(blocks and self.window_size)
+        tanh = "series" if q.dtype == torch.float32 else "exponential"
+        if q.dtype == torch.bfloat16 and not INTERPRETED:
+            tanh = "hardware"
         short = self.window_size and sum(reach(self.causal, self.window_size, SHORT_WINDOW)) < SHORT_WINDOW
+        some_seen = blocked is not None and (self.causal or self.window_size or v.shape[2] % blocks)
         first, second = panels(q.shape[3])
         return FeatureConfig(
             block_m=0,
             block_n=0,
+            unit=1,
             head_dim=q.shape[3],
             block_d=first,
             block_d2=second,
             head_dim_v=v.shape[3],
-            block_dv=max(16, triton.next_power_of_2(v.shape[3])),
+            block_dv=padded_size(v.shape[3]),
             has_left=bool(self.window_size),
             has_right=bool(self.causal or self.window_size),
-            softcap=bool(asked.softcap),
-            slopes=asked.alibi_slopes is not None,
-            sinks=asked.sinks is not None,
+            softcap=tanh if asked.softcap else "",
             mask=kind,
-            prefixes=asked.prefix_lengths is not None,
-            documents=asked.document_ids is not None,
-            dropout=bool(asked.dropout_p),
-            bounded=self.bounds is not None,
-            half=half,
-            scale_last=half and self.scale > 0 and not changed,
-            one_loop=asked.document_ids is not None or kind == "boolean" or bool(short) or windowed_blocks,
+            scale_last=q.dtype.itemsize == 2 and self.scale > 0 and not changed,
+            one_loop=bool(asked.document_ids is not None or kind == "boolean" or short or some_seen),
             precision=self.precision,
             page_size=v.shape[2] if self.table is not None else 0,
             blocks=blocks,

@@ -9,24 +9,23 @@ import triton
 import triton.language as tl
 
 from ..forward import key_ranges, weigh
-from ..panels import load_panels, product_of_panels
-from ..tile_ops import load_rows, scaled_maximum, store_logsumexp, store_rows, sum_of_rounded
+from ..panels import product_of_panels
+from ..tile_ops import scaled_maximum, store_logsumexp, sum_of_rounded
 from .scores import (
     capped,
     kept,
-    last_factor,
-    load_from_pages,
-    load_panels_from_pages,
-    load_sink,
+    load_columns,
+    load_values,
+    load_wide,
     masked,
     place,
-    places_in_pages,
-    rows_of,
+    rows_in_pages,
     sequence,
+    store_values,
 )
 
 _LN_2 = tl.constexpr(math.log(2))
-AT_ONCE = tl.constexpr(256)  # blocks of ids, or listed blocks, that a program compares at a time
+AT_ONCE = tl.constexpr(256)  # blocks of ids that a program compares at a time
 
 
 @triton.jit
@@ -54,17 +53,6 @@ def span_of_documents(first, last, seqlen, batch, tensors, TILE: tl.constexpr):
 
 
 @triton.jit
-def listed_below(limit, first, count, tensors):
-    """Return how many blocks of an ascending list of key blocks are below a limit."""
-    found = 0
-    for start in tl.range(0, count, AT_ONCE):
-        at = start + tl.arange(0, AT_ONCE)
-        listed = tl.load(tensors.keys + first + at, mask=at < count, other=limit)
-        found += tl.sum((listed < limit).to(tl.int32), 0)
-    return found
-
-
-@triton.jit
 def walk_of_keys(start_m, own, tensors, shape, CONFIG: tl.constexpr):
     """Return the bounds of a tile of query rows as forward.key_ranges does, and where its list begins.
 
@@ -78,11 +66,11 @@ def walk_of_keys(start_m, own, tensors, shape, CONFIG: tl.constexpr):
     lo, full_lo, full_hi, hi = key_ranges(
         position, last, seqlen_k, shape.left, shape.right, BLOCK_N, CONFIG.has_left, CONFIG.has_right
     )
-    if CONFIG.prefixes:
+    if tensors.prefixes is not None:
         prefix = tl.minimum(tl.load(tensors.prefixes + batch), seqlen_k).to(tl.int32)
         hi = tl.maximum(hi, prefix)
         full_hi = tl.maximum(full_hi, prefix // BLOCK_N * BLOCK_N)
-    if CONFIG.documents:
+    if tensors.documents is not None:
         begin, end = span_of_documents(position, last, seqlen_k, batch, tensors, CONFIG.block_m)
         lo = tl.maximum(lo, begin // BLOCK_N * BLOCK_N)
         hi = tl.minimum(hi, end)
@@ -91,25 +79,22 @@ def walk_of_keys(start_m, own, tensors, shape, CONFIG: tl.constexpr):
         line = (batch * tensors.blocks_b * shape.num_heads + head) * tl.cdiv(seqlen_q, CONFIG.blocks)
         starts = tensors.key_starts + line + start_m // CONFIG.blocks
         first = tl.load(starts)
-        count = tl.load(starts + 1) - first
-        full_hi = listed_below(full_hi // CONFIG.blocks, first, count, tensors) * CONFIG.blocks
-        if CONFIG.has_right:
-            count = listed_below(tl.cdiv(hi, CONFIG.blocks), first, count, tensors)
         lo = 0
         full_lo = 0
-        hi = count * CONFIG.blocks
+        hi = (tl.load(starts + 1) - first) * CONFIG.blocks
+        full_hi = hi
     if CONFIG.one_loop:
         full_hi = lo
-    return lo, full_lo, full_hi, hi, first
+    return (lo, full_lo, full_hi, hi), first
 
 
 @triton.jit
-def key_at(at, hi, first, tensors, CONFIG: tl.constexpr):
-    """Return the first key of a tile at a place of a walk over keys up to hi."""
+def key_at(at, first, tensors, CONFIG: tl.constexpr):
+    """Return the first key of a tile at a place of a walk over keys."""
     if CONFIG.blocks > 0:
         block = at // CONFIG.blocks
-        at += (tl.load(tensors.keys + first + block, mask=at < hi, other=0) - block) * CONFIG.blocks
-    return at
+        at += (tl.load(tensors.keys + first + block) - block) * CONFIG.blocks
+    return tl.multiple_of(at, CONFIG.block_n)
 
 
 @triton.jit
@@ -119,35 +104,34 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
     walk: where its list begins, the first row, and the batch, the query head and the bounds of the sequence.
     """
     BLOCK_N: tl.constexpr = CONFIG.block_n
+    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
     acc, row_sum, row_max = state
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
     batch, head, bounds = own
     first_k, seqlen_k = bounds[1], bounds[3]
     head_k = head // shape.group
-    k_base = rows_of(k, batch, head_k, first_k)
-    v_base = rows_of(v, batch, head_k, first_k)
-    IN_BFLOAT16: tl.constexpr = tl.bfloat16 == k.base.dtype.element_ty
-    factor = last_factor(shape, CONFIG)
-    coming = key_at(lo, hi, first, tensors, CONFIG)
     for at in tl.range(lo, hi, BLOCK_N):
-        start = tl.multiple_of(at, BLOCK_N)
-        if CONFIG.blocks > 0:  # the next block's number comes during this one
-            start = tl.multiple_of(coming, BLOCK_N)
-            coming = key_at(at + BLOCK_N, hi, first, tensors, CONFIG)
+        start = key_at(at, first, tensors, CONFIG)
         keys = start + tl.arange(0, BLOCK_N)
         if CONFIG.page_size > 0:
-            places = places_in_pages(keys, seqlen_k, batch, tensors, CONFIG)
-            k_tile = load_panels_from_pages(k, head_k, places, keys < seqlen_k, CONFIG)
+            there = keys < seqlen_k
+            pointers = rows_in_pages(k, keys, there, head_k, batch, tensors, CONFIG)
+            low = load_columns(pointers, there, FIRST, CONFIG.block_d)
+            high = low
+            if CONFIG.block_d2 > 0:
+                high = load_columns(pointers + FIRST, there, CONFIG.head_dim - FIRST, CONFIG.block_d2)
+            k_tile = (low, high)
         else:
-            k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG, MASKED)
-        scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, IN_BFLOAT16, CONFIG)
+            k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+        scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
-        p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, factor, True)
+        p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
         if CONFIG.page_size > 0:
-            v_tile = load_from_pages(v, head_k, places, keys < seqlen_k, 0, CONFIG.head_dim_v, CONFIG.block_dv)
+            pointers = rows_in_pages(v, keys, keys < seqlen_k, head_k, batch, tensors, CONFIG)
+            v_tile = load_columns(pointers, keys < seqlen_k, CONFIG.head_dim_v, CONFIG.block_dv)
         else:
-            v_tile = load_rows(v_base, start, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, MASKED)
+            v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
         p = kept(p, start_m, start, own, tensors, shape, CONFIG, False)
         acc = tl.dot(p.to(v_tile.dtype), v_tile, acc * alpha[:, None], input_precision=CONFIG.precision)
     return acc, row_sum, row_max
@@ -163,31 +147,28 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     if start_m >= seqlen_q:
         return
     rows = start_m + tl.arange(0, BLOCK_M)
-    lo, full_lo, full_hi, hi, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
+    ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = load_panels(rows_of(q, batch, head, first_q), start_m, q.m, seqlen_q, BLOCK_M, CONFIG, True)
+    q_tile = load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    if CONFIG.sinks:  # a key without a value, seen first
-        row_max = tl.zeros([BLOCK_M], dtype=tl.float32) + load_sink(tensors, head)
+    if tensors.sinks is not None:  # a key without a value, seen first
+        row_max = tl.zeros([BLOCK_M], dtype=tl.float32) + tl.load(tensors.sinks + head).to(tl.float32) / _LN_2
         row_sum = tl.where(row_max == float("-inf"), 0.0, 1.0)
     state = (tl.zeros([BLOCK_M, CONFIG.block_dv], dtype=tl.float32), row_sum, row_max)
     walk = (first, start_m, own)
-    if not CONFIG.one_loop:
-        if CONFIG.has_left:
-            state = _fold(state, lo, tl.minimum(full_lo, hi), walk, q_tile, k, v, tensors, shape, CONFIG, True)
-        state = _fold(state, full_lo, full_hi, walk, q_tile, k, v, tensors, shape, CONFIG, False)
-    acc, row_sum, row_max = _fold(state, full_hi, hi, walk, q_tile, k, v, tensors, shape, CONFIG, True)
+    for PART in tl.static_range(3):
+        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left)):
+            state = _fold(state, ends[PART], ends[PART + 1], walk, q_tile, k, v, tensors, shape, CONFIG, PART != 1)
+    acc, row_sum, row_max = state
 
-    factor = last_factor(shape, CONFIG)
     if tensors.max_logits is not None:
         largest = tl.max(tl.where(rows < seqlen_q, row_max, float("-inf")), 0)
-        tl.atomic_max(tensors.max_logits + head, largest * factor * _LN_2)
+        tl.atomic_max(tensors.max_logits + head, largest * shape.factor * _LN_2)
     some = row_sum != 0.0
     row_sum = tl.where(some, row_sum, 1.0)
     row_max = tl.where(some, row_max, 0.0)
-    total = sum_of_rounded(row_sum, row_max, factor, v.base.dtype.element_ty) if CONFIG.scale_last else row_sum
-    out_base = rows_of(out, batch, head, first_q)
-    store_rows(out_base, start_m, out.m, seqlen_q, acc / total[:, None], BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv)
+    total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty) if CONFIG.scale_last else row_sum
+    store_values(out, batch, head, first_q, start_m, seqlen_q, acc / total[:, None], BLOCK_M, CONFIG)
     statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q + rows
-    store_logsumexp(statistics, scaled_maximum(row_max, factor), row_sum, some, rows < seqlen_q)
+    store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, rows < seqlen_q)

@@ -10,7 +10,8 @@ import triton.language as tl
 
 from ....plans import LOG2_E
 from ..forward import visible
-from ..tile_ops import INTERPRETED
+from ..panels import load_panels
+from ..tile_ops import load_rows, store_rows
 
 _LOG2_E = tl.constexpr(LOG2_E)
 
@@ -27,51 +28,57 @@ def place(seqlen, heads, TILE: tl.constexpr, LAST_FIRST: tl.constexpr):
 
 
 @triton.jit
-def rows_of(rows, batch, head, first):
-    """Return the address of row `first` of a batch and head."""
-    return rows.base + batch * rows.b + head * rows.h + tl.cast(first, tl.int64) * rows.m
+def rows_of(rows, batch, head, first, CONFIG: tl.constexpr):
+    """Return the address of row `first` of a batch and head, and the stride of rows."""
+    stride = rows.m * CONFIG.unit
+    base = rows.base + (batch * rows.b + head * rows.h) * CONFIG.unit
+    return base + tl.cast(first, tl.int64) * stride, stride
 
 
 @triton.jit
-def places_in_pages(keys, seqlen_k, batch, tensors, CONFIG: tl.constexpr):
-    """Return the pages of keys of a sequence, and the places of the keys in them.
+def load_wide(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+    """Load rows of q or k as panels.load_panels does; those of a sequence begin at row `first`."""
+    base, stride = rows_of(rows, batch, head, first, CONFIG)
+    return load_panels(base, start, stride, limit, ROWS, CONFIG, MASKED)
 
-    Nothing is read for keys beyond the sequence. A number of a page that does not exist becomes that of one that does.
+
+@triton.jit
+def load_values(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+    """Load rows of v, out or dout as tile_ops.load_rows does; those of a sequence begin at row `first`."""
+    base, stride = rows_of(rows, batch, head, first, CONFIG)
+    return load_rows(base, start, stride, limit, ROWS, CONFIG.head_dim_v, CONFIG.block_dv, MASKED)
+
+
+@triton.jit
+def store_values(rows, batch, head, first, start, limit, values, ROWS: tl.constexpr, CONFIG: tl.constexpr):
+    """Write rows of out or dv; those of a sequence begin at row `first`."""
+    base, stride = rows_of(rows, batch, head, first, CONFIG)
+    store_rows(base, start, stride, limit, values, ROWS, CONFIG.head_dim_v, CONFIG.block_dv)
+
+
+@triton.jit
+def rows_in_pages(rows, keys, there, head, batch, tensors, CONFIG: tl.constexpr):
+    """Return the addresses of the rows of keys in their pages.
+
+    Nothing is read for keys that are not `there`. A number of a page that does not exist becomes that of one that does.
     """
-    entries = tensors.table + batch * tensors.table_b + keys // CONFIG.page_size
-    pages = tl.load(entries, mask=keys < seqlen_k, other=0)
-    pages = tl.minimum(tl.maximum(pages, 0), tensors.last_page)
-    return tl.cast(pages, tl.int64), tl.cast(keys % CONFIG.page_size, tl.int64)
+    pages = tl.load(tensors.table + batch * tensors.table_b + keys // CONFIG.page_size, mask=there, other=0)
+    pages = tl.cast(tl.minimum(tl.maximum(pages, 0), tensors.last_page), tl.int64)
+    base, stride = rows_of(rows, 0, head, 0, CONFIG)
+    return base + pages * rows.b * CONFIG.unit + tl.cast(keys % CONFIG.page_size, tl.int64) * stride
 
 
 @triton.jit
-def load_from_pages(
-    rows, head, places, there,
-    FIRST: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """Load HEAD_DIM columns from FIRST on, of rows of one head at places in pages; zeros where they are not `there`."""
+def load_columns(pointers, there, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Load HEAD_DIM columns of the rows at addresses; zeros where they are not `there`."""
     dims = tl.arange(0, BLOCK_D)
-    pointers = rows.base + FIRST + head * rows.h + places[0] * rows.b + places[1] * rows.m
-    mask = there[:, None] & (dims < HEAD_DIM)[None, :]
-    return tl.load(pointers[:, None] + dims[None, :], mask=mask, other=0.0)
-
-
-@triton.jit
-def load_panels_from_pages(rows, head, places, there, CONFIG: tl.constexpr):
-    """Load rows as panels.load_panels does, from pages."""
-    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
-    low = load_from_pages(rows, head, places, there, 0, FIRST, CONFIG.block_d)
-    high = low
-    if CONFIG.block_d2 > 0:
-        SECOND: tl.constexpr = CONFIG.head_dim - CONFIG.block_d
-        high = load_from_pages(rows, head, places, there, CONFIG.block_d, SECOND, CONFIG.block_d2)
-    return low, high
+    return tl.load(pointers[:, None] + dims[None, :], mask=there[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
 
 
 @triton.jit
 def sequence(tensors, shape, batch, CONFIG: tl.constexpr):
     """Return where a batch's queries and keys begin in their rows, and their numbers."""
-    if CONFIG.bounded:
+    if tensors.starts_q is not None:
         first_q = tl.load(tensors.starts_q + batch)
         first_k = tl.load(tensors.starts_k + batch)
         seqlen_q = tl.load(tensors.ends_q + batch) - first_q
@@ -115,37 +122,21 @@ def tanh(x):
 
 
 @triton.jit
-def load_sink(tensors, head):
-    """Return the sink of a head in powers of two."""
-    return tl.load(tensors.sinks + head).to(tl.float32) * _LOG2_E
-
-
-@triton.jit
-def capped(products, shape, IN_BFLOAT16: tl.constexpr, CONFIG: tl.constexpr):
+def capped(products, shape, CONFIG: tl.constexpr):
     """Return the scores of products q k^T before any mask, and the tanh of the softcap (the scores without one).
 
-    Without a softcap they are products where the scale comes later (`scale_last`). The tanh of bfloat16 factors may be
-    off by 2^-11 of itself, as the hardware's is; other 16-bit ones by 1e-7 near 0.
+    Without a softcap they are products where the scale comes later (`scale_last`).
     """
-    if CONFIG.softcap:
+    scores = products if CONFIG.scale_last else products * (shape.scale * _LOG2_E)
+    bend = scores
+    if CONFIG.softcap != "":
         x = products * (shape.scale / shape.softcap)
-        if IN_BFLOAT16 and not INTERPRETED:
-            bend = tl.inline_asm_elementwise(
-                "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-            )
+        if CONFIG.softcap == "hardware":
+            bend = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
         else:
-            bend = 1.0 - 2.0 / (1.0 + tl.exp2(x * (2.0 * _LOG2_E))) if CONFIG.half else tanh(x)
+            bend = 1.0 - 2.0 / (1.0 + tl.exp2(x * (2.0 * _LOG2_E))) if CONFIG.softcap == "exponential" else tanh(x)
         scores = bend * (shape.softcap * _LOG2_E)
-    else:
-        scores = products if CONFIG.scale_last else products * (shape.scale * _LOG2_E)
-        bend = scores
     return scores, bend
-
-
-@triton.jit
-def last_factor(shape, CONFIG: tl.constexpr):
-    """Return what the forward multiplies scores with when it takes powers of two of them."""
-    return shape.scale * _LOG2_E if CONFIG.scale_last else 1.0
 
 
 @triton.jit
@@ -158,15 +149,15 @@ def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
     positions = rows + (seqlen_k - seqlen_q)
-    if CONFIG.slopes:
+    if tensors.slopes is not None:
         slope = tl.load(tensors.slopes + batch * tensors.slopes_b + head).to(tl.float32) * _LOG2_E
         scores = scores - slope * tl.abs(positions.to(tl.float32) - keys.to(tl.float32))
     seen = keys < seqlen_k
     if MASKED:
         seen = visible(positions, keys, seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
-        if CONFIG.prefixes:
+        if tensors.prefixes is not None:
             seen = seen | (keys < tl.minimum(tl.load(tensors.prefixes + batch), seqlen_k))
-        if CONFIG.documents:
+        if tensors.documents is not None:
             ids = tensors.documents + batch * seqlen_k
             of_rows = tl.load(ids + positions, mask=rows < seqlen_q, other=0)
             seen = seen & (of_rows == tl.load(ids + keys, mask=keys < seqlen_k, other=0))
@@ -189,7 +180,7 @@ def kept(x, first_row, first_key, own, tensors, shape, CONFIG: tl.constexpr, KEY
     x is a tile from a row and a key on, multiples of 16; KEYS_FIRST: keys by rows. The four words of a Philox number
     are for rows r and r + 8 by keys k and k + 8, which one thread holds of a product either way round.
     """
-    if CONFIG.dropout:
+    if tensors.seed is not None:
         FIRST: tl.constexpr = x.shape[0] // 2
         SECOND: tl.constexpr = x.shape[1] // 2
         if KEYS_FIRST:
@@ -209,9 +200,3 @@ def kept(x, first_row, first_key, own, tensors, shape, CONFIG: tl.constexpr, KEY
         keep = tl.reshape(tl.permute(halves, (0, 4, 1, 2, 5, 3)), x.shape)
         x = tl.where(keep, x * shape.keep_scale, 0.0)
     return x
-
-
-@triton.jit
-def exponent(scores, lse, AXIS: tl.constexpr):
-    """Return exp2(scores - lse); `lse` is a float32 and what it lacks, +inf of rows without a key."""
-    return tl.exp2(scores - tl.expand_dims(lse[0], AXIS) - tl.expand_dims(lse[1], AXIS))

@@ -14,11 +14,3 @@ def tiles(kernel: str, itemsize: int, head_dim: int, head_dim_v: int, chip: str)
     """
     rows = family(chip)["features"].every(kernel=kernel, itemsize=itemsize, width=max(head_dim, head_dim_v))
     return tuple(Tile(*row) for row in rows)
-
-
-def panels(head_dim: int) -> tuple[int, int]:
-    """Return the columns of the two panels of q and k: one power of two, or two where that leaves a quarter less."""
-    whole = max(16, 1 << (head_dim - 1).bit_length())
-    if whole >= 64 and head_dim <= whole * 3 // 4:
-        return whole // 2, whole // 4
-    return whole, 0
