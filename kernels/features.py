@@ -418,11 +418,10 @@ def dropout_mask(
 ) -> torch.Tensor:
     """Return which probabilities of a shape (batch, num_heads, seqlen_q, seqlen_k) dropout keeps.
 
-    Heads, counted over batches, are in 16 by 16 tiles of queries and keys, which end together with the last of them. Of
-    a tile, queries r and r + 8 with keys c and c + 8 share a number of Philox-4x32-7 (Salmon et al. 2011,
-    doi:10.1145/2063384.2063405), a word each: (r, c), (r, c + 8), (r + 8, c), (r + 8, c + 8). Its key is `seed`, its
-    counter the place of (r, c) among such pairs, 64 bits each. A word of at least dropout_p x 2^32 keeps. `first` is
-    the number of the first head.
+    Heads, counted over batches from `first` on, are in 16 by 16 tiles of queries and keys. Queries r and r + 8 of a
+    tile with keys c and c + 8 share a number of Philox-4x32-7 (Salmon et al. 2011, doi:10.1145/2063384.2063405), a word
+    each: (r, c), (r, c + 8), (r + 8, c), (r + 8, c + 8). Its key is `seed`, its counter the place of (r, c) among such
+    pairs, 64 bits each. A word of at least dropout_p x 2^32 keeps.
     """
     heads, tiles_q, tiles_k = shape[0] * shape[1], -(-shape[2] // 16), -(-shape[3] // 16)
     of_head = tiles_q * tiles_k * 64

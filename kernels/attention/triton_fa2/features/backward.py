@@ -79,9 +79,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left)):
-            sums = _dq_of_keys(
-                sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1
-            )
+            sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
     base, stride = rows_of(dq, batch, head, first_q, CONFIG)
     store_panels(base, start_m, stride, seqlen_q, values, BLOCK_M, CONFIG)

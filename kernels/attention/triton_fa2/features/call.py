@@ -20,18 +20,29 @@ from ....features import Features, SequenceBounds, Window, check, reach, thresho
 from ....launches import INTERPRETED
 from ....plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
 from ....registry import UnsupportedCase
-from ....tables import machine_of
+from ....tables import family, machine_of
 from ..panels import padded_size, panels
 from ..problem import DTYPES, too_far
 from ..tile import Tile
 from .arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
 from .backward import features_dkdv_kernel, features_dq_kernel
 from .forward import features_forward_kernel
-from .tuning import tiles
 
 Tensors = tuple[torch.Tensor, ...]
 SHORT_WINDOW = 512  # keys; not timed
 KERNELS = {"forward": features_forward_kernel, "dq": features_dq_kernel, "dkdv": features_dkdv_kernel}
+
+
+def tiles(kernel: str, q: torch.Tensor, v: torch.Tensor) -> tuple[Tile, ...]:
+    """Return the tile to use of the table "features" and those to fall back to.
+
+    On compute capability 9.0 a product of 64 rows wants 4 warps, which is one warpgroup. Elsewhere these spill.
+    "packed_dq" and such are for packed sequences without features.
+    """
+    chip = machine_of(q.device).family if q.device.type == "cuda" else "sm_86"
+    width = max(q.shape[3], v.shape[3])
+    rows = family(chip)["features"].every(kernel=kernel, itemsize=q.dtype.itemsize, width=width)
+    return tuple(Tile(*row) for row in rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,26 +135,21 @@ class FeatureCall:
         rows = [Rows(x, *(step // unit for step in each)) for x, each in zip(strided, steps, strict=True)]
         batches = len(self.bounds.starts_q) if self.packed else q.shape[0]
         needed = 0
-        chip = machine_of(q.device).family if q.device.type == "cuda" else "sm_86"
-        for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3], chip):
-            length, size, heads = (
-                (shape.seqlen_k, tile.block_n, k.shape[1])
-                if walk == "dkdv"
-                else (shape.seqlen_q, tile.block_m, q.shape[1])
-            )
-            grid = (-(-length // size) * heads * batches,)
-            if not grid[0]:
-                return
+        of_keys = walk == "dkdv"
+        length, heads = (shape.seqlen_k, k.shape[1]) if of_keys else (shape.seqlen_q, q.shape[1])
+        for tile in tiles(name, q, v):
+            grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * batches,)
             if config.blocks % max(tile.block_m, tile.block_n):
                 continue
+            constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n, unit=unit))
+            options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
             try:
                 with device_guard(q.device):
-                    constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n, unit=unit))
-                    KERNELS[walk][grid](*rows, *statistics, tensors, shape, constants, **_options(tile))
+                    if grid[0]:
+                        KERNELS[walk][grid](*rows, *statistics, tensors, shape, constants, **options)
+                return
             except OutOfResources as error:
                 needed = error.required
-                continue
-            return
         raise UnsupportedCase(f"triton_fa2's smallest tile with features needs {needed} of a block's resources.")
 
     @cached_property
@@ -293,7 +299,3 @@ class _FeatureAttention(torch.autograd.Function):
 def addressable(x: torch.Tensor) -> torch.Tensor:
     """Return x, copied if its rows are not contiguous or further apart than a tile's offsets reach."""
     return x.contiguous() if x.stride(-1) != 1 or too_far(x) else x
-
-
-def _options(tile: Tile) -> dict[str, Any]:
-    return {"num_warps": tile.num_warps, "num_stages": tile.num_stages, "enable_fp_fusion": True}
