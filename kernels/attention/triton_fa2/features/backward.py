@@ -58,7 +58,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     """Compute dq of a tile of query rows, and their delta = rowsum(dout * out) - dlse; a program a tile and head."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True)
-    own = (batch, head, sequence(tensors, shape, batch, CONFIG))
+    own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
     if start_m >= seqlen_q:
         return
@@ -137,7 +137,7 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
     start_n, head_k, batch = place(shape.seqlen_k, shape.num_heads // shape.group, BLOCK_N, not CONFIG.has_right)
-    own = (batch, head_k, sequence(tensors, shape, batch, CONFIG))
+    own = (batch, head_k, sequence(tensors, shape, batch))
     _, first_k, seqlen_q, seqlen_k = own[2]
     if start_n >= seqlen_k:
         return

@@ -120,7 +120,7 @@ class FeatureCall:
         q, k, v = qkv
         shape, config, tensors = self._shape(q, k), self._config(q, v), self._tensors._replace(dlse=dlse)
         if config.scale_last:
-            shape = shape._replace(factor=self.scale * LOG2_E)
+            shape = shape._replace(factor=(self.features.softcap or self.scale) * LOG2_E)
         if walk == "forward":
             tensors = tensors._replace(max_logits=self.max_logits)
         if self.table is not None:
@@ -205,7 +205,7 @@ class FeatureCall:
         asked, blocked = self.features, self.features.block_mask
         kind = "" if asked.mask is None else "boolean" if asked.mask.dtype == torch.bool else "additive"
         blocks = blocked.size(q.shape[2], v.shape[2]) if blocked else 0
-        changed = asked.softcap or asked.alibi_slopes is not None or asked.sinks is not None or kind == "additive"
+        added = asked.alibi_slopes is not None or kind == "additive"
         tanh = "series" if q.dtype == torch.float32 else "exponential"
         if q.dtype == torch.bfloat16 and not INTERPRETED:
             tanh = "hardware"
@@ -225,7 +225,7 @@ class FeatureCall:
             has_right=bool(self.causal or self.window_size),
             softcap=tanh if asked.softcap else "",
             mask=kind,
-            scale_last=q.dtype.itemsize == 2 and self.scale > 0 and not changed,
+            scale_last=q.dtype.itemsize == 2 and self.scale > 0 and not added,
             one_loop=bool(asked.document_ids is not None or kind == "boolean" or short or some_seen),
             precision=self.precision,
             page_size=v.shape[2] if self.table is not None else 0,

@@ -142,7 +142,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     """Compute output and base-2 logsumexp of a tile of query rows; a program a tile, head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True)
-    own = (batch, head, sequence(tensors, shape, batch, CONFIG))
+    own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
     if start_m >= seqlen_q:
         return
@@ -153,7 +153,8 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     if tensors.sinks is not None:  # a key without a value, seen first
-        row_max = tl.zeros([BLOCK_M], dtype=tl.float32) + tl.load(tensors.sinks + head).to(tl.float32) / _LN_2
+        sink = tl.load(tensors.sinks + head).to(tl.float32) / (_LN_2 * shape.factor)
+        row_max = tl.zeros([BLOCK_M], dtype=tl.float32) + sink
         row_sum = tl.where(row_max == float("-inf"), 0.0, 1.0)
     state = (tl.zeros([BLOCK_M, CONFIG.block_dv], dtype=tl.float32), row_sum, row_max)
     walk = (first, start_m, own)

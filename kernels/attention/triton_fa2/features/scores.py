@@ -76,19 +76,13 @@ def load_columns(pointers, there, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr)
 
 
 @triton.jit
-def sequence(tensors, shape, batch, CONFIG: tl.constexpr):
+def sequence(tensors, shape, batch):
     """Return where a batch's queries and keys begin in their rows, and their numbers."""
-    if tensors.starts_q is not None:
-        first_q = tl.load(tensors.starts_q + batch)
-        first_k = tl.load(tensors.starts_k + batch)
-        seqlen_q = tl.load(tensors.ends_q + batch) - first_q
-        seqlen_k = tl.load(tensors.ends_k + batch) - first_k
-    else:
-        first_q = 0
-        first_k = 0
-        seqlen_q = shape.seqlen_q
-        seqlen_k = shape.seqlen_k
-    return first_q, first_k, seqlen_q, seqlen_k
+    if tensors.starts_q is None:
+        return 0, 0, shape.seqlen_q, shape.seqlen_k
+    first_q = tl.load(tensors.starts_q + batch)
+    first_k = tl.load(tensors.starts_k + batch)
+    return first_q, first_k, tl.load(tensors.ends_q + batch) - first_q, tl.load(tensors.ends_k + batch) - first_k
 
 
 @triton.jit
@@ -125,7 +119,7 @@ def tanh(x):
 def capped(products, shape, CONFIG: tl.constexpr):
     """Return the scores of products q k^T before any mask, and the tanh of the softcap (the scores without one).
 
-    Without a softcap they are products where the scale comes later (`scale_last`).
+    With `scale_last` they are tanh or products, which `shape.factor` scales where powers of two are taken of them.
     """
     scores = products if CONFIG.scale_last else products * (shape.scale * _LOG2_E)
     bend = scores
@@ -135,7 +129,7 @@ def capped(products, shape, CONFIG: tl.constexpr):
             bend = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
         else:
             bend = 1.0 - 2.0 / (1.0 + tl.exp2(x * (2.0 * _LOG2_E))) if CONFIG.softcap == "exponential" else tanh(x)
-        scores = bend * (shape.softcap * _LOG2_E)
+        scores = bend if CONFIG.scale_last else bend * (shape.softcap * _LOG2_E)
     return scores, bend
 
 
