@@ -78,11 +78,12 @@ def load_columns(pointers, there, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr)
 @triton.jit
 def sequence(tensors, shape, batch):
     """Return where a batch's queries and keys begin in their rows, and their numbers."""
-    if tensors.starts_q is None:
-        return 0, 0, shape.seqlen_q, shape.seqlen_k
-    first_q = tl.load(tensors.starts_q + batch)
-    first_k = tl.load(tensors.starts_k + batch)
-    return first_q, first_k, tl.load(tensors.ends_q + batch) - first_q, tl.load(tensors.ends_k + batch) - first_k
+    found = (0, 0, shape.seqlen_q, shape.seqlen_k)
+    if tensors.starts_q is not None:
+        first_q = tl.load(tensors.starts_q + batch)
+        first_k = tl.load(tensors.starts_k + batch)
+        found = (first_q, first_k, tl.load(tensors.ends_q + batch) - first_q, tl.load(tensors.ends_k + batch) - first_k)
+    return found
 
 
 @triton.jit
