@@ -295,7 +295,7 @@ def head_by_head(
             own_q, own_k, own_v = (x[at][None, None].detach() for x, at in zip((q, k, v), places, strict=True))
             kept = None
             if features.dropout_p:
-                first = (i * q.shape[1] + head) * longest[0] * longest[1]
+                first = i * q.shape[1] + head
                 kept = dropout_mask(features.dropout_seed, (1, 1, *longest), features.dropout_p, q.device, first)
                 kept = kept[:, :, : own_q.shape[2], : own_k.shape[2]]
             own = of_sequence(features, i, slice(head, head + 1))
@@ -416,19 +416,25 @@ def with_masks(scores: torch.Tensor, hidden: torch.Tensor, features: Features) -
 def dropout_mask(
     seed: int | torch.Tensor, shape: tuple[int, ...], dropout_p: float, device: Any, first: int = 0
 ) -> torch.Tensor:
-    """Return which probabilities of a shape (batch, num_heads, seqlen_q, seqlen_k) dropout keeps, from place `first`.
+    """Return which probabilities of a shape (batch, num_heads, seqlen_q, seqlen_k) dropout keeps.
 
-    That of place i, counted in this order, is kept if the first word of Philox-4x32-10 (Salmon et al. 2011,
-    doi:10.1145/2063384.2063405) of the counter i and the key `seed`, 64 bits each, is at least dropout_p x 2^32.
+    Heads, counted over batches from `first` on, are in 16 by 16 tiles of queries and keys. Queries r and r + 8 of a
+    tile with keys c and c + 8 share a number of Philox-4x32-7 (Salmon et al. 2011, doi:10.1145/2063384.2063405), a word
+    each: (r, c), (r, c + 8), (r + 8, c), (r + 8, c + 8). Its key is `seed`, its counter the place of (r, c) among such
+    pairs, 64 bits each. A word of at least dropout_p x 2^32 keeps.
     """
-    places = torch.arange(first, first + torch.Size(shape).numel(), device=device)
+    heads, tiles_q, tiles_k = shape[0] * shape[1], -(-shape[2] // 16), -(-shape[3] // 16)
+    of_head = tiles_q * tiles_k * 64
+    places = torch.arange(first * of_head, (first + heads) * of_head, device=device)
     words = [places & _LOW, places >> 32, torch.zeros_like(places), torch.zeros_like(places)]
     key = [seed & _LOW, seed >> 32 & _LOW]
-    for _ in range(10):
+    for _ in range(7):
         (high_0, low_0), (high_1, low_1) = (_product(x, by) for x, by in zip(words[::2], _PHILOX[0], strict=True))
         words = [high_1 ^ words[1] ^ key[0], low_1, high_0 ^ words[3] ^ key[1], low_0]
         key = [(word + step) & _LOW for word, step in zip(key, _PHILOX[1], strict=True)]
-    return (words[0] >= threshold(dropout_p)).view(shape)
+    kept = (torch.stack(words) >= threshold(dropout_p)).view(2, 2, heads, tiles_q, 8, tiles_k, 8)
+    whole = kept.permute(2, 3, 0, 4, 5, 1, 6).reshape(*shape[:2], tiles_q * 16, tiles_k * 16)
+    return whole[:, :, : shape[2], : shape[3]]
 
 
 def threshold(dropout_p: float) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..arguments import WalkConfig
-
 
 class FeatureTensors(NamedTuple):
     """Addresses of what features read; None where a feature is not asked for."""
@@ -21,6 +19,8 @@ class FeatureTensors(NamedTuple):
     sinks: Any
     prefixes: Any
     documents: Any  # (batch, seqlen_k)
+    least_ids: Any  # of documents in each 64 keys
+    largest_ids: Any
     starts_q: Any  # the first row of a sequence in the rows of q, (sequences,)
     ends_q: Any  # after its last one
     starts_k: Any
@@ -39,7 +39,7 @@ class FeatureTensors(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """A tensor of rows: its address, and the strides between batches or pages, heads and rows."""
+    """A tensor of rows: its address, and the strides between batches or pages, heads and rows, in units."""
 
     base: Any
     b: Any
@@ -57,18 +57,12 @@ class FeatureShape(NamedTuple):
     left: Any
     right: Any
     scale: Any  # softmax_scale
+    factor: Any  # of scores where powers of two are taken of them
     softcap: Any
     keep_from: Any  # the first 32-bit number that dropout keeps
     keep_scale: Any  # 1 / (1 - dropout_p)
     stats_b: Any  # strides of lse and delta between batches and heads
     stats_h: Any
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackedConfig(WalkConfig):
-    """Constants of the kernels of packed.py."""
-
-    bounded: bool = True  # sequences have starts and ends
 
 
 @dataclass(frozen=True)
@@ -84,28 +78,11 @@ class FeatureConfig:
     block_dv: int
     has_left: bool
     has_right: bool
-    softcap: bool
-    slopes: bool
-    sinks: bool
+    softcap: str  # "", or how its tanh is computed: "hardware" (off by 2^-11), "exponential" (1e-7 near 0) or "series"
     mask: str  # "", "boolean" or "additive"
-    prefixes: bool
-    documents: bool
-    dropout: bool
-    bounded: bool  # whether sequences have starts and ends
-    half: bool  # whether q, k and v have 16 bits
+    unit: int  # of strides in elements, so that rows of 72 elements are known to begin at vectors of 16 bytes
+    scale_last: bool  # whether scores are multiplied with the scale where powers of two are taken of them
+    one_loop: bool  # whether all blocks of a walk are masked
     precision: str  # float32 products: "ieee" or "tf32"
     page_size: int = 0  # keys of a page; 0: keys lie in a row
     blocks: int = 0  # rows and keys of a listed block, a multiple of both tiles; 0: there are no lists
-
-    @property
-    def without_features(self) -> PackedConfig:
-        """The configuration of the kernels of packed.py."""
-        names = ("block_m", "block_n", "head_dim", "block_d", "has_left", "has_right")
-        shared = {name: getattr(self, name) for name in names}
-        return PackedConfig(**shared, precision="ieee", copied=False, store_lse=True, grouped=True)
-
-    @property
-    def has_features(self) -> bool:
-        """Return whether scores or probabilities are anything but those of a plain causal mask or window."""
-        tensors = self.slopes, self.sinks, self.mask, self.prefixes, self.documents, self.blocks
-        return self.softcap or self.dropout or any(tensors)

@@ -1,58 +1,134 @@
-"""The backward with features in two walks, as backward.py's: dq by queries, dk and dv by keys; no atomics."""
+"""The backward with features in two walks, as backward.py's: dq by queries, dk and dv by keys; no atomics.
+
+Blocks that every row sees whole take no mask, and those that none sees are not computed.
+"""
 
 import triton
 import triton.language as tl
 
 from ..backward import query_ranges
-from ..panels import load_panels, product_of_panels, store_panels
-from ..tile_ops import load_logsumexp, load_rows, store_rows
-from .forward import key_at, walk_of_keys
-from .scores import add_to_panels, capped, exponent, kept, masked, place, rows_of, sequence, zero_panels
+from ..panels import product_of_panels, store_panels
+from ..tile_ops import load_logsumexp, probabilities
+from .forward import key_at, span_of_documents, walk_of_keys
+from .scores import (
+    add_to_panels,
+    capped,
+    kept,
+    load_values,
+    load_wide,
+    masked,
+    place,
+    rows_of,
+    sequence,
+    store_values,
+    zero_panels,
+)
+
+
+@triton.jit
+def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+    """Add the contribution of the keys of a part of a walk to dq; queries: q, dout, lse and delta of the rows."""
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    EXACT: tl.constexpr = tl.float32 == k.base.dtype.element_ty
+    q_tile, dout_tile, lse, delta = queries
+    first, start_m, own = walk
+    rows = start_m + tl.arange(0, CONFIG.block_m)
+    batch, head, bounds = own
+    first_k, seqlen_k = bounds[1], bounds[3]
+    head_k = head // shape.group
+    for at in tl.range(lo, hi, BLOCK_N):
+        start = key_at(at, first, tensors, CONFIG)
+        keys = start + tl.arange(0, BLOCK_N)
+        k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+        scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
+        p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
+        v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+        dp = tl.dot(dout_tile, tl.trans(v_tile), input_precision=CONFIG.precision)
+        dp = kept(dp, start_m, start, own, tensors, shape, CONFIG, False)
+        ds = p * (dp - delta[:, None])
+        if CONFIG.softcap != "":
+            ds = ds * (1.0 - bend * bend)
+        sums = add_to_panels(sums, ds, k_tile, CONFIG)
+    return sums
 
 
 @triton.jit
 def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
     """Compute dq of a tile of query rows, and their delta = rowsum(dout * out) - dlse; a program a tile and head."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    BLOCK_N: tl.constexpr = CONFIG.block_n
-    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M)
-    bounds = sequence(tensors, shape, batch, CONFIG)
-    first_q, first_k, seqlen_q, seqlen_k = bounds
+    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True)
+    own = (batch, head, sequence(tensors, shape, batch))
+    first_q, _, seqlen_q, _ = own[2]
     if start_m >= seqlen_q:
         return
-    k_base = rows_of(k, batch, head // shape.group, first_k)
-    v_base = rows_of(v, batch, head // shape.group, first_k)
     rows = start_m + tl.arange(0, BLOCK_M)
-    lo, hi, first = walk_of_keys(start_m, batch, head, seqlen_q, seqlen_k, tensors, shape, CONFIG)
+    ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = load_panels(rows_of(q, batch, head, first_q), start_m, q.m, seqlen_q, BLOCK_M, CONFIG, True)
-    dout_base = rows_of(dout, batch, head, first_q)
-    dout_tile = load_rows(dout_base, start_m, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
-    out_base = rows_of(out, batch, head, first_q)
-    out_tile = load_rows(out_base, start_m, out.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
+    q_tile = load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+    dout_tile = load_values(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+    out_tile = load_values(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
     delta = tl.sum(out_tile.to(tl.float32) * dout_tile.to(tl.float32), 1)
     if tensors.dlse is not None:
         delta -= tl.load(tensors.dlse + statistics, mask=rows < seqlen_q, other=0.0)
     tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
     lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+    queries = (q_tile, dout_tile, lse, delta)
     sums = zero_panels(BLOCK_M, CONFIG)
-    for at in tl.range(lo, hi, BLOCK_N):
-        start = key_at(at, first, tensors, CONFIG)
-        keys = start + tl.arange(0, BLOCK_N)
-        k_tile = load_panels(k_base, start, k.m, seqlen_k, BLOCK_N, CONFIG, True)
-        scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[:, None], keys[None, :], batch, head, bounds, tensors, shape, CONFIG)
-        p = exponent(scores, lse, 1)
-        v_tile = load_rows(v_base, start, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True)
-        dp = tl.dot(dout_tile, tl.trans(v_tile), input_precision=CONFIG.precision)
-        dp = kept(dp, rows[:, None], keys[None, :], batch, head, tensors, shape, CONFIG)
-        ds = p * (dp - delta[:, None])
-        if CONFIG.softcap:
-            ds = ds * (1.0 - bend * bend)
-        sums = add_to_panels(sums, ds, k_tile, CONFIG)
+    walk = (first, start_m, own)
+    for PART in tl.static_range(3):
+        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left)):
+            sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
-    store_panels(rows_of(dq, batch, head, first_q), start_m, dq.m, seqlen_q, values, BLOCK_M, CONFIG)
+    base, stride = rows_of(dq, batch, head, first_q, CONFIG)
+    store_panels(base, start_m, stride, seqlen_q, values, BLOCK_M, CONFIG)
+
+
+@triton.jit
+def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
+                     CONFIG: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+    """Add the contribution of rows lo .. hi of a group's heads to dk and dv; of listed blocks, their rows are counted.
+
+    walk: where its list begins, the first key, and the batch, the key head and the bounds of the sequence.
+    """
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    first, start_n, own = walk
+    batch, head_k, bounds = own
+    k_tile, v_tile = tiles
+    q, dout, lse_ptr, delta_ptr = queries
+    EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
+    keys = start_n + tl.arange(0, CONFIG.block_n)
+    first_q, _, seqlen_q, _ = bounds
+    steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
+    for step in tl.range(0, steps if CONFIG.blocks > 0 else steps * shape.group):
+        if CONFIG.blocks > 0:
+            block = step * BLOCK_M // CONFIG.blocks
+            entry = tl.load(tensors.queries + first + block)
+            head = tl.cast(entry // tl.cdiv(seqlen_q, CONFIG.blocks), tl.int64)
+            start = step * BLOCK_M + (entry % tl.cdiv(seqlen_q, CONFIG.blocks) - block) * CONFIG.blocks
+        else:
+            head = head_k * shape.group + step // steps
+            start = lo + (step % steps) * BLOCK_M
+        rows = start + tl.arange(0, BLOCK_M)
+        of_head = (batch, head, bounds)
+        q_tile = load_wide(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
+        scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
+        scores = masked(scores, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
+        statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
+        lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
+        dout_tile = load_values(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
+        p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
+        dv_sum = tl.dot(p_kept.to(dout_tile.dtype), dout_tile, dv_sum, input_precision=CONFIG.precision)
+        dp = tl.dot(v_tile, tl.trans(dout_tile), input_precision=CONFIG.precision)
+        dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
+        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
+        ds = p * (dp - delta[None, :])
+        if CONFIG.softcap != "":
+            ds = ds * (1.0 - bend * bend)
+        sums = add_to_panels(sums, ds, q_tile, CONFIG)
+    return sums, dv_sum
 
 
 @triton.jit
@@ -60,58 +136,47 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     """Compute dk and dv of a tile of keys, summed over its query heads; a program a tile, key head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
-    start_n, head_k, batch = place(shape.seqlen_k, shape.num_heads // shape.group, BLOCK_N)
-    bounds = sequence(tensors, shape, batch, CONFIG)
-    first_q, first_k, seqlen_q, seqlen_k = bounds
+    start_n, head_k, batch = place(shape.seqlen_k, shape.num_heads // shape.group, BLOCK_N, not CONFIG.has_right)
+    own = (batch, head_k, sequence(tensors, shape, batch))
+    _, first_k, seqlen_q, seqlen_k = own[2]
     if start_n >= seqlen_k:
         return
-    keys = start_n + tl.arange(0, BLOCK_N)
-    lo, _, _, hi = query_ranges(
+    lo, full_lo, full_hi, hi = query_ranges(
         start_n, seqlen_q, seqlen_k, shape.left, shape.right, BLOCK_M, BLOCK_N, CONFIG.has_left, CONFIG.has_right
     )
-    if CONFIG.prefixes:  # all rows see the keys of the prefix
-        lo = tl.where(start_n < tl.load(tensors.prefixes + batch), 0, lo)
-    steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
-    every = steps * shape.group
+    if tensors.prefixes is not None:  # all rows see the keys of the prefix
+        prefix = tl.load(tensors.prefixes + batch)
+        lo = tl.where(start_n < prefix, 0, lo)
+        full_lo = tl.where(start_n + BLOCK_N <= prefix, 0, full_lo)
+    if tensors.documents is not None:
+        begin, end = span_of_documents(start_n, seqlen_k - 1, seqlen_k, batch, tensors, BLOCK_N)
+        shift = seqlen_k - seqlen_q
+        lo = tl.maximum(lo, tl.maximum(begin - shift, 0) // BLOCK_M * BLOCK_M)
+        hi = tl.minimum(hi, end - shift)
+    first = 0
     if CONFIG.blocks > 0:  # the lists of a group's heads follow each other
         line = batch * tensors.blocks_b * tl.cdiv(seqlen_k, CONFIG.blocks) + start_n // CONFIG.blocks
         starts = tensors.query_starts + line * shape.num_heads + head_k * shape.group
         first = tl.load(starts)
-        every = (tl.load(starts + shape.group) - first) * (CONFIG.blocks // BLOCK_M)
+        lo = 0
+        hi = (tl.load(starts + shape.group) - first) * CONFIG.blocks
+        full_lo = 0
+        full_hi = hi
+    if CONFIG.one_loop:
+        full_hi = lo
 
-    k_tile = load_panels(rows_of(k, batch, head_k, first_k), start_n, k.m, seqlen_k, BLOCK_N, CONFIG, True)
-    v_base = rows_of(v, batch, head_k, first_k)
-    v_tile = load_rows(v_base, start_n, v.m, seqlen_k, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, True)
+    k_tile = load_wide(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+    v_tile = load_values(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True)
     sums = zero_panels(BLOCK_N, CONFIG)
     dv_sum = tl.zeros([BLOCK_N, CONFIG.block_dv], dtype=tl.float32)
-    for step in tl.range(0, every):
-        if CONFIG.blocks > 0:
-            block = step * BLOCK_M // CONFIG.blocks
-            entry = tl.load(tensors.queries + first + block)
-            head = tl.cast(entry // tl.cdiv(seqlen_q, CONFIG.blocks), tl.int64)
-            listed = entry % tl.cdiv(seqlen_q, CONFIG.blocks)
-            start = step * BLOCK_M + (listed - block) * CONFIG.blocks
-        else:
-            head = head_k * shape.group + step // steps
-            start = lo + (step % steps) * BLOCK_M
-        rows = start + tl.arange(0, BLOCK_M)
-        q_tile = load_panels(rows_of(q, batch, head, first_q), start, q.m, seqlen_q, BLOCK_M, CONFIG, True)
-        scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[None, :], keys[:, None], batch, head, bounds, tensors, shape, CONFIG)
-        statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-        p = exponent(scores, load_logsumexp(lse_ptr + statistics, rows < seqlen_q), 0)
-        dout_base = rows_of(dout, batch, head, first_q)
-        dout_tile = load_rows(dout_base, start, dout.m, seqlen_q, BLOCK_M, CONFIG.head_dim_v, CONFIG.block_dv, True)
-        p_kept = kept(p, rows[None, :], keys[:, None], batch, head, tensors, shape, CONFIG)
-        dv_sum = tl.dot(p_kept.to(dout_tile.dtype), dout_tile, dv_sum, input_precision=CONFIG.precision)
-        dp = tl.dot(v_tile, tl.trans(dout_tile), input_precision=CONFIG.precision)
-        dp = kept(dp, rows[None, :], keys[:, None], batch, head, tensors, shape, CONFIG)
-        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
-        ds = p * (dp - delta[None, :])
-        if CONFIG.softcap:
-            ds = ds * (1.0 - bend * bend)
-        sums = add_to_panels(sums, ds, q_tile, CONFIG)
+    walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
+    ends = (lo, full_lo, full_hi, hi)
+    for PART in tl.static_range(3):
+        if PART == 2 if CONFIG.one_loop else PART == 1 or (CONFIG.has_left if PART == 2 else CONFIG.has_right):
+            sums, dv_sum = _dkdv_of_queries(
+                sums, dv_sum, ends[PART], ends[PART + 1], walk, tiles, queries, tensors, shape, CONFIG, PART != 1
+            )
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
-    store_panels(rows_of(dk, batch, head_k, first_k), start_n, dk.m, seqlen_k, values, BLOCK_N, CONFIG)
-    dv_base = rows_of(dv, batch, head_k, first_k)
-    store_rows(dv_base, start_n, dv.m, seqlen_k, dv_sum, BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv)
+    base, stride = rows_of(dk, batch, head_k, first_k, CONFIG)
+    store_panels(base, start_n, stride, seqlen_k, values, BLOCK_N, CONFIG)
+    store_values(dv, batch, head_k, first_k, start_n, seqlen_k, dv_sum, BLOCK_N, CONFIG)

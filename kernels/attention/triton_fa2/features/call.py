@@ -8,35 +8,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import gcd
 from typing import Any
 
 import torch
-import triton
 from torch.autograd.function import once_differentiable
 from triton.runtime.errors import OutOfResources
 
 from ....constants import Constants
 from ....features import Features, SequenceBounds, Window, check, reach, threshold
+from ....launches import INTERPRETED
 from ....plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
 from ....registry import UnsupportedCase
-from ....tables import machine_of
+from ....tables import family, machine_of
+from ..panels import padded_size, panels
 from ..problem import DTYPES, too_far
 from ..tile import Tile
 from .arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
 from .backward import features_dkdv_kernel, features_dq_kernel
 from .forward import features_forward_kernel
-from .packed import packed_dkdv_kernel, packed_dq_kernel, packed_forward_kernel
-from .tuning import panels, tiles
 
 Tensors = tuple[torch.Tensor, ...]
-KERNELS = {
-    "forward": features_forward_kernel,
-    "dq": features_dq_kernel,
-    "dkdv": features_dkdv_kernel,
-    "packed_forward": packed_forward_kernel,
-    "packed_dq": packed_dq_kernel,
-    "packed_dkdv": packed_dkdv_kernel,
-}
+SHORT_WINDOW = 512  # keys; not timed
+KERNELS = {"forward": features_forward_kernel, "dq": features_dq_kernel, "dkdv": features_dkdv_kernel}
+
+
+def tiles(kernel: str, q: torch.Tensor, v: torch.Tensor) -> tuple[Tile, ...]:
+    """Return the tile to use of the table "features" and those to fall back to.
+
+    On compute capability 9.0 a product of 64 rows wants 4 warps, which is one warpgroup. Elsewhere these spill.
+    "packed_dq" and such are for packed sequences without features.
+    """
+    chip = machine_of(q.device).family if q.device.type == "cuda" else "sm_86"
+    width = max(q.shape[3], v.shape[3])
+    rows = family(chip)["features"].every(kernel=kernel, itemsize=q.dtype.itemsize, width=width)
+    return tuple(Tile(*row) for row in rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,44 +119,38 @@ class FeatureCall:
         """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
         q, k, v = qkv
         shape, config, tensors = self._shape(q, k), self._config(q, v), self._tensors._replace(dlse=dlse)
+        if config.scale_last:
+            shape = shape._replace(factor=(self.features.softcap or self.scale) * LOG2_E)
         if walk == "forward":
             tensors = tensors._replace(max_logits=self.max_logits)
         if self.table is not None:
             tensors = tensors._replace(table=self.table, table_b=self.table.stride(0), last_page=len(k) - 1)
-        packed_alone = self._is_packed_alone(config)
-        name = f"packed_{walk}" if packed_alone else walk
-        chosen = config.without_features if packed_alone else config
-        rows = [Rows(x, 0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
+        plain = self.bounds is not None and not self.features.asked and self.table is None
+        plain = plain and q.dtype.itemsize == 2 and q.shape[3] == v.shape[3] <= 128  # as was timed
+        name = f"packed_{walk}" if plain else walk
+        steps = [(0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
         if self.table is not None:  # forward: q, k, v and out
-            rows[1:3] = [Rows(x, *x.stride()[:3]) for x in strided[1:3]]
+            steps[1:3] = [x.stride()[:3] for x in strided[1:3]]
+        unit = gcd(16, *(step for each in steps for step in each))
+        rows = [Rows(x, *(step // unit for step in each)) for x, each in zip(strided, steps, strict=True)]
         batches = len(self.bounds.starts_q) if self.packed else q.shape[0]
         needed = 0
-        chip = machine_of(q.device).family if q.device.type == "cuda" else "sm_86"
-        for tile in tiles(name, q.dtype.itemsize, q.shape[3], v.shape[3], chip):
-            length, size, heads = (
-                (shape.seqlen_k, tile.block_n, k.shape[1])
-                if walk == "dkdv"
-                else (shape.seqlen_q, tile.block_m, q.shape[1])
-            )
-            grid = (-(-length // size) * heads * batches,)
-            if not grid[0]:
-                return
+        of_keys = walk == "dkdv"
+        length, heads = (shape.seqlen_k, k.shape[1]) if of_keys else (shape.seqlen_q, q.shape[1])
+        for tile in tiles(name, q, v):
+            grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * batches,)
+            if config.blocks % max(tile.block_m, tile.block_n):
+                continue
+            constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n, unit=unit))
+            options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
             try:
                 with device_guard(q.device):
-                    constants = Constants(replace(chosen, block_m=tile.block_m, block_n=tile.block_n))
-                    KERNELS[name][grid](*rows, *statistics, tensors, shape, constants, **_options(tile))
+                    if grid[0]:
+                        KERNELS[walk][grid](*rows, *statistics, tensors, shape, constants, **options)
+                return
             except OutOfResources as error:
                 needed = error.required
-                continue
-            return
         raise UnsupportedCase(f"triton_fa2's smallest tile with features needs {needed} of a block's resources.")
-
-    def _is_packed_alone(self, config: FeatureConfig) -> bool:
-        """Return whether the kernels of packed.py compute this, as was timed up to head_dim 128."""
-        one_panel = config.block_d2 == 0 and config.head_dim == config.head_dim_v <= 128
-        plain = self.bounds is not None and not config.has_features and not config.page_size
-        plain = plain and self.max_logits is None
-        return plain and config.half and one_panel and self.scale > 0
 
     @cached_property
     def _tensors(self) -> FeatureTensors:
@@ -166,9 +166,14 @@ class FeatureCall:
         slopes_b = slopes.stride(0) if slopes is not None and slopes.dim() == 2 else 0
         bounds: tuple[Any, ...] = self.bounds[:4] if self.bounds else (None,) * 4
         seed = asked.dropout_seed if asked.dropout_p else None
+        ids, least, largest = asked.document_ids, None, None
+        if ids is not None:
+            rest = -ids.shape[1] % 64
+            whole = torch.cat((ids, ids[:, -1:].expand(-1, rest)), 1) if rest else ids
+            least, largest = whole.reshape(len(ids), whole.shape[1] // 64, 64).aminmax(dim=2)
         contiguous = (
             None if x is None else x.detach().contiguous()
-            for x in (asked.sinks, asked.prefix_lengths, asked.document_ids, *bounds, seed)
+            for x in (asked.sinks, asked.prefix_lengths, ids, least, largest, *bounds, seed)
         )
         found = FeatureTensors(mask, step_b, step_h, step_m, step_n, slopes, slopes_b, *contiguous)
         if (blocks := asked.block_mask) is None:
@@ -188,6 +193,7 @@ class FeatureCall:
             left=left,
             right=right,
             scale=self.scale,
+            factor=1.0,
             softcap=asked.softcap or 1.0,
             keep_from=threshold(asked.dropout_p),
             keep_scale=1 / (1 - asked.dropout_p),
@@ -196,30 +202,34 @@ class FeatureCall:
         )
 
     def _config(self, q: torch.Tensor, v: torch.Tensor) -> FeatureConfig:
-        asked, mask = self.features, self.features.mask
+        asked, blocked = self.features, self.features.block_mask
+        kind = "" if asked.mask is None else "boolean" if asked.mask.dtype == torch.bool else "additive"
+        blocks = blocked.size(q.shape[2], v.shape[2]) if blocked else 0
+        added = asked.alibi_slopes is not None or kind == "additive"
+        tanh = "series" if q.dtype == torch.float32 else "exponential"
+        if q.dtype == torch.bfloat16 and not INTERPRETED:
+            tanh = "hardware"
+        short = self.window_size and sum(reach(self.causal, self.window_size, SHORT_WINDOW)) < SHORT_WINDOW
+        some_seen = blocked is not None and (self.causal or self.window_size or v.shape[2] % blocks)
         first, second = panels(q.shape[3])
         return FeatureConfig(
             block_m=0,
             block_n=0,
+            unit=1,
             head_dim=q.shape[3],
             block_d=first,
             block_d2=second,
             head_dim_v=v.shape[3],
-            block_dv=max(16, triton.next_power_of_2(v.shape[3])),
+            block_dv=padded_size(v.shape[3]),
             has_left=bool(self.window_size),
             has_right=bool(self.causal or self.window_size),
-            softcap=bool(asked.softcap),
-            slopes=asked.alibi_slopes is not None,
-            sinks=asked.sinks is not None,
-            mask="" if mask is None else "boolean" if mask.dtype == torch.bool else "additive",
-            prefixes=asked.prefix_lengths is not None,
-            documents=asked.document_ids is not None,
-            dropout=bool(asked.dropout_p),
-            bounded=self.bounds is not None,
-            half=q.dtype.itemsize == 2,
+            softcap=tanh if asked.softcap else "",
+            mask=kind,
+            scale_last=q.dtype.itemsize == 2 and self.scale > 0 and not added,
+            one_loop=bool(asked.document_ids is not None or kind == "boolean" or short or some_seen),
             precision=self.precision,
             page_size=v.shape[2] if self.table is not None else 0,
-            blocks=asked.block_mask.size(q.shape[2], v.shape[2]) if asked.block_mask else 0,
+            blocks=blocks,
         )
 
 
@@ -289,7 +299,3 @@ class _FeatureAttention(torch.autograd.Function):
 def addressable(x: torch.Tensor) -> torch.Tensor:
     """Return x, copied if its rows are not contiguous or further apart than a tile's offsets reach."""
     return x.contiguous() if x.stride(-1) != 1 or too_far(x) else x
-
-
-def _options(tile: Tile) -> dict[str, Any]:
-    return {"num_warps": tile.num_warps, "num_stages": tile.num_stages, "enable_fp_fusion": True}

@@ -10,75 +10,80 @@ import triton.language as tl
 
 from ....plans import LOG2_E
 from ..forward import visible
+from ..panels import load_panels
+from ..tile_ops import load_rows, store_rows
 
 _LOG2_E = tl.constexpr(LOG2_E)
 
 
 @triton.jit
-def place(seqlen, heads, TILE: tl.constexpr):
-    """Return a program's first row, head and batch; programs count the tiles of a head first, the last tile first."""
+def place(seqlen, heads, TILE: tl.constexpr, LAST_FIRST: tl.constexpr):
+    """Return a program's first row, head and batch; programs count the tiles of a head first."""
     tiles = tl.cdiv(seqlen, TILE)
-    tile = tiles - 1 - tl.program_id(0) % tiles
+    tile = tl.program_id(0) % tiles
+    if LAST_FIRST:
+        tile = tiles - 1 - tile
     rest = tl.program_id(0) // tiles
     return tile * TILE, tl.cast(rest % heads, tl.int64), tl.cast(rest // heads, tl.int64)
 
 
 @triton.jit
-def rows_of(rows, batch, head, first):
-    """Return the address of row `first` of a batch and head."""
-    return rows.base + batch * rows.b + head * rows.h + tl.cast(first, tl.int64) * rows.m
+def rows_of(rows, batch, head, first, CONFIG: tl.constexpr):
+    """Return the address of row `first` of a batch and head, and the stride of rows."""
+    stride = rows.m * CONFIG.unit
+    base = rows.base + (batch * rows.b + head * rows.h) * CONFIG.unit
+    return base + tl.cast(first, tl.int64) * stride, stride
 
 
 @triton.jit
-def places_in_pages(keys, seqlen_k, batch, tensors, CONFIG: tl.constexpr):
-    """Return the pages of keys of a sequence, and the places of the keys in them.
+def load_wide(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+    """Load rows of q or k as panels.load_panels does; those of a sequence begin at row `first`."""
+    base, stride = rows_of(rows, batch, head, first, CONFIG)
+    return load_panels(base, start, stride, limit, ROWS, CONFIG, MASKED)
 
-    Nothing is read for keys beyond the sequence. A number of a page that does not exist becomes that of one that does.
+
+@triton.jit
+def load_values(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+    """Load rows of v, out or dout as tile_ops.load_rows does; those of a sequence begin at row `first`."""
+    base, stride = rows_of(rows, batch, head, first, CONFIG)
+    return load_rows(base, start, stride, limit, ROWS, CONFIG.head_dim_v, CONFIG.block_dv, MASKED)
+
+
+@triton.jit
+def store_values(rows, batch, head, first, start, limit, values, ROWS: tl.constexpr, CONFIG: tl.constexpr):
+    """Write rows of out or dv; those of a sequence begin at row `first`."""
+    base, stride = rows_of(rows, batch, head, first, CONFIG)
+    store_rows(base, start, stride, limit, values, ROWS, CONFIG.head_dim_v, CONFIG.block_dv)
+
+
+@triton.jit
+def rows_in_pages(rows, keys, there, head, batch, tensors, CONFIG: tl.constexpr):
+    """Return the addresses of the rows of keys in their pages.
+
+    Nothing is read for keys that are not `there`. A number of a page that does not exist becomes that of one that does.
     """
-    entries = tensors.table + batch * tensors.table_b + keys // CONFIG.page_size
-    pages = tl.load(entries, mask=keys < seqlen_k, other=0)
-    pages = tl.minimum(tl.maximum(pages, 0), tensors.last_page)
-    return tl.cast(pages, tl.int64), tl.cast(keys % CONFIG.page_size, tl.int64)
+    pages = tl.load(tensors.table + batch * tensors.table_b + keys // CONFIG.page_size, mask=there, other=0)
+    pages = tl.cast(tl.minimum(tl.maximum(pages, 0), tensors.last_page), tl.int64)
+    base, stride = rows_of(rows, 0, head, 0, CONFIG)
+    return base + pages * rows.b * CONFIG.unit + tl.cast(keys % CONFIG.page_size, tl.int64) * stride
 
 
 @triton.jit
-def load_from_pages(
-    rows, head, places, there,
-    FIRST: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-):  # fmt: skip
-    """Load HEAD_DIM columns from FIRST on, of rows of one head at places in pages; zeros where they are not `there`."""
+def load_columns(pointers, there, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Load HEAD_DIM columns of the rows at addresses; zeros where they are not `there`."""
     dims = tl.arange(0, BLOCK_D)
-    pointers = rows.base + FIRST + head * rows.h + places[0] * rows.b + places[1] * rows.m
-    mask = there[:, None] & (dims < HEAD_DIM)[None, :]
-    return tl.load(pointers[:, None] + dims[None, :], mask=mask, other=0.0)
+    return tl.load(pointers[:, None] + dims[None, :], mask=there[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
 
 
 @triton.jit
-def load_panels_from_pages(rows, head, places, there, CONFIG: tl.constexpr):
-    """Load rows as panels.load_panels does, from pages."""
-    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
-    low = load_from_pages(rows, head, places, there, 0, FIRST, CONFIG.block_d)
-    high = low
-    if CONFIG.block_d2 > 0:
-        SECOND: tl.constexpr = CONFIG.head_dim - CONFIG.block_d
-        high = load_from_pages(rows, head, places, there, CONFIG.block_d, SECOND, CONFIG.block_d2)
-    return low, high
-
-
-@triton.jit
-def sequence(tensors, shape, batch, CONFIG: tl.constexpr):
+def sequence(tensors, shape, batch):
     """Return where a batch's queries and keys begin in their rows, and their numbers."""
-    if CONFIG.bounded:
+    found = (0, 0, shape.seqlen_q, shape.seqlen_k)
+    if tensors.starts_q is not None:
         first_q = tl.load(tensors.starts_q + batch)
         first_k = tl.load(tensors.starts_k + batch)
-        seqlen_q = tl.load(tensors.ends_q + batch) - first_q
-        seqlen_k = tl.load(tensors.ends_k + batch) - first_k
-    else:
-        first_q = 0
-        first_k = 0
-        seqlen_q = shape.seqlen_q
-        seqlen_k = shape.seqlen_k
-    return first_q, first_k, seqlen_q, seqlen_k
+        found = (first_q, first_k, tl.load(tensors.ends_q + batch) - first_q, tl.load(tensors.ends_k + batch) - first_k)
+    return found
 
 
 @triton.jit
@@ -112,41 +117,47 @@ def tanh(x):
 
 
 @triton.jit
-def load_sink(tensors, head):
-    """Return the sink of a head in powers of two."""
-    return tl.load(tensors.sinks + head).to(tl.float32) * _LOG2_E
-
-
-@triton.jit
 def capped(products, shape, CONFIG: tl.constexpr):
-    """Return the scores of products q k^T before any mask, and the tanh of the softcap (the scores without one)."""
-    if CONFIG.softcap:
+    """Return the scores of products q k^T before any mask, and the tanh of the softcap (the scores without one).
+
+    With `scale_last` they are tanh or products, which `shape.factor` scales where powers of two are taken of them.
+    """
+    scores = products if CONFIG.scale_last else products * (shape.scale * _LOG2_E)
+    bend = scores
+    if CONFIG.softcap != "":
         x = products * (shape.scale / shape.softcap)
-        bend = 1.0 - 2.0 / (1.0 + tl.exp2(x * (2.0 * _LOG2_E))) if CONFIG.half else tanh(x)  # off by 1e-7 near 0
-        scores = bend * (shape.softcap * _LOG2_E)
-    else:
-        scores = products * (shape.scale * _LOG2_E)
-        bend = scores
+        if CONFIG.softcap == "hardware":
+            bend = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
+        else:
+            bend = 1.0 - 2.0 / (1.0 + tl.exp2(x * (2.0 * _LOG2_E))) if CONFIG.softcap == "exponential" else tanh(x)
+        scores = bend if CONFIG.scale_last else bend * (shape.softcap * _LOG2_E)
     return scores, bend
 
 
 @triton.jit
-def masked(scores, rows, keys, batch, head, bounds, tensors, shape, CONFIG: tl.constexpr):
-    """Return scores with slopes and masks, -inf where a key is not seen. `head` is the query head."""
+def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+    """Return scores with slopes and masks, -inf where a key is not seen.
+
+    own: the batch, the query head and the bounds of the sequence. Without MASKED all keys of the sequence are seen;
+    rows and keys beyond it have any score.
+    """
+    batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
     positions = rows + (seqlen_k - seqlen_q)
-    there = (rows < seqlen_q) & (keys < seqlen_k)
-    seen = there & visible(positions, keys, seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
-    if CONFIG.prefixes:
-        seen = seen | (there & (keys < tl.load(tensors.prefixes + batch)))
-    if CONFIG.documents:
-        own = tensors.documents + batch * seqlen_k
-        of_rows = tl.load(own + positions, mask=rows < seqlen_q, other=0)
-        seen = seen & (of_rows == tl.load(own + keys, mask=keys < seqlen_k, other=0))
-    if CONFIG.slopes:
+    if tensors.slopes is not None:
         slope = tl.load(tensors.slopes + batch * tensors.slopes_b + head).to(tl.float32) * _LOG2_E
-        scores = scores - slope * tl.abs(positions - keys).to(tl.float32)
+        scores = scores - slope * tl.abs(positions.to(tl.float32) - keys.to(tl.float32))
+    seen = keys < seqlen_k
+    if MASKED:
+        seen = visible(positions, keys, seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
+        if tensors.prefixes is not None:
+            seen = seen | (keys < tl.minimum(tl.load(tensors.prefixes + batch), seqlen_k))
+        if tensors.documents is not None:
+            ids = tensors.documents + batch * seqlen_k
+            of_rows = tl.load(ids + positions, mask=rows < seqlen_q, other=0)
+            seen = seen & (of_rows == tl.load(ids + keys, mask=keys < seqlen_k, other=0))
     if CONFIG.mask != "":
+        there = (rows < seqlen_q) & (keys < seqlen_k)
         mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
         mask_rows = tl.cast(first_q + rows, tl.int64) * tensors.mask_m
         pointers = mask + mask_rows + tl.cast(first_k + keys, tl.int64) * tensors.mask_n
@@ -154,20 +165,33 @@ def masked(scores, rows, keys, batch, head, bounds, tensors, shape, CONFIG: tl.c
             seen = seen & (tl.load(pointers, mask=there, other=0) != 0)
         else:
             scores = scores + tl.load(pointers, mask=there, other=0.0).to(tl.float32) * _LOG2_E
-    return tl.where(seen, scores, float("-inf"))
+    return tl.where(seen, scores, float("-inf")) if MASKED else scores
 
 
 @triton.jit
-def kept(x, rows, keys, batch, head, tensors, shape, CONFIG: tl.constexpr):
-    """Return x where dropout keeps it, divided by the share that it keeps, and 0 elsewhere."""
-    if CONFIG.dropout:
-        line = (batch * shape.num_heads + head) * shape.seqlen_q + rows
-        bits = tl.randint(tl.load(tensors.seed), line * shape.seqlen_k + keys).to(tl.uint32, bitcast=True)
-        x = tl.where(bits.to(tl.int64) >= shape.keep_from, x * shape.keep_scale, 0.0)
+def kept(x, first_row, first_key, own, tensors, shape, CONFIG: tl.constexpr, KEYS_FIRST: tl.constexpr):
+    """Return x where dropout keeps it, divided by the share that it keeps, and 0 elsewhere.
+
+    x is a tile from a row and a key on, multiples of 16; KEYS_FIRST: keys by rows. The four words of a Philox number
+    are for rows r and r + 8 by keys k and k + 8, which one thread holds of a product either way round.
+    """
+    if tensors.seed is not None:
+        FIRST: tl.constexpr = x.shape[0] // 2
+        SECOND: tl.constexpr = x.shape[1] // 2
+        if KEYS_FIRST:
+            of_rows = first_row // 2 + tl.arange(0, SECOND)[None, :]
+            of_keys = first_key // 2 + tl.arange(0, FIRST)[:, None]
+        else:
+            of_rows = first_row // 2 + tl.arange(0, FIRST)[:, None]
+            of_keys = first_key // 2 + tl.arange(0, SECOND)[None, :]
+        line = (own[0] * shape.num_heads + own[1]) * (tl.cdiv(shape.seqlen_q, 16) * 8) + of_rows
+        place = line * (tl.cdiv(shape.seqlen_k, 16) * 8) + of_keys
+        low, right, below, far = tl.randint4x(tl.load(tensors.seed), place, 7)
+        from_here = tl.cast(shape.keep_from, tl.uint32)
+        second, third = (below, right) if KEYS_FIRST else (right, below)
+        words = tl.join(tl.join(low, third), tl.join(second, far)).to(tl.uint32, bitcast=True)
+        pairs = words >= from_here
+        halves = tl.reshape(pairs, [FIRST // 8, 8, SECOND // 8, 8, 2, 2])
+        keep = tl.reshape(tl.permute(halves, (0, 4, 1, 2, 5, 3)), x.shape)
+        x = tl.where(keep, x * shape.keep_scale, 0.0)
     return x
-
-
-@triton.jit
-def exponent(scores, lse, AXIS: tl.constexpr):
-    """Return exp2(scores - lse); `lse` is a float32 and what it lacks, +inf of rows without a key."""
-    return tl.exp2(scores - tl.expand_dims(lse[0], AXIS) - tl.expand_dims(lse[1], AXIS))
