@@ -10,6 +10,9 @@ import torch
 from . import routes
 from .problem import FORWARD, TRAINING
 
+for _answer in (routes.any_rule, routes.named_in_program, routes.most_operations):
+    torch.compiler.assume_constant_result(_answer)  # not where they are defined: it loads torch._dynamo
+
 
 def _kernels_for(
     way: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import kernels
-from kernels import dispatch, features, registry
+from kernels import dispatch, features, registry, routes
 from kernels import transformers as ours
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
@@ -303,15 +303,37 @@ def test_a_bias_by_position_holds_all_masks_and_gets_its_gradient(window: int | 
     torch.testing.assert_close(*of_bias, **CLOSE)
 
 
-def test_dropout_drops_its_share_by_the_generator() -> None:
+@pytest.mark.parametrize("left", [False, True])
+def test_dropout_drops_its_share_by_the_generator_and_is_left_to_pytorch_by_one_look_up(left, monkeypatch) -> None:
+    monkeypatch.setattr(routes, "left_to_pytorch", lambda *call: left)
+    decide, decided = ours._by_mask, []
+    monkeypatch.setattr(ours, "_by_mask", lambda *call: decided.append(1) or decide(*call))
     q, v = torch.zeros(1, 2, 64, 16), torch.ones(1, 2, 64, 16)
     module = torch.nn.Module()
     torch.manual_seed(0)
     first, other = (ours.attend(dispatch.attention, module, q, q, v, None, dropout=0.2)[0] for _ in range(2))
     torch.manual_seed(0)
     assert ours.attend(dispatch.attention, module, q, q, v, None, dropout=0.2)[0].equal(first)
+    assert len(decided) == (1 if left else 3)
+    routes.forget()
     assert not first.equal(other)
     assert first.mean().item() == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_window_to_both_sides_needs_no_mask_where_modules_pass_it_and_nothing_is_padded() -> None:
+    from transformers.masking_utils import sliding_window_bidirectional_mask_function
+
+    mask, known = sliding_window_bidirectional_mask_function(2), {"config": transformers.ModernBertConfig()}
+    full, padded = torch.ones(1, 6), torch.ones(1, 6).tril(4)
+    q = torch.randn(1, 2, 6, 16)
+    tensor = ours.describe_mask(1, 6, 6, mask_function=mask, attention_mask=padded, **known)
+    assert ours.describe_mask(1, 6, 6, mask_function=mask, attention_mask=full, **known) is None
+    assert (
+        ours.describe_mask(1, 6, 6, mask_function=mask, config=CONFIGS["llama"]).shape == tensor.shape == (1, 1, 6, 6)
+    )
+    found, _ = ours.attend(dispatch.attention, torch.nn.Module(), q, q, q, None, is_causal=False, sliding_window=3)
+    every = ours.describe_mask(1, 6, 6, mask_function=mask)
+    torch.testing.assert_close(found, ours.attend(dispatch.attention, torch.nn.Module(), q, q, q, every)[0], **CLOSE)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
