@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -27,7 +27,6 @@ _ORIGINAL = functional.scaled_dot_product_attention
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _LEFT = _FASTER, _LEARNED = ("calls that PyTorch computes faster, by a rule or a table", "a mask that wants a gradient")
 _SEEN = _NOTHING = SeenCalls()  # of the implementation in effect; nothing is noted where there is none
-_SEEN_BY: dict[str | None, SeenCalls] = {}
 _records, _tracing, _address = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling, torch.Tensor.data_ptr
 _TALLIES: dict[str | None, list[int]] = {}  # how many calls: None, of ours; else left to PyTorch, by reason
 
@@ -103,10 +102,15 @@ def observe(around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -
 def _install(opening: bool) -> None:
     """Put in place what the open contexts need; later, leave what another package has put there alone."""
     global _SEEN
-    _SEEN = _SEEN_BY.setdefault(_OPEN[-1].implementation, SeenCalls()) if _OPEN else _NOTHING
+    _SEEN = _seen_by(_OPEN[-1].implementation) if _OPEN else _NOTHING
     found = functional.scaled_dot_product_attention
     if opening or found is _replaced or hasattr(found, "__wrapped__") and found.__wrapped__ is _replaced:
         functional.scaled_dot_product_attention = _OBSERVED or (_replaced if _OPEN else _ORIGINAL)
+
+
+@cache
+def _seen_by(implementation: str | None) -> SeenCalls:
+    return SeenCalls()
 
 
 def _replaced(

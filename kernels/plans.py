@@ -130,7 +130,9 @@ class SeenCalls(PlanCache[Any]):
     Calls that are passed on to PyTorch need no guard: a key has one `PassedOn`, and `last` is the one used last.
     """
 
-    last = PassedOn()
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = PassedOn()
 
     def note(self, key: tuple[Any, ...], tensors: Sequence[torch.Tensor], *what: Any) -> None:
         """Keep an entry, as the first one of its key, where a guard can hold."""
@@ -142,7 +144,7 @@ class SeenCalls(PlanCache[Any]):
     def passed_on(self, key: tuple[Any, ...]) -> PassedOn | None:
         """Return what passes calls with a key on, to be expected after the last one; None: they are not passed on."""
         expected = self.last.then
-        found = expected if key == expected.key else self.get(key)
+        found: Any = expected if key == expected.key else self.get(key)
         if type(found) is not PassedOn:
             return None
         self.last.then = self.last = found

@@ -154,18 +154,13 @@ def pytorch_in_program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *optio
     It is part of the program, so the choice is made when that is traced, and `kernels.torch_ops` declares the answers
     that are constants then. Only rules make constants of the sizes.
     """
-    if any_rule(q.device):
+    if choice.anything_named(q.device):
         strided = tuple((tuple(map(index, x.shape)), tuple(map(index, x.stride()))) for x in (q, k, v))
         named = named_in_program(plans.wants_gradients(q, k, v), q.dtype, q.device, strided, *options)
         if named:
             return _sdpa(options, named.removeprefix(_SDPA), q, k, v) if named.startswith(_SDPA) else None
     by_table = plans.wants_gradients(q, k, v) and _is_short(q, k, *options[:2])
     return _sdpa(options, "auto", q, k, v) if by_table else None
-
-
-def any_rule(device: torch.device) -> bool:
-    """Return whether a rule may name an implementation for this device."""
-    return choice.anything_named(device)
 
 
 def named_in_program(
@@ -175,8 +170,8 @@ def named_in_program(
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
-        tensors = [torch.empty_strided(*each, dtype=dtype, device=device) for each in strided]
-        decided = decisions(*tensors, *options, regime=CAPTURED).get(TRAINING if training else FORWARD)
+        q, k, v = (torch.empty_strided(*each, dtype=dtype, device=device) for each in strided)
+        decided = decisions(q, k, v, *options, regime=CAPTURED).get(TRAINING if training else FORWARD)
     return decided.implementation if decided else None
 
 

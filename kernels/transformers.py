@@ -345,15 +345,13 @@ class _Call:
 
     def passing_on(self) -> Callable[..., torch.Tensor] | None:
         """Return PyTorch's function where a table leaves all such calls, without a mask, to it; None elsewhere."""
-        if not self.features.keys() <= {"dropout_p"} or choice.anything_named(self.q.device):
+        if choice.anything_named(self.q.device) or (self.features and not self.left_to_pytorch()):
             return None
-        masks: dict[str, Any] = {"causal": self.causal, "window_size": self.window_size, "softmax_scale": self.scale}
-        found = torch_sdpa.bound(self.q, self.k, **masks, variant="auto")
         if self.features:
-            left = self.left_to_pytorch()
-        else:
-            left = torch_sdpa.is_pytorch(dispatch.bound(self.q, self.k, self.v, *masks.values())[0])
-        return partial(found, **self.features) if left and torch_sdpa.is_pytorch(found) else None
+            masks: dict[str, Any] = {"is_causal": self.causal, "enable_gqa": self.q.shape[1] != self.k.shape[1]}
+            return partial(functional.scaled_dot_product_attention, scale=self.scale, **masks, **self.features)
+        found = dispatch.bound(self.q, self.k, self.v, self.causal, self.window_size, self.scale)[0]
+        return found if torch_sdpa.is_pytorch(found) else None
 
     def as_tensor(self, mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return a mask tensor with causality, window and the mask in it; None if all queries see all keys."""

@@ -88,7 +88,7 @@ def bound(
     return partial(attention, **masks, softmax_scale=softmax_scale, variant=variant)
 
 
-def _grouped(q: torch.Tensor, k: torch.Tensor) -> dict[str, bool]:
+def _grouped(q: torch.Tensor, k: torch.Tensor) -> dict[str, Any]:
     """Return the option for shared key heads, by a branch: torch.compile takes no comparison of dynamic sizes."""
     return {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
 
