@@ -90,7 +90,7 @@ def bound(
 
 def _grouped(q: torch.Tensor, k: torch.Tensor) -> dict[str, Any]:
     """Return the option for shared key heads, by a branch: torch.compile takes no comparison of dynamic sizes."""
-    return {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
+    return {"enable_gqa": True} if q.shape[1] != k.shape[1] else {"enable_gqa": False}
 
 
 def is_pytorch(attend: Any) -> bool:
