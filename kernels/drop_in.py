@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -20,13 +20,13 @@ from torch.nn import functional
 from . import choice, dispatch, feature_calls, registry, routes
 from .attention import torch_sdpa  # imported now: within a context it would import the replacement
 from .features import Features
-from .plans import NO_KEY, SeenCalls
+from .plans import NO_KEY, PassedOn, SeenCalls
 from .registry import UnsupportedCase
 
 _ORIGINAL = functional.scaled_dot_product_attention
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _LEFT = _FASTER, _LEARNED = ("calls that PyTorch computes faster, by a rule or a table", "a mask that wants a gradient")
-_SEEN = SeenCalls()
+_SEEN = _NOTHING = SeenCalls()  # of the implementation in effect; nothing is noted where there is none
 _records, _tracing, _address = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling, torch.Tensor.data_ptr
 _TALLIES: dict[str | None, list[int]] = {}  # how many calls: None, of ours; else left to PyTorch, by reason
 
@@ -101,9 +101,16 @@ def observe(around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -
 
 def _install(opening: bool) -> None:
     """Put in place what the open contexts need; later, leave what another package has put there alone."""
+    global _SEEN
+    _SEEN = _seen_by(_OPEN[-1].implementation) if _OPEN else _NOTHING
     found = functional.scaled_dot_product_attention
     if opening or found is _replaced or hasattr(found, "__wrapped__") and found.__wrapped__ is _replaced:
         functional.scaled_dot_product_attention = _OBSERVED or (_replaced if _OPEN else _ORIGINAL)
+
+
+@cache
+def _seen_by(implementation: str | None) -> SeenCalls:
+    return SeenCalls()
 
 
 def _replaced(
@@ -120,15 +127,25 @@ def _replaced(
     tensors: Any = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
     known: Any = None
     if not _tracing():
+        seen = _SEEN
         try:
-            sizes = (query.shape, key.shape, query.dtype, attn_mask is None, query.requires_grad, _records())
-            known = (*sizes, dropout_p, is_causal, scale, enable_gqa, _OPEN[-1].implementation)
-            seen = _SEEN.get(known, ())
-        except (*NO_KEY, IndexError):
-            known, seen = None, ()
-        for holds, attend, tally in seen:
-            if holds is None or (_is_aligned(*tensors) and holds(*tensors) and forward_ad._current_level < 0):
-                tally[0] += 1  # anything more would take as long as the rest where a program's code fills the caches
+            known = (
+                query.shape, key.shape, query.dtype, query.requires_grad, _records(), dropout_p, is_causal, scale,
+                enable_gqa, None if attn_mask is None else attn_mask.requires_grad,
+            )  # fmt: skip
+            passed = seen.last.then
+            if known == passed.key:
+                seen.last = passed
+            else:
+                passed = seen.passed_on(known)
+        except NO_KEY:
+            known = passed = None
+        if passed:
+            passed.tally[0] += 1  # anything more would take as long as the rest where a program's code fills the caches
+            return passed.attend(*tensors)
+        for holds, attend, tally in seen.get(known, ()):
+            if _is_aligned(*tensors) and holds(*tensors) and forward_ad._current_level < 0:
+                tally[0] += 1
                 return attend(*tensors)
     return _first(known, tensors, dropout_p, is_causal, scale, enable_gqa)
 
@@ -166,9 +183,9 @@ def _first(
         attend = ours
     else:
         out = attend(*tensors)
-    if known and reason in _LEFT and not mode:  # PyTorch is always right, so nothing else is compared
-        _SEEN.remember(known, ((None, attend, tally),))
-    elif known and not mode and _is_aligned(*tensors):
+    if known and reason in _LEFT and not mode and not (reason == _FASTER and choice.anything_named(tensors[0].device)):
+        _SEEN.remember(known, PassedOn(known, attend, tally))
+    elif known and not mode and _is_aligned(*tensors):  # a rule may ask for strides too
         _SEEN.note(known, tensors, attend, tally)
     return out
 

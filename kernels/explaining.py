@@ -46,7 +46,7 @@ def _explained(
         how = "triton_fa2" if feature_calls.takes(q, k, v, wanted) else "the definition in PyTorch"
         return f"{how}: rules do not decide calls with features ({', '.join(wanted) or 'none in effect'})"
     direction = TRAINING if wants_gradients(q, k, v) else FORWARD
-    today = routes.built_in(q, k, v, *options)[direction]
+    today = routes.built_in(q, k, v, *options, eager=not compiled)[direction]
     names = " and ".join(today) if len(today) == 1 else f"{today[0]} forward and {today[1]} backward"
     if choice.overridden():
         return (
@@ -56,8 +56,8 @@ def _explained(
     if decided is None:
         return f"{names} for {direction}: built-in table, as there is no rule for such tensors"
     named = decided.implementation
-    if compiled and named and routes.captured_plan(direction, q, k, v, *options) is None:
-        named = None  # it has no operator
+    if compiled and named and not routes.pytorch_in_program(q, k, v, *options):
+        named = named if routes.captured_plan(direction, q, k, v, *options) else None  # it has no operator
     return f"{named or names} for {direction}: {decided.why}"
 
 

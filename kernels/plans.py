@@ -109,19 +109,50 @@ class PlanCache(dict[tuple[Any, ...], P]):
         return plan
 
 
-class SeenCalls(PlanCache[tuple[tuple[Any, ...], ...]]):
+class PassedOn:
+    """What computes every call with a key, by PyTorch's function, which is right whatever else the tensors are.
+
+    `then` is the one that followed last time: to compare one key takes half the time of a look-up.
+    """
+
+    __slots__ = ("attend", "key", "tally", "then")
+
+    def __init__(self, key: tuple[Any, ...] = (), attend: Any = None, tally: Any = None) -> None:
+        self.key, self.attend, self.tally, self.then = key, attend, tally, self
+
+
+class SeenCalls(PlanCache[Any]):
     """What calls ran that were seen before, by a key of sizes and options: entries that begin with a guard.
 
     A guard is one C call. It holds for tensors with the classes, dtypes, devices, sizes and strides of the first call,
     whose gradients are wanted as then, in the same state of dispatch (autocast, inference mode, transforms of
     torch.func, tracing). It ends the process for tensors without strides, so a key must read sizes and addresses first.
+    Calls that are passed on to PyTorch need no guard: a key has one `PassedOn`, and `last` is the one used last.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = PassedOn()
 
     def note(self, key: tuple[Any, ...], tensors: Sequence[torch.Tensor], *what: Any) -> None:
         """Keep an entry, as the first one of its key, where a guard can hold."""
         guard = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
-        if guard.check(*tensors):  # not for one tensor in two places
-            self.remember(key, ((guard.check, *what), *self.get(key, ())[:_ENTRIES]))
+        others = self.get(key, ())
+        if guard.check(*tensors) and type(others) is tuple:  # no guard holds for one tensor in two places
+            self.remember(key, ((guard.check, *what), *others[:_ENTRIES]))
+
+    def passed_on(self, key: tuple[Any, ...]) -> PassedOn | None:
+        """Return what passes calls with a key on, to be expected after the last one; None: they are not passed on."""
+        expected = self.last.then
+        found: Any = expected if key == expected.key else self.get(key)
+        if type(found) is not PassedOn:
+            return None
+        self.last.then = self.last = found
+        return found
+
+    def clear(self) -> None:
+        super().clear()
+        self.last = PassedOn()
 
 
 def forget(kind: type[PlanCache[Any]] = PlanCache) -> None:

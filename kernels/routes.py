@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
+from operator import index
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +36,7 @@ _PACKED: PlanCache[choice.Decision] = PlanCache()
 _UNDECIDED: Any = object()
 
 _PORTABLE = "triton_fa2"  # for what no table names
-_PYTORCH = "torch_sdpa_auto"
+_SDPA, _PYTORCH = "torch_sdpa_", "torch_sdpa_auto"
 # From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
 # are shared by query heads, and elsewhere. Columns: head_dims are multiples of them.
 _DECODE = family("sm_86")["decode routes"]
@@ -148,16 +149,58 @@ def captured_plan(way: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *
     return found
 
 
+def pytorch_in_program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Attend | None:
+    """Return PyTorch's function where a rule or a table leaves a call of a compiled program to it; None elsewhere.
+
+    It is part of the program, so the choice is made when that is traced, and `kernels.torch_ops` declares the answers
+    that are constants then. Only rules make constants of the sizes.
+    """
+    if choice.anything_named(q.device):
+        strided = tuple((tuple(map(index, x.shape)), tuple(map(index, x.stride()))) for x in (q, k, v))
+        named = named_in_program(plans.wants_gradients(q, k, v), q.dtype, q.device, strided, *options)
+        if named:
+            return _sdpa(options, named.removeprefix(_SDPA), q, k, v) if named.startswith(_SDPA) else None
+    by_table = plans.wants_gradients(q, k, v) and _is_short(q, k, *options[:2])
+    return _sdpa(options, "auto", q, k, v) if by_table else None
+
+
+def named_in_program(
+    training: bool, dtype: torch.dtype, device: torch.device, strided: Any, *options: Any
+) -> str | None:
+    """Return the implementation that a rule names for a compiled call of such sizes and strides of q, k and v."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q, k, v = (torch.empty_strided(*each, dtype=dtype, device=device) for each in strided)
+        decided = decisions(q, k, v, *options, regime=CAPTURED).get(TRAINING if training else FORWARD)
+    return decided.implementation if decided else None
+
+
+def _is_short(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int) -> bool:
+    """Return whether a compiled program computes a call with gradients faster by PyTorch, as the host's time decides.
+
+    A comparison of sizes is all that a program with dynamic ones keeps of it.
+    """
+    if not _may_be_left(q, k, causal, window_size):
+        return False
+    return _operations(q, k, causal) <= most_operations(q.device, index(q.shape[3]))
+
+
+def most_operations(device: torch.device, head_dim: int) -> float:
+    """Return up to how many operations forward a compiled call with gradients is PyTorch's."""
+    return next(iter(_table("compiled routes", device).first(head_dim=head_dim)), 0)
+
+
 def built_in(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options, eager: bool = True
 ) -> dict[str, tuple[str, ...]]:
     """Return the implementations that the tables choose for each direction: for training of forward and backward."""
     causal, window_size, softmax_scale = options
     if not _ours(q, k, v, softmax_scale):
-        return dict.fromkeys((FORWARD, TRAINING), (f"torch_sdpa_{_variant(q, k, causal, window_size)}",))
+        return dict.fromkeys((FORWARD, TRAINING), (f"{_SDPA}{_variant(q, k, causal, window_size)}",))
     names = [name(way, q, k, softmax_scale, window_size, causal) for way in ("forward", "backward")]
     forward = "triton_decode" if decodes(q, k, v) else names[0]
-    by_pytorch = eager and left_to_pytorch(q, k, causal, window_size)
+    by_pytorch = left_to_pytorch(q, k, causal, window_size) if eager else _is_short(q, k, causal, window_size)
     training = (_PYTORCH,) if by_pytorch else tuple(dict.fromkeys(names))
     return {FORWARD: (forward,), TRAINING: training}
 
@@ -169,9 +212,17 @@ def left_to_pytorch(
 
     There the host decides: PyTorch's node is in C++, and its function needs no launch of a kernel with features.
     """
-    if q.dtype.itemsize > 2 or window_size or (causal and q.shape[2] != k.shape[2]) or invariant.wanted():
-        return False
-    return _left(asked or ("training",), q.device, (2 if causal else 4) * q.numel() * k.shape[2], q.shape[3])
+    asks = _may_be_left(q, k, causal, window_size)
+    return asks and _left(asked or ("training",), q.device, _operations(q, k, causal), q.shape[3])
+
+
+def _may_be_left(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int) -> bool:
+    aligned = not causal or q.shape[2] == k.shape[2]
+    return q.dtype.itemsize <= 2 and not window_size and aligned and not invariant.wanted()
+
+
+def _operations(q: torch.Tensor, k: torch.Tensor, causal: bool) -> int:
+    return (2 if causal else 4) * q.numel() * k.shape[2]
 
 
 @lru_cache(maxsize=plans.MAX_PLANS)

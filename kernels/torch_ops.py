@@ -7,8 +7,11 @@ from typing import Any
 
 import torch
 
-from . import routes
+from . import choice, routes
 from .problem import FORWARD, TRAINING
+
+for _answer in (choice.anything_named, routes.named_in_program, routes.most_operations):
+    torch.compiler.assume_constant_result(_answer)  # not where they are defined: it loads torch._dynamo
 
 
 def _kernels_for(

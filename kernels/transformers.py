@@ -28,7 +28,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from . import dispatch, feature_calls, plans, registry, routes
+from . import choice, dispatch, feature_calls, plans, registry, routes
+from .attention import torch_sdpa
 from .features import Features
 from .registry import Attention, UnsupportedCase
 
@@ -43,7 +44,7 @@ _REFUSED = {
     "head_mask": "a mask of heads (head_mask)",
 }
 _FEATURES = {"softcap": "softcap", "s_aux": "sinks"}  # argument of a module -> our name
-_ASKED = frozenset(("indices", "position_bias", *_REFUSED, *_FEATURES))  # all others are of no interest
+_ASKED = frozenset(("indices", "position_bias", "cu_seq_lens_q", *_REFUSED, *_FEATURES))  # others are of no interest
 _BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # declared by a model of transformers
 _FAMILIES: dict[str, frozenset[str]] = {  # sets of families of transformers.models
     name: frozenset(families.split())
@@ -61,6 +62,8 @@ class PaddingGroup(NamedTuple):
 # By mask, which all layers of a model share: groups of rows, bounds and biases by what they depend on; causality.
 _DERIVED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _CAUSAL: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_SEEN = plans.SeenCalls()  # calls that PyTorch computes faster
+_records, _tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
 
 def register(names: Iterable[str] | None = None) -> dict[str, str]:
@@ -112,11 +115,17 @@ def attend(
     cu_seq_lens_q and cu_seq_lens_k are the starts of sequences in a batch of 1, as for FlashAttention. Raises
     UnsupportedCase for what is not supported.
     """
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    known: Any = None
+    if not _tracing() and attention_mask is None and attention is dispatch.attention and _ASKED.isdisjoint(asked):
+        sizes = query.shape, key.shape, query.dtype, query.requires_grad, _records()
+        known = (type(module), *sizes, causal, dropout, scaling, sliding_window)
+        if passed := _SEEN.passed_on(known):
+            return passed.attend(query, key, value).transpose(1, 2).contiguous(), None
     named = {name: asked[name] for name in asked.keys() & _ASKED if asked[name] is not None}
     _refuse(named, type(module))
     if query.shape[0] < key.shape[0]:  # learned queries, the same for all sequences
-        query = query.expand(key.shape[0], -1, -1, -1)
-    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+        query, known = query.expand(key.shape[0], -1, -1, -1), None
     if attention_mask is not None and not torch.compiler.is_compiling():
         causal = _CAUSAL.get(attention_mask, causal)
     features = {ours: named[name] for name, ours in _FEATURES.items() if name in named} if named else {}
@@ -127,7 +136,10 @@ def attend(
         attention_mask = _chosen(named["indices"], call.as_tensor(attention_mask), key.shape[2])
     if "position_bias" in named:
         attention_mask = _biased(named["position_bias"], call.as_tensor(attention_mask))
-    return _by_mask(call, attention_mask, asked).transpose(1, 2).contiguous(), None
+    out = _by_mask(call, attention_mask, asked).transpose(1, 2).contiguous()
+    if known and (passing := call.passing_on()):
+        _SEEN.remember(known, plans.PassedOn(known, passing))
+    return out, None
 
 
 def describe_mask(
@@ -151,6 +163,8 @@ def describe_mask(
     _refuse_model(type(config).__module__.replace(".configuration_", ".modeling_"))
     kind, documents = _kind(mask_function)
     unread = _unreadable(attention_mask, q_offset)
+    if kind == "near" and (q_length != kv_length or unread or not (attention_mask is None or attention_mask.all())):
+        kind = None
     if _needs_tensor(config, kind, documents, options) or (unread and isinstance(q_offset, torch.Tensor)):
         from transformers.masking_utils import sdpa_mask
 
@@ -159,7 +173,7 @@ def describe_mask(
         return sdpa_mask(batch_size, **sizes, mask_function=mask_function, attention_mask=attention_mask, **options)
     if documents is not None:
         return documents
-    filled = kv_length if kind == "full" else min(kv_length, int(q_offset) + q_length - kv_offset)
+    filled = kv_length if kind in ("full", "near") else min(kv_length, int(q_offset) + q_length - kv_offset)
     if attention_mask is None:
         device = options.get("device", "cpu")
         return None if filled == kv_length else torch.ones(batch_size, filled, dtype=torch.bool, device=device)
@@ -181,7 +195,10 @@ def _unreadable(*tensors: Any) -> bool:
 
 
 def _kind(mask_function: Callable[..., Any] | None) -> tuple[str | None, torch.Tensor | None]:
-    """Return causal, window (causal in a window), full, or None for another mask; and the ids of packed sequences."""
+    """Return the kind of a mask and the ids of packed sequences.
+
+    The kind is causal, window (causal in a window), near (a window to both sides), full, or None for another mask.
+    """
     if mask_function is None:
         return "causal", None
     codes = _known_codes()
@@ -192,6 +209,8 @@ def _kind(mask_function: Callable[..., Any] | None) -> tuple[str | None, torch.T
     documents = [_closed_over(leaf)[0] for leaf in leaves if _code(leaf) is codes["documents"]]
     if found == {codes["full"]} and not documents:
         return "full", None
+    if found == {codes["full"], codes["near"]} and not documents:
+        return "near", None
     if len(documents) > 1 or codes["causal"] not in found or not found <= {codes["causal"], codes["window"]}:
         return None, None
     return "window" if codes["window"] in found else "causal", documents[0] if documents else None
@@ -228,10 +247,12 @@ def _known_codes() -> dict[str, Any]:
 
     causal, nothing = masking_utils.causal_mask_function, torch.zeros(0)
     remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)  # newer than transformers 5.17
+    near = getattr(masking_utils, "sliding_window_bidirectional_overlay", None)
     return {
         "causal": causal.__code__,
         "full": masking_utils.bidirectional_mask_function.__code__,
         "window": masking_utils.sliding_window_overlay(1).__code__,
+        "near": near and near(1).__code__,
         "both": masking_utils.and_masks(causal).__code__,
         "documents": masking_utils.packed_sequence_mask_function(nothing).__code__,
     } | ({"remapped": remap(causal, nothing).__code__} if remap else {})
@@ -243,6 +264,9 @@ def _needs_tensor(config: Any, kind: str | None, documents: torch.Tensor | None,
         return kind is None or not options.get("allow_is_bidirectional_skip", True)
     name = type(config).__module__
     family = name.split(".")[2] if name.startswith("transformers.models.") else name
+    if kind == "near":
+        allowed = options.get("allow_is_bidirectional_skip", True)
+        return not allowed or family not in _FAMILIES["pass_their_window_to_both_sides"]
     # For packed sequences transformers requests a tensor in the name of every model.
     if not options.get("allow_is_causal_skip", True) and (documents is None or family in _FAMILIES["read_masks"]):
         return True
@@ -319,6 +343,16 @@ class _Call:
         one_each = not masked or self.q.shape[1] == self.k.shape[1]
         return one_each and routes.left_to_pytorch(self.q, self.k, self.causal, self.window_size, asked)
 
+    def passing_on(self) -> Callable[..., torch.Tensor] | None:
+        """Return PyTorch's function where a table leaves all such calls, without a mask, to it; None elsewhere."""
+        if choice.anything_named(self.q.device) or (self.features and not self.left_to_pytorch()):
+            return None
+        if self.features:
+            masks: dict[str, Any] = {"is_causal": self.causal, "enable_gqa": self.q.shape[1] != self.k.shape[1]}
+            return partial(functional.scaled_dot_product_attention, scale=self.scale, **masks, **self.features)
+        found = dispatch.bound(self.q, self.k, self.v, self.causal, self.window_size, self.scale)[0]
+        return found if torch_sdpa.is_pytorch(found) else None
+
     def as_tensor(self, mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return a mask tensor with causality, window and the mask in it; None if all queries see all keys."""
         if mask is not None and mask.dim() != 2:
@@ -360,10 +394,10 @@ def _by_mask(call: _Call, mask: torch.Tensor | None, asked: dict[str, Any]) -> t
     """Return out (batch, num_heads, tokens, width) for a mask that is None, a tensor, ids or padding."""
     if mask is not None and mask.dim() != 2:
         return _by_mask_tensor(replace(call, causal=False, window_size=0), mask)
-    if call.window_size and not call.causal:
-        raise UnsupportedCase("A sliding window without a causal mask comes as a mask tensor; this call has none.")
     if mask is None:
         return call.out() if asked.get("cu_seq_lens_q") is None else _packed(call, asked)
+    if call.window_size and not call.causal:
+        raise UnsupportedCase("Under a sliding window without a causal mask, padding comes as a mask tensor.")
     if mask.dtype != torch.bool:
         return call.out(document_ids=mask)
     length = mask.shape[1]  # the part of a static cache that is filled

@@ -66,7 +66,8 @@ def run_recorded() -> None:
     owner, ended = os.getpid(), threading.Event()
     installed = importlib.util.find_spec("attnbench")
     package: Any = importlib.import_module("attnbench" if installed else "kernels")
-    versions = {each: version for each in _PACKAGES if (version := _version(each))}
+    installed_as = {each: list(importlib.metadata.distributions(name=each)) for each in _PACKAGES}
+    versions = {each: found[0].version for each, found in installed_as.items() if found}
     for name in [name for name in sys.modules if name.split(".")[0] in ("results", "runner")]:
         del sys.modules[name]  # the program may have modules of these names
     sys.path[0] = os.getcwd() if words[0] == "-m" else str(Path(words[0]).resolve().parent)
@@ -92,10 +93,3 @@ def run_recorded() -> None:
         finally:
             ended.set()
             write()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

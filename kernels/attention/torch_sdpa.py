@@ -50,7 +50,7 @@ def attention(
 
     Raises UnsupportedCase when PyTorch has no such kernel for these tensors.
     """
-    call = partial(scaled_dot_product_attention, scale=softmax_scale, enable_gqa=q.shape[1] != k.shape[1])
+    call = partial(scaled_dot_product_attention, scale=softmax_scale, **_grouped(q, k))
     if features is not None or isinstance(window_size, tuple):
         mask, blind = merged_mask(
             features or Features(), (*q.shape[:3], k.shape[2]), (causal, window_size), q.dtype, q.device
@@ -83,10 +83,14 @@ def bound(
 ) -> Callable[..., torch.Tensor]:
     """Return what computes calls with such tensors, PyTorch's function itself where its causal mask is enough."""
     if variant == "auto" and not window_size and (not causal or q.shape[2] == k.shape[2]):
-        grouped = q.shape[1] != k.shape[1]
-        return partial(scaled_dot_product_attention, is_causal=causal, scale=softmax_scale, enable_gqa=grouped)
+        return partial(scaled_dot_product_attention, is_causal=causal, scale=softmax_scale, **_grouped(q, k))
     masks: dict[str, Any] = {"causal": causal, "window_size": window_size}
     return partial(attention, **masks, softmax_scale=softmax_scale, variant=variant)
+
+
+def _grouped(q: torch.Tensor, k: torch.Tensor) -> dict[str, Any]:
+    """Return the option for shared key heads, by a branch: torch.compile takes no comparison of dynamic sizes."""
+    return {"enable_gqa": True} if q.shape[1] != k.shape[1] else {"enable_gqa": False}
 
 
 def is_pytorch(attend: Any) -> bool:

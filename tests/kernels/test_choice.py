@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import kernels
 from kernels import choice, dispatch, feature_calls, forms, problem, registry, routes, torch_ops
+from kernels.attention import torch_sdpa
 from kernels.problem import Chip, Problem
 from tests.cases import cases
 
@@ -235,6 +236,11 @@ def test_the_replacement_of_sdpa_obeys_rules(user, ran) -> None:
         torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
     assert ran == [NAIVE, FLASH]
     assert (calls.served, calls.passed_on.total()) == (2, 1)
+    write(user, point("torch_sdpa_auto", layout="contiguous"), point(NAIVE, layout="other"))
+    with kernels.sdpa_replacement() as calls:
+        for query in (q, q, q.mT.contiguous().mT):  # what a rule says of one layout holds for no other one
+            torch.nn.functional.scaled_dot_product_attention(query, k, v, is_causal=True)
+    assert (calls.served, ran) == (1, [NAIVE, FLASH, NAIVE])
 
 
 def test_transformers_obeys_rules(user, ran) -> None:
@@ -297,7 +303,7 @@ def test_packed_calls_obey_points_of_packed_sequences_alone(user, ran, monkeypat
     assert "does not support packed sequences" in kernels.explain(q, k, v, **packed) and ran == [NAIVE]
 
 
-def test_a_compiled_call_obeys_points_of_captured_calls_alone(user, interpreted, capsys) -> None:
+def test_a_compiled_call_obeys_points_of_captured_calls_alone(user, interpreted, capsys, monkeypatch) -> None:
     q, k, v = tensors()
     wanted = scaled_dot_product_attention(q, k, v, is_causal=True)
 
@@ -319,6 +325,11 @@ def test_a_compiled_call_obeys_points_of_captured_calls_alone(user, interpreted,
     write(user, point(NAIVE, regime="captured"))
     assert tiles_of(in_program) == tiles_of(in_program) == usual
     assert capsys.readouterr().err.count("torch_naive for compiled programs, which has no operator") == 1
+    monkeypatch.setattr(routes, "takes", lambda q, k, v: True)
+    for name, bound in ((MATH, torch_sdpa.attention), ("torch_sdpa_auto", scaled_dot_product_attention), (FORM, None)):
+        write(user, point(name, regime="captured"))
+        assert getattr(routes.pytorch_in_program(q, k, v, True, 0, None), "func", None) is bound
+        assert kernels.explain(q, k, v, causal=True, compiled=True).startswith(name)
 
 
 @pytest.mark.parametrize(("name", "changes", "said"), cases(__file__, "forms"))

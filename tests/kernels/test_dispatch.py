@@ -317,6 +317,18 @@ def test_compiled_calls_of_few_query_tokens_are_decoded(decoder, device, monkeyp
     assert not any("decode" in name for name in names)
 
 
+@TORCH_COMPILE
+def test_a_program_with_dynamic_sizes_leaves_short_training_calls_to_pytorch(monkeypatch) -> None:
+    for name, answer in (("takes", lambda q, k, v: True), ("most_operations", lambda device, head_dim: 1e5)):
+        monkeypatch.setattr(routes, name, torch.compiler.assume_constant_result(answer))
+    graphs: list[str] = []
+    backend = lambda module, _: graphs.append(module.code) or (lambda *inputs: inputs[-1:])  # noqa: E731
+    compiled = torch.compile(lambda x: kernels.attention(x, x, x), fullgraph=True, backend=backend, dynamic=True)
+    for seqlen in (8, 9, 10, 11, 12, 90):
+        compiled(torch.ones(1, 2, seqlen, 16, dtype=torch.bfloat16, requires_grad=True))
+    assert ["scaled_dot_product" in graph for graph in (graphs[0], graphs[-1])] == [True, False] and len(graphs) < 4
+
+
 class TestOnGpu:
     pytestmark = [*gpu, TORCH_COMPILE]
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernels import reference
+from tests.cases import named
 
 
 def by_autograd(q, k, v, dout, *, causal, window_size, softmax_scale):
@@ -26,23 +27,11 @@ def by_autograd(q, k, v, dout, *, causal, window_size, softmax_scale):
     return out.detach(), sums.squeeze(-1).log().detach(), *torch.autograd.grad(out, (q, k, v), dout.double())
 
 
-CASES = {
-    "full": ((1, 2, 2, 9, 9, 4), False, 0),
-    "causal": ((2, 2, 2, 9, 9, 4), True, 0),
-    "more keys than queries": ((1, 2, 2, 5, 11, 4), True, 0),
-    "rows that see no key": ((1, 2, 1, 11, 5, 4), True, 0),
-    "causal window": ((1, 4, 2, 13, 13, 4), True, 4),
-    "window to both sides": ((1, 4, 1, 13, 17, 4), False, 4),
-    "window and rows that see no key": ((1, 2, 2, 17, 6, 4), False, 3),
-    "one token": ((1, 1, 1, 1, 1, 4), True, 0),
-}
-
-
 @pytest.mark.parametrize("softmax_scale", [None, 0.7, -0.3])
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(("sizes", "causal", "window_size"), named(__file__, "cases"))
 @pytest.mark.parametrize("chunk_bytes", [1 << 30, 300])
-def test_it_agrees_with_autograd_of_the_definition(monkeypatch, case, softmax_scale, chunk_bytes):
-    (batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim), causal, window_size = case
+def test_it_agrees_with_autograd_of_the_definition(monkeypatch, sizes, causal, window_size, softmax_scale, chunk_bytes):
+    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim = sizes
     monkeypatch.setattr(reference, "CHUNK_BYTES", chunk_bytes)
     torch.manual_seed(1)
     q, dout = (torch.randn(batch, heads, seqlen_q, head_dim) for _ in range(2))

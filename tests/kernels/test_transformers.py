@@ -1,39 +1,29 @@
 """Our attention in models of transformers: logits, loss, gradients and generated tokens as with their own eager one."""
 
 import copy
+import functools
 import itertools
 
 import pytest
 import torch
 
 import kernels
-from kernels import dispatch, features, registry
+from kernels import dispatch, features, registry, routes
 from kernels import transformers as ours
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
+from tests.cases import cases
 
 transformers = pytest.importorskip("transformers", reason="the names are registered with transformers")
 
-VOCAB = 50
-TINY = {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48}
-TINY |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+VOCAB = 50  # as in SIZES
+SIZES = cases(__file__, "sizes")  # of tiny models
 NO_TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-GPT2 = {"vocab_size": VOCAB, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 CONFIGS = {
-    "llama": transformers.LlamaConfig(**TINY, **NO_TOKENS),
-    "mistral": transformers.MistralConfig(**TINY, sliding_window=5, **NO_TOKENS),
-    "gemma": transformers.GemmaConfig(**TINY, head_dim=16, **NO_TOKENS),
-    "gemma2": transformers.Gemma2Config(
-        **TINY, head_dim=16, query_pre_attn_scalar=16, attn_logit_softcapping=2.0, sliding_window=5, **NO_TOKENS
-    ),
-    "gpt_oss": transformers.GptOssConfig(
-        **TINY, head_dim=16, sliding_window=5, num_local_experts=2, num_experts_per_tok=1, **NO_TOKENS
-    ),
-    "gpt2": transformers.GPT2Config(
-        **GPT2, **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0), **NO_TOKENS
-    ),
+    family: getattr(transformers, name)(**SIZES[sizes], **more, **NO_TOKENS)
+    for family, (name, sizes, more) in cases(__file__, "configurations").items()
 }
-VISION = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+VISION = SIZES["vision"]
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}  # float32, two layers: sums in another order
 
 
@@ -156,10 +146,7 @@ def test_encoders_of_images_and_texts_see_everything_or_the_past(family: str) ->
 
 def test_a_decoder_attends_to_an_encoder_of_another_length() -> None:
     torch.manual_seed(0)
-    sizes = {"d_model": 32, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_target_positions": 16}
-    sizes |= {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "num_mel_bins": 8}
-    sizes |= {"vocab_size": VOCAB, "max_source_positions": 15, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    config = transformers.WhisperConfig(**sizes, decoder_start_token_id=1)
+    config = transformers.WhisperConfig(**SIZES["whisper"])
     own, changed = both(transformers.WhisperForConditionalGeneration(config).eval())
     asked = {"input_features": torch.randn(3, 8, 30), "decoder_input_ids": tokens(7)}
     expected, found = (model(**asked).logits for model in (own, changed))
@@ -191,12 +178,8 @@ def test_narrow_values_are_filled_up_for_those_that_need_equal_widths() -> None:
 
 def test_what_is_not_computed_is_refused_in_words() -> None:
     q = torch.zeros(1, 4, 6, 16)
-    for asked, words in (
-        ({"output_attentions": True}, "the probabilities"),
-        ({"cache": object()}, "a paged cache"),
-        ({"sinks": torch.zeros(1, 4, 6, 1)}, "sinks of tokens"),
-        ({"block_indices": torch.zeros(1, 6, 2)}, "blocks of keys"),
-    ):
+    for name, words in cases(__file__, "refused").items():
+        asked = {name: torch.zeros(1, 4, 6, 1)}
         with pytest.raises(UnsupportedCase, match=words):
             ours.attend(kernels.attention, torch.nn.Module(), q, q, q, None, **asked)
 
@@ -303,15 +286,36 @@ def test_a_bias_by_position_holds_all_masks_and_gets_its_gradient(window: int | 
     torch.testing.assert_close(*of_bias, **CLOSE)
 
 
-def test_dropout_drops_its_share_by_the_generator() -> None:
+@pytest.mark.parametrize("left", [False, True])
+def test_dropout_drops_its_share_by_the_generator_and_is_left_to_pytorch_by_one_look_up(left, monkeypatch) -> None:
+    monkeypatch.setattr(routes, "left_to_pytorch", lambda *call: left)
+    decide, decided = ours._by_mask, []
+    monkeypatch.setattr(ours, "_by_mask", lambda *call: decided.append(1) or decide(*call))
     q, v = torch.zeros(1, 2, 64, 16), torch.ones(1, 2, 64, 16)
     module = torch.nn.Module()
     torch.manual_seed(0)
     first, other = (ours.attend(dispatch.attention, module, q, q, v, None, dropout=0.2)[0] for _ in range(2))
     torch.manual_seed(0)
     assert ours.attend(dispatch.attention, module, q, q, v, None, dropout=0.2)[0].equal(first)
+    assert len(decided) == (1 if left else 3)
+    routes.forget()
     assert not first.equal(other)
     assert first.mean().item() == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_window_to_both_sides_needs_no_mask_where_modules_pass_it_and_nothing_is_padded() -> None:
+    from transformers.masking_utils import sliding_window_bidirectional_mask_function as near
+
+    q, real, config = torch.randn(1, 2, 6, 16), torch.ones(1, 6, dtype=torch.bool), transformers.ModernBertConfig()
+    described = functools.partial(ours.describe_mask, 1, 6, 6, mask_function=near(2))
+    assert described(attention_mask=real, config=config) is None
+    seen = described(config=CONFIGS["llama"])
+    assert described(attention_mask=real.tril(4), config=config).equal(seen & real.tril(4))
+    found, expected = (
+        ours.attend(dispatch.attention, torch.nn.Module(), q, q, q, mask, is_causal=False, **window)[0]
+        for mask, window in ((None, {"sliding_window": 3}), (seen, {}))
+    )
+    torch.testing.assert_close(found, expected, **CLOSE)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -410,7 +414,7 @@ def test_dropout_on_the_gpu_follows_the_generator_and_recomputes_what_it_kept() 
 def test_our_implementations_attend_on_the_gpu_or_say_why(names: dict[str, str]) -> None:
     own_names = [name for name, each in registry.implementations().items() if each.family == "own"]
     model = transformers.AutoModelForCausalLM.from_config(
-        transformers.LlamaConfig(**TINY | {"hidden_size": 256}, **NO_TOKENS)
+        transformers.LlamaConfig(**SIZES["tiny"] | {"hidden_size": 256}, **NO_TOKENS)
     )
     own, changed = both(model.to("cuda", torch.bfloat16).eval())
     ids, attended = tokens().cuda(), []
