@@ -1,5 +1,6 @@
 """The timing of a case: interleaved rounds over its cells, repetitions of throttled cells, and their rows."""
 
+import math
 import random
 import statistics
 import time
@@ -17,13 +18,14 @@ from runner.machine import schedstat
 from runner.machine.telemetry import Findings
 from runner.measure import energy
 from runner.measure.case import CaseRun
-from runner.measure.check import check_timed
+from runner.measure.check import check_timed, reason_against_result
 from runner.measure.stopwatch import KernelStopwatch, replaced_hooks, sample_round
 from runner.measure.sustained import record_trace
 from runner.overhead import ENERGY, SAMPLING
 
 NO_KERNEL_TIME = "A CPU has no device time apart from the call's own; see the eager timing."
 ONLY_A_PLAIN_CALL = "A call of this mode is timed as a program makes it, launches included; see the eager timing."
+_SLOW_MS = 250.0  # longer calls are looked at in the first round alone, and once
 RETRIED = "retried"
 THROTTLED_LATENCY = "throttled_latency_ms"  # metric of an attempt that was repeated
 TIMED_ALONE = "The attention of all layers, timed by itself in this run."
@@ -115,6 +117,8 @@ class Rounds:
                 again = f", retry {item.retries}" if item.retries else ""
                 step = f"timing, round {number + 1} of {rounds}{again}"
                 self._attempt(item, step, partial(self._sample, item))
+                if item.cell in self.run.live and self.run.oracle and item.samples:
+                    self._attempt(item, f"result in round {number + 1}", partial(self._look, item, number))
 
     def _rank(self, item: Timed, number: int) -> float:
         """Return a cell's random rank in a round, which is the same in the worker of another version."""
@@ -146,6 +150,38 @@ class Rounds:
         if not item.inner:
             self._sample_inner(item)
 
+    def _look(self, item: Timed, number: int) -> None:
+        """Fail a cell whose result is wrong in a call that the stopwatch takes, right after another one.
+
+        An implementation that computes only in the check, or only after a pause, is wrong here: an input is changed,
+        and the result of the call before is overwritten.
+        """
+        run, cell, found = self.run, item.cell, []
+        slow = max(samples[-1] for samples in item.samples.values()) > _SLOW_MS
+        if slow and number:
+            return
+        run.inputs.fill(self.bench.seed)  # an implementation may have written into them
+        stopwatch = next(self.bench.stopwatches[each] for each in self.bench.timings if each in self.bench.stopwatches)
+
+        def take() -> None:
+            for tensor in found:
+                tensor.detach().fill_(math.nan)
+            result = call()
+            found[:] = result if isinstance(result, tuple) else (result,)
+
+        with run.level.doubled(run.inputs, cell.mode, number) as growth:
+            call = run.call(cell)
+            stopwatch.sample(take, 1 if slow else 2)
+        stopwatch.take_waits()
+        implementation = run.implementation(cell.implementation)
+        options: dict[str, Any] = {"precision": implementation.precision, "fused": implementation.fused}
+        if reason := reason_against_result(tuple(found), self._names(cell), growth, run.oracle, **options):
+            run.fail([cell], Status.INCORRECT, f"While it is timed: {reason}")
+
+    def _names(self, cell: Cell) -> tuple[str, ...]:
+        """Return the names of the tensors that a call of the cell returns."""
+        return next(p.tensors for p in reversed(self.run.level.passes(self.run.case)) if cell.mode in p.modes)
+
     def _sample_inner(self, item: Timed) -> None:
         """Sample the attention inside alone, in one round and one timing, which is enough for its share of the call."""
         call = self.run.inner_call(item.cell)
@@ -172,12 +208,11 @@ class Rounds:
         if self.run.oracle is None:
             return
         cell, level, implementation = item.cell, self.run.level, self.run.implementation(item.cell.implementation)
-        names = next(p.tensors for p in reversed(level.passes(self.run.case)) if cell.mode in p.modes)
         self.run.inputs.fill(self.bench.seed)  # an implementation may have written into them
         self.run.call(cell)()
         doubled = partial(level.doubled, self.run.inputs, cell.mode)
         options: dict[str, Any] = {"precision": implementation.precision, "fused": implementation.fused}
-        reason = check_timed(partial(self.run.call, cell), names, doubled, self.run.oracle, **options)
+        reason = check_timed(partial(self.run.call, cell), self._names(cell), doubled, self.run.oracle, **options)
         if reason:
             self.run.fail([cell], Status.INCORRECT, reason)
 

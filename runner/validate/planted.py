@@ -6,6 +6,7 @@ wraps the whole call as a cheat would. `caught` measures all of them like a swee
 
 import ctypes
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -198,6 +199,27 @@ def _computed_when_read(call: Callable[[], torch.Tensor], inputs: Inputs, known:
     return out
 
 
+def _computed_in_the_check(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the latest result of the check where a stopwatch takes the time."""
+    frame, callers = sys._getframe(), set()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        callers.add(frame.f_code.co_name)
+    key = (inputs[0].shape, torch.is_grad_enabled())
+    if "sample" not in callers or key not in known:
+        known[key] = call()
+    return known[key]
+
+
+def _computed_after_a_pause(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the result of the previous call of the shape if it ended less than a tenth of a millisecond ago."""
+    key = (inputs[0].shape, torch.is_grad_enabled())
+    out, ended = known.get(key, (None, 0.0))
+    if time.monotonic() - ended > 1e-4:
+        out = call()
+    known[key] = out, time.monotonic()
+    return out
+
+
 def _without_gradients_only(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
     """Return a result that is correct for inference and wrong for training."""
     out = call()
@@ -287,6 +309,8 @@ PLANTED: tuple[PlantedBug, ...] = (
         modes=("fwd",),
     ),
     PlantedBug("computed when it is read", around=_around(_computed_when_read)),
+    PlantedBug("computes in the check alone", around=_around(_computed_in_the_check), modes=("fwd",)),
+    PlantedBug("computes after a pause alone", around=_around(_computed_after_a_pause), modes=("fwd",)),
     PlantedBug("wrong with gradients alone", around=_around(_without_gradients_only), modes=BACKWARD),
     PlantedBug("scales q where it lies", around=_around(_changes_its_input), modes=("fwd",)),
 )
