@@ -12,11 +12,19 @@ versions have the same PyTorch. Standard library and records only.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from results import levels
-from results.compare.between_rounds import RoundMedians, RoundSpread, half_interval, rounds, student, usual_of_pairs
+from results.compare.between_rounds import (
+    PairOfRounds,
+    RoundMedians,
+    RoundSpread,
+    half_interval,
+    rounds,
+    student,
+    usual_of_pairs,
+)
 from results.compare.between_runs import LEAST, is_control
 from results.compare.compare import (
     GAINED,
@@ -97,8 +105,7 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
     if not (before and after and before.said and after.said and len(before.logs) == len(after.logs)):
         ratio = first.value / second.value if first.value and second.value else None
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no rounds", "The two did not take the same rounds.")
-    middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
-    half, certain = (_half(before, after, like, apart, certainty) for certainty in (CERTAINTY, NO_CHANCE))
+    middle, half, certain = _interval(before, after, like, apart)
     verdict, why = _verdict(middle, half, certain)
     span = f"{math.exp(middle - half):.4g}× to {math.exp(middle + half):.4g}×"
     return Judgement(
@@ -111,6 +118,22 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
         reason=f"{span} is {why}.",
         apart=math.sqrt(apart.variance),
     )
+
+
+def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: list[PairOfRounds]) -> list[int]:
+    """Return the cells, each given by both sides of its rounds, that have no verdict yet.
+
+    The pairs of the cells join those that the run has so far, because many pairs tell what is usual.
+    """
+    new = {
+        cell: (math.exp(statistics.fmean(a.logs)), a, b) for cell, (a, b) in cells.items() if len(a.logs) == len(b.logs)
+    }
+    pairs += new.values()
+    usual, found = usual_of_pairs(pairs), []
+    for cell, (ms, after, before) in new.items():
+        interval = _interval(before, after, usual.near(ms), usual_offset(ms))
+        found += [cell] if _verdict(*interval)[0] is Verdict.UNCLEAR else []
+    return found
 
 
 def usual_offset(latency_ms: float) -> RoundSpread:
@@ -126,6 +149,14 @@ def _verdict(middle: float, half: float, certain: float) -> tuple[Verdict, str]:
     if abs(middle) <= certain:
         return Verdict.UNCLEAR, f"{BEYOND}, {BY_CHANCE}"
     return (Verdict.FASTER if middle > 0 else Verdict.SLOWER), BEYOND
+
+
+def _interval(
+    before: RoundMedians, after: RoundMedians, like: RoundSpread | None, apart: RoundSpread
+) -> tuple[float, float, float]:
+    """Return the logarithm of the speedup, and how far it can be off for a verdict and by chance."""
+    middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
+    return middle, *(_half(before, after, like, apart, certainty) for certainty in (CERTAINTY, NO_CHANCE))
 
 
 def _half(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from results.compare.between_rounds import rounds_of
+from results.compare.between_rounds import RoundMedians, rounds_of
 from results.compare.verdicts import leave_open
 from results.records import Status
 from results.spread import spread
@@ -69,9 +69,13 @@ class Rounds:
             for item in throttled:
                 item.forget()
             self._go_round(throttled)
-        if not self.bench.turn and self.bench.protocol.more_s:
-            self._go_round(self._undecided(), self.bench.protocol.rounds)
-        self._wait_for_turn(self.bench.protocol.rounds, 0.0)
+        rounds = self.bench.protocol.rounds
+        if self.bench.turn:
+            more = self.bench.turn((rounds, 0.0), self._rounds_so_far())
+            self._go_round([item for item in self._left() if item.cell in more], rounds)
+            self._wait_for_turn(2 * rounds, 0.0)
+        elif self.bench.protocol.more_s:
+            self._go_round(self._undecided(), rounds)
         for item in self._left():
             self._attempt(item, "check after timing", partial(self._check_again, item))
         for item in self._left():
@@ -103,9 +107,16 @@ class Rounds:
                 each = [rounds_of(i.samples[timing], i.round_sizes[timing]) for i in items if timing in i.samples]
                 known = [medians for medians in each if medians]
                 undecided |= leave_open(known, self.bench.pairs.setdefault(timing, []))
-            took = sum(end - start for item in items for start, end in item.windows)
-            found += items if undecided and took <= self.bench.protocol.more_s else []
+            found += items if undecided and sum(map(_took_s, items)) <= self.bench.protocol.more_s else []
         return found
+
+    def _rounds_so_far(self) -> dict[tuple[Cell, str], RoundMedians]:
+        """Return the rounds by cell and timing, without those of cells that take long."""
+        brief = [item for item in self._left() if _took_s(item) <= self.bench.protocol.more_s]
+        each = {
+            (i.cell, timing): rounds_of(i.samples[timing], i.round_sizes[timing]) for i in brief for timing in i.samples
+        }
+        return {key: medians for key, medians in each.items() if medians}
 
     def _go_round(self, items: list[Timed], done: int = 0) -> None:
         rounds = self.bench.protocol.rounds + done
@@ -127,7 +138,7 @@ class Rounds:
 
     def _wait_for_turn(self, number: int, rank: float) -> None:
         if self.bench.turn:
-            self.bench.turn((number, rank))
+            self.bench.turn((number, rank), {})
 
     def _sample(self, item: Timed) -> None:
         call = self.run.call(item.cell)
@@ -269,6 +280,10 @@ class Rounds:
             origin = f"attempt {item.retries + 1}"
             self.run.emit(item.cell, THROTTLED_LATENCY, timing=timing, origin=origin, **_fields(item, timing, findings))
         return findings.throttled
+
+
+def _took_s(item: Timed) -> float:
+    return sum(end - start for start, end in item.windows)
 
 
 def _fields(item: Timed, timing: str, findings: Findings, more_flags: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from itertools import accumulate
 import pytest
 
 from results.__main__ import main
-from results.compare.against import NotAgainst, compare_versions, in_words, usual_offset
+from results.compare.against import NotAgainst, compare_versions, in_words, leave_open, usual_offset
+from results.compare.between_rounds import PairOfRounds, RoundMedians
 from results.files.journal import RunFolder
 from results.records import Case, Measurement, Run, Status, attention_case
 from results.spread import spread
@@ -61,6 +62,15 @@ def share(rows: list[Measurement], *outcomes: str) -> float:
 def test_no_change_is_called_a_change_in_one_cell_of_a_hundred_at_most(drift: float, offset: float) -> None:
     assert share(machine(drift=drift, offset=offset), "FASTER", "SLOWER") <= 0.01
     assert share(machine(drift=drift, offset=offset, walk=0.01), "FASTER", "SLOWER") <= 0.01
+
+
+def test_cells_without_a_verdict_take_more_rounds_and_no_others() -> None:
+    chance, cells = random.Random(0), {}
+    for number in range(40):
+        steps = [chance.gauss(0, 0.002 if number % 2 else 0.08) for _ in range(ROUNDS)]
+        cells[number] = RoundMedians(tuple(steps), True), RoundMedians((0.0,) * ROUNDS, True)
+    pairs: list[PairOfRounds] = []
+    assert set(leave_open(cells, pairs)) == set(range(0, 40, 2)) and len(pairs) == 40
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.02, 0.1])
