@@ -37,7 +37,18 @@ from results.compare.compare import (
     timing_coverage,
     urgency,
 )
-from results.compare.verdicts import ACROSS, BAND, BEYOND, BY_CHANCE, CERTAINTY, NO_CHANCE, WITHIN, Judgement, Verdict
+from results.compare.verdicts import (
+    ACROSS,
+    BAND,
+    BEYOND,
+    BY_CHANCE,
+    CERTAINTY,
+    NO_CHANCE,
+    WITHIN,
+    Judgement,
+    Verdict,
+    waiting,
+)
 from results.derive import geometric_mean
 from results.implementations import version_name
 from results.records import Measurement, Run
@@ -105,7 +116,9 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
     if not (before and after and before.said and after.said and len(before.logs) == len(after.logs)):
         ratio = first.value / second.value if first.value and second.value else None
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no rounds", "The two did not take the same rounds.")
-    middle, half, certain = _interval(before, after, like, apart)
+    middle, *ends = _interval(before, after, like, apart)
+    waited = max(-math.log1p(-waiting(m)) for m in (first, second))  # on a busy host
+    half, certain = (end + waited for end in ends)
     verdict, why = _verdict(middle, half, certain)
     span = f"{math.exp(middle - half):.4g}× to {math.exp(middle + half):.4g}×"
     return Judgement(

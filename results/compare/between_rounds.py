@@ -118,8 +118,8 @@ def following(cells: Iterable[tuple[RoundMedians, RoundMedians]]) -> float:
     """Return the correlation of neighboring paired rounds; 0 unless cells show one.
 
     Cells show it if their mean ratio is below 2 by more than two standard errors, or below 1.85. It is 2 of independent
-    rounds, 1.73 of three rounds of a slow walk. Six rounds or more give an estimate, three standard errors and a step of
-    _WALKS on the safe side, as samples add noise. Fewer do not show how slow the drift is, so a walk is assumed.
+    rounds, 1.73 of three rounds of a slow walk. Six rounds or more give an estimate, three standard errors and a step
+    of _WALKS on the safe side, as samples add noise. Fewer do not show how slow the drift is, so a walk is assumed.
     """
     by_count: dict[int, list[float]] = {}
     for first, second in cells:

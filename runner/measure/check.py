@@ -349,8 +349,12 @@ def reason_against_result(
 def _not_plain(tensors: Collection[torch.Tensor], inputs: CaseInputs) -> str | None:
     """Return why a result may not be there yet; None if all are plain tensors with memory on the inputs' device.
 
-    An object that acts like a tensor can compute its numbers when they are read, which is after the timing.
+    An object that acts like a tensor can compute its numbers when they are read, which is after the timing. Attention
+    also owes its caller the dtype of the inputs.
     """
+    dtype = getattr(torch, str(inputs.case.dtype))
+    if level_of(inputs.case).checks_rows and (tensor := next(iter(tensors))).dtype != dtype:
+        return f"The result is {tensor.dtype}, not {dtype}."
     for tensor in tensors:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             return f"The result is a {type(tensor).__name__}, not a plain tensor: it can compute when it is read."

@@ -140,7 +140,7 @@ def _summed_in_half(p: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return total
 
 
-_CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     "times": lambda x, factor: x * factor,
     "plus": lambda x, number: x + number,
     "set": lambda x, number: torch.full_like(x, number),
@@ -160,7 +160,7 @@ _CHANGES: dict[str, Callable[[Any, Any], Any]] = {
 
 def change_of(said: Mapping[str, Any]) -> Change:
     """Return a change of a part of a tensor: `at` is the index of the part, and every other entry is done to it."""
-    at, steps = _index(said.get("at", "...")), [(_CHANGES[name], said[name]) for name in said if name != "at"]
+    at, steps = _index(said.get("at", "...")), [(CHANGES[name], said[name]) for name in said if name != "at"]
 
     def change(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
@@ -175,14 +175,14 @@ def change_of(said: Mapping[str, Any]) -> Change:
     return change
 
 
-def _around(cheat: Callable[..., torch.Tensor]) -> Wrapper:
+def around(cheat: Callable[..., torch.Tensor]) -> Wrapper:
     """Return a wrapper of an attention by a function of its call, its inputs and what it remembers."""
 
-    def around(sound: registry.Attention) -> registry.Attention:
+    def wrapped(sound: registry.Attention) -> registry.Attention:
         known: dict[Any, Any] = {}
         return lambda *inputs, **options: cheat(lambda: sound(*inputs, **options), inputs, known)
 
-    return around
+    return wrapped
 
 
 def _stale(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
@@ -201,7 +201,7 @@ def cached(key: Callable[[torch.Tensor], Any]) -> Wrapper:
             known[here] = call()
         return known[here]
 
-    return _around(cheat)
+    return around(cheat)
 
 
 def _every_call(of: int, change: Change) -> Wrapper:
@@ -211,7 +211,7 @@ def _every_call(of: int, change: Change) -> Wrapper:
         known["calls"] = known.get("calls", 0) + 1
         return call() if known["calls"] % of else change(call())
 
-    return _around(cheat)
+    return around(cheat)
 
 
 class _Unread(torch.Tensor):
@@ -272,9 +272,17 @@ def _on_another_stream(call: Callable[[], torch.Tensor], inputs: Inputs, known: 
         return call()
 
 
+def _beside_the_stream(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the result of work on a stream that waits for the caller's, which does not wait for it."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        return call()
+
+
 def _after(change: Callable[[], Any]) -> Wrapper:
     """Return a wrapper that changes something in the process at every call."""
-    return _around(lambda call, inputs, known: (change(), call())[1])
+    return around(lambda call, inputs, known: (change(), call())[1])
 
 
 def _set_l2_aside(size: int = 8 << 20) -> None:
@@ -291,15 +299,30 @@ def _replace_events() -> None:
     torch.cuda.Event.elapsed_time = lambda *_: 1e-3  # type: ignore[method-assign, assignment]
 
 
+def _replace_sampling() -> None:
+    def sample(_: Any, call: Callable[[], Any], count: int) -> list[float]:
+        return [0.0 * (call() is None) + 1e-3 for _ in range(count)]
+
+    EagerStopwatch.sample = KernelStopwatch.sample = sample  # type: ignore[method-assign]
+
+
+def _keep_l2() -> None:
+    torch.Tensor.zero_ = lambda x: x  # type: ignore[method-assign]
+
+
+def _launch_without_spin() -> None:
+    torch.cuda._sleep = lambda cycles: None
+
+
 _AROUND: dict[str, Wrapper] = {
-    "stale": _around(_stale),
+    "stale": around(_stale),
     "cached_by_address": cached(lambda x: x.data_ptr()),
     "cached_by_version": cached(lambda x: (x.data_ptr(), x._version)),
-    "computed_when_read": _around(_computed_when_read),
-    "computed_in_the_check": _around(_computed_in_the_check),
-    "computed_after_a_pause": _around(_computed_after_a_pause),
-    "without_gradients_only": _around(_without_gradients_only),
-    "changes_its_input": _around(_changes_its_input),
+    "computed_when_read": around(_computed_when_read),
+    "computed_in_the_check": around(_computed_in_the_check),
+    "computed_after_a_pause": around(_computed_after_a_pause),
+    "without_gradients_only": around(_without_gradients_only),
+    "changes_its_input": around(_changes_its_input),
 }
 _CASES = {"plain": PLAIN, "window": WINDOW, "large": LARGE}
 _OF_BACKWARD = {"dout", "dscores", "delta", "factors", "ds", "dq", "groups", "dk", "dv"}
@@ -309,19 +332,25 @@ def declared_bug(said: Mapping[str, Any]) -> PlantedBug:
     """Return a bug as planted.toml declares it."""
     named = ("name", "around", "every", "wrong", "modes", "dtypes", "case")
     changes = {stage: change_of(change) for stage, change in said.items() if stage not in named}
-    around = (
+    wrapper = (
         _every_call(said["every"], change_of(said["wrong"])) if "every" in said else _AROUND.get(said.get("around", ""))
     )
     modes = said.get("modes", BACKWARD if set(changes) <= _OF_BACKWARD and changes else EVERY)
     case = _CASES[said.get("case", "plain")]
-    return PlantedBug(said["name"], changes, around, tuple(modes), tuple(said.get("dtypes", DTYPES)), case)
+    return PlantedBug(said["name"], changes, wrapper, tuple(modes), tuple(said.get("dtypes", DTYPES)), case)
 
 
 PLANTED = tuple(map(declared_bug, tomllib.loads(Path(__file__).with_name("planted.toml").read_text())["bugs"]))
 # Cheats that change the whole process, so that no implementation in it has a speed. Each is measured by itself.
-ON_CPU: tuple[PlantedBug, ...] = (PlantedBug("slows the clock down", around=_after(_slow_down_the_clock)),)
+ON_CPU: tuple[PlantedBug, ...] = (
+    PlantedBug("slows the clock down", around=_after(_slow_down_the_clock)),
+    PlantedBug("replaces the stopwatch", around=_after(_replace_sampling)),
+)
 ON_GPU: tuple[PlantedBug, ...] = (
-    PlantedBug("works on another stream", around=_around(_on_another_stream), modes=("fwd",)),
+    PlantedBug("works on another stream", around=around(_on_another_stream), modes=("fwd",)),
+    PlantedBug("works beside the stream", around=around(_beside_the_stream), modes=("fwd",)),
+    PlantedBug("keeps L2 warm", around=_after(_keep_l2)),
+    PlantedBug("launches without a spin", around=_after(_launch_without_spin)),
     PlantedBug("replaces the time of events", around=_after(_replace_events)),
     PlantedBug("sets a part of L2 aside", around=_after(_set_l2_aside)),
 )

@@ -124,6 +124,11 @@ def test_rounds_that_do_not_pair_are_unclear() -> None:
     assert "did not take the same rounds" in cell.reason
 
 
+def test_what_a_busy_host_may_have_added_is_no_change() -> None:
+    rows = [replace(m, note="Up to 50 % of it is waiting for a core.") for m in machine(1.3)[:40]]
+    assert share(machine(1.3)[:40], "SLOWER") == 1 and share(rows, "UNCLEAR") == 1
+
+
 def test_the_words_name_each_cell_with_its_interval_and_count_the_verdicts() -> None:
     rows = machine(1.1)[:4]
     words = in_words(compare_versions(RUN, rows)).splitlines()
