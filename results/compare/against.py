@@ -134,9 +134,10 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
 
 
 def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: list[PairOfRounds]) -> list[int]:
-    """Return the cells, each given by both sides of its rounds, that have no verdict yet.
+    """Return the cells, each given by both sides of its rounds, to which more rounds may give a verdict.
 
-    The pairs of the cells join those that the run has so far, because many pairs tell what is usual.
+    They have none yet, and their rounds differ by more than the two processes do. The pairs of the cells join those
+    that the run has so far, because many pairs tell what is usual.
     """
     new = {
         cell: (math.exp(statistics.fmean(a.logs)), a, b) for cell, (a, b) in cells.items() if len(a.logs) == len(b.logs)
@@ -144,8 +145,9 @@ def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: li
     pairs += new.values()
     usual, found = usual_of_pairs(pairs), []
     for cell, (ms, after, before) in new.items():
-        interval = _interval(before, after, usual.near(ms), usual_offset(ms))
-        found += [cell] if _verdict(*interval)[0] is Verdict.UNCLEAR else []
+        middle, half, certain = _interval(before, after, usual.near(ms), apart := usual_offset(ms))
+        by_rounds = half > math.sqrt(2 * apart.variance) * student(CERTAINTY, apart.freedom)
+        found += [cell] if by_rounds and _verdict(middle, half, certain)[0] is Verdict.UNCLEAR else []
     return found
 
 
