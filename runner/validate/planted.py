@@ -272,7 +272,7 @@ def _on_another_stream(call: Callable[[], torch.Tensor], inputs: Inputs, known: 
         return call()
 
 
-def _beside_the_stream(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+def _next_to_the_stream(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
     """Return the result of work on a stream that waits for the caller's, which does not wait for it."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -348,7 +348,7 @@ ON_CPU: tuple[PlantedBug, ...] = (
 )
 ON_GPU: tuple[PlantedBug, ...] = (
     PlantedBug("works on another stream", around=around(_on_another_stream), modes=("fwd",)),
-    PlantedBug("works beside the stream", around=around(_beside_the_stream), modes=("fwd",)),
+    PlantedBug("works next to the stream", around=around(_next_to_the_stream), modes=("fwd",)),
     PlantedBug("keeps L2 warm", around=_after(_keep_l2)),
     PlantedBug("launches without a spin", around=_after(_launch_without_spin)),
     PlantedBug("replaces the time of events", around=_after(_replace_events)),
