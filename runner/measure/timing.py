@@ -184,14 +184,15 @@ class Rounds:
             call = run.call(cell)
             stopwatch.sample(take, 1 if slow else 2)
         stopwatch.take_waits()
-        implementation = run.implementation(cell.implementation)
-        options: dict[str, Any] = {"precision": implementation.precision, "fused": implementation.fused}
-        if reason := reason_against_result(tuple(found), self._names(cell), growth, run.oracle, **options):
+        names, options = self._checked(cell)
+        if reason := reason_against_result(tuple(found), names, growth, run.oracle, **options):
             run.fail([cell], Status.INCORRECT, f"While it is timed: {reason}")
 
-    def _names(self, cell: Cell) -> tuple[str, ...]:
-        """Return the names of the tensors that a call of the cell returns."""
-        return next(p.tensors for p in reversed(self.run.level.passes(self.run.case)) if cell.mode in p.modes)
+    def _checked(self, cell: Cell) -> tuple[tuple[str, ...], dict[str, Any]]:
+        """Return the names of the tensors that a call of the cell returns, and how they are checked."""
+        names = next(p.tensors for p in reversed(self.run.level.passes(self.run.case)) if cell.mode in p.modes)
+        implementation = self.run.implementation(cell.implementation)
+        return names, {"precision": implementation.precision, "fused": implementation.fused}
 
     def _sample_inner(self, item: Timed) -> None:
         """Sample the attention inside alone, in one round and one timing, which is enough for its share of the call."""
@@ -218,12 +219,12 @@ class Rounds:
             return
         if self.run.oracle is None:
             return
-        cell, level, implementation = item.cell, self.run.level, self.run.implementation(item.cell.implementation)
+        cell = item.cell
         self.run.inputs.fill(self.bench.seed)  # an implementation may have written into them
         self.run.call(cell)()
-        doubled = partial(level.doubled, self.run.inputs, cell.mode)
-        options: dict[str, Any] = {"precision": implementation.precision, "fused": implementation.fused}
-        reason = check_timed(partial(self.run.call, cell), self._names(cell), doubled, self.run.oracle, **options)
+        doubled = partial(self.run.level.doubled, self.run.inputs, cell.mode)
+        names, options = self._checked(cell)
+        reason = check_timed(partial(self.run.call, cell), names, doubled, self.run.oracle, **options)
         if reason:
             self.run.fail([cell], Status.INCORRECT, reason)
 

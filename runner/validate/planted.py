@@ -295,23 +295,9 @@ def _slow_down_the_clock() -> None:
         time.perf_counter = lambda: real() / 2  # type: ignore[assignment]
 
 
-def _replace_events() -> None:
-    torch.cuda.Event.elapsed_time = lambda *_: 1e-3  # type: ignore[method-assign, assignment]
-
-
-def _replace_sampling() -> None:
-    def sample(_: Any, call: Callable[[], Any], count: int) -> list[float]:
-        return [0.0 * (call() is None) + 1e-3 for _ in range(count)]
-
-    EagerStopwatch.sample = KernelStopwatch.sample = sample  # type: ignore[method-assign]
-
-
-def _keep_l2() -> None:
-    torch.Tensor.zero_ = lambda x: x  # type: ignore[method-assign]
-
-
-def _launch_without_spin() -> None:
-    torch.cuda._sleep = lambda cycles: None
+def _replace(owner: Any, name: str, by: Callable[..., Any]) -> Callable[[], None]:
+    """Return a change of the process: another function in place of one that takes or orders times."""
+    return lambda: setattr(owner, name, by)
 
 
 _AROUND: dict[str, Wrapper] = {
@@ -344,14 +330,19 @@ PLANTED = tuple(map(declared_bug, tomllib.loads(Path(__file__).with_name("plante
 # Cheats that change the whole process, so that no implementation in it has a speed. Each is measured by itself.
 ON_CPU: tuple[PlantedBug, ...] = (
     PlantedBug("slows the clock down", around=_after(_slow_down_the_clock)),
-    PlantedBug("replaces the stopwatch", around=_after(_replace_sampling)),
+    PlantedBug(
+        "replaces the stopwatch",
+        around=_after(_replace(EagerStopwatch, "sample", lambda _, call, count: [1e-3, call()][:1] * count)),
+    ),
 )
 ON_GPU: tuple[PlantedBug, ...] = (
     PlantedBug("works on another stream", around=around(_on_another_stream), modes=("fwd",)),
     PlantedBug("works next to the stream", around=around(_next_to_the_stream), modes=("fwd",)),
-    PlantedBug("keeps L2 warm", around=_after(_keep_l2)),
-    PlantedBug("launches without a spin", around=_after(_launch_without_spin)),
-    PlantedBug("replaces the time of events", around=_after(_replace_events)),
+    PlantedBug("keeps L2 warm", around=_after(_replace(torch.Tensor, "zero_", lambda x: x))),
+    PlantedBug("launches without a spin", around=_after(_replace(torch.cuda, "_sleep", lambda cycles: None))),
+    PlantedBug(
+        "replaces the time of events", around=_after(_replace(torch.cuda.Event, "elapsed_time", lambda *_: 1e-3))
+    ),
     PlantedBug("sets a part of L2 aside", around=_after(_set_l2_aside)),
 )
 
