@@ -143,7 +143,8 @@ def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: li
         cell: (math.exp(statistics.fmean(a.logs)), a, b) for cell, (a, b) in cells.items() if len(a.logs) == len(b.logs)
     }
     pairs += new.values()
-    usual, found = usual_of_pairs(pairs), []
+    usual = usual_of_pairs(pairs)
+    found: list[int] = []
     for cell, (ms, after, before) in new.items():
         middle, half, certain = _interval(before, after, usual.near(ms), apart := usual_offset(ms))
         by_rounds = half > math.sqrt(2 * apart.variance) * student(CERTAINTY, apart.freedom)
@@ -171,7 +172,8 @@ def _interval(
 ) -> tuple[float, float, float]:
     """Return the logarithm of the speedup, and how far it can be off for a verdict and by chance."""
     middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
-    return middle, *(_half(before, after, like, apart, certainty) for certainty in (CERTAINTY, NO_CHANCE))
+    half, certain = (_half(before, after, like, apart, certainty) for certainty in (CERTAINTY, NO_CHANCE))
+    return middle, half, certain
 
 
 def _half(

@@ -167,7 +167,8 @@ class Rounds:
         An implementation that computes only in the check, or only after a pause, is wrong here: an input is changed,
         and the result of the call before is overwritten.
         """
-        run, cell, found = self.run, item.cell, []
+        run, cell = self.run, item.cell
+        found: list[Any] = []
         slow = max(samples[-1] for samples in item.samples.values()) > _SLOW_MS
         if slow and number:
             return

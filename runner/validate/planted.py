@@ -234,7 +234,8 @@ def _computed_when_read(call: Callable[[], torch.Tensor], inputs: Inputs, known:
 
 def _computed_in_the_check(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
     """Return the latest result of the check where a stopwatch takes the time."""
-    frame, callers = sys._getframe(), set()
+    frame = sys._getframe()
+    callers: set[str] = set()
     while frame := frame.f_back:  # type: ignore[assignment]
         callers.add(frame.f_code.co_name)
     key = (inputs[0].shape, torch.is_grad_enabled())
