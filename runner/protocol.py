@@ -21,7 +21,7 @@ class Protocol:
     least_slowest: int = 6  # least samples of a call that takes more than two seconds
     patience_ms: float = 300.0  # calls are slow if `least` samples take longer than this
     most: int = 90
-    more_s: float = 0.0  # rounds that follow each other are doubled if they took less; 0: never
+    more_s: float = 0.0  # rounds without a verdict are doubled if they took less; 0: never
     heat_s: float = 0.0  # seconds of back-to-back calls before the samples of a round, which lower a GPU's clock
     energy_s: float = 0.0  # least seconds between two readings of the energy counter; 0: energy is not measured
     trace_s: float = 0.0  # seconds of back-to-back calls for burst and sustained figures; 0: no trace
@@ -51,7 +51,7 @@ class Protocol:
 
 
 # For comparing two versions: an even number of rounds, so that each version starts half of them.
-PAIRED = Protocol("paired", rounds=8, cap_ms=240.0)
+PAIRED = Protocol("paired", rounds=8, cap_ms=240.0, more_s=10.0)
 WARM = replace(PAIRED, name="warm", heat_s=0.1)
 PROTOCOLS = {
     protocol.name: protocol

@@ -10,11 +10,12 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from results.compare.between_rounds import RoundMedians
 from results.records import Measurement, measurement_to_json
 from runner import sweeps
 from runner.cells import Cell, cell_to_json
@@ -191,13 +192,17 @@ class Worker:
     def _emit(self, measurement: Measurement) -> None:
         self._channel.send({"event": "measurement", "record": measurement_to_json(measurement)})
 
-    def _wait_for_turn(self, at: tuple[int, float]) -> None:
-        """Report this worker's position in the rounds and wait for its turn on the device."""
-        self._channel.send({"event": "turn", "at": list(at)})
+    def _wait_for_turn(
+        self, at: tuple[int, float], so_far: Mapping[tuple[Cell, str], RoundMedians]
+    ) -> Collection[Cell]:
+        """Report this worker's position, wait for its turn, and return the cells that take more rounds."""
+        medians = [(self._numbers[cell], timing, rounds.logs) for (cell, timing), rounds in so_far.items()]
+        self._channel.send({"event": "turn", "at": list(at), "medians": medians})
         with self._bench.telemetry.paused():
             message = self._channel.receive()
         if message["do"] != "go":
             raise RuntimeError(f"A worker that waits for its turn was told to {message['do']}.")
+        return [self._cells[number] for number in message.get("more", ())]
 
     def _begin(self, cell: Cell | None, step: str) -> None:
         number = None if cell is None else self._numbers[cell]

@@ -215,8 +215,10 @@ def certificates() -> None:
                 cells[question] += f" fails: {command} --implementations {name}" if fails else ""
             rows.append(cells)
         facts = entry["environment"]
+        packages = {"torch": facts["torch"], "triton": facts.get("triton")} | facts.get("packages", {})
+        versions = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
         st.caption(
-            f"{text.plain(device)}, torch {facts['torch']}, {facts['created'][:10]}: largest deviation of out · of the "
+            f"{text.plain(device)}, {text.plain(versions)}, {facts['created'][:10]}: largest deviation of out · of the "
             f"gradients, relative to the largest number; 0 means the same bits. "
             f"Causal, seqlen {facts['seqlen']}, head_dim {facts['head_dim']}.",
             help="no leak: later tokens change nothing before them. alone: the same as in a batch. padding: tokens "

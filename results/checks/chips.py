@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 
 from results import derive
-from results.checks.finding import Found, Numbers, bytes_moved, flops_range
+from results.checks.finding import Found, Numbers, bytes_moved, flops_range, said
 from results.checks.machine import OVER_POWER
 from results.checks.speed import HEADROOM
 from results.gpus import GPUS, DataSheet, find
@@ -42,6 +42,15 @@ def like_another_chip(numbers: Numbers) -> Found:
     """Yield the runs whose memory, cache, clock, power or measured rates fit another chip better."""
     told = {rows[0].run_id for rows, _ in another_chip(numbers)}
     yield from _of_another(numbers, _unlikely, but=told)
+
+
+def without_facts(numbers: Numbers) -> Found:
+    """Yield the runs of this project's runner that hold nothing of the chip that the runner records."""
+    for run_id, run in numbers.runs.items():
+        rows = numbers.latencies_of(run_id)
+        known = (run.sm_count, run.gpu_memory_mb, run.l2_mb, run.measured_gbs)
+        if run.protocol and run.source == "upload" and find(run.gpu_name) and rows and not any(known):
+            yield said("without_facts", *rows, gpu=run.gpu_name)
 
 
 Contradictions = Callable[[Run, Sequence[Measurement], DataSheet], list[str]]

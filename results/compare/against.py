@@ -12,11 +12,19 @@ versions have the same PyTorch. Standard library and records only.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from results import levels
-from results.compare.between_rounds import RoundMedians, RoundSpread, half_interval, rounds, student, usual_of_pairs
+from results.compare.between_rounds import (
+    PairOfRounds,
+    RoundMedians,
+    RoundSpread,
+    half_interval,
+    rounds,
+    student,
+    usual_of_pairs,
+)
 from results.compare.between_runs import LEAST, is_control
 from results.compare.compare import (
     GAINED,
@@ -29,7 +37,18 @@ from results.compare.compare import (
     timing_coverage,
     urgency,
 )
-from results.compare.verdicts import ACROSS, BAND, BEYOND, BY_CHANCE, CERTAINTY, NO_CHANCE, WITHIN, Judgement, Verdict
+from results.compare.verdicts import (
+    ACROSS,
+    BAND,
+    BEYOND,
+    BY_CHANCE,
+    CERTAINTY,
+    NO_CHANCE,
+    WITHIN,
+    Judgement,
+    Verdict,
+    waiting,
+)
 from results.derive import geometric_mean
 from results.implementations import version_name
 from results.records import Measurement, Run
@@ -97,8 +116,9 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
     if not (before and after and before.said and after.said and len(before.logs) == len(after.logs)):
         ratio = first.value / second.value if first.value and second.value else None
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no rounds", "The two did not take the same rounds.")
-    middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
-    half, certain = (_half(before, after, like, apart, certainty) for certainty in (CERTAINTY, NO_CHANCE))
+    middle, *ends = _interval(before, after, like, apart)
+    waited = max(-math.log1p(-waiting(m)) for m in (first, second))  # on a busy host
+    half, certain = (end + waited for end in ends)
     verdict, why = _verdict(middle, half, certain)
     span = f"{math.exp(middle - half):.4g}× to {math.exp(middle + half):.4g}×"
     return Judgement(
@@ -111,6 +131,25 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
         reason=f"{span} is {why}.",
         apart=math.sqrt(apart.variance),
     )
+
+
+def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: list[PairOfRounds]) -> list[int]:
+    """Return the cells, each given by both sides of its rounds, to which more rounds may give a verdict.
+
+    They have none yet, and their rounds differ by more than the two processes do. The pairs of the cells join those
+    that the run has so far, because many pairs tell what is usual.
+    """
+    new = {
+        cell: (math.exp(statistics.fmean(a.logs)), a, b) for cell, (a, b) in cells.items() if len(a.logs) == len(b.logs)
+    }
+    pairs += new.values()
+    usual = usual_of_pairs(pairs)
+    found: list[int] = []
+    for cell, (ms, after, before) in new.items():
+        middle, half, certain = _interval(before, after, usual.near(ms), apart := usual_offset(ms))
+        by_rounds = half > math.sqrt(2 * apart.variance) * student(CERTAINTY, apart.freedom)
+        found += [cell] if by_rounds and _verdict(middle, half, certain)[0] is Verdict.UNCLEAR else []
+    return found
 
 
 def usual_offset(latency_ms: float) -> RoundSpread:
@@ -126,6 +165,15 @@ def _verdict(middle: float, half: float, certain: float) -> tuple[Verdict, str]:
     if abs(middle) <= certain:
         return Verdict.UNCLEAR, f"{BEYOND}, {BY_CHANCE}"
     return (Verdict.FASTER if middle > 0 else Verdict.SLOWER), BEYOND
+
+
+def _interval(
+    before: RoundMedians, after: RoundMedians, like: RoundSpread | None, apart: RoundSpread
+) -> tuple[float, float, float]:
+    """Return the logarithm of the speedup, and how far it can be off for a verdict and by chance."""
+    middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
+    half, certain = (_half(before, after, like, apart, certainty) for certainty in (CERTAINTY, NO_CHANCE))
+    return middle, half, certain
 
 
 def _half(

@@ -118,24 +118,25 @@ def following(cells: Iterable[tuple[RoundMedians, RoundMedians]]) -> float:
     """Return the correlation of neighboring paired rounds; 0 unless cells show one.
 
     Cells show it if their mean ratio is below 2 by more than two standard errors, or below 1.85. It is 2 of independent
-    rounds, 1.73 of three rounds of a slow walk. Six rounds or more give an estimate, two standard errors and a step of
-    _WALKS on the safe side, as samples add noise. Fewer do not show how slow the drift is, so a walk is assumed.
+    rounds, 1.73 of three rounds of a slow walk. Six rounds or more give an estimate, three standard errors and a step
+    of _WALKS on the safe side, as samples add noise. Fewer do not show how slow the drift is, so a walk is assumed.
     """
     by_count: dict[int, list[float]] = {}
     for first, second in cells:
         apart = [a - b for a, b in zip(first.logs, second.logs, strict=True)]
         if len(apart) >= _THIRDS and variance(apart) > 0:
             by_count.setdefault(len(apart), []).append(_neumann(apart))
-    count = max((count for count, ratios in by_count.items() if len(ratios) >= _FEW), default=0)
-    if not count:
+    enough = [(count >= _MANY, len(ratios), count) for count, ratios in by_count.items() if len(ratios) >= _FEW]
+    if not enough:
         return 0.0
+    count = max(enough)[2]  # of enough rounds those of most cells, as cells that took more were chosen
     ratios = by_count[count]
     mean, twice = statistics.fmean(ratios), 2 * math.sqrt(variance(ratios) / len(ratios))
     if mean >= max(_FOLLOWING, 2 - twice):
         return 0.0
     if count < _MANY:
         return _SLOW_WALK
-    return next((above for at, above in pairwise(_WALKS) if _mean_ratio(at, count) <= mean - twice), _WALKS[-1])
+    return next((above for at, above in pairwise(_WALKS) if _mean_ratio(at, count) <= mean - 1.5 * twice), _WALKS[-1])
 
 
 @lru_cache

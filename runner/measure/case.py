@@ -4,7 +4,7 @@ This is the only place that turns an exception of a kernel into a status.
 """
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernels import registry
-from results.compare.between_rounds import PairOfRounds
+from results.compare.between_rounds import PairOfRounds, RoundMedians
 from results.records import Case, Measurement, Status, case_to_json
 from runner.cells import Cell, utc_now, without_number
 from runner.levels import Call, CaseInputs, MeasuredLevel, level_of, make_inputs
@@ -43,8 +43,9 @@ class Bench:
     telemetry: Telemetry
     stopwatches: dict[str, Stopwatch]
     energy: EnergyMeter | None = None  # None without a counter
-    # Waits for this worker's turn, given a round and a rank within the round; None: there is no other worker.
-    turn: Callable[[tuple[int, float]], None] | None = None
+    # Waits for this worker's turn, given a round, a rank within the round, and the rounds so far by cell and timing;
+    # returns the cells whose rounds are to be taken once more. None: there is no other worker.
+    turn: Callable[[tuple[int, float], Mapping[tuple[Cell, str], RoundMedians]], Collection[Cell]] | None = None
     pairs: dict[str, list[PairOfRounds]] = field(default_factory=dict)  # of all cases so far, by timing
     files: tuple[str, ...] = ()  # kinds of files recorded for every cell
     run_folder: Path = Path()  # where these files are written

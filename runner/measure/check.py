@@ -321,20 +321,40 @@ def check_timed(
         expected = [(x * by).to(x.dtype) for x, by in zip(correct, factors, strict=False)]
         if correct and all(map(torch.equal, now, expected)):
             continue
-        named = zip(names, now, factors, strict=True)
-        errors = {name: error_of(tensor, oracle.exact[name], by) for name, tensor, by in named}
-        if reason := _reason(errors, oracle, precision, fused=fused):
+        if reason := reason_against_result(result, names, growth, oracle, precision, fused=fused):
             return f"After timing: {reason}"
         if not correct and number + 1 < _CALLS_LOOKED_AT:
             correct.extend((x / by).to(x.dtype) for x, by in zip(now, factors, strict=True))
     return None
 
 
+def reason_against_result(
+    result: torch.Tensor | tuple[torch.Tensor, ...],
+    names: Collection[str],
+    growth: Growth,
+    oracle: Oracle,
+    precision: str | None = None,
+    *,
+    fused: bool = False,
+) -> str | None:
+    """Return why the result of a call is wrong, with the factors between it and the oracle's; None if it is correct."""
+    tensors = result if isinstance(result, tuple) else (result,)
+    if reason := _not_plain(tensors, oracle.inputs):
+        return reason
+    named = zip(names, tensors, strict=True)
+    errors = {name: error_of(tensor.detach(), oracle.exact[name], growth[name]) for name, tensor in named}
+    return _reason(errors, oracle, precision, fused=fused)
+
+
 def _not_plain(tensors: Collection[torch.Tensor], inputs: CaseInputs) -> str | None:
     """Return why a result may not be there yet; None if all are plain tensors with memory on the inputs' device.
 
-    An object that acts like a tensor can compute its numbers when they are read, which is after the timing.
+    An object that acts like a tensor can compute its numbers when they are read, which is after the timing. Attention
+    also owes its caller the dtype of the inputs.
     """
+    dtype = getattr(torch, str(inputs.case.dtype))
+    if level_of(inputs.case).checks_rows and (tensor := next(iter(tensors))).dtype != dtype:
+        return f"The result is {tensor.dtype}, not {dtype}."
     for tensor in tensors:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             return f"The result is a {type(tensor).__name__}, not a plain tensor: it can compute when it is read."

@@ -23,20 +23,7 @@ _SETTLING_S, _LONGEST_SETTLING_S = 0.05, 0.5
 SETTLED = 0.97  # share of the highest clock from which the clock counts as settled
 
 
-# What takes or orders times. A program that replaces one of them could report any time.
-HOOKS: tuple[tuple[Any, str], ...] = (
-    (time, "perf_counter"),
-    *((torch.cuda, name) for name in ("synchronize", "current_stream", "Event")),
-    *((torch.cuda.Event, name) for name in ("record", "elapsed_time")),
-)
-_AS_IMPORTED = tuple(getattr(owner, name) for owner, name in HOOKS)
 PERSISTING_L2 = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE of the CUDA driver
-
-
-def replaced_hooks() -> list[str]:
-    """Return the names of functions for timing that something has replaced since this module was imported."""
-    pairs = zip(HOOKS, _AS_IMPORTED, strict=True)
-    return [f"{owner.__name__}.{name}" for (owner, name), known in pairs if getattr(owner, name) is not known]
 
 
 def _persisting_l2_bytes() -> int:
@@ -151,6 +138,22 @@ class KernelStopwatch:
 
 
 Stopwatch = EagerStopwatch | KernelStopwatch
+
+# What takes or orders times. A program that replaces one of them could report any time.
+HOOKS: tuple[tuple[Any, str], ...] = (
+    (time, "perf_counter"),
+    *((torch.cuda, name) for name in ("synchronize", "current_stream", "Event", "_sleep")),
+    (torch.Tensor, "zero_"),  # the flush of L2
+    *((each, "sample") for each in (EagerStopwatch, KernelStopwatch)),
+    *((torch.cuda.Event, name) for name in ("record", "elapsed_time")),
+)
+_AS_IMPORTED = tuple(getattr(owner, name) for owner, name in HOOKS)
+
+
+def replaced_hooks() -> list[str]:
+    """Return the names of functions for timing that something has replaced since this module was imported."""
+    pairs = zip(HOOKS, _AS_IMPORTED, strict=True)
+    return [f"{owner.__name__}.{name}" for (owner, name), known in pairs if getattr(owner, name) is not known]
 
 
 def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protocol: Protocol) -> list[float]:

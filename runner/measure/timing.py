@@ -1,5 +1,6 @@
 """The timing of a case: interleaved rounds over its cells, repetitions of throttled cells, and their rows."""
 
+import math
 import random
 import statistics
 import time
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from results.compare.between_rounds import rounds_of
+from results.compare.between_rounds import RoundMedians, rounds_of
 from results.compare.verdicts import leave_open
 from results.records import Status
 from results.spread import spread
@@ -17,13 +18,14 @@ from runner.machine import schedstat
 from runner.machine.telemetry import Findings
 from runner.measure import energy
 from runner.measure.case import CaseRun
-from runner.measure.check import check_timed
+from runner.measure.check import check_timed, reason_against_result
 from runner.measure.stopwatch import KernelStopwatch, replaced_hooks, sample_round
 from runner.measure.sustained import record_trace
 from runner.overhead import ENERGY, SAMPLING
 
 NO_KERNEL_TIME = "A CPU has no device time apart from the call's own; see the eager timing."
 ONLY_A_PLAIN_CALL = "A call of this mode is timed as a program makes it, launches included; see the eager timing."
+_SLOW_MS = 250.0  # longer calls are looked at in the first round alone, and once
 RETRIED = "retried"
 THROTTLED_LATENCY = "throttled_latency_ms"  # metric of an attempt that was repeated
 TIMED_ALONE = "The attention of all layers, timed by itself in this run."
@@ -67,9 +69,13 @@ class Rounds:
             for item in throttled:
                 item.forget()
             self._go_round(throttled)
-        if not self.bench.turn and self.bench.protocol.more_s:
-            self._go_round(self._undecided(), self.bench.protocol.rounds)
-        self._wait_for_turn(self.bench.protocol.rounds, 0.0)
+        rounds = self.bench.protocol.rounds
+        if self.bench.turn:
+            more = self.bench.turn((rounds, 0.0), self._rounds_so_far())
+            self._go_round([item for item in self._left() if item.cell in more], rounds)
+            self._wait_for_turn(2 * rounds, 0.0)
+        elif self.bench.protocol.more_s:
+            self._go_round(self._undecided(), rounds)
         for item in self._left():
             self._attempt(item, "check after timing", partial(self._check_again, item))
         for item in self._left():
@@ -101,9 +107,16 @@ class Rounds:
                 each = [rounds_of(i.samples[timing], i.round_sizes[timing]) for i in items if timing in i.samples]
                 known = [medians for medians in each if medians]
                 undecided |= leave_open(known, self.bench.pairs.setdefault(timing, []))
-            took = sum(end - start for item in items for start, end in item.windows)
-            found += items if undecided and took <= self.bench.protocol.more_s else []
+            found += items if undecided and sum(map(_took_s, items)) <= self.bench.protocol.more_s else []
         return found
+
+    def _rounds_so_far(self) -> dict[tuple[Cell, str], RoundMedians]:
+        """Return the rounds by cell and timing, without those of cells that take long."""
+        brief = [item for item in self._left() if _took_s(item) <= self.bench.protocol.more_s]
+        each = {
+            (i.cell, timing): rounds_of(i.samples[timing], i.round_sizes[timing]) for i in brief for timing in i.samples
+        }
+        return {key: medians for key, medians in each.items() if medians}
 
     def _go_round(self, items: list[Timed], done: int = 0) -> None:
         rounds = self.bench.protocol.rounds + done
@@ -115,6 +128,8 @@ class Rounds:
                 again = f", retry {item.retries}" if item.retries else ""
                 step = f"timing, round {number + 1} of {rounds}{again}"
                 self._attempt(item, step, partial(self._sample, item))
+                if item.cell in self.run.live and item.samples:
+                    self._attempt(item, f"result in round {number + 1}", partial(self._look, item, number))
 
     def _rank(self, item: Timed, number: int) -> float:
         """Return a cell's random rank in a round, which is the same in the worker of another version."""
@@ -123,7 +138,7 @@ class Rounds:
 
     def _wait_for_turn(self, number: int, rank: float) -> None:
         if self.bench.turn:
-            self.bench.turn((number, rank))
+            self.bench.turn((number, rank), {})
 
     def _sample(self, item: Timed) -> None:
         call = self.run.call(item.cell)
@@ -145,6 +160,40 @@ class Rounds:
         item.windows.append((start, time.monotonic()))
         if not item.inner:
             self._sample_inner(item)
+
+    def _look(self, item: Timed, number: int) -> None:
+        """Fail a cell whose result is wrong in a call that the stopwatch takes, right after another one.
+
+        An implementation that computes only in the check, or only after a pause, is wrong here: an input is changed,
+        and the result of the call before is overwritten.
+        """
+        run, cell = self.run, item.cell
+        found: list[Any] = []
+        slow = max(samples[-1] for samples in item.samples.values()) > _SLOW_MS
+        if run.oracle is None or (slow and number):
+            return
+        run.inputs.fill(self.bench.seed)  # an implementation may have written into them
+        stopwatch = next(self.bench.stopwatches[each] for each in self.bench.timings if each in self.bench.stopwatches)
+
+        def take() -> None:
+            for tensor in found:
+                tensor.detach().fill_(math.nan)
+            result = call()
+            found[:] = result if isinstance(result, tuple) else (result,)
+
+        with run.level.doubled(run.inputs, cell.mode, number) as growth:
+            call = run.call(cell)
+            stopwatch.sample(take, 1 if slow else 2)
+        stopwatch.take_waits()
+        names, options = self._checked(cell)
+        if reason := reason_against_result(tuple(found), names, growth, run.oracle, **options):
+            run.fail([cell], Status.INCORRECT, f"While it is timed: {reason}")
+
+    def _checked(self, cell: Cell) -> tuple[tuple[str, ...], dict[str, Any]]:
+        """Return the names of the tensors that a call of the cell returns, and how they are checked."""
+        names = next(p.tensors for p in reversed(self.run.level.passes(self.run.case)) if cell.mode in p.modes)
+        implementation = self.run.implementation(cell.implementation)
+        return names, {"precision": implementation.precision, "fused": implementation.fused}
 
     def _sample_inner(self, item: Timed) -> None:
         """Sample the attention inside alone, in one round and one timing, which is enough for its share of the call."""
@@ -171,12 +220,11 @@ class Rounds:
             return
         if self.run.oracle is None:
             return
-        cell, level, implementation = item.cell, self.run.level, self.run.implementation(item.cell.implementation)
-        names = next(p.tensors for p in reversed(level.passes(self.run.case)) if cell.mode in p.modes)
+        cell = item.cell
         self.run.inputs.fill(self.bench.seed)  # an implementation may have written into them
         self.run.call(cell)()
-        doubled = partial(level.doubled, self.run.inputs, cell.mode)
-        options: dict[str, Any] = {"precision": implementation.precision, "fused": implementation.fused}
+        doubled = partial(self.run.level.doubled, self.run.inputs, cell.mode)
+        names, options = self._checked(cell)
         reason = check_timed(partial(self.run.call, cell), names, doubled, self.run.oracle, **options)
         if reason:
             self.run.fail([cell], Status.INCORRECT, reason)
@@ -234,6 +282,10 @@ class Rounds:
             origin = f"attempt {item.retries + 1}"
             self.run.emit(item.cell, THROTTLED_LATENCY, timing=timing, origin=origin, **_fields(item, timing, findings))
         return findings.throttled
+
+
+def _took_s(item: Timed) -> float:
+    return sum(end - start for start, end in item.windows)
 
 
 def _fields(item: Timed, timing: str, findings: Findings, more_flags: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from results.compare.against import leave_open
+from results.compare.between_rounds import PairOfRounds, RoundMedians
 from results.implementations import version_name
 from results.records import CASE_FIELDS
 from runner.cells import Cell
@@ -31,6 +33,7 @@ class _Side:
     handle: WorkerHandle
     label: str = ""  # empty for the kernels of this checkout
     at: list[float] | None = None  # round and rank of its next turn; None: it has finished the case
+    rounds: dict[tuple[int, str], RoundMedians] = field(default_factory=dict)  # so far, by number in the run and timing
     numbers: dict[int, int] = field(default_factory=dict)  # by number of a cell in the run its number in this worker
 
     def name(self, implementation: str) -> str:
@@ -73,6 +76,7 @@ class PairedWorkers:
         self._speaking = self._ours
         self._script: Iterator[dict[str, Any]] = iter(())
         self._deadline = 0.0
+        self._pairs: dict[str, list[PairOfRounds]] = {}  # of all cases so far, by timing
 
     @property
     def present(self) -> bool:
@@ -189,8 +193,9 @@ class PairedWorkers:
         while waiting := [side for side in self._sides if side.at]:
             now = min(side.at for side in waiting)
             due = [side for side in waiting if side.at == now]
+            more = self._undecided()
             for side in reversed(due) if int(now[0]) % 2 else due:
-                self._tell(side, {"do": "go"})
+                self._tell(side, self._for(side, {"do": "go"} | ({"more": more} if more else {})))
                 yield from self._until_its_turn(side, found)
         yield from found.in_pairs()
         yield {"event": _DONE, "costs": dict(found.costs)}
@@ -206,13 +211,30 @@ class PairedWorkers:
                 answer["cell"] = side.number_in_run(answer["cell"])
             yield answer
         side.at = answer.get("at")
+        medians = answer.get("medians", ())
+        side.rounds = {
+            (side.number_in_run(cell), timing): RoundMedians(tuple(logs), True) for cell, timing, logs in medians
+        }
         found.costs.update(answer.get("costs", {}))
 
     def _for(self, side: _Side, message: dict[str, Any]) -> dict[str, Any]:
         """Return a message with the cells of that side only, by the side's numbers."""
-        if "cells" not in message:
-            return message
-        return message | {"cells": [side.numbers[cell] for cell in message["cells"] if cell in side.numbers]}
+        named = {name: message[name] for name in ("cells", "more") if name in message}
+        return message | {
+            name: [side.numbers[cell] for cell in cells if cell in side.numbers] for name, cells in named.items()
+        }
+
+    def _undecided(self) -> list[int]:
+        """Return the cells of both sides without a verdict; none before both have reported the rounds of a case."""
+        found: set[int] = set()
+        for timing in {timing for _, timing in self._ours.rounds}:
+            both = {
+                number: (after, self._other.rounds[number + 1, timing])
+                for (number, of), after in self._ours.rounds.items()
+                if of == timing and (number + 1, timing) in self._other.rounds
+            }
+            found.update(leave_open(both, self._pairs.setdefault(timing, [])))
+        return [each for number in sorted(found) for each in (number, number + 1)]
 
     def _interleaved(
         self, ours: list[dict[str, Any]], theirs: list[dict[str, Any]], names: list[str]

@@ -6,10 +6,13 @@ wraps the whole call as a cheat would. `caught` measures all of them like a swee
 
 import ctypes
 import math
+import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -30,7 +33,6 @@ SOUND = "sound"
 EVERY = ("fwd", "bwd", "fwd_bwd")
 BACKWARD = ("bwd", "fwd_bwd")
 DTYPES = ("bfloat16", "float16", "float32")
-HALF = ("bfloat16", "float16")
 _BRIEF = Protocol("planted", rounds=1, cap_ms=0.0)
 # A seqlen that is no multiple of a tile, and two query heads per key head.
 PLAIN = attention_case(batch=2, num_heads=4, num_kv_heads=2, seqlen=200, head_dim=32, dtype="bfloat16", causal=True)
@@ -102,35 +104,32 @@ def fused(changes: Mapping[str, Change]) -> registry.Attention:
     return attention
 
 
-def _with(index: Any, value: float | Callable[[torch.Tensor], torch.Tensor]) -> Change:
-    """Return a change of a part of a tensor, to a number or by a function."""
+def _index(text: str) -> tuple[Any, ...]:
+    """Return the index that a text such as "..., 192:, :" means."""
 
-    def change(x: torch.Tensor) -> torch.Tensor:
-        x = x.clone()
-        x[index] = value(x[index]) if callable(value) else value
-        return x
+    def number(part: str) -> int | None:
+        return int(part) if part.strip() else None
 
-    return change
-
-
-def _times(factor: float) -> Change:
-    return lambda x: x * factor
+    parts = [part.strip() for part in text.split(",")]
+    return tuple(... if p == "..." else slice(*map(number, p.split(":"))) if ":" in p else int(p) for p in parts)
 
 
-def _shifted(offset: int) -> Change:
-    """Return a change that shifts the mask along the keys; with a positive offset a query sees more keys."""
-    return lambda hidden: _with((..., slice(offset)), False)(hidden.roll(offset, 1))
+def _wider(hidden: torch.Tensor, keys: int) -> torch.Tensor:
+    """Return a mask with a window of one key more, or without one."""
+    return hidden & hidden.roll(-1, 1) | hidden.triu(1) if keys else hidden & hidden.triu(1)
 
 
-def _too_few(hidden: torch.Tensor) -> torch.Tensor:
+def _shifted(hidden: torch.Tensor, offset: int) -> torch.Tensor:
+    """Return a mask shifted along the keys, so that a query sees more keys."""
+    hidden = hidden.roll(offset, 1)
+    hidden[..., :offset] = False
+    return hidden
+
+
+def _too_few(hidden: torch.Tensor, _: int) -> torch.Tensor:
     own = torch.eye(*hidden.shape, dtype=torch.bool, device=hidden.device)
     own[0] = False  # otherwise it would see no key
     return hidden | own
-
-
-def _without_block(first: int, last: int | None) -> Change:
-    """Return a change that hides a block of keys from later queries."""
-    return _with((..., slice(last or first, None), slice(first, last)), -1e9)
 
 
 def _summed_in_half(p: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -141,14 +140,49 @@ def _summed_in_half(p: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def _around(cheat: Callable[..., torch.Tensor]) -> Wrapper:
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "times": lambda x, factor: x * factor,
+    "plus": lambda x, number: x + number,
+    "set": lambda x, number: torch.full_like(x, number),
+    "where_below": lambda x, least: x.where(x >= least, 0.0),
+    "clip": lambda x, most: x.clamp(max=most),
+    "round": lambda x, dtype: x.to(getattr(torch, dtype)).to(x.dtype),
+    "flip": lambda x, dim: x.flip(dim),
+    "roll": lambda x, by: x.roll(*by),
+    "heads": lambda x, order: x[:, order],
+    "over_sum_of": lambda x, keys: x / x[..., :keys].sum(-1, keepdim=True),
+    "shifted": _shifted,
+    "wider": _wider,
+    "too_few": _too_few,
+    "summed_in_half": lambda product, _: _summed_in_half,
+}
+
+
+def change_of(said: Mapping[str, Any]) -> Change:
+    """Return a change of a part of a tensor: `at` is the index of the part, and every other entry is done to it."""
+    at, steps = _index(said.get("at", "...")), [(CHANGES[name], said[name]) for name in said if name != "at"]
+
+    def change(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return steps[0][0](x, steps[0][1])
+        x = x.clone()
+        part = x[at]
+        for step, argument in steps:
+            part = step(part, argument)
+        x[at] = part
+        return x
+
+    return change
+
+
+def around(cheat: Callable[..., torch.Tensor]) -> Wrapper:
     """Return a wrapper of an attention by a function of its call, its inputs and what it remembers."""
 
-    def around(sound: registry.Attention) -> registry.Attention:
+    def wrapped(sound: registry.Attention) -> registry.Attention:
         known: dict[Any, Any] = {}
         return lambda *inputs, **options: cheat(lambda: sound(*inputs, **options), inputs, known)
 
-    return around
+    return wrapped
 
 
 def _stale(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
@@ -167,7 +201,7 @@ def cached(key: Callable[[torch.Tensor], Any]) -> Wrapper:
             known[here] = call()
         return known[here]
 
-    return _around(cheat)
+    return around(cheat)
 
 
 def _every_call(of: int, change: Change) -> Wrapper:
@@ -177,7 +211,7 @@ def _every_call(of: int, change: Change) -> Wrapper:
         known["calls"] = known.get("calls", 0) + 1
         return call() if known["calls"] % of else change(call())
 
-    return _around(cheat)
+    return around(cheat)
 
 
 class _Unread(torch.Tensor):
@@ -195,6 +229,28 @@ def _computed_when_read(call: Callable[[], torch.Tensor], inputs: Inputs, known:
     """Return a result that is computed at the first operation on it."""
     out = torch.empty_like(inputs[0]).as_subclass(_Unread)
     out.later = call
+    return out
+
+
+def _computed_in_the_check(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the latest result of the check where a stopwatch takes the time."""
+    frame = sys._getframe()
+    callers: set[str] = set()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        callers.add(frame.f_code.co_name)
+    key = (inputs[0].shape, torch.is_grad_enabled())
+    if "sample" not in callers or key not in known:
+        known[key] = call()
+    return known[key]
+
+
+def _computed_after_a_pause(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the result of the previous call of the shape if it ended less than 20 ms ago."""
+    key = (inputs[0].shape, torch.is_grad_enabled())
+    out, ended = known.get(key, (None, 0.0))
+    if time.monotonic() - ended > 0.02:
+        out = call()
+    known[key] = out, time.monotonic()
     return out
 
 
@@ -217,9 +273,17 @@ def _on_another_stream(call: Callable[[], torch.Tensor], inputs: Inputs, known: 
         return call()
 
 
+def _next_to_the_stream(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the result of work on a stream that waits for the caller's, which does not wait for it."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        return call()
+
+
 def _after(change: Callable[[], Any]) -> Wrapper:
     """Return a wrapper that changes something in the process at every call."""
-    return _around(lambda call, inputs, known: (change(), call())[1])
+    return around(lambda call, inputs, known: (change(), call())[1])
 
 
 def _set_l2_aside(size: int = 8 << 20) -> None:
@@ -232,69 +296,54 @@ def _slow_down_the_clock() -> None:
         time.perf_counter = lambda: real() / 2  # type: ignore[assignment]
 
 
-def _replace_events() -> None:
-    torch.cuda.Event.elapsed_time = lambda *_: 1e-3  # type: ignore[method-assign, assignment]
+def _replace(owner: Any, name: str, by: Callable[..., Any]) -> Callable[[], None]:
+    """Return a change of the process: another function in place of one that takes or orders times."""
+    return lambda: setattr(owner, name, by)
 
 
-_LAST, _TAIL = (..., -1, slice(None)), (..., slice(192, None), slice(None))
-PLANTED: tuple[PlantedBug, ...] = (
-    PlantedBug("out times 1.01", {"out": _times(1.01)}),
-    PlantedBug("out times 0.99", {"out": _times(0.99)}),
-    PlantedBug("out of one row is its neighbour's", {"out": _with((0, 1, -1), lambda x: x * 0 + 0.1)}),
-    PlantedBug("one element of out is off by 0.5", {"out": _with((1, 2, 100, 7), lambda x: x + 0.5)}),
-    PlantedBug("last column of out is zero", {"out": _with((..., -1), 0.0)}),
-    PlantedBug("tail rows of out are not written", {"out": _with(_TAIL, math.nan)}),
-    PlantedBug("scale is 2 % off", {"scale": _times(1.02)}),
-    PlantedBug("scale is 1 over head_dim", {"scale": lambda scale: scale**2}),
-    PlantedBug("no causal mask", {"hidden": torch.zeros_like}),
-    PlantedBug("mask shows one key too many", {"hidden": _shifted(1)}),
-    PlantedBug("mask hides the query's own key", {"hidden": _too_few}),
-    PlantedBug("last block of keys is dropped", {"scores": _without_block(192, None)}),
-    PlantedBug("first block of keys is dropped", {"scores": _without_block(0, 64)}),
-    PlantedBug("window is ignored", {"hidden": lambda x: x & x.triu(1)}, case=WINDOW),
-    PlantedBug("window is one key too wide", {"hidden": lambda x: x & x.roll(-1, 1) | x.triu(1)}, case=WINDOW),
-    PlantedBug("key heads in turn in place of in groups", {"heads": lambda x: x[:, [0, 2, 1, 3]]}),
-    PlantedBug("query heads 0 and 1 swapped", {"out": lambda x: x[:, [1, 0, 2, 3]]}),
-    PlantedBug("sequences of the batch swapped", {"out": lambda x: x.flip(0)}),
-    PlantedBug("accumulators are not rescaled", {"p": _with((..., slice(128, None), slice(0, 8)), _times(1.3))}),
-    PlantedBug("last block is not in the sum", {"p": lambda p: p / p[..., :192].sum(-1, keepdim=True)}),
-    PlantedBug("softmax to the base 2", {"scores": _times(math.log(2))}),
-    PlantedBug("scores rounded to 8 bits", {"scores": lambda x: x.bfloat16().float()}, case=LARGE),
-    PlantedBug("accumulates in the dtype", {"product": lambda _: _summed_in_half}, dtypes=HALF),
-    PlantedBug("first dq is not zero", {"dq": _with((..., 0, slice(None)), 0.01)}, modes=BACKWARD),
-    PlantedBug("last dq is zero", {"dq": _with(_LAST, 0.0)}, modes=BACKWARD),
-    PlantedBug("last dk is zero", {"dk": _with(_LAST, 0.0)}, modes=BACKWARD),
-    PlantedBug("last dv is zero", {"dv": _with(_LAST, 0.0)}, modes=BACKWARD),
-    PlantedBug("tail of dk is dropped", {"dk": _with(_TAIL, 0.0)}, modes=BACKWARD),
-    PlantedBug("dq times 1.01", {"dq": _times(1.01)}, modes=BACKWARD),
-    PlantedBug("dk without its scale", {"dk": _times(32**0.5)}, modes=BACKWARD),
-    PlantedBug("dk in units of exp2", {"dk": _times(1 / math.log(2))}, modes=BACKWARD),
-    PlantedBug("dk and dv swapped", {"dk": lambda x: x.flip(1), "dv": lambda x: x.flip(1)}, modes=BACKWARD),
-    PlantedBug("delta is left out", {"delta": _times(0)}, modes=BACKWARD),
-    PlantedBug("delta of the tail is left out", {"delta": _with(_TAIL, 0.0)}, modes=BACKWARD),
-    PlantedBug("p of the backward is 1 % off", {"factors": _times(1.01)}, modes=BACKWARD),
-    PlantedBug("dout is taken as ones", {"dout": torch.ones_like}, modes=BACKWARD),
-    PlantedBug("one head of a group in dk and dv", {"groups": lambda x: x[:, :, :1]}, modes=BACKWARD),
-    PlantedBug("dv is missing", {"dv": _times(0)}, modes=BACKWARD),
-    PlantedBug("result of the call before", around=_around(_stale), modes=("fwd",)),
-    PlantedBug("cached by address", around=cached(lambda x: x.data_ptr())),
-    PlantedBug("cached by address and version", around=cached(lambda x: (x.data_ptr(), x._version)), modes=("fwd",)),
-    PlantedBug("wrong in every second call", around=_every_call(2, _times(1.02)), modes=("fwd",)),
-    PlantedBug("wrong in every twentieth call", around=_every_call(20, _times(1.02)), modes=("fwd",)),
-    PlantedBug(
-        "one element is wrong in every twentieth call",
-        around=_every_call(20, _with((1, 2, 100, 7), lambda x: x + 0.5)),
-        modes=("fwd",),
-    ),
-    PlantedBug("computed when it is read", around=_around(_computed_when_read)),
-    PlantedBug("wrong with gradients alone", around=_around(_without_gradients_only), modes=BACKWARD),
-    PlantedBug("scales q where it lies", around=_around(_changes_its_input), modes=("fwd",)),
-)
+_AROUND: dict[str, Wrapper] = {
+    "stale": around(_stale),
+    "cached_by_address": cached(lambda x: x.data_ptr()),
+    "cached_by_version": cached(lambda x: (x.data_ptr(), x._version)),
+    "computed_when_read": around(_computed_when_read),
+    "computed_in_the_check": around(_computed_in_the_check),
+    "computed_after_a_pause": around(_computed_after_a_pause),
+    "without_gradients_only": around(_without_gradients_only),
+    "changes_its_input": around(_changes_its_input),
+}
+_CASES = {"plain": PLAIN, "window": WINDOW, "large": LARGE}
+_OF_BACKWARD = {"dout", "dscores", "delta", "factors", "ds", "dq", "groups", "dk", "dv"}
+
+
+def declared_bug(said: Mapping[str, Any]) -> PlantedBug:
+    """Return a bug as planted.toml declares it."""
+    named = ("name", "around", "every", "wrong", "modes", "dtypes", "case")
+    changes = {stage: change_of(change) for stage, change in said.items() if stage not in named}
+    wrapper = (
+        _every_call(said["every"], change_of(said["wrong"])) if "every" in said else _AROUND.get(said.get("around", ""))
+    )
+    modes = said.get("modes", BACKWARD if set(changes) <= _OF_BACKWARD and changes else EVERY)
+    case = _CASES[said.get("case", "plain")]
+    return PlantedBug(said["name"], changes, wrapper, tuple(modes), tuple(said.get("dtypes", DTYPES)), case)
+
+
+PLANTED = tuple(map(declared_bug, tomllib.loads(Path(__file__).with_name("planted.toml").read_text())["bugs"]))
 # Cheats that change the whole process, so that no implementation in it has a speed. Each is measured by itself.
-ON_CPU: tuple[PlantedBug, ...] = (PlantedBug("slows the clock down", around=_after(_slow_down_the_clock)),)
+ON_CPU: tuple[PlantedBug, ...] = (
+    PlantedBug("slows the clock down", around=_after(_slow_down_the_clock)),
+    PlantedBug(
+        "replaces the stopwatch",
+        around=_after(_replace(EagerStopwatch, "sample", lambda _, call, count: [1e-3, call()][:1] * count)),
+    ),
+)
 ON_GPU: tuple[PlantedBug, ...] = (
-    PlantedBug("works on another stream", around=_around(_on_another_stream), modes=("fwd",)),
-    PlantedBug("replaces the time of events", around=_after(_replace_events)),
+    PlantedBug("works on another stream", around=around(_on_another_stream), modes=("fwd",)),
+    PlantedBug("works next to the stream", around=around(_next_to_the_stream), modes=("fwd",)),
+    PlantedBug("keeps L2 warm", around=_after(_replace(torch.Tensor, "zero_", lambda x: x))),
+    PlantedBug("launches without a spin", around=_after(_replace(torch.cuda, "_sleep", lambda cycles: None))),
+    PlantedBug(
+        "replaces the time of events", around=_after(_replace(torch.cuda.Event, "elapsed_time", lambda *_: 1e-3))
+    ),
     PlantedBug("sets a part of L2 aside", around=_after(_set_l2_aside)),
 )
 

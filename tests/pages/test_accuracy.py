@@ -139,12 +139,14 @@ def test_a_slice_without_errors_says_what_makes_some(unpublished, app):
 
 def test_certificates_are_a_table_and_a_failure_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"out": {"no leak": 1e-3, "repeat": 0.0}, "gradients": {"no leak": 0.0, "repeat": 0.0}}
-    facts = {"torch": "2.13", "created": "2026-11-28T00:00", "seqlen": 96, "head_dim": 32}
+    facts = {"torch": "2.13", "created": "2026-11-28T00:00", "seqlen": 96, "head_dim": 32, "packages": {"x": "4.0"}}
     entry = {"environment": facts, "implementations": {"odd": found, "absent": "needs a GPU"}}
     monkeypatch.setattr(accuracy, "record", lambda name: {"A device": entry})
-    drawn = []
+    drawn, captions = [], []
+    monkeypatch.setattr(accuracy.st, "caption", lambda text, **_: captions.append(text))
     monkeypatch.setattr(accuracy.tables, "grid", lambda table, *_: drawn.append(table))
     accuracy.certificates()
     odd, absent = drawn[0].to_dict("records")
     assert odd["no leak"] == "1.0e-03 · 0 fails: python -m runner.validate.certificates --implementations odd"
+    assert captions[0].startswith("A device, torch 2.13, x 4.0, 2026-11-28: largest deviation")
     assert odd["repeat"] == "0 · 0" and absent["reason"] == "needs a GPU"

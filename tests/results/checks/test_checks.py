@@ -20,7 +20,12 @@ STEP = decode_case(  # 134 MB
 )
 TRAINING = replace(LLAMA, batch=4, optimizer="adamw_bf16")
 TRAINED_MB = levels.memory_mb(TRAINING, facts_of("triton_fa2").memory, "train")
-OF_RUNS = {"same_as_run", "another_chip", "like_another_chip"}  # about the facts of runs: test_stolen.py
+OF_RUNS = {
+    "without_facts",
+    "same_as_run",
+    "another_chip",
+    "like_another_chip",
+}  # about the facts of runs: test_stolen.py
 CASES = {"LARGE": LARGE, "LLAMA": LLAMA, "VAGUE": VAGUE, "STEP": STEP}
 
 

@@ -7,7 +7,8 @@ from itertools import accumulate
 import pytest
 
 from results.__main__ import main
-from results.compare.against import NotAgainst, compare_versions, in_words, usual_offset
+from results.compare.against import NotAgainst, compare_versions, in_words, leave_open, usual_offset
+from results.compare.between_rounds import PairOfRounds, RoundMedians
 from results.files.journal import RunFolder
 from results.records import Case, Measurement, Run, Status, attention_case
 from results.spread import spread
@@ -63,6 +64,15 @@ def test_no_change_is_called_a_change_in_one_cell_of_a_hundred_at_most(drift: fl
     assert share(machine(drift=drift, offset=offset, walk=0.01), "FASTER", "SLOWER") <= 0.01
 
 
+def test_cells_without_a_verdict_take_more_rounds_and_no_others() -> None:
+    chance, cells = random.Random(0), {}
+    for number in range(40):
+        steps = [chance.gauss(0, 0.002 if number % 2 else 0.08) for _ in range(ROUNDS)]
+        cells[number] = RoundMedians(tuple(steps), True), RoundMedians((0.0,) * ROUNDS, True)
+    pairs: list[PairOfRounds] = []
+    assert set(leave_open(cells, pairs)) == set(range(0, 40, 2)) and len(pairs) == 40
+
+
 @pytest.mark.parametrize("drift", [0.0, 0.02, 0.1])
 def test_5_percent_are_found_whatever_the_machine_drifts_by(drift: float) -> None:
     assert share(machine(1.05, drift=drift, offset=0.002), "SLOWER") >= 0.95
@@ -112,6 +122,11 @@ def test_rounds_that_do_not_pair_are_unclear() -> None:
     (cell,) = compare_versions(RUN, rows).cells
     assert (cell.outcome, cell.judgement.low) == ("UNCLEAR", None)
     assert "did not take the same rounds" in cell.reason
+
+
+def test_what_a_busy_host_may_have_added_is_no_change() -> None:
+    rows = [replace(m, note="Up to 50 % of it is waiting for a core.") for m in machine(1.3)[:40]]
+    assert share(machine(1.3)[:40], "SLOWER") == 1 and share(rows, "UNCLEAR") == 1
 
 
 def test_the_words_name_each_cell_with_its_interval_and_count_the_verdicts() -> None:

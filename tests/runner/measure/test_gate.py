@@ -9,14 +9,17 @@ from functools import partial
 import pytest
 import torch
 
-from kernels import reference
+from kernels import reference, registry
 from kernels.decode.step import DecodeStep
 from results.records import attention_case, decode_case
 from runner.levels import decode, make_inputs, op
 from runner.measure import stopwatch
 from runner.measure.check import check, check_timed, make_oracle
+from runner.validate import planted
 from runner.validate.planted import cached, fused
+from tests.cases import cases
 
+DEVICE = "cpu"
 HALF, E4M3 = {"dtype": "bfloat16"}, {"dtype": "bfloat16", "cache_dtype": "float8_e4m3fn"}
 PLAIN = attention_case(batch=1, num_heads=4, num_kv_heads=2, seqlen=200, head_dim=32, causal=True, **HALF)
 STEP = decode_case(batch=2, num_heads=8, num_kv_heads=4, context=300, head_dim=32, **HALF)
@@ -24,13 +27,16 @@ LONG = decode_case(batch=1, num_heads=2, num_kv_heads=1, context=65536, head_dim
 QUANTIZED = decode_case(batch=2, num_heads=8, num_kv_heads=4, context=300, head_dim=32, **E4M3)
 
 
-def reason(attention: Callable, case=PLAIN) -> str | None:
+def reason(
+    attention: Callable, case=PLAIN, mode: str | None = None, *, fused: bool = True, seed: int = 0
+) -> str | None:
     """Return why the gate refuses an implementation, before timing or after it."""
-    level, inputs = {"op": op, "decode": decode}[case.level], make_inputs(case, "cpu", 0)
-    oracle, mode = make_oracle(inputs, 0, modes={level.PASSES[0].mode}), level.PASSES[0].mode
-    found = check(attention, level.PASSES[0], oracle, fused=True).reason
-    make, doubled = partial(level.call, attention, inputs, mode), partial(level.doubled, inputs, mode)
-    return found or check_timed(make, ("out",), doubled, oracle, fused=True)
+    level, inputs = {"op": op, "decode": decode}[case.level], make_inputs(case, DEVICE, seed)
+    checked = next(p for p in level.PASSES if mode in (None, p.mode))
+    oracle = make_oracle(inputs, seed, modes={checked.mode})
+    found = check(attention, checked, oracle, fused=fused).reason
+    make, doubled = partial(level.call, attention, inputs, checked.mode), partial(level.doubled, inputs, checked.mode)
+    return found or check_timed(make, checked.tensors, doubled, oracle, fused=fused)
 
 
 def step_by_step(
@@ -59,6 +65,30 @@ def step_by_step(
             return out(torch.cat(found)).to(step.q.dtype)
 
         return attend
+
+    return plan
+
+
+def changed_step(said: dict) -> Callable:
+    """Return sound decoding of a step that is read wrongly."""
+    swap = {"rows": lambda t: t.flip(0), "two": lambda t: t[:, [*range(14), 15, 14, *range(16, t.shape[1])]]}
+    swap["last"] = lambda t: torch.cat([t[:, 1:2], t[:, 1:]], 1)
+
+    def plan(step: DecodeStep) -> Callable:
+        changes = {name: said[name] for name in ("window_size", "causal", "softmax_scale") if name in said}
+        if "lengths" in said:
+            short = tuple(max(1, length - 16) if length == step.longest else length for length in step.lengths)
+            changes["lengths"] = (
+                short if said["lengths"] == "page" else (min(step.lengths[0], *step.lengths),) * len(short)
+            )
+            changes["cache_seqlens"] = torch.tensor(changes["lengths"], dtype=torch.int32, device=step.q.device)
+        if "page_table" in said:
+            changes["page_table"] = swap[said["page_table"]](step.page_table)
+        if said.get("swapped"):
+            changes |= {"k_scale": step.v_scale, "v_scale": step.k_scale}
+        if said.get("rolled"):
+            changes["v_scale"] = step.v_scale.roll(1)
+        return registry.implementations("decode")["torch_naive"].attention(replace(step, **changes))
 
     return plan
 
@@ -123,14 +153,105 @@ CAUGHT = {
 }
 
 
+# Bugs that no audit named: changed stages, wrongly read steps, and cheats.
+planted.CHANGES.update(
+    largest=lambda p, count: p.where(p >= p.topk(count).values[..., -1:], 0.0),
+    own=lambda p, share: p * (1 - (1 - share) * torch.eye(p.shape[-1], device=p.device)),
+    softcap=lambda scores, cap: cap * torch.tanh(scores / cap),
+    repeated=lambda x, times: x[..., ::times, :].repeat_interleave(times, -2),
+)
+CASES = {
+    "plain": PLAIN,
+    "two": replace(PLAIN, batch=2),
+    "window": replace(PLAIN, window_size=50),
+    "quantized": QUANTIZED,
+}
+CASES |= {dtype: replace(PLAIN, dtype=dtype) for dtype in ("float16", "float32")}
+CASES |= {"paged": replace(STEP, page_size=16), "windowed": replace(STEP, window_size=50)}
+CASES["pages"] = replace(CASES["windowed"], page_size=16)
+CASES["ragged"] = decode_case(
+    batch=4, num_heads=4, num_kv_heads=2, context=300, head_dim=32, lengths="ragged", page_size=16, **HALF
+)
+CASES["tokens"] = decode_case(batch=2, num_heads=4, num_kv_heads=2, context=60, head_dim=32, query_tokens=4, **HALF)
+CASES["latent"] = decode_case(
+    batch=2, num_heads=4, num_kv_heads=1, context=200, page_size=64, head_dim=576, latent_dim=512, **HALF
+)
+STAGES, STEPS = (cases(__file__, name) for name in ("STAGES", "STEPS"))
+BACKWARD = ("ds", "delta", "dout", "dq", "dk", "dv", "groups")
+
+
+def remembering(answer: Callable) -> Callable:
+    """Return the sound attention around which `answer` gets the call, its inputs and what it remembers."""
+    return planted.around(answer)(fused({}))
+
+
+def scaled_from_the_first(call, inputs, known):
+    """Return the first result of an address, times what v has grown by since."""
+    v = inputs[2].detach()
+    out, size = known.setdefault(v.data_ptr(), (call(), v.abs().sum()))
+    return out * (v.abs().sum() / size).to(out.dtype)
+
+
+def of_old_copies(call, inputs, known):
+    """Return the result of copies that were taken at the first call of an address, as a captured graph may."""
+    return fused({})(*known.setdefault(inputs[2].data_ptr(), [x.detach().clone() for x in inputs]), causal=True)
+
+
+def over_q(call, inputs, known):
+    """Return out in the memory of q."""
+    inputs[0].data.copy_(call().detach())
+    return inputs[0].detach()
+
+
+def right_at_first(call, inputs, known):
+    """Return the right result in the first 15 calls."""
+    known["calls"] = known.get("calls", 0) + 1
+    return call() * (1.0 if known["calls"] <= 15 else 1.02)
+
+
+CHEATS = {
+    "first result, scaled as v grows": scaled_from_the_first,
+    "of copies of the first inputs": of_old_copies,
+    "out in the memory of q": over_q,
+    "wrong from the sixteenth call on": right_at_first,
+    "a view that is negated when it is read": lambda call, *_: torch._neg_view(-call()),
+    "a sparse result": lambda call, *_: call().to_sparse(),
+    "a result without memory": lambda call, *_: call().to("meta"),
+    "a result in float32": lambda call, *_: call().float(),
+}
+
+
+def refused(name: str, seed: int = 0) -> str | None:
+    """Return why the gate refuses a bug of either audit or of our own."""
+    if name in CAUGHT:
+        return reason(*CAUGHT[name], seed=seed)
+    if name in CHEATS:
+        return reason(remembering(CHEATS[name]), seed=seed)
+    if name in STEPS:
+        return reason(changed_step(STEPS[name]), CASES[STEPS[name]["case"]], fused=False, seed=seed)
+    said = {"case": "plain", **STAGES[name]}
+    case = CASES[said.pop("case")]
+    mode = "bwd" if set(said) <= set(BACKWARD) else "fwd"
+    return reason(fused({stage: planted.change_of(change) for stage, change in said.items()}), case, mode, seed=seed)
+
+
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_version_passes(name: str) -> None:
     assert reason(*SOUND[name]) is None
 
 
-@pytest.mark.parametrize("name", CAUGHT)
+@pytest.mark.parametrize("name", sorted({case["case"] for case in STEPS.values()}))
+def test_a_sound_step_passes(name: str) -> None:
+    assert reason(changed_step({}), CASES[name], fused=False) is None
+
+
+@pytest.mark.parametrize("name", [*CAUGHT, *CHEATS, *STEPS, *STAGES])
 def test_a_bug_is_caught(name: str) -> None:
-    assert reason(*CAUGHT[name])
+    assert refused(name)
+
+
+def test_more_bugs_are_our_own_than_were_asked_for() -> None:
+    assert len({*CHEATS, *STEPS, *STAGES} - set(CAUGHT) - {bug.name for bug in planted.PLANTED}) >= 43
 
 
 def test_a_replaced_function_for_timing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,19 @@ def test_the_sizes_of_the_rounds_cut_the_samples_and_the_clock_is_kept() -> None
     assert (row.sm_clock_mhz, row.flags) == (1980.0, ())
 
 
+class Turns:
+    """Turns that were taken; the given cells take more rounds where the rounds so far are reported."""
+
+    def __init__(self, *more: Cell) -> None:
+        self.taken: list[tuple[int, float]] = []
+        self.more = more
+
+    def __call__(self, at, so_far):
+        self.taken.append(at)
+        assert set(self.more) <= {cell for cell, _ in so_far} or not so_far
+        return self.more if so_far else ()
+
+
 @pytest.mark.parametrize(
     ("answers", "flags", "rounds"),
     [
@@ -105,21 +118,24 @@ def test_the_samples_of_a_throttled_attempt_are_kept_with_their_flag() -> None:
 
 
 def test_beside_another_version_every_round_of_a_cell_waits_for_its_turn_and_none_is_retried() -> None:
-    turns: list[tuple[int, float]] = []
     cells = [Cell(CASE, "torch_naive", mode) for mode in ("fwd", "bwd")]
-    found = measured(cells, Watch(HELD), turn=turns.append)
-    assert [number for number, _ in turns] == [0, 0, 1, 1, 2, 2, 3]
-    assert turns == sorted(turns)
+    again, turns, alone = Turns(*cells[:1]), Turns(), Turns()
+    found = measured(cells, Watch(HELD), turn=turns)
+    assert [number for number, _ in turns.taken] == [0, 0, 1, 1, 2, 2, 3, 6]
+    assert turns.taken == sorted(turns.taken)
     assert {row.flags for row in latencies(found)} == {("throttled",)}
-    alone: list[tuple[int, float]] = []
-    measured(cells[:1], Watch(FREE), turn=alone.append)
-    assert set(alone) < set(turns)  # the ranks are the same whatever else takes part
+    measured(cells[:1], Watch(FREE), turn=alone)
+    assert set(alone.taken) < set(turns.taken)  # the ranks are the same whatever else takes part
+    found = latencies(measured(cells, Watch(FREE), turn=again, protocol=replace(BRIEF, more_s=1e9)))
+    assert [number for number, _ in again.taken] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6]
+    assert {row.mode: len(row.round_sizes) for row in found} == {"fwd": 6, "bwd": 3}
 
 
 class Steady(EagerStopwatch):
     """A stopwatch without a clock, which reads a millisecond."""
 
     def sample(self, call, count: int) -> list[float]:
+        call()
         return [1 + 1e-5 * at for at in range(count)]
 
 
@@ -130,7 +146,7 @@ class Steady(EagerStopwatch):
         ((0.0, 1e-4, 2e-4), {}, 3),  # the interval decides all the same
         ((0.0, 0.01, 0.0), {}, 3),  # rounds do not follow each other
         ((0.0, 0.01, 0.02), {"protocol": BRIEF}, 3),
-        ((0.0, 0.01, 0.02), {"turn": lambda at: None}, 3),
+        ((0.0, 0.01, 0.02), {"turn": Turns()}, 3),
     ],
 )
 def test_rounds_that_follow_each_other_are_doubled_where_they_leave_a_verdict_open(earlier, changes, rounds) -> None:
