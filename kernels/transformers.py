@@ -122,7 +122,7 @@ def attend(
         known = (type(module), *sizes, causal, dropout, scaling, sliding_window)
         if passed := _SEEN.passed_on(known):
             return passed.attend(query, key, value).transpose(1, 2).contiguous(), None
-    named = {name: asked[name] for name in asked.keys() & _ASKED if asked[name] is not None}
+    named = {name: asked[name] for name in asked if name in _ASKED and asked[name] is not None}
     _refuse(named, type(module))
     if query.shape[0] < key.shape[0]:  # learned queries, the same for all sequences
         query, known = query.expand(key.shape[0], -1, -1, -1), None

@@ -18,9 +18,6 @@ COMPILED_SHAPES = 256  # torch._dynamo gives a function up after eight shapes ot
 # needs 272 KB of shared memory, and an SM has 227.
 _WIDE_FLOAT32 = {"fwd_BLOCK_M": 32, "fwd_BLOCK_N": 64, "fwd_num_stages": 1, "fwd_num_warps": 8}
 
-# Tiles must divide the blocks of a mask, and those that PyTorch 2.11 chooses on an H200 do not divide 64.
-_BLOCKS_OF_64 = {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64}
-
 # Tiles of an added mask go through shared memory too. One of float32 with q of 16 bits needs 240 KB in three stages.
 _WIDE_MASK = {"num_stages": 2}
 
@@ -62,8 +59,6 @@ def call(
     tile = _WIDE_FLOAT32 if q.dtype == torch.float32 and 128 < q.shape[3] < 256 else {}
     if features and features.mask is not None and features.mask.itemsize > q.itemsize:
         tile = _WIDE_MASK
-    if features and features.block_mask and features.block_mask.size(*sizes[2:]) < 128:
-        tile = tile | _BLOCKS_OF_64
     options = {"block_mask": mask, "scale": softmax_scale, "enable_gqa": q.shape[1] != k.shape[1]}
     options |= {"kernel_options": tile} | ({"score_mod": score} if score else {})
     if features is None or features.sinks is None:
@@ -100,9 +95,8 @@ def _modifications(
     of_batch = any(x is not None for x in (asked.mask, asked.prefix_lengths, asked.document_ids, listed))
     heads = max(x.shape[-3] if x is not None and x.dim() > 2 else 1 for x in (asked.mask, listed))
     rows = (batch if of_batch else None, heads if heads > 1 else None)
-    size = 128 if asked.block_mask is None else asked.block_mask.size(seqlen_q, seqlen_k)
-    options: dict[str, Any] = {"device": device, "BLOCK_SIZE": size, "_compile": device.type == "cuda"}
-    return score, create_block_mask(sees, *rows, seqlen_q, seqlen_k, **options)
+    # Blocks of 128, also for a block mask of 64: on an H200, PyTorch 2.11 has no tile of the backward that divides 64.
+    return score, create_block_mask(sees, *rows, seqlen_q, seqlen_k, device, 128, _compile=device.type == "cuda")
 
 
 def _positions(bounds: SequenceBounds | None, offset: int) -> Callable[..., Any]:

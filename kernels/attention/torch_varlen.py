@@ -1,5 +1,7 @@
 """PyTorch's attention of packed sequences (torch.nn.attention.varlen, PyTorch 2.10 and later): FlashAttention."""
 
+import inspect
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,8 +22,16 @@ def packed(
     lengths = packages.flash_lengths(bounds)
     starts, longest = (lengths["cu_seqlens_q"], lengths["cu_seqlens_k"]), (bounds.longest_q, bounds.longest_k)
     window = (-1, 0) if masks["causal"] else masks["window_size"]
-    grouped = q.shape[1] != k.shape[1]
-    return varlen_attn(q, k, v, *starts, *longest, scale=softmax_scale, window_size=window, enable_gqa=grouped)
+    grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] and _asks_for_groups() else {}
+    return varlen_attn(q, k, v, *starts, *longest, scale=softmax_scale, window_size=window, **grouped)
+
+
+@cache
+def _asks_for_groups() -> bool:
+    """Return whether grouped heads have an option; PyTorch 2.11 takes them without one."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:

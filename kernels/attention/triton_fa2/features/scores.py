@@ -173,25 +173,35 @@ def kept(x, first_row, first_key, own, tensors, shape, CONFIG: tl.constexpr, KEY
     """Return x where dropout keeps it, divided by the share that it keeps, and 0 elsewhere.
 
     x is a tile from a row and a key on, multiples of 16; KEYS_FIRST: keys by rows. The four words of a Philox number
-    are for rows r and r + 8 by keys k and k + 8, which one thread holds of a product either way round.
+    are for rows r and r + 8 by keys k and k + 8, which one thread holds of a product either way round. In tiles with 16
+    rows or keys, each score takes its word of a number of its own: on an H200, Triton 3.6 mixed up the words there.
     """
     if tensors.seed is not None:
-        FIRST: tl.constexpr = x.shape[0] // 2
-        SECOND: tl.constexpr = x.shape[1] // 2
+        OF_FOUR: tl.constexpr = x.shape[0] >= 32 and x.shape[1] >= 32
+        FIRST: tl.constexpr = x.shape[0] // 2 if OF_FOUR else x.shape[0]
+        SECOND: tl.constexpr = x.shape[1] // 2 if OF_FOUR else x.shape[1]
         if KEYS_FIRST:
-            of_rows = first_row // 2 + tl.arange(0, SECOND)[None, :]
-            of_keys = first_key // 2 + tl.arange(0, FIRST)[:, None]
+            of_rows = tl.arange(0, SECOND)[None, :]
+            of_keys = tl.arange(0, FIRST)[:, None]
         else:
-            of_rows = first_row // 2 + tl.arange(0, FIRST)[:, None]
-            of_keys = first_key // 2 + tl.arange(0, SECOND)[None, :]
-        line = (own[0] * shape.num_heads + own[1]) * (tl.cdiv(shape.seqlen_q, 16) * 8) + of_rows
-        place = line * (tl.cdiv(shape.seqlen_k, 16) * 8) + of_keys
+            of_rows = tl.arange(0, FIRST)[:, None]
+            of_keys = tl.arange(0, SECOND)[None, :]
+        is_below = of_rows % 16 >= 8
+        is_right = of_keys % 16 >= 8
+        if not OF_FOUR:
+            of_rows = of_rows // 16 * 8 + of_rows % 8
+            of_keys = of_keys // 16 * 8 + of_keys % 8
+        line = (own[0] * shape.num_heads + own[1]) * (tl.cdiv(shape.seqlen_q, 16) * 8) + first_row // 2 + of_rows
+        place = line * (tl.cdiv(shape.seqlen_k, 16) * 8) + first_key // 2 + of_keys
         low, right, below, far = tl.randint4x(tl.load(tensors.seed), place, 7)
         from_here = tl.cast(shape.keep_from, tl.uint32)
-        second, third = (below, right) if KEYS_FIRST else (right, below)
-        words = tl.join(tl.join(low, third), tl.join(second, far)).to(tl.uint32, bitcast=True)
-        pairs = words >= from_here
-        halves = tl.reshape(pairs, [FIRST // 8, 8, SECOND // 8, 8, 2, 2])
-        keep = tl.reshape(tl.permute(halves, (0, 4, 1, 2, 5, 3)), x.shape)
+        if OF_FOUR:
+            second, third = (below, right) if KEYS_FIRST else (right, below)
+            words = tl.join(tl.join(low, third), tl.join(second, far)).to(tl.uint32, bitcast=True)
+            halves = tl.reshape(words >= from_here, [FIRST // 8, 8, SECOND // 8, 8, 2, 2])
+            keep = tl.reshape(tl.permute(halves, (0, 4, 1, 2, 5, 3)), x.shape)
+        else:
+            word = tl.where(is_below, tl.where(is_right, far, below), tl.where(is_right, right, low))
+            keep = word.to(tl.uint32, bitcast=True) >= from_here
         x = tl.where(keep, x * shape.keep_scale, 0.0)
     return x
