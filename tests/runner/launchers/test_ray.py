@@ -32,8 +32,6 @@ from runner.launchers.share import Share
 from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused
 from tests.cases import cases
-from tests.pages.conftest import looking_at, opened, shown
-from tests.pages.test_run_sweep import LISTING
 from tests.runner.conftest import HERE, Runner
 from tests.runner.fast_worker import SETTINGS_VARIABLE, number_of
 
@@ -226,6 +224,10 @@ def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(c
 
 
 def test_a_sweep_on_the_cluster_is_followed_and_cancelled_from_the_page(cluster, tmp_path, monkeypatch, wait_for):
+    pytest.importorskip("streamlit")  # the other tests need none
+    from tests.pages.conftest import looking_at, opened, shown
+    from tests.pages.test_run_sweep import LISTING
+
     monkeypatch.setattr(launch, "listing", lambda device=None: LISTING | {"ray": True})
     monkeypatch.setenv("ATTNBENCH_WORKER", shlex.join(WORKER))
     lengths = ",".join(str(128 * number) for number in range(1, 41))  # more than it measures until it is cancelled
