@@ -9,7 +9,7 @@ dQ of a block is computed one step late, together with dV of the next block: the
 other's dS, and the tensor cores work while dS^T is computed.
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -48,21 +48,12 @@ from .masks import hide_queries
 from .pieces import product_over_columns
 from .rows import clear_rows
 
-
-class SingleKernelBarriers(NamedTuple):
-    """The mbarriers of a program: keys and values, and a slot each for queries and for dout."""
-
-    kv_full: Any
-    q_full: Any  # with packed sequences one more slot, for blocks that the producer waits for
-    do_full: Any
-
-
-class QueryGradient(NamedTuple):
-    """Where a consumer's part of dQ goes: dS of a step, then a fragment in shared memory, then memory."""
-
-    desc: Any
-    ds: Any  # two tiles of (block_m, block_n)
-    fragment: Any
+# The mbarriers of a program: keys and values, and a slot each for queries and for dout. With packed sequences, `q_full`
+# has one more slot, for blocks that the producer waits for.
+SingleKernelBarriers = namedtuple("SingleKernelBarriers", "kv_full q_full do_full")
+# Where a consumer's part of dQ goes: dS of a step, then a fragment in shared memory, then memory. `ds` is two tiles
+# of (block_m, block_n).
+QueryGradient = namedtuple("QueryGradient", "desc ds fragment")
 
 
 @UnspecializedTuples

@@ -14,6 +14,7 @@ counts itself afterwards: the full counter of key head i says that key head i + 
 counted over all sequences here.
 """
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import triton
@@ -54,13 +55,8 @@ _LAYOUT = gl.constexpr(gl.BlockedLayout([1, 8], [8, 4], [4, 1], [1, 0]))
 _DELTA_BEFORE_WAIT = gl.constexpr(tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9))
 
 
-class DqWarpgroupBarriers(NamedTuple):
-    """The mbarriers of a program: keys and values, slots of queries and dout, stages of dS."""
-
-    kv_full: Any
-    q_full: Any
-    do_full: Any
-    ds_empty: Any
+# The mbarriers of a program: keys and values, slots of queries and dout, stages of dS.
+DqWarpgroupBarriers = namedtuple("DqWarpgroupBarriers", "kv_full q_full do_full ds_empty")
 
 
 class NextDelta(NamedTuple):
@@ -74,22 +70,10 @@ class NextDelta(NamedTuple):
     strides: Any  # an OutStrides
 
 
-class RingSize(NamedTuple):
-    """How many key heads have room in the ring of dQ's fragments, and after how many a key head is converted."""
-
-    slots: Any
-    delay: Any
-
-
-class OutStrides(NamedTuple):
-    """Strides of batches, heads and rows of out and of dout."""
-
-    out_b: Any
-    out_h: Any
-    out_m: Any
-    do_b: Any
-    do_h: Any
-    do_m: Any
+# How many key heads have room in the ring of dQ's fragments, and after how many a key head is converted.
+RingSize = namedtuple("RingSize", "slots delay")
+# Strides of batches, heads and rows of out and of dout.
+OutStrides = namedtuple("OutStrides", "out_b out_h out_m do_b do_h do_m")
 
 
 @UnspecializedTuples

@@ -11,6 +11,7 @@ Programs start in the order of their numbers. Where some tiles take longer than 
 take turns, all with their longest tile first: so what is left for the last round is short.
 """
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 from triton.experimental import gluon
@@ -57,17 +58,8 @@ class DqBuffers(NamedTuple):
     stored: Any  # delta and lse are stored
 
 
-class QueryTile(NamedTuple):
-    """A tile of queries and the blocks of keys that it sees; those in [left, right) need no mask."""
-
-    batch: Any
-    h: Any
-    h_kv: Any
-    m: Any
-    low: Any
-    left: Any
-    right: Any
-    high: Any
+# A tile of queries and the blocks of keys that it sees; those in [left, right) need no mask.
+QueryTile = namedtuple("QueryTile", "batch h h_kv m low left right high")
 
 
 class DqRows(NamedTuple):
@@ -81,42 +73,15 @@ class DqRows(NamedTuple):
     out_m: Any  # stride of rows, in eights of numbers
 
 
-class DkvBarriers(NamedTuple):
-    """The mbarriers of a program of `dkv_kernel`: keys, values, slots of queries and of dout, and slots read."""
-
-    k_full: Any
-    v_full: Any
-    q_full: Any
-    do_full: Any
-    empty: Any
-
-
-class DqSizes(NamedTuple):
-    """Sizes of the tensors of `dq_kernel`."""
-
-    n_rows: Any  # padded rows of all heads
-    kv_heads: Any
-    num_heads: Any
-    group_size: Any  # query heads of a key head
-    seqlen_q: Any
-    seqlen_k: Any
-    padded_q: Any
-    window: Any
-
-
-class ReadyRows(NamedTuple):
-    """Counts that tell when the rows of lse and delta that `dkv_kernel` loads are written."""
-
-    n_rows: Any  # rows of delta; the counters follow them
-    programs: Any  # programs of `dq_kernel` for the rows of a key head
-    kv_heads: Any
-
-
-class ScoreTiles(NamedTuple):
-    """P and dS of a block of queries in shared memory."""
-
-    p: Any
-    ds: Any
+# The mbarriers of a program of `dkv_kernel`: keys, values, slots of queries and of dout, and slots read.
+DkvBarriers = namedtuple("DkvBarriers", "k_full v_full q_full do_full empty")
+# Sizes of the tensors of `dq_kernel`. `n_rows`: padded rows of all heads; `group_size`: query heads of a key head.
+DqSizes = namedtuple("DqSizes", "n_rows kv_heads num_heads group_size seqlen_q seqlen_k padded_q window")
+# Counts that tell when the rows of lse and delta that `dkv_kernel` loads are written. `n_rows`: rows of delta, which
+# the counters follow; `programs`: programs of `dq_kernel` for the rows of a key head.
+ReadyRows = namedtuple("ReadyRows", "n_rows programs kv_heads")
+# P and dS of a block of queries in shared memory.
+ScoreTiles = namedtuple("ScoreTiles", "p ds")
 
 
 @UnspecializedTuples

@@ -5,6 +5,7 @@ at position p (its row, shifted so that the last query meets the last key) sees 
 p - left <= j <= p + right. Causal is right = 0; without a mask on a side, that side is compiled away.
 """
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import triton
@@ -94,28 +95,10 @@ def weigh(scores, row_sum, row_max, factor, HIDES: tl.constexpr):
     return p, alpha, row_sum * alpha + tl.sum(p, 1), new_max
 
 
-class Queries(NamedTuple):
-    """A tile of query rows, and where it is in memory."""
-
-    rows: Any  # as load_factor returns them
-    base: Any
-    stride: Any
-    first: Any
-    seqlen: Any
-    positions: Any
-
-
-class Keys(NamedTuple):
-    """Where a head's keys and values are, and how many before and after its own position a query sees."""
-
-    k: Any
-    k_transposed: Any
-    v: Any
-    k_stride: Any
-    v_stride: Any
-    seqlen: Any
-    left: Any
-    right: Any
+# A tile of query rows, and where it is in memory. `rows`: as load_factor returns them.
+Queries = namedtuple("Queries", "rows base stride first seqlen positions")
+# Where a head's keys and values are, and how many before and after its own position a query sees.
+Keys = namedtuple("Keys", "k k_transposed v k_stride v_stride seqlen left right")
 
 
 class HeadOutput(NamedTuple):
