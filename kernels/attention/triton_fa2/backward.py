@@ -18,8 +18,7 @@ import triton
 import triton.language as tl
 
 from .arguments import SIZES, SPLIT_SIZES
-from .forward import assign, key_ranges, visible
-from .pdl import wait_for_previous_kernel
+from .forward import assign, key_ranges, visible, wait_for_previous_kernel
 from .split import share
 from .tile_ops import add_product, load_factor, load_logsumexp, load_rows, padded, probabilities, products, store_rows
 

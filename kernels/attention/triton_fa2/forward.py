@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
-from .pdl import wait_for_previous_kernel
 from .split import longest_first, share
 from .tile_ops import (
     add_product,
@@ -23,6 +23,19 @@ from .tile_ops import (
     store_rows,
     sum_of_rounded,
 )
+
+
+@triton.jit
+def wait_for_previous_kernel(PDL: tl.constexpr):
+    """Wait, if PDL, until all that the kernel before wrote is visible; the first thing a kernel does.
+
+    Programmatic dependent launch (CUDA C++ Programming Guide, from compute capability 9.0): a kernel may start when the
+    last blocks of the one before end. Blocks let in earlier, by a signal of the first kernel, crowd on the few
+    multiprocessors that are free then: a forward of 2048 x 128 in 8 splits took 38 us on an H200, 23 without the
+    signal, 25 without PDL.
+    """
+    if PDL:
+        gdc_wait()
 
 
 @triton.jit

@@ -12,7 +12,7 @@ from collections import namedtuple
 import triton
 import triton.language as tl
 
-from .pdl import wait_for_previous_kernel
+from .forward import wait_for_previous_kernel
 from .tile_ops import BF16_PARTS, LONGEST_CHAIN, load_rows, padded, pinned, split_bf16, store_rows
 
 # Two inputs x and y with the same sizes, their copies, and the output and delta of y.

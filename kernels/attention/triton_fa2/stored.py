@@ -17,8 +17,7 @@ import triton
 import triton.language as tl
 
 from .backward import query_ranges
-from .forward import inputs_of, key_ranges, visible
-from .pdl import wait_for_previous_kernel
+from .forward import inputs_of, key_ranges, visible, wait_for_previous_kernel
 
 STEP = tl.constexpr(64)  # head_dims, keys or queries of a step of a product
 WIDTH = tl.constexpr(256)  # columns of a result that a program computes
