@@ -219,23 +219,16 @@ def _gradients(consumer: gl.constexpr, dk, dv, dq_to, buffers, bars, tile, shape
     """Compute dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
     count = 0
     before = gl.to_tensor(0)
+    edges = (tile.low, tile.left, tile.right, tile.high)
     release_ds_half(consumer, 1)  # for the first step
     for member in range(shape.group_size):
         head = tile.batch * shape.num_heads + tile.h_kv * shape.group_size + member
-        if CONFIG.masked:
-            for m in range(tile.low, tile.left):
-                count, before, dk, dv = _step(
-                    consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
-                    True)  # fmt: skip
-        for m in range(tile.left, tile.right):
-            count, before, dk, dv = _step(
-                consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
-                False)  # fmt: skip
-        if CONFIG.has_window or CONFIG.packed:
-            for m in range(tile.right, tile.high):
-                count, before, dk, dv = _step(
-                    consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
-                    True)  # fmt: skip
+        for PART in gl.static_range(3):
+            if PART == 1 or (CONFIG.masked if PART == 0 else CONFIG.has_window or CONFIG.packed):
+                for m in range(edges[PART], edges[PART + 1]):
+                    count, before, dk, dv = _step(
+                        consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
+                        PART != 1)  # fmt: skip
     stage = (count + 1) % 2
     keys = buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim])
     token = _begin_dq(consumer, stage, keys, dq_to.ds)

@@ -284,6 +284,7 @@ def _gradients(consumer: gl.constexpr, dk, dv, o, do, next_delta, kv_head, buffe
                CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
     count = 0
+    edges = (tile.low, tile.left, tile.right)
     s_token = _scores(consumer, count, buffers.k, bars.q_full, buffers.q, CONFIG)
     if CONFIG.next_delta:
         write_next_delta(consumer, o, do, next_delta, kv_head, shape, CONFIG)
@@ -293,20 +294,12 @@ def _gradients(consumer: gl.constexpr, dk, dv, o, do, next_delta, kv_head, buffe
         lse = buffers.lse.index(0).load(gl.SliceLayout(0, s_t.type.layout))
     for member in range(shape.group_size):
         end = tile.high - (member + 1 == shape.group_size).to(gl.int32)
-        if CONFIG.masked:
-            for m in range(tile.low, gl.minimum(tile.left, end)):
-                count, s_t, lse, dk, dv = _step(
-                    consumer, count, m, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
-                    True)  # fmt: skip
-        for m in range(tile.left, gl.minimum(tile.right, end)):
-            count, s_t, lse, dk, dv = _step(
-                consumer, count, m, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
-                False)  # fmt: skip
-        if CONFIG.has_window:
-            for m in range(tile.right, end):
-                count, s_t, lse, dk, dv = _step(
-                    consumer, count, m, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
-                    True)  # fmt: skip
+        for PART in gl.static_range(3):
+            if PART == 1 or (CONFIG.masked if PART == 0 else CONFIG.has_window):
+                for m in range(edges[PART], end if PART == 2 else gl.minimum(edges[PART + 1], end)):
+                    count, s_t, lse, dk, dv = _step(
+                        consumer, count, m, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
+                        PART != 1)  # fmt: skip
     dv, dk_token, ds_operand = _products(
         consumer, count, tile.high - 1, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
         CONFIG.masked)  # fmt: skip
