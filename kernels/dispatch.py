@@ -114,7 +114,7 @@ def traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options
     if by_pytorch := routes.pytorch_in_program(q, k, v, *options):
         return by_pytorch(q, k, v)
     if routes.decodes(q, k, v) and not plans.wants_gradients(q, k, v):
-        from .decode.triton_decode.operators import decode_op
+        from .decode.triton_decode.calls import decode_op
 
         causal, window_size, scale = options
         return decode_op(q, k, v, None, None, "NHD", scale, causal, window_size, None, None)[0]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from . import plans, problem, registry, routes, tables
-from .attention.triton_fa2.tile import BLOCK_DIMS, WALKS
+from .attention.triton_fa2.tuning import BLOCK_DIMS, WALKS
 from .registry import AttentionCase, Device, Implementation
 
 TILES = "tiles"  # in place of a name: every form of all others that have any

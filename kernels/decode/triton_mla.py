@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .triton_decode.calls import attend
-from .triton_decode.operators import decode_op
+from .triton_decode.calls import attend, decode_op
 from .triton_decode.request import Caches, Options
 
 if TYPE_CHECKING:

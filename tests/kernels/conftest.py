@@ -88,7 +88,7 @@ def front(request, monkeypatch, device):
     if request.param == "definition":
         return "cpu"
     call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
-    tile = pytest.importorskip("kernels.attention.triton_fa2.tile")
+    tile = pytest.importorskip("kernels.attention.triton_fa2.tuning")
     if device == "cpu":
         monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
         monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))

@@ -4,8 +4,8 @@ Every block of queries within a block of keys has its own rows. A barrier separa
 because a thread may read what another thread wrote to device memory.
 """
 
+from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -24,23 +24,10 @@ class Fa1Config:
     causal: bool
 
 
-class Heads(NamedTuple):
-    """A tensor (batch, heads, rows, head_dim) and its strides; the last dimension is contiguous."""
-
-    ptr: Any
-    batch: Any
-    head: Any
-    row: Any
-
-
-class Fa1Sizes(NamedTuple):
-    """Sizes of a call, and the factor of the scores."""
-
-    num_heads: Any
-    num_kv_heads: Any
-    seqlen_q: Any
-    seqlen_k: Any
-    scale: Any
+# A tensor (batch, heads, rows, head_dim) and its strides; the last dimension is contiguous.
+Heads = namedtuple("Heads", "ptr batch head row")
+# Sizes of a call, and the factor of the scores.
+Fa1Sizes = namedtuple("Fa1Sizes", "num_heads num_kv_heads seqlen_q seqlen_k scale")
 
 
 @triton.jit

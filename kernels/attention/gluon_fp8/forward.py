@@ -7,7 +7,7 @@ queries and of the key block, and keeps its output in units of the value block a
 it by a power of two.
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -26,19 +26,9 @@ SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(240)  # per consumer thread
 
 
-class Fp8Buffers(NamedTuple):
-    """Shared memory of a program: tiles, and an mbarrier for each slot, full and empty."""
-
-    q: Any  # one for each consumer
-    k: Any
-    v: Any  # transposed
-    out: Any
-    q_full: Any
-    q_empty: Any
-    k_full: Any
-    k_empty: Any
-    v_full: Any
-    v_empty: Any
+# Shared memory of a program: tiles, and an mbarrier for each slot, full and empty. `q`: one for each consumer; `v`:
+# transposed.
+Fp8Buffers = namedtuple("Fp8Buffers", "q k v out q_full q_empty k_full k_empty v_full v_empty")
 
 
 @UnspecializedTuples

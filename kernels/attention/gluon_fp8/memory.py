@@ -1,6 +1,6 @@
 """Memory operations of both forwards: slots, barriers, loads of queries, and stores of finished tiles."""
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -8,27 +8,12 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from ..gluon_hopper.compat import tma_load, tma_store
 
-
-class Fp8Scales(NamedTuple):
-    """Addresses of the scales of 128 rows each, of all heads."""
-
-    q: Any
-    k: Any
-    v: Any  # exponents
-
-
-class Fp8Tables(NamedTuple):
-    """Addresses of the scales of one key head's blocks."""
-
-    k: Any
-    v: Any
-
-
-class TileScales(NamedTuple):
-    """Scales of a tile."""
-
-    tables: Any  # Fp8Tables
-    q: Any  # the factor of its scores, without the scale of the keys
+# Addresses of the scales of 128 rows each, of all heads. `v`: exponents.
+Fp8Scales = namedtuple("Fp8Scales", "q k v")
+# Addresses of the scales of one key head's blocks.
+Fp8Tables = namedtuple("Fp8Tables", "k v")
+# Scales of a tile. `tables`: Fp8Tables; `q`: the factor of its scores, without the scale of the keys.
+TileScales = namedtuple("TileScales", "tables q")
 
 
 @gluon.jit

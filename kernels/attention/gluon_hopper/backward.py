@@ -9,7 +9,7 @@ dQ of a block is computed one step late, together with dV of the next block: the
 other's dS, and the tensor cores work while dS^T is computed.
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -48,21 +48,12 @@ from .masks import hide_queries
 from .pieces import product_over_columns
 from .rows import clear_rows
 
-
-class SingleKernelBarriers(NamedTuple):
-    """The mbarriers of a program: keys and values, and a slot each for queries and for dout."""
-
-    kv_full: Any
-    q_full: Any  # with packed sequences one more slot, for blocks that the producer waits for
-    do_full: Any
-
-
-class QueryGradient(NamedTuple):
-    """Where a consumer's part of dQ goes: dS of a step, then a fragment in shared memory, then memory."""
-
-    desc: Any
-    ds: Any  # two tiles of (block_m, block_n)
-    fragment: Any
+# The mbarriers of a program: keys and values, and a slot each for queries and for dout. With packed sequences, `q_full`
+# has one more slot, for blocks that the producer waits for.
+SingleKernelBarriers = namedtuple("SingleKernelBarriers", "kv_full q_full do_full")
+# Where a consumer's part of dQ goes: dS of a step, then a fragment in shared memory, then memory. `ds` is two tiles
+# of (block_m, block_n).
+QueryGradient = namedtuple("QueryGradient", "desc ds fragment")
 
 
 @UnspecializedTuples
@@ -228,23 +219,16 @@ def _gradients(consumer: gl.constexpr, dk, dv, dq_to, buffers, bars, tile, shape
     """Compute dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
     count = 0
     before = gl.to_tensor(0)
+    edges = (tile.low, tile.left, tile.right, tile.high)
     release_ds_half(consumer, 1)  # for the first step
     for member in range(shape.group_size):
         head = tile.batch * shape.num_heads + tile.h_kv * shape.group_size + member
-        if CONFIG.masked:
-            for m in range(tile.low, tile.left):
-                count, before, dk, dv = _step(
-                    consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
-                    True)  # fmt: skip
-        for m in range(tile.left, tile.right):
-            count, before, dk, dv = _step(
-                consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
-                False)  # fmt: skip
-        if CONFIG.has_window or CONFIG.packed:
-            for m in range(tile.right, tile.high):
-                count, before, dk, dv = _step(
-                    consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
-                    True)  # fmt: skip
+        for PART in gl.static_range(3):
+            if PART == 1 or (CONFIG.masked if PART == 0 else CONFIG.has_window or CONFIG.packed):
+                for m in range(edges[PART], edges[PART + 1]):
+                    count, before, dk, dv = _step(
+                        consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
+                        PART != 1)  # fmt: skip
     stage = (count + 1) % 2
     keys = buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim])
     token = _begin_dq(consumer, stage, keys, dq_to.ds)

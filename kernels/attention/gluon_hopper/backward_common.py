@@ -9,6 +9,7 @@ first, as the kernel between them takes them from the first to the last: so each
 left in the L2.
 """
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import triton
@@ -24,15 +25,8 @@ from .pieces import piece_of
 FRAGMENT = gl.constexpr(64)  # rows and columns of a fragment of dQ
 
 
-class BackwardDescriptors(NamedTuple):
-    """Descriptors of the tensors that a kernel that owns keys loads."""
-
-    q: Any
-    k: Any
-    v: Any
-    do: Any
-    lse: Any
-    delta: Any
+# Descriptors of the tensors that a kernel that owns keys loads.
+BackwardDescriptors = namedtuple("BackwardDescriptors", "q k v do lse delta")
 
 
 class BackwardBuffers(NamedTuple):
@@ -58,45 +52,17 @@ class BackwardShape(NamedTuple):
     window: Any
 
 
-class Scales(NamedTuple):
-    """Factors of the scores."""
-
-    log2: Any  # softmax_scale x log2(e), for powers of two
-    softmax: Any  # softmax_scale
-
-
-class TileOrder(NamedTuple):
-    """How many key heads come one by one, and the size of the groups of key heads after them."""
-
-    heads_in_order: Any
-    heads_per_group: Any
-
-
-class PackedBackwardShape(NamedTuple):
-    """Sizes as BackwardShape has them, the lengths those of a tile's sequence, and where that begins."""
-
-    num_heads: Any
-    group_size: Any
-    seqlen_q: Any
-    seqlen_k: Any
-    padded_q: Any
-    n_m: Any  # blocks of queries of all sequences
-    window: Any
-    first_q: Any
-    first_k: Any
-    first_m: Any  # the sequence's first block of queries
-
-
-class KeyTile(NamedTuple):
-    """A tile of keys and the blocks of queries that see it; those in [left, right) need no mask."""
-
-    batch: Any
-    h_kv: Any
-    n0: Any  # the first key
-    low: Any
-    left: Any
-    right: Any
-    high: Any
+# Factors of the scores. `log2`: softmax_scale x log2(e), for powers of two; `softmax`: softmax_scale.
+Scales = namedtuple("Scales", "log2 softmax")
+# How many key heads come one by one, and the size of the groups of key heads after them.
+TileOrder = namedtuple("TileOrder", "heads_in_order heads_per_group")
+# Sizes as BackwardShape has them, the lengths those of a tile's sequence, and where that begins. `n_m`: blocks of
+# queries of all sequences; `first_m`: the sequence's first block of queries.
+PackedBackwardShape = namedtuple(
+    "PackedBackwardShape", "num_heads group_size seqlen_q seqlen_k padded_q n_m window first_q first_k first_m"
+)
+# A tile of keys and the blocks of queries that see it; those in [left, right) need no mask. `n0`: the first key.
+KeyTile = namedtuple("KeyTile", "batch h_kv n0 low left right high")
 
 
 @gluon.constexpr_function

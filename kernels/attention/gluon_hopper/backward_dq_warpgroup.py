@@ -14,6 +14,7 @@ counts itself afterwards: the full counter of key head i says that key head i + 
 counted over all sequences here.
 """
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import triton
@@ -54,13 +55,8 @@ _LAYOUT = gl.constexpr(gl.BlockedLayout([1, 8], [8, 4], [4, 1], [1, 0]))
 _DELTA_BEFORE_WAIT = gl.constexpr(tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9))
 
 
-class DqWarpgroupBarriers(NamedTuple):
-    """The mbarriers of a program: keys and values, slots of queries and dout, stages of dS."""
-
-    kv_full: Any
-    q_full: Any
-    do_full: Any
-    ds_empty: Any
+# The mbarriers of a program: keys and values, slots of queries and dout, stages of dS.
+DqWarpgroupBarriers = namedtuple("DqWarpgroupBarriers", "kv_full q_full do_full ds_empty")
 
 
 class NextDelta(NamedTuple):
@@ -74,22 +70,10 @@ class NextDelta(NamedTuple):
     strides: Any  # an OutStrides
 
 
-class RingSize(NamedTuple):
-    """How many key heads have room in the ring of dQ's fragments, and after how many a key head is converted."""
-
-    slots: Any
-    delay: Any
-
-
-class OutStrides(NamedTuple):
-    """Strides of batches, heads and rows of out and of dout."""
-
-    out_b: Any
-    out_h: Any
-    out_m: Any
-    do_b: Any
-    do_h: Any
-    do_m: Any
+# How many key heads have room in the ring of dQ's fragments, and after how many a key head is converted.
+RingSize = namedtuple("RingSize", "slots delay")
+# Strides of batches, heads and rows of out and of dout.
+OutStrides = namedtuple("OutStrides", "out_b out_h out_m do_b do_h do_m")
 
 
 @UnspecializedTuples
@@ -300,6 +284,7 @@ def _gradients(consumer: gl.constexpr, dk, dv, o, do, next_delta, kv_head, buffe
                CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
     count = 0
+    edges = (tile.low, tile.left, tile.right)
     s_token = _scores(consumer, count, buffers.k, bars.q_full, buffers.q, CONFIG)
     if CONFIG.next_delta:
         write_next_delta(consumer, o, do, next_delta, kv_head, shape, CONFIG)
@@ -309,20 +294,12 @@ def _gradients(consumer: gl.constexpr, dk, dv, o, do, next_delta, kv_head, buffe
         lse = buffers.lse.index(0).load(gl.SliceLayout(0, s_t.type.layout))
     for member in range(shape.group_size):
         end = tile.high - (member + 1 == shape.group_size).to(gl.int32)
-        if CONFIG.masked:
-            for m in range(tile.low, gl.minimum(tile.left, end)):
-                count, s_t, lse, dk, dv = _step(
-                    consumer, count, m, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
-                    True)  # fmt: skip
-        for m in range(tile.left, gl.minimum(tile.right, end)):
-            count, s_t, lse, dk, dv = _step(
-                consumer, count, m, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
-                False)  # fmt: skip
-        if CONFIG.has_window:
-            for m in range(tile.right, end):
-                count, s_t, lse, dk, dv = _step(
-                    consumer, count, m, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
-                    True)  # fmt: skip
+        for PART in gl.static_range(3):
+            if PART == 1 or (CONFIG.masked if PART == 0 else CONFIG.has_window):
+                for m in range(edges[PART], end if PART == 2 else gl.minimum(edges[PART + 1], end)):
+                    count, s_t, lse, dk, dv = _step(
+                        consumer, count, m, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
+                        PART != 1)  # fmt: skip
     dv, dk_token, ds_operand = _products(
         consumer, count, tile.high - 1, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
         CONFIG.masked)  # fmt: skip

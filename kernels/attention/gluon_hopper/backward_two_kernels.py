@@ -11,6 +11,7 @@ Programs start in the order of their numbers. Where some tiles take longer than 
 take turns, all with their longest tile first: so what is left for the last round is short.
 """
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 from triton.experimental import gluon
@@ -57,17 +58,8 @@ class DqBuffers(NamedTuple):
     stored: Any  # delta and lse are stored
 
 
-class QueryTile(NamedTuple):
-    """A tile of queries and the blocks of keys that it sees; those in [left, right) need no mask."""
-
-    batch: Any
-    h: Any
-    h_kv: Any
-    m: Any
-    low: Any
-    left: Any
-    right: Any
-    high: Any
+# A tile of queries and the blocks of keys that it sees; those in [left, right) need no mask.
+QueryTile = namedtuple("QueryTile", "batch h h_kv m low left right high")
 
 
 class DqRows(NamedTuple):
@@ -81,42 +73,15 @@ class DqRows(NamedTuple):
     out_m: Any  # stride of rows, in eights of numbers
 
 
-class DkvBarriers(NamedTuple):
-    """The mbarriers of a program of `dkv_kernel`: keys, values, slots of queries and of dout, and slots read."""
-
-    k_full: Any
-    v_full: Any
-    q_full: Any
-    do_full: Any
-    empty: Any
-
-
-class DqSizes(NamedTuple):
-    """Sizes of the tensors of `dq_kernel`."""
-
-    n_rows: Any  # padded rows of all heads
-    kv_heads: Any
-    num_heads: Any
-    group_size: Any  # query heads of a key head
-    seqlen_q: Any
-    seqlen_k: Any
-    padded_q: Any
-    window: Any
-
-
-class ReadyRows(NamedTuple):
-    """Counts that tell when the rows of lse and delta that `dkv_kernel` loads are written."""
-
-    n_rows: Any  # rows of delta; the counters follow them
-    programs: Any  # programs of `dq_kernel` for the rows of a key head
-    kv_heads: Any
-
-
-class ScoreTiles(NamedTuple):
-    """P and dS of a block of queries in shared memory."""
-
-    p: Any
-    ds: Any
+# The mbarriers of a program of `dkv_kernel`: keys, values, slots of queries and of dout, and slots read.
+DkvBarriers = namedtuple("DkvBarriers", "k_full v_full q_full do_full empty")
+# Sizes of the tensors of `dq_kernel`. `n_rows`: padded rows of all heads; `group_size`: query heads of a key head.
+DqSizes = namedtuple("DqSizes", "n_rows kv_heads num_heads group_size seqlen_q seqlen_k padded_q window")
+# Counts that tell when the rows of lse and delta that `dkv_kernel` loads are written. `n_rows`: rows of delta, which
+# the counters follow; `programs`: programs of `dq_kernel` for the rows of a key head.
+ReadyRows = namedtuple("ReadyRows", "n_rows programs kv_heads")
+# P and dS of a block of queries in shared memory.
+ScoreTiles = namedtuple("ScoreTiles", "p ds")
 
 
 @UnspecializedTuples
@@ -256,20 +221,13 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
     # a step computes P of the block behind its own: those of [left, right) need no mask
     unmasked = gl.maximum(tile.left - 1, tile.low)
     masked = gl.maximum(tile.right - 1, tile.low)
-    if CONFIG.has_window:
-        for j in range(tile.low, unmasked):
-            count, p, dp, dq = _dq_step(
-                consumer, count, j, p, dp, dq, lse, delta, buffers, diagonal, shape.seqlen_k, shape.window, scale,
-                CONFIG, True)  # fmt: skip
-    for j in range(unmasked, masked):
-        count, p, dp, dq = _dq_step(
-            consumer, count, j, p, dp, dq, lse, delta, buffers, diagonal, shape.seqlen_k, shape.window, scale, CONFIG,
-            False)  # fmt: skip
-    if CONFIG.masked:
-        for j in range(masked, tile.high - 1):
-            count, p, dp, dq = _dq_step(
-                consumer, count, j, p, dp, dq, lse, delta, buffers, diagonal, shape.seqlen_k, shape.window, scale,
-                CONFIG, True)  # fmt: skip
+    edges = (tile.low, unmasked, masked)
+    for PART in gl.static_range(3):
+        if PART == 1 or (CONFIG.has_window if PART == 0 else CONFIG.masked):
+            for j in range(edges[PART], tile.high - 1 if PART == 2 else edges[PART + 1]):
+                count, p, dp, dq = _dq_step(
+                    consumer, count, j, p, dp, dq, lse, delta, buffers, diagonal, shape.seqlen_k, shape.window, scale,
+                    CONFIG, PART != 1)  # fmt: skip
     dq, ds = _dq_add(count, p, dp, dq, delta, buffers, CONFIG)
     dq, ds = wait_for_pieces(0, dq, ds, CONFIG.pieces)
     store_pieces(dq_desc, tile.batch, tile.h, first, buffers.q, consumer, dq, scales.softmax, CONFIG.pieces)
@@ -461,24 +419,17 @@ def _dkv_consumer_partition(dk_desc, dv_desc, buffers, tiles, bars, tile, shape,
     s_token, dp_token, lse, delta = _dkv_scores(count, buffers, bars, total, CONFIG, True)
     p, dp = _dkv_probabilities(s_token, dp_token, lse, scale, dtype)
     last = gl.maximum(tile.high - 1, tile.low)
+    edges = (tile.low, tile.left, tile.right)
     for member in range(shape.group_size):
         end = tile.high
         if member == shape.group_size - 1:
             end = last  # behind the last block of all come no scores
-        if CONFIG.masked:
-            for m in range(tile.low, gl.minimum(tile.left, end)):
-                count, p, dp, delta, dk, dv = _dkv_step(
-                    count, m, p, dp, delta, dk, dv, buffers, tiles, bars, tile.n0, shape, scale, CONFIG,
-                    True)  # fmt: skip
-        for m in range(tile.left, gl.minimum(tile.right, end)):
-            count, p, dp, delta, dk, dv = _dkv_step(
-                count, m, p, dp, delta, dk, dv, buffers, tiles, bars, tile.n0, shape, scale, CONFIG,
-                False)  # fmt: skip
-        if CONFIG.has_window:
-            for m in range(tile.right, end):
-                count, p, dp, delta, dk, dv = _dkv_step(
-                    count, m, p, dp, delta, dk, dv, buffers, tiles, bars, tile.n0, shape, scale, CONFIG,
-                    True)  # fmt: skip
+        for PART in gl.static_range(3):
+            if PART == 1 or (CONFIG.masked if PART == 0 else CONFIG.has_window):
+                for m in range(edges[PART], end if PART == 2 else gl.minimum(edges[PART + 1], end)):
+                    count, p, dp, delta, dk, dv = _dkv_step(
+                        count, m, p, dp, delta, dk, dv, buffers, tiles, bars, tile.n0, shape, scale, CONFIG,
+                        PART != 1)  # fmt: skip
     for m in range(last, tile.high):
         dv_token, dk_token = _dkv_add(count, m, p, dp, delta, dk, dv, buffers, tiles, tile.n0, shape, CONFIG,
                                       CONFIG.masked)  # fmt: skip

@@ -30,16 +30,14 @@ def wide_keys_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars,
     mbarrier.wait(bars.k_full, 0)
     mbarrier.wait(bars.v_full, 0)
     count = 0
-    scale = scales.log2
+    scale, edges = scales.log2, (tile.low, tile.left, tile.right, tile.high)
     for _member in range(shape.group_size):
-        if CONFIG.masked:
-            for m in range(tile.low, tile.left):
-                count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, True)
-        for m in range(tile.left, tile.right):
-            count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, False)
-        if CONFIG.has_window:
-            for m in range(tile.right, tile.high):
-                count, dk, dv = _step(consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, True)
+        for PART in gl.static_range(3):
+            if PART == 1 or (CONFIG.masked if PART == 0 else CONFIG.has_window):
+                for m in range(edges[PART], edges[PART + 1]):
+                    count, dk, dv = _step(
+                        consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, PART != 1
+                    )
     store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 

@@ -15,6 +15,7 @@ cheaper ways to find a raised maximum exist, by `ForwardConfig`:
   maximum may rise a step late, and only a rise by more than these hold spoils a row (forward_overflow.py).
 """
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 from triton.experimental import gluon
@@ -49,12 +50,8 @@ class TileQueries(NamedTuple):
     done: Any  # the mbarrier that releases the slot
 
 
-class MaskEdges(NamedTuple):
-    """What decides which keys a row sees."""
-
-    diagonal: Any  # the key on the first row's diagonal
-    seqlen_k: Any
-    window: Any
+# What decides which keys a row sees. `diagonal`: the key on the first row's diagonal.
+MaskEdges = namedtuple("MaskEdges", "diagonal seqlen_k window")
 
 
 @gluon.jit

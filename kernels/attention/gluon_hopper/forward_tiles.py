@@ -7,6 +7,7 @@ With `packed`, sequences lie one after the other, and their lengths are known on
 which tiles of the list that packed_tiles.py writes are its own. Their keys may lie in pages.
 """
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 from triton.experimental import gluon
@@ -37,14 +38,8 @@ class ForwardShape(NamedTuple):
     window: Any
 
 
-class Sequence(NamedTuple):
-    """Which rows of queries and keys a tile's sequence has, and its window."""
-
-    first_q: Any
-    first_k: Any
-    seqlen_q: Any
-    seqlen_k: Any
-    window: Any
+# Which rows of queries and keys a tile's sequence has, and its window.
+Sequence = namedtuple("Sequence", "first_q first_k seqlen_q seqlen_k window")
 
 
 class ConsumerTile(NamedTuple):

@@ -8,21 +8,14 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 # Parameters of kernels that are compiled once for all numbers, where a kernel has them.
 SIZES = ["num_heads", "group", "total_heads", "heads_at_once", "seqlen_q", "seqlen_k", "left", "right"]
 SPLIT_SIZES = [*SIZES, "splits", "split_len", "slots", "slot_keys"]
 
 
-class Strides(NamedTuple):
-    """Strides of a tensor (batch, heads, rows, head_dim) whose rows are contiguous."""
-
-    batch: Any
-    head: Any
-    row: Any
-
-
+# Strides of a tensor (batch, heads, rows, head_dim) whose rows are contiguous.
+Strides = namedtuple("Strides", "batch head row")
 # Tensors of forward_kernel; k_transposed is a copy (preprocess.py), or k where the kernel needs none.
 ForwardTensors = namedtuple("ForwardTensors", "q k v out lse k_transposed", defaults=[None, None])
 # Tensors of the forward kernels whose rows are panels.

@@ -11,63 +11,24 @@ mask gives every program the same amount of work.
 `scale` is softmax_scale x log2(e). qt, kt, vt and dot are the transposed copies of preprocess.py (if COPIED).
 """
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
 from .arguments import SIZES, SPLIT_SIZES
-from .forward import assign, key_ranges, visible
-from .pdl import wait_for_previous_kernel
+from .forward import assign, key_ranges, visible, wait_for_previous_kernel
 from .split import share
 from .tile_ops import add_product, load_factor, load_logsumexp, load_rows, padded, probabilities, products, store_rows
 
-
-class OwnedQueries(NamedTuple):
-    """A tile of query rows of one head, and where it is in memory."""
-
-    q: Any  # as load_factor returns them
-    dout: Any
-    lse: Any
-    delta: Any
-    q_base: Any
-    dout_base: Any
-    q_stride: Any
-    dout_stride: Any
-    first: Any
-    seqlen: Any
-
-
-class StreamedKeys(NamedTuple):
-    """Where a head's keys and values are, and how many before and after its own position a query sees."""
-
-    k: Any
-    v: Any
-    k_transposed: Any
-    v_transposed: Any
-    k_stride: Any
-    v_stride: Any
-    seqlen: Any
-    left: Any
-    right: Any
-
-
-class OwnedKeys(NamedTuple):
-    """A tile of keys and values of one head, where it is in memory, and how many keys around its own a query sees.
-
-    Those that dkdv_tile loads itself are None before.
-    """
-
-    k: Any  # as load_factor returns them
-    v: Any
-    k_base: Any
-    v_base: Any
-    k_stride: Any
-    v_stride: Any
-    first: Any
-    seqlen: Any
-    left: Any
-    right: Any
+# A tile of query rows of one head, and where it is in memory. `q`: as load_factor returns them.
+OwnedQueries = namedtuple("OwnedQueries", "q dout lse delta q_base dout_base q_stride dout_stride first seqlen")
+# Where a head's keys and values are, and how many before and after its own position a query sees.
+StreamedKeys = namedtuple("StreamedKeys", "k v k_transposed v_transposed k_stride v_stride seqlen left right")
+# A tile of keys and values of one head, where it is in memory, and how many keys around its own a query sees. Those
+# that dkdv_tile loads itself are None before. `k`: as load_factor returns them.
+OwnedKeys = namedtuple("OwnedKeys", "k v k_base v_base k_stride v_stride first seqlen left right")
 
 
 class StreamedQueries(NamedTuple):
@@ -90,12 +51,8 @@ class StreamedQueries(NamedTuple):
     seqlen: Any
 
 
-class OwnSplit(NamedTuple):
-    """Which split of a walk a program has, see split.py; without splits of no meaning."""
-
-    number: Any
-    count: Any
-    length: Any
+# Which split of a walk a program has, see split.py; without splits of no meaning.
+OwnSplit = namedtuple("OwnSplit", "number count length")
 
 
 @triton.jit

@@ -9,9 +9,8 @@ For 16-bit factors, and a key head for every query head.
 import triton
 import triton.language as tl
 
-from .forward import visible
+from .forward import visible, wait_for_previous_kernel
 from .panels import load_panels, product_of_panels, store_panels
-from .pdl import wait_for_previous_kernel
 from .tile_ops import load_logsumexp, probabilities
 
 

@@ -10,8 +10,7 @@ import triton.language as tl
 
 from .arguments import SPLIT_SIZES
 from .backward import OwnedKeys, StreamedQueries, query_ranges
-from .forward import visible
-from .pdl import wait_for_previous_kernel
+from .forward import visible, wait_for_previous_kernel
 from .split import share
 from .tile_ops import add_product, load_logsumexp, load_rows, padded, pinned, probabilities, products, store_rows
 

@@ -5,8 +5,7 @@ import triton.language as tl
 
 from .arguments import SPLIT_SIZES
 from .backward import query_ranges
-from .forward import key_ranges
-from .pdl import wait_for_previous_kernel
+from .forward import key_ranges, wait_for_previous_kernel
 from .tile_ops import store_logsumexp
 
 

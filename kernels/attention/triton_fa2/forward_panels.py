@@ -9,9 +9,8 @@ For 16-bit factors.
 import triton
 import triton.language as tl
 
-from .forward import HeadOutput, Keys, assign, inputs_of, weigh
+from .forward import HeadOutput, Keys, assign, inputs_of, wait_for_previous_kernel, weigh
 from .panels import load_panels, scores_of_panels, store_outputs_of_panels
-from .pdl import wait_for_previous_kernel
 
 
 @triton.jit

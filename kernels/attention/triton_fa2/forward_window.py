@@ -9,9 +9,8 @@ For 16-bit factors.
 import triton
 import triton.language as tl
 
-from .forward import HeadOutput, inputs_of
+from .forward import HeadOutput, inputs_of, wait_for_previous_kernel
 from .panels import load_panels, outputs_of_held_keys, product_of_panels, store_outputs_of_panels
-from .pdl import wait_for_previous_kernel
 from .tile_ops import recomputed
 
 

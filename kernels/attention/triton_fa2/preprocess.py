@@ -7,24 +7,16 @@ winner, whose out is that key's v, dp - delta is then 0, as the gradient of its 
 a rounding of dp, which large queries make into an error of dk (kernels/DESIGN.md, "Accuracy").
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 import triton
 import triton.language as tl
 
-from .pdl import wait_for_previous_kernel
+from .forward import wait_for_previous_kernel
 from .tile_ops import BF16_PARTS, LONGEST_CHAIN, load_rows, padded, pinned, split_bf16, store_rows
 
-
-class _RowTensors(NamedTuple):
-    """Two inputs x and y with the same sizes, their copies, and the output and delta of y."""
-
-    x: Any
-    y: Any
-    out: Any
-    x_copy: Any
-    y_copy: Any
-    delta: Any
+# Two inputs x and y with the same sizes, their copies, and the output and delta of y.
+_RowTensors = namedtuple("_RowTensors", "x y out x_copy y_copy delta")
 
 
 @triton.jit

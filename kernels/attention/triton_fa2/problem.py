@@ -16,10 +16,10 @@ from ...tables import machine_of
 from . import split, tuning
 from .arguments import PanelConfig, WalkConfig
 from .panels import padded_size, panels
-from .pdl import PDL_CHIPS
 from .split import Split, choose_split
 from .tile_ops import BF16_PARTS
 
+PDL_CHIPS = ("sm_90", "sm_100")  # by their tables; see forward.wait_for_previous_kernel
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride stay below 2**31
 FEW_KEYS = 144  # keys that one program holds, with their values, in shared memory

@@ -10,15 +10,14 @@ as far as the other kernels read if all tiles have the same block_m, and block_n
 of that of stored_dkdv_kernel. There are no atomics.
 """
 
+from collections import namedtuple
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
 from .backward import query_ranges
-from .forward import inputs_of, key_ranges, visible
-from .pdl import wait_for_previous_kernel
+from .forward import inputs_of, key_ranges, visible, wait_for_previous_kernel
 
 STEP = tl.constexpr(64)  # head_dims, keys or queries of a step of a product
 WIDTH = tl.constexpr(256)  # columns of a result that a program computes
@@ -39,12 +38,8 @@ def parts(heads: int, together: int, length: int, bytes_each: int) -> Iterator[t
             yield first, min(at_once, heads - first), start, min(start + keys, length)
 
 
-class HeadRows(NamedTuple):
-    """Rows of a tensor of one head."""
-
-    base: Any
-    stride: Any
-    limit: Any
+# Rows of a tensor of one head.
+HeadRows = namedtuple("HeadRows", "base stride limit")
 
 
 @triton.jit

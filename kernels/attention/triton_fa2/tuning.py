@@ -11,13 +11,24 @@ reuse. The kernels of BY_HEAD count the query rows of one head.
 """
 
 from functools import cache
+from typing import NamedTuple
 
 from ...tables import Row, family
-from .tile import BLOCK_DIMS, PRECISIONS, Tile
 
-__all__ = ["BLOCK_DIMS", "BY_HEAD", "PRECISIONS", "Tile", "computes_delta", "limit", "smaller", "tiles", "uses_bf16x6"]
-
+PRECISIONS = ("half", "ieee", "bf16x6", "tf32")
+BLOCK_DIMS = (16, 32, 64, 128, 256, 512)
+WALKS = ("forward", "dq", "dkdv", "dq_dkdv")  # kernels that are right with any tile and any length
 BY_HEAD = ("few_keys", "few_queries", "panels")
+
+
+class Tile(NamedTuple):
+    """One shape of work for a block of threads."""
+
+    block_m: int  # query rows
+    block_n: int  # key rows
+    num_warps: int
+    num_stages: int
+    programs: int = 0  # that fill a multiprocessor, for which walks are split (split.py); 0: never
 
 
 def limit(name: str, chip: str, block_d: int, rows_per_multiprocessor: float = 0) -> int:

@@ -12,6 +12,7 @@ of 64, and there each of two warpgroups computes the scores of every other block
 Shares of key blocks and their parts are those of the portable kernel (triton_decode/schedule.py, combine.py).
 """
 
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -76,14 +77,8 @@ class Work(NamedTuple):
     scale: Any  # softmax_scale x log2(e)
 
 
-class MlaStrides(NamedTuple):
-    """Strides of batches, heads and rows of q, and of batches or pages and of keys of the cache."""
-
-    q_b: Any
-    q_h: Any
-    q_m: Any
-    kv_b: Any
-    kv_n: Any
+# Strides of batches, heads and rows of q, and of batches or pages and of keys of the cache.
+MlaStrides = namedtuple("MlaStrides", "q_b q_h q_m kv_b kv_n")
 
 
 class MlaSizes(NamedTuple):
@@ -98,11 +93,8 @@ class MlaSizes(NamedTuple):
     least: Any  # key blocks of a share, at least
 
 
-class PartTiles(NamedTuple):
-    """Where a part of a tile is stored."""
-
-    row_tiles: Any  # tiles of 64 rows of a sequence
-    stats_offset: Any
+# Where a part of a tile is stored. `row_tiles`: tiles of 64 rows of a sequence.
+PartTiles = namedtuple("PartTiles", "row_tiles stats_offset")
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ import torch
 
 from ...attention.gluon_hopper.launch import Descriptor, Launch
 from ...constants import Constants
-from ..triton_decode.launch import INTERPRETED, DecodeLaunch, LaunchOf
+from ..triton_decode.launch import INTERPRETED, DecodeLaunch, LaunchOf, workspace
 from ..triton_decode.plan import Machine, Plan, machine_on
 from ..triton_decode.request import Request
 from ..triton_decode.split import LOG2_E
 from ..triton_decode.tuning import DecodeTile
-from ..triton_decode.workspace import workspace
 from .kernel import BLOCK_N, PIECE, ROPE, MlaConfig, MlaSizes, MlaStrides, PartTiles, mla_kernel
 
 _TILE = DecodeTile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)

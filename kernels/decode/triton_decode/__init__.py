@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .calls import attend
+from .calls import attend, decode_op
 from .checks import MAX_HEAD_DIM, MAX_SEQLEN_Q
-from .operators import decode_op
 from .request import Caches, Options
 
 if TYPE_CHECKING:

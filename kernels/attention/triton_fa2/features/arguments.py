@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,13 +39,8 @@ class FeatureTensors(NamedTuple):
     blocks_b: Any = None  # 0: all batches have the same lists; 1: each has its own
 
 
-class Rows(NamedTuple):
-    """A tensor of rows: its address, and the strides between batches or pages, heads and rows, in units."""
-
-    base: Any
-    b: Any
-    h: Any
-    m: Any
+# A tensor of rows: its address, and the strides between batches or pages, heads and rows, in units.
+Rows = namedtuple("Rows", "base b h m")
 
 
 class FeatureShape(NamedTuple):

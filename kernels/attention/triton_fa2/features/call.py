@@ -23,7 +23,7 @@ from ....registry import UnsupportedCase
 from ....tables import family, machine_of
 from ..panels import padded_size, panels
 from ..problem import DTYPES, too_far
-from ..tile import Tile
+from ..tuning import Tile
 from .arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
 from .backward import features_dkdv_kernel, features_dq_kernel
 from .forward import features_forward_kernel

@@ -13,7 +13,7 @@ from kernels.tools.check_features import FeatureCase, blocks, cases, check, numb
 
 call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
-tile = pytest.importorskip("kernels.attention.triton_fa2.tile")
+tile = pytest.importorskip("kernels.attention.triton_fa2.tuning")
 CUDA = torch.cuda.is_available()
 CASES = cases()
 DECLARED = [
