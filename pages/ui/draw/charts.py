@@ -245,11 +245,12 @@ def lines(
         known = found.setdefault(row[of], [])
         if not text.missing(row[value]):
             known.append(row)
-    drawn, look = [], {"line": "solid"} | look
+    drawn = []
     for name in colours.ordered(found):
         own = sorted(found[name], key=lambda row: row[by])
         x, y, said = [row[by] for row in own], [row[value] for row in own], [f"{name}: {hover(row)}" for row in own]
-        drawn.append(Series(name, x, y, palette[name], said, **{"symbol": colours.symbol(name)} | look))
+        given: dict[str, Any] = {"line": "solid", "symbol": colours.symbol(name)}
+        drawn.append(Series(name, x, y, palette[name], said, **given | look))
     return drawn
 
 
