@@ -46,7 +46,7 @@ def section() -> None:
     mode = select.segments("Mode", "beside_mode", modes)
     shown = pd.DataFrame([_row(row) for row in found if (row.mode or "not stated") == mode])
     tables.grid(shown, "Shapes of the import and the run")
-    messages.say("beside")
+    messages.say("imported")
     messages.download("Download", f"beside-{upload}", lambda: shown, "beside_csv")
     st.subheader("Differences in measuring")
     facts = pd.DataFrame(beside.differences(theirs, ours), columns=["fact", "imported", "other"])
