@@ -18,11 +18,7 @@ _FACTS = {
 layout.header("batches")
 there = ask_slowly(query.there)
 if not there:
-    messages.nothing_measured(
-        "No prompt over a cache and no mixed batch was measured yet. A batch has prompts, decoding steps, or both.",
-        ":material/stacks:",
-        "mixed_batches",
-    )
+    messages.nothing_measured("batches")
     st.stop()
 
 with st.container(horizontal=True):
@@ -37,8 +33,5 @@ for column, label in _FACTS.items():
         facts.append(tables.Fact(label, text.ratio(geometric_mean(known[column])), span, help))
 tables.show_facts(facts)
 tables.grid(table.dropna(axis="columns", how="all"), "Latency of each batch", _COLUMNS)
-st.caption(
-    "A batch such as 2q2k_32q1s4k is two prompts of 2048 tokens and 32 decoding steps over 4096 keys. Ratios are "
-    "within one run; below 1× is faster."
-)
+messages.say("batches")
 messages.download("Download batches", "attnbench-batches", lambda: table, "batches_csv")

@@ -71,5 +71,4 @@ if found.cells:
 messages.folded("Differences in environment", "environment", lambda: verdicts.what_changed(found))
 if found.cells:
     messages.download("Download shapes", choose.file_name(*sides), with_findings, "comparison_csv")
-st.caption("In a terminal")
-st.code(choose.command(*sides), language=None, wrap_lines=True)
+messages.terminal(choose.command(*sides))

@@ -20,11 +20,7 @@ def show() -> None:
     """Draw the winner of each cell, the bandwidth, latency by context, costs of cache formats, and every number."""
     chosen = chips.current()
     if chosen.gpu is None:
-        messages.nothing_measured(
-            "No decode results yet. A sweep times one query token of each sequence against its KV cache.",
-            ":material/text_rotation_none:",
-            "decode",
-        )
+        messages.nothing_measured("decode")
         return
     ranking = ask(speedups.ranked, chosen)
     if not ranking:

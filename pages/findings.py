@@ -57,13 +57,8 @@ if len(chosen):
 elif len(found.table) and not found.left:
     st.info("No finding matches all of these filters. Clear one of them.", icon=":material/filter_alt_off:")
 elif not found.left:
-    st.info(
-        "No finding: no number here contradicts arithmetic, its device or the other numbers. Run a sweep, or upload "
-        "results, to have them checked.",
-        icon=":material/check_circle:",
-    )
+    messages.say("no_finding")
 messages.folded("What is looked for", "rules", findings.rules_table, ":material/rule:")
-st.caption("In a terminal, with every sentence")
-st.code("python -m results check --all", language=None)
+messages.terminal("python -m results check --all", "In a terminal, with every sentence")
 if found.left:
     st.rerun()

@@ -15,12 +15,7 @@ def show() -> None:
     """Draw our best against PyTorch's, ranges of speedup, every layer and mode, and the share of attention."""
     chosen = chips.current()
     if chosen.gpu is None:
-        messages.nothing_measured(
-            "No layer results yet. A sweep times projections around every attention, forward and backward.",
-            ":material/layers:",
-            "attention_layers",
-            first_look="attention_layers_quick",
-        )
+        messages.nothing_measured("layers")
         return
     table = ask_slowly(query.rows, chosen)
     if table.empty:
@@ -37,9 +32,7 @@ def show() -> None:
     for dtype in sorted(table["dtype"].map(cells.dtype_name).unique()):
         st.markdown(f"**{text.plain(dtype)}**")
         layers.layer_table(table, dtype)
-    st.caption(
-        "Milliseconds per call, or the reason for a missing number. Letters: batch, heads, key heads, head_dim, seqlen."
-    )
+    messages.say("every_layer")
     st.subheader("Share of attention")
     layers.shares(table, colours.palette(sorted(table["implementation"].unique())), chosen)
     st.subheader("One layer in detail")

@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages.ui.draw import messages, titles
 from pages.ui.filters import chips, select
-from pages.ui.overview import blocks, every_gpu, finder, my_card, my_shape, use_cases
+from pages.ui.overview import every_gpu, finder, my_card, my_shape, use_cases
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
@@ -34,7 +34,6 @@ def show() -> None:
     elif view == "My features":
         st.header("Implementations with the features of a program")
         finder.show()
-        blocks.show()
     elif view == "What to use when":
         use_cases.show(chosen)
     else:

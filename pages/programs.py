@@ -1,6 +1,6 @@
 """Which attention should each call of my program use on my card, and how do I use it?"""
 
-from pages.ui import landscape, programs
+from pages.ui import programs
 from pages.ui.shell import layout, page_body
 
 
@@ -12,7 +12,7 @@ def show() -> None:
     programs.answer(program, card, times)
     programs.table(program, times)
     programs.fallbacks(program, times)
-    landscape.section(program, card, f"{programs.command_of('tune', program)} --tiles")
+    programs.landscape(program, card, f"{programs.command_of('tune', program)} --tiles")
     if not any(found and found.relative for found in times):
         programs.commands(program)
     programs.new_lengths()

@@ -12,7 +12,7 @@ allowed = access.may_run()
 progress.follow(allowed)
 
 st.header("New sweep")
-given = plan_form.given_run()
+given = st.query_params.get("cases_of")
 plan_form.new_sweep(allowed, partial(plan_form.ask_for_given, run_id=given) if given else plan_form.ask_for)
 plan_form.explain()
 

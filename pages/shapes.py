@@ -12,12 +12,7 @@ from results.query import shapes as query
 layout.header("shapes")
 there = ask_slowly(query.there)
 if not there:
-    messages.nothing_measured(
-        f"No shape of a model was measured yet. A sweep has {len(SHAPES)} of them: language, vision, image, video, "
-        "speech and protein models.",
-        ":material/deployed_code:",
-        "real_models",
-    )
+    messages.nothing_measured("shapes", count=len(SHAPES))
     st.stop()
 
 with st.container(horizontal=True):
@@ -26,11 +21,7 @@ with st.container(horizontal=True):
     rows = shapes.choose(duels)
 shapes.headline(gpu, rows)
 shapes.table(rows)
-st.caption(
-    "Both times of a row come from one run. Where several runs have the shape, the one of the newest kernels with the "
-    f"most implementations counts. {shapes.runs_in_words(rows)} Letters: batch, heads, key heads, head_dim, seqlen. A "
-    "name says what the model adds to its scores; it is not computed here."
-)
+messages.say("shapes", runs=shapes.runs_in_words(rows))
 st.subheader("One shape in detail")
 shapes.detail(numbers, rows)
 shapes.download(rows)

@@ -12,8 +12,7 @@ layout.header("sustained")
 sustained.energy()
 table = sustained.named(ask_slowly(stored.traces))
 if table.empty:
-    said = "No trace yet. A trace is half a minute of back-to-back calls of one shape."
-    messages.nothing_measured(said, ":material/thermostat:", sustained.SWEEP, first_look="fa_paper")
+    messages.nothing_measured("sustained")
     sustained.run_one()
     st.stop()
 

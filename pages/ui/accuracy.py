@@ -19,11 +19,6 @@ from results.query.accuracy import NAIVE, NORMAL
 from results.slice import Filters
 
 _WIDTH = 0.8  # share of the room of a kind of inputs that its marks take
-_INPUTS_HELP = (
-    "normal: q, k, v and dout are standard normal. outliers: a few channels of k are 30 times as large, as in trained "
-    "models. large: q, k and v are 8 times as large, so that every softmax has one winner. "
-    "heavy_tails: q, k and v are normal numbers over uniform ones of at least a thousandth (float16: a hundredth)."
-)
 _HEIGHT = 380
 _TWOS = [2.0**power for power in range(-8, 9)]
 _ERROR, _TIMES = "%.2e", "%.3g×"
@@ -78,12 +73,7 @@ def errors(chosen: Filters, tensor: str, measure: str, *, by_inputs: bool = Fals
 
 def nothing(chosen: Filters) -> None:
     """Say why there is no error here, and which sweep measures errors."""
-    messages.nothing_measured(
-        f"No error against float64 in this slice of {text.plain(chosen.gpu or 'any GPU')}. Published reports rarely "
-        "hold errors; every sweep of this repository does. Choose another GPU, dtype or mask, or run a sweep.",
-        ":material/filter_alt_off:",
-        "accuracy",
-    )
+    messages.nothing_measured("accuracy", gpu=text.plain(chosen.gpu or "any GPU"))
 
 
 def headline(table: pd.DataFrame, chosen: Filters) -> None:
@@ -123,13 +113,9 @@ def frontier(table: pd.DataFrame, palette: dict[str, str], view: ErrorView) -> N
 
 def caption(view: ErrorView, table: pd.DataFrame) -> None:
     """Explain the frontier chart."""
-    st.caption(
-        f"{listing.badges_of(set(table['run_id']))} Further right is faster, lower is more accurate. Filled marks: no "
-        "other is both as accurate and as fast. Dashed: torch\\_naive's error.",
-        help=f"Geometric means of {messages.counted(len(table), 'number')} of "
-        f"{messages.counted(table['run_id'].nunique(), 'run')} on unit normal inputs. Errors are against float64. "
-        f"The speedup is of the {view.passes}. Two numbers within 2 % count as equal.",
-    )
+    runs = set(table["run_id"])
+    counts = {"numbers": messages.counted(len(table), "number"), "runs": messages.counted(len(runs), "run")}
+    messages.say("accuracy", badges=listing.badges_of(runs), passes=view.passes, **counts)
 
 
 def summaries(table: pd.DataFrame) -> None:
@@ -164,8 +150,7 @@ def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> t
 def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], view: ErrorView) -> None:
     """Draw errors on normal inputs and on inputs with outliers, large values or heavy tails."""
     if table.empty:
-        said = "No errors on other inputs than unit normal ones: outliers, large values, heavy tails, long rows."
-        messages.nothing_measured(said, ":material/science:", "accuracy")
+        messages.nothing_measured("other_inputs")
         return
     found = [
         accuracy.summary(rows).assign(dtype=dtype, inputs=kind)
@@ -180,7 +165,7 @@ def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], view
     whole = pd.concat(found, ignore_index=True).assign(other=lambda rows: rows["inputs"] != accuracy.NORMAL)
     whole = whole.sort_values(["dtype", "implementation", "other", "inputs"])
     columns = ["implementation", "dtype", "inputs", "cases", "error", "worst", "over_naive", "worst_over_naive"]
-    st.caption(f"{listing.badges_of(set(table['run_id']))} Geometric means over {where}.", help=_INPUTS_HELP)
+    messages.say("other_inputs", badges=listing.badges_of(set(table["run_id"])), where=where)
     with st.expander("Numbers by kind of inputs", icon=":material/table_rows:"):
         tables.grid(whole[columns], "Errors by implementation, dtype and inputs", COLUMNS)
 
@@ -216,20 +201,13 @@ def certificates() -> None:
             rows.append(cells)
         facts = entry["environment"]
         packages = {"torch": facts["torch"], "triton": facts.get("triton")} | facts.get("packages", {})
-        versions = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
-        st.caption(
-            f"{text.plain(device)}, {text.plain(versions)}, {facts['created'][:10]}: largest deviation of out · of the "
-            f"gradients, relative to the largest number; 0 means the same bits. "
-            f"Causal, seqlen {facts['seqlen']}, head_dim {facts['head_dim']}.",
-            help="no leak: later tokens change nothing before them. alone: the same as in a batch. padding: tokens "
-            "appended change nothing. repeat: the same twice. NaN: a NaN stays in its sequence.",
-        )
+        versions = text.plain(", ".join(f"{name} {version}" for name, version in packages.items() if version))
+        messages.say("certificates", **facts | {"device": text.plain(device), "versions": versions})
         tables.grid(pd.DataFrame(rows), f"Certificates on {device}", {"implementation": tables.words("implementation")})
         for cost in entry.get("price", ()):
             ratio = text.ratio(cost["invariant_ms"] / cost["chosen_ms"])
             st.caption(f"`kernels.batch_invariant()`, {cost['call']}: {ratio} the time of other kernels.")
-    st.caption("On other devices, with the price of `kernels.batch_invariant()` on a GPU:")
-    st.code(command, language=None)
+    messages.terminal(command, "On other devices, with the price of `kernels.batch_invariant()` on a GPU:")
 
 
 def _varied(table: pd.DataFrame) -> pd.DataFrame:

@@ -14,16 +14,8 @@ from results.levels import Level
 from results.query import cache_costs
 from results.slice import Filters
 
-_MORE = (
-    "Ragged lengths are normally distributed with half the mean as deviation. Pages are permuted. Errors are relative "
-    "RMS errors of out against float64, on the cache as stored (the kernel's error) and on the original cache."
-)
-_KINDS = {  # headings, by the words of results.levels.decode.forms without their numbers
-    "float8_e4m3fn cache": "FP8 cache (e4m3)",
-    "page": "Pages of",
-    "query tokens": "Query tokens",
-    "ragged": "Ragged lengths",
-}
+_MORE = messages.SAID["cache_costs"]["help"]
+_KINDS = text.WORDS["cache_kinds"]
 _COLUMNS = tables.declared("cache_costs")
 
 
@@ -41,9 +33,7 @@ def section(level: Level, table: pd.DataFrame, chosen: Filters) -> None:
     st.markdown(f"**{text.plain(name)}: {text.plain(form)} over the same tokens without it**")
     drawn = map_cells(level, rows)
     maps.show(level, drawn, look(drawn), "cost_map", f"Time of {form} over plain")
-    st.caption(
-        "Time over that of the plain cache with as many tokens, in the same run. Below 1× is faster.", help=_MORE
-    )
+    messages.say("cache_costs")
     title = titles.of_slice("Cost of the cache's form", chosen, table["run_id"].unique())
     messages.download_slice("Download costs", title, chosen, lambda: table, "costs_csv")
 

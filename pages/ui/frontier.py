@@ -45,12 +45,7 @@ def section(table: pd.DataFrame, what: str, title: Callable[[str, pd.DataFrame],
     )
     said = f"Cost of {what} over speed"
     charts.show(chart(found, cost), title(said, found), key="frontier", alt=f"{said}; the table below has the numbers")
-    st.caption(
-        "Right and low is better. A line is the fastest implementation of each batch at one context; with one batch, "
-        "a line is an implementation by context.",
-        help="Dollars: your price over the tokens of an hour. Joules: the power limit of the GPU over tokens/s; the "
-        "energy of these calls was not measured, and is at most that.",
-    )
+    messages.say("frontier")
     messages.folded("Costs as a table", "frontier_table", lambda: tables.grid(found[[*_TABLE]], said, _TABLE))
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import cells, charts, colours, messages, tables, text, titles
-from pages.ui.draw.charts import Chart, Series
+from pages.ui.draw.charts import Chart
 from pages.ui.filters import select
 from results.levels import level_of
 from results.slice import Filters
@@ -53,23 +53,14 @@ def range_table(ranges: pd.DataFrame, baseline: str | None) -> None:
     columns = [mode for mode in MODES if mode in shown.columns]
     named = shown.loc[order, columns].rename(columns=MODES).fillna("–").reset_index()
     st.table(named, hide_index=True, alt="Ranges of speedup by implementation and mode")
-    st.caption(
-        f"Speedup over {text.plain(str(baseline))}: lowest to highest over the layers, and their geometric mean."
-    )
+    messages.say("layer_ranges", baseline=text.plain(str(baseline)))
 
 
 def duel_table(duels: pd.DataFrame) -> None:
     """Draw our best over the best of PyTorch's."""
     shown = duels.assign(mode=duels["mode"].map(MODES), behind=duels["behind"].replace("", "none"))
-    words = {"low": "lowest", "mean": "geometric mean", "high": "highest", "attention": "attention alone"}
-    config = {name: tables.number(label, "%.2f×") for name, label in words.items()}
-    config["behind"] = tables.words("slower in", "large")
-    tables.grid(shown, "Our best over the best of PyTorch's", config)
-    st.caption(
-        "Best time of PyTorch's implementations over the best of ours, layer by layer, within one run.",
-        help="Projections cost both the same, so a layer gains less than its attention does. Attention alone: the "
-        "geometric mean of the same ratio without the projections.",
-    )
+    tables.grid(shown, "Our best over the best of PyTorch's", tables.declared("duels"))
+    messages.say("layer_duels")
 
 
 def layer_table(table: pd.DataFrame, dtype: str) -> None:
@@ -89,29 +80,15 @@ def layer_table(table: pd.DataFrame, dtype: str) -> None:
     wide = wide.reset_index()
     wide["mode"] = pd.Categorical(wide["mode"].map(MODES), list(MODES.values()), ordered=True)
     names = [name for name in colours.ordered(own["implementation"]) if name in wide]
-    st.dataframe(
-        wide[["layer", "mode", "fastest", "speedup", *names]],
-        hide_index=True,
-        alt=f"Latency of every layer in {dtype}",
-        placeholder="–",
-        column_config={
-            "layer": st.column_config.TextColumn("layer", width="medium", pinned=True),
-            "speedup": st.column_config.NumberColumn("speedup", format="%.2f×", help="Of the fastest"),
-            **{name: st.column_config.TextColumn(f"{name} (ms)", alignment="right") for name in names},
-        },
-    )
+    config = tables.declared("layers")
+    config |= {name: st.column_config.TextColumn(f"{name} (ms)", alignment="right") for name in names}
+    tables.grid(wide[["layer", "mode", "fastest", "speedup", *names]], f"Latency of every layer in {dtype}", config)
 
 
 def share_marks(table: pd.DataFrame, palette: dict[str, str]) -> Chart:
     """Return the share of attention in the layer's time: a row for each layer, and a mark for each implementation."""
-    found = []
-    for name in colours.ordered(table["implementation"]):
-        rows = table[table["implementation"] == name]
-        said = [
-            f"{name}: {row.share:.0f} % ({row.attention_ms:.3g} of {row.latency_ms:.3g} ms)"
-            for row in rows.itertuples()
-        ]
-        found.append(Series(name, rows["share"], rows["layer"], palette[name], said, symbol=colours.symbol(name)))
+    hover = "{share:.0f} % ({attention_ms:.3g} of {latency_ms:.3g} ms)".format_map
+    found = charts.lines(table.to_dict("records"), "layer", palette, hover, by="share", line="")
     layers = [*dict.fromkeys(table["layer"])]
     y = charts.categories(layers[::-1], automargin=True)
     return Chart(found, charts.titled(_SHARE) | {"range": [0, 100]}, y, 110 + 24 * len(layers), "y unified")
@@ -132,11 +109,7 @@ def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> Non
         f"Share of attention by layer, {dtype}", replace(chosen, mode=mode, workload="layers"), drawn["run_id"].unique()
     )
     charts.show(share_marks(drawn, palette), title, key="share_chart", alt=alt)
-    st.caption(
-        "Time of the attention alone over the time of the whole layer, in one run.",
-        help="The attention is timed on the views that the projections return, with a cold L2. For small layers "
-        "the share is an upper estimate. Letters: batch, heads, key heads, head_dim, seqlen.",
-    )
+    messages.say("layer_shares")
 
 
 def one_kind(table: pd.DataFrame, chosen: Filters) -> Filters:

@@ -1,5 +1,6 @@
 """The parts of the page Programs: recordings and cards to choose from, the answer, its calls, and how to use it."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,25 +8,28 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui import rules
-from pages.ui.draw import messages, tables, text
+from pages.ui.draw import charts, colours, messages, tables, text
+from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.draw.tables import Fact
+from pages.ui.draw.titles import ChartTitle
 from pages.ui.overview.my_card import ROWS
 from pages.ui.shell import access, address
 from pages.ui.shell.data import ask_slowly
 from results import programs
 from results.capabilities import NEW_LENGTHS, record
-from results.levels import level_of
+from results.levels import level_of, words
 from results.paths import REPOSITORY
 from results.programs import Program, ProgramError
 from results.recommend import program_times
 from results.recommend.program_times import CallTimes
 from results.recommend.usage import usage_of_program
-from results.records import Case
+from results.records import Case, Measurement
 
 Times = list[CallTimes | None]
 _PROGRAM, _CARD, _GIVEN = "program", "program_card", "recordings"
 _FIRST_CARD = "H200"  # the card with most numbers
 _MOST_CALLS = 500
+_NUMBER = re.compile(r"(\w+)=(\d+)")
 _TIMINGS = {"kernel": "device time", "eager": "eager calls"}
 _COLUMNS, _OF_NEW_LENGTHS = tables.declared("programs"), tables.declared("new_lengths")
 
@@ -139,9 +143,8 @@ def fallbacks(program: Program, times: Times) -> None:
 
 def commands(program: Program) -> None:
     """Draw the commands that measure a program on the reader's GPU, install its rule and prove the gain."""
-    st.caption("On your GPU: measure these calls and install their rule, then prove it.")
-    lines = (command_of(verb, program) for verb in ("tune", "prove"))
-    st.code("\n".join(lines), language=None, wrap_lines=True)
+    both = "\n".join(command_of(verb, program) for verb in ("tune", "prove"))
+    messages.terminal(both, "On your GPU: measure these calls and install their rule, then prove it.")
 
 
 def command_of(verb: str, program: Program) -> str:
@@ -178,11 +181,7 @@ def _assumed(program: Program, card: str, known: Sequence[CallTimes]) -> None:
         whose = "made for its compute capability" if tiles.own else "of the nearest chip that has a file"
         family, basis = text.plain(tiles.family), tiles.basis.lower()
         said = f"There `kernels.attention` takes the tiles of {family}, {whose} ({basis}). "
-    st.info(
-        f"Nobody has measured these calls on the {card}. The times are those of its "
-        f"nearest relative, {gpus}, scaled by the data sheets. {said}The first command replaces the guess.",
-        icon=":material/info:",
-    )
+    messages.say("assumed", card=card, gpus=gpus, tiles=said)
     commands(program)
 
 
@@ -208,14 +207,49 @@ def new_lengths() -> None:
     """Draw what calls of lengths that were never seen cost, folded."""
     with st.expander("What a call of a new length costs", icon=":material/timer:"):
         for device, entry in record(NEW_LENGTHS).items():
-            facts = entry["environment"]
-            st.caption(
-                f"{text.plain(device)}, torch {facts['torch']}, {facts['created'][:10]}: forward and backward of "
-                f"{facts['count']} random lengths up to {facts['longest']}, causal, {facts['dtype']}, batch "
-                f"{facts['batch']}, heads {facts['heads']}, head_dim {facts['head_dim']}."
-            )
+            messages.say("new_lengths", **entry["environment"] | {"device": text.plain(device)})
             tables.grid(pd.DataFrame(entry["implementations"]), f"New lengths on {device}", _OF_NEW_LENGTHS)
         st.caption("To measure it on another device, and to fill its compile cache for a program:")
         st.code(
             f"python -m runner shapes --record results/published/{NEW_LENGTHS}\npython -m runner warm --program FILE"
         )
+
+
+def landscape(program: Program, card: str, command: str) -> None:
+    """Ask for a call of a program and draw its time by tile on a card, or say how to measure that."""
+    if not program.tuned:
+        return
+    st.subheader("Tiles of our kernels")
+    calls = {f"{words(call.case)} {text.MODE_WORDS[call.mode]}": call for call in program.tuned}
+    name = st.selectbox("Call", [*calls], key="landscape")
+    found = ask_slowly(program_times.tiles, ROWS[card], calls[name].case, calls[name].mode, calls[name].timing)
+    if not found:
+        said = f"This call was not timed with other tiles on the {card}. This command does it on that GPU:"
+        messages.terminal(command, said)
+        return
+    charts.show(tiles_chart(found), ChartTitle("Time by tile", (card, name), found[0].run_id), key="tiles")
+    st.caption("A line is a kernel as it is. The pointer shows a tile's warps, stages and programs.")
+    if failed := [f"{each.implementation}: {each.status}" for each in found if not each.value]:
+        st.caption(f"Without a time: {text.plain('; '.join(failed))}.")
+
+
+def tiles_chart(found: list[Measurement]) -> Chart:
+    """Return the times over the tiles, query rows x keys, in a color for each kernel; lines are kernels as they are."""
+    kernels: dict[str, list[tuple[str, float, str]]] = {}
+    for each in found:
+        kernel, _, numbers = each.implementation.partition("[")[2].removesuffix("]").partition(" ")
+        tile = dict(_NUMBER.findall(numbers))
+        if each.value and {"block_m", "block_n"} <= tile.keys():
+            place = f"{tile['block_m']} x {tile['block_n']}"
+            kernels.setdefault(kernel, []).append((place, each.value, f"{kernel} {numbers}\n{text.ms(each.value)}"))
+    series = []
+    for (kernel, rows), colour in zip(kernels.items(), colours.SPARE_COLOURS, strict=False):
+        x, y, said = zip(*rows, strict=True)
+        series.append(Series(kernel, x, y, colour, said, symbol="circle"))
+    tiles = sorted(
+        {row[0] for rows in kernels.values() for row in rows}, key=lambda tile: [*map(int, tile.split(" x "))]
+    )
+    rules = [ReferenceLine(each.value) for each in found if each.value and "[" not in each.implementation]
+    return Chart(
+        series, charts.categories(tiles) | charts.titled("tile: query rows x keys"), charts.titled("ms"), rules=rules
+    )

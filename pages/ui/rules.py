@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages.ui.draw import text
+from pages.ui.draw import messages, text
 from pages.ui.shell import access
 from pages.ui.shell.data import store
 from results.files.journal import JournalError, RunFolder
@@ -43,9 +43,8 @@ def _offer(make: Make, gpu: str, command: str) -> None:
     if outcome := st.session_state.pop(_OUTCOME, None):
         kind, said = outcome
         getattr(st, kind)(text.plain(said))
-    name = text.plain(gpu)
-    st.caption(f"Programs of this machine obey it on {name}. {'' if may else access.OFF} In a terminal:")
-    st.code(command, language=None, wrap_lines=True)
+    obeyed = f"Programs of this machine obey it on {text.plain(gpu)}. {'' if may else access.OFF} In a terminal:"
+    messages.terminal(command, obeyed)
 
 
 def _install(make: Make) -> None:

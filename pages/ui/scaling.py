@@ -86,11 +86,8 @@ def _offer_others(table: pd.DataFrame, quantity: str, head_dim: str) -> None:
     label = QUANTITIES[quantity].label
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(f"{label} is known at head_dim {', '.join(there)} only.", width="content")
-        st.button(f"Show head_dim {there[0]}", key="show_head_dim", on_click=_take_head_dim, args=(there[0],))
-
-
-def _take_head_dim(width: str) -> None:
-    st.session_state["scaling_head_dim"] = width
+        wanted = {"scaling_head_dim": there[0]}
+        st.button(f"Show head_dim {there[0]}", key="show_head_dim", on_click=st.session_state.update, args=(wanted,))
 
 
 def headline(table: pd.DataFrame) -> None:
@@ -212,11 +209,8 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
     drawn = rows[(rows["tflops"] > 0) & (rows["intensity"] > 0)]
     low, high = drawn["intensity"].min() / 2, drawn["intensity"].max() * 2
     found = _roof_lines(roofs, low, high)
-    for name in colours.ordered(drawn["implementation"]):
-        own = drawn[drawn["implementation"] == name]
-        said = [_point_words(row) for row in own.to_dict("records")]
-        look: dict[str, Any] = {"symbol": colours.symbol(name), "size": 8, "opacity": 0.85}
-        found.append(Series(name, own["intensity"], own["tflops"], palette[name], said, **look))
+    look: dict[str, Any] = {"line": "", "size": 8, "opacity": 0.85}
+    found += charts.lines(drawn.to_dict("records"), "tflops", palette, _point_words, by="intensity", **look)
     x = charts.log_axis(low, high) | charts.titled("Arithmetic intensity (FLOP/byte, minimum traffic)")
     top = max([drawn["tflops"].max(), *(bound for roof in roofs if (bound := roof.at(high)))])
     return Chart(found, x, charts.log_axis(drawn["tflops"].min(), top) | charts.titled("TFLOP/s"), height=520)
@@ -224,7 +218,7 @@ def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str])
 
 def _point_words(row: dict) -> str:
     return (
-        f"{row['implementation']}\nseqlen {text.size(row['seqlen_q'])}, head_dim {row['head_dim']:.0f}\n"
+        f"seqlen {text.size(row['seqlen_q'])}, head_dim {row['head_dim']:.0f}\n"
         f"{text.significant(row['tflops'])} TFLOP/s, at least {text.significant(row['gb_per_s'])} GB/s"
     )
 

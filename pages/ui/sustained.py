@@ -15,29 +15,12 @@ from pages.ui.shell.data import ask
 from results.query import sustained
 from results.records import CASE_FIELDS
 
-LABELS = {
-    "sustained_tflops": "TFLOP/s",
-    "joules_per_tflop": "Joules per TFLOP",
-    "sustained_clock_mhz": "SM clock (MHz)",
-    "sustained_power_w": "Power (W)",
-    "sustained_temperature_c": "Temperature (°C)",
-}
+LABELS = text.WORDS["trace_quantities"]
 MOST = 6  # the number of curves that a reader can tell apart
 _IN_THE_NAME = ["implementation", *CASE_FIELDS, "mode", "created"]  # facts that the name of a trace states
-SWEEP = (
-    "fa_paper --sustained --set seqlen=4096 --set head_dim=128 --set causal=true --set modes=fwd "
-    "--implementations triton_fa2"
-)
-LIMITS_COMMAND = (
-    "for watts in 400 500 600 700; do sudo nvidia-smi -pl $watts && "
-    "python -m runner run fa_paper --set seqlen=16384 --set modes=fwd; done"
-)
-STATE = {
-    "sustained_clock_mhz": ", at {:.0f} MHz",
-    "sustained_power_w": ", {:.0f} W",
-    "power_limit_w": " of {:.0f} W",
-    "sustained_temperature_c": ", {:.0f} °C",
-}
+_LIMITS = "for watts in 400 500 600 700; do sudo nvidia-smi -pl $watts && "
+_LIMITS += "python -m runner run fa_paper --set seqlen=16384 --set modes=fwd; done"
+STATE = text.WORDS["trace_state"]
 RATES = {"tflops": "TFLOP/s", "joules_per_tflop": "joules per TFLOP"}
 
 
@@ -52,12 +35,7 @@ def named(traces: pd.DataFrame) -> pd.DataFrame:
 
 def run_one() -> None:
     """Link to the form that starts a trace."""
-    st.page_link(
-        "pages/run_sweep.py",
-        label="Trace a shape on this machine",
-        icon=":material/play_circle:",
-        query_params={"protocol": "sustained"},
-    )
+    messages.link("run_sweep", "Trace a shape on this machine", "play_circle", protocol="sustained")
 
 
 def choose(table: pd.DataFrame) -> pd.DataFrame:
@@ -100,13 +78,7 @@ def show_curves(chosen: pd.DataFrame) -> None:
     against = "seconds" if over == "time" else "sustained_clock_mhz"
     alt = f"TFLOP/s, joules per TFLOP, power and temperature over {over}, each trace in its color"
     charts.show(panels(table, chosen, against), title(chosen), key="sustained_chart", alt=alt)
-    st.caption(
-        "Dashed: a sampled call with a cold L2. Dotted: the power limit. If the clock falls while power is at its "
-        "limit, the power limit throttles the GPU, not its temperature.",
-        help="Each mark is about a quarter of a second of back-to-back calls with a warm L2. Sustained figures are "
-        "medians of the last third, burst figures of the first second. The driver averages power over a second, so "
-        "joules begin after it.",
-    )
+    messages.say("sustained")
 
 
 def title(chosen: pd.DataFrame) -> ChartTitle:
@@ -141,20 +113,16 @@ def energy() -> None:
     tables.show_table(rows, columns, "Rate and energy of every kernel")
     by_limit(table[table["setting"] == rows[0]["setting"]])
     with st.container(horizontal=True):
-        scaling, per_watt = {"quantity": "joules_per_tflop"}, {"of": "GPUs", "quantity": "gflops_per_watt"}
-        st.page_link("pages/scaling.py", label="Energy by seqlen", icon=":material/bolt:", query_params=scaling)
-        st.page_link("pages/compare.py", label="GPUs per watt", icon=":material/bolt:", query_params=per_watt)
+        messages.link("scaling", "Energy by seqlen", "bolt", quantity="joules_per_tflop")
+        messages.link("compare", "GPUs per watt", "bolt", of="GPUs", quantity="gflops_per_watt")
 
 
 def by_limit(rows: pd.DataFrame) -> None:
     """Draw rate and energy by power limit if the runs of the shape had several; otherwise say how to get them."""
     limits = sorted(rows["power_limit_w"].dropna().unique())
     if len(limits) < 2:
-        st.caption(
-            "Once runs of this shape have several power limits, a chart shows both quantities by limit. So far there "
-            f"is {len(limits)}. This command makes such runs; nvidia-smi -q -d POWER lists the possible limits."
-        )
-        st.code(LIMITS_COMMAND, language="bash", wrap_lines=True)
+        messages.say("power_limits", count=len(limits))
+        st.code(_LIMITS, language="bash", wrap_lines=True)
         return
     rows = rows.sort_values("power_limit_w").drop_duplicates(["implementation", "power_limit_w"])
     palette, found = colours.palette(rows["implementation"].unique()), []

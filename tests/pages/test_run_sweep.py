@@ -105,9 +105,9 @@ def test_the_end_of_a_followed_sweep_is_one_sentence_with_links(app, started, ho
 
 def test_the_results_of_a_model_are_those_of_the_model_that_was_measured():
     chosen = {"model": "gpt2-tiny", "model_gpu": "A CPU", "run": "a"}
-    assert outcome.results_of("a", "model", "A CPU", "gpt2-tiny") == ("pages/models.py", chosen)
-    assert outcome.results_of("b", "decode", "A GPU", "mla") == ("pages/decode.py", {"gpu": "A GPU", "run": "b"})
-    assert outcome.results_of("c", "op", None, None) == ("pages/overview.py", {"run": "c"})
+    assert outcome.results_of("a", "model", "A CPU", "gpt2-tiny") == ("models", chosen)
+    assert outcome.results_of("b", "decode", "A GPU", "mla") == ("decode", {"gpu": "A GPU", "run": "b"})
+    assert outcome.results_of("c", "op", None, None) == ("overview", {"run": "c"})
 
 
 def test_a_trace_is_of_one_cell_and_starts_as_it_was_planned(page, started):

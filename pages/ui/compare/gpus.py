@@ -39,11 +39,7 @@ def section() -> None:
     """Ask for GPUs and an implementation; draw the mean, a chart of one quantity, then every shared shape."""
     pairs = gpus.pairs(store())
     if not pairs:
-        st.info(
-            "No two GPUs have results of the same implementation and seqlen. Run a sweep on this machine, or upload "
-            "results from another one.",
-            icon=":material/inbox:",
-        )
+        messages.say("no_two_gpus")
         return
     chosen = _devices(pairs)
     if len(chosen) < 2:
@@ -140,11 +136,7 @@ def _chart(table: pd.DataFrame, name: str, slowest: str) -> None:
     source = "" if column == "latency_ms" else f" {level_of('op').flops_source}"
     absent = [f"{name} (needs {needs})" for at, (name, _, needs) in QUANTITIES.items() if at not in there]
     more = f"Not available: {', '.join(absent)}; no source states it. " if absent else ""
-    st.caption(
-        f"A mark for each shape that the GPUs share; above 1 is better than {text.plain(slowest)}. Shapes of one "
-        f"seqlen differ in batch and heads.{lacks}",
-        help=f"{more}{source}".strip() or None,
-    )
+    messages.say("gpu_ratios", slowest=text.plain(slowest), lacks=lacks, more=f"{more}{source}".strip())
 
 
 def ratios(rows: pd.DataFrame, column: str, slowest: str) -> list[dict]:
@@ -165,10 +157,8 @@ def ratio_chart(found: list[dict]) -> Chart:
         sizes = (f"{words} {row[of]:g}" for words, of in (("batch", "batch"), ("heads", "num_heads")) if row[of])
         return ", ".join([text.ratio(row["ratio"]), *sizes])
 
-    drawn = [
-        replace(line, symbol=colours.SYMBOLS[at % len(colours.SYMBOLS)], line="", size=9)
-        for at, line in enumerate(charts.lines(found, "ratio", palette, hover, of="gpu"))
-    ]
+    marks = enumerate(charts.lines(found, "ratio", palette, hover, of="gpu", line="", size=9))
+    drawn = [replace(each, symbol=colours.SYMBOLS[at % len(colours.SYMBOLS)]) for at, each in marks]
     values = [1.0, *(row["ratio"] for row in found)]
     axis = charts.with_range(charts.log_ticks(_RATIO_TICKS, "{:g}×".format), min(values), max(values))
     chart = charts.by_size(drawn, "seqlen", (row["seqlen"] for row in found), axis | charts.titled("ratio"), height=400)

@@ -34,11 +34,8 @@ def section() -> None:
     """Ask for a sweep and its shapes; draw their times over the runs, then a table of all changes."""
     known = _chains(str(store().home), store().version())
     if not known:
-        st.info(
-            "No sweep timed a shape twice on one GPU yet. Run one again after a change, and its history appears here.",
-            icon=":material/timeline:",
-        )
-        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
+        messages.say("no_history")
+        messages.link("run_sweep", "Run sweep", "play_circle")
         return
     chain = _chosen(known)
     runs = chain.runs[-_MOST_RUNS:]

@@ -27,7 +27,7 @@ def section() -> None:
     uploads = table[(table["source"] == "upload") & (table["numbers"] > 0)]["run_id"].tolist()
     if not uploads:
         st.info("No results of other tools are here yet.", icon=":material/inbox:")
-        st.page_link("pages/upload.py", label="Upload a file", icon=":material/upload:")
+        messages.link("upload", "Upload a file", "upload")
         return
     left, right = st.columns(2)
     with left:
@@ -46,10 +46,7 @@ def section() -> None:
     mode = select.segments("Mode", "beside_mode", modes)
     shown = pd.DataFrame([_row(row) for row in found if (row.mode or "not stated") == mode])
     tables.grid(shown, "Shapes of the import and the run")
-    st.caption(
-        "TFLOP/s counts the unmasked pairs of each row. Times are given if the shape is the same. "
-        "No verdicts, because different tools measured the two."
-    )
+    messages.say("imported")
     messages.download("Download", f"beside-{upload}", lambda: shown, "beside_csv")
     st.subheader("Differences in measuring")
     facts = pd.DataFrame(beside.differences(theirs, ours), columns=["fact", "imported", "other"])
@@ -100,12 +97,7 @@ def _ratio(row: BesideRow) -> dict[str, Any] | None:
 
 
 def _measure(upload: str) -> None:
-    st.page_link(
-        "pages/run_sweep.py",
-        label="Measure these shapes on my GPU",
-        icon=":material/play_circle:",
-        query_params={"cases_of": upload},
-    )
+    messages.link("run_sweep", "Measure these shapes on my GPU", "play_circle", cases_of=upload)
 
 
 @st.cache_data(max_entries=16, show_spinner="Looking for runs of the same shapes")

@@ -33,8 +33,7 @@ def section() -> None:
     verdicts.what_changed(found)
     if runs[run_id]:
         st.caption(f"Each kernel time contains {1e3 * runs[run_id]:.1f} µs that an empty kernel also takes.")
-    st.caption("In a terminal")
-    st.code(f"python -m results compare {run_id}", language=None)
+    messages.terminal(f"python -m results compare {run_id}")
 
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")

@@ -229,34 +229,29 @@ def lines(
     rows: Iterable[Mapping[str, Any]],
     value: str,
     palette: Mapping[str, str],
-    hover: Callable[[dict], str],
+    hover: Callable[[Any], str],
     *,
     of: str = "implementation",
     by: str = "seqlen",
+    **look: Any,
 ) -> list[Series]:
     """Return a series for each name in the field `of`: the field `value` by the field `by`, as a line with marks.
 
     Rows without the value are left out; a name without values keeps its series. `hover` returns what the pointer shows
-    at a row, after the name of the series.
+    at a row, after the name of the series. `look` holds other fields of each series; an empty `line` leaves only marks.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         known = found.setdefault(row[of], [])
         if not text.missing(row[value]):
             known.append(row)
-    return [
-        line(name, sorted(found[name], key=lambda row: row[by]), value, palette[name], hover, by=by)
-        for name in colours.ordered(found)
-    ]
-
-
-def line(
-    name: str, rows: Sequence[Mapping], value: str, colour: str, hover: Callable[[Any], str], *, by: str
-) -> Series:
-    """Return one series of `lines`, from rows in order."""
-    said = [f"{name}: {hover(row)}" for row in rows]
-    x, y = [row[by] for row in rows], [row[value] for row in rows]
-    return Series(name, x, y, colour, said, line="solid", symbol=colours.symbol(name))
+    drawn = []
+    for name in colours.ordered(found):
+        own = sorted(found[name], key=lambda row: row[by])
+        x, y, said = [row[by] for row in own], [row[value] for row in own], [f"{name}: {hover(row)}" for row in own]
+        given: dict[str, Any] = {"line": "solid", "symbol": colours.symbol(name)}
+        drawn.append(Series(name, x, y, palette[name], said, **given | look))
+    return drawn
 
 
 def reference(name: str, x: Sequence[float], y: Sequence[float], hover: str | None = None, **look: Any) -> Series:

@@ -54,10 +54,8 @@ def _answer(chosen: Filters, place: tuple) -> None:
     for row in ask(winners.winners, only).to_dict("records"):
         if text.missing(row["dtype"]) != (dtype is None) or text.missing(row["winner"]):
             continue
-        rivals = list(row["rivals"])
-        st.markdown(f"**{text.plain(row['winner'])}** is the fastest: {text.ms(row['latency_ms'])}.")
-        if rivals:
-            st.markdown(f"{text.plain(rivals[0])}.")
+        rival = "".join(f"\n\n{text.plain(each)}." for each in list(row["rivals"])[:1])
+        st.markdown(f"**{text.plain(row['winner'])}** is the fastest: {text.ms(row['latency_ms'])}.{rival}")
         if not text.missing(row["void"]):
             st.warning(text.plain(row["void"]), icon=":material/report:")
 

@@ -1,7 +1,9 @@
 """Empty states, captions and downloads of all views."""
 
 import shlex
+import tomllib
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,12 +19,29 @@ from results.render.slice import outdated_words
 from results.slice import AS_PUBLISHED, Filters
 
 RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "triton", "driver", "protocol", "command")
-
-COUNTING_RUN = (
-    "Every shape shows one run. Runs with the baseline come first. Among them the code that was measured last counts "
-    "(kernels, PyTorch, Triton and protocol), then the run with times of most implementations, then the newest run."
-)
 _OFFERED = 4
+_SENTENCES = tomllib.loads(Path(__file__).with_name("sentences.toml").read_text(encoding="utf-8"))
+SAID, _NOTHING = _SENTENCES["said"], _SENTENCES["nothing"]
+
+
+def say(name: str, /, **given: object) -> None:
+    """Draw a sentence of sentences.toml: a caption, or a message if it has an icon; `given` are the names in braces."""
+    said = {part: words.format(**given) for part, words in SAID[name].items()}
+    if "icon" in said:
+        st.info(said["text"], icon=said["icon"])
+    else:
+        st.caption(said["text"], help=said.get("help") or None)
+
+
+def terminal(command: str, above: str = "In a terminal", language: str | None = None) -> None:
+    """Draw a command below a caption."""
+    st.caption(above)
+    st.code(command, language=language, wrap_lines=True)
+
+
+def link(page: str, label: str, icon: str, **query: Any) -> None:
+    """Link to a page, with these parameters of its address."""
+    st.page_link(f"pages/{page}.py", label=label, icon=f":material/{icon}:", query_params=query or None)
 
 
 def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, ...] = ("latency_ms",)) -> None:
@@ -39,21 +58,18 @@ def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, .
     with st.container(horizontal=True, vertical_alignment="center"):
         for name in [name for name in others if name != chosen.gpu][:_OFFERED]:
             st.button(text.plain(name), key=f"offer_{name}", on_click=_take_gpu, args=(name,))
-        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
-        st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
+        link("run_sweep", "Run sweep", "play_circle")
+        link("upload", "Upload results", "upload")
 
 
-def nothing_measured(sentence: str, icon: str, sweep: str, *, first_look: str | None = None) -> None:
-    """Say that no run holds numbers for the page, and which sweep measures them.
-
-    The form opens with `first_look`, if given: a sweep that any machine can run.
-    """
-    st.info(sentence, icon=icon)
-    st.code(f"python -m runner run {sweep}", language=None)
+def nothing_measured(name: str, /, **given: object) -> None:
+    """Say that no run holds numbers for a page, and which sweep of sentences.toml measures them."""
+    said = {part: words.format(**given) for part, words in _NOTHING[name].items()}
+    st.info(said["text"], icon=said["icon"])
+    st.code(f"python -m runner run {said['sweep']}", language=None)
     with st.container(horizontal=True):
-        link = {"sweep": first_look or sweep}
-        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:", query_params=link)
-        st.page_link("pages/upload.py", label="Upload results", icon=":material/upload:")
+        link("run_sweep", "Run sweep", "play_circle", sweep=said.get("first_look", said["sweep"]))
+        link("upload", "Upload results", "upload")
 
 
 def _take_gpu(name: str) -> None:
@@ -90,8 +106,7 @@ def _runs(chosen: Filters) -> None:
     created = st.column_config.DatetimeColumn("created (UTC)", format="YYYY-MM-DD HH:mm")
     config = {"created": created, "command": tables.words("command", "large")}
     tables.grid(shown[[*RUN_COLUMNS]], "Runs behind this view", config)
-    st.caption(f"{COUNTING_RUN} In a terminal, this selection as tables:")
-    st.code(command_of(chosen), language=None, wrap_lines=True)
+    terminal(command_of(chosen), SAID["runs_behind"]["text"])
 
 
 def command_of(chosen: Filters) -> str:

@@ -17,11 +17,7 @@ STATUS_WORDS: dict[str | None, str] = {**WORDS["status"], None: "not measured"}
 STATUS_MEANINGS = WORDS["status_meanings"]
 SOURCE_ICONS = WORDS["source_icons"]
 MODE_WORDS = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
-TIMING_WORDS = {
-    "kernel": "kernel time (device only, cold L2)",
-    "eager": "eager time (a plain call, host overhead included)",
-    "as published": "time as published (the source does not say how it was taken)",
-}
+TIMING_WORDS = WORDS["timings"]
 
 
 def ratio(number: float | None) -> str:

@@ -160,9 +160,9 @@ def memory_lines(
         return text.mib(row["value"]) + (f" (formula {text.mib(formula)})" if formula else "")
 
     found = charts.lines(rows, "value", palette, hover)
-    dotted: dict[str, Any] = {"line": "dot", "width": 1.5, "symbol": "", "hover": None, "legend": False}
-    by_formula = charts.lines(known, "value", palette, hover)
-    found += [replace(line, name=f"{line.name} formula", group=line.name, **dotted) for line in by_formula]
+    dotted: dict[str, Any] = {"line": "dot", "width": 1.5, "symbol": "", "legend": False}
+    by_formula = charts.lines(known, "value", palette, hover, **dotted)
+    found += [replace(line, name=f"{line.name} formula", group=line.name, hover=None) for line in by_formula]
     failed = [mark for name in palette if (mark := _first_oom(rows, name, palette[name], top, predicted))]
     found += [  # names of failures at one length are below each other
         replace(mark, labels=[f"{'&nbsp;<br>' * at}OOM from {text.size(mark.x[0])}"]) for at, mark in enumerate(failed)

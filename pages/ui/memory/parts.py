@@ -15,11 +15,6 @@ from results.query import memory
 
 _LABELS = text.WORDS["memory_parts"]
 _PART_COLOURS = {"given": "#0072b2", "returned": "#56b4e9", "matrices": "#d55e00", "workspace": "#009e73"}
-_MORE = (
-    "Reserved is the memory that torch's allocator takes from the device in blocks, so it must be free. Measured over "
-    "formula above 1 is memory that the formula does not count, such as partial results of a split over keys. Small "
-    "sizes are rounded up to the allocator's blocks."
-)
 _mib = "{:,.3g} MiB".format
 _PART_COLUMNS = ("implementation", "dtype", "seqlen_q", *memory.MEASURED, *memory.PREDICTED, "of_formula")
 
@@ -37,7 +32,7 @@ def _kinds(view: MemoryView, drawn: pd.DataFrame) -> None:
         return
     _bars(found, view)
     _table(found)
-    st.caption("Saved for backward is measured with forward and backward in every mode.", help=_MORE)
+    messages.say("memory_kinds")
     title = replace(view.title(drawn), what="Kinds of memory")
     messages.download_slice("Download kinds", title, view.taken, lambda: found, "kinds_csv")
 

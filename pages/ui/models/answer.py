@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from pages.ui.draw import tables, text
+from pages.ui.draw import messages, tables, text
 from pages.ui.filters.select import named_choice
 from pages.ui.models import calculator, measured
 from pages.ui.models.calculator import ModelQuestion, law_of
@@ -19,10 +19,6 @@ from results.recommend import cards, model_fit
 from results.recommend.model_attention import LayerTime
 from results.records import Case, case_to_json
 
-_NOT_INCLUDED = (
-    "Not included: several GPUs; gradient accumulation; paging and fragmentation of a server's cache; weights in less "
-    "than 16 bits."
-)
 _FAR = 4.0  # a time scaled by a larger factor is rough
 
 
@@ -132,9 +128,7 @@ def _steps_table(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str,
     tables.show_table(
         [_row(step, question, timed) for step in found], columns, "Attention, time, memory and fit by step"
     )
-    st.caption(_contents(question))
-    st.caption(_origin(question, found, gpu))
-    st.caption(_NOT_INCLUDED)
+    messages.say("model_steps", contents=_contents(question), origin=_origin(question, found, gpu))
     limit = model(str(question.serving.subject)).max_context
     if max(question.serving.seqlen_k, question.training.seqlen_k) > limit:
         st.caption(f"The model was made for at most {limit:,} tokens; memory and time beyond that are still computed.")

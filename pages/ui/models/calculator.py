@@ -7,7 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.ui.draw import charts, tables, text
+from pages.ui.draw import charts, messages, tables, text
 from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.draw.tables import TableColumn
 from pages.ui.draw.titles import ChartTitle
@@ -102,10 +102,7 @@ def cards_table(question: ModelQuestion) -> None:
     trained = f"trains {question.training.batch} × {text.size(question.training.seqlen_k)}"
     shown = tables.declared("model_cards", serves=served, trains=trained)
     tables.show_table(rows, shown, "Whether the model fits, by GPU memory")
-    st.caption(
-        f"A card's memory is the total that nvidia-smi reports, less {model_fit.RUNTIME_MB:.0f} MiB for CUDA. "
-        f"Attention is {text.plain(question.attention)}; ◂ is the chosen card."
-    )
+    messages.say("model_cards", runtime=model_fit.RUNTIME_MB, attention=text.plain(question.attention))
 
 
 def attentions_table(question: ModelQuestion) -> None:
@@ -189,13 +186,8 @@ def formulas(question: ModelQuestion) -> None:
         rows = [{"part": part, "bytes": words} for part, words in _WORDS["formulas"].items()]
         tables.show_table(rows, columns, "Formulas of the memory's parts")
         st.caption(_WORDS["moments"])
-        architecture = config.architecture
-        st.caption(
-            f"{text.plain(config.title)}: {config.parameters:,} parameters, {config.layers} layers of hidden "
-            f"{config.hidden:,}, {config.heads} heads on {config.kv_heads} of {config.head_dim}, MLP {config.ffn:,} "
-            f"({'gated' if architecture.gated_mlp else 'not gated'}), vocabulary {config.vocab:,}. "
-            f"Source: {config.source}"
-        )
+        gated = "gated" if config.architecture.gated_mlp else "not gated"
+        messages.say("model_formulas", title=text.plain(config.title), c=config, gated=gated)
 
 
 def _lengths(name: str) -> list[str]:

@@ -1,7 +1,6 @@
 """Measurements of a model: generation, training, and memory with its formula."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -81,17 +80,12 @@ def choose(subject: str, first: str | None) -> MeasuredModel | None:
 def nothing_here(question: ModelQuestion) -> None:
     """Say that no run measured the model, and how to measure it."""
     st.subheader("How fast is it?")
-    messages.nothing_measured(
-        f"No run measured {text.plain(question.title)} yet. On a GPU that it fits, this command times generation, "
-        "prefill and training. The sweep `models_quick` does so with a tiny GPT-2, in a minute on a CPU.",
-        ":material/model_training:",
-        f"models --set subject={question.training.subject}",
-        first_look="models_quick",
-    )
+    messages.nothing_measured("models", title=text.plain(question.title), subject=question.training.subject)
     with st.container(horizontal=True):
         for name in ask(models.subjects)[:3]:
             label = model(name).title if name in LEVEL.subjects else name
-            st.button(f"Show {text.plain(label)}", key=f"offer_model_{name}", on_click=_take_model, args=(name,))
+            key, wanted = f"offer_model_{name}", {"model": name}
+            st.button(f"Show {text.plain(label)}", key=key, on_click=st.session_state.update, args=(wanted,))
 
 
 def headline(question: ModelQuestion, found: MeasuredModel | None, gpu: str) -> None:
@@ -133,10 +127,7 @@ def generation(found: MeasuredModel) -> None:
     chart = rate_lines(timed, colours.palette(names))
     alt = f"Tokens per second by context at batch {batch}, one line an attention"
     charts.show(chart, found.title("Generated tokens/s by context", timed, f"batch {batch}"), key="generation", alt=alt)
-    st.caption(
-        "Each step generates one token of each sequence. Open marks are extrapolated from two depths and never win.",
-        help=f"The cache holds random keys and values. {LEVEL.bytes_source}",
-    )
+    messages.say("generation", bytes=LEVEL.bytes_source)
     _calls_table(timed.drop(columns="batch"), "Decoding steps: rate, share of the copy bandwidth, memory")
     known = steps[~steps["extrapolated"] & (steps["cache_dtype"].fillna(steps["dtype"]) == steps["dtype"])]
     known = known.assign(seqlen=known["seqlen_k"], seqlen_q=1)
@@ -158,9 +149,8 @@ def rate_lines(rows: pd.DataFrame, palette: dict[str, str]) -> Chart:
     rows = rows.rename(columns={"seqlen_k": "seqlen"})
     known, guessed = (rows[rows["extrapolated"] == kind].to_dict("records") for kind in (False, True))
     found = charts.lines(known, "tokens_per_s", palette, _hover)
-    for line in charts.lines(guessed, "tokens_per_s", palette, _hover):
-        look: dict[str, Any] = {"symbol": f"{line.symbol}-open", "line": "dot", "width": 1.5}
-        found.append(replace(line, name=f"{line.name}, extrapolated", **look))
+    for line in charts.lines(guessed, "tokens_per_s", palette, _hover, line="dot", width=1.5):
+        found.append(replace(line, name=f"{line.name}, extrapolated", symbol=f"{line.symbol}-open"))
     drawn = [value for line in found for value in line.y]
     axis = charts.from_zero(max(drawn, default=1.0)) | charts.titled("tokens/s")
     return charts.by_size(found, "context", rows["seqlen"], axis)
@@ -175,11 +165,7 @@ def training(found: MeasuredModel) -> None:
     steps = ask(models.training_steps, found.subject, found.gpu, convention)
     rows = [_step_row(row) for row in steps.to_dict("records")]
     tables.show_table(rows, _STEP_COLUMNS, "Training steps, their parts, rates and memory")
-    counted = FLOP_CONVENTIONS[convention]
-    st.caption(
-        f"MFU by {convention}: {counted.words} ({counted.source}), over the peak of the datasheet. Recomputing is not "
-        "counted. Forward, backward and optimizer are each timed by themselves; the whole step is its own measurement."
-    )
+    messages.say("training", convention=convention, counted=FLOP_CONVENTIONS[convention])
     messages.download("Download training", "training", lambda: steps, "training_csv")
 
 
@@ -302,7 +288,3 @@ def is_on(value: object) -> bool:
 def _hover(row: dict) -> str:
     share = "" if text.missing(row["percent_of_copy"]) else f", {row['percent_of_copy']:.0f} % of copy"
     return f"{row['tokens_per_s']:,.3g} tokens/s{share}"
-
-
-def _take_model(name: str) -> None:
-    st.session_state["model"] = name

@@ -54,11 +54,9 @@ def show() -> None:
         st.markdown(f"**{card}** ({sheet}): {said}")
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"Measure it there: `{cards.MEASURE}`", width="content")
-            link = {"kernels_of": found.own or ROWS[card]}
-            icon = ":material/model_training:"
-            st.page_link("pages/models.py", label=f"Models on the {card}", icon=icon, query_params=link)
-            link, icon = {"program_card": card}, ":material/terminal:"
-            st.page_link("pages/programs.py", label=f"Programs on the {card}", icon=icon, query_params=link)
+            model_card = found.own or ROWS[card]
+            messages.link("models", f"Models on the {card}", "model_training", kernels_of=model_card)
+            messages.link("programs", f"Programs on the {card}", "terminal", program_card=card)
 
 
 def estimate_of(chosen: Filters) -> tuple[str, Relative] | None:
@@ -73,12 +71,7 @@ def stand_in(chosen: Filters) -> tuple[Filters, Relative] | None:
     other = ask(cards.relative, chosen.gpu) if chosen.gpu else None
     if other is None:
         return None
-    gpu = text.plain(chosen.gpu)
-    st.info(
-        f"The numbers of {gpu} do not state dtype and mask, or are too few. This is the answer of its nearest "
-        f"relative, {text.plain(other.gpu)}. Measure it on the {gpu}: `{cards.MEASURE}`",
-        icon=":material/info:",
-    )
+    messages.say("stand_in", gpu=text.plain(chosen.gpu), other=text.plain(other.gpu), command=cards.MEASURE)
     able = other.able if other.unable else ()
     return replace(chosen, gpu=other.gpu, timing="kernel", implementation=able, source=(), run=()), other
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -23,15 +23,6 @@ from results.store.database import Store
 _NEIGHBOURS = 5
 _NEAR = 1.0  # a factor of two in seqlen; beyond this distance the answer is a guess and says so
 _SIZES = ("seqlen", "head_dim", "batch", "num_heads", "num_kv_heads")
-_LABELS = {
-    "implementation": "fastest",
-    "estimate_ms": "scaled (ms)",
-    "latency_ms": "measured (ms)",
-    "num_heads": "heads",
-    "num_kv_heads": "kv heads",
-    "backend_ms": "backend (ms)",
-    "ties": "equally fast",
-}
 Neighbour = tuple[float, Mapping[str, Any]]  # its distance, and the point of the rule
 
 
@@ -57,8 +48,7 @@ def show(chosen: Filters) -> None:
     with st.container(horizontal=True):
         stated = replace(case, causal=shape["causal"])
         one_shape.show("Measure this shape", stated, mode=shape["mode"])
-        label = "A whole model: weights, KV cache, training, serving"
-        st.page_link("pages/models.py", label=label, icon=":material/model_training:")
+        messages.link("models", "A whole model: weights, KV cache, training, serving", "model_training")
     _neighbours(made, found, case, shape["mode"])
     _downloads(made)
 
@@ -76,24 +66,10 @@ def _shape(made: ShapeRule, chosen: Filters) -> dict[str, Any]:
     unordered = {(p["dtype"], p["mask"], p["mode"]) for p in made.points}
     kinds = sorted(unordered, key=lambda kind: (kind[1] != chosen.mask, kind[2] != chosen.mode, kind))
     with st.container(border=True):
-        seqlen, head_dim, batch, heads, kv_heads = st.columns(5)
-        bind: Literal["query-params"] = "query-params"
-        sizes = {
-            "seqlen": seqlen.number_input("seqlen", 1, 1 << 20, 4096, key="shape_seqlen", bind=bind),
-            "head_dim": head_dim.number_input("head_dim", 1, 1024, 64, key="shape_head_dim", bind=bind),
-            "batch": batch.number_input("batch", 1, 1 << 16, 1, key="shape_batch", bind=bind),
-            "num_heads": heads.number_input("heads", 1, 1024, 16, key="shape_heads", bind=bind),
-        }
-        sizes["num_kv_heads"] = kv_heads.number_input(
-            "kv heads",
-            1,
-            1024,
-            None,
-            key="shape_kv_heads",
-            bind=bind,
-            placeholder="as heads",
-            help="Fewer than heads in grouped-query attention (GQA). They divide the heads.",
-        )
+        sizes = {}
+        for column, (name, said) in zip(st.columns(5), text.WORDS["shape_sizes"].items(), strict=True):
+            key = f"shape_{name.removeprefix('num_')}"
+            sizes[name] = column.number_input(min_value=1, key=key, bind="query-params", **{"value": None} | said)
         labels = {
             f"{dtype} · {mask} · {text.MODE_WORDS.get(mode, mode)}": (dtype, mask, mode) for dtype, mask, mode in kinds
         }
@@ -169,16 +145,8 @@ def _neighbours(made: ShapeRule, found: Sequence[Neighbour], case: Case, mode: s
         }
         for distance, point in found
     ]
-    numbers = ("estimate_ms", "latency_ms", "backend_ms", "distance")
-    config = {name: tables.number(_LABELS.get(name, name)) for name in numbers}
-    config |= {name: st.column_config.Column(_LABELS[name]) for name in ("num_heads", "num_kv_heads", "ties")}
-    config["implementation"] = tables.words(_LABELS["implementation"], pinned=True)
-    tables.grid(pd.DataFrame(rows)[[*names]], "The nearest measured shapes", config)
-    st.caption(
-        f"{messages.source_badges(list(made.sources))} The nearest measured shapes. backend: the fastest SDPA backend "
-        "of PyTorch. The filters for mask, mode, dtype and shape have no effect here.",
-        help="Distance: a factor of two counts 1 in seqlen and heads per kv head, 2 in head_dim, ½ in batch × heads.",
-    )
+    tables.grid(pd.DataFrame(rows)[[*names]], "The nearest measured shapes", tables.declared("nearest_shapes"))
+    messages.say("nearest_shapes", badges=messages.source_badges(list(made.sources)))
 
 
 def _downloads(made: ShapeRule) -> None:
@@ -187,8 +155,5 @@ def _downloads(made: ShapeRule) -> None:
         for label, ending, write in (("Rule as Python", "py", rule.as_python), ("Rule as JSON", "json", rule.as_json)):
             made_of = partial(write, made)
             messages.offer(label, f"attention_rule_{name}.{ending}", made_of, f"rule_{ending}")
-    st.caption(
-        f"The fastest correct implementation by {made.timing} time of {len(made.points)} shapes on "
-        f"{text.plain(made.gpu)}. In a terminal: `python -m results rule`.",
-        help=text.plain(made.basis),
-    )
+    gpu, basis = text.plain(made.gpu), text.plain(made.basis)
+    messages.say("rule_files", timing=made.timing, count=len(made.points), gpu=gpu, basis=basis)

@@ -13,13 +13,7 @@ from results.recommend import advice, features
 from results.render import advice as rendered_advice
 from results.slice import Filters
 
-MARKS = {
-    features.RAN: "✓",
-    features.CHECKED: "✓ not timed",
-    features.REFUSED: "✗ refused",
-    features.FAILED: "✗ failed",
-    features.NOT_TRIED: "not tried",
-}
+MARKS = text.WORDS["feature_marks"]
 
 
 def show(chosen: Filters) -> None:
@@ -32,9 +26,7 @@ def show(chosen: Filters) -> None:
     if found:
         _advice(found, chosen)
     else:
-        st.info(
-            "No use case has measured shapes on this GPU. Run a sweep such as fa_paper.", icon=":material/lightbulb:"
-        )
+        messages.say("no_use_case")
     st.subheader("Features by implementation")
     _features(chosen)
     messages.offer(
@@ -61,11 +53,7 @@ def _advice(found: list[advice.Advice], chosen: Filters) -> None:
     columns = tables.declared("use_cases", {"lost": lost, "memory": BarAxis(0.0, 100.0)}, baseline=baseline)
     rows = [_row(one, palette[one.implementation]) for one in found]
     tables.show_table(rows, columns, "What to use by use case, with time lost and memory")
-    st.caption(
-        "Recommended: the implementation closest to the fastest one on average. Each use case sets mask, mode and "
-        "shapes itself; those filters have no effect here.",
-        help=f"Geometric mean over the measured shapes of this GPU. Missing numbers count as {text.plain(baseline)}.",
-    )
+    messages.say("use_cases", baseline=text.plain(baseline))
     messages.folded("Every number", "advice_numbers", lambda: _numbers(found, baseline))
     title = titles.of_slice("What to use when", replace(chosen, mode=None, mask=None, shape=None))
     messages.download_slice("Download advice", title, chosen, lambda: advice_table(found), "advice_csv")
@@ -130,10 +118,7 @@ def _features(chosen: Filters) -> None:
     wide = pd.concat([wide, pd.DataFrame([growth], index=["memory grows"])]).rename_axis("feature").reset_index()
     config = {"feature": tables.words("feature", 180, pinned=True)}
     tables.grid(wide, "Features by implementation, as seen on this GPU", config, height=38 + 35 * len(wide))
-    st.caption(
-        "Features that ran on this GPU, with the number of latencies.",
-        help="Not timed: only errors were measured. Refused: every try was unsupported. Failed: every try failed.",
-    )
+    messages.say("features")
     why = table[table["seen"].isin([features.REFUSED, features.FAILED])][["implementation", "feature", "seen", "why"]]
     if len(why):
         with st.expander("Why not", icon=":material/block:"):

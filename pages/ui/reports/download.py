@@ -1,8 +1,10 @@
 """Downloads of a report and the compared runs in every format."""
 
+from functools import partial
+
 import streamlit as st
 
-from pages.ui.draw import messages
+from pages.ui.draw import messages, text
 from pages.ui.reports import sections
 from pages.ui.reports.choose import Choice, own_runs
 from pages.ui.shell.data import store
@@ -12,7 +14,6 @@ from results.render.html import html_page
 from results.reports import side_by_side
 
 _NAMED = 3  # at most so many names of the report and runs in a file name
-MIME = {"md": "text/markdown", "html": "text/html", "csv": "text/csv", "json": "application/json"}
 
 
 def as_markdown(choice: Choice) -> str:
@@ -32,24 +33,12 @@ def as_html(choice: Choice) -> str:
 def downloads(choice: Choice) -> None:
     """Offer the report and its numbers in every format."""
     name = "-".join([choice.report, *choice.runs][:_NAMED])
-    made = {
-        "Markdown": ("md", lambda: as_markdown(choice)),
-        "HTML": ("html", lambda: as_html(choice)),
-        **{
-            label: (form, lambda form=form: _data(form, choice))
-            for label, form in (("CSV", "csv"), ("JSON", "json"), ("Parquet", "parquet"))
-        },
-    }
     with st.container(horizontal=True):
-        for label, (form, data) in made.items():
-            messages.offer(
-                label, f"{name}.{form}", data, f"report_{form}", mime=MIME.get(form, "application/octet-stream")
-            )
-    st.caption(
-        "Markdown and HTML are for reading. CSV, JSON and Parquet hold every number of the report and of the runs.",
-        help="Markdown and HTML: this report with its findings, rounded as it prints; HTML is one file with its charts "
-        "and works offline. CSV and JSON can be uploaded again. The camera above the chart saves a PNG.",
-    )
+        messages.offer("Markdown", f"{name}.md", partial(as_markdown, choice), "report_md", mime="text/markdown")
+        messages.offer("HTML", f"{name}.html", partial(as_html, choice), "report_html", mime="text/html")
+        for label, (form, mime) in text.WORDS["forms"].items():
+            messages.offer(label, f"{name}.{form}", partial(_data, form, choice), f"report_{form}", mime=mime)
+    messages.say("report_files")
 
 
 def _data(form: str, choice: Choice) -> bytes:

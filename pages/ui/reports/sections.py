@@ -22,55 +22,27 @@ from results.store.database import Store
 
 _MARKUP = re.compile(r"#{1,6} |[-=]+\s*$")  # lines that Markdown reads as a heading or a rule
 _CODE = re.compile(r"(python|pip|git|import|from) |\w+ = \w+.*\)\s*$")
-
-# Words of settings: omitted values, fields written by their value, and whole settings.
-_USUAL = ("0", "normal", "attention")
+_USUAL = ("0", "normal", "attention")  # values of settings that are not written
 _FIELDS = {"dtype": "{}", "subject": "{}", "num_kv_heads": "{} kv heads", "num_heads": "{} heads"}
-_SETTINGS = {
-    ("causal", "True"): "causal",
-    ("causal", "False"): "full mask",
-    ("optimizer", "none"): "no optimizer",
-    ("checkpointing", "True"): "checkpointing",
-    ("checkpointing", "False"): "no checkpointing",
-    ("compiled", "True"): "compiled",
-    ("compiled", "False"): "not compiled",
-}
+_SETTINGS = text.WORDS["report_settings"]
 
 
 def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choice) -> None:
     """Count the rows of the report that the runs fill, and its impossible numbers."""
     whole = total(of_tables(found))
     impossible, doubtful = (sum(finding.weight == weight for finding in problems) for weight in (IMPOSSIBLE, DOUBTFUL))
-    with st.grid(4, min_column_width=150):
-        st.metric("Tables", len(of_tables(found)), border=True, height="stretch")
-        st.metric(
-            "Rows with both",
-            f"{whole.filled} of {whole.rows}",
-            f"{whole.by_formula} more by formula" if whole.by_formula else None,
-            delta_arrow="off",
-            delta_color="off",
-            border=True,
-            height="stretch",
-        )
-        st.metric("Cells with both", f"{whole.filled_cells} of {whole.cells}", border=True, height="stretch")
-        st.metric(
-            "Impossible",
-            impossible,
-            f"{doubtful} doubtful",
-            delta_arrow="off",
-            delta_color="off",
-            border=True,
-            height="stretch",
-            help="Findings by arithmetic; see the view Findings.",
-        )
+    by_formula = f"{whole.by_formula} more by formula" if whole.by_formula else ""
+    facts = (
+        ("Tables", str(len(of_tables(found))), "", "Tables of the report."),
+        ("Rows with both", f"{whole.filled} of {whole.rows}", by_formula, "Rows with numbers of the report and ours."),
+        ("Cells with both", f"{whole.filled_cells} of {whole.cells}", "", "Cells with numbers of the report and ours."),
+        ("Impossible", str(impossible), f"{doubtful} doubtful", "Findings by arithmetic; see the view Findings."),
+    )
+    grids.show_facts(grids.Fact(*fact) for fact in facts)
     if choice.runs and not whole.filled:
         wanted = ", ".join(sorted({own for _, own in choice.places}))
-        st.info(
-            f"{text.plain(', '.join(choice.runs))}: none of this report's rows. They need the report's own shapes and "
-            f"{text.plain(wanted)}. The commands under the tables measure them.",
-            icon=":material/table_rows:",
-        )
-        st.page_link("pages/run_sweep.py", label="Run sweep", icon=":material/play_circle:")
+        messages.say("none_of_the_rows", runs=text.plain(", ".join(choice.runs)), wanted=text.plain(wanted))
+        messages.link("run_sweep", "Run sweep", "play_circle")
 
 
 def tables(found: Sequence[Section], choice: Choice) -> None:
@@ -115,7 +87,7 @@ def setting_words(setting: str) -> str:
         elif value not in _USUAL:
             words = _FIELDS.get(name, f"{name.replace('_', ' ')} {{}}")
             one = words.removesuffix("s") if value == "1" else words
-            said.append(_SETTINGS.get((name, value)) or one.format(value))
+            said.append(_SETTINGS.get(part) or one.format(value))
     return ", ".join(said)
 
 
@@ -143,7 +115,7 @@ def findings_of(choice: Choice) -> None:
     runs = [run.run_id for run, _ in side_by_side.published(choice.report)]
     report_findings.section(runs, key="report_findings")
     st.caption("A finding never hides or changes a number. In a terminal: `python -m results check`.")
-    st.page_link("pages/findings.py", label="Findings in all runs", icon=":material/fact_check:")
+    messages.link("findings", "Findings in all runs", "fact_check")
 
 
 def in_words(report: str, found: Sequence[Section]) -> None:
@@ -156,10 +128,7 @@ def in_words(report: str, found: Sequence[Section]) -> None:
         if note or answers:
             st.markdown(quote(note) if note else "**Claims elsewhere in the report**")
             st.markdown("\n".join(answers))
-    st.caption(
-        f"{messages.source_badges(['published'])} Quoted from the report. Below each quote: what the report claims "
-        "there, and what our runs measure."
-    )
+    messages.say("report_words", badges=messages.source_badges(["published"]))
 
 
 def _note_of(where: str, notes: Sequence[Note]) -> int:

@@ -6,7 +6,7 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages, text
+from pages.ui.draw import messages, tables, text
 from pages.ui.shell import access
 from runner import launch
 from runner.launch import ClusterChoice, LaunchError, SweepRequest
@@ -48,10 +48,7 @@ def show(request: SweepRequest) -> None:
     sweep = launch.checked(request)
     names = request.implementations or sweep.implementations
     count = len(sweep.cases()) * len(names) * len(sweep.modes)
-    st.caption(
-        f"Up to {messages.counted(count, 'combination')} on each GPU that measures. What a GPU cannot run is skipped "
-        "there, with the reason."
-    )
+    messages.say("cluster", combinations=messages.counted(count, "combination"))
     look_at(request.cluster.address)
 
 
@@ -83,12 +80,10 @@ def _nodes(address: str) -> None:
     except LaunchError as error:
         st.error(str(error), icon=":material/error:")
         return
-    rows = [
-        {"host": n["host"], "GPU": n["kind"] or ("not named" if n["gpus"] else "none")}
-        | {"GPUs": n["gpus"], "free": n["free"], "CPUs": n["cpus"]}
-        for n in found["nodes"]
-    ]
-    st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Nodes of the cluster and their GPUs")
+    kinds = [node["kind"] or ("not named" if node["gpus"] else "none") for node in found["nodes"]]
+    rows = [(n["host"], kind, n["gpus"], n["free"], n["cpus"]) for n, kind in zip(found["nodes"], kinds, strict=True)]
+    table = pd.DataFrame(rows, columns=["host", "GPU", "GPUs", "free", "CPUs"])
+    tables.grid(table, "Nodes of the cluster and their GPUs")
 
 
 @st.cache_data(ttl=30, max_entries=4, show_spinner="Asking the cluster")

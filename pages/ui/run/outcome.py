@@ -68,21 +68,16 @@ def _fastest(status: RunStatus, run: pd.Series) -> str:
 def _links(status: RunStatus, run: pd.Series, runs: pd.DataFrame) -> None:
     """Link to the map of the run, to its table and downloads, and to the comparison with the one before."""
     link_to_results(status.run_id)
-    table = {"run_id": status.run_id}
-    st.page_link("pages/runs.py", label="Table and downloads", icon=":material/table_rows:", query_params=table)
+    messages.link("runs", "Table and downloads", "table_rows", run_id=status.run_id)
     if before := _before(run, runs):
-        st.page_link(
-            "pages/compare.py",
-            label="Compare with the run before",
-            icon=":material/compare_arrows:",
-            query_params={"first": before, "second": status.run_id},
-        )
+        label = "Compare with the run before"
+        messages.link("compare", label, "compare_arrows", first=before, second=status.run_id)
 
 
 def link_to_results(run_id: str) -> None:
     """Link to the page of the most frequent level of a run, with the run chosen."""
     page, chosen = results_of(run_id, *(ask(pages.most_of_run, run_id) or ("op", None, None)))
-    st.page_link(page, label="See results", icon=":material/leaderboard:", query_params=chosen)
+    messages.link(page, "See results", "leaderboard", **chosen)
 
 
 def results_of(run_id: str, level: str, gpu: str | None, subject: str | None) -> tuple[str, dict[str, str]]:
@@ -90,7 +85,7 @@ def results_of(run_id: str, level: str, gpu: str | None, subject: str | None) ->
     model = level_of(level).whole_model
     chosen = {"model": subject if model else None, "model_gpu" if model else "gpu": gpu, "run": run_id}
     said = {name: value for name, value in chosen.items() if value is not None}
-    return f"pages/{_PAGES.get(level, 'overview')}.py", said
+    return _PAGES.get(level, "overview"), said
 
 
 def _before(run: pd.Series, runs: pd.DataFrame) -> str | None:

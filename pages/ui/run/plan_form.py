@@ -20,11 +20,7 @@ from runner.launch import LaunchError, SweepRequest
 from runner.sweeps import SweepError
 
 _FIRST = "cuda"  # the default before devices are known; replaced by the first device at the start
-_ABOUT_PROTOCOLS = (
-    "quick: one round of short sampling, for a first look. standard: three rounds of longer sampling, interleaved, for "
-    "numbers to keep and compare between runs. sustained: one shape, half a minute of back-to-back calls, which shows "
-    "the throughput that a warm GPU keeps."
-)
+_ABOUT_PROTOCOLS = " ".join(f"{name}: {about}." for name, about in text.WORDS["protocols"].items())
 _LISTING = "listing"
 _LISTING_S, _PLAN_S = 60.0, 600.0  # how long such answers are kept
 
@@ -117,6 +113,11 @@ def ask_for(found: dict | None) -> SweepRequest | None:
     request = SweepRequest(
         sweep=name, device=device, implementations=implementations, changes=changes, protocol=protocol, cluster=cluster
     )
+    return _sound(request, found)
+
+
+def _sound(request: SweepRequest, found: dict | None) -> SweepRequest | None:
+    """Return a request, or draw its problems and return None."""
     problems = problems_of(request, found)
     for problem in problems:
         st.error(text.plain(problem), icon=":material/error:")
@@ -126,7 +127,7 @@ def ask_for(found: dict | None) -> SweepRequest | None:
 def link_to_traces() -> None:
     """Link to the page of traces if this machine has made one."""
     if any((status.protocol, status.state) == ("sustained", "finished") for status in launch.runs()):
-        st.page_link("pages/sustained.py", label="Traces of sustained sweeps", icon=":material/thermostat:")
+        messages.link("sustained", "Traces of sustained sweeps", "thermostat")
 
 
 def problems_of(request: SweepRequest, found: dict | None) -> list[str]:
@@ -187,19 +188,14 @@ def _plan_of(request: SweepRequest, found: dict | None) -> tuple[dict | None, st
         st.button("Show plan", icon=":material/checklist:", on_click=st.session_state.update, args=(remember,))
         return None, "A sweep is running. Planning another takes processor time from it."
     try:
-        asked = background.ask(request_key(request), lambda: launch.plan(request), keep_s=_PLAN_S)
+        asked = background.ask(repr(request), lambda: launch.plan(request), keep_s=_PLAN_S)
         plan = background.answer(asked)
     except LaunchError as error:
-        background.forget(request_key(request))
+        background.forget(repr(request))
         return None, f":material/error: {text.plain(str(error))}"
     if plan is None:
         background.draw_again_once(asked)
     return plan, "" if plan else "Planning: what can run here, and how long it takes."
-
-
-def request_key(request: SweepRequest) -> str:
-    """Return the identity of a request."""
-    return repr(request)
 
 
 def _said_of(plan: dict) -> str:
@@ -261,11 +257,6 @@ def _with_features(listed: list[dict], name: str) -> tuple[list[dict], list[str]
     return [each for each, able in pairs if all(declares(able, one) for one in features)], features
 
 
-def given_run() -> str | None:
-    """Return the run whose cases the address names."""
-    return st.query_params.get("cases_of") or None
-
-
 def ask_for_given(found: dict | None, run_id: str) -> SweepRequest | None:
     """Return a request for the cases of a run, or draw the reason and return None if it makes no sweep."""
     if found is None:
@@ -286,17 +277,14 @@ def ask_for_given(found: dict | None, run_id: str) -> SweepRequest | None:
         chosen.caption(text.plain(devices[device]))
         presets = [name for name in launch.PROTOCOLS if name != "sustained"]
         protocol = right.segmented_control("Protocol", presets, default="quick", required=True, key="given_protocol")
-        known = [i["name"] for i in found["implementations"] if i.get("level", "op") == sweep.level]
+        known = [each["name"] for each in plan_axes.of_level(found, sweep)]
         usual = [name for name in sweep.implementations if name in known]
         names = st.multiselect("Implementations", known, default=usual, key="given_implementations", select_all=False)
         st.button("Choose another sweep", icon=":material/close:", key="leave_given", on_click=_leave)
     request = SweepRequest(
         sweep=sweep.name, device=device, implementations=tuple(names), protocol=protocol, cases_of=run_id
     )
-    problems = problems_of(request, found)
-    for problem in problems:
-        st.error(text.plain(problem), icon=":material/error:")
-    return None if problems else request
+    return _sound(request, found)
 
 
 def _leave() -> None:

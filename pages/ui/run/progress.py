@@ -55,7 +55,7 @@ def history(allowed: bool) -> None:
                 outcome.link_to_results(status.run_id)
             if status.state in under_way.RESUMABLE and not begun:
                 under_way.resume_button(status.run_id, disabled=not allowed)
-    st.page_link("pages/runs.py", label="All runs, logs and downloads", icon=":material/history:")
+    messages.link("runs", "All runs, logs and downloads", "history")
 
 
 def _running() -> tuple[str, ...]:

@@ -23,17 +23,7 @@ from results.files.library import Deleted
 from results.render import export, peers, run_summary
 from runner import launch, sweeps
 
-FORMS = {
-    "CSV": ("csv", "text/csv"),
-    "JSON": ("json", "application/json"),
-    "Parquet": ("parquet", "application/octet-stream"),
-}
-PEER_FORMS = {
-    "Liger-Kernel (CSV)": "liger",
-    "cuDNN frontend (CSV)": "cudnn",
-    "flashinfer-bench (traces)": "flashinfer-trace",
-    "ClickBench (JSON)": "clickbench",
-}
+FORMS, PEER_FORMS = text.WORDS["forms"], text.WORDS["peer_forms"]
 _OUTCOME = "runs_outcome"
 _SUMMARY_HELP = "One page for an issue or a pull request: environment, winners, ranking, failures."
 
@@ -64,9 +54,7 @@ def again(run: Mapping[str, Any]) -> None:
     """Link to Run sweep with the sweep of this run filled in, if that sweep exists here."""
     words_of = rerun_link(run)
     if words_of:
-        st.page_link(
-            "pages/run_sweep.py", label="Run this sweep again", icon=":material/replay:", query_params=words_of
-        )
+        messages.link("run_sweep", "Run this sweep again", "replay", **words_of)
     elif text.missing(run.get("command")):
         st.caption("It cannot be run again from here: its source gives no command.")
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import messages, text
+from pages.ui.draw import messages, tables, text
 from pages.ui.shell.data import ask, store
 from results.compare.cards import differences, neighbours
 from results.files import journal
@@ -97,26 +97,10 @@ def show_table(runs: pd.DataFrame) -> None:
         **{name: runs["run_id"].map(missing[name]).fillna(0).astype(int) for name in ("failed", "skipped")},
     )[[*_COLUMNS]]
     shown["created"] = pd.to_datetime(shown["created"]).dt.strftime("%Y-%m-%d %H:%M")
-    words = ["created", "title", "gpu_name", "protocol", "torch", "triton"]
-    shown[words] = shown[words].astype(object).where(shown[words].notna(), "–")
-    st.dataframe(
-        shown.rename(columns=_COLUMNS),
-        hide_index=True,
-        alt="Every run, newest first; select a row to open it",
-        height=min(420, 38 + 35 * len(shown)),
-        key=_TABLE,
-        on_select=_open,
-        selection_mode="single-row",
-        column_config={
-            "run": st.column_config.TextColumn(width="medium", pinned=True),
-            "source": SOURCE_CHIP,
-            "created (UTC)": st.column_config.TextColumn(width=150),
-            "title": st.column_config.TextColumn(width="medium"),
-            "not possible": st.column_config.NumberColumn(
-                help="Combinations that could not be measured there, such as an implementation without a backward."
-            ),
-        },
-    )
+    select = {"key": _TABLE, "on_select": _open, "selection_mode": "single-row"}
+    config, height = tables.declared("runs") | {"source": SOURCE_CHIP}, min(420, 38 + 35 * len(shown))
+    alt = "Every run, newest first; select a row to open it"
+    tables.grid(shown.rename(columns=_COLUMNS), alt, config, height=height, **select)
     st.session_state[_LISTED] = runs["run_id"].tolist()
 
 
@@ -163,23 +147,11 @@ def show_cards(row: pd.Series) -> None:
     if not cards:
         return
     ratios = differences(cards)
-    rows = [
-        {
-            "card": name,
-            "host": facts.get("host"),
-            "GPU": facts.get("gpu_name"),
-            "time over the median": ratios.get(name),
-        }
-        for name, facts in cards.items()
-    ]
+    rows = [(name, facts.get("host"), facts.get("gpu_name"), ratios.get(name)) for name, facts in cards.items()]
     st.markdown("**Cards**")
-    ratio = st.column_config.NumberColumn(_OVER_MEDIAN, format="%.3f")
-    st.dataframe(
-        pd.DataFrame(rows),
-        hide_index=True,
-        alt="The run's cards and how far their speeds differ",
-        column_config={_OVER_MEDIAN: ratio},
-    )
+    table = pd.DataFrame(rows, columns=["card", "host", "GPU", _OVER_MEDIAN])
+    config = {_OVER_MEDIAN: tables.number(_OVER_MEDIAN, "%.3f")}
+    tables.grid(table, "The run's cards and how far their speeds differ", config)
     st.caption("Each card measured whole shapes of the sweep. The speedups of a shape are of one card.")
     if words := neighbours(cards, str(row.get("command"))):
         st.caption(text.plain(words))

@@ -13,13 +13,7 @@ from results.records import MODES
 MAX_COLUMNS = 40  # columns with a choice; further columns keep the guess
 _STATISTICS = ("printed", "mean", "median", "std")
 _COMPARED = ("dtype", "head_dim", "batch", "num_heads", "causal", "mode")  # what a comparison needs
-_HELP = {
-    "implementation": "such as triton_fa2; needed where no column names it",
-    "dtype": "such as bf16",
-    "causal": "yes or no",
-    "mode": "fwd, bwd, fwd_bwd, decode, prefill or train",
-    "timing": "kernel (device time) or eager (a plain call)",
-}
+_HELP = text.WORDS["constants_help"]
 
 
 def edit(sheet: Sheet, start: TableMapping, key: str, facts: DeltaGenerator) -> TableMapping:

@@ -39,6 +39,7 @@ My GPU,mine,1,8,1024,64,bfloat16,true,fwd,kernel,0.103,4.5
 My GPU,torch_naive,1,8,65536,64,bfloat16,true,fwd,kernel,OOM,OOM
 """
 _SHOWN_ROWS = 200
+_OF_CASE = ("head_dim", "dtype", "causal", "batch", "num_heads")  # columns of the first numbers
 
 
 def taken(given: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
@@ -199,9 +200,7 @@ def _checked(key: str, _found: Understanding) -> list[Finding] | None:
 def _findings_of(found: Understanding) -> None:
     problems = _checked(_key(found), found)
     if problems is None:
-        st.caption(
-            ":material/hourglass_disabled: The file is too large to be checked here. Findings has its findings later."
-        )
+        messages.say("not_checked")
         return
     if not problems:
         st.caption(":material/check_circle: No number contradicts arithmetic, its device or the other rows.")
@@ -225,12 +224,11 @@ def _summary(found: Understanding) -> None:
         f":blue-badge[{messages.counted(len(found.runs), 'run')}] "
         + (f":red-badge[{messages.counted(len(found.rejected), 'rejected value')}]" if found.rejected else "")
     )
-    for sentence in found.left_out:
-        st.caption(f":material/do_not_disturb_on: Left out: {text.plain(sentence)}")
-    for sentence in found.assumptions:
-        st.caption(f":material/info: Assumed: {text.plain(sentence)}")
-    for sentence in found.questions:
-        st.caption(f":material/help: Not stated: {text.plain(sentence)}")
+    said = [f":material/do_not_disturb_on: Left out: {text.plain(each)}" for each in found.left_out]
+    said += [f":material/info: Assumed: {text.plain(each)}" for each in found.assumptions]
+    said += [f":material/help: Not stated: {text.plain(each)}" for each in found.questions]
+    if said:
+        st.caption("\n\n".join(said))
     if found.columns and found.sheet is None:
         with st.expander("Columns and what they are read as", icon=":material/view_column:"):
             rows = [{"column": c.header, "read as": c.meaning or "ignored"} for c in found.columns]
@@ -250,21 +248,9 @@ def _rejections(found: Understanding) -> None:
 
 
 def _preview(found: Understanding) -> pd.DataFrame:
-    rows = [
-        {
-            "implementation": m.implementation,
-            "metric": m.metric,
-            "value": m.value,
-            "status": str(m.status),
-            "mode": m.mode,
-            "timing": m.timing,
-            "seqlen": getattr(m.case, level_of(m.case).columns.field),
-            "head_dim": m.case.head_dim,
-            "dtype": m.case.dtype,
-            "causal": m.case.causal,
-            "batch": m.case.batch,
-            "num_heads": m.case.num_heads,
-        }
-        for m in found.measurements[:_SHOWN_ROWS]
-    ]
+    rows = []
+    for m in found.measurements[:_SHOWN_ROWS]:
+        row = {name: getattr(m, name) for name in ("implementation", "metric", "value", "status", "mode", "timing")}
+        row |= {"status": str(m.status), "seqlen": getattr(m.case, level_of(m.case).columns.field)}
+        rows.append(row | {name: getattr(m.case, name) for name in _OF_CASE})
     return pd.DataFrame(rows).dropna(axis="columns", how="all")

@@ -85,19 +85,14 @@ def show() -> None:
             if arrivals:
                 st.button("Undo", icon=":material/undo:", on_click=_undo, args=(arrivals,), key="undo_import")
                 link_to_results(arrivals[-1].run_ids[0])
-                _link_beside(arrivals[-1].run_ids[0])
-            st.page_link("pages/overview.py", label="Start", icon=":material/leaderboard:")
-            st.page_link("pages/runs.py", label="Runs", icon=":material/history:")
+                run_id = arrivals[-1].run_ids[0]
+                where = {"of": "Import beside a run", "upload": run_id}
+                messages.link("compare", "Compare with our run", "compare_arrows", **where)
+                messages.link("run_sweep", "Measure these on my GPU", "play_circle", cases_of=run_id)
+            messages.link("overview", "Start", "leaderboard")
+            messages.link("runs", "Runs", "history")
     if arrivals:
         imported.nearest(arrivals[-1].run_ids[0])
-
-
-def _link_beside(run_id: str) -> None:
-    where = {"of": "Import beside a run", "upload": run_id}
-    st.page_link("pages/compare.py", label="Compare with our run", icon=":material/compare_arrows:", query_params=where)
-    cases = {"cases_of": run_id}
-    label = "Measure these on my GPU"
-    st.page_link("pages/run_sweep.py", label=label, icon=":material/play_circle:", query_params=cases)
 
 
 def _undo(arrivals: list[Arrival]) -> None:
