@@ -27,14 +27,12 @@ from results.compare.between_rounds import (
 )
 from results.compare.between_runs import LEAST, is_control
 from results.compare.compare import (
-    GAINED,
-    LOST,
     ChangedFact,
     ComparedCell,
     Comparison,
-    TimingCoverage,
+    compared_cell,
+    coverage,
     geometric_means,
-    timing_coverage,
     urgency,
 )
 from results.compare.verdicts import (
@@ -88,7 +86,7 @@ def compare_versions(run: Run, measurements: Sequence[Measurement]) -> Compariso
         cells=tuple(cells),
         only_first=0,
         only_second=0,
-        coverage=tuple(_coverage(cells, pairs)),
+        coverage=tuple(coverage(cells, [Counter(second.timing for _, second in pairs), Counter(), Counter()])),
         remarks=tuple(_remarks(cells, same_torch)),
     )
 
@@ -211,7 +209,7 @@ def _judged(pairs: Sequence[Pair], same_torch: bool) -> Iterable[ComparedCell | 
             if first.value and second.value:
                 apart = max(usual_offset(second.value), seen or usual_offset(second.value), key=lambda s: s.variance)
                 found = judge_rounds(first, second, like.near(second.value), apart)
-            yield _cell(first, second, found)
+            yield compared_cell(first, second, found)
 
 
 def _seen_offset(pairs: Sequence[Pair]) -> RoundSpread | None:
@@ -226,18 +224,6 @@ def _seen_offset(pairs: Sequence[Pair]) -> RoundSpread | None:
     return RoundSpread(statistics.fmean(log**2 for log in controls), float(len(controls)))
 
 
-def _cell(first: Measurement, second: Measurement, found: Judgement | None) -> ComparedCell | None:
-    if found:
-        outcome, reason = str(found.verdict), found.reason
-    elif first.value is not None or second.value is not None:
-        outcome, without = (LOST, second) if second.value is None else (GAINED, first)
-        reason = f"{without.status}: {without.note}" if without.note else str(without.status)
-    else:
-        return None
-    name = second.implementation
-    return ComparedCell(second.case, name, second.mode, second.timing, outcome, first, second, found, reason)
-
-
 def _remarks(cells: Sequence[ComparedCell], same_torch: bool) -> Iterable[str]:
     offsets = [cell.judgement.apart for cell in cells if cell.judgement and cell.judgement.apart]
     if offsets:
@@ -249,12 +235,6 @@ def _remarks(cells: Sequence[ComparedCell], same_torch: bool) -> Iterable[str]:
         if mean and same_torch:
             where = f"in {timing} time over {len(controls)} shapes"
             yield f"PyTorch's own kernels, which did not change, are {mean:.3f}× as fast {where}."
-
-
-def _coverage(cells: Sequence[ComparedCell], pairs: Sequence[Pair]) -> Iterable[TimingCoverage]:
-    for timing in dict.fromkeys(second.timing for _, second in pairs):
-        shared = sum(second.timing == timing for _, second in pairs)
-        yield timing_coverage(timing, cells, shared=shared, only_first=0, only_second=0)
 
 
 def _line(cell: ComparedCell) -> str:

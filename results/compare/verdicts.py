@@ -14,8 +14,6 @@ at 1 % in place of 10 % must not hold 1, so that of two equal noisy things one i
 Anything else is UNCLEAR. What two runs of the same thing differ by (another load, another chip) is in neither: for
 eager times, which move with the host, results.compare.between_runs adds it. What a call may have waited for a core is
 in it too, on the side to which the time would be shorter without. Standard library and records only.
-
-What the note of a measurement says that is no field of it. Standard library and records only.
 """
 
 import math

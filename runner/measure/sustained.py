@@ -19,13 +19,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from results import levels
 from results.records import Status
 from runner.cells import Cell
 from runner.machine.nvml import Reading
 from runner.measure.case import CaseRun
+from runner.measure.stopwatch import device_ms
 from runner.overhead import SAMPLING
 
 SLICE_S = 0.25
@@ -101,17 +100,6 @@ def wall_ms(call: Callable[[], object], count: int) -> float:
     for _ in range(count):
         call()
     return (time.perf_counter() - begun) * 1e3
-
-
-def device_ms(call: Callable[[], object], count: int) -> float:
-    """Return the milliseconds of successive calls on a GPU, between two events."""
-    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    before.record()
-    for _ in range(count):
-        call()
-    after.record()
-    torch.cuda.synchronize()
-    return before.elapsed_time(after)
 
 
 _QUANTITIES: dict[str, Callable[[Reading], float | None]] = {
