@@ -31,6 +31,7 @@ from results.compare.compare import (
     ComparedCell,
     Comparison,
     compared_cell,
+    controls_of,
     coverage,
     geometric_means,
     urgency,
@@ -230,8 +231,8 @@ def _remarks(cells: Sequence[ComparedCell], same_torch: bool) -> Iterable[str]:
         span = " to ".join(dict.fromkeys(f"{offset:.1%}" for offset in (min(offsets), max(offsets))))
         yield f"The intervals include what two processes of the same code differ by: {span}."
     for timing in dict.fromkeys(cell.timing for cell in cells):
-        controls = [c for c in cells if c.timing == timing and c.judgement and is_control(c.implementation)]
-        mean = geometric_mean([c.judgement.speedup for c in controls if c.judgement.speedup])
+        controls = controls_of(cells, timing)
+        mean = geometric_mean([cell.judgement.speedup for cell in controls])
         if mean and same_torch:
             where = f"in {timing} time over {len(controls)} shapes"
             yield f"PyTorch's own kernels, which did not change, are {mean:.3f}× as fast {where}."

@@ -226,18 +226,16 @@ def _of_group(spreads: Sequence[RoundSpread]) -> RoundSpread | None:
 
 def _digamma(x: float) -> float:
     """Return digamma by Abramowitz and Stegun, 6.3.5 and 6.3.18."""
-    below = 0.0
-    while x < 8:
-        below, x = below + 1 / x, x + 1
-    return math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4) - below
+    if x < 8:
+        return _digamma(x + 1) - 1 / x
+    return math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
 
 
 def _trigamma(x: float) -> float:
     """Return trigamma by Abramowitz and Stegun, 6.4.6 and 6.4.12."""
-    below = 0.0
-    while x < 8:
-        below, x = below + 1 / x**2, x + 1
-    return 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5) + below
+    if x < 8:
+        return _trigamma(x + 1) + 1 / x**2
+    return 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5)
 
 
 def _inverse_trigamma(value: float) -> float:

@@ -403,7 +403,7 @@ def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable
     if not speak_for_the_machine(first, second):
         return
     for timing in dict.fromkeys(cell.timing for cell in cells):
-        controls = [cell for cell in cells if cell.timing == timing and _is_control(cell)]
+        controls = controls_of(cells, timing)
         if len(controls) < _CONTROLS:
             continue
         logs = [math.log(cell.judgement.speedup) for cell in controls]
@@ -418,8 +418,10 @@ def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable
             )
 
 
-def _is_control(cell: ComparedCell) -> bool:
-    return bool(is_control(cell.implementation) and cell.judgement and cell.judgement.speedup is not None)
+def controls_of(cells: Sequence[ComparedCell], timing: str | None) -> list[ComparedCell]:
+    """Return the judged cells of PyTorch's own kernels in one timing."""
+    those = [cell for cell in cells if cell.timing == timing and is_control(cell.implementation)]
+    return [cell for cell in those if cell.judgement and cell.judgement.speedup]
 
 
 def _why_nothing_is_shared(before: dict[Key, Measurement], after: dict[Key, Measurement]) -> str:
