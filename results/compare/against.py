@@ -13,6 +13,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from results import levels
@@ -36,18 +37,7 @@ from results.compare.compare import (
     geometric_means,
     urgency,
 )
-from results.compare.verdicts import (
-    ACROSS,
-    BAND,
-    BEYOND,
-    BY_CHANCE,
-    CERTAINTY,
-    NO_CHANCE,
-    WITHIN,
-    Judgement,
-    Verdict,
-    waiting,
-)
+from results.compare.verdicts import CERTAINTY, NO_CHANCE, Interval, Judgement, Verdict, judgement, waiting
 from results.derive import geometric_mean
 from results.implementations import version_name
 from results.records import Measurement, Run
@@ -55,7 +45,6 @@ from results.records import Measurement, Run
 # What two live processes of the same code differ by in all rounds, a standard deviation: a share of the time, and some
 # time. Of 80 cells of an H200: 0.5 % below 50 us, 0.26 % to 100 us, 0.1 % above (2026-11).
 _OFFSET, _OFFSET_MS, _OFFSET_FREEDOM = 0.001, 0.00015, 30.0
-_LOG_BAND = math.log1p(BAND)
 _FACTS = ("git_commit", "kernel_hash", "torch", "triton", "cuda", "cudnn", "python")
 Pair = tuple[Measurement, Measurement]  # the other version's and this one's
 
@@ -115,21 +104,10 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
     if not (before and after and before.said and after.said and len(before.logs) == len(after.logs)):
         ratio = first.value / second.value if first.value and second.value else None
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no rounds", "The two did not take the same rounds.")
-    middle, *ends = _interval(before, after, like, apart)
     waited = max(-math.log1p(-waiting(m)) for m in (first, second))  # on a busy host
-    half, certain = (end + waited for end in ends)
-    verdict, why = _verdict(middle, half, certain)
-    span = f"{math.exp(middle - half):.4g}× to {math.exp(middle + half):.4g}×"
-    return Judgement(
-        verdict,
-        speedup=math.exp(middle),
-        low=math.exp(middle - half),
-        high=math.exp(middle + half),
-        detectable=math.expm1(max(_LOG_BAND + half, certain)),
-        basis=f"{len(before.logs)} paired rounds of two live processes{like.wider if like else ''}",
-        reason=f"{span} is {why}.",
-        apart=math.sqrt(apart.variance),
-    )
+    basis = f"{len(before.logs)} paired rounds of two live processes{like.wider if like else ''}"
+    ends = _ends(before, after, like, apart, waited=waited, basis=basis)
+    return replace(judgement(*ends), apart=math.sqrt(apart.variance))
 
 
 def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: list[PairOfRounds]) -> list[int]:
@@ -145,9 +123,9 @@ def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: li
     usual = usual_of_pairs(pairs)
     found: list[int] = []
     for cell, (ms, after, before) in new.items():
-        middle, half, certain = _interval(before, after, usual.near(ms), apart := usual_offset(ms))
-        by_rounds = half > math.sqrt(2 * apart.variance) * student(CERTAINTY, apart.freedom)
-        found += [cell] if by_rounds and _verdict(middle, half, certain)[0] is Verdict.UNCLEAR else []
+        ends = _ends(before, after, usual.near(ms), apart := usual_offset(ms))
+        by_rounds = ends[0].below > math.sqrt(2 * apart.variance) * student(CERTAINTY, apart.freedom)
+        found += [cell] if by_rounds and judgement(*ends).verdict is Verdict.UNCLEAR else []
     return found
 
 
@@ -156,30 +134,24 @@ def usual_offset(latency_ms: float) -> RoundSpread:
     return RoundSpread(_OFFSET**2 + (_OFFSET_MS / latency_ms) ** 2, _OFFSET_FREEDOM)
 
 
-def _verdict(middle: float, half: float, certain: float) -> tuple[Verdict, str]:
-    if abs(middle) + half <= _LOG_BAND:
-        return Verdict.SAME, WITHIN
-    if abs(middle) - half <= _LOG_BAND:
-        return Verdict.UNCLEAR, ACROSS
-    if abs(middle) <= certain:
-        return Verdict.UNCLEAR, f"{BEYOND}, {BY_CHANCE}"
-    return (Verdict.FASTER if middle > 0 else Verdict.SLOWER), BEYOND
-
-
-def _interval(
-    before: RoundMedians, after: RoundMedians, like: RoundSpread | None, apart: RoundSpread
-) -> tuple[float, float, float]:
-    """Return the logarithm of the speedup, and how far it can be off for a verdict and by chance."""
+def _ends(
+    before: RoundMedians,
+    after: RoundMedians,
+    like: RoundSpread | None,
+    apart: RoundSpread,
+    *,
+    waited: float = 0.0,
+    basis: str = "",
+) -> tuple[Interval, Interval]:
+    """Return the interval of the speedup for a verdict, and the one that chance leaves less often."""
     middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
-    half, certain = (_half(before, after, like, apart, certainty) for certainty in (CERTAINTY, NO_CHANCE))
-    return middle, half, certain
 
+    def interval(certainty: float) -> Interval:
+        between = half_interval(before, after, like, paired=True, certainty=certainty)
+        half = math.hypot(between, student(certainty, apart.freedom) * math.sqrt(apart.variance)) + waited
+        return Interval(middle, half, half, basis)
 
-def _half(
-    before: RoundMedians, after: RoundMedians, like: RoundSpread | None, apart: RoundSpread, certainty: float
-) -> float:
-    between = half_interval(before, after, like, paired=True, certainty=certainty)
-    return math.hypot(between, student(certainty, apart.freedom) * math.sqrt(apart.variance))
+    return interval(CERTAINTY), interval(NO_CHANCE)
 
 
 def _pairs(measurements: Iterable[Measurement], label: str) -> list[Pair]:

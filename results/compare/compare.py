@@ -363,17 +363,14 @@ def _remarks(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable
         if in_cycles:
             yield f"{in_cycles} of {len(judged)} pairs ran at different SM clocks and are compared in cycles."
         if first.run_id != second.run_id:
-            yield from _cards(first, second)
+            cards = first.gpu_uuid, second.gpu_uuid
+            if first.gpu_name == second.gpu_name and all(cards) and cards[0] != cards[1]:
+                named = f"{first.gpu_name} cards ({cards[0]} and {cards[1]})"
+                yield f"Two different {named}: power draw and clocks may differ."
             for timing in dict.fromkeys(cell.timing for cell in cells if cell.judgement):
                 of_timing = [cell.judgement for cell in cells if cell.timing == timing and cell.judgement]
                 yield _apart_in_words(timing, of_timing, first, second)
             yield from _control(cells, first, second)
-
-
-def _cards(first: Run, second: Run) -> Iterable[str]:
-    cards = first.gpu_uuid, second.gpu_uuid
-    if first.gpu_name == second.gpu_name and all(cards) and cards[0] != cards[1]:
-        yield (f"Two different {first.gpu_name} cards ({cards[0]} and {cards[1]}): power draw and clocks may differ.")
 
 
 def _apart_in_words(timing: str | None, judged: Sequence[Judgement], first: Run, second: Run) -> str:

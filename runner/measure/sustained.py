@@ -53,7 +53,8 @@ def record_trace(run: CaseRun, cell: Cell) -> None:
     call = run.call(cell)
     timer, whole = device_ms if bench.device_type == "cuda" else wall_ms, bench.protocol.trace_s
     with bench.costs.of(SAMPLING):
-        slices = trace(call, flops, whole, timer, tell=lambda so_far: bench.begin(cell, _step(so_far, whole)))
+        tell = lambda so_far: bench.begin(cell, f"trace, {so_far:.0f} of {whole:.0f} s")  # noqa: E731
+        slices = trace(call, flops, whole, timer, tell=tell)
     tflops = [piece.tflops for piece in slices]
     note = f"Back-to-back calls for {slices[-1].end - slices[0].start:.0f} s in slices of about {SLICE_S} s."
     first = tflops[: max(1, round(BURST_S / SLICE_S))]
@@ -128,7 +129,3 @@ def _steady(series: Sequence[float]) -> dict[str, object]:
     last = series[-max(1, len(series) // 3) :]
     samples = tuple(float(f"{value:.6g}") for value in series)
     return {"value": statistics.median(last), "statistic": "median", "n": len(samples), "samples": samples}
-
-
-def _step(so_far: float, whole: float) -> str:
-    return f"trace, {so_far:.0f} of {whole:.0f} s"
