@@ -106,8 +106,8 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no rounds", "The two did not take the same rounds.")
     waited = max(-math.log1p(-waiting(m)) for m in (first, second))  # on a busy host
     basis = f"{len(before.logs)} paired rounds of two live processes{like.wider if like else ''}"
-    ends = _ends(before, after, like, apart, waited=waited, basis=basis)
-    return replace(judgement(*ends), apart=math.sqrt(apart.variance))
+    found = judgement(*_ends(before, after, like, apart, waited))
+    return replace(found, basis=basis, apart=math.sqrt(apart.variance))
 
 
 def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: list[PairOfRounds]) -> list[int]:
@@ -135,13 +135,7 @@ def usual_offset(latency_ms: float) -> RoundSpread:
 
 
 def _ends(
-    before: RoundMedians,
-    after: RoundMedians,
-    like: RoundSpread | None,
-    apart: RoundSpread,
-    *,
-    waited: float = 0.0,
-    basis: str = "",
+    before: RoundMedians, after: RoundMedians, like: RoundSpread | None, apart: RoundSpread, waited: float = 0.0
 ) -> tuple[Interval, Interval]:
     """Return the interval of the speedup for a verdict, and the one that chance leaves less often."""
     middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
@@ -149,7 +143,7 @@ def _ends(
     def interval(certainty: float) -> Interval:
         between = half_interval(before, after, like, paired=True, certainty=certainty)
         half = math.hypot(between, student(certainty, apart.freedom) * math.sqrt(apart.variance)) + waited
-        return Interval(middle, half, half, basis)
+        return Interval(middle, half, half, "")
 
     return interval(CERTAINTY), interval(NO_CHANCE)
 

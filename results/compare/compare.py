@@ -183,13 +183,10 @@ def latencies_of(side: Side) -> dict[Key, Measurement]:
     for m in side.measurements:
         if m.metric == "latency_ms" and side.implementation in (None, m.implementation):
             name = None if side.implementation else m.implementation
-            found.setdefault((_usual_inputs(m.case), m.mode, m.timing, name), m)
+            # Journals from before inputs were recorded say none where they are normal.
+            case = replace(m.case, inputs=None) if m.case.inputs == "normal" else m.case
+            found.setdefault((case, m.mode, m.timing, name), m)
     return found
-
-
-def _usual_inputs(case: Case) -> Case:
-    """Return the case with normal inputs where it says none, as in journals from before inputs were recorded."""
-    return replace(case, inputs=None) if case.inputs == "normal" else case
 
 
 def _judged(

@@ -61,9 +61,6 @@ class GridAxis:
             if text not in self.choices:
                 raise SweepError(f"{self.name} {text!r} is not one of {', '.join(self.choices)}.")
             return text
-        return self._whole(text)
-
-    def _whole(self, text: str) -> int:
         try:
             value = int(text)
         except ValueError:
