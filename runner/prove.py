@@ -60,15 +60,8 @@ def prove(program: Program, device: str, protocol: Protocol, baseline: str = cho
             proofs.append(_proof(call, device, watches.get(call.timing, watches["eager"]), protocol, baseline))
         except Exception as error:  # noqa: BLE001 - every exception of a kernel is a result
             status, note = errors.describe(error)
-            proofs.append(
-                Proof(
-                    f"{levels.words(call.case)} {call.mode}",
-                    call.count,
-                    baseline,
-                    "the rule's",
-                    note=f"{status}: {note}",
-                )
-            )
+            words = f"{levels.words(call.case)} {call.mode}"
+            proofs.append(Proof(words, call.count, baseline, "the rule's", note=f"{status}: {note}"))
     routes.forget()
     return proofs
 
