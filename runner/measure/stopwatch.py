@@ -78,7 +78,7 @@ class KernelStopwatch:
     def __init__(self, device: str) -> None:
         properties = torch.cuda.get_device_properties(device)
         self._flush = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=device)
-        device_ms(_spin, 1)
+        _spin()
         self._cycles_per_ms = _CALIBRATION_CYCLES / device_ms(_spin, 1)
         self._persisting = _persisting_l2_bytes()
         self.flag: str | None = None
