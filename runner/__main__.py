@@ -35,6 +35,10 @@ from runner.sweeps import Sweep, SweepError
 from runner.sweeps.grid import split_heads
 
 EXIT_UNFINISHED, EXIT_ARGUMENTS, EXIT_BUSY, EXIT_CANCELLED = 1, 2, 3, 130
+# Options that plan a run, which --resume does not take.
+_PLANNED = (
+    "sweep", "cases_of", "program", "sweeps", "device", "implementations", "features", "set", "protocol", "seed",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,25 +103,32 @@ def _prove(options: argparse.Namespace) -> int:
     if options.program is None:
         raise Refused("Nothing to prove: give --program with a recording, or --steps for whole steps of models.")
     program = load(Path(options.program))
-    from runner import listing
+    with _held(options, "a proof") as target:
+        from runner import prove
 
-    target = listing.resolve(options.device)
-    from runner import prove
-
-    _check_known("default", options.baseline)
-    with device_lock(home(), target.lock, "a proof"):
+        _check_known("default", options.baseline)
         proofs = prove.prove(program, target.id, PROTOCOLS["quick"], options.baseline)
     record = prove.as_record(program, proofs)
     print(json.dumps(record, indent=1) if options.json else prove.as_text(program, proofs))
     return 0
 
 
+@contextlib.contextmanager
+def _held(options: argparse.Namespace, what: str) -> Iterator[Any]:
+    """Hold the device of a command within the block, and set Triton up for it. Raises Refused or DeviceBusy."""
+    from runner import listing
+
+    target = listing.resolve(options.device)
+    with device_lock(home(), target.lock, what):
+        yield target
+
+
 def _prove_steps(options: argparse.Namespace) -> int:
-    from runner import listing, steps
+    from runner import steps
 
     models = steps.load(Path(options.steps or steps.SHIPPED), options.only.split(",") if options.only else None)
-    target, proofs = listing.resolve(options.device), []
-    with device_lock(home(), target.lock, "a proof"):
+    proofs = []
+    with _held(options, "a proof") as target:
         for proof in steps.prove(models, target.id, compiled=options.compiled):
             proofs.append(proof)
             print(json.dumps(dataclasses.asdict(proof)) if options.json else steps.as_line(proof), flush=True)
@@ -135,26 +146,24 @@ def _check_known(ours: str, *names: str) -> None:
 
 def _warm(options: argparse.Namespace) -> int:
     program = load(Path(options.program))
-    from runner import listing, new_shapes
+    with _held(options, "filling the compile cache") as target:
+        from runner import new_shapes
 
-    target = listing.resolve(options.device)
-    with device_lock(home(), target.lock, "filling the compile cache"):
         print(new_shapes.warm(program, target.id))
     return 0
 
 
 def _shapes(options: argparse.Namespace) -> int:
-    from runner import listing, new_shapes
+    from runner import new_shapes
     from runner.validate.certificates import add_entry, facts
 
-    target = listing.resolve(options.device)
     names = _names(options) or new_shapes.IMPLEMENTATIONS
     _check_known(new_shapes.OURS, *names)
     heads, kv_heads = split_heads(options.heads)
     wanted = new_shapes.lengths(options.count, options.longest)
-    call = (wanted, (options.batch, heads, kv_heads, options.head_dim), options.dtype, target.id)
-    with device_lock(home(), target.lock, "new shapes"):
-        found = [dataclasses.asdict(each) for each in new_shapes.compared(names, *call)]
+    call = (wanted, (options.batch, heads, kv_heads, options.head_dim), options.dtype)
+    with _held(options, "new shapes") as target:
+        found = [dataclasses.asdict(each) for each in new_shapes.compared(names, *call, target.id)]
     print(json.dumps(found, indent=1))
     if options.record:
         sizes = {name: getattr(options, name) for name in ("count", "longest", "batch", "heads", "head_dim", "dtype")}
@@ -166,16 +175,8 @@ def _plan(options: argparse.Namespace) -> int:
     sweep = _chosen(options)
     from runner import listing
 
-    protocol = protocol_of(options.protocol or sweep.protocol)
-    listing.show_plan(
-        sweep,
-        options.device,
-        _names(options),
-        protocol,
-        options.seed,
-        capabilities=_capabilities(options),
-        as_json=options.json,
-    )
+    what = sweep, options.device, _names(options), protocol_of(options.protocol or sweep.protocol), options.seed
+    listing.show_plan(*what, capabilities=_capabilities(options), as_json=options.json)
     return 0
 
 
@@ -292,16 +293,7 @@ def _other_version(options: argparse.Namespace) -> OtherVersion | None:
 
 
 def _resumed(options: argparse.Namespace) -> Job:
-    chosen = (
-        options.sweep or options.cases_of or getattr(options, "program", None) or getattr(options, "sweeps", None),
-        options.device,
-        options.implementations,
-        options.features,
-        options.set,
-        options.protocol,
-        options.seed,
-    )
-    if any(chosen):
+    if any(getattr(options, name, None) for name in _PLANNED):
         raise Refused("--resume continues the run as it was planned; omit the sweep and all other choices.")
     try:
         run = RunFolder.open(home(), options.resume).run()

@@ -60,7 +60,8 @@ def prove(program: Program, device: str, protocol: Protocol, baseline: str = cho
             proofs.append(_proof(call, device, watches.get(call.timing, watches["eager"]), protocol, baseline))
         except Exception as error:  # noqa: BLE001 - every exception of a kernel is a result
             status, note = errors.describe(error)
-            proofs.append(Proof(_words(call), call.count, baseline, "the rule's", note=f"{status}: {note}"))
+            words = f"{levels.words(call.case)} {call.mode}"
+            proofs.append(Proof(words, call.count, baseline, "the rule's", note=f"{status}: {note}"))
     routes.forget()
     return proofs
 
@@ -120,7 +121,7 @@ def _proof(call: Call, device: str, watch: Stopwatch, protocol: Protocol, baseli
             samples += new
             sizes.append(len(new))
     first, second = (_measurement(call, *taken[side]) for side in (before, after))
-    fields = _words(call), call.count, before, after, first.value, second.value
+    fields = f"{levels.words(call.case)} {call.mode}", call.count, before, after, first.value, second.value
     if len(sides) == 1:
         return Proof(*fields, 1.0, 1.0, 1.0)
     found = judge(first, second, protocol=protocol.name, paired=True)
@@ -180,7 +181,3 @@ def _decided_by(implementation: str | None) -> Iterator[None]:
         if implementation:
             os.environ[choice.IMPLEMENTATION] = implementation
         yield
-
-
-def _words(call: Call) -> str:
-    return f"{levels.words(call.case)} {call.mode}"

@@ -1,6 +1,8 @@
 """Runs whose facts are those of another chip than the one they name."""
 
+import tomllib
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 from results import derive
 from results.checks.finding import Found, Numbers, bytes_moved, flops_range, said
@@ -10,18 +12,10 @@ from results.gpus import GPUS, DataSheet, find
 from results.levels import level_of
 from results.records import Measurement, Run
 
-# Least and largest compute capability: Hopper's instructions (wgmma) exist on 9.0 only, and bfloat16 on tensor cores
-# from 8.0 on. A test holds the limits of this project's kernels and PyTorch's to what `kernels` declares.
+# Least and largest compute capability by implementation.
 RUNS_ON: dict[str, tuple[str, str | None]] = {
-    "gluon_hopper": ("9.0", "9.0"),
-    "gluon_fp8": ("9.0", "9.0"),
-    "flash_attn_3": ("8.0", "9.0"),  # its repository builds for Ampere, too
-    "flash_attn_2": ("8.0", None),
-    "flash_attn_4": ("8.0", None),
-    "torch_sdpa_cudnn": ("8.0", None),
-    "torch_varlen": ("8.0", None),
-    "triton_fa2": ("8.0", None),
-    "triton_split_kv": ("8.0", None),
+    name: (limits["least"], limits.get("most"))
+    for name, limits in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
 }
 # On the shipped runs a large matrix product reaches 0.77 to 0.82 of the data sheet, and a copy 0.88 to 0.90. A chip at
 # less than these shares is throttled or another one.

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
-from results.checks.finding import Found, Numbers, ms, what
+from results.checks.finding import Found, Numbers, said
 from results.records import Case, Measurement, Run
 
 DISTINCT = 6  # different samples of a cell, which two measurements cannot share by chance
@@ -85,20 +85,11 @@ def same_as_run(numbers: Numbers) -> Found:
         if by_run:
             other_id, same = max(by_run.items(), key=lambda item: len(item[1]))
             if len(same) >= least:
-                yield _sentence(numbers.runs[run_id], here.runs[other_id], same, len(rows))
-
-
-def _sentence(
-    run: Run, other: Run, same: Sequence[tuple[Measurement, Measurement]], count: int
-) -> tuple[list[Measurement], str]:
-    first, source = same[0]
-    factor = first.value / source.value
-    times = "" if abs(factor - 1) < 1e-6 else f", multiplied by {factor:.6g}"
-    kind = "samples" if first.samples else "times"
-    return [m for m, _ in same], (
-        f"In {len(same)} of {count} cells the {kind} of {run.run_id} ({run.gpu_name}) are those of {other.run_id} "
-        f"({other.gpu_name}) to the digit{times}, such as {what(first)} with {ms(first)}: it is a copy of that run."
-    )
+                factor = same[0][0].value / same[0][1].value
+                times = "" if abs(factor - 1) < 1e-6 else f", multiplied by {factor:.6g}"
+                facts = {"same": len(same), "count": len(rows), "kind": "samples" if sampled else "times"}
+                pair = {"run": numbers.runs[run_id], "other": here.runs[other_id]}
+                yield said("same_as_run", *(m for m, _ in same), times=times, **facts, **pair)
 
 
 def _same_samples(rows: Iterable[Measurement], here: Elsewhere) -> Iterator[tuple[Measurement, Measurement]]:

@@ -33,7 +33,9 @@ def whole_below_part(numbers: Numbers) -> Found:
         part = max(parts, key=lambda m: m.value, default=None)
         below = whole and part and printed_range(whole)[1] < printed_range(part)[0]
         if below and not _can_be_chance(numbers, part, whole):
-            yield said("whole_below_part", whole, part, std=_within_std(part, whole))
+            known = part.std is not None and whole.std is not None
+            std = f" (standard deviations {whole.std:g} and {part.std:g} ms)" if known else ""
+            yield said("whole_below_part", whole, part, std=std)
 
 
 def whole_is_not_the_sum(numbers: Numbers) -> Found:
@@ -208,9 +210,3 @@ def _within_spread(numbers: Numbers, slower: Measurement, faster: Measurement) -
 def _least_most(m: Measurement) -> tuple[float, float]:
     """Return the ends of the 95 % interval; without one those of the rounding."""
     return (m.ci_low, m.ci_high) if relative_half_interval(m) is not None else printed_range(m)
-
-
-def _within_std(part: Measurement, whole: Measurement) -> str:
-    if part.std is None or whole.std is None:
-        return ""
-    return f" (standard deviations {whole.std:g} and {part.std:g} ms)"

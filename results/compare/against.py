@@ -13,6 +13,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from results import levels
@@ -27,28 +28,16 @@ from results.compare.between_rounds import (
 )
 from results.compare.between_runs import LEAST, is_control
 from results.compare.compare import (
-    GAINED,
-    LOST,
     ChangedFact,
     ComparedCell,
     Comparison,
-    TimingCoverage,
+    compared_cell,
+    controls_of,
+    coverage,
     geometric_means,
-    timing_coverage,
     urgency,
 )
-from results.compare.verdicts import (
-    ACROSS,
-    BAND,
-    BEYOND,
-    BY_CHANCE,
-    CERTAINTY,
-    NO_CHANCE,
-    WITHIN,
-    Judgement,
-    Verdict,
-    waiting,
-)
+from results.compare.verdicts import CERTAINTY, NO_CHANCE, Interval, Judgement, Verdict, judgement, waiting
 from results.derive import geometric_mean
 from results.implementations import version_name
 from results.records import Measurement, Run
@@ -56,7 +45,6 @@ from results.records import Measurement, Run
 # What two live processes of the same code differ by in all rounds, a standard deviation: a share of the time, and some
 # time. Of 80 cells of an H200: 0.5 % below 50 us, 0.26 % to 100 us, 0.1 % above (2026-11).
 _OFFSET, _OFFSET_MS, _OFFSET_FREEDOM = 0.001, 0.00015, 30.0
-_LOG_BAND = math.log1p(BAND)
 _FACTS = ("git_commit", "kernel_hash", "torch", "triton", "cuda", "cudnn", "python")
 Pair = tuple[Measurement, Measurement]  # the other version's and this one's
 
@@ -88,7 +76,7 @@ def compare_versions(run: Run, measurements: Sequence[Measurement]) -> Compariso
         cells=tuple(cells),
         only_first=0,
         only_second=0,
-        coverage=tuple(_coverage(cells, pairs)),
+        coverage=tuple(coverage(cells, [Counter(second.timing for _, second in pairs), Counter(), Counter()])),
         remarks=tuple(_remarks(cells, same_torch)),
     )
 
@@ -116,21 +104,10 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
     if not (before and after and before.said and after.said and len(before.logs) == len(after.logs)):
         ratio = first.value / second.value if first.value and second.value else None
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no rounds", "The two did not take the same rounds.")
-    middle, *ends = _interval(before, after, like, apart)
     waited = max(-math.log1p(-waiting(m)) for m in (first, second))  # on a busy host
-    half, certain = (end + waited for end in ends)
-    verdict, why = _verdict(middle, half, certain)
-    span = f"{math.exp(middle - half):.4g}× to {math.exp(middle + half):.4g}×"
-    return Judgement(
-        verdict,
-        speedup=math.exp(middle),
-        low=math.exp(middle - half),
-        high=math.exp(middle + half),
-        detectable=math.expm1(max(_LOG_BAND + half, certain)),
-        basis=f"{len(before.logs)} paired rounds of two live processes{like.wider if like else ''}",
-        reason=f"{span} is {why}.",
-        apart=math.sqrt(apart.variance),
-    )
+    basis = f"{len(before.logs)} paired rounds of two live processes{like.wider if like else ''}"
+    found = judgement(*_ends(before, after, like, apart, waited))
+    return replace(found, basis=basis, apart=math.sqrt(apart.variance))
 
 
 def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: list[PairOfRounds]) -> list[int]:
@@ -146,9 +123,9 @@ def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: li
     usual = usual_of_pairs(pairs)
     found: list[int] = []
     for cell, (ms, after, before) in new.items():
-        middle, half, certain = _interval(before, after, usual.near(ms), apart := usual_offset(ms))
-        by_rounds = half > math.sqrt(2 * apart.variance) * student(CERTAINTY, apart.freedom)
-        found += [cell] if by_rounds and _verdict(middle, half, certain)[0] is Verdict.UNCLEAR else []
+        ends = _ends(before, after, usual.near(ms), apart := usual_offset(ms))
+        by_rounds = ends[0].below > math.sqrt(2 * apart.variance) * student(CERTAINTY, apart.freedom)
+        found += [cell] if by_rounds and judgement(*ends).verdict is Verdict.UNCLEAR else []
     return found
 
 
@@ -157,30 +134,18 @@ def usual_offset(latency_ms: float) -> RoundSpread:
     return RoundSpread(_OFFSET**2 + (_OFFSET_MS / latency_ms) ** 2, _OFFSET_FREEDOM)
 
 
-def _verdict(middle: float, half: float, certain: float) -> tuple[Verdict, str]:
-    if abs(middle) + half <= _LOG_BAND:
-        return Verdict.SAME, WITHIN
-    if abs(middle) - half <= _LOG_BAND:
-        return Verdict.UNCLEAR, ACROSS
-    if abs(middle) <= certain:
-        return Verdict.UNCLEAR, f"{BEYOND}, {BY_CHANCE}"
-    return (Verdict.FASTER if middle > 0 else Verdict.SLOWER), BEYOND
-
-
-def _interval(
-    before: RoundMedians, after: RoundMedians, like: RoundSpread | None, apart: RoundSpread
-) -> tuple[float, float, float]:
-    """Return the logarithm of the speedup, and how far it can be off for a verdict and by chance."""
+def _ends(
+    before: RoundMedians, after: RoundMedians, like: RoundSpread | None, apart: RoundSpread, waited: float = 0.0
+) -> tuple[Interval, Interval]:
+    """Return the interval of the speedup for a verdict, and the one that chance leaves less often."""
     middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
-    half, certain = (_half(before, after, like, apart, certainty) for certainty in (CERTAINTY, NO_CHANCE))
-    return middle, half, certain
 
+    def interval(certainty: float) -> Interval:
+        between = half_interval(before, after, like, paired=True, certainty=certainty)
+        half = math.hypot(between, student(certainty, apart.freedom) * math.sqrt(apart.variance)) + waited
+        return Interval(middle, half, half, "")
 
-def _half(
-    before: RoundMedians, after: RoundMedians, like: RoundSpread | None, apart: RoundSpread, certainty: float
-) -> float:
-    between = half_interval(before, after, like, paired=True, certainty=certainty)
-    return math.hypot(between, student(certainty, apart.freedom) * math.sqrt(apart.variance))
+    return interval(CERTAINTY), interval(NO_CHANCE)
 
 
 def _pairs(measurements: Iterable[Measurement], label: str) -> list[Pair]:
@@ -211,7 +176,7 @@ def _judged(pairs: Sequence[Pair], same_torch: bool) -> Iterable[ComparedCell | 
             if first.value and second.value:
                 apart = max(usual_offset(second.value), seen or usual_offset(second.value), key=lambda s: s.variance)
                 found = judge_rounds(first, second, like.near(second.value), apart)
-            yield _cell(first, second, found)
+            yield compared_cell(first, second, found)
 
 
 def _seen_offset(pairs: Sequence[Pair]) -> RoundSpread | None:
@@ -226,35 +191,17 @@ def _seen_offset(pairs: Sequence[Pair]) -> RoundSpread | None:
     return RoundSpread(statistics.fmean(log**2 for log in controls), float(len(controls)))
 
 
-def _cell(first: Measurement, second: Measurement, found: Judgement | None) -> ComparedCell | None:
-    if found:
-        outcome, reason = str(found.verdict), found.reason
-    elif first.value is not None or second.value is not None:
-        outcome, without = (LOST, second) if second.value is None else (GAINED, first)
-        reason = f"{without.status}: {without.note}" if without.note else str(without.status)
-    else:
-        return None
-    name = second.implementation
-    return ComparedCell(second.case, name, second.mode, second.timing, outcome, first, second, found, reason)
-
-
 def _remarks(cells: Sequence[ComparedCell], same_torch: bool) -> Iterable[str]:
     offsets = [cell.judgement.apart for cell in cells if cell.judgement and cell.judgement.apart]
     if offsets:
         span = " to ".join(dict.fromkeys(f"{offset:.1%}" for offset in (min(offsets), max(offsets))))
         yield f"The intervals include what two processes of the same code differ by: {span}."
     for timing in dict.fromkeys(cell.timing for cell in cells):
-        controls = [c for c in cells if c.timing == timing and c.judgement and is_control(c.implementation)]
-        mean = geometric_mean([c.judgement.speedup for c in controls if c.judgement.speedup])
+        controls = controls_of(cells, timing)
+        mean = geometric_mean([cell.judgement.speedup for cell in controls])
         if mean and same_torch:
             where = f"in {timing} time over {len(controls)} shapes"
             yield f"PyTorch's own kernels, which did not change, are {mean:.3f}× as fast {where}."
-
-
-def _coverage(cells: Sequence[ComparedCell], pairs: Sequence[Pair]) -> Iterable[TimingCoverage]:
-    for timing in dict.fromkeys(second.timing for _, second in pairs):
-        shared = sum(second.timing == timing for _, second in pairs)
-        yield timing_coverage(timing, cells, shared=shared, only_first=0, only_second=0)
 
 
 def _line(cell: ComparedCell) -> str:

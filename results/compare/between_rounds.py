@@ -20,13 +20,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import TypeVar
 
 from results.records import Measurement
 from results.spread import variance
 
 LEAST_SAMPLES = 6  # fewer are too few to be cut into rounds
 _THIRDS = 3  # parts that replace the rounds if their boundaries are unknown
-_LIKE = 24  # cells that are enough to say what is usual at their length
+LIKE = 24  # cells that are enough to say what is usual at their length, or in a stretch of time
 _FEW = 12  # fewer cells do not show whether rounds follow each other
 _MANY = 6  # rounds that are enough to estimate their correlation
 _FOLLOWING = 1.85
@@ -35,6 +36,7 @@ _WALKS = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)  # correlations that si
 _DRIFTS = 0.995  # beyond this quantile of what is usual, a cell drifts
 _CERTAIN = 1e3  # degrees of freedom that are as good as infinitely many
 _NORMAL = statistics.NormalDist().inv_cdf
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -169,12 +171,16 @@ def usual_of_pairs(cells: Iterable[PairOfRounds]) -> Usual:
 
 def usual(cells: Iterable[tuple[float, RoundSpread]], following: float = 0.0) -> Usual:
     """Return what is usual among cells, each given by its latency and spread; nothing where they are too few."""
-    ordered = sorted(cells, key=lambda cell: cell[0])
-    groups = max(1, len(ordered) // _LIKE)
-    cuts = [round(len(ordered) * i / groups) for i in range(groups + 1)]
-    stretches = [ordered[cuts[i] : cuts[i + 1]] for i in range(groups)]
-    ends = tuple(stretch[0][0] for stretch in stretches[1:])
-    return Usual(ends, tuple(_of_group([spread for _, spread in stretch]) for stretch in stretches), following)
+    cut = stretches(sorted(cells, key=lambda cell: cell[0]))
+    ends = tuple(stretch[0][0] for stretch in cut[1:])
+    return Usual(ends, tuple(_of_group([spread for _, spread in stretch]) for stretch in cut), following)
+
+
+def stretches(ordered: Sequence[T]) -> list[Sequence[T]]:
+    """Return the items in stretches of about equal size, as many as there can be of enough items."""
+    count = max(1, len(ordered) // LIKE)
+    cuts = [round(len(ordered) * i / count) for i in range(count + 1)]
+    return [ordered[start:end] for start, end in pairwise(cuts)]
 
 
 def student(certainty: float, freedom: float) -> float:
@@ -210,7 +216,7 @@ def _moderated(own: RoundSpread, usual: RoundSpread) -> RoundSpread:
 def _of_group(spreads: Sequence[RoundSpread]) -> RoundSpread | None:
     """Estimate the usual spread by the mean and variance of the logarithms, as Smyth does in section 6.2."""
     known = [spread for spread in spreads if spread.variance > 0]
-    if len(known) < _LIKE // 2:
+    if len(known) < LIKE // 2:
         return None
     shifted = [math.log(s.variance) - _digamma(s.freedom / 2) + math.log(s.freedom / 2) for s in known]
     beyond = variance(shifted) - statistics.fmean(_trigamma(s.freedom / 2) for s in known)
@@ -220,18 +226,16 @@ def _of_group(spreads: Sequence[RoundSpread]) -> RoundSpread | None:
 
 def _digamma(x: float) -> float:
     """Return digamma by Abramowitz and Stegun, 6.3.5 and 6.3.18."""
-    below = 0.0
-    while x < 8:
-        below, x = below + 1 / x, x + 1
-    return math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4) - below
+    if x < 8:
+        return _digamma(x + 1) - 1 / x
+    return math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
 
 
 def _trigamma(x: float) -> float:
     """Return trigamma by Abramowitz and Stegun, 6.4.6 and 6.4.12."""
-    below = 0.0
-    while x < 8:
-        below, x = below + 1 / x**2, x + 1
-    return 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5) + below
+    if x < 8:
+        return _trigamma(x + 1) + 1 / x**2
+    return 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5)
 
 
 def _inverse_trigamma(value: float) -> float:

@@ -28,10 +28,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.compare.between_rounds import RoundSpread
+from results.compare.between_rounds import RoundSpread, stretches
 from results.records import Run
 
-STRETCH = 24  # cells that follow each other
 LEAST = 12  # fewer cannot tell noise from change
 SHARE = 0.85  # share of a stretch that is assumed to be unchanged
 FREEDOM = 4.0
@@ -74,13 +73,8 @@ def beyond_rounds(cells: Sequence[Shift], controls: Sequence[Shift] = ()) -> lis
     offset = 0.0 if controls else statistics.median(cell.speedup for cell in cells)
     usual = _medians(cells) if controls else dict.fromkeys((cell.kind for cell in cells), offset)
     usual |= dict.fromkeys((control.kind for control in controls), 0.0)
-    count = max(1, len(cells) // STRETCH)
-    cuts = [round(len(cells) * i / count) for i in range(count + 1)]
-    found: list[ProcessShift] = []
-    for i in range(count):
-        stretch = cells[cuts[i] : cuts[i + 1]]
-        found += [ProcessShift(_beyond(stretch, usual), offset)] * len(stretch)
-    return found
+    shifts = [(ProcessShift(_beyond(stretch, usual), offset), len(stretch)) for stretch in stretches(cells)]
+    return [shift for shift, count in shifts for _ in range(count)]
 
 
 def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[ProcessShift]:
@@ -89,11 +83,9 @@ def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[P
         return [ProcessShift(RoundSpread(WITHOUT_CONTROLS**2, FREEDOM), shown=False)] * len(cells)
     offset = statistics.median(control.speedup for control in controls)
     usual: defaultdict[Any, float] = defaultdict(lambda: offset)
-    ordered = sorted(controls, key=lambda control: control.latency_ms)
-    count = max(1, len(ordered) // STRETCH)
-    cuts = [round(len(ordered) * i / count) for i in range(count + 1)]
-    spreads = [_beyond(ordered[cuts[i] : cuts[i + 1]], usual) for i in range(count)]
-    ends = [ordered[cut].latency_ms for cut in cuts[1:-1]]
+    cut = stretches(sorted(controls, key=lambda control: control.latency_ms))
+    spreads = [_beyond(stretch, usual) for stretch in cut]
+    ends = [stretch[0].latency_ms for stretch in cut[1:]]
     return [ProcessShift(spreads[bisect_right(ends, cell.latency_ms)], offset) for cell in cells]
 
 

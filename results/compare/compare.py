@@ -153,6 +153,7 @@ def compare(first: Side, second: Side) -> Comparison:
         cells = [_decided(cell, first.run, second.run) for cell in cells]
     cells.sort(key=urgency)
     tried = Counter((m.timing, pair or m.implementation, m.mode) for m in (before | after).values())
+    parts = (before.keys() & after.keys(), before.keys() - after.keys(), after.keys() - before.keys())
     return Comparison(
         first.name,
         second.name,
@@ -161,10 +162,10 @@ def compare(first: Side, second: Side) -> Comparison:
         not_said=tuple(fact for fact in FACTS if getattr(first.run, fact) is getattr(second.run, fact) is None),
         means=tuple(geometric_means(cells, tried)),
         cells=tuple(cells),
-        only_first=len(before.keys() - after.keys()),
-        only_second=len(after.keys() - before.keys()),
-        coverage=tuple(_coverage(cells, before, after)),
-        remarks=tuple(_remarks(cells, before, after, first.run, second.run)),
+        only_first=len(parts[1]),
+        only_second=len(parts[2]),
+        coverage=tuple(coverage(cells, [Counter(key[2] for key in keys) for keys in parts])),
+        remarks=(*_remarks(cells, first.run, second.run), *([] if shared else [_why_nothing_is_shared(before, after)])),
     )
 
 
@@ -182,13 +183,10 @@ def latencies_of(side: Side) -> dict[Key, Measurement]:
     for m in side.measurements:
         if m.metric == "latency_ms" and side.implementation in (None, m.implementation):
             name = None if side.implementation else m.implementation
-            found.setdefault((_usual_inputs(m.case), m.mode, m.timing, name), m)
+            # Journals from before inputs were recorded say none where they are normal.
+            case = replace(m.case, inputs=None) if m.case.inputs == "normal" else m.case
+            found.setdefault((case, m.mode, m.timing, name), m)
     return found
-
-
-def _usual_inputs(case: Case) -> Case:
-    """Return the case with normal inputs where it says none, as in journals from before inputs were recorded."""
-    return replace(case, inputs=None) if case.inputs == "normal" else case
 
 
 def _judged(
@@ -214,7 +212,8 @@ def _judged(
             ]
         judged = iter(found)
         for first, second in those:
-            yield _cell(first, second, pair, None if None in (first.value, second.value) else next(judged))
+            found_of_cell = None if None in (first.value, second.value) else next(judged)
+            yield compared_cell(first, second, found_of_cell, pair)
 
 
 def _apart(
@@ -235,8 +234,10 @@ def _apart(
     return [None if error is None else next(spreads) for error in errors]
 
 
-def _cell(first: Measurement, second: Measurement, pair: str | None, found: Judgement | None) -> ComparedCell | None:
-    """Return the judged cell; None where neither side has a number."""
+def compared_cell(
+    first: Measurement, second: Measurement, found: Judgement | None, pair: str | None = None
+) -> ComparedCell | None:
+    """Return the judged cell, of `pair` where two implementations are compared; None if neither side has a number."""
     if found:
         outcome, reason = str(found.verdict), found.reason
     elif first.value is not None:
@@ -245,8 +246,8 @@ def _cell(first: Measurement, second: Measurement, pair: str | None, found: Judg
         outcome, reason = GAINED, f"before: {_why(first)}"
     else:
         return None
-    named = pair or first.implementation
-    return ComparedCell(first.case, named, first.mode, first.timing, outcome, first, second, found, reason)
+    name = pair or second.implementation
+    return ComparedCell(second.case, name, second.mode, second.timing, outcome, first, second, found, reason)
 
 
 def _decided(cell: ComparedCell, first: Run, second: Run) -> ComparedCell:
@@ -313,24 +314,13 @@ def geometric_means(cells: Sequence[ComparedCell], tried: Counter) -> Iterable[M
                 yield _mean(timing, name, mode, chosen, tried[key])
 
 
-def timing_coverage(
-    timing: str | None, cells: Sequence[ComparedCell], *, shared: int, only_first: int, only_second: int
-) -> TimingCoverage:
-    """Return the coverage of a timing, of which both sides have tried `shared` cells."""
-    outcomes = Counter(cell.outcome for cell in cells if cell.timing == timing)
-    lost, gained = outcomes[LOST], outcomes[GAINED]
-    listed = outcomes.total()
-    return TimingCoverage(timing, listed - lost - gained, lost, gained, shared - listed, only_first, only_second)
-
-
-def _coverage(
-    cells: Sequence[ComparedCell], before: dict[Key, Measurement], after: dict[Key, Measurement]
-) -> Iterable[TimingCoverage]:
-    parts = (before.keys() & after.keys(), before.keys() - after.keys(), after.keys() - before.keys())
-    counts = [Counter(key[2] for key in keys) for keys in parts]
-    for timing in sorted(set().union(*counts), key=lambda name: (name == HOST_TIMING, name or "")):
-        shared, first, second = (count[timing] for count in counts)
-        yield timing_coverage(timing, cells, shared=shared, only_first=first, only_second=second)
+def coverage(cells: Sequence[ComparedCell], tried: Sequence[Counter[str | None]]) -> Iterable[TimingCoverage]:
+    """Yield the coverage of each timing; `tried` counts the cells of both sides, of the first and of the second."""
+    for timing in sorted(set().union(*tried), key=lambda name: (name == HOST_TIMING, name or "")):
+        outcomes = Counter(cell.outcome for cell in cells if cell.timing == timing)
+        lost, gained, listed = outcomes[LOST], outcomes[GAINED], outcomes.total()
+        shared, first, second = (count[timing] for count in tried)
+        yield TimingCoverage(timing, listed - lost - gained, lost, gained, shared - listed, first, second)
 
 
 def _mean(timing: str | None, name: str | None, mode: str | None, cells: Sequence[ComparedCell], tried: int) -> Mean:
@@ -362,13 +352,7 @@ def _cell_json(cell: ComparedCell) -> dict[str, Any]:
     return record | {"reason": cell.reason}
 
 
-def _remarks(
-    cells: Sequence[ComparedCell],
-    before: dict[Key, Measurement],
-    after: dict[Key, Measurement],
-    first: Run,
-    second: Run,
-) -> Iterable[str]:
+def _remarks(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable[str]:
     """Yield sentences about the comparison as a whole, the most general first."""
     judged = [cell.judgement for cell in cells if cell.judgement]
     if judged:
@@ -376,19 +360,14 @@ def _remarks(
         if in_cycles:
             yield f"{in_cycles} of {len(judged)} pairs ran at different SM clocks and are compared in cycles."
         if first.run_id != second.run_id:
-            yield from _cards(first, second)
+            cards = first.gpu_uuid, second.gpu_uuid
+            if first.gpu_name == second.gpu_name and all(cards) and cards[0] != cards[1]:
+                named = f"{first.gpu_name} cards ({cards[0]} and {cards[1]})"
+                yield f"Two different {named}: power draw and clocks may differ."
             for timing in dict.fromkeys(cell.timing for cell in cells if cell.judgement):
                 of_timing = [cell.judgement for cell in cells if cell.timing == timing and cell.judgement]
                 yield _apart_in_words(timing, of_timing, first, second)
             yield from _control(cells, first, second)
-    if not before.keys() & after.keys():
-        yield _why_nothing_is_shared(before, after)
-
-
-def _cards(first: Run, second: Run) -> Iterable[str]:
-    cards = first.gpu_uuid, second.gpu_uuid
-    if first.gpu_name == second.gpu_name and all(cards) and cards[0] != cards[1]:
-        yield (f"Two different {first.gpu_name} cards ({cards[0]} and {cards[1]}): power draw and clocks may differ.")
 
 
 def _apart_in_words(timing: str | None, judged: Sequence[Judgement], first: Run, second: Run) -> str:
@@ -418,7 +397,7 @@ def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable
     if not speak_for_the_machine(first, second):
         return
     for timing in dict.fromkeys(cell.timing for cell in cells):
-        controls = [cell for cell in cells if cell.timing == timing and _is_control(cell)]
+        controls = controls_of(cells, timing)
         if len(controls) < _CONTROLS:
             continue
         logs = [math.log(cell.judgement.speedup) for cell in controls]
@@ -433,8 +412,10 @@ def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable
             )
 
 
-def _is_control(cell: ComparedCell) -> bool:
-    return bool(is_control(cell.implementation) and cell.judgement and cell.judgement.speedup is not None)
+def controls_of(cells: Sequence[ComparedCell], timing: str | None) -> list[ComparedCell]:
+    """Return the judged cells of PyTorch's own kernels in one timing."""
+    those = [cell for cell in cells if cell.timing == timing and is_control(cell.implementation)]
+    return [cell for cell in those if cell.judgement and cell.judgement.speedup]
 
 
 def _why_nothing_is_shared(before: dict[Key, Measurement], after: dict[Key, Measurement]) -> str:

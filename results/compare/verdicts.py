@@ -14,8 +14,6 @@ at 1 % in place of 10 % must not hold 1, so that of two equal noisy things one i
 Anything else is UNCLEAR. What two runs of the same thing differ by (another load, another chip) is in neither: for
 eager times, which move with the host, results.compare.between_runs adds it. What a call may have waited for a core is
 in it too, on the side to which the time would be shorter without. Standard library and records only.
-
-What the note of a measurement says that is no field of it. Standard library and records only.
 """
 
 import math
@@ -106,7 +104,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class _Interval:
+class Interval:
     """Of the logarithm of the speedup: how far the truth can be to either side."""
 
     middle: float
@@ -147,7 +145,7 @@ def judge(
         remarks.append(
             "rounds of this run follow each other, so the interval is wider; a run with more rounds tells more"
         )
-    in_time = _judgement(ends[0], ends[1], remarks)
+    in_time = judgement(ends[0], ends[1], remarks)
     if apart is not None:
         beyond = math.hypot(math.sqrt(apart.spread.variance), apart.offset)
         in_time = replace(in_time, apart=beyond, unshown=not apart.shown)
@@ -155,7 +153,7 @@ def judge(
         return _hedged(in_time, first, second)
     shift = math.log(clocks[0] / clocks[1])
     interval, certain = (replace(found, middle=found.middle + shift) for found in ends)
-    in_cycles = _judgement(interval, certain, remarks)
+    in_cycles = judgement(interval, certain, remarks)
     in_cycles = replace(in_cycles, clocks=clocks, apart=in_time.apart, unshown=in_time.unshown)
     return _confirmed(in_cycles, in_time.verdict)
 
@@ -183,8 +181,8 @@ def leave_open(cells: Sequence[RoundMedians], pairs: list[PairOfRounds]) -> bool
         if like and like.following:
             ends = (half_interval(first, second, like, paired=True, certainty=at) for at in (CERTAINTY, NO_CHANCE))
             middle = statistics.fmean(first.logs) - math.log(ms)
-            interval, certain = (_Interval(middle, half, half, "") for half in ends)
-            if _judgement(interval, certain, ()).verdict is Verdict.UNCLEAR:
+            interval, certain = (Interval(middle, half, half, "") for half in ends)
+            if judgement(interval, certain).verdict is Verdict.UNCLEAR:
                 return True
     return False
 
@@ -226,7 +224,8 @@ def _preset(protocol: str | None) -> str:
     return (protocol or "").split("/")[0]
 
 
-def _judgement(interval: _Interval, certain: _Interval, remarks: Sequence[str]) -> Judgement:
+def judgement(interval: Interval, certain: Interval, remarks: Sequence[str] = ()) -> Judgement:
+    """Return the verdict of an interval, and of one that leaves less to chance."""
     low, high = interval.middle - interval.below, interval.middle + interval.above
     by_chance = certain.middle - certain.below <= 0 <= certain.middle + certain.above
     ends, widest = (_ratio(low), _ratio(high)), max(interval.below, interval.above)
@@ -258,7 +257,7 @@ def _ratio(log: float) -> float:
 
 def _interval(
     first: Measurement, second: Measurement, certainty: float, *, paired: bool, like: RoundSpread | None
-) -> _Interval | None:
+) -> Interval | None:
     if _has_interval(first) and _has_interval(second):
         return _of_medians(first, second, certainty, paired=paired, like=like)
     if first.std is not None and second.std is not None:
@@ -266,27 +265,27 @@ def _interval(
     return None
 
 
-def _widened(found: _Interval, apart: ProcessShift, certainty: float) -> _Interval:
+def _widened(found: Interval, apart: ProcessShift, certainty: float) -> Interval:
     """Return the interval with what two processes differ by in it, and with any part of what moved all kernels."""
     half = student(certainty, apart.spread.freedom) * math.sqrt(apart.spread.variance)
     below = math.hypot(found.below, half) + max(0.0, apart.offset)
     above = math.hypot(found.above, half) + max(0.0, -apart.offset)
-    return _Interval(found.middle, below, above, f"{found.basis}, and what the processes differ by")
+    return Interval(found.middle, below, above, f"{found.basis}, and what the processes differ by")
 
 
-def _without_waiting(found: _Interval, first: Measurement, second: Measurement) -> _Interval:
+def _without_waiting(found: Interval, first: Measurement, second: Measurement) -> Interval:
     """Return the interval with what either would be without the time that its process waited for a core."""
     shares = [waiting(m) for m in (first, second)]
     if not any(shares):
         return found
     below, above = (-math.log1p(-share) for share in shares)
     basis = f"{found.basis}, and what a busy host may have added"
-    return _Interval(found.middle, found.below + below, found.above + above, basis)
+    return Interval(found.middle, found.below + below, found.above + above, basis)
 
 
 def _of_medians(
     first: Measurement, second: Measurement, certainty: float, *, paired: bool, like: RoundSpread | None
-) -> _Interval:
+) -> Interval:
     middle = math.log(first.value / second.value)
     share = _NORMAL(certainty) / _NORMAL(0.975)  # the intervals at hand are of 95 %
     below_first, above_first = math.log(first.value / first.ci_low), math.log(first.ci_high / first.value)
@@ -295,7 +294,7 @@ def _of_medians(
     above = share * math.hypot(above_first, below_second)
     before, after, together = _rounds_of(first, second, paired=paired)
     if not before or not after:
-        return _Interval(middle, below, above, "intervals of the medians")
+        return Interval(middle, below, above, "intervals of the medians")
     half = half_interval(before, after, like, paired=together, certainty=certainty)
     kind = "rounds" if before.said and after.said else "thirds"
     basis = f"samples and {'paired ' if together else ''}{kind}{' beside those of like cells' if like else ''}"
@@ -303,7 +302,7 @@ def _of_medians(
     ticks = sum(math.log1p(_tick_ms(m.samples) / m.value) for m in (first, second))
     if ticks > _NO_TICKS:
         basis += ", and a tick of the timer on either side"
-    return _Interval(middle, max(below, half) + ticks, max(above, half) + ticks, basis)
+    return Interval(middle, max(below, half) + ticks, max(above, half) + ticks, basis)
 
 
 @lru_cache(maxsize=512)  # the fastest of a case is judged against each of the others
@@ -327,7 +326,7 @@ def _rounds_of(
     return before, after, bool(paired and same)
 
 
-def _of_means(first: Measurement, second: Measurement, certainty: float) -> _Interval | None:
+def _of_means(first: Measurement, second: Measurement, certainty: float) -> Interval | None:
     """Return the interval by means; where the number of samples is not said it is taken as 1, the widest interval."""
     means = [m.value if m.mean is None else m.mean for m in (first, second)]
     if min(means) <= 0:
@@ -335,7 +334,7 @@ def _of_means(first: Measurement, second: Measurement, certainty: float) -> _Int
     errors = [m.std / mean / math.sqrt(m.n or 1) for m, mean in zip((first, second), means, strict=True)]
     half = _NORMAL(certainty) * math.hypot(*errors)
     said = "mean and std" if first.n and second.n else "mean and std, n not stated and taken as 1"
-    return _Interval(math.log(means[0] / means[1]), half, half, said)
+    return Interval(math.log(means[0] / means[1]), half, half, said)
 
 
 def _has_interval(measurement: Measurement) -> bool:

@@ -93,7 +93,8 @@ def chosen_cards(ray: Any, request: ClusterChoice, device: str | None) -> list[s
         wanted = int(request.gpus)
         if not 0 < wanted <= sum(have.values()):
             raise Refused(f"{wanted} cards were requested; the cluster has {words}.")
-        have = _first(have, wanted)
+        cards = [kind for kind, count in have.most_common() for _ in range(count)]  # the most frequent kind first
+        have = Counter(cards[:wanted])
     elif request.gpus not in ("all", "kinds"):
         named = [kind.strip() for kind in request.gpus.split(",")]
         if unknown := [kind for kind in named if kind not in have]:
@@ -188,8 +189,3 @@ def _node(ray: Any, node: dict[str, Any]) -> dict[str, Any]:
 def _kind_of(resources: dict[str, float]) -> str | None:
     prefix = "accelerator_type:"
     return next((name.removeprefix(prefix) for name in resources if name.startswith(prefix)), None)
-
-
-def _first(have: Counter[str | None], wanted: int) -> Counter[str | None]:
-    """Return the first `wanted` cards, starting with the most frequent kind."""
-    return Counter([kind for kind, count in have.most_common() for _ in range(count)][:wanted])

@@ -288,7 +288,7 @@ class Driver:
             do, index = ("end", None) if task.ended else task.share.take(task.card)
             if do != "wait":
                 self._asking.remove(number)
-                self._tell(number, {"do": do, "index": index})
+                self._board.tell.remote(number, {"do": do, "index": index})
 
     def _admit(self, number: int, task: Task, message: dict[str, Any]) -> None:
         """Add a card to its share, unless its kernels or its software differ from the run's."""
@@ -354,13 +354,10 @@ class Driver:
         current = "; ".join(share.current for share in self._shares if share.current) or "waiting for a card"
         self._progress.show(done, total, current, max(etas, default=None))
 
-    def _tell(self, number: int, message: dict[str, Any]) -> None:
-        self._board.tell.remote(number, message)
-
     def _send_away(self, number: int, task: Task) -> None:
         if task.told_at is None:
             task.told_at = time.monotonic()
-            self._tell(number, {"do": "stop"})
+            self._board.tell.remote(number, {"do": "stop"})
 
     def _end_all(self, how: str) -> None:
         """Let every card end, and kill those that do not end in time."""

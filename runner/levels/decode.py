@@ -33,6 +33,7 @@ _MAGNITUDES = (1.0, 0.5, 2.0)  # factors of successive heads of a quantized cach
 _CHUNK_NUMBERS = 1 << 26  # elements quantized at a time
 _SMALL_CONTEXT = 64
 _HIGH = 60.0  # score of the last key, above a usual softcap
+Laid = tuple[tuple[int, int, int], torch.Tensor | None, tuple[torch.Tensor, ...]]  # rows, page table, unused rows
 
 
 @dataclass(frozen=True)
@@ -185,9 +186,7 @@ def _queries(case: Case, query_lengths: tuple[int, ...] | None, device: str) -> 
     return torch.empty((*sizes, case.num_heads, case.head_dim), dtype=dtype, device=device).transpose(1, 2)
 
 
-def _contiguous(
-    case: Case, lengths: Sequence[int], device: str
-) -> tuple[tuple[int, int, int], None, tuple[torch.Tensor, ...]]:
+def _contiguous(case: Case, lengths: Sequence[int], device: str) -> Laid:
     """Return the shape of a contiguous cache's rows, no table, and a mask (batch, capacity) of the unused tokens."""
     capacity = -(-(max(lengths) + ROOM) // _ALIGNED) * _ALIGNED
     tokens = torch.arange(capacity, device=device)
@@ -195,9 +194,7 @@ def _contiguous(
     return (case.batch, case.num_kv_heads, capacity), None, (unused,)
 
 
-def _pages(
-    case: Case, lengths: Sequence[int], device: str
-) -> tuple[tuple[int, int, int], torch.Tensor, tuple[torch.Tensor, ...]]:
+def _pages(case: Case, lengths: Sequence[int], device: str) -> Laid:
     """Return the shape of the pages' rows, a permuted table, and the page and token of each unused row."""
     size = case.page_size
     counts = [-(-length // size) for length in lengths]

@@ -441,16 +441,12 @@ class _ExactAttention(torch.autograd.Function):
         return found.dq, found.dk, found.dv, None
 
 
-def _exact_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **mask: Any) -> torch.Tensor:
-    return _ExactAttention.apply(q, k, v, mask)
-
-
 def _exact_step(step: DecodeStep) -> Callable[[], torch.Tensor]:
     mask: dict[str, Any] = {"causal": step.causal, "window_size": step.window_size, "softmax_scale": step.softmax_scale}
     return lambda: reference.attention(step.q, *step.in_use(), **mask).out
 
 
-_EXACT = AttentionInside(_exact_attention, _exact_step)
+_EXACT = AttentionInside(lambda q, k, v, **mask: _ExactAttention.apply(q, k, v, mask), _exact_step)
 
 LEVEL = MeasuredLevel(
     implementations=lambda: registry.implementations("model"),

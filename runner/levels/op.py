@@ -165,29 +165,22 @@ def doubled(inputs: OpInputs, mode: str, number: int = 0) -> Iterator[Growth]:
     A result that an implementation cached by the address and version of its inputs does not grow. With another number
     only one column of v grows in a forward, which an implementation that looks at a few numbers of it does not notice.
     """
-    if mode == "fwd" and number:
-        of_columns = torch.ones(inputs.v.shape[-1], device=inputs.device)
-        column = number * STRIDE % len(of_columns)
-        of_columns[column] = 2.0
-        inputs.v.data[..., column].mul_(2.0)
-        try:
-            yield {"out": of_columns}
-        finally:
-            inputs.v.data[..., column].mul_(0.5)
-        return
-    factors = {
-        "fwd": ((inputs.v,), {"out": 2.0}),
+    of_columns = torch.ones(inputs.v.shape[-1], device=inputs.device)
+    some = number * STRIDE % len(of_columns) if mode == "fwd" and number else slice(None)
+    of_columns[some] = 2.0
+    factors: dict[str, tuple[tuple[torch.Tensor, ...], Growth]] = {
+        "fwd": ((inputs.v,), {"out": of_columns}),
         "bwd": ((inputs.dout,), {"dq": 2.0, "dk": 2.0, "dv": 2.0, "dmask": 2.0}),
         "fwd_bwd": ((inputs.v, inputs.dout), {"dq": 4.0, "dk": 4.0, "dv": 2.0, "dmask": 4.0}),
     }
     tensors, growth = factors[mode]
     for tensor in tensors:
-        tensor.data.mul_(2.0)  # `.data` has a separate version counter
+        tensor.data[..., some].mul_(2.0)  # `.data` has a separate version counter
     try:
         yield growth
     finally:
         for tensor in tensors:
-            tensor.data.mul_(0.5)
+            tensor.data[..., some].mul_(0.5)
 
 
 def rounded_to_fp8(x: torch.Tensor) -> torch.Tensor:

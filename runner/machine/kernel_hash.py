@@ -83,14 +83,8 @@ def _without_words(tree: ast.Module) -> ast.Module:
     """Remove docstrings and IMPLEMENTATIONS from a syntax tree."""
     tree.body = [node for node in tree.body if not _declares(node)]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
-            first = node.body[0]
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                node.body = node.body[1:]
+        if isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
     return tree
 
 

@@ -20,6 +20,10 @@ THROTTLE_REASONS = {
     0x40: "temperature (hardware)",
     0x80: "power brake",
 }
+_WATCHED = {
+    "SM clock": "sm_clock_mhz", "memory clock": "memory_clock_mhz", "power": "power_w", "energy": "energy_j",
+    "temperature": "temperature_c", "other processes": "others",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,9 @@ class Reading:
     """The state of a GPU at one time."""
 
     sm_clock_mhz: int | None
-    power_w: float | None
-    temperature_c: int | None
-    throttle: int  # bits of THROTTLE_REASONS
+    power_w: float | None = None
+    temperature_c: int | None = None
+    throttle: int = 0  # bits of THROTTLE_REASONS
     max_sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     energy_j: float | None = None  # since the driver was loaded
@@ -61,8 +65,6 @@ class Gpu:
         """Return clock and throttling only, which takes a third of the time of a full reading."""
         return Reading(
             sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM),
-            power_w=None,
-            temperature_c=None,
             throttle=self._throttle(),
             max_sm_clock_mhz=self._max_sm_clock_mhz,
         )
@@ -108,18 +110,7 @@ def what_is_missing(uuid: str) -> str | None:
     if gpu is None:
         return "NVML does not know this GPU, so clocks, power, throttling and energy were not watched."
     now = gpu.reading()
-    unknown = [
-        name
-        for name, value in (
-            ("SM clock", now.sm_clock_mhz),
-            ("memory clock", now.memory_clock_mhz),
-            ("power", now.power_w),
-            ("energy", now.energy_j),
-            ("temperature", now.temperature_c),
-            ("other processes", now.others),
-        )
-        if value is None
-    ]
+    unknown = [words for words, name in _WATCHED.items() if getattr(now, name) is None]
     return f"NVML does not tell {', '.join(unknown)} here." if unknown else None
 
 

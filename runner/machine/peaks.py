@@ -28,19 +28,15 @@ def measure(device: str, settle: Callable[[], object] = lambda: None) -> Peaks:
 
     `settle` is called before each kind, because a product lowers the clock for the next one.
     """
-
-    def tflops(kind: str) -> float:
-        settle()
-        return _product_tflops(kind, device)
-
     try:
-        return Peaks({kind: tflops(kind) for kind in _KINDS}, _copy_gbs(device))
+        return Peaks({kind: _product_tflops(kind, device, settle) for kind in _KINDS}, _copy_gbs(device))
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return Peaks()
 
 
-def _product_tflops(kind: str, device: str) -> float:
+def _product_tflops(kind: str, device: str, settle: Callable[[], object]) -> float:
+    settle()
     a, b = (torch.randn(_SIZE, _SIZE, device=device).to(_KINDS[kind]) for _ in range(2))
     out = torch.empty_like(a)
     with tf32.products(allowed=kind == "tf32"):

@@ -24,7 +24,7 @@ def watch() -> "Iterator[CoreWait]":
     """Measure the time that the threads which exist now wait for a core within the block."""
     with contextlib.ExitStack() as files:
         found = []
-        for thread in _threads():
+        for thread in _THREADS.iterdir() if _THREADS.is_dir() else ():  # Linux only
             with contextlib.suppress(OSError):  # the thread has ended, or Linux does not count its time
                 found.append(os.open(thread / "schedstat", os.O_RDONLY))
                 files.callback(os.close, found[-1])
@@ -64,10 +64,3 @@ def waiting_share(samples: Sequence[float], waits: Sequence[float]) -> float | N
 def sentence(share: float) -> str:
     """Return the note of a latency, which results.compare.verdicts reads."""
     return f"Up to {100 * share:.1f} % of it is waiting for a core of a busy host."
-
-
-def _threads() -> list[Path]:
-    try:
-        return list(_THREADS.iterdir())
-    except OSError:  # not Linux
-        return []

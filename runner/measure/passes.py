@@ -34,7 +34,7 @@ def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
             gc.freeze()
     _skip_what_takes_too_long(run)
     too_large = _skip_what_does_not_fit(run)
-    _Checks(run).take()
+    _check_all(run)
     if run.level.doubled is no_doubling:
         run.oracle = None  # it is not needed again, and it can be as large as a model
     if not bench.timings:
@@ -82,76 +82,73 @@ def _skip_what_does_not_fit(run: CaseRun) -> list[Cell]:
     return [cell for cell, _ in found]
 
 
-class _Checks:
-    """The passes of a case's implementations, compared with one oracle."""
+def _check_all(run: CaseRun) -> None:
+    """Check every implementation by one oracle; cells that contain a wrong pass are removed from the case."""
+    if run.live:
+        with run.bench.costs.of("reference"):
+            run.attempt(None, run.live, "float64 reference", partial(_prepare, run))
+    with run.bench.costs.of("checks"):
+        for name in dict.fromkeys(cell.implementation for cell in run.live):
+            _check(run, name)
 
-    def __init__(self, run: CaseRun) -> None:
-        self._run, self._bench = run, run.bench
 
-    def take(self) -> None:
-        """Check every implementation; cells that contain a wrong pass are removed from the case."""
-        run, costs = self._run, self._bench.costs
-        if run.live:
-            with costs.of("reference"):
-                run.attempt(None, run.live, "float64 reference", self._prepare)
-        with costs.of("checks"):
-            for name in dict.fromkeys(cell.implementation for cell in run.live):
-                self._check(name)
+def _prepare(run: CaseRun) -> None:
+    live = run.live
+    precisions = {run.implementation(cell.implementation).precision for cell in live}
+    modes = {cell.mode for cell in live}
+    fused = any(run.implementation(cell.implementation).fused for cell in live)
+    run.oracle = make_oracle(run.inputs, run.bench.seed, precisions, modes=modes, fused=fused)
 
-    def _prepare(self) -> None:
-        live = self._run.live
-        precisions = {self._run.implementation(cell.implementation).precision for cell in live}
-        modes = {cell.mode for cell in live}
-        fused = any(self._run.implementation(cell.implementation).fused for cell in live)
-        self._run.oracle = make_oracle(self._run.inputs, self._bench.seed, precisions, modes=modes, fused=fused)
 
-    def _check(self, name: str) -> None:
-        run = self._run
-        for each in run.level.passes(run.case):
-            cells = [cell for cell in run.live if cell.implementation == name and cell.mode in each.modes]
-            if not cells:
-                continue
-            at = next((cell for cell in cells if cell.mode == each.mode), cells[0])
-            run.attempt(at, cells, f"check of the {each.words}", partial(self._check_pass, name, each))
-        if self._bench.timings and is_interpreted(run.implementation(name), self._bench.device_type):
-            run.fail([cell for cell in run.live if cell.implementation == name], Status.SKIPPED, NOT_TIMED)
+def _check(run: CaseRun, name: str) -> None:
+    for each in run.level.passes(run.case):
+        cells = [cell for cell in run.live if cell.implementation == name and cell.mode in each.modes]
+        if not cells:
+            continue
+        at = next((cell for cell in cells if cell.mode == each.mode), cells[0])
+        run.attempt(at, cells, f"check of the {each.words}", partial(_check_pass, run, name, each))
+    if run.bench.timings and is_interpreted(run.implementation(name), run.bench.device_type):
+        run.fail([cell for cell in run.live if cell.implementation == name], Status.SKIPPED, NOT_TIMED)
 
-    def _check_pass(self, name: str, each: Pass) -> None:
-        run, implementation = self._run, self._run.implementation(name)
-        warm = not is_interpreted(implementation, self._bench.device_type)
-        on_gpu = self._bench.device_type == "cuda"
-        with triton_hooks.watch() if on_gpu else contextlib.nullcontext(triton_hooks.Seen()) as seen:
-            plain = implementation.family == "own" and implementation.compiled is None
-            options: dict[str, Any] = {"warm": warm, "compiles": not plain, "fused": implementation.fused}
-            found = check(implementation.attention, each, run.oracle, implementation.precision, **options)
-        if seen.config:
-            run.note_config(name, each.mode, seen.config)
-        self._emit_errors(name, each.mode, found)
-        self._emit_compile_time(name, each.mode, found, seen)
-        if found.reason and self._bench.timings:
-            wrong = [cell for cell in run.live if cell.implementation == name and cell.mode in each.modes]
-            run.fail(wrong, Status.INCORRECT, found.reason)
 
-    def _emit_errors(self, name: str, mode: str, found: CheckedPass) -> None:
-        flags = (FAILS_THE_CHECK,) if found.reason else ()
-        for tensor, error in found.errors.items():
-            for metric, value in ((f"error_{tensor}", error.relative), (f"max_error_{tensor}", error.largest)):
-                if math.isfinite(value):
-                    fields: dict[str, Any] = {"statistic": "single", "n": 1, "note": found.reason, "flags": flags}
-                    self._run.emit_pass(name, mode, metric, value=value, **fields)
-                else:
-                    self._run.emit_pass(name, mode, metric, status=Status.INCORRECT, note=found.reason)
+def _check_pass(run: CaseRun, name: str, each: Pass) -> None:
+    implementation = run.implementation(name)
+    warm = not is_interpreted(implementation, run.bench.device_type)
+    on_gpu = run.bench.device_type == "cuda"
+    with triton_hooks.watch() if on_gpu else contextlib.nullcontext(triton_hooks.Seen()) as seen:
+        plain = implementation.family == "own" and implementation.compiled is None
+        options: dict[str, Any] = {"warm": warm, "compiles": not plain, "fused": implementation.fused}
+        found = check(implementation.attention, each, run.oracle, implementation.precision, **options)
+    if seen.config:
+        run.note_config(name, each.mode, seen.config)
+    _emit_errors(run, name, each.mode, found)
+    _emit_compile_time(run, name, each.mode, found, seen)
+    if found.reason and run.bench.timings:
+        wrong = [cell for cell in run.live if cell.implementation == name and cell.mode in each.modes]
+        run.fail(wrong, Status.INCORRECT, found.reason)
 
-    def _emit_compile_time(self, name: str, mode: str, found: CheckedPass, seen: triton_hooks.Seen) -> None:
-        if found.first_ms is None or found.reason:
-            return
-        cost = max(0.0, found.first_ms - found.warm_ms)
-        self._bench.costs.move(cost / 1e3, "checks", COMPILING)
-        fields: dict[str, Any] = {}
-        if seen.loaded:
-            fields["flags"] = (CACHED,)
-            fields["note"] = f"{seen.loaded} of {seen.loaded + seen.compiled} kernels came from Triton's cache on disk."
-        self._run.emit_pass(name, mode, "compile_ms", value=cost, statistic="single", n=1, **fields)
+
+def _emit_errors(run: CaseRun, name: str, mode: str, found: CheckedPass) -> None:
+    flags = (FAILS_THE_CHECK,) if found.reason else ()
+    for tensor, error in found.errors.items():
+        for metric, value in ((f"error_{tensor}", error.relative), (f"max_error_{tensor}", error.largest)):
+            if math.isfinite(value):
+                fields: dict[str, Any] = {"statistic": "single", "n": 1, "note": found.reason, "flags": flags}
+                run.emit_pass(name, mode, metric, value=value, **fields)
+            else:
+                run.emit_pass(name, mode, metric, status=Status.INCORRECT, note=found.reason)
+
+
+def _emit_compile_time(run: CaseRun, name: str, mode: str, found: CheckedPass, seen: triton_hooks.Seen) -> None:
+    if found.first_ms is None or found.reason:
+        return
+    cost = max(0.0, found.first_ms - found.warm_ms)
+    run.bench.costs.move(cost / 1e3, "checks", COMPILING)
+    fields: dict[str, Any] = {}
+    if seen.loaded:
+        fields["flags"] = (CACHED,)
+        fields["note"] = f"{seen.loaded} of {seen.loaded + seen.compiled} kernels came from Triton's cache on disk."
+    run.emit_pass(name, mode, "compile_ms", value=cost, statistic="single", n=1, **fields)
 
 
 def _measure_memory(run: CaseRun, cell: Cell) -> None:
@@ -162,12 +159,5 @@ def _measure_memory(run: CaseRun, cell: Cell) -> None:
     attention = run.implementation(cell.implementation).attention
     kept = run.level.kept_for_backward(attention, run.inputs, cell.mode)
     found = memory.memory_of_call(run.call(cell), run.inputs.bytes_of(cell.mode), kept)
-    for metric, value in (
-        ("inputs_memory_mb", found.inputs),
-        ("peak_memory_mb", found.peak),
-        ("extra_memory_mb", found.extra),
-        ("reserved_memory_mb", found.reserved),
-        ("activation_memory_mb", found.saved),
-    ):
-        if value is not None:
-            run.emit(cell, metric, value=value, statistic="single", n=1)
+    for metric, value in found.items():
+        run.emit(cell, metric, value=value, statistic="single", n=1)

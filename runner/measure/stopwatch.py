@@ -78,7 +78,8 @@ class KernelStopwatch:
     def __init__(self, device: str) -> None:
         properties = torch.cuda.get_device_properties(device)
         self._flush = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=device)
-        self._cycles_per_ms = self._calibrate()
+        _spin()
+        self._cycles_per_ms = _CALIBRATION_CYCLES / device_ms(_spin, 1)
         self._persisting = _persisting_l2_bytes()
         self.flag: str | None = None
 
@@ -127,14 +128,20 @@ class KernelStopwatch:
         torch.cuda.synchronize()
         return [before.elapsed_time(after) for before, after in events], host_ms, hidden
 
-    def _calibrate(self) -> float:
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(_CALIBRATION_CYCLES)
-        before.record()
-        torch.cuda._sleep(_CALIBRATION_CYCLES)
-        after.record()
-        torch.cuda.synchronize()
-        return _CALIBRATION_CYCLES / before.elapsed_time(after)
+
+def device_ms(call: Callable[[], object], count: int) -> float:
+    """Return the milliseconds of successive calls on a GPU, between two events."""
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    before.record()
+    for _ in range(count):
+        call()
+    after.record()
+    torch.cuda.synchronize()
+    return before.elapsed_time(after)
+
+
+def _spin() -> None:
+    torch.cuda._sleep(_CALIBRATION_CYCLES)
 
 
 Stopwatch = EagerStopwatch | KernelStopwatch

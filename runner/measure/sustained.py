@@ -19,13 +19,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from results import levels
 from results.records import Status
 from runner.cells import Cell
 from runner.machine.nvml import Reading
 from runner.measure.case import CaseRun
+from runner.measure.stopwatch import device_ms
 from runner.overhead import SAMPLING
 
 SLICE_S = 0.25
@@ -54,7 +53,8 @@ def record_trace(run: CaseRun, cell: Cell) -> None:
     call = run.call(cell)
     timer, whole = device_ms if bench.device_type == "cuda" else wall_ms, bench.protocol.trace_s
     with bench.costs.of(SAMPLING):
-        slices = trace(call, flops, whole, timer, tell=lambda so_far: bench.begin(cell, _step(so_far, whole)))
+        tell = lambda so_far: bench.begin(cell, f"trace, {so_far:.0f} of {whole:.0f} s")  # noqa: E731
+        slices = trace(call, flops, whole, timer, tell=tell)
     tflops = [piece.tflops for piece in slices]
     note = f"Back-to-back calls for {slices[-1].end - slices[0].start:.0f} s in slices of about {SLICE_S} s."
     first = tflops[: max(1, round(BURST_S / SLICE_S))]
@@ -103,17 +103,6 @@ def wall_ms(call: Callable[[], object], count: int) -> float:
     return (time.perf_counter() - begun) * 1e3
 
 
-def device_ms(call: Callable[[], object], count: int) -> float:
-    """Return the milliseconds of successive calls on a GPU, between two events."""
-    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    before.record()
-    for _ in range(count):
-        call()
-    after.record()
-    torch.cuda.synchronize()
-    return before.elapsed_time(after)
-
-
 _QUANTITIES: dict[str, Callable[[Reading], float | None]] = {
     "sustained_clock_mhz": lambda reading: reading.sm_clock_mhz,
     "sustained_power_w": lambda reading: reading.power_w,
@@ -140,7 +129,3 @@ def _steady(series: Sequence[float]) -> dict[str, object]:
     last = series[-max(1, len(series) // 3) :]
     samples = tuple(float(f"{value:.6g}") for value in series)
     return {"value": statistics.median(last), "statistic": "median", "n": len(samples), "samples": samples}
-
-
-def _step(so_far: float, whole: float) -> str:
-    return f"trace, {so_far:.0f} of {whole:.0f} s"

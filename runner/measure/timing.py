@@ -71,7 +71,8 @@ class Rounds:
             self._go_round(throttled)
         rounds = self.bench.protocol.rounds
         if self.bench.turn:
-            more = self.bench.turn((rounds, 0.0), self._rounds_so_far())
+            brief = [item for item in self._left() if _took_s(item) <= self.bench.protocol.more_s]
+            more = self.bench.turn((rounds, 0.0), self._rounds_of(brief))
             self._go_round([item for item in self._left() if item.cell in more], rounds)
             self._wait_for_turn(2 * rounds, 0.0)
         elif self.bench.protocol.more_s:
@@ -102,20 +103,17 @@ class Rounds:
         found: list[Timed] = []
         for mode in dict.fromkeys(item.cell.mode for item in self._left()):
             items = [item for item in self._left() if item.cell.mode == mode]
-            undecided = False
+            rounds, undecided = self._rounds_of(items), False
             for timing in self.bench.timings:
-                each = [rounds_of(i.samples[timing], i.round_sizes[timing]) for i in items if timing in i.samples]
-                known = [medians for medians in each if medians]
+                known = [medians for (_, of), medians in rounds.items() if of == timing]
                 undecided |= leave_open(known, self.bench.pairs.setdefault(timing, []))
             found += items if undecided and sum(map(_took_s, items)) <= self.bench.protocol.more_s else []
         return found
 
-    def _rounds_so_far(self) -> dict[tuple[Cell, str], RoundMedians]:
-        """Return the rounds by cell and timing, without those of cells that take long."""
-        brief = [item for item in self._left() if _took_s(item) <= self.bench.protocol.more_s]
-        each = {
-            (i.cell, timing): rounds_of(i.samples[timing], i.round_sizes[timing]) for i in brief for timing in i.samples
-        }
+    @staticmethod
+    def _rounds_of(items: list[Timed]) -> dict[tuple[Cell, str], RoundMedians]:
+        """Return the rounds so far by cell and timing."""
+        each = {(i.cell, of): rounds_of(samples, i.round_sizes[of]) for i in items for of, samples in i.samples.items()}
         return {key: medians for key, medians in each.items() if medians}
 
     def _go_round(self, items: list[Timed], done: int = 0) -> None:

@@ -131,22 +131,19 @@ def compile_kernel(kernel: Kernel) -> float:
     return time.perf_counter() - begun
 
 
-def take_keys(function: Any) -> None:
+def take_keys(function: Any, seen: set[int] | None = None) -> None:
     """Compute the cache keys of all functions that a function calls, and then the function's key.
 
     Triton's key of a function includes the constants of its callees only if their keys exist already, so the key would
     depend on earlier compilations, and processes would not find each other's kernels (JITCallable.cache_key, 3.6).
     """
-    _take_keys(function, set())
-
-
-def _take_keys(function: Any, seen: set[int]) -> None:
+    seen = set() if seen is None else seen
     # It has a key already, or it is not a Triton function.
     if id(function) in seen or getattr(function, "hash", "") is not None:
         return
     seen.add(id(function))
     for called in _called(function):
-        _take_keys(called, seen)
+        take_keys(called, seen)
     function.cache_key  # noqa: B018 - Triton stores the key
 
 

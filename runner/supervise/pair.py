@@ -45,20 +45,6 @@ class _Side:
         return next(in_run for in_run, own in self.numbers.items() if own == number)
 
 
-@dataclass
-class _CaseRows:
-    """The rows of a case so far, which are released in pairs when both sides have finished."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    costs: Counter[str] = field(default_factory=Counter)
-
-    def in_pairs(self) -> list[dict[str, Any]]:
-        """Return the rows in an order in which those of both versions follow each other."""
-        return sorted(
-            self.rows, key=lambda m: [str(m["record"][name]) for name in ("implementation", "mode", "metric")]
-        )
-
-
 class PairedWorkers:
     """Both workers behind the interface of a WorkerHandle."""
 
@@ -99,8 +85,12 @@ class PairedWorkers:
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message to the workers that it concerns; `receive` returns the answers."""
-        scripts = {"compile": self._compile, "start": self._start, "case": self._case}
-        self._script = scripts[message["do"]](message)
+        if message["do"] == "case":
+            self._script = self._case(message)
+        elif message["do"] == "compile":
+            self._script = self._one_after_the_other(message, "rehearsed")
+        else:
+            self._script = self._one_after_the_other({**message, "companions": 1}, "started")
 
     def receive(self, deadline: float) -> dict[str, Any]:
         """Return the next message of either worker. Raises EOFError, TimeoutError or Cancelled."""
@@ -164,12 +154,6 @@ class PairedWorkers:
             "cells": self._interleaved(ours["cells"], theirs["cells"], names),
         }
 
-    def _compile(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        yield from self._one_after_the_other(message, "rehearsed")
-
-    def _start(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        yield from self._one_after_the_other({**message, "companions": 1}, "started")
-
     def _one_after_the_other(self, message: dict[str, Any], last: str) -> Iterator[dict[str, Any]]:
         """Send a message to our worker, then to the other one; our final answer comes last."""
         answers: list[dict[str, Any]] = []
@@ -183,29 +167,31 @@ class PairedWorkers:
 
     def _case(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Let both check the case and then take turns in its rounds; release their numbers at the end."""
-        found = _CaseRows()
+        rows: list[dict[str, Any]] = []
+        costs: Counter[str] = Counter()
         for side in self._sides:
             side.at = None
             mine = self._for(side, message)
             if mine["cells"]:
                 self._tell(side, mine)
-                yield from self._until_its_turn(side, found)
+                yield from self._until_its_turn(side, rows, costs)
         while waiting := [side for side in self._sides if side.at]:
             now = min(side.at for side in waiting)
             due = [side for side in waiting if side.at == now]
             more = self._undecided()
             for side in reversed(due) if int(now[0]) % 2 else due:
                 self._tell(side, self._for(side, {"do": "go"} | ({"more": more} if more else {})))
-                yield from self._until_its_turn(side, found)
-        yield from found.in_pairs()
-        yield {"event": _DONE, "costs": dict(found.costs)}
+                yield from self._until_its_turn(side, rows, costs)
+        yield from sorted(rows, key=_pair_of)
+        yield {"event": _DONE, "costs": dict(costs)}
 
-    def _until_its_turn(self, side: _Side, found: _CaseRows) -> Iterator[dict[str, Any]]:
+    def _until_its_turn(self, side: _Side, rows: list[dict[str, Any]], costs: Counter[str]) -> Iterator[dict[str, Any]]:
+        """Pass on what a worker says until its turn or its end, but collect rows and costs."""
         while (answer := self._hear(side))["event"] not in ("turn", _DONE):
             if answer["event"] == "measurement":
                 answer["record"]["implementation"] = side.name(answer["record"]["implementation"])
                 answer["record"].pop("measurement_id", None)
-                found.rows.append(answer)
+                rows.append(answer)
                 continue
             if answer.get("cell") is not None:
                 answer["cell"] = side.number_in_run(answer["cell"])
@@ -215,7 +201,7 @@ class PairedWorkers:
         side.rounds = {
             (side.number_in_run(cell), timing): RoundMedians(tuple(logs), True) for cell, timing, logs in medians
         }
-        found.costs.update(answer.get("costs", {}))
+        costs.update(answer.get("costs", {}))
 
     def _for(self, side: _Side, message: dict[str, Any]) -> dict[str, Any]:
         """Return a message with the cells of that side only, by the side's numbers."""
@@ -272,6 +258,11 @@ def cut_in_half(cells: list[Cell], left: Mapping[Cell, object]) -> list[Cell]:
         return name if label else version_name(name, next(iter(labels)))
 
     return [cell for cell in left if labels and (cell.case, partner(cell), cell.mode) in done]
+
+
+def _pair_of(message: dict[str, Any]) -> list[str]:
+    """Return what rows are sorted by, so that those of both versions follow each other."""
+    return [str(message["record"][name]) for name in ("implementation", "mode", "metric")]
 
 
 def _key(cell: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -319,7 +319,14 @@ def supervise(
         wait_s = _LOCK_WAIT_RESUMED_S if job.resume else 0.0
         with device_lock(locks or home, opened["device"]["lock"], run_id, wait_s=wait_s):
             try:
-                return _sweep(job, home, run_id, opened, handle, progress, begun)
+                folder, timings = _folder(job, home, run_id, opened), tuple(opened["sweep"]["timings"])
+                with folder.lock():
+                    handle.log.write_to(folder.log_path)
+                    cells = [cell_from_json(record) for record in opened["cells"]]
+                    sweeping = Sweeping(job, folder, cells, timings, handle, progress, begun)
+                    sweeping.run(compiled_ahead=opened["compiled_ahead"] if opened.get("ahead") else ())
+                    handle.close()
+                return folder
             finally:
                 handle.dismiss()  # before the device lock is released
 
@@ -333,25 +340,6 @@ def _workers(
         return WorkerHandle(job, command, Waiting(stop))
     other = (job.against.python, *other[1:]) if job.against.python else other
     return PairedWorkers(job, (command, other), Waiting(stop), left.enter_context(other_version.laid_out(job.against)))
-
-
-def _sweep(
-    job: Job,
-    home: Path,
-    run_id: str,
-    opened: dict[str, Any],
-    handle: WorkerHandle | PairedWorkers,
-    progress: Progress,
-    begun: float,
-) -> RunFolder:
-    cells = [cell_from_json(record) for record in opened["cells"]]
-    folder = _folder(job, home, run_id, opened)
-    with folder.lock():
-        handle.log.write_to(folder.log_path)
-        sweeping = Sweeping(job, folder, cells, tuple(opened["sweep"]["timings"]), handle, progress, begun)
-        sweeping.run(compiled_ahead=opened["compiled_ahead"] if opened.get("ahead") else ())
-        handle.close()
-    return folder
 
 
 def _open(handle: WorkerHandle | PairedWorkers, job: Job) -> dict[str, Any]:

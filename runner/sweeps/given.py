@@ -82,7 +82,7 @@ def sweep_of(run_id: str, measurements: Iterable[Measurement]) -> tuple[GivenSwe
         name="given",
         description=f"The cases of run {run_id}",
         of_level=level,
-        given=tuple(sorted(given[:MAX_CASES], key=_size)),
+        given=tuple(sorted(given[:MAX_CASES], key=lambda case: (case.seqlen_k or 0, case.batch or 0))),
         dtype=tuple(dict.fromkeys(case.dtype for case in given if case.dtype)),
         implementations=tuple(dict.fromkeys((*usual["implementations"], *KINDS[level].PEERS))),
         modes=tuple(mode for mode in usual["modes"] if mode in modes[level]) or usual["modes"][:1],
@@ -112,7 +112,3 @@ def unstated(case: Case) -> list[str]:
 
 def _sentences(left: Counter[str]) -> list[str]:
     return [f"{count:,} {what}." for what, count in left.items()]
-
-
-def _size(case: Case) -> tuple[int, int]:
-    return case.seqlen_k or 0, case.batch or 0

@@ -46,13 +46,13 @@ class GridAxis:
         if self.kind == "heads":
             split_heads(text)
             return text
-        if self.kind == "features":
-            try:
+        try:
+            if self.kind == "features":
                 return canonical(text.replace("+", ",")) or ""
-            except ValueError as error:
-                raise SweepError(str(error)) from error
-        if self.kind == "batch":
-            return _batch(text)
+            if self.kind == "batch":
+                return batches.spelled(batches.parse(text))
+        except ValueError as error:
+            raise SweepError(str(error)) from error
         if self.kind == "boolean":
             if text not in _BOOLEANS:
                 raise SweepError(f"{self.name} {text!r} is not true or false.")
@@ -61,9 +61,6 @@ class GridAxis:
             if text not in self.choices:
                 raise SweepError(f"{self.name} {text!r} is not one of {', '.join(self.choices)}.")
             return text
-        return self._whole(text)
-
-    def _whole(self, text: str) -> int:
         try:
             value = int(text)
         except ValueError:
@@ -144,13 +141,6 @@ class Sweep(ABC):
     @abstractmethod
     def _cases(self) -> Iterator[Case]:
         """Yield the cases of the grid. Raises ValueError for an impossible combination."""
-
-
-def _batch(text: str) -> str:
-    try:
-        return batches.spelled(batches.parse(text))
-    except ValueError as error:
-        raise SweepError(str(error)) from error
 
 
 def split_heads(text: str) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from results.compare.against import compare_versions
 from results.compare.between_runs import is_control
@@ -88,11 +89,7 @@ def found_slowdowns(
     cells = [cell for cell in cells if min(cell.first.value, cell.second.value) >= least_ms]
     outcomes = Counter(cell.outcome for cell in cells)
     share = outcomes[outcome] / len(cells) if cells else 0.0
-    real = (
-        math.exp(abs(statistics.median(math.log(cell.judgement.speedup or 1.0) for cell in cells))) - 1
-        if cells
-        else 0.0
-    )
+    real = math.expm1(abs(statistics.median(math.log(c.judgement.speedup or 1.0) for c in cells))) if cells else 0.0
     goal = f" (goal: at least {LEAST_FOUND:.0%})" if slowdown >= SLOWDOWN else ""
     words = (
         f"Calls {slowdown:.0%} longer ({real:.1%} as measured): {outcomes[outcome]} of {len(cells)} cells of at least "
@@ -194,11 +191,8 @@ def _delays(measurements: Sequence[Measurement], slowdown: float = SLOWDOWN) -> 
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "delays.json"
         path.write_text(json.dumps(delays_ms(measurements, slowdown)))
-        os.environ[VARIABLE] = str(path)
-        try:
+        with mock.patch.dict(os.environ, {VARIABLE: str(path)}):
             yield
-        finally:
-            del os.environ[VARIABLE]
 
 
 def _counted(outcomes: Counter[str]) -> str:

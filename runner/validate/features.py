@@ -22,11 +22,6 @@ _RECORDED = (
 _SAME = ("head_dim", "torch", "triton", "kernel_hash")  # facts of entries that belong together
 
 
-def entry(found: dict[str, dict[str, Any]], device: devices.DeviceInfo, head_dim: int) -> dict[str, Any]:
-    """Return the file's entry for a device."""
-    return {"environment": {"head_dim": head_dim, **facts(device)}, "implementations": found}
-
-
 def facts(device: devices.DeviceInfo) -> dict[str, Any]:
     """Return the time and the facts of a device and its software that a record of checks holds."""
     said = environment.describe(device)
@@ -43,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = devices.resolve(options.device)
     found = dict(sorted(check_features.chosen_report(options).items()))
     record = json.loads(options.record.read_text()) if options.record.exists() else {}
-    made = entry(found, device, options.head_dim)
+    made = {"environment": {"head_dim": options.head_dim, **facts(device)}, "implementations": found}
     before = record.get(device.name, made)
     record[device.name] = made
     if all(before["environment"].get(name) == made["environment"][name] for name in _SAME):

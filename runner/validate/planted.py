@@ -6,11 +6,11 @@ wraps the whole call as a cheat would. `caught` measures all of them like a swee
 
 import ctypes
 import math
-import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ WINDOW = replace(PLAIN, window_size=50)
 LARGE = replace(PLAIN, inputs="large")  # shows rounding of scores, which on normal data is smaller than that of p
 
 Change = Callable[[Any], Any]
+Call = Callable[[], torch.Tensor]
 Inputs = tuple[torch.Tensor, ...]
 Wrapper = Callable[[registry.Attention], registry.Attention]
 
@@ -185,17 +186,10 @@ def around(cheat: Callable[..., torch.Tensor]) -> Wrapper:
     return wrapped
 
 
-def _stale(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
-    """Return the result of the previous call."""
-    key, out = (inputs[0].shape, torch.is_grad_enabled()), call()
-    before, known[key] = known.get(key, out), out
-    return before
-
-
 def cached(key: Callable[[torch.Tensor], Any]) -> Wrapper:
     """Return a wrapper that returns the result of the first call with inputs of the same key."""
 
-    def cheat(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    def cheat(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
         here = (*map(key, inputs), torch.is_grad_enabled())
         if here not in known:
             known[here] = call()
@@ -207,78 +201,11 @@ def cached(key: Callable[[torch.Tensor], Any]) -> Wrapper:
 def _every_call(of: int, change: Change) -> Wrapper:
     """Return a wrapper that is wrong in one call of so many."""
 
-    def cheat(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    def cheat(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
         known["calls"] = known.get("calls", 0) + 1
         return call() if known["calls"] % of else change(call())
 
     return around(cheat)
-
-
-class _Unread(torch.Tensor):
-    """A tensor that computes its numbers at the first operation on it."""
-
-    later: Callable[[], torch.Tensor]
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        now = [arg.later() if isinstance(arg, cls) else arg for arg in args]
-        return function(*now, **(kwargs or {}))
-
-
-def _computed_when_read(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
-    """Return a result that is computed at the first operation on it."""
-    out = torch.empty_like(inputs[0]).as_subclass(_Unread)
-    out.later = call
-    return out
-
-
-def _computed_in_the_check(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
-    """Return the latest result of the check where a stopwatch takes the time."""
-    frame = sys._getframe()
-    callers: set[str] = set()
-    while frame := frame.f_back:  # type: ignore[assignment]
-        callers.add(frame.f_code.co_name)
-    key = (inputs[0].shape, torch.is_grad_enabled())
-    if "sample" not in callers or key not in known:
-        known[key] = call()
-    return known[key]
-
-
-def _computed_after_a_pause(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
-    """Return the result of the previous call of the shape if it ended less than 20 ms ago."""
-    key = (inputs[0].shape, torch.is_grad_enabled())
-    out, ended = known.get(key, (None, 0.0))
-    if time.monotonic() - ended > 0.02:
-        out = call()
-    known[key] = out, time.monotonic()
-    return out
-
-
-def _without_gradients_only(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
-    """Return a result that is correct for inference and wrong for training."""
-    out = call()
-    return out * 1.01 if out.requires_grad else out
-
-
-def _changes_its_input(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
-    """Return the right result and scale q in place."""
-    out = call()
-    inputs[0].data.mul_(1.05)
-    return out
-
-
-def _on_another_stream(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
-    """Return the result of work on a stream that the caller's stream does not wait for."""
-    with torch.cuda.stream(torch.cuda.Stream()):
-        return call()
-
-
-def _next_to_the_stream(call: Callable[[], torch.Tensor], inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
-    """Return the result of work on a stream that waits for the caller's, which does not wait for it."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        return call()
 
 
 def _after(change: Callable[[], Any]) -> Wrapper:
@@ -296,21 +223,109 @@ def _slow_down_the_clock() -> None:
         time.perf_counter = lambda: real() / 2  # type: ignore[assignment]
 
 
-def _replace(owner: Any, name: str, by: Callable[..., Any]) -> Callable[[], None]:
-    """Return a change of the process: another function in place of one that takes or orders times."""
-    return lambda: setattr(owner, name, by)
+def _replace(owner: Any, name: str, by: Callable[..., Any]) -> Wrapper:
+    """Return a wrapper that puts another function in place of one that takes or orders times."""
+    return _after(lambda: setattr(owner, name, by))
 
 
 _AROUND: dict[str, Wrapper] = {
-    "stale": around(_stale),
     "cached_by_address": cached(lambda x: x.data_ptr()),
     "cached_by_version": cached(lambda x: (x.data_ptr(), x._version)),
-    "computed_when_read": around(_computed_when_read),
-    "computed_in_the_check": around(_computed_in_the_check),
-    "computed_after_a_pause": around(_computed_after_a_pause),
-    "without_gradients_only": around(_without_gradients_only),
-    "changes_its_input": around(_changes_its_input),
+    "slows_the_clock_down": _after(_slow_down_the_clock),
+    "replaces_the_stopwatch": _replace(EagerStopwatch, "sample", lambda _, call, count: [1e-3, call()][:1] * count),
+    "keeps_l2_warm": _replace(torch.Tensor, "zero_", lambda x: x),
+    "launches_without_a_spin": _replace(torch.cuda, "_sleep", lambda cycles: None),
+    "replaces_the_time_of_events": _replace(torch.cuda.Event, "elapsed_time", lambda *_: 1e-3),
+    "sets_a_part_of_l2_aside": _after(_set_l2_aside),
 }
+
+
+def _cheat(function: Callable[..., torch.Tensor]) -> None:
+    """Make a function a wrapper that planted.toml can name."""
+    _AROUND[function.__name__] = around(function)
+
+
+@_cheat
+def stale(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the result of the previous call."""
+    key, out = _kind(inputs), call()
+    before, known[key] = known.get(key, out), out
+    return before
+
+
+class _Unread(torch.Tensor):
+    """A tensor that computes its numbers at the first operation on it."""
+
+    later: Call
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        now = [arg.later() if isinstance(arg, cls) else arg for arg in args]
+        return function(*now, **(kwargs or {}))
+
+
+@_cheat
+def computed_when_read(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return a result that is computed at the first operation on it."""
+    out = torch.empty_like(inputs[0]).as_subclass(_Unread)
+    out.later = call
+    return out
+
+
+@_cheat
+def computed_in_the_check(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the latest result of the check where a stopwatch takes the time."""
+    callers = {frame.f_code.co_name for frame, _ in traceback.walk_stack(None)}
+    if "sample" not in callers or _kind(inputs) not in known:
+        known[_kind(inputs)] = call()
+    return known[_kind(inputs)]
+
+
+@_cheat
+def computed_after_a_pause(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the result of the previous call of the shape if it ended less than 20 ms ago."""
+    out, ended = known.get(_kind(inputs), (None, 0.0))
+    if time.monotonic() - ended > 0.02:
+        out = call()
+    known[_kind(inputs)] = out, time.monotonic()
+    return out
+
+
+@_cheat
+def without_gradients_only(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return a result that is correct for inference and wrong for training."""
+    out = call()
+    return out * 1.01 if out.requires_grad else out
+
+
+@_cheat
+def changes_its_input(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the right result and scale q in place."""
+    out = call()
+    inputs[0].data.mul_(1.05)
+    return out
+
+
+@_cheat
+def works_on_another_stream(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the result of work on a stream that the caller's stream does not wait for."""
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return call()
+
+
+@_cheat
+def works_next_to_the_stream(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
+    """Return the result of work on a stream that waits for the caller's, which does not wait for it."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        return call()
+
+
+def _kind(inputs: Inputs) -> tuple[Any, ...]:
+    return inputs[0].shape, torch.is_grad_enabled()
+
+
 _CASES = {"plain": PLAIN, "window": WINDOW, "large": LARGE}
 _OF_BACKWARD = {"dout", "dscores", "delta", "factors", "ds", "dq", "groups", "dk", "dv"}
 
@@ -319,33 +334,16 @@ def declared_bug(said: Mapping[str, Any]) -> PlantedBug:
     """Return a bug as planted.toml declares it."""
     named = ("name", "around", "every", "wrong", "modes", "dtypes", "case")
     changes = {stage: change_of(change) for stage, change in said.items() if stage not in named}
-    wrapper = (
-        _every_call(said["every"], change_of(said["wrong"])) if "every" in said else _AROUND.get(said.get("around", ""))
-    )
+    wrapper = _AROUND[said["around"]] if "around" in said else None
+    if "every" in said:
+        wrapper = _every_call(said["every"], change_of(said["wrong"]))
     modes = said.get("modes", BACKWARD if set(changes) <= _OF_BACKWARD and changes else EVERY)
     case = _CASES[said.get("case", "plain")]
     return PlantedBug(said["name"], changes, wrapper, tuple(modes), tuple(said.get("dtypes", DTYPES)), case)
 
 
-PLANTED = tuple(map(declared_bug, tomllib.loads(Path(__file__).with_name("planted.toml").read_text())["bugs"]))
-# Cheats that change the whole process, so that no implementation in it has a speed. Each is measured by itself.
-ON_CPU: tuple[PlantedBug, ...] = (
-    PlantedBug("slows the clock down", around=_after(_slow_down_the_clock)),
-    PlantedBug(
-        "replaces the stopwatch",
-        around=_after(_replace(EagerStopwatch, "sample", lambda _, call, count: [1e-3, call()][:1] * count)),
-    ),
-)
-ON_GPU: tuple[PlantedBug, ...] = (
-    PlantedBug("works on another stream", around=around(_on_another_stream), modes=("fwd",)),
-    PlantedBug("works next to the stream", around=around(_next_to_the_stream), modes=("fwd",)),
-    PlantedBug("keeps L2 warm", around=_after(_replace(torch.Tensor, "zero_", lambda x: x))),
-    PlantedBug("launches without a spin", around=_after(_replace(torch.cuda, "_sleep", lambda cycles: None))),
-    PlantedBug(
-        "replaces the time of events", around=_after(_replace(torch.cuda.Event, "elapsed_time", lambda *_: 1e-3))
-    ),
-    PlantedBug("sets a part of L2 aside", around=_after(_set_l2_aside)),
-)
+_DECLARED = tomllib.loads(Path(__file__).with_name("planted.toml").read_text())
+PLANTED, ON_CPU, ON_GPU = (tuple(map(declared_bug, _DECLARED[name])) for name in ("bugs", "on_cpu", "on_gpu"))
 
 
 @dataclass(frozen=True)
@@ -366,65 +364,50 @@ def caught(device: str, dtypes: tuple[str, ...]) -> list[BugFinding]:
     for dtype in dtypes:
         for case in dict.fromkeys(bug.case for bug in PLANTED):
             there = [bug for bug in PLANTED if bug.case == case and dtype in bug.dtypes]
-            found = _statuses(replace(case, dtype=dtype), there, device)
-            refused = tuple(mode for mode in EVERY if found[SOUND, mode] is not Status.OK)
-            kind = "window" if case.window_size else case.inputs or "plain"
-            findings.append(BugFinding(f"{SOUND}, {kind}", dtype, refused))
-            for bug in there:
-                missed = tuple(mode for mode in bug.modes if found[bug.name, mode] is not Status.INCORRECT)
-                findings.append(BugFinding(bug.name, dtype, missed))
+            findings += _measured(replace(case, dtype=dtype), there, device)
     for bug in ON_CPU if device == "cpu" else (*ON_CPU, *ON_GPU):
         with ExitStack() as process:
             for owner, name in HOOKS:
                 process.enter_context(mock.patch.object(owner, name, getattr(owner, name)))  # put back at the end
             process.callback(_set_l2_aside if device != "cpu" else int, 0)
-            found = _statuses(bug.case, [bug], device)
-        missed = tuple(mode for mode in bug.modes if found[bug.name, mode] is not Status.INCORRECT)
-        findings.append(BugFinding(bug.name, str(bug.case.dtype), missed))
+            findings += _measured(bug.case, [bug], device)[1:]
     return findings
 
 
-def _statuses(case: Case, bugs: list[PlantedBug], device: str) -> dict[tuple[str, str], Status]:
-    """Return the status of each implementation and mode of a case that is measured as in a sweep."""
+def _measured(case: Case, bugs: list[PlantedBug], device: str) -> list[BugFinding]:
+    """Return the findings of the sound version and of bugs, measured as the implementations of a sweep."""
     rows: list[Measurement] = []
     clocks: dict[str, Stopwatch] = {"eager": EagerStopwatch()}
     if device != "cpu":
         clocks = {"kernel": KernelStopwatch(device), "eager": EagerStopwatch(torch.cuda.synchronize)}
     timing = next(iter(clocks))
     bench = Bench("planted", device, _BRIEF, (timing,), 0, rows.append, lambda *_: None, Telemetry(None), clocks)
-    # On a busy machine the limit would decide how many calls are looked at.
-    with _registered(bugs) as names, mock.patch.object(check, "LONGEST_LOOK_S", math.inf):
-        run_case(bench, case, [Cell(case, name, mode) for name in names for mode in EVERY])
-    return {(row.implementation, row.mode): row.status for row in rows if row.metric == "latency_ms"}
-
-
-@contextmanager
-def _registered(bugs: list[PlantedBug]) -> Iterator[list[str]]:
-    """Register the bugs and the sound version as implementations within the block; yield their names."""
-    known = registry.implementations()
     plain = replace(registry.get("torch_naive"), memory={"growth": "linear"})
     sound = fused({})
     made = {bug.name: bug.around(sound) if bug.around else fused(bug.changes) for bug in bugs} | {SOUND: sound}
-    known |= {name: replace(plain, name=name, attention=attention) for name, attention in made.items()}
-    try:
-        yield list(made)
-    finally:
-        for name in made:
-            del known[name]
+    named = {name: replace(plain, name=name, attention=attention) for name, attention in made.items()}
+    # On a busy machine the limit would decide how many calls are looked at.
+    with mock.patch.dict(registry.implementations(), named), mock.patch.object(check, "LONGEST_LOOK_S", math.inf):
+        run_case(bench, case, [Cell(case, name, mode) for name in named for mode in EVERY])
+    status = {(row.implementation, row.mode): row.status for row in rows if row.metric == "latency_ms"}
+    kind = "window" if case.window_size else case.inputs or "plain"
+    refused = tuple(mode for mode in EVERY if status[SOUND, mode] is not Status.OK)
+    findings = [BugFinding(f"{SOUND}, {kind}", str(case.dtype), refused)]
+    for bug in bugs:
+        missed = tuple(mode for mode in bug.modes if status[bug.name, mode] is not Status.INCORRECT)
+        findings.append(BugFinding(bug.name, str(case.dtype), missed))
+    return findings
 
 
 def main(device: str) -> bool:
     """Print a line for each missed bug and dtype and the number of caught bugs; return whether all were caught."""
     findings = caught(device, DTYPES)
-    for finding in findings:
-        if finding.missed:
-            print(f"missed  {finding.name}, {finding.dtype}: {', '.join(finding.missed)}")
+    missed = [finding for finding in findings if finding.missed]
+    for finding in missed:
+        print(f"missed  {finding.name}, {finding.dtype}: {', '.join(finding.missed)}")
     bugs = [finding for finding in findings if not finding.name.startswith(SOUND)]
-    missed = sum(bool(finding.missed) for finding in bugs)
-    kinds, sound = (
-        len({finding.name for finding in bugs}),
-        [finding for finding in findings if finding.name.startswith(SOUND)],
-    )
-    print(f"{len(bugs) - missed} of {len(bugs)} planted bugs caught: {kinds} kinds in {', '.join(DTYPES)}.")
-    print(f"{sum(not finding.missed for finding in sound)} of {len(sound)} sound versions pass.")
-    return not any(finding.missed for finding in findings)
+    found, kinds = sum(not bug.missed for bug in bugs), len({bug.name for bug in bugs})
+    print(f"{found} of {len(bugs)} planted bugs caught: {kinds} kinds in {', '.join(DTYPES)}.")
+    sound = len(findings) - len(bugs)
+    print(f"{sound - (len(missed) - (len(bugs) - found))} of {sound} sound versions pass.")
+    return not missed

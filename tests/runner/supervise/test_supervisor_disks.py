@@ -26,8 +26,7 @@ def test_a_full_disk_ends_the_sweep_with_a_sentence_and_loses_nothing(runner, sm
 @pytest.mark.slow
 def test_a_file_size_limit_ends_the_sweep_with_a_sentence_and_loses_nothing(runner) -> None:
     runner.use("fast_worker")
-    limit = 30_000
-    done = runner("run", *FAST, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    done = runner("run", *FAST, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)))
     assert done.returncode == 1
     assert "the file size limit is reached" in done.stderr
     kept = runner.lines()
