@@ -12,13 +12,7 @@ from results.records import attention_case
 from tests.cases import cases
 
 DTYPES = ["float32", "float16", "bfloat16"]
-SHAPES = {  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim
-    "equal lengths": (2, 2, 2, 63, 63, 64),
-    "grouped heads": (1, 4, 2, 64, 64, 32),
-    "more keys": (1, 2, 2, 20, 63, 32),
-    "more queries": (1, 2, 1, 63, 20, 16),
-    "one token": (1, 1, 1, 1, 1, 16),
-}
+SHAPES = cases(__file__, "SHAPES")
 SDPA = [i.name for i in torch_sdpa.IMPLEMENTATIONS]
 
 

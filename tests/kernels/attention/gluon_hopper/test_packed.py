@@ -25,6 +25,7 @@ from kernels.attention.gluon_hopper.packed_tiles import TileListConfig, list_len
 from kernels.attention.triton_fa2.features.call import FeatureCall
 from kernels.constants import Constants
 from kernels.features import SequenceBounds
+from tests.cases import cases
 from tests.kernels.attention.gluon_hopper.test_partitions import run as run_forward
 from tests.kernels.attention.gluon_hopper.test_partitions_backward import run as run_backward
 from tests.kernels.conftest import NAMES
@@ -88,16 +89,7 @@ def test_tiles_are_listed_by_how_many_blocks_each_sees(
         assert table[1 : 1 + table[0, 0]].tolist() == [list(x) for x in blocks_of(lengths_q, step)]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "of_keys", "rows_in_l2", "expected"),
-    [
-        ([64] * 16, False, 0, 1),
-        ([64, *[8] * 16], False, 0, 10),  # skewed
-        ([64], True, 1 << 20, 13),
-        ([64], True, 5 * 64, 5),
-        ([64] * 16, True, 1 << 20, 1),
-    ],
-)
+@pytest.mark.parametrize("lengths, of_keys, rows_in_l2, expected", cases(__file__, "heads together"))
 def test_more_heads_are_taken_together_the_less_work_a_head_has_beside_its_longest_tile(
     lengths: list[int], of_keys: bool, rows_in_l2: int, expected: int, device: str
 ) -> None:
@@ -300,20 +292,12 @@ def test_pages_give_the_bits_of_rows(head_dim: int, page: int, longest: int, cau
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
-@pytest.mark.parametrize(
-    ("dtype", "heads", "lengths", "head_dim"),
-    [
-        (torch.bfloat16, 16, [100, 200, 1748], 64),
-        (torch.float16, 32, [70, 442], 128),
-        (torch.bfloat16, 16, [8000, 192], 96),
-        (torch.bfloat16, 8, [8000, 192], 256),
-    ],
-)
+@pytest.mark.parametrize("dtype, heads, lengths, head_dim", cases(__file__, "front door"))
 def test_the_front_door_is_right_where_it_takes_these_kernels(
-    dtype: torch.dtype, heads: int, lengths: list[int], head_dim: int
+    dtype: str, heads: int, lengths: list[int], head_dim: int
 ) -> None:
     sizes = [(sum(lengths), n, head_dim) for n in (heads, heads // 4, heads // 4, heads)]
-    q, k, v, dout = (torch.randn(*size, device="cuda").to(dtype).requires_grad_() for size in sizes)
+    q, k, v, dout = (torch.randn(*size, device="cuda").to(getattr(torch, dtype)).requires_grad_() for size in sizes)
     names = routes.packed_names(*(x.transpose(0, 1)[None] for x in (q, k, v)), len(lengths), (True, 0, head_dim**-0.5))
     assert names == {"forward": "gluon_hopper", "backward": "triton_fa2" if head_dim > 128 else "gluon_hopper"}
     starts = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
