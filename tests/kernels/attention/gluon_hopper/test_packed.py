@@ -28,9 +28,8 @@ from kernels.features import SequenceBounds
 from tests.cases import cases
 from tests.kernels.attention.gluon_hopper.test_partitions import run as run_forward
 from tests.kernels.attention.gluon_hopper.test_partitions_backward import run as run_backward
-from tests.kernels.conftest import NAMES
+from tests.kernels.conftest import NAMES, on_hopper
 
-ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 REST = 9  # rows behind the last sequence
 
 
@@ -231,8 +230,7 @@ def test_the_front_door_has_packed_sequences_without_a_feature_computed_here(
         assert found.equal(expected)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@on_hopper
 @pytest.mark.parametrize(("causal", "window"), [(True, 0), (False, 0), (True, 100)])
 @pytest.mark.parametrize(("head_dim", "longest"), [(40, 700), (64, 700), (128, 700), (64, 250), (128, 1500)])
 def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, causal: bool, window: int) -> None:
@@ -264,8 +262,7 @@ def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, c
     assert (lse[:, :, -REST:] == math.inf).all()
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@on_hopper
 @pytest.mark.parametrize(
     ("head_dim", "page", "longest", "causal"),
     [(64, 64, 1500, True), (80, 64, 1500, True), (128, 64, 1500, True), (128, 128, 900, True), (128, 256, 1500, False)],
@@ -290,8 +287,7 @@ def test_pages_give_the_bits_of_rows(head_dim: int, page: int, longest: int, cau
     assert kernels.attention_varlen(q, *pages, *asked, causal=causal, block_table=table).equal(expected)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@on_hopper
 @pytest.mark.parametrize("dtype, heads, lengths, head_dim", cases(__file__, "front door"))
 def test_the_front_door_is_right_where_it_takes_these_kernels(
     dtype: str, heads: int, lengths: list[int], head_dim: int
