@@ -1,7 +1,9 @@
 """Inputs, errors and the error budget that the tests of the kernels share."""
 
+import functools
 import importlib.util
 import os
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -18,6 +20,13 @@ if "TRITON_INTERPRET" in os.environ and importlib.util.find_spec("triton"):
     quick_interpreter.quicken()
 
 NAMES = ("out", "dq", "dk", "dv")
+ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+NEEDS_HOPPER = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
+
+
+def on_hopper(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test on a Hopper GPU alone."""
+    return functools.reduce(lambda marked, mark: mark(marked), NEEDS_HOPPER, test)
 
 
 @pytest.fixture

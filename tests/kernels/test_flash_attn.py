@@ -7,6 +7,7 @@ import torch
 
 from kernels import flash_attn
 from kernels.registry import UnsupportedCase
+from tests.cases import cases
 from tests.kernels import stand_ins
 
 ON_GPU = torch.cuda.is_available()
@@ -139,17 +140,7 @@ def turned(x: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Te
     return torch.cat([parts.float(), x[..., width:]], -1)
 
 
-CACHES = {
-    "as it is": {},
-    "causal, indices, left padding": {"causal": True, "batch_idx": True, "leftpad": True},
-    "indices": {"batch_idx": True, "causal": True},
-    "pages": {"paged": True, "causal": True},
-    "pages, window of two widths": {"paged": True, "window_size": (9, 1)},
-    "rotary, interleaved": {"rotary": True, "causal": True},
-    "rotary in halves, one position": {"rotary": True, "interleaved": False},
-    "rotary, pages, more than 16 tokens": {"rotary": True, "interleaved": False, "paged": True, "tokens": 18},
-    "softcap, ALiBi": {"softcap": 2.0, "slopes": True, "causal": True},
-}
+CACHES = cases(__file__, "CACHES")
 
 
 GUARD = -77.0

@@ -10,13 +10,10 @@ from results.files import cell_files
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, case_to_json, layer_case
 from tests.builders import add_run
+from tests.cases import cases
 from tests.pages.conftest import GPU, opened, shown
 
-FACTS = {
-    "torch_naive": {"level": "layer", "family": "pytorch"},
-    "torch_sdpa_flash": {"level": "layer", "family": "pytorch"},
-    "triton_fa2": {"level": "layer", "family": "own"},
-}
+FACTS = cases(__file__, "FACTS")
 RUN = Run("layers-a", "local", created="2026-03-01T00:00:00", gpu_name=GPU, title="Layers", implementations=FACTS)
 SPEEDS = {"torch_naive": 8.0, "torch_sdpa_flash": 3.0, "triton_fa2": 2.0}
 MODES = {"fwd": 1.0, "bwd": 2.0, "fwd_bwd": 3.0}

@@ -15,17 +15,10 @@ from results.levels.model_table import model
 from results.recommend import model_fit
 from results.recommend.model_attention import LayerTime
 from results.records import Case, Measurement, Run, Status, attention_case
+from tests.cases import cases
 from tests.pages.conftest import opened, shown
 
-RUN = Run(
-    "models-a",
-    "local",
-    created="2026-03-01T00:00:00",
-    gpu_name="NVIDIA H100 NVL",  # of which no run ships
-    gpu_memory_mb=143771.0,
-    measured_gbs=4300.0,
-    implementations={"triton_split_kv": {"level": "model", "memory": {"growth": "linear", "fwd": {"numbers": 1}}}},
-)
+RUN = Run("models-a", "local", **cases(__file__, "RUN"))
 KERNEL = attention_case(batch=1, num_heads=32, num_kv_heads=8, seqlen=8192, head_dim=128, dtype="bfloat16", causal=True)
 STEP_MS = {512: 4.0, 8192: 5.0}
 
@@ -34,20 +27,7 @@ def case(seqlen_q: int, seqlen_k: int, **settings) -> Case:
     config = model("llama2-7b")
     sizes = {"num_heads": config.heads, "num_kv_heads": config.kv_heads, "head_dim": 128, "head_dim_v": 128}
     given = {"optimizer": "none", "batch": 1, "checkpointing": False, "compiled": True} | settings
-    return Case(
-        level="model",
-        subject="llama2-7b",
-        seqlen_q=seqlen_q,
-        seqlen_k=seqlen_k,
-        dtype="bfloat16",
-        causal=True,
-        window_size=0,
-        page_size=0,
-        latent_dim=0,
-        num_layers=32,
-        **sizes,
-        **given,
-    )
+    return Case(seqlen_q=seqlen_q, seqlen_k=seqlen_k, **cases(__file__, "CASE"), **sizes, **given)
 
 
 def rows() -> list[Measurement]:

@@ -1,14 +1,9 @@
 """Presets are offered where there are numbers for them, and set what they say."""
 
 from pages.ui.filters.presets import offered
+from tests.cases import cases
 
-CHOICES = {
-    "mode": [("fwd", 9), ("fwd_bwd", 9)],
-    "dtype": [("bfloat16", 9), ("float16", 0)],
-    "timing": [("kernel", 9)],
-    "seqlen": [("512", 3), ("16384", 6)],
-    "shape": [("B1 H1", 9), ("16384 tokens, hidden 2048", 4)],
-}
+CHOICES = cases(__file__, "CHOICES")
 
 
 WINDOW = CHOICES | {"seqlen": [("4096", 2)], "mode": [("fwd", 2)], "shape": [("B1 H32", 2)]}

@@ -6,23 +6,12 @@ import pytest
 import torch
 
 from kernels.registry import UnsupportedCase, get
+from tests.cases import cases
 
 flash_attn_1 = pytest.importorskip("kernels.attention.flash_attn_1")
 launch = pytest.importorskip("kernels.attention.flash_attn_1.launch")
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if torch.cuda.is_available() else [])]
-CASES = {  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal
-    "one token": ((1, 1, 1, 1, 1, 16), True),
-    "63 tokens": ((1, 2, 2, 63, 63, 32), True),
-    "150 tokens, full": ((2, 1, 1, 150, 150, 64), False),
-    "200 tokens": ((1, 1, 1, 200, 200, 16), True),
-    "head_dim 128": ((1, 1, 1, 96, 96, 128), True),
-    "head_dim 40": ((1, 1, 1, 70, 70, 40), True),
-    "head_dim 256": ((1, 1, 1, 40, 40, 256), False),
-    "more keys than queries": ((1, 2, 2, 63, 128, 16), True),
-    "rows that see no key": ((1, 2, 2, 128, 63, 16), True),
-    "grouped heads": ((2, 4, 2, 70, 70, 16), True),
-    "one key head": ((1, 4, 1, 40, 70, 32), False),
-}
+CASES = cases(__file__, "CASES")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

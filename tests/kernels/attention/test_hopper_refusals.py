@@ -9,6 +9,7 @@ import pytest
 
 from kernels import registry
 from results.records import attention_case
+from tests.cases import cases
 
 CASE = attention_case(batch=1, num_heads=8, seqlen=128, head_dim=128, dtype="bfloat16", causal=False)
 H200 = registry.Device(type="cuda", name="H200", compute_capability=(9, 0))
@@ -23,17 +24,10 @@ def reason_of(name: str, device: registry.Device = H200, **changes: Any) -> str 
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    ("device", "reason"),
-    [
-        (replace(H200, compute_capability=(10, 0)), "compute capability"),
-        (replace(H200, compute_capability=(8, 9)), "compute capability"),
-        (registry.Device(type="cpu", name="CPU"), "not on cpu"),
-    ],
-)
-def test_another_machine_is_named(name: str, device: registry.Device, reason: str) -> None:
+@pytest.mark.parametrize("device, reason", cases(__file__, "test_another_machine_is_named"))
+def test_another_machine_is_named(name: str, device: dict, reason: str) -> None:
     assert reason_of(name) is None
-    assert reason in reason_of(name, device)
+    assert reason in reason_of(name, replace(H200, **device))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,19 +4,10 @@ import pytest
 import torch
 
 from kernels.attention import tiled
+from tests.cases import cases
 
 BOTH = {each.name: each.attention for each in tiled.IMPLEMENTATIONS}
-CASES = {  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
-    "one token": ((1, 1, 1, 1, 1, 16), True, 0),
-    "two blocks and a rest": ((2, 2, 2, 150, 150, 16), True, 0),
-    "full": ((1, 2, 2, 150, 150, 16), False, 0),
-    "grouped heads": ((2, 4, 2, 70, 70, 16), True, 0),
-    "one key head": ((1, 4, 1, 40, 130, 24), False, 0),
-    "more keys": ((1, 2, 2, 63, 128, 16), True, 0),
-    "rows that see no key": ((1, 2, 1, 128, 63, 16), True, 0),
-    "window": ((1, 2, 2, 200, 200, 16), True, 30),
-    "window to both sides": ((1, 2, 2, 100, 200, 16), False, 30),
-}
+CASES = cases(__file__, "CASES")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

@@ -12,31 +12,23 @@ from results.records import attention_case
 from tests.cases import cases
 
 DTYPES = ["float32", "float16", "bfloat16"]
-SHAPES = {  # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim
-    "equal lengths": (2, 2, 2, 63, 63, 64),
-    "grouped heads": (1, 4, 2, 64, 64, 32),
-    "more keys": (1, 2, 2, 20, 63, 32),
-    "more queries": (1, 2, 1, 63, 20, 16),
-    "one token": (1, 1, 1, 1, 1, 16),
-}
+SHAPES = cases(__file__, "SHAPES")
 SDPA = [i.name for i in torch_sdpa.IMPLEMENTATIONS]
+
+
+def assert_near(made, attention):
+    """Assert that out and the gradients are those of the oracle up to 60 roundings."""
+    expected, got, atol = made.expected(), made.run(attention), 60 * torch.finfo(made.q.dtype).eps
+    for name, exact in expected.items():
+        torch.testing.assert_close(got[name].double(), exact, rtol=0, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @pytest.mark.parametrize(("causal", "window_size"), [(False, 0), (True, 0), (True, 7), (False, 7)])
 def test_naive_is_near_the_oracle(problem, shape, dtype, causal, window_size):
-    dtype = getattr(torch, dtype)
-    made = problem(shape, dtype, causal=causal, window_size=window_size)
-    expected, got = made.expected(), made.run(torch_naive.attention)
-    for name in expected:
-        torch.testing.assert_close(
-            got[name].double(),
-            expected[name],
-            rtol=0,
-            atol=60 * torch.finfo(dtype).eps,
-            msg=lambda m, n=name: f"{n}: {m}",
-        )
+    made = problem(shape, getattr(torch, dtype), causal=causal, window_size=window_size)
+    assert_near(made, torch_naive.attention)
 
 
 @pytest.mark.parametrize("name", SDPA)
@@ -45,32 +37,14 @@ def test_naive_is_near_the_oracle(problem, shape, dtype, causal, window_size):
 @pytest.mark.parametrize(("causal", "window_size"), [(False, 0), (True, 0), (True, 7)])
 def test_sdpa_is_right_or_says_up_front_why_not(problem, device, name, shape, dtype, causal, window_size):
     implementation = registry.get(name)
-    batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim = shape
-    case = attention_case(
-        batch=batch,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        seqlen=seqlen_q,
-        seqlen_k=seqlen_k,
-        head_dim=head_dim,
-        dtype=dtype,
-        causal=causal,
-        window_size=window_size,
-    )
+    names = ("batch", "num_heads", "num_kv_heads", "seqlen", "seqlen_k", "head_dim")
+    sizes = dict(zip(names, shape, strict=True))
+    case = attention_case(**sizes, dtype=dtype, causal=causal, window_size=window_size)
     reason = implementation.reason_against(case, registry.describe_device(device))
     if reason:
         assert reason.startswith(name)
         return
-    made = problem(shape, getattr(torch, dtype), causal=causal, window_size=window_size)
-    expected, got = made.expected(), made.run(implementation.attention)
-    for key in expected:
-        torch.testing.assert_close(
-            got[key].double(),
-            expected[key],
-            rtol=0,
-            atol=60 * torch.finfo(getattr(torch, dtype)).eps,
-            msg=lambda m, k=key: f"{k}: {m}",
-        )
+    assert_near(problem(shape, getattr(torch, dtype), causal=causal, window_size=window_size), implementation.attention)
 
 
 def test_flash_and_math_and_auto_run_on_the_cpu():

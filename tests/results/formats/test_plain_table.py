@@ -70,17 +70,9 @@ def test_a_damaged_file_of_mappings_is_forgotten(tmp_path, text: str) -> None:
     assert remembered(tmp_path) == {}
 
 
-@pytest.mark.parametrize(
-    ("roles", "problem"),
-    [
-        ((Role("seqlen"), Role("implementation")), "No column of times or other numbers"),
-        ((Role("seqlen"), Role("latency_ms/ms")), "No column for the implementation"),
-        ((Role("implementation"), Role("latency_ms/ms")), "No column for the sequence length"),
-        ((Role("seqlen"), Role("latency_ms/ms", "mine")), None),
-    ],
-)
-def test_a_mapping_says_what_it_lacks(roles: tuple[Role, ...], problem: str | None) -> None:
-    said = TableMapping(roles).problem()
+@pytest.mark.parametrize("roles, problem", cases(__file__, "test_a_mapping_says_what_it_lacks"))
+def test_a_mapping_says_what_it_lacks(roles: tuple[tuple[str, ...], ...], problem: str | None) -> None:
+    said = TableMapping(tuple(Role(*role) for role in roles)).problem()
     assert said is None if problem is None else said.startswith(problem)
 
 

@@ -13,19 +13,11 @@ from results.levels import model_memory
 from results.levels.memory import WorkspaceLaw
 from results.levels.model_table import model
 from results.records import Case
+from tests.cases import cases
 
 GIB = 1024.0
 LINEAR, NAIVE = facts_of("triton_fa2").memory, facts_of("torch_naive").memory
-LLAMA = Case(
-    level="model",
-    subject="llama2-7b",
-    batch=1,
-    seqlen_q=4096,
-    seqlen_k=4096,
-    dtype="bfloat16",
-    causal=True,
-    optimizer="adamw_bf16",
-)
+LLAMA = Case(**cases(__file__, "LLAMA"))
 
 
 def without_data(case: Case, attention: str, *, training: bool) -> Any:

@@ -7,23 +7,13 @@ from results.recommend.certainty import speedup_ranges
 from results.recommend.winners import Standing, winners
 from results.slice import Filters
 from tests.builders import add_run, latency, small_case
+from tests.cases import named
 
 SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow")
 PLACE = ("float16", 128, 64)
 
 
-@pytest.mark.parametrize(
-    "rival,within,standing",
-    [
-        (1.01, 0.001, Standing.TIE),
-        (1.05, 0.03, Standing.TIE),
-        (1.05, 0.20, Standing.CANNOT_DECIDE),
-        (1.30, 0.20, Standing.NOT_CERTAIN),
-        (1.10, 0.001, Standing.AHEAD),
-        (1.019, 0.0, Standing.TIE),  # printed numbers have no spread to doubt: 2 % and no more
-        (1.05, 0.0, Standing.AHEAD),
-    ],
-)
+@pytest.mark.parametrize("rival,within,standing", named(__file__, "test_a_tie_that_is_too_noisy_decides_nothing"))
 def test_a_tie_that_is_too_noisy_decides_nothing(home, opened, rival, within, standing):
     add_run(home, "a", latency("a", 1.0, small_case(), within=within), latency("b", rival, small_case(), within=within))
     won = winners(opened(), SLICE).iloc[0]

@@ -69,17 +69,7 @@ def test_the_oracle_of_features_agrees_with_that_of_plain_calls(monkeypatch) -> 
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(
-    ("text", "seqlen", "window"),
-    [
-        ("dropout=0.3,softcap=2,sinks,alibi", 9, 0),
-        ("dropout=0.3,varlen=skewed,sinks", 9, 0),
-        ("mask=bias,bias_gradient,softcap=2", 9, 0),
-        ("softcap=2,blocks=64:0.5", 320, 0),
-        ("alibi,sinks,documents=60", 320, 0),
-        ("alibi,softcap=2,documents=60", 320, 70),
-    ],
-)
+@pytest.mark.parametrize("text, seqlen, window", cases(__file__, "test_the_oracle_by_heads_is_the_definition"))
 def test_the_oracle_by_heads_is_the_definition(text: str, seqlen: int, window: int, causal: bool, monkeypatch) -> None:
     monkeypatch.setattr("kernels.features._CHUNK", 128)
     sizes = {"batch": 3, "seqlen": seqlen, "window_size": window, **SIZES}

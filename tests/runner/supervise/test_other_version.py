@@ -13,6 +13,7 @@ from runner.machine.kernel_hash import kernel_hash
 from runner.supervise import other_version
 from runner.supervise.job import Refused
 from runner.supervise.other_version import OtherVersion, find, laid_out
+from tests.cases import cases
 
 RUN = Run("before", "local", git_dirty=False)
 
@@ -72,14 +73,7 @@ def test_a_run_stands_for_its_commit_if_nothing_was_changed(checkout: Path, tmp_
     assert other.words == ("--against", commit_of(checkout))
 
 
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        ({"git_commit": None}, "does not record the commit of its kernels"),
-        ({"git_commit": "HEAD", "git_dirty": True}, "uncommitted changes"),
-        ({"git_commit": "f" * 40}, "is not a run, a folder with kernels, or a commit that git knows"),
-    ],
-)
+@pytest.mark.parametrize("record, words", cases(__file__, "test_a_run_whose_kernels_cannot_be_had_is_refused"))
 def test_a_run_whose_kernels_cannot_be_had_is_refused(checkout: Path, tmp_path: Path, record, words: str) -> None:
     RunFolder.create(tmp_path / "home", replace(RUN, **record))
     with pytest.raises(Refused, match=words):

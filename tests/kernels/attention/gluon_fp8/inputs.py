@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-
-on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
+from tests.kernels.conftest import ON_HOPPER
 
 
 def draw(batch: int, heads: int, kv_heads: int, seqlen_q: int, seqlen_k: int, head_dim: int, **options: object):

@@ -12,8 +12,9 @@ from kernels.attention import gluon_fp8
 from kernels.attention.gluon_fp8 import plan
 from kernels.attention.gluon_fp8.tuning import tiles_of_head
 from tests.cases import cases
-from tests.kernels.attention.gluon_fp8.inputs import draw, on_hopper
+from tests.kernels.attention.gluon_fp8.inputs import draw
 from tests.kernels.attention.gluon_fp8.rounding import dequantised
+from tests.kernels.conftest import NEEDS_HOPPER
 
 EPSILON = 2.0**-4  # half a unit in the last place of e4m3, relative to a normal number
 
@@ -50,7 +51,7 @@ def error_of(got: torch.Tensor, wanted: torch.Tensor) -> float:
 
 
 class TestOnHopper:
-    pytestmark = on_hopper
+    pytestmark = NEEDS_HOPPER
 
     @pytest.mark.parametrize("sizes, head_dims, options", cases(__file__, "sizes"))
     def test_every_length_head_dim_and_magnitude_is_right(self, sizes, head_dims, options: dict) -> None:

@@ -9,8 +9,7 @@ pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels.attention import gluon_hopper
 from kernels.attention.gluon_hopper import backward_common, barriers
-
-ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+from tests.kernels.conftest import on_hopper
 
 
 def place_of(bases: list[list[int]], number: int) -> tuple[int, int]:
@@ -47,8 +46,7 @@ def test_counters_begin_at_zero_and_rows_before_them_stay(device: str) -> None:
     assert torch.all(numbers[2200:].isnan())
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@on_hopper
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_on_several_streams_at_once_are_those_of_one(causal: bool) -> None:
     shapes = [(2, 16, 700, 256), (2, 8, 900, 256), (2, 8, 900, 256), (2, 16, 700, 256)]

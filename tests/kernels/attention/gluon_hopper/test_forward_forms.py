@@ -7,11 +7,10 @@ import torch
 
 from kernels import reference
 from tests.cases import named
+from tests.kernels.conftest import on_hopper
 
 gluon_hopper = pytest.importorskip("kernels.attention.gluon_hopper")
 configs, tuning = (pytest.importorskip(f"kernels.attention.gluon_hopper.{x}") for x in ("configs", "tuning"))
-
-ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 
 
 def form(size: int, seqlen_q: int, seqlen_k: int, n_heads: int) -> tuple[configs.ForwardTiles, bool]:
@@ -50,8 +49,7 @@ def test_keys_at_head_dim_256_are_split_only_between_programs_that_have_tiles() 
     assert not form(256, 4096, 4096, 4)[1]
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@on_hopper
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("heads", "seqlen_q", "seqlen_k", "head_dim"),

@@ -6,9 +6,9 @@ import torch
 from kernels import reference
 from kernels.attention import gluon_hopper
 from kernels.attention.gluon_hopper import tuning
+from tests.kernels.conftest import NEEDS_HOPPER
 
-ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
+pytestmark = NEEDS_HOPPER
 BOUND = {torch.bfloat16: 4e-3, torch.float16: 6e-4}  # the dtype's spacing at 1
 
 

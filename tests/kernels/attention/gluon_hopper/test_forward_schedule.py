@@ -12,22 +12,12 @@ import torch
 from kernels import reference
 from kernels.attention.gluon_hopper import tuning
 from kernels.attention.gluon_hopper.forward_schedule import OVERHEAD, Tiling, tile_schedule
-from tests.cases import named
+from tests.cases import cases, named
+from tests.kernels.conftest import on_hopper
 
-ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 CPU = torch.device("cpu")
 PLAIN = Tiling(2, 8, 1000, 1000, 128, 64, causal=False, window=0, heads_in_l2=4)
-TILINGS = [
-    PLAIN,
-    replace(PLAIN, causal=True),
-    replace(PLAIN, causal=True, heads_in_l2=3),
-    replace(PLAIN, causal=True, heads_together=3),
-    replace(PLAIN, causal=True, window=100),
-    replace(PLAIN, window=100),
-    replace(PLAIN, seqlen_q=200, causal=True),
-    replace(PLAIN, seqlen_k=200, causal=True),
-    replace(PLAIN, batch=1, num_heads=1, seqlen_q=1, seqlen_k=1),
-]
+TILINGS = [replace(PLAIN, **changes) for changes in cases(__file__, "TILINGS")]
 
 
 def taken(tiling: Tiling, programs: int, split_kv: bool) -> list[list[list[int]]]:
@@ -132,8 +122,7 @@ def test_dealt_tiles_have_one_round_of_heads_in_use(
     assert tuning.heads_in_l2(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == heads_in_l2
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@on_hopper
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_tiles_whose_keys_are_split_are_right(dtype: torch.dtype) -> None:
     from kernels.attention.gluon_hopper.plan import plan_of
@@ -151,8 +140,7 @@ def test_tiles_whose_keys_are_split_are_right(dtype: torch.dtype) -> None:
     torch.testing.assert_close(lse.double(), wanted.lse / math.log(2), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@on_hopper
 @pytest.mark.parametrize("head_dim", [128, 256])
 def test_short_causal_heads_are_right(head_dim: int) -> None:
     from kernels.attention.gluon_hopper.plan import plan_of

@@ -17,9 +17,8 @@ from kernels.attention.gluon_hopper import configs, tuning
 from kernels.features import Features
 from kernels.plans import PlanCache
 from tests.cases import cases, named
+from tests.kernels.conftest import NEEDS_HOPPER
 
-ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-on_hopper = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
 LONG = 4200  # queries: many blocks, the last one not full
 ROUNDING = {torch.bfloat16: 1e-3, torch.float16: 1.5e-4}  # a quarter of the dtype's spacing at 1
 
@@ -96,7 +95,7 @@ def assert_within_budget(problem: Problem, tensors: tuple[torch.Tensor, ...] | N
 
 
 class TestOnHopper:
-    pytestmark = [*on_hopper, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
+    pytestmark = [*NEEDS_HOPPER, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
 
     @pytest.mark.parametrize("problem", [*problems()])
     def test_every_length_mask_width_dtype_and_scale_is_right(self, problem: Problem) -> None:

@@ -25,11 +25,11 @@ from kernels.attention.gluon_hopper.packed_tiles import TileListConfig, list_len
 from kernels.attention.triton_fa2.features.call import FeatureCall
 from kernels.constants import Constants
 from kernels.features import SequenceBounds
+from tests.cases import cases
 from tests.kernels.attention.gluon_hopper.test_partitions import run as run_forward
 from tests.kernels.attention.gluon_hopper.test_partitions_backward import run as run_backward
-from tests.kernels.conftest import NAMES
+from tests.kernels.conftest import NAMES, on_hopper
 
-ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 REST = 9  # rows behind the last sequence
 
 
@@ -88,16 +88,7 @@ def test_tiles_are_listed_by_how_many_blocks_each_sees(
         assert table[1 : 1 + table[0, 0]].tolist() == [list(x) for x in blocks_of(lengths_q, step)]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "of_keys", "rows_in_l2", "expected"),
-    [
-        ([64] * 16, False, 0, 1),
-        ([64, *[8] * 16], False, 0, 10),  # skewed
-        ([64], True, 1 << 20, 13),
-        ([64], True, 5 * 64, 5),
-        ([64] * 16, True, 1 << 20, 1),
-    ],
-)
+@pytest.mark.parametrize("lengths, of_keys, rows_in_l2, expected", cases(__file__, "heads together"))
 def test_more_heads_are_taken_together_the_less_work_a_head_has_beside_its_longest_tile(
     lengths: list[int], of_keys: bool, rows_in_l2: int, expected: int, device: str
 ) -> None:
@@ -239,8 +230,7 @@ def test_the_front_door_has_packed_sequences_without_a_feature_computed_here(
         assert found.equal(expected)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@on_hopper
 @pytest.mark.parametrize(("causal", "window"), [(True, 0), (False, 0), (True, 100)])
 @pytest.mark.parametrize(("head_dim", "longest"), [(40, 700), (64, 700), (128, 700), (64, 250), (128, 1500)])
 def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, causal: bool, window: int) -> None:
@@ -272,8 +262,7 @@ def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, c
     assert (lse[:, :, -REST:] == math.inf).all()
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
+@on_hopper
 @pytest.mark.parametrize(
     ("head_dim", "page", "longest", "causal"),
     [(64, 64, 1500, True), (80, 64, 1500, True), (128, 64, 1500, True), (128, 128, 900, True), (128, 256, 1500, False)],
@@ -298,22 +287,13 @@ def test_pages_give_the_bits_of_rows(head_dim: int, page: int, longest: int, cau
     assert kernels.attention_varlen(q, *pages, *asked, causal=causal, block_table=table).equal(expected)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")
-@pytest.mark.parametrize(
-    ("dtype", "heads", "lengths", "head_dim"),
-    [
-        (torch.bfloat16, 16, [100, 200, 1748], 64),
-        (torch.float16, 32, [70, 442], 128),
-        (torch.bfloat16, 16, [8000, 192], 96),
-        (torch.bfloat16, 8, [8000, 192], 256),
-    ],
-)
+@on_hopper
+@pytest.mark.parametrize("dtype, heads, lengths, head_dim", cases(__file__, "front door"))
 def test_the_front_door_is_right_where_it_takes_these_kernels(
-    dtype: torch.dtype, heads: int, lengths: list[int], head_dim: int
+    dtype: str, heads: int, lengths: list[int], head_dim: int
 ) -> None:
     sizes = [(sum(lengths), n, head_dim) for n in (heads, heads // 4, heads // 4, heads)]
-    q, k, v, dout = (torch.randn(*size, device="cuda").to(dtype).requires_grad_() for size in sizes)
+    q, k, v, dout = (torch.randn(*size, device="cuda").to(getattr(torch, dtype)).requires_grad_() for size in sizes)
     names = routes.packed_names(*(x.transpose(0, 1)[None] for x in (q, k, v)), len(lengths), (True, 0, head_dim**-0.5))
     assert names == {"forward": "gluon_hopper", "backward": "triton_fa2" if head_dim > 128 else "gluon_hopper"}
     starts = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")

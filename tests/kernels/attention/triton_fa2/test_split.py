@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kernels.plans import PlanCache
+from tests.cases import cases
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 plan, shapes, split, tuning = (
@@ -13,15 +14,7 @@ triton, tl = (pytest.importorskip(name) for name in ("triton", "triton.language"
 longest_first = split.longest_first
 
 # long enough for windows that touch some splits of a walk only, and a few others
-CUT_CASES = {
-    "causal window": ((1, 1, 1, 140, 140, 16), True, 12),
-    "window to both sides, more keys": ((1, 1, 1, 70, 150, 16), False, 10),
-    "window to both sides, rows that see no key": ((1, 1, 1, 150, 70, 16), False, 10),
-    "full": ((1, 1, 1, 50, 70, 32), False, 0),
-    "63 tokens": ((1, 1, 1, 63, 63, 32), True, 0),
-    "rows that see no key": ((1, 1, 1, 100, 63, 16), True, 0),
-    "grouped heads": ((1, 2, 1, 40, 40, 16), True, 0),
-}
+CUT_CASES = cases(__file__, "CUT_CASES")
 
 
 @pytest.mark.parametrize(

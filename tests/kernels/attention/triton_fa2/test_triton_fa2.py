@@ -74,19 +74,11 @@ def test_a_walk_of_one_masked_loop_is_as_near_the_oracle_as_naive(problem, name,
     assert used.problem.walk_config.one_loop
 
 
-@pytest.mark.parametrize(
-    ("dtype", "head_dim", "window_size", "one_loop"),
-    [
-        (torch.float32, 64, 0, False),
-        (torch.float32, 64, 256, True),
-        (torch.float32, 256, 0, True),
-        (torch.float16, 256, 256, False),
-    ],
-)
+@pytest.mark.parametrize("dtype, head_dim, window_size, one_loop", cases(__file__, "loops"))
 def test_loops_of_much_code_are_not_repeated(dtype, head_dim, window_size, one_loop, monkeypatch):
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
     monkeypatch.setattr(shapes, "INTERPRETED", True)
-    q = torch.empty(1, 1, 4096, head_dim, dtype=dtype)
+    q = torch.empty(1, 1, 4096, head_dim, dtype=getattr(torch, dtype))
     assert shapes.TritonProblem.of(q, q, True, window_size, None, "ieee").walk_config.one_loop == one_loop
 
 
