@@ -122,7 +122,7 @@ def by_limit(rows: pd.DataFrame) -> None:
     limits = sorted(rows["power_limit_w"].dropna().unique())
     if len(limits) < 2:
         messages.say("power_limits", count=len(limits))
-        st.code(_LIMITS, language="bash", wrap_lines=True)
+        st.code(_LIMITS, language=None, wrap_lines=True)
         return
     rows = rows.sort_values("power_limit_w").drop_duplicates(["implementation", "power_limit_w"])
     palette, found = colours.palette(rows["implementation"].unique()), []

@@ -37,7 +37,7 @@ def _features() -> None:
     missing = table[table["winner"].isna()]["gpu"].tolist()
     if missing or table.empty:
         st.markdown(f"Nobody has measured it on {', '.join(map(text.plain, missing)) or 'any GPU'}. Measure it there:")
-        st.code(finder.command(wanted), language="bash", wrap_lines=True)
+        st.code(finder.command(wanted), language=None, wrap_lines=True)
     config = tables.declared("finder")
     tables.grid(table, "The fastest implementation with these features on each GPU", config)
 

@@ -74,7 +74,7 @@ def _draw_gaps(section: Section) -> None:
     with st.expander("Missing cells: reasons and commands", icon=":material/science:"):
         for gap in section.gaps:
             st.markdown(f"{text.plain(gap.words)}.")
-            st.code(gap.command, language="bash", wrap_lines=True)
+            st.code(gap.command, language=None, wrap_lines=True)
 
 
 def setting_words(setting: str) -> str:
