@@ -22,8 +22,10 @@ def packed(
     lengths = packages.flash_lengths(bounds)
     starts, longest = (lengths["cu_seqlens_q"], lengths["cu_seqlens_k"]), (bounds.longest_q, bounds.longest_k)
     window = (-1, 0) if masks["causal"] else masks["window_size"]
-    grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] and _asks_for_groups() else {}
-    return varlen_attn(q, k, v, *starts, *longest, scale=softmax_scale, window_size=window, **grouped)
+    options: dict[str, Any] = {"scale": softmax_scale, "window_size": window}
+    if q.shape[1] != k.shape[1] and _asks_for_groups():
+        options["enable_gqa"] = True
+    return varlen_attn(q, k, v, *starts, *longest, **options)
 
 
 @cache
