@@ -26,7 +26,7 @@ from ..features import attention as define
 from ..registry import FEATURES, Implementation
 
 NAMES = ("out", "dq", "dk", "dv", "dsinks or dmask")
-_TF32_FLOOR = 2.0**-8  # two units a product of scores and of dS: tensor cores cut low bits off (PTX ISA, mma .tf32)
+_TF32_FLOOR = 2.0**-9  # two units: tensor cores cut the factors' low bits off (PTX ISA, mma .tf32)
 Attend = Callable[..., torch.Tensor]
 
 
