@@ -137,7 +137,10 @@ class FeatureCall:
         needed = 0
         of_keys = walk == "dkdv"
         length, heads = (shape.seqlen_k, k.shape[1]) if of_keys else (shape.seqlen_q, q.shape[1])
-        for tile in tiles(name, q, v):
+        choices = tiles(name, q, v)
+        if walk == "forward" and self.features.dropout_p and len(self.features.asked) > 2:
+            choices = choices[1:] or choices  # the first would spill the numbers of dropout next to other features
+        for tile in choices:
             grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * batches,)
             if config.blocks % max(tile.block_m, tile.block_n):
                 continue
