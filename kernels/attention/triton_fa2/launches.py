@@ -36,10 +36,9 @@ from .backward_one_pass import one_pass_kernel
 from .combine import combine_gradients, combine_outputs
 from .forward import forward_kernel
 from .forward_few_keys import few_keys_kernel
-from .forward_panels import panels_kernel
 from .forward_window import window_kernel
 from .launch import KernelCall, WarmUps, make_launch, most_registers
-from .panels import key_panels, padded_size
+from .panels import key_panels
 from .preprocess import preprocess_kernel
 from .problem import TritonProblem
 from .split import Split
@@ -329,16 +328,7 @@ def _window(problem: TritonProblem, config: Any) -> Made:
     return window_kernel, scalars, config, lambda tile: parts * -(-problem.seqlen_q // tile.block_m)
 
 
-def _panels(problem: TritonProblem, config: Any) -> Made:
-    heads = problem.heads("panels")
-    rest = problem.seqlen_k % problem.tiles("panels")[0].block_n
-    config = replace(config, block_n2=padded_size(rest) if rest else 0)
-    at_once = problem.heads_at_once("panels")
-    scalars = (problem.num_heads, problem.group, heads, at_once, *problem.extent[:2], problem.scales[0])
-    return panels_kernel, scalars, config, lambda tile: heads * -(-problem.seqlen_q // tile.block_m)
-
-
-_OF_PANELS = {"few_keys": _few_keys, "window": _window, "panels": _panels}
+_OF_PANELS = {"few_keys": _few_keys, "window": _window}
 
 
 def recorded(problem: TritonProblem, walk: Callable[..., None], tensors: Sequence[torch.Tensor]) -> Callable[..., None]:

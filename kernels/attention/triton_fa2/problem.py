@@ -153,11 +153,8 @@ class TritonProblem:
         if self.seqlen_k <= tuning.limit("few_keys", self.chip, self.block_d, rows) and self.tiles("few_keys"):
             return "few_keys"
         short_window = bool(self.window_size) and self.keys_in_window <= WINDOW_KEYS
-        if short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1:
-            return "window"
-        sees_all = not (self.causal or self.window_size)
-        has_panels = sees_all and (panels(self.head_dim)[1] > 0 or self.block_d == 64) and bool(self.tiles("panels"))
-        return "panels" if has_panels else "forward"
+        shared = short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1
+        return "window" if shared else "forward"
 
     @cached_property
     def keys_in_window(self) -> int:
