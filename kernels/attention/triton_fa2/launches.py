@@ -13,7 +13,6 @@ import triton
 from ... import launches
 from ...launches import INTERPRETED, Rooms
 from ...parallel_compile import compile_side_by_side
-from ...registry import UnsupportedCase
 from .arguments import (
     CombineConfig,
     Config,
@@ -22,7 +21,6 @@ from .arguments import (
     DqTensors,
     FewQueriesTensors,
     ForwardTensors,
-    OnePassTensors,
     PanelTensors,
     PreprocessConfig,
     PreprocessTensors,
@@ -32,7 +30,6 @@ from .arguments import (
 )
 from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from .backward_few_queries import few_queries_kernel
-from .backward_one_pass import one_pass_kernel
 from .combine import combine_gradients, combine_outputs
 from .forward import forward_kernel
 from .forward_few_keys import few_keys_kernel
@@ -46,7 +43,6 @@ from .stored import STEP, WIDTH, parts, stored_dkdv_kernel, stored_dq_kernel, st
 from .tile_ops import BF16_PARTS, PAD
 from .tuning import Tile
 
-Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _PREPROCESS_TILE = Tile(16, 0, 4, 1)
 _COMBINED = 1024  # elements of a result that one program of a second pass computes
 MOST_AT_ONCE = 192  # keys of a window up to which the programs of its tile fit a multiprocessor
@@ -102,7 +98,7 @@ class Launches:
         delta = lse if problem.has_own_delta else self._empty_rows(torch.float32)  # any tensor where it is not used
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
         stored, together = bool(problem.tiles("stored_scores")), problem.has_dq_dkdv and not problem.has_own_delta
-        if problem.copied or problem.has_one_pass or stored or together:
+        if problem.copied or stored or together:
             copies = "qdkv" if problem.copied else ""
             self._preprocess(copies, PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta), delta=True)
         if problem.precision == "bf16x6":
@@ -111,13 +107,9 @@ class Launches:
         if stored:
             self._stored(StoredTensors(q, k, v, dout, *gradients, lse, delta, None, None, None))
             return
-        if problem.has_one_pass:
-            held = OnePassTensors(q, k, v, dout, None, None, None, lse, delta, qt, dot)
-            if self._one_pass(held, gradients):
-                return
         if problem.has_dq_dkdv:
             split = problem.dq_dkdv_split
-            slots = gradients if split is None else self._gradient_slots(gradients, (split, split))
+            slots = gradients if split is None else [self._empty_slots(x, split.count) for x in gradients]
             config = replace(problem.walk_config, split=split is not None, own_delta=problem.has_own_delta)
             every = DqDkdvTensors(q, k, v, dout, out, *slots, lse, delta, qt, kt, vt, dot)
             numbers, splits = (split or (1, 0), *scales), split.count if split else 1
@@ -164,12 +156,6 @@ class Launches:
         problem = self.problem
         rows = (splits * problem.batch, problem.num_heads, problem.seqlen_q)
         return self.rooms.note(torch.empty(rows, dtype=dtype, device="meta"))
-
-    def _gradient_slots(self, gradients: Gradients, splits: tuple[Split, Split]) -> Gradients:
-        """Return room for slots of dq by the split of the keys, and of dk and dv by that of the walk over rows."""
-        (dq, dk, dv), (walk, slots) = gradients, splits
-        dk, dv = (self._empty_slots(x, walk.count) for x in (dk, dv))
-        return self._empty_slots(dq, slots.count), dk, dv
 
     def _run(self, call: KernelCall) -> None:
         """List a launch."""
@@ -263,26 +249,6 @@ class Launches:
                 (stored_dq_kernel, of_rows, across * heads * triton.cdiv(rows, of_rows.block_m)),
             ):
                 self._run(KernelCall(kernel, held, scalars, config, [tile], _exactly(programs)))
-
-    def _one_pass(self, tensors: OnePassTensors, gradients: Gradients) -> bool:
-        """List the backward of one pass; return False if its tile does not fit this device."""
-        problem, rooms = self.problem, len(self.rooms.tensors)
-        walk = problem.one_pass_split or Split(1, max(1, problem.seqlen_q))
-        tile = problem.tiles("one_pass")[0]
-        keys = min(problem.seqlen_k, problem.window(16) + tile.block_n)
-        slots = Split(-(-keys // tile.block_n) + (keys < problem.seqlen_k), tile.block_n)
-        dq, dk, dv = self._gradient_slots(gradients, (walk, slots))
-        heads = problem.heads("one_pass")
-        scalars = (problem.num_heads, heads, *problem.extent, *walk, slots.count, *problem.scales)
-        programs = heads * -(-problem.seqlen_k // tile.block_n) * walk.count
-        config, tensors = replace(problem.walk_config, one_loop=False), tensors._replace(dq=dq, dk=dk, dv=dv)
-        try:
-            self._run(KernelCall(one_pass_kernel, tensors, scalars, config, [tile], lambda _: programs))
-        except UnsupportedCase:
-            del self.rooms.tensors[rooms:]
-            return False
-        self._combine(combine_gradients, SplitGradients(*gradients, dq, dk, dv), gradients, walk, slots)
-        return True
 
     def _combine(
         self, kernel: Any, tensors: Any, results: tuple[torch.Tensor, ...], *splits: Split, store_lse: bool = False

@@ -177,11 +177,6 @@ class TritonProblem:
         return tile._replace(block_n=padded_size(self.seqlen_k), num_stages=1)
 
     @cached_property
-    def has_one_pass(self) -> bool:
-        """Whether the backward is one walk, by backward_one_pass.py."""
-        return self.group == 1 and bool(self.tiles("one_pass"))
-
-    @cached_property
     def has_dq_dkdv(self) -> bool:
         """Whether dq, dk and dv come from one launch of backward.py's kernels."""
         return self.group == 1 and bool(self.tiles("dq_dkdv"))
@@ -200,11 +195,6 @@ class TritonProblem:
         return self._split("forward", self.seqlen_k) if self.forward_table == "forward" else None
 
     @cached_property
-    def one_pass_split(self) -> Split | None:
-        """How the walks over the rows are split in a backward of one pass; None if they are not."""
-        return self._split("one_pass", self.seqlen_q)
-
-    @cached_property
     def dq_dkdv_split(self) -> Split | None:
         """How all walks of a backward in one launch are split; None if they are not."""
         return self._split("dq_dkdv", self._longest)
@@ -215,7 +205,7 @@ class TritonProblem:
 
     def rows(self, table: str) -> int:
         """Return the rows, or keys, of a head that a table's kernel shares out in tiles."""
-        if table in ("dq_dkdv", "one_pass"):
+        if table == "dq_dkdv":
             return self._longest
         return self.seqlen_k if table == "dkdv" else self.seqlen_q
 
@@ -285,7 +275,7 @@ class TritonProblem:
             return None
         tile = self.tiles(table)[0]
         window = self.window(tile.block_m + tile.block_n)
-        tiles = self.heads(table) * -(-self.rows(table) // (tile.block_n if table == "one_pass" else tile.block_m))
+        tiles = self.heads(table) * -(-self.rows(table) // tile.block_m)
         if tiles >= self.multiprocessors and walk < split.LONG:
             return None
         halved = table != "dq_dkdv" and self.right == 0 and window >= walk  # by the mask, on average

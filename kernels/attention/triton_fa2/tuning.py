@@ -2,7 +2,7 @@
 
 The tables "triton_fa2 half", "ieee", "bf16x6" and "tf32" of `kernels.tables` hold the tiles, by the kernels' names:
 "forward", "few_keys" and "window" (forward_window.py; its `programs` are those that fit a multiprocessor),
-"dq" and "dkdv", "dq_dkdv" (both in one launch), "one_pass" and "few_queries". A kernel without a tile for a problem is
+"dq" and "dkdv", "dq_dkdv" (both in one launch) and "few_queries". A kernel without a tile for a problem is
 not used for it. "half" is 16 bits; the others are precisions of float32 (tile_ops.py).
 
 `rows` is the number of query rows (for dkdv: key rows), counted over batch and heads and divided by the number of
