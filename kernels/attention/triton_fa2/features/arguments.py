@@ -41,24 +41,13 @@ class FeatureTensors(NamedTuple):
 
 # A tensor of rows: its address, and the strides between batches or pages, heads and rows, in units.
 Rows = namedtuple("Rows", "base b h m")
-
-
-class FeatureShape(NamedTuple):
-    """Sizes and factors of a call. Of packed sequences the lengths are the largest."""
-
-    num_heads: Any
-    group: Any
-    seqlen_q: Any
-    seqlen_k: Any
-    left: Any
-    right: Any
-    scale: Any  # softmax_scale
-    factor: Any  # of scores where powers of two are taken of them
-    softcap: Any
-    keep_from: Any  # the first 32-bit number that dropout keeps
-    keep_scale: Any  # 1 / (1 - dropout_p)
-    stats_b: Any  # strides of lse and delta between batches and heads
-    stats_h: Any
+# Sizes and factors of a call. Of packed sequences the lengths are the largest. `scale`: softmax_scale; `factor`: of
+# scores where powers of two are taken of them; `keep_from`: the first 32-bit number that dropout keeps; `keep_scale`: 1
+# / (1 - dropout_p); `stats_b`, `stats_h`: strides of lse and delta between batches and heads.
+FeatureShape = namedtuple(
+    "FeatureShape",
+    "num_heads group seqlen_q seqlen_k left right scale factor softcap keep_from keep_scale stats_b stats_h",
+)
 
 
 @dataclass(frozen=True)
