@@ -109,7 +109,9 @@ class Launches:
             return
         if problem.has_dq_dkdv:
             split = problem.dq_dkdv_split
-            slots = gradients if split is None else [self._empty_slots(x, split.count) for x in gradients]
+            if split:
+                dq, dk, dv = (self._empty_slots(x, split.count) for x in gradients)
+            slots = dq, dk, dv
             config = replace(problem.walk_config, split=split is not None, own_delta=problem.has_own_delta)
             every = DqDkdvTensors(q, k, v, dout, out, *slots, lse, delta, qt, kt, vt, dot)
             numbers, splits = (split or (1, 0), *scales), split.count if split else 1
@@ -209,14 +211,24 @@ class Launches:
         self._run(KernelCall(kernel, tensors, scalars, config, problem.tiles(table), programs))
 
     def _held_keys(self, tensors: PanelTensors, *, store_lse: bool) -> None:
-        """List the forward of a kernel whose rows are panels."""
-        problem = self.problem
+        """List the forward of a kernel that holds all keys of a head, or of a window, as panels."""
+        problem, table = self.problem, self.problem.forward_table
+        tiles, heads, registers = problem.tiles(table), problem.heads(table), None
         config = replace(problem.panel_config, scale_first=problem.scale_first, store_lse=store_lse)
-        kernel, scalars, config, programs = _OF_PANELS[problem.forward_table](problem, config)
-        tiles = problem.tiles(problem.forward_table)
-        registers = None
-        if problem.forward_table == "window" and config.block_n + config.block_n2 <= MOST_AT_ONCE:
-            registers = most_registers(tiles[0])
+        kernel, each, rows = few_keys_kernel, problem.rows_each(tiles[0]), 0
+        block_n, block_n2 = key_panels(problem.seqlen_k if table == "few_keys" else problem.keys_in_window)
+        if table == "few_keys":
+            config, rows = replace(config, whole=problem.seqlen_k >= block_n), each
+        else:
+            kernel, each = window_kernel, problem.heads_each(tiles[0])
+            config, heads = replace(config, has_left=False, has_right=False), heads // each
+            registers = most_registers(tiles[0]) if block_n + block_n2 <= MOST_AT_ONCE else None
+        config = replace(config, block_n=block_n, block_n2=block_n2)
+        scalars = (problem.num_heads, problem.group, *problem.extent, each, problem.scales[0])
+
+        def programs(tile: Tile) -> int:
+            return heads * -(-problem.seqlen_q // (rows or tile.block_m))
+
         self._run(KernelCall(kernel, tensors, scalars, config, tiles, programs, registers))
 
     def _few_queries(self, tensors: FewQueriesTensors) -> None:
@@ -271,30 +283,6 @@ class Launches:
 
 def _exactly(count: int) -> Callable[[Tile], int]:
     return lambda _: count
-
-
-Made = tuple[Any, tuple[int | float, ...], Any, Callable[[Tile], int]]  # kernel, scalars, configuration, programs
-
-
-def _few_keys(problem: TritonProblem, config: Any) -> Made:
-    rows_each = problem.rows_each(problem.tiles("few_keys")[0])
-    block_n, block_n2 = key_panels(problem.seqlen_k)
-    config = replace(config, block_n=block_n, block_n2=block_n2, whole=problem.seqlen_k >= block_n)
-    scalars = (problem.num_heads, problem.group, *problem.extent, rows_each, problem.scales[0])
-    programs = problem.heads("few_keys") * -(-problem.seqlen_q // rows_each)
-    return few_keys_kernel, scalars, config, lambda tile: programs
-
-
-def _window(problem: TritonProblem, config: Any) -> Made:
-    heads_each = problem.heads_each(problem.tiles("window")[0])
-    block_n, block_n2 = key_panels(problem.keys_in_window)
-    config = replace(config, has_left=False, has_right=False, block_n=block_n, block_n2=block_n2)
-    scalars = (problem.num_heads, problem.group, *problem.extent, heads_each, problem.scales[0])
-    parts = problem.heads("window") // heads_each
-    return window_kernel, scalars, config, lambda tile: parts * -(-problem.seqlen_q // tile.block_m)
-
-
-_OF_PANELS = {"few_keys": _few_keys, "window": _window}
 
 
 def recorded(problem: TritonProblem, walk: Callable[..., None], tensors: Sequence[torch.Tensor]) -> Callable[..., None]:
