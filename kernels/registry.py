@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import pkgutil
@@ -316,6 +317,32 @@ def triton_missing() -> str | None:
     """Return why kernels in Triton cannot run here, or None if it is installed."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; it exists for Linux: pip install 'triton>=3.6,<4'."
+    return None
+
+
+def reason_against_interpreter(name: str, dtype: str | None) -> str | None:
+    """Return why an implementation in Triton cannot compute a dtype on a CPU, or None."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        return f"{name} runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts."
+    return interpreter_lacks(dtype)
+
+
+def refuse_cpu(name: str, x: torch.Tensor) -> None:
+    """Raise UnsupportedCase if an implementation in Triton cannot compute a tensor on a CPU."""
+    if reason := reason_against_interpreter(name, str(x.dtype).removeprefix("torch.")):
+        raise UnsupportedCase(reason)
+
+
+@cache
+def interpreter_lacks(dtype: str | None) -> str | None:
+    """Return why Triton's interpreter does not compute a dtype, or None."""
+    if dtype == "bfloat16":
+        return (
+            "Triton's interpreter multiplies bfloat16 wrongly (triton issue 11584); on a CPU, use float16 or float32."
+        )
+    versions = [tuple(map(int, importlib.metadata.version(name).split(".")[:2])) for name in ("triton", "numpy")]
+    if versions[0] < (3, 7) and versions[1] >= (2, 4):
+        return "The interpreter of Triton 3.6 fails with numpy 2.4 and later; install numpy<2.4 or a later Triton."
     return None
 
 

@@ -73,7 +73,7 @@ class Launches:
             self._held_keys(PanelTensors(q, k, v, out, statistics), store_lse=lse is not None)
             return
         split = problem.forward_split
-        config = replace(problem.walk_config, scale_first=problem.scale_first, split=split is not None)
+        config = replace(problem.walk_config, scale_first=problem.scale <= 0, split=split is not None)
         q, k, v, kt = self._copies_for_forward(q, k, v)
         numbers = (split or (1, 0), problem.scales[0])
         if split is None:
@@ -214,7 +214,7 @@ class Launches:
         """List the forward of a kernel that holds all keys of a head, or of a window, as panels."""
         problem, table = self.problem, self.problem.forward_table
         tiles, heads, registers = problem.tiles(table), problem.heads(table), None
-        config = replace(problem.panel_config, scale_first=problem.scale_first, store_lse=store_lse)
+        config = replace(problem.panel_config, scale_first=problem.scale <= 0, store_lse=store_lse)
         kernel, each, rows = few_keys_kernel, problem.rows_each(tiles[0]), 0
         block_n, block_n2 = key_panels(problem.seqlen_k if table == "few_keys" else problem.keys_in_window)
         if table == "few_keys":

@@ -82,19 +82,9 @@ class TritonProblem:
         return self.num_heads // self.num_kv_heads
 
     @cached_property
-    def left(self) -> int:
-        """How many keys before its own position a query sees."""
-        return reach(self.causal, self.window_size, self._beyond_all)[0]
-
-    @cached_property
-    def right(self) -> int:
-        """How many keys after its own position a query sees."""
-        return reach(self.causal, self.window_size, self._beyond_all)[1]
-
-    @cached_property
     def extent(self) -> tuple[int, int, int, int]:
         """The lengths, and how many keys before and after its own position a query sees."""
-        return self.seqlen_q, self.seqlen_k, self.left, self.right
+        return self.seqlen_q, self.seqlen_k, *reach(self.causal, self.window_size, self._beyond_all)
 
     @cached_property
     def scales(self) -> tuple[float, float]:
@@ -142,11 +132,6 @@ class TritonProblem:
         return PanelConfig(**{**self.common, "block_d": block_d}, block_d2=block_d2)
 
     @cached_property
-    def scale_first(self) -> bool:
-        """Whether the forward must scale the scores before it takes their maximum."""
-        return self.scale <= 0
-
-    @cached_property
     def forward_table(self) -> str:
         """The table whose kernel computes out."""
         rows = self.heads("forward") * self.seqlen_q / self.multiprocessors
@@ -159,7 +144,7 @@ class TritonProblem:
     @cached_property
     def keys_in_window(self) -> int:
         """The keys that a tile of WINDOW_ROWS rows sees at most."""
-        return WINDOW_ROWS + self.left + self.right
+        return WINDOW_ROWS + sum(self.extent[2:])
 
     @cached_property
     def has_few_queries(self) -> bool:
@@ -238,7 +223,7 @@ class TritonProblem:
 
     def window(self, block: int) -> int:
         """Return the most keys that a block of rows sees, or rows that see a block of keys."""
-        return min(self._beyond_all, self.left + self.right + block) if self.window_size else self._beyond_all
+        return min(self._beyond_all, sum(self.extent[2:]) + block) if self.window_size else self._beyond_all
 
     def heads_at_once(self, table: str) -> int:
         """Return how many heads' streamed tensors (k and v, or q and dout) fit in half of the L2."""
@@ -278,7 +263,7 @@ class TritonProblem:
         tiles = self.heads(table) * -(-self.rows(table) // tile.block_m)
         if tiles >= self.multiprocessors and walk < split.LONG:
             return None
-        halved = table != "dq_dkdv" and self.right == 0 and window >= walk  # by the mask, on average
+        halved = table != "dq_dkdv" and self.extent[3] == 0 and window >= walk  # by the mask, on average
         walks = max(1.0, (tiles + self.heads(table)) / 2 if halved else tiles)
         wanted = tile.programs * self.multiprocessors / walks
         if table == "dq_dkdv":
