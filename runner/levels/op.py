@@ -11,7 +11,7 @@ from kernels import reference, registry
 from kernels.features import Features, head_by_head
 from kernels.registry import Attention
 from results.records import Case, attention_case
-from runner.levels import STRIDE, DifferentiableCalls, Growth, MeasuredLevel, Pass, Place, fill_normal, generator_of
+from runner.levels import STRIDE, DifferentiableCalls, Growth, Pass, Place, fill_normal, generator_of, measured
 from runner.levels.op_features import options_of, random_tensors
 
 PASSES = (
@@ -197,18 +197,9 @@ def small_case(dtype: str, head_dim: int) -> Case:
     return attention_case(batch=1, num_heads=1, seqlen=_SMALL_SEQLEN, head_dim=head_dim, dtype=dtype, causal=True)
 
 
-LEVEL = MeasuredLevel(
+LEVEL = measured(
+    globals(),
     implementations=lambda: registry.implementations("op"),
     passes=lambda case: _WITH_MASK if "mask_gradient" in case.asked else PASSES,
-    small_case=small_case,
-    empty_inputs=empty_inputs,
-    trial=trial,
-    call=call,
-    kept_for_backward=kept_for_backward,
-    oracle=oracle,
-    fused_oracle=fused_oracle,
     checks_rows=True,
-    doubled=doubled,
-    harden=harden,
-    slope=slope,
 )
