@@ -27,7 +27,7 @@ from runner.supervise import other_version
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.pair import CUT_OFF, PairedWorkers, cut_in_half
 from runner.supervise.remaining import Expected, Remaining
-from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, Waiting, WorkerHandle
+from runner.supervise.worker_handle import COMMAND, GRACE_S, OPEN_LIMIT_S, Waiting, WorkerHandle
 
 _STEP_LIMIT_S = 120.0  # includes compiling; the cell's estimate is added
 _STEP_LIMIT_ESTIMATES = 20.0
@@ -309,7 +309,7 @@ def supervise(
     begun = time.monotonic()
     with contextlib.ExitStack() as left:
         handle = _workers(job, (worker_command, other_command or worker_command), stop, left)
-        left.callback(handle.dismiss)
+        left.callback(handle.kill, grace_s=GRACE_S)
         opened = _open(handle, job)
         seconds, count = protocol_of(job.protocol).trace_s, sum(not cell["reason"] for cell in opened["cells"])
         if seconds and count > MOST_TRACES:
@@ -330,7 +330,7 @@ def supervise(
                     handle.close()
                 return folder
             finally:
-                handle.dismiss()  # before the device lock is released
+                handle.kill(grace_s=GRACE_S)  # before the device lock is released
 
 
 def _workers(
