@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from results import formats
-from results.formats import ReaderFault, UnknownTable, UploadError, bounded, errors, rows, understand
+from results.formats import ReaderFault, UnknownTable, UploadError, bounded, errors, plain_table, understand
 from results.records import measurement_to_json, run_to_json
 from tests.builders import LONG, ROW, import_understanding, odd_rows, random_runs
 from tests.results.formats.mutants import zipped
@@ -91,7 +91,7 @@ def test_no_run_id_leaves_the_home(tmp_path, name: str) -> None:
 
 
 def test_whatever_a_reader_raises_names_file_and_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows.ReadRows, "_case", Mock(side_effect=OverflowError("too\nlarge")))
+    monkeypatch.setattr(plain_table.ReadRows, "_case", Mock(side_effect=OverflowError("too\nlarge")))
     with pytest.raises(ReaderFault, match=r"^a.csv, line 2, cannot be read \(OverflowError: too large\)"):
         understand("a.csv", (LONG + ROW).encode())
 
