@@ -16,9 +16,8 @@ from ...tables import machine_of
 from .combine import CombinePartsConfig, combine_kernel
 from .launch import INTERPRETED, LaunchOf, prepared, workspace
 from .request import Caches, Request
-from .shares import divide, power_of_2_from
 from .split import CacheStrides, SplitConfig, split_kernel
-from .tuning import DecodeTile, tile
+from .tuning import DecodeTile, divide, power_of_2_from, tile
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
 _REGISTERS = 65536  # registers of a multiprocessor
