@@ -354,6 +354,8 @@ def interpreter_lacks(dtype: str | None) -> str | None:
         return (
             "Triton's interpreter multiplies bfloat16 wrongly (triton issue 11584); on a CPU, use float16 or float32."
         )
+    if missing := triton_missing():
+        return missing
     versions = [tuple(map(int, importlib.metadata.version(name).split(".")[:2])) for name in ("triton", "numpy")]
     if versions[0] < (3, 7) and versions[1] >= (2, 4):
         return "The interpreter of Triton 3.6 fails with numpy 2.4 and later; install numpy<2.4 or a later Triton."
