@@ -159,14 +159,13 @@ def attention_varlen(
     of_k = starts[1][:-1], starts[1][1:]
     if block_table is not None:
         _check_pages(k, v, block_table, max_seqlen_k, len(of_k[0]))
-        if not copy_pages and reads_pages(q, k, v):
-            _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
-            bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
-            return _over_pages(q, k, v, bounds, block_table, asked, (causal, window_size, softmax_scale))
         if reads_pages(q, k, v):
             from . import paged  # imports triton, which may be missing
 
             _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
+            if not copy_pages:
+                bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
+                return _over_pages(q, k, v, bounds, block_table, asked, (causal, window_size, softmax_scale))
             if paged.takes(q, k, v):
                 scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
                 masks: Any = (*features.one_window(causal, window_size), scale)

@@ -98,6 +98,18 @@ def declarations() -> dict[str, dict[str, Any]]:
 FEATURES: Mapping[str, str] = declarations()["features"]  # name of a feature -> its words in a refusal
 _BOOLEANS = ("causal", "window", "gqa", "backward", "paged", "ragged", "mixed", "quantised", "latent")
 CAPABILITIES = (*_BOOLEANS, *FEATURES)  # a reader may select implementations by them
+REFUSED: Mapping[str, Callable[[AttentionCase], object]] = {  # cases that `Implementation.refused` may name
+    "keys": lambda case: not case.latent_dim,
+    "contiguous": lambda case: not case.page_size,
+    "ragged_contiguous": lambda case: case.lengths == "ragged" and not case.page_size,
+    "pages_not_of_64": lambda case: case.page_size != 64,
+    "not_packed": lambda case: "varlen" not in (case.asked or ()),
+    "window_in_packed": lambda case: case.window_size and "varlen" in (case.asked or ()),
+    "window_to_both_sides": lambda case: case.window_size and not case.causal,
+    "window_over_pages": lambda case: case.window_size and case.page_size,
+    "window_over_latents": lambda case: case.window_size and case.latent_dim,
+    "latents_in_another_dtype": lambda case: case.latent_dim and case.cache_dtype not in (None, case.dtype),
+}
 _RECORDED = (  # fields that a run records
     "level", "family", "precision", "memory", "colour", "causal", "window", "gqa", "backward", "paged",
 )  # fmt: skip
@@ -140,6 +152,7 @@ class Implementation:
     interpreted_on_cpu: bool = False  # runs on a CPU to be checked, never to be timed
     model_families: tuple[str, ...] = ()  # at level model: model_types of transformers that it takes; (): any
     unavailable: str | None = None  # why it cannot run on this machine
+    refused: Mapping[str, str] | None = None  # names of REFUSED with the rest of a sentence
     refuses: Callable[[AttentionCase, Device], str | None] | None = None  # further rules
     # (case, mode, device) -> names of its forms for a case of level op, which are implementations too, `kernels.forms`
     forms: Callable[[AttentionCase, str, Device], Iterable[str]] | None = None
@@ -212,6 +225,7 @@ def _declared_reasons(impl: Implementation, case: AttentionCase, device: Device)
         (case.cache_dtype not in (None, case.dtype), impl.quantised, f"caches in {case.cache_dtype}"),
     )
     yield from (f"does not support {words}" for asked, has, words in lacking if asked and not has)
+    yield from (words for name, words in (impl.refused or {}).items() if REFUSED[name](case))
     if capability and least and capability < least:
         yield f"needs compute capability {least}, this is {capability}"
     if capability and most and capability > most:
@@ -340,6 +354,8 @@ def interpreter_lacks(dtype: str | None) -> str | None:
         return (
             "Triton's interpreter multiplies bfloat16 wrongly (triton issue 11584); on a CPU, use float16 or float32."
         )
+    if missing := triton_missing():
+        return missing
     versions = [tuple(map(int, importlib.metadata.version(name).split(".")[:2])) for name in ("triton", "numpy")]
     if versions[0] < (3, 7) and versions[1] >= (2, 4):
         return "The interpreter of Triton 3.6 fails with numpy 2.4 and later; install numpy<2.4 or a later Triton."

@@ -117,13 +117,9 @@ def _workspace(device: torch.device) -> torch.Tensor:
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    latent, dims = bool(case.latent_dim), ", ".join(map(str, _HEAD_DIMS))
-    return packages.reason(
-        "flashinfer",
-        (latent and case.window_size, "takes no sliding window over latents"),
-        (latent and case.cache_dtype not in (None, case.dtype), "takes latents only in 16 bits here"),
-        (not latent and (case.head_dim or 64) not in _HEAD_DIMS, f"takes a head_dim of {dims}, not of {case.head_dim}"),
-    )
+    other = not case.latent_dim and (case.head_dim or 64) not in _HEAD_DIMS
+    dims = ", ".join(map(str, _HEAD_DIMS))
+    return f"flashinfer takes a head_dim of {dims}, not of {case.head_dim}." if other else None
 
 
 IMPLEMENTATIONS = packages.decode("flashinfer", prepare, refuses=_refuses)

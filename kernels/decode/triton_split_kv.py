@@ -47,10 +47,6 @@ def decode(step: DecodeStep, *, one_launch: bool = False) -> Callable[[], Any]:
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     if (case.seqlen_q or 1) > MAX_SEQLEN_Q:
         return f"triton_split_kv takes up to {MAX_SEQLEN_Q} query tokens, not {case.seqlen_q}."
-    if case.latent_dim and case.window_size:
-        return "triton_split_kv takes no sliding window over a latent cache."
-    if case.latent_dim and case.cache_dtype not in (None, case.dtype):
-        return f"triton_split_kv takes latents in the dtype of q, not in {case.cache_dtype}."
     if case.cache_dtype not in (None, case.dtype) and case.dtype == "float32":
         return "triton_split_kv takes an e4m3 cache with q in 16 bits alone."
     return refuses_device("triton_split_kv", case, device)

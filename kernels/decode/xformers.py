@@ -8,7 +8,6 @@ import torch
 
 from .. import packages
 from ..attention.xformers import call
-from ..registry import AttentionCase, Device
 from .step import DecodeStep
 
 
@@ -38,13 +37,4 @@ def prepare(step: DecodeStep) -> packages.Step:
     return attend
 
 
-def _refuses(case: AttentionCase, device: Device) -> str | None:
-    contiguous = case.lengths == "ragged" and not case.page_size
-    return packages.reason(
-        "xformers",
-        (contiguous, "takes different lengths only in paged caches: its contiguous keys are one row"),
-        (case.page_size and case.window_size, "takes no sliding window over pages"),
-    )
-
-
-IMPLEMENTATIONS = packages.decode("xformers", prepare, refuses=_refuses)
+IMPLEMENTATIONS = packages.decode("xformers", prepare)

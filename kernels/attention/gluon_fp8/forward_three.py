@@ -48,8 +48,7 @@ def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v
     p_s = gl.allocate_shared_memory(v_desc.dtype, [3, CONFIG.rows, CONFIG.block_n], gl.NVMMASharedLayout(128, 8, 2))
     q_full, q_empty = full_and_empty(3, 1)
     full, empty = full_and_empty(slots, 3)
-    buffers = ThreeConsumerBuffers(q=q_s, k=k_s, v=v_s, out=out_s, p=p_s, q_full=q_full, q_empty=q_empty, full=full,
-                                   empty=empty)  # fmt: skip
+    buffers = ThreeConsumerBuffers(q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty)
     scales = Fp8Scales(q=q_scales, k=k_scales, v=v_scales)
     # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([

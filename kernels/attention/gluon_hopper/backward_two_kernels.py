@@ -102,12 +102,9 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
         CONFIG.has_window)  # fmt: skip
     if not CONFIG.masked:
         right = high
-    buffers = DqBuffers(q=q_s, do=do_s, k=k_s, v=v_s, q_full=q_full, do_full=do_full, k_full=k_full, k_empty=k_empty,
-                        v_full=v_full, v_empty=v_empty, stored=stored)  # fmt: skip
+    buffers = DqBuffers(q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored)
     h_kv = h // sizes.group_size
-    tile = QueryTile(
-        batch=batch, h=h, h_kv=h_kv // CONFIG.group_splits, m=m, low=low, left=left, right=right, high=high
-    )
+    tile = QueryTile(batch, h, h_kv // CONFIG.group_splits, m, low, left, right, high)
     head = (batch * sizes.num_heads + h).to(gl.int64)
     counter = delta_padded + (sizes.n_rows + batch * sizes.kv_heads + h_kv)
     out = out + (batch.to(gl.int64) * out_b + h.to(gl.int64) * out_h) * 8

@@ -121,8 +121,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(k_empty.index(i), count=CONFIG.consumers)
         mbarrier.init(v_empty.index(i), count=CONFIG.consumers)
-    buffers = ForwardBuffers(q=q_s, k=k_s, v=v_s, q_full=q_full, q_empty=q_empty, k_full=k_full, k_empty=k_empty,
-                             v_full=v_full, v_empty=v_empty)  # fmt: skip
+    buffers = ForwardBuffers(q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty)
     n_tiles, n_m, heads_in_l2 = sizes.n_tiles, sizes.n_m, sizes.heads_in_l2
     if CONFIG.packed:
         pdl_wait()  # the list is written by the kernel before this one

@@ -56,10 +56,10 @@ def test_more_rows_than_one_tile(make, heads, seqlen_q):
 
 
 def test_parts_that_a_second_kernel_combines(make, monkeypatch):
-    from kernels.decode.triton_decode import shares
+    from kernels.decode.triton_decode import tuning
     from kernels.decode.triton_decode.calls import PLANS
 
-    monkeypatch.setattr(shares, "_TICKETS_BYTES", 0)
+    monkeypatch.setattr(tuning, "_TICKETS_BYTES", 0)
     PLANS.clear()
     for lengths, heads in (([90, 0, 31], (6, 2)), ([200], (40, 1))):
         problem = make(heads, lengths, 200, 40, seqlen_q=2)

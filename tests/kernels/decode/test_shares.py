@@ -8,8 +8,17 @@ import torch
 from kernels.decode.triton_decode.launch import workspace
 from kernels.decode.triton_decode.plan import Plan
 from kernels.decode.triton_decode.request import Request
-from kernels.decode.triton_decode.shares import aligned_share, divide
-from kernels.decode.triton_decode.tuning import BLOCK_DIMS, CACHES, CHIPS, ROWS, SPREADS, DecodeTile, tile
+from kernels.decode.triton_decode.tuning import (
+    BLOCK_DIMS,
+    CACHES,
+    CHIPS,
+    ROWS,
+    SPREADS,
+    DecodeTile,
+    aligned_share,
+    divide,
+    tile,
+)
 
 
 @pytest.mark.parametrize("tiles", [1, 8, 64, 200, 256, 1024])
