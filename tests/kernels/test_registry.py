@@ -33,12 +33,9 @@ def test_a_cache_that_an_implementation_does_not_declare_is_refused(field: str) 
     assert "caches" in registry.get("torch_naive").reason_against(dataclasses.replace(OP, **{field: 16}), CPU)
 
 
-def test_facts_survive_json() -> None:
+def test_facts_survive_json_and_say_who_keeps_a_matrix() -> None:
     for implementation in registry.implementations().values():
         assert json.loads(json.dumps(implementation.facts)) == implementation.facts
-
-
-def test_memory_grows_with_the_square_of_seqlen_where_a_pass_keeps_a_matrix() -> None:
     found = {name for name, i in registry.implementations().items() if i.materialises_scores}
     assert found == {"torch_naive", "torch_sdpa_math"}
 

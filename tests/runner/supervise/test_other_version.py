@@ -108,7 +108,7 @@ def test_a_folder_with_kernels_needs_no_git(checkout: Path, tmp_path: Path) -> N
     assert other.label("0123456789abcdef", "2.13.0") == "0123456"
 
 
-def test_another_python_alone_measures_the_kernels_of_this_checkout(checkout: Path) -> None:
+def test_another_python_alone_measures_the_kernels_of_this_checkout_if_it_is_a_program(checkout: Path) -> None:
     other = find(None, sys.executable)
     with laid_out(other) as tree:
         assert tree == checkout
@@ -116,8 +116,5 @@ def test_another_python_alone_measures_the_kernels_of_this_checkout(checkout: Pa
     assert other.words == ("--against-python", sys.executable)
     both = find("HEAD", sys.executable)
     assert both.label("0" * 16, "2.13.0") == f"{commit_of(checkout)[:7]}-torch2.13.0"
-
-
-def test_a_python_that_is_no_program_is_refused() -> None:
     with pytest.raises(Refused, match="is not executable"):
         find(None, "/no/such/python")
