@@ -192,15 +192,12 @@ def test_a_killed_sweep_reads_as_crashed_and_leaves_no_zombie(home, wait_for) ->
         os.kill(process.pid, 0)
 
 
-def test_a_sweep_that_cannot_start_says_why_and_leaves_nothing(runner, home, monkeypatch) -> None:
+def test_a_sweep_that_cannot_start_says_why_or_that_the_disk_is_full_and_leaves_nothing(runner, home, monkeypatch):
     monkeypatch.setenv("ATTNBENCH_TEST_WORKER", '{"dies_on_start": true}')
     with pytest.raises(LaunchError, match="The worker does not start. The worker ended with exit code 5"):
         launch.start(SMALL)
     assert run_folders(home) == []
     assert list((home / "logs").iterdir()) == []
-
-
-def test_a_sweep_that_cannot_write_why_says_that_the_disk_is_full(home, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", "false")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
     with pytest.raises(LaunchError, match="the disk is full; free some space and start again"):

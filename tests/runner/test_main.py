@@ -95,11 +95,6 @@ def test_a_run_folder_of_anybody_names_no_program_and_no_address(tmp_path, monke
     assert asked.endswith(f"={named[-1]}")
 
 
-def test_a_run_id_that_is_no_plain_name_is_refused_in_words(capsys) -> None:
-    assert main(("run", "quick", "--run-id", "../x")) == 2
-    assert "--run-id '../x' is not a plain name" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_a_resumed_run_keeps_its_cells_of_what_is_not_installed(runner) -> None:
     words = (*TINY, "--set", "modes=fwd", "--implementations", "flash_attn_3,torch_naive")

@@ -118,13 +118,11 @@ def test_wrong_attention_shows_in_prefill_and_in_training(cheat, dtype: str) -> 
     assert found(wrong, case_of("train", dtype=dtype))["bwd"].reason.startswith("grads is wrong: ")
 
 
-def test_a_dropped_gradient_shows_in_the_backward_alone() -> None:
+def test_a_dropped_gradient_shows_in_the_backward_alone_and_a_step_that_reads_other_keys() -> None:
     checked = found(AttentionInside(dropped_gradient, None), case_of("train"))
     assert checked["fwd"].reason is None
     assert checked["bwd"].reason.startswith("grads is wrong: ")
 
-
-def test_a_step_that_reads_other_keys_shows() -> None:
     def one_key_short(step):
         return NAIVE.cached(replace(step, lengths=tuple(length - 1 for length in step.lengths)))
 
