@@ -108,6 +108,7 @@ def test_the_newest_two_runs_of_one_sweep_on_one_gpu_are_compared_first(page, ho
         RunFolder.create(home, run, [latency(1.0, seqlen, run_id=run_id) for seqlen in (128, 256)])
     again = opened("compare")
     assert "compare one two" in again.code[-1].value
+    assert "Shown first: your newest runs of one sweep on one GPU." in shown(again)
     assert "2026-03-06 00:00" in again.selectbox(key="second").options[2]
 
 

@@ -182,6 +182,7 @@ def test_prefill_and_mixed_batches_have_a_tab_that_compares_pages_and_separate_c
     RunFolder.create(home, Run("mixed", "local", created="2026-03-01T00:00:00", gpu_name=GPU), rows)
     page = app.switch_page("pages/batches.py").run().selectbox(key="batches_gpu").set_value(GPU).run()
     assert not page.exception
+    assert "the fastest: 1.15× triton_separate, the next best, on average over 3 shapes" in shown(page)
     table = page.dataframe[0].value.set_index(["spec", "shape", "implementation"])
     paged, of_mixed = "H32 KV8 D128 2048 tokens page 16", ("q2k_2q1s4k", "H32 KV8 D128 q2k_2q1s4k page 16")
     assert table.loc[("2q2ks4k", paged, "triton_varlen"), "of_contiguous"] == pytest.approx(1.1)

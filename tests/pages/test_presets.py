@@ -1,6 +1,6 @@
 """Presets are offered where there are numbers for them, and set what they say."""
 
-from pages.ui.filters.presets import offered
+from pages.ui.filters.offers import offered
 from tests.cases import cases
 
 CHOICES = cases(__file__, "CHOICES")

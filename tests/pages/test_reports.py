@@ -7,7 +7,7 @@ import pytest
 import streamlit as st
 
 from pages.ui.draw import charts
-from pages.ui.reports import chart, choose, download, sections
+from pages.ui.reports import chart, choose, sections
 from results import reports
 from results.__main__ import main
 from results.files import journal
@@ -175,7 +175,7 @@ def test_findings_and_words_have_views_of_their_own(page):
 @pytest.mark.slow
 def test_the_html_report_is_what_the_command_writes_with_its_charts_and_needs_no_network(tmp_path):
     pairs = (("torch", "torch_naive"), ("triton_fa2", "triton_fa2"))
-    text = download.as_html(choose.Choice("fa2_rtx4060", (OWN,), pairs))
+    text = sections.as_html(choose.Choice("fa2_rtx4060", (OWN,), pairs))
     command = ["render", "--report", "fa2_rtx4060", "--run", OWN, "--format", "html"]
     assert main([*command, "--output", str(tmp_path / "report.html")]) == 0
     assert (tmp_path / "report.html").read_text() == text

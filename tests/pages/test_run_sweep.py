@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import streamlit as st
 
-from pages.ui.run import background, one_shape, outcome, plan_form, under_way
+from pages.ui.run import background, one_shape, plan_form, progress, under_way
 from pages.ui.shell import access
 from results.files import journal
 from results.files.journal import RunFolder, State
@@ -105,9 +105,9 @@ def test_the_end_of_a_followed_sweep_is_one_sentence_with_links(app, started, ho
 
 def test_the_results_of_a_model_are_those_of_the_model_that_was_measured():
     chosen = {"model": "gpt2-tiny", "model_gpu": "A CPU", "run": "a"}
-    assert outcome.results_of("a", "model", "A CPU", "gpt2-tiny") == ("models", chosen)
-    assert outcome.results_of("b", "decode", "A GPU", "mla") == ("decode", {"gpu": "A GPU", "run": "b"})
-    assert outcome.results_of("c", "op", None, None) == ("overview", {"run": "c"})
+    assert progress.results_of("a", "model", "A CPU", "gpt2-tiny") == ("models", chosen)
+    assert progress.results_of("b", "decode", "A GPU", "mla") == ("decode", {"gpu": "A GPU", "run": "b"})
+    assert progress.results_of("c", "op", None, None) == ("overview", {"run": "c"})
 
 
 def test_a_trace_is_of_one_cell_and_starts_as_it_was_planned(page, started):

@@ -104,15 +104,17 @@ def test_kernels_are_compared_by_rate_and_energy(empty, monkeypatch):
     monkeypatch.setattr(st, "html", lambda body, **_: pieces.append(body))
     assert "No run measured energy." in shown(opened("sustained"))
     rows = []
-    for name, ms, joules in (("triton_fa2", 1.0, 0.4), ("torch_naive", 2.0, 0.9)):
+    for name, ms, joules in (("triton_fa2", 0.5, 0.4), ("torch_naive", 2.0, 0.9)):
         row = Measurement("energy", CASE, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=ms)
         rows += [row, replace(row, metric="energy_j", timing=None, value=joules)]
     RunFolder.create(empty, Run("energy", "local", gpu_name="A GPU", power_limit_w=700.0), rows)
     found = sustained.energies(open_store(empty))
     assert found["joules_per_tflop"].tolist() == pytest.approx([0.9e12 / FLOPS, 0.4e12 / FLOPS])
+    limited = 700 / found["joules_per_tflop"].iloc[1]  # 0.4 J in 0.5 ms would be 800 W
+    assert found["tflops"].tolist() == pytest.approx([FLOPS / 2e9, limited])
     page = opened("sustained")
     assert "Shape with energy" in [box.label for box in page.selectbox]
-    assert "triton_fa2, 137 TFLOP/s at 2.91 joules per TFLOP: the least energy, and the fastest" in shown(page)
+    assert "triton_fa2, 241 TFLOP/s within the power limit at 2.91 joules per TFLOP: the least energy" in shown(page)
     assert "joules per TFLOP" in "".join(pieces)
     assert "nvidia-smi -pl" in page.code[0].value
     cooler = [replace(row, run_id="cooler") for row in rows]

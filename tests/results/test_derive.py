@@ -7,10 +7,7 @@ from results.levels.tensors import query_tokens
 from results.records import attention_case
 
 
-def test_speedup_and_mean_are_missing_where_there_is_no_number():
-    assert derive.speedup(2.0, 0.5) == 4.0
-    assert derive.speedup(None, 0.5) is None
-    assert derive.speedup(2.0, None) is None
+def test_geometric_mean_puts_twice_and_half_at_one():
     assert derive.geometric_mean([2.0, 0.5]) == pytest.approx(1.0)
     assert derive.geometric_mean([]) is None
 

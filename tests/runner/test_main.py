@@ -133,6 +133,8 @@ def test_the_plan_counts_its_cells_and_says_reasons_sources_and_what_the_interpr
     assert "batch 1, heads 1, seqlen 64, head_dim 64, float32, causal" in text
     assert text.count("skipped: torch_sdpa_cudnn runs on cuda, not on cpu.") == 3
     assert "6 cells on cpu, 3 of them skipped; about " in text
+    both = say("plan", "gate,gate_warm", "--device", "cpu", "--json").splitlines()
+    assert [json.loads(each)["sweep"] for each in both] == ["gate", "gate_warm"]
     words = ("plan", "real_models", "--device", "cpu", "--set", "shape=ESM-2 150M: 1024 residues")
     said = say(*words, "--implementations", "torch_sdpa_auto")
     assert "batch 8, heads 20, seqlen 1024, head_dim 32, bfloat16, as ESM-2 150M: 1024 residues" in said

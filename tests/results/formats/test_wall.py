@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from results import formats
-from results.formats import ReaderFault, UnknownTable, UploadError, bounded, errors, rows, understand
+from results.formats import ReaderFault, UnknownTable, UploadError, bounded, errors, plain_table, understand
 from results.records import measurement_to_json, run_to_json
 from tests.builders import LONG, ROW, import_understanding, odd_rows, random_runs
 from tests.results.formats.mutants import zipped
@@ -85,7 +85,7 @@ def test_the_wall_lets_a_refusal_pass_and_names_file_and_row_of_whatever_a_reade
     with pytest.raises(UploadError, match="^no$") as refused, errors.wall("a.csv"):
         raise UploadError("no")
     assert not isinstance(refused.value, ReaderFault)
-    monkeypatch.setattr(rows.ReadRows, "_case", Mock(side_effect=OverflowError("too\nlarge")))
+    monkeypatch.setattr(plain_table.ReadRows, "_case", Mock(side_effect=OverflowError("too\nlarge")))
     with pytest.raises(ReaderFault, match=r"^a.csv, line 2, cannot be read \(OverflowError: too large\)"):
         understand("a.csv", (LONG + ROW).encode())
 
