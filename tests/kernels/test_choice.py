@@ -347,7 +347,7 @@ def test_a_form_of_a_rule_decides_the_tile_unless_chip_or_shape_refuse_it(
     assert capsys.readouterr().err.count(said or "The rule") == bool(said)
 
 
-def test_tensors_of_another_shape_have_no_problem() -> None:
+def test_tensors_of_another_shape_have_no_problem_and_distances_count_doublings() -> None:
     q, k, v = tensors()
     assert problem.of_tensors(q, k[:, :, :0], v[:, :, :0], True, 0) is None
     assert problem.of_tensors(q, k.double(), v.double(), True, 0) is None
@@ -357,9 +357,6 @@ def test_tensors_of_another_shape_have_no_problem() -> None:
     assert problem.of_tensors(*(x.mT.contiguous().mT for x in (q, k, v)), True, 0).layout == "other"
     rows = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
     assert problem.of_tensors(*rows, True, 0).layout == "transposed"
-
-
-def test_distances_count_doublings() -> None:
     one = Problem("float16", "full", 2, 8, 8, 1024, 1024, 64, 64)
     assert one.distance(one) == 0
     assert one.distance(replace(one, seqlen_q=2048, seqlen_k=2048)) == 1

@@ -92,15 +92,12 @@ def test_dtypes_and_devices_must_agree() -> None:
             plans.check_inputs("mine", q, k, k, (torch.float32,))
 
 
-def test_gradients_are_taken_once_and_a_second_time_is_refused() -> None:
+def test_gradients_are_taken_once_and_a_second_time_or_a_transform_is_refused() -> None:
     q = torch.ones(1, 1, 2, 4, requires_grad=True)
     (dq,) = torch.autograd.grad(plans.attend(Doubling(), q, q, q).square().sum(), q, create_graph=True)
     assert dq.requires_grad
     with pytest.raises(RuntimeError, match="differentiate twice"):
         dq.sum().backward()
-
-
-def test_transforms_of_functions_are_refused_as_pytorch_does() -> None:
     q = torch.ones(1, 1, 2, 4)
     with pytest.raises(RuntimeError, match="setup_context"):
         torch.func.grad(lambda x: plans.attend(Doubling(), x, x, x).sum())(q)

@@ -9,9 +9,12 @@ from pages.ui.draw.titles import ChartTitle
 from results.implementations import facts_of, known_names
 
 
-def test_marks_differ_among_implementations_of_one_level():
+def test_marks_differ_among_implementations_of_a_level_and_own_kernels_stand_first():
     of_op = [name for name in known_names() if facts_of(name).colour]
     assert len({colours.symbol(name) for name in of_op}) == len(of_op)
+    names = ["torch_naive", "somebody", "triton_fa2", "flash_attn_4", "torch_sdpa_flash", "gluon_hopper"]
+    expected = "gluon_hopper triton_fa2 flash_attn_4 somebody torch_sdpa_flash torch_naive"
+    assert colours.ordered(names) == expected.split()
 
 
 def test_labels_at_the_ends_of_lines_keep_apart_and_in_order():
@@ -33,9 +36,3 @@ def test_a_picture_says_its_slice_in_its_title_and_file_name_and_shows_names_fro
     assert title.file_name.startswith("attnbench-percent-of-data-sheet-peak-by-seqlen-nvidia-h200-causal-mask-forward")
     assert title.file_name.endswith("fa_paper-2026-11-22")
     assert "<img" not in ChartTitle("<img src=x>", ("<img>",)).layout["text"]
-
-
-def test_own_kernels_stand_before_others_and_pytorchs_last():
-    names = ["torch_naive", "somebody", "triton_fa2", "flash_attn_4", "torch_sdpa_flash", "gluon_hopper"]
-    expected = "gluon_hopper triton_fa2 flash_attn_4 somebody torch_sdpa_flash torch_naive"
-    assert colours.ordered(names) == expected.split()

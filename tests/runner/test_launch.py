@@ -61,13 +61,15 @@ def test_a_request_out_of_bounds_is_refused_before_anything_starts(changes: dict
 ONE = {"seqlen": "128", "head_dim": "64", "dtype": "float32", "modes": "fwd"}
 
 
-def test_a_trace_of_one_cell_is_possible_where_something_is_timed() -> None:
+def test_a_trace_of_one_cell_is_possible_where_something_is_timed_and_so_are_the_largest_values() -> None:
     request = SweepRequest("quick", implementations=("torch_naive",), changes=ONE, protocol="sustained")
     assert len(checked(request).cases()) == 1
     untimed = replace(request, sweep="accuracy", changes={**ONE, "inputs": "normal"})
     with pytest.raises(LaunchError, match="A trace needs a timing"):
         checked(untimed)
     checked(replace(untimed, changes={**untimed.changes, "timings": "kernel"}))
+    request = SweepRequest("quick", changes={"seqlen": "1048576", "head_dim": "1024"})
+    assert checked(request).seqlen == (1048576,)
 
 
 @pytest.fixture
@@ -100,11 +102,6 @@ def test_plans_and_devices_come_from_the_machine(asked_here) -> None:
 def test_another_process_answers_what_needs_torch(runner, monkeypatch) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
     assert {"id": "cpu", "type": "cpu", "busy": None}.items() <= launch.devices()[-1].items()
-
-
-def test_the_largest_values_are_possible() -> None:
-    request = SweepRequest("quick", changes={"seqlen": "1048576", "head_dim": "1024"})
-    assert checked(request).seqlen == (1048576,)
 
 
 APP = """
@@ -195,15 +192,12 @@ def test_a_killed_sweep_reads_as_crashed_and_leaves_no_zombie(home, wait_for) ->
         os.kill(process.pid, 0)
 
 
-def test_a_sweep_that_cannot_start_says_why_and_leaves_nothing(runner, home, monkeypatch) -> None:
+def test_a_sweep_that_cannot_start_says_why_or_that_the_disk_is_full_and_leaves_nothing(runner, home, monkeypatch):
     monkeypatch.setenv("ATTNBENCH_TEST_WORKER", '{"dies_on_start": true}')
     with pytest.raises(LaunchError, match="The worker does not start. The worker ended with exit code 5"):
         launch.start(SMALL)
     assert run_folders(home) == []
     assert list((home / "logs").iterdir()) == []
-
-
-def test_a_sweep_that_cannot_write_why_says_that_the_disk_is_full(home, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", "false")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
     with pytest.raises(LaunchError, match="the disk is full; free some space and start again"):

@@ -83,13 +83,10 @@ def test_implementations_that_do_not_run_on_the_chip_are_named():
     assert found("another_chip", row(1.0, name="gluon_hopper"), run=replace(run, gpu_name="MI300X"))
 
 
-def test_a_run_without_a_fact_of_its_chip_is_doubted():
+def test_a_run_without_a_fact_of_its_chip_is_doubted_and_an_unknown_or_right_chip_believed():
     bare = replace(THEIRS, run_id="r1", protocol="standard/1", sm_count=None, gpu_memory_mb=None)
     assert "nothing shows which chip it was" in found("without_facts", *ROWS, run=bare)[0].sentence
     assert found("without_facts", *ROWS, run=replace(bare, sm_count=132)) == []
-
-
-def test_an_unknown_chip_and_the_right_one_are_believed():
     for run in (OURS, replace(OURS, gpu_name="Some GPU", compute_capability="3.0")):
         assert found("another_chip", *ROWS, run=run) + found("like_another_chip", *ROWS, run=run) == []
     assert find("NVIDIA H200").compute_capability == "9.0"

@@ -127,12 +127,6 @@ def test_a_run_of_the_same_id_and_another_gpu_is_left_taken_as_new_or_replaced(t
     assert RunFolder.open(tmp_path, "mine").run().gpu_name == "A100"
 
 
-def test_undo_takes_an_import_back(tmp_path: Path) -> None:
-    arrived = import_for_undo(tmp_path, understand("a.csv", (LONG + ROW).encode()))
-    take_back(tmp_path, arrived)
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
 def test_of_two_imports_at_the_same_moment_one_is_told_that_it_is_here(tmp_path: Path, monkeypatch) -> None:
     found = understand("a.csv", (LONG + ROW).encode())
     create = RunFolder.create.__func__

@@ -30,27 +30,30 @@ def test_each_query_token_multiplies_with_the_keys_and_values_that_it_sees() -> 
     assert levels.bytes_moved(case, "decode") == CACHE / 8192 * 1025 + 2 * QUERIES
 
 
-def test_bytes_are_the_cache_its_page_table_the_queries_and_the_output() -> None:
+def test_bytes_are_the_cache_its_page_table_scales_queries_and_output_and_a_latent_is_key_and_value() -> None:
     assert levels.bytes_moved(CASE, "decode") == CACHE + QUERIES == 134348800
     case = replace(CASE, page_size=16, seqlen_k=8200)  # 512.5 pages: the last one is half full
     cache = 4 * 8200 * 8 * 256 * 2
     assert levels.bytes_moved(case, "decode") == cache + QUERIES + 4 * 4 * 513
-
-
-def test_of_a_latent_cache_a_record_is_key_and_value() -> None:
     case = replace(CASE, subject="mla", num_heads=128, num_kv_heads=1, head_dim=576, head_dim_v=512, latent_dim=512)
     record, queries = 4 * 8192 * 576 * 2, 4 * 128 * (576 + 512) * 2
     assert levels.bytes_moved(case, "decode") == record + queries
     assert levels.flops(case, "decode") == 2 * 4 * 128 * 8192 * (576 + 512)
     assert levels.memory_mb(case, law_from_json({"growth": "linear"}), "decode") * MIB == record + queries + 4 * 128 * 4
+    case = replace(CASE, cache_dtype="float8_e4m3fn")
+    assert levels.bytes_moved(case, "decode") == CACHE / 2 + QUERIES + 2 * 8 * 4
+    law = law_from_json({"growth": "linear"})
+    assert levels.memory_mb(case, law, "decode") * MIB == CACHE / 2 + 2 * 8 * 4 + QUERIES + 4 * 64 * 4
 
 
-def test_modes_of_other_levels_and_what_the_case_leaves_open_have_no_numbers() -> None:
+def test_modes_of_other_levels_and_what_the_case_leaves_open_have_no_numbers_and_a_ragged_batch_a_bound() -> None:
     assert levels.flops(CASE, "fwd") is None
     assert levels.bytes_moved(CASE, "fwd") is None
     assert levels.memory_mb(CASE, law_from_json({"growth": "linear"}), "fwd") is None
     assert levels.flops(replace(CASE, window_size=None), "decode") is None
     assert levels.bytes_moved(replace(CASE, dtype=None), "decode") is None
+    with pytest.raises(RecordError, match="with ragged lengths at most 4096"):
+        replace(CASE, batch=4097, lengths="ragged")
 
 
 def test_memory_is_the_cache_and_what_the_law_says_up_to_the_longest_context_that_fits() -> None:
@@ -126,11 +129,6 @@ def test_formulas_cost_the_same_for_every_batch() -> None:
     tracemalloc.stop()
 
 
-def test_a_ragged_batch_has_a_bound() -> None:
-    with pytest.raises(RecordError, match="with ragged lengths at most 4096"):
-        replace(CASE, batch=4097, lengths="ragged")
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_the_cost_of_random_rows_is_linear_in_their_number(seed: int) -> None:
     """Every formula of every level over valid rows of any size, within a second and 16 MB for 200 rows."""
@@ -153,10 +151,3 @@ def test_the_cost_of_random_rows_is_linear_in_their_number(seed: int) -> None:
     assert time.process_time() - began < 20
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
-
-
-def test_of_a_quantised_cache_the_stored_bytes_count_and_its_scales() -> None:
-    case = replace(CASE, cache_dtype="float8_e4m3fn")
-    assert levels.bytes_moved(case, "decode") == CACHE / 2 + QUERIES + 2 * 8 * 4
-    law = law_from_json({"growth": "linear"})
-    assert levels.memory_mb(case, law, "decode") * MIB == CACHE / 2 + 2 * 8 * 4 + QUERIES + 4 * 64 * 4

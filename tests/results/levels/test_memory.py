@@ -122,12 +122,16 @@ def test_the_largest_seqlen_fits_and_one_more_does_not(implementation: str, mode
     assert fits <= 80 * 1024 < too_long
 
 
-def test_four_times_the_memory_doubles_a_matrix_and_quadruples_the_rest() -> None:
+def test_four_times_the_memory_doubles_a_matrix_and_the_longest_without_counts_is_a_power_of_two() -> None:
     def grows(name: str) -> float:
         return largest_seqlen(CASE, name, "fwd", 65536) / largest_seqlen(CASE, name, "fwd", 16384)
 
     assert grows("torch_naive") == pytest.approx(2, rel=0.02)
     assert grows("triton_fa2") == pytest.approx(4, rel=0.001)
+    longest = largest_seqlen(CASE, "flash_attn_2", "fwd", 1024)
+    assert longest.bit_count() == 1
+    assert predicted_mb({**CASE, "seqlen_q": longest, "seqlen_k": longest}, "flash_attn_2", "fwd") <= 1024
+    assert predicted_mb({**CASE, "seqlen_q": 2 * longest, "seqlen_k": 2 * longest}, "flash_attn_2", "fwd") > 1024
 
 
 def test_nothing_fits_no_memory_and_what_nobody_knows_is_not_guessed() -> None:
@@ -152,13 +156,6 @@ def test_every_confirmed_law_has_both_passes_but_that_without_a_backward() -> No
     confirmed = {name: law for name, law in laws.items() if law.fwd}
     assert [name for name, law in confirmed.items() if not law.fwd_bwd] == ["gluon_fp8"]
     assert len(confirmed) == 12
-
-
-def test_without_confirmed_counts_the_longest_is_a_power_of_two_by_what_the_growth_says() -> None:
-    longest = largest_seqlen(CASE, "flash_attn_2", "fwd", 1024)
-    assert longest.bit_count() == 1
-    assert predicted_mb({**CASE, "seqlen_q": longest, "seqlen_k": longest}, "flash_attn_2", "fwd") <= 1024
-    assert predicted_mb({**CASE, "seqlen_q": 2 * longest, "seqlen_k": 2 * longest}, "flash_attn_2", "fwd") > 1024
 
 
 @pytest.mark.parametrize("record", [{"growth": "cubic"}, {"fwd": {"tensors": 1}}, {"size": 1}])
@@ -194,14 +191,11 @@ def test_a_formula_learns_of_the_mask_from_the_slices_words(mask, causal, window
     assert peak_memory_mb(unsaid, "gluon_hopper", "fwd_bwd") > 0
 
 
-def test_fp8_works_on_copies_of_8_bits_with_scales_to_the_byte_that_an_h200_measured() -> None:
+def test_fp8_works_on_copies_of_8_bits_with_scales_and_pads_to_whole_blocks() -> None:
     rows = [row for row in measured(["h200-fa_paper-causal"]) if row["implementation"] == "gluon_fp8"]
     assert {row["head_dim"] for row in rows} == {64, 128, 256}
     for row in rows:
         assert peak_memory_mb(row, "gluon_fp8", "fwd") == pytest.approx(row["value"], abs=1e-4)
-
-
-def test_fp8_pads_a_head_dim_between_two_and_the_values_to_whole_blocks() -> None:
     odd = {**CASE, "num_heads": 1, "num_kv_heads": 1, "head_dim": 80, "head_dim_v": 80, "seqlen_q": 100}
     found = parts({**odd, "seqlen_k": 130}, "gluon_fp8", "fwd")
     scales = 4 * (1 + 2 + 2)

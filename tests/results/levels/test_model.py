@@ -50,22 +50,19 @@ def test_bytes_of_a_step_give_the_ceiling_of_generation_at_4300_gb_per_s(context
     assert 4.3e12 / moved == pytest.approx(tokens_per_s, rel=0.01)
 
 
-def test_a_batch_reads_more_experts_than_a_token():
+def test_a_batch_reads_more_experts_than_a_token_and_a_model_cut_to_few_layers_counts_those():
     lite = replace(DECODE, subject="deepseek-v2-lite")
     one, many = (levels.bytes_moved(replace(lite, batch=batch), "decode") for batch in (1, 64))
     assert one / 2 == pytest.approx(2_451_308_544, rel=0.05)
     assert 4.5 < many / one < 64
+    cut = replace(TRAIN, num_layers=2)
+    per_layer = (levels.flops(replace(TRAIN, num_layers=4), "train") - levels.flops(cut, "train")) / 2
+    assert levels.flops(TRAIN, "train") == pytest.approx(levels.flops(cut, "train") + 30 * per_layer)
 
 
 @pytest.mark.parametrize(("optimizer", "bytes_"), [("sgd", 6), ("adamw_bf16", 14), ("adamw_fp32_master", 30)])
 def test_an_optimizer_step_moves_each_state_both_ways(optimizer, bytes_):
     assert levels.bytes_moved(replace(TRAIN, optimizer=optimizer), "step") == bytes_ * 6_738_415_616
-
-
-def test_a_model_cut_to_few_layers_counts_those():
-    cut = replace(TRAIN, num_layers=2)
-    per_layer = (levels.flops(replace(TRAIN, num_layers=4), "train") - levels.flops(cut, "train")) / 2
-    assert levels.flops(TRAIN, "train") == pytest.approx(levels.flops(cut, "train") + 30 * per_layer)
 
 
 def test_an_unknown_model_or_open_shape_counts_nothing():

@@ -107,9 +107,12 @@ def test_score_matrices_are_torchs_count_to_within_five_percent(name, training):
     assert levels.memory_mb(case, NAIVE, mode) == pytest.approx(counted(case, "naive", training=training), rel=0.05)
 
 
-def test_a_compiled_layer_keeps_less():
+def test_a_compiled_layer_keeps_less_and_a_case_that_leaves_its_batch_or_dtype_open_has_no_memory():
     eager, compiled = (levels.memory_parts(replace(LLAMA, compiled=kind), LINEAR, "train") for kind in (False, True))
     assert compiled.workspace < 0.8 * eager.workspace
+    assert levels.memory_mb(replace(LLAMA, batch=None), LINEAR, "train") is None
+    assert levels.memory_mb(replace(LLAMA, dtype=None), LINEAR, "decode") is None
+    assert levels.memory_mb(replace(LLAMA, subject="llama4"), LINEAR, "decode") is None
 
 
 def test_a_cache_grows_by_the_bytes_of_its_tokens_up_to_its_window_and_keeps_latents_where_that_is_said():
@@ -142,12 +145,6 @@ def test_the_longest_context_is_that_of_the_memory_and_shorter_with_a_score_matr
     assert 16384 < levels.largest_seqlen(decoding, LINEAR, "decode", 24 * GIB) < 32768
     with_matrix = levels.largest_seqlen(LLAMA, NAIVE, "prefill", 24 * GIB)
     assert with_matrix < levels.largest_seqlen(LLAMA, LINEAR, "prefill", 24 * GIB) / 1.5
-
-
-def test_a_case_that_leaves_its_batch_or_dtype_open_has_no_memory():
-    assert levels.memory_mb(replace(LLAMA, batch=None), LINEAR, "train") is None
-    assert levels.memory_mb(replace(LLAMA, dtype=None), LINEAR, "decode") is None
-    assert levels.memory_mb(replace(LLAMA, subject="llama4"), LINEAR, "decode") is None
 
 
 def test_measured_peaks_of_the_shipped_models_are_within_five_percent():

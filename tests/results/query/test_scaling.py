@@ -119,3 +119,6 @@ def test_float32_in_six_bfloat16_products_has_a_peak_of_its_own(store_of):
     assert found["torch_naive"]["percent_of_peak"] == pytest.approx(100 * rate / 67)
     assert roofs["data-sheet bf16x6"] == pytest.approx(989.5 / 6)
     assert roofs["data-sheet"] == 67.0
+    gbs_alone = Run("b", "local", created="2026-12-01", gpu_name="NVIDIA H200", tf32=False, measured_gbs=4000.0)
+    names = {roof.name for roof in scaling.roofs(store_of((gbs_alone, rows)), SLICE, "float32")}
+    assert "measured, b" in names and "measured bf16x6, b" not in names

@@ -148,17 +148,14 @@ def test_what_a_source_left_open_does_not_keep_a_shape_away():
     assert nearest([point], dtype="float16", seqlen=128, head_dim=64, batch=8, num_heads=32)[0][0] == 0
 
 
-def test_the_command_writes_a_rule_of_every_mode(home, capsys):
+def test_the_command_says_a_rule_of_nothing_and_writes_one_of_every_mode(home, capsys):
+    add_run(home, "a", latency("slow", Status.OOM, small_case()))
+    assert main(["rule"]) == 1
+    assert "Nothing has a time on A GPU" in capsys.readouterr().err
     _measured_grid(home)
     assert main(["rule", "--format", "json", "--baseline", "slow"]) == 0
     points = json.loads(capsys.readouterr().out)["points"]
     assert {point["mode"] for point in points} == {"fwd", "bwd"}
-
-
-def test_a_rule_of_nothing_says_so(home, capsys):
-    add_run(home, "a", latency("slow", Status.OOM, small_case()))
-    assert main(["rule"]) == 1
-    assert "Nothing has a time on A GPU" in capsys.readouterr().err
 
 
 def test_a_name_from_an_upload_cannot_become_code(home, opened):

@@ -64,12 +64,17 @@ def test_a_view_says_where_newer_code_has_nothing_to_compare_with(home, capsys):
     )
 
 
-def test_a_view_follows_its_filters(home, capsys):
+def test_a_view_follows_its_filters_and_the_command_advises_from_the_same_home(home, capsys):
     assert main(["render", "--mode", "bwd", "--seqlen", "128", "--baseline", "mine"]) == 0
     text = capsys.readouterr().out
     assert "mode bwd" in text
     assert "seqlen 128" in text
     assert _table(text, "float16, seqlen") == [("128", "mine 1.00×")]
+    assert main(["advise"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("# What to use when on A GPU")
+    short = next(row for row in _table(text, "use case") if row[0] == "Short sequences: device time")
+    assert short[2] == "mine"
 
 
 @pytest.mark.parametrize("words,complaint", cases(__file__, "test_a_view_of_nothing_says_what_is_possible"))
@@ -97,11 +102,3 @@ def test_figures_go_below_the_title_and_what_a_file_says_is_text():
     assert page.index("<h1>A</h1>") < page.index("<figure><div>drawn</div></figure>") < page.index("<p>text</p>")
     page = html_page("# A\n\nnot \\*\\*bold\\*\\* nor \\[a\\](b) nor \\<b\\> nor \\`code\\` but **bold \\* star**")
     assert "not **bold** nor [a](b) nor &lt;b&gt; nor `code` but <strong>bold * star</strong>" in page
-
-
-def test_the_command_advises_from_the_same_home(home, capsys):
-    assert main(["advise"]) == 0
-    text = capsys.readouterr().out
-    assert text.startswith("# What to use when on A GPU")
-    short = next(row for row in _table(text, "use case") if row[0] == "Short sequences: device time")
-    assert short[2] == "mine"
