@@ -19,7 +19,7 @@ import pytest
 
 from results.files.journal import RunFolder, run_folders
 from results.paths import REPOSITORY
-from results.records import Status
+from results.records import Run, Status, run_to_json
 from runner import __main__ as command_line
 from runner import launch, sweeps
 from runner.cells import ordered_cells, without_number
@@ -29,10 +29,11 @@ from runner.launchers import ray as launcher
 from runner.launchers.cluster import describe
 from runner.launchers.ray import measure
 from runner.launchers.share import Share
+from runner.machine.kernel_hash import kernel_hash
 from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused
 from tests.cases import cases
-from tests.runner.conftest import HERE, Runner
+from tests.runner.conftest import HERE, Runner, logs
 from tests.runner.fast_worker import SETTINGS_VARIABLE, number_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -40,6 +41,7 @@ NAMES = ("torch_naive", "triton_fa2")
 SWEEP = sweeps.override(sweeps.get("fa2_speedup"), {"seqlen": "128,256", "head_dim": "16,32"})  # 8 cases
 WORKER = (sys.executable, str(HERE / "fast_worker.py"))
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+NODE |= {"include_log_monitor": False, "no_monitor": True}  # processes that nothing here needs
 KILLS = int(os.environ.get("ATTNBENCH_KILLS", "4"))  # of every kind some
 WAIT = ("wait", None)
 SPENT = {"checks": 0.25}  # of each case
@@ -55,7 +57,8 @@ def cluster(pids: Path):
     pytest.importorskip("ray", reason="Ray is not installed")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     before = dict(os.environ)
-    os.environ[SETTINGS_VARIABLE] = json.dumps({"delay_s": 0.01, "pids": str(pids), "costs": SPENT})
+    settings = {"delay_s": 0.01, "pids": str(pids), "costs": SPENT, "code": kernel_hash()}
+    os.environ[SETTINGS_VARIABLE] = json.dumps(settings)
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={**NODE, "num_gpus": 2})
@@ -162,7 +165,7 @@ def test_a_card_that_ignores_a_cancel_is_killed_within_five_seconds(monkeypatch,
 def test_a_card_of_another_commit_is_sent_away_in_words(tmp_path: Path) -> None:
     driver = launcher.Driver(MagicMock(), job(), tmp_path, ClusterChoice(), Progress(StringIO()), lambda: False, WORKER)
     driver._code, task = "ours", launcher.Task(MagicMock(), None)
-    driver._admit(0, task, {"code": "theirs", "card": "a", "host": "gpu2"})
+    driver._admit(0, task, {"run": run_to_json(Run("r", "local", kernel_hash="theirs")), "card": "a", "host": "gpu2"})
     assert task.why == (
         "Card a on gpu2 has kernels theirs, and here they are ours: bring that checkout to the same commit."
     )
@@ -193,7 +196,7 @@ def _next(runner: Runner, words: Sequence[str]) -> Sequence[str]:
 def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(cluster, runner, pids, wait_for) -> None:
     runner.use("fast_worker")
     words = ["run", "fa2_speedup", "--set", "seqlen=128,256", "--set", "head_dim=16,32", "--quick", "--device", "cpu"]
-    words += ["--implementations", ",".join(NAMES), "--on", "ray", "--address", cluster.address]
+    words += ["--implementations", ",".join(NAMES), "--on", "ray", "--address", cluster.address, "--gpus", "2"]
     chance, kills, process = random.Random(7), 0, runner.start(*words)
     while kills < KILLS:
         done = len(runner.lines())
@@ -229,9 +232,17 @@ def test_a_sweep_on_the_cluster_is_followed_and_cancelled_from_the_page(cluster,
     from tests.pages.test_run_sweep import LISTING
 
     monkeypatch.setattr(launch, "listing", lambda device=None: LISTING | {"ray": True})
-    monkeypatch.setenv("ATTNBENCH_WORKER", shlex.join(WORKER))
-    lengths = ",".join(str(128 * number) for number in range(1, 41))  # more than it measures until it is cancelled
-    asked = {"sweep": "fa2_speedup", "cluster_cpu": "true", "edit_seqlen_fa2_speedup": lengths}
+    settings = json.dumps({"stuck_at": ["torch_naive", "fwd", 640], "code": kernel_hash()})  # so it ends by the cancel
+    monkeypatch.setenv("ATTNBENCH_WORKER", shlex.join(["env", f"{SETTINGS_VARIABLE}={settings}", *WORKER]))
+    asked = {"sweep": "fa2_speedup", "cluster_cpu": "true", "cluster_gpus": "2"}
+    asked |= {"edit_seqlen_fa2_speedup": "128,256,384,512,640", "edit_head_dim_fa2_speedup": "16"}
+    asked |= {"edit_implementations_fa2_speedup": "torch_naive"}
+
+    def lost() -> str:
+        """Why no number will come: the log of a run that has ended, or the words of a start that was refused."""
+        ended = logs(tmp_path, ("failed", "crashed", "finished", "cancelled"))
+        return "" if launch._children else ended or " ".join(error.value for error in page.run().error)
+
     with looking_at(tmp_path, tmp_path / "published"):
         page = opened("run_sweep", device="ray", cluster_address=cluster.address, **asked)
         assert page.button(key="look_at_cluster").label.replace("\\", "").endswith(cluster.address)
@@ -239,8 +250,8 @@ def test_a_sweep_on_the_cluster_is_followed_and_cancelled_from_the_page(cluster,
         nodes = page.run().dataframe[0].value
         assert nodes["free"].tolist() == [2, 2]
         page.button(key="start").click().run()
-        wait_for(lambda: any(status.done for status in launch.running()), "a number")
-        wait_for(lambda: "Now, by card" in shown(page.run()), "cards at work")
+        wait_for(lambda: any(status.done for status in launch.running()), "a number", lost)
+        wait_for(lambda: "Now, by card" in shown(page.run()), "cards at work", lost)
         (status,) = launch.runs()
         page.button(key=f"cancel_{status.run_id}").click().run()
         wait_for(lambda: not launch.running(), "the end")
