@@ -23,9 +23,9 @@ SWEEP = "run_sweep?sweep=quick&edit_seqlen_quick=512,1024&edit_implementations_q
 
 @pytest.fixture
 def home(tmp_path: Path, shipped: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A server of its own, whose sweeps take 5 s a number; whatever it left running is cancelled and waited for."""
+    """A server of its own, whose sweeps stick at a cell; whatever it left running is cancelled and waited for."""
     monkeypatch.setenv("ATTNBENCH_WORKER", f"{sys.executable} {HERE / 'fast_worker.py'}")
-    monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps({"delay_s": 5.0}))
+    monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps({"delay_s": 1.0, "stuck_at": ["torch_naive", "bwd", 1024]}))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     shutil.copyfile(shipped, tmp_path / shipped.name)
     server = Server(tmp_path).start()
