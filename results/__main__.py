@@ -292,11 +292,13 @@ def _receipt(options: argparse.Namespace) -> int:
 
 def _site(options: argparse.Namespace) -> int:
     held = list(library.with_records(complain=_say))
-    findings = check(library.read_all([folder for folder, _ in held], complain=_say))
-    reports = {}
+    read = list(library.read_all([folder for folder, _ in held], complain=_say))
+    findings, tried, reports = check(read), default_runs.tried_of_runs(read), {}
     for name in () if options.no_reports else report_names():
         printed = side_by_side.published(name)
-        reports[name] = report_named(name).label, side_by_side.render(name, printed, _beside_report(name, [], printed))
+        best = default_runs.default_runs(name, printed, tried)
+        beside = [pair for run in best for pair in read if pair[0].run_id == run]
+        reports[name] = report_named(name).label, side_by_side.render(name, printed, beside)
     with _store() as store:
         if unknown := [gpu for gpu in options.gpu if gpu not in pages.gpus(store)["gpu"].tolist()]:
             raise CommandError(f"There is no GPU {unknown[0]!r}. Here: {', '.join(pages.gpus(store)['gpu'])}.")

@@ -19,7 +19,8 @@ from results.store.database import open_store
 from runner import launch
 from runner.__main__ import main
 from runner.launch import LaunchError, SweepRequest, checked
-from tests.cases import cases
+from tests.cases import HANG_S, cases
+from tests.runner.conftest import logs
 
 SMALL = SweepRequest(
     "fa2_speedup", implementations=("torch_naive", "triton_fa2"), changes={"seqlen": "128,256", "head_dim": "16"}
@@ -37,7 +38,7 @@ def home(runner, monkeypatch):
         if status.state == "running":
             launch.cancel(status.run_id)
     for process in launch._children:
-        process.wait(timeout=60)
+        process.wait(timeout=HANG_S)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,8 @@ def test_a_sweep_ends_without_the_app_that_started_it(home, wait_for, monkeypatc
             time.sleep(dice.uniform(0, 0.5))
             app.kill()
         if number % 5 == 4:
-            wait_for(ended, "the end of the sweep")
-    status = wait_for(ended, "the end of the sweep")
+            wait_for(ended, "the end of the sweep", lambda: logs(home))
+    status = wait_for(ended, "the end of the sweep", lambda: logs(home))
     assert (status.done, status.total, status.sweep, status.device) == (24, 24, "fa2_speedup", "Test GPU")
     assert {s.run_id for s in launch.runs()} == {*run_ids}
     with closing(open_store(home)) as store:
@@ -161,17 +162,19 @@ def test_a_second_sweep_on_a_device_is_refused_with_the_name_of_the_first(home, 
 
 
 @pytest.mark.slow
-def test_a_cancelled_sweep_can_be_resumed_to_its_end(home, wait_for) -> None:
-    run_id = launch.start(replace(SMALL, changes={"seqlen": "128,256,512,768", "head_dim": "16"}))
-    wait_for(lambda: launch.status(run_id).done, "the first cell")
+def test_a_cancelled_sweep_can_be_resumed_to_its_end(home, wait_for, monkeypatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_TEST_WORKER", '{"stuck_at": ["triton_fa2", "bwd", 256]}')
+    run_id = launch.start(SMALL)
+    wait_for(lambda: launch.status(run_id).done, "the first cell", lambda: logs(home))
     launch.cancel(run_id)
     status = wait_for(lambda: (s := launch.status(run_id)).state != "running" and s, "the cancel")
+    monkeypatch.setenv("ATTNBENCH_TEST_WORKER", "{}")
     assert (status.state, status.message) == ("cancelled", "Cancelled. It can be resumed.")
     with pytest.raises(LaunchError, match="is not running; it is cancelled"):
         launch.cancel(run_id)
     wait_for(lambda: launch.runs() is not None and not launch._children, "the end of the process")
     launch.resume(run_id)
-    wait_for(lambda: launch.status(run_id).state == "finished", "the end of the sweep")
+    wait_for(lambda: launch.status(run_id).state == "finished", "the end of the sweep", lambda: logs(home))
 
 
 def test_a_sweep_that_ends_between_two_looks_has_the_message_of_its_end(tmp_path, monkeypatch) -> None:
