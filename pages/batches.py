@@ -17,7 +17,6 @@ _FACTS = {
 }
 
 
-
 def headline(gpu: str, timing: str, table: pd.DataFrame) -> None:
     """Name the fastest implementation over the batches that nearly all implementations have, and the next best."""
     grid = table.pivot_table("of_fastest", ["run_id", "spec", "shape", "dtype"], "implementation")

@@ -56,12 +56,13 @@ class FoundSoFar:
 
 
 def so_far() -> FoundSoFar:
-    """Check for half a second, later longer, published reports first; cached results take no time.
+    """Check for half a second, later longer: published reports first, then small runs; cached results take no time.
 
     Each call checks more than the one before, so a page that redraws until nothing is left ends.
     """
-    groups = _groups(str(store().home), store().version())
-    order = sorted(groups, key=lambda place: place in groups[place])  # the group of an own run has the name of the run
+    groups, sizes = _groups(str(store().home), store().version()), ask(pages.runs).set_index("run_id")["numbers"]
+    # A group of own runs has the name of the run.
+    order = sorted(groups, key=lambda place: (place in groups[place], sizes.reindex(groups[place]).sum()))
     before = st.session_state.get(_CHECKED, 0)
     end = time.monotonic() + (_NEXT_S if before else _FIRST_S)
     known: list[tuple[str, list[Finding]]] = []

@@ -28,8 +28,8 @@ def show() -> None:
     if page is by_name:
         page.run()
     _below_the_sections(pages[HELP.file])
-    notice = store().notice or store().mended
-    if notice:
+    opened = store()
+    if notice := opened.notice or opened.mended:
         st.warning(notice, icon=":material/info:")
     page_body.none_yet()
     if page is not pages["run_sweep"]:  # that page draws the sweeps itself
