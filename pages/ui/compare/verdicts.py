@@ -62,7 +62,7 @@ def headline(found: Comparison, timing: str) -> None:
     counts = Counter(map(outcome_of, cells))
     parts = [
         f"{counts[outcome]} {outcome.lower().replace(': ', ' (') + ')' * (':' in outcome)}"
-        for outcome in MEANINGS
+        for outcome in sorted(MEANINGS, key=UNCLEAR.__contains__)  # what is decided first
         if counts[outcome]
     ]
     means = [mean.speedup for mean in _overall(found) if (mean.timing or AS_PUBLISHED) == timing and mean.speedup]
