@@ -8,7 +8,8 @@ from kernels import registry
 from results.checks import check
 from results.checks.chips import RUNS_ON
 from results.gpus import find
-from tests.builders import H200, at, found, noisy, row
+from results.records import Measurement
+from tests.builders import H200, at, found, noisy, row, timed
 from tests.cases import cases
 
 OURS = replace(H200, source="shipped", created="2026-11-20", compute_capability="9.0", sm_count=132)
@@ -106,3 +107,41 @@ def test_the_limits_of_this_projects_kernels_and_pytorchs_are_those_that_they_de
         each and ".".join(map(str, each)) for each in (kernel.min_compute_capability, kernel.max_compute_capability)
     )
     assert said == RUNS_ON[name]
+
+
+def _kernels(run_id: str, apart: float, *, slower: float = 1.0) -> list[Measurement]:
+    """Return times of PyTorch's kernels on a chip that is faster at every other shape than another chip."""
+    names = ("torch_sdpa_flash", "torch_naive")
+    return [
+        replace(timed(n * slower * (1 + apart * (n % 2)), implementation=name), run_id=run_id, case=at(512 * n))
+        for n in range(1, 17)
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "words"),
+    [
+        ("H100 SXM", {"apart": 0.003}, "differ by 1.3% from h100 of that chip and by 0.1% from h200 (NVIDIA H200)"),
+        ("H100 SXM", {"apart": 0.003, "slower": 1.1}, "by 0.1% from h200"),
+        ("NVIDIA H200", {"apart": 0.001, "slower": 1.5}, "take 1.50 times as long as in h200 of that chip"),
+        ("H100 SXM", {"apart": 0.029, "slower": 1.1}, None),
+        ("NVIDIA H200", {"apart": 0.001, "slower": 1.1}, None),
+    ],
+)
+def test_times_that_fit_another_chip(name, times, words):
+    h200 = replace(OURS, run_id="h200")
+    known = [(h200, _kernels("h200", 0.0)), (replace(h200, run_id="h100", gpu_name="H100 SXM"), _kernels("h100", 0.03))]
+    told = replace(THEIRS, gpu_name=name, gpu_memory_mb=None)
+    doubts = [f.sentence for f in check([(told, _kernels("r2", **times))], known) if f.rule == "unlike_its_chip"]
+    assert [words in each for each in doubts] == [True] * bool(words)
+
+
+def test_a_gpu_that_has_another_name_elsewhere():
+    ours, theirs = (replace(run, gpu_uuid="5570") for run in (OURS, replace(THEIRS, gpu_name="H100 SXM")))
+    (finding,) = [
+        f for f in check([(theirs, [replace(ROWS[0], run_id="r2")])], [(ours, ROWS)]) if f.rule == "of_another_gpu"
+    ]
+    assert "is the one of r1, by the hash 5570 of its UUID, and that is NVIDIA H200" in finding.sentence
+    titled = found("like_another_chip", *ROWS, run=replace(OURS, title="on NVIDIA H100 80GB HBM3"))
+    assert "its title names NVIDIA H100 80GB HBM3" in titled[0].sentence
