@@ -54,8 +54,5 @@ def test_the_kinds_are_those_of_the_rows_that_are_drawn(store):
     found = page.kinds_of(memory.parts(store, filters, ["a"]), drawn)
     assert found["seqlen_q"].tolist() == [2048]
     assert found["of_formula"].iloc[0] == pytest.approx(18.0 / found["peak"].iloc[0])
-
-
-def test_what_is_not_drawn_has_no_kinds(store):
     nothing = pd.DataFrame(columns=["run_id", "implementation", "seqlen", "dtype", "shape", "head_dim"])
     assert page.kinds_of(memory.parts(store, Filters(**SLICE, mode="fwd"), ["a"]), nothing).empty

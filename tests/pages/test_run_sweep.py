@@ -285,7 +285,10 @@ def test_the_shapes_of_models_are_chosen_by_domain_and_a_sustained_one_by_name(a
     assert page.selectbox(key="cell_shape_real_models").value == SHAPES[0].name
 
 
-def test_the_cases_of_an_upload_are_started_from_its_link(app, started, home):
+def test_the_cases_of_an_upload_are_started_from_its_link_and_those_of_no_run_are_a_sentence(app, started, home):
+    app.query_params["cases_of"] = "nope"
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert "There is no run 'nope'" in shown(page)
     import_understanding(home, understood("cudnn_training_c_a100.csv"))
     (upload,) = [folder.run_id for folder in journal.run_folders(home) if folder.run_id.startswith("upload-")]
     app.query_params["cases_of"] = upload
@@ -294,9 +297,3 @@ def test_the_cases_of_an_upload_are_started_from_its_link(app, started, home):
     page.button(key="start").click().run()
     (request,) = started
     assert (request.cases_of, request.implementations) == (upload, ("torch_naive", "torch_sdpa_cudnn"))
-
-
-def test_a_link_to_the_cases_of_no_run_is_a_sentence(app, started):
-    app.query_params["cases_of"] = "nope"
-    page = app.switch_page("pages/run_sweep.py").run()
-    assert "There is no run 'nope'" in shown(page)

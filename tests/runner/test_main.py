@@ -138,6 +138,8 @@ def test_the_plan_counts_its_cells_and_gives_the_reason_of_each_skip(say) -> Non
     assert "batch 1, heads 1, seqlen 64, head_dim 64, float32, causal" in text
     assert text.count("skipped: torch_sdpa_cudnn runs on cuda, not on cpu.") == 3
     assert "6 cells on cpu, 3 of them skipped; about " in text
+    both = say("plan", "gate,gate_warm", "--device", "cpu", "--json").splitlines()
+    assert [json.loads(each)["sweep"] for each in both] == ["gate", "gate_warm"]
 
 
 def test_the_plan_names_the_model_of_a_shape_and_its_source(say) -> None:

@@ -133,7 +133,7 @@ def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
     _, shape = shapes(found, level_of("op"))
     chosen = {**scope, **first, "shape": shape} | {name: value for name, value in set_.items() if value}
     sizes = {name: tuple(map(int, chosen.get(name, ()))) for name in SIZES}
-    return Filters(**chosen | sizes | {"dtype": dtypes, "shape": None if chosen["shape"] == ALL else shape})
+    return Filters(**chosen | sizes | {"dtype": dtypes, "shape": None if chosen["shape"] == ALL else chosen["shape"]})
 
 
 def _first_scope(ask: Callable[..., Any], gpu: str, level_name: str) -> Scope:
