@@ -22,7 +22,7 @@ _LIMITS = "for watts in 400 500 600 700; do sudo nvidia-smi -pl $watts && "
 _LIMITS += "python -m runner run fa_paper --set seqlen=16384 --set modes=fwd; done"
 _BELONG = "Energy is measured under load, where power can be at its limit. A single cold call can be faster than that."
 STATE = text.WORDS["trace_state"]
-RATES = {"tflops": "TFLOP/s within the power limit", "joules_per_tflop": "joules per TFLOP under load"}
+RATES = {"tflops": "TFLOP/s within limit", "joules_per_tflop": "joules per TFLOP"}
 
 
 def named(traces: pd.DataFrame) -> pd.DataFrame:
@@ -111,7 +111,7 @@ def energy() -> None:
         columns[name] = TableColumn(label, axis=tables.linear_axis(row[name] for row in rows))
         for row in rows:
             row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
-    columns["cold_tflops"] = TableColumn("TFLOP/s of a cold call", text.significant)
+    columns["cold_tflops"] = TableColumn("of a cold call", text.significant)
     tables.show_table(rows, columns, "Rate and energy of every kernel", _BELONG)
     by_limit(table[table["setting"] == rows[0]["setting"]])
     with st.container(horizontal=True):

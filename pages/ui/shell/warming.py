@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 PATIENCE_S = 5.0  # after this time the server answers, and its first page waits for the rest
 # Imports of the pages, and of Streamlit at its first page.
 _MODULES = (
-    "pages.ui.overview.ranking", "pages.ui.overview.my_shape", "pages.ui.overview.views",
-    "pages.ui.compare.verdicts", "pages.ui.findings", "pages.ui.shell.dashboard",
-    "pyarrow", "streamlit.emojis", "PIL.Image",
+    "pages.ui.overview.views", "pages.ui.overview.my_shape", "pages.ui.compare.verdicts", "pages.ui.findings",
+    "pages.ui.shell.dashboard",
+    "pyarrow", "streamlit.emojis", "streamlit.material_icon_names", "PIL.ImageFile", "packaging.utils",
 )  # fmt: skip
 
 
@@ -42,11 +42,11 @@ def first_view() -> None:
             asked_ahead(question, chosen)
         best = ranking.best_of(ranking.rivals_of(asked_ahead(speedups.ranked, chosen), chosen))
         asked_ahead(cards.over_relative, chosen, best["implementation"] if best else str(chosen.baseline))
-        for question in (declared.colours, pages.runs, pages.run_dates):
-            asked_ahead(question)
+        for of_all in (declared.colours, pages.runs, pages.run_dates):
+            asked_ahead(of_all)
         asked_ahead(declared.declared, "op")
-        for question in (cards.relatives, certainty.variation):
-            asked_ahead(question, chosen.gpu)
+        for of_gpu in (cards.relatives, certainty.variation):
+            asked_ahead(of_gpu, chosen.gpu)
         for gpu in asked_ahead(offers.gpus, "op"):
             offers.first_settings(asked_ahead, gpu=gpu)
     for name in _MODULES:
