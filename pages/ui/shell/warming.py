@@ -6,6 +6,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 PATIENCE_S = 5.0  # after this time the server answers, and its first page waits for the rest
 # Imports of the pages, and of Streamlit at its first page.
@@ -38,15 +39,14 @@ def first_view() -> None:
 
     chosen = offers.at_first(asked_ahead)
     if chosen.gpu is not None:
-        for question in (ranking.judged, speedups.usable_baseline, pages.fits, pages.provenance, pairing.outdated):
-            asked_ahead(question, chosen)
+        of_slice = (ranking.judged, speedups.usable_baseline, pages.fits, pages.provenance, pairing.outdated)
+        questions: list[tuple[Any, ...]] = [(question, chosen) for question in of_slice]
+        questions += [(declared.colours,), (pages.runs,), (pages.run_dates,), (declared.declared, "op")]
+        questions += [(cards.relatives, chosen.gpu), (certainty.variation, chosen.gpu)]
         best = ranking.best_of(ranking.rivals_of(asked_ahead(speedups.ranked, chosen), chosen))
-        asked_ahead(cards.over_relative, chosen, best["implementation"] if best else str(chosen.baseline))
-        for of_all in (declared.colours, pages.runs, pages.run_dates):
-            asked_ahead(of_all)
-        asked_ahead(declared.declared, "op")
-        for of_gpu in (cards.relatives, certainty.variation):
-            asked_ahead(of_gpu, chosen.gpu)
+        questions.append((cards.over_relative, chosen, best["implementation"] if best else str(chosen.baseline)))
+        for question, *about in questions:
+            asked_ahead(question, *about)
         for gpu in asked_ahead(offers.gpus, "op"):
             offers.first_settings(asked_ahead, gpu=gpu)
     for name in _MODULES:
