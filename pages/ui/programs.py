@@ -22,7 +22,7 @@ from results.programs import Program, ProgramError
 from results.recommend import program_times
 from results.recommend.program_times import CallTimes
 from results.recommend.usage import usage_of_program
-from results.records import Case, Measurement
+from results.records import Measurement
 
 Times = list[CallTimes | None]
 _PROGRAM, _CARD, _GIVEN = "program", "program_card", "recordings"
@@ -111,7 +111,7 @@ def table(program: Program, times: Times) -> None:
         {
             "share": found and found.now_ms / whole,
             "count": call.count,
-            "call": f"{_short(call.case)}, {text.MODE_WORDS[call.mode]}",
+            "call": f"{level_of(call.case).short(call.case)}, {text.MODE_WORDS[call.mode]}",
             **{name: getattr(found, name, None) for name in names},
             "standing": found and ("assumed" if found.relative else found.standing),
             "from": _source(found),
@@ -185,10 +185,6 @@ def _assumed(program: Program, card: str, known: Sequence[CallTimes]) -> None:
     commands(program)
 
 
-def _short(case: Case) -> str:
-    return level_of(case).short(case)
-
-
 def _lost(found: CallTimes) -> float:
     return 0.0 if found.best == program_times.NOW else max(0.0, found.now_ms - found.best_ms)
 
@@ -197,7 +193,8 @@ def _source(found: CallTimes | None) -> str:
     """Return which GPU, shape and timing the times of a call are of."""
     if found is None:
         return "nothing comparable"
-    shape = "this shape" if found.exact else f"nearest shape {_short(found.measured)}"
+    nearest = level_of(found.measured).short(found.measured)
+    shape = "this shape" if found.exact else f"nearest shape {nearest}"
     scaled = "" if found.factor == 1 else f", times {found.factor:.2g}"
     start = f"assumed from {found.gpu}" if found.relative else found.gpu
     return f"{start}: {shape}{scaled}, {_TIMINGS[found.timing]}, {text.sources(found.source)}"

@@ -64,7 +64,7 @@ def _devices(pairs: list[tuple[str, str]]) -> list[str]:
     known = sorted({gpu for pair in pairs for gpu in pair})
     address.check("GPUs", "gpus", known)
     if "gpus" not in st.session_state and "gpus" not in st.query_params:
-        st.session_state["gpus"] = list(next(filter(_share_a_shape, pairs), pairs[0]))
+        st.session_state["gpus"] = list(next((pair for pair in pairs if _share_a_shape(pair)), pairs[0]))
     return st.multiselect("GPUs", known, key="gpus", bind="query-params", select_all=False)
 
 

@@ -64,7 +64,7 @@ def answer(
     counts = table["verdict"].value_counts()
     parts = [
         f"{counts[verdict]} {verdict.lower().replace(': ', ' (') + ')' * (':' in verdict)}"
-        for verdict in sorted(MEANINGS, key=UNCLEAR.__contains__)  # what is decided first
+        for verdict in sorted(MEANINGS, key=UNCLEAR.__contains__)  # the decided ones first
         if verdict in counts
     ]
     means = [mean for mean in found.means if mean.implementation is None and mean.mode is None]

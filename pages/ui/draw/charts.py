@@ -128,6 +128,10 @@ def show_by_dtype(
 
 def figure(chart: Chart, top: float = MARGIN["t"], **more: Any) -> go.Figure:
     """Return the Plotly figure of a chart; `more` are other entries of its layout."""
+    shapes = [_shape(rule, chart) for rule in chart.rules]
+    if chart.band:
+        ends = {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": chart.band[0], "y1": chart.band[1]}
+        shapes.append(ends | {"type": "rect", "fillcolor": EMPTY_COLOUR, "opacity": 0.2, "line": {"width": 0}})
     layout: dict[str, Any] = {
         "height": chart.height,
         "margin": MARGIN | {"r": chart.right, "t": top},
@@ -135,7 +139,7 @@ def figure(chart: Chart, top: float = MARGIN["t"], **more: Any) -> go.Figure:
         "showlegend": chart.legend,
         "hovermode": chart.hover,
         "annotations": list(chart.notes),
-        "shapes": [_shape(rule, chart) for rule in chart.rules] + ([_band(chart.band)] if chart.band else []),
+        "shapes": shapes,
     }
     if any(series.bars for series in chart.series):
         layout |= {"barmode": "stack"} if chart.stacked else {"barmode": "group", "bargap": 0.12}
@@ -214,11 +218,6 @@ def _shape(rule: ReferenceLine, chart: Chart) -> dict[str, Any]:
     value = _nth(across, rule.panel) if chart.rows or chart.columns else across
     place = {f"{across}ref": value, f"{across}0": rule.at, f"{across}1": rule.at}
     return {"type": "line", "line": line, f"{along}ref": "paper", f"{along}0": 0, f"{along}1": 1} | place
-
-
-def _band(ends: tuple[float, float]) -> dict[str, Any]:
-    place = {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": ends[0], "y1": ends[1]}
-    return place | {"type": "rect", "fillcolor": EMPTY_COLOUR, "opacity": 0.2, "line": {"width": 0}}
 
 
 def lines(

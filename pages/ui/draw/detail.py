@@ -25,7 +25,6 @@ from results.slice import Filters, level_in
 COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup", "tflops", "percent_of_peak", "note")
 RUN_FACTS = text.WORDS["run_facts"]
 _HERE = Path(__file__).parent
-_KEY = "cell_head"
 _head = st.components.v2.component(
     "attnbench.cell_head",
     html='<div class="head"><h3 tabindex="-1"></h3><button type="button" aria-label="Close">✕</button></div>',
@@ -209,5 +208,5 @@ def around(chosen: Filters, table: Sequence[dict]) -> Iterator[None]:
             if place is None:
                 return
             title = maps.label(level, place)
-            _head(data={"title": title}, key=_KEY, on_close_change=maps.drop)
+            _head(data={"title": title}, key="cell_head", on_close_change=maps.drop)
             cell_detail(chosen, place)
