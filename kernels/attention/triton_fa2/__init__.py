@@ -8,7 +8,6 @@ TF32 for the tensor cores, and has a separate name so that the two are never con
 import importlib.metadata
 import os
 import shutil
-from collections.abc import Iterable
 from functools import cache, partial
 
 import torch
@@ -78,12 +77,6 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return None
 
 
-def _forms(case: AttentionCase, mode: str, device: Device) -> Iterable[str]:
-    from ...forms import of_kernels
-
-    return of_kernels("triton_fa2", case, mode, device)
-
-
 IMPLEMENTATIONS = tuple(
     declare(
         name,
@@ -91,7 +84,6 @@ IMPLEMENTATIONS = tuple(
         features=tuple(name for name in FEATURES if name != "mask_gradient"),
         unavailable=triton_missing(),
         refuses=_refuses,
-        forms=_forms if float32 == "ieee" else None,
     )
     for name, float32 in (("triton_fa2", "ieee"), ("triton_fa2_tf32", "tf32"))
 )
