@@ -188,6 +188,11 @@ def bound(plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     return plan.output if plan.prepare is None else partial(_prepared, plan)
 
 
+def attend_with_sinks(plan: Any, *tensors: torch.Tensor | None) -> torch.Tensor:
+    """Compute attention of q, k, v and sinks, which may be None, by what also returns the gradient of sinks."""
+    return _PlannedAttention.apply(plan, *tensors)
+
+
 def _prepared(plan: AttentionPlan, *tensors: torch.Tensor) -> torch.Tensor:
     return plan.output(*map(cast(Prepare, plan.prepare), tensors))
 
@@ -201,7 +206,9 @@ class _PlannedAttention(torch.autograd.Function):
     """Saves q, k, v, out and lse; the backward recomputes the scores."""
 
     @staticmethod
-    def forward(ctx: Any, plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *sinks: torch.Tensor | None
+    ) -> torch.Tensor:
         if plan.prepare is not None:
             q, k, v = map(plan.prepare, (q, k, v))
         out, lse = plan.forward(q, k, v)

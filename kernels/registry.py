@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import pkgutil
@@ -114,7 +115,10 @@ class Implementation:
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
     devices: tuple[str, ...] = ("cuda", "cpu")
     precision: str | None = None  # tf32 or fp8, if factors are rounded to less than the case's dtype
-    max_head_dim: int | None = None
+    max_head_dim: int | None = None  # of what is no latent
+    head_dim_multiple: int = 1
+    page_multiple: int = 1  # tokens
+    latents: tuple[int, int] | None = None  # the only latent and rotary dimensions that it takes
     causal: bool = True
     no_causal: str | None = None  # why it takes no causal mask, and what to use
     unequal_causal: bool = True  # causal with seqlen_q != seqlen_k
@@ -179,8 +183,14 @@ def _declared_reasons(impl: Implementation, case: AttentionCase, device: Device)
         yield f"runs on {' and '.join(impl.devices)}, not on {device.type}"
     if case.dtype not in (None, *impl.dtypes):
         yield f"does not support {case.dtype} (supports {', '.join(impl.dtypes)})"
-    if impl.max_head_dim and head_dim > impl.max_head_dim:
+    if impl.max_head_dim and head_dim > impl.max_head_dim and not (case.latent_dim and impl.latents):
         yield f"does not support head_dim {head_dim} (up to {impl.max_head_dim})"
+    if (case.head_dim or 0) % impl.head_dim_multiple:
+        yield f"needs a head_dim divisible by {impl.head_dim_multiple}, not {case.head_dim}"
+    if (case.page_size or 0) % impl.page_multiple:
+        yield f"takes pages of a multiple of {impl.page_multiple} tokens, not of {case.page_size}"
+    if case.latent_dim and impl.latents and impl.latents != (case.latent_dim, case.head_dim - case.latent_dim):
+        yield "takes only latents of {} and {} rotary dimensions".format(*impl.latents)
     widths_differ = impl.level == "op" and case.head_dim_v not in (None, case.head_dim)
     missing = [*(("head_dim_v",) if widths_differ else ()), *(case.asked or ())]
     if missing := [FEATURES[name] for name in dict.fromkeys(missing) if name not in impl.features]:
@@ -305,6 +315,32 @@ def triton_missing() -> str | None:
     """Return why kernels in Triton cannot run here, or None if it is installed."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; it exists for Linux: pip install 'triton>=3.6,<4'."
+    return None
+
+
+def reason_against_interpreter(name: str, dtype: str | None) -> str | None:
+    """Return why an implementation in Triton cannot compute a dtype on a CPU, or None."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        return f"{name} runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts."
+    return interpreter_lacks(dtype)
+
+
+def refuse_cpu(name: str, x: torch.Tensor) -> None:
+    """Raise UnsupportedCase if an implementation in Triton cannot compute a tensor on a CPU."""
+    if reason := reason_against_interpreter(name, str(x.dtype).removeprefix("torch.")):
+        raise UnsupportedCase(reason)
+
+
+@cache
+def interpreter_lacks(dtype: str | None) -> str | None:
+    """Return why Triton's interpreter does not compute a dtype, or None."""
+    if dtype == "bfloat16":
+        return (
+            "Triton's interpreter multiplies bfloat16 wrongly (triton issue 11584); on a CPU, use float16 or float32."
+        )
+    versions = [tuple(map(int, importlib.metadata.version(name).split(".")[:2])) for name in ("triton", "numpy")]
+    if versions[0] < (3, 7) and versions[1] >= (2, 4):
+        return "The interpreter of Triton 3.6 fails with numpy 2.4 and later; install numpy<2.4 or a later Triton."
     return None
 
 

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("Cancelled.")
         return EXIT_CANCELLED
-    except (CommandError, JournalError, ReportError, StoreError, UploadError, SliceError) as error:
+    except (CommandError, JournalError, NotAgainst, ReportError, StoreError, UploadError, SliceError) as error:
         return _complain(str(error))
     except OSError as error:
         return _complain(f"{error.filename or 'The output'} cannot be used: {error.strerror}.")
@@ -308,19 +308,15 @@ def _site(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    found = _versions(options.first) if options.second is None else _two_sides(options.first, options.second)
+    if options.second is None:
+        found = compare_versions(*_read(_folder(options.first)))
+    else:
+        found = _two_sides(options.first, options.second)
     if options.json:
         print(json.dumps(as_json(found), indent=1))
     else:
         print(*comparison_lines(found), sep="\n")
     return 0
-
-
-def _versions(run_id: str) -> Comparison:
-    try:
-        return compare_versions(*_read(_folder(run_id)))
-    except NotAgainst as error:
-        raise CommandError(str(error)) from error
 
 
 def _two_sides(first: str, second: str) -> Comparison:

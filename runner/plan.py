@@ -13,6 +13,7 @@ from runner.cells import Cell, estimated_memory_mb, estimated_seconds, ordered_c
 from runner.levels import level_of
 from runner.machine.devices import DeviceInfo, current
 from runner.protocol import Protocol
+from runner.supervise.job import Refused
 from runner.sweeps import Sweep
 
 _MOST_FLOPS_ON_CPU = 2e10  # limit in float64 if only errors are recorded: seconds
@@ -27,7 +28,7 @@ NOT_TIMED = "Triton runs in the interpreter on a CPU: checked, not timed."
 _NOT_TRACED = "Triton runs in the interpreter on a CPU, whose speed is not traced."
 
 
-class UnknownImplementation(ValueError):
+class UnknownImplementation(Refused):
     """An implementation that does not exist; the message lists those that do."""
 
 

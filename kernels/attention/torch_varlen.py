@@ -38,7 +38,7 @@ def _asks_for_groups() -> bool:
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     plain = "varlen" not in (case.asked or ())
-    return packages.reason("torch_varlen", (plain, "takes packed sequences (varlen) only"), packages.misaligned(case))
+    return packages.reason("torch_varlen", (plain, "takes packed sequences (varlen) only"))
 
 
 def _only_packed(*tensors: Any, **options: Any) -> Any:

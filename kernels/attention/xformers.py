@@ -68,15 +68,12 @@ def mask(causal: bool, window_size: int) -> Any:
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     in_float32, newer = case.dtype == "float32", (device.compute_capability or (9, 0)) > (9, 0)
+    both_sides = in_float32 and case.window_size and not case.causal
     return packages.reason(
         "xformers",
-        packages.misaligned(case),
         ("varlen" in (case.asked or ()) and case.window_size, "takes packed sequences here without a window"),
         (in_float32 and newer, "computes float32 up to compute capability 9.0; use bfloat16 or float16"),
-        (
-            in_float32 and case.window_size and not case.causal,
-            "takes a window on both sides of a query only in bfloat16 and float16, not in float32",
-        ),
+        (both_sides, "takes a window on both sides of a query only in bfloat16 and float16, not in float32"),
     )
 
 

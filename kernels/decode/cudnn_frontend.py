@@ -77,7 +77,7 @@ def _handle(device: torch.device) -> Any:
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     both_sides = case.window_size and not case.causal, "takes a sliding window only with a causal mask"
-    return packages.reason("cudnn_frontend", both_sides, packages.misaligned(case))
+    return packages.reason("cudnn_frontend", both_sides)
 
 
 IMPLEMENTATIONS = packages.decode("cudnn_frontend", prepare, refuses=_refuses)

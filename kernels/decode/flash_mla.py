@@ -25,7 +25,6 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
         (not case.latent_dim, "takes only latent caches"),
         (not case.page_size, "takes only paged caches"),
         (case.page_size != 64, f"takes pages of 64 tokens, not of {case.page_size}"),
-        packages.other_latents(case),
     )
 
 

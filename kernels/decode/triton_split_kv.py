@@ -5,12 +5,11 @@ Nothing is planned before a call: lengths and page tables are read on the device
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..registry import AttentionCase, Device, declare, triton_missing
+from ..registry import AttentionCase, Device, declare, reason_against_interpreter, triton_missing
 from .step import DecodeStep
 from .triton_decode import MAX_HEAD_DIM, MAX_SEQLEN_Q
 from .triton_decode import decode as split_kv
@@ -66,11 +65,7 @@ def refuses_device(name: str, case: AttentionCase, device: Device) -> str | None
     """Return why the kernels over keys and values cannot run there, in the name of an implementation, or None."""
     if not case.latent_dim and max(case.head_dim or 0, case.head_dim_v or 0) > MAX_HEAD_DIM:
         return f"{name} does not support head_dim {case.head_dim} (up to {MAX_HEAD_DIM})."
-    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        return f"{name} runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts."
-    if device.type == "cpu" and case.dtype == "bfloat16":
-        return f"{name} runs in Triton's interpreter on the CPU, which has no bfloat16."
-    return None
+    return reason_against_interpreter(name, case.dtype) if device.type == "cpu" else None
 
 
 IMPLEMENTATIONS = (declare("triton_split_kv", decode, "decode", unavailable=triton_missing(), refuses=_refuses),)

@@ -9,9 +9,8 @@ import streamlit as st
 
 from pages.ui import rules
 from pages.ui.draw import charts, colours, messages, tables, text
-from pages.ui.draw.charts import Chart, ReferenceLine, Series
-from pages.ui.draw.tables import Fact
 from pages.ui.draw.titles import ChartTitle
+from pages.ui.filters.select import widget
 from pages.ui.overview.my_card import ROWS
 from pages.ui.shell import access, address
 from pages.ui.shell.data import ask_slowly
@@ -34,6 +33,21 @@ _TIMINGS = {"kernel": "device time", "eager": "eager calls"}
 _COLUMNS, _OF_NEW_LENGTHS = tables.declared("programs"), tables.declared("new_lengths")
 
 
+def show() -> None:
+    """Draw the answer for one recording on one card, its calls, its fallbacks and the commands."""
+    program, card = choose()
+    asked = tuple((call.case, call.mode, call.timing, call.count) for call in program.tuned[:_MOST_CALLS])
+    times = ask_slowly(program_times.times, ROWS[card], asked)
+    use_it(card, times)
+    answer(program, card, times)
+    table(program, times)
+    fallbacks(program, times)
+    landscape(program, card)
+    if not any(found and found.relative for found in times):
+        commands(program)
+    new_lengths()
+
+
 def choose() -> tuple[Program, str]:
     """Ask for a recording, those that the user gives before those that ship, and for a card; return both."""
     found, refused = _recordings()
@@ -47,12 +61,6 @@ def choose() -> tuple[Program, str]:
     for sentence in refused:
         st.error(text.plain(sentence), icon=":material/error:")
     return program, card
-
-
-def times_of(program: Program, card: str) -> Times:
-    """Return the times of a program's calls on a card."""
-    asked = tuple((call.case, call.mode, call.timing, call.count) for call in program.tuned[:_MOST_CALLS])
-    return ask_slowly(program_times.times, ROWS[card], asked)
 
 
 def use_it(card: str, times: Times) -> None:
@@ -69,11 +77,8 @@ def use_it(card: str, times: Times) -> None:
         with st.popover("Add yours", icon=":material/add:"):
             st.markdown("Record a program that uses PyTorch's attention or ours, on a CPU or a GPU:")
             st.code("python -m runner record -- my_script.py", language=None)
-            about = "They hold shapes and no data, and are not stored here."
             if access.may_run():
-                st.file_uploader(
-                    "Recordings", type="json", accept_multiple_files=True, key=_GIVEN, help=about, on_change=_take
-                )
+                widget(_GIVEN, on_change=_take)
 
 
 def answer(program: Program, card: str, times: Times) -> None:
@@ -92,13 +97,8 @@ def answer(program: Program, card: str, times: Times) -> None:
     )
     gpus = ", ".join(dict.fromkeys(found.gpu for found in known))
     below = f"assumed from {gpus}" if assumed else f"measured on {gpus}" if not word else f"scaled from {gpus}"
-    facts = (
-        ("Now", now, "SDPA with the backend that PyTorch chooses, as this program calls it."),
-        ("With the rule", ruled, "At most: our slowest kernel that is not certainly beaten, else the fastest of all."),
-        ("At best", best, "The fastest correct implementation of each call, certain or not."),
-        ("Lost to fallbacks", lost, "Time over the best in calls that fast backends refuse without a word."),
-    )
-    tables.show_facts(Fact(label, text.ms(value), below, help) for label, value, help in facts)
+    facts = {"now": now, "ruled": ruled, "best": best, "lost": lost}
+    tables.show_facts(messages.fact(name, text.ms(value), below) for name, value in facts.items())
     if assumed:
         _assumed(program, card, known)
 
@@ -173,7 +173,7 @@ def _take() -> None:
 
 
 def _assumed(program: Program, card: str, known: Sequence[CallTimes]) -> None:
-    """Say what stands in for a card that nobody measured, and which command replaces it."""
+    """Say whose times a card that nobody measured gets, and which command replaces them."""
     gpus = text.plain(" and ".join(dict.fromkeys(found.gpu for found in known if found.relative)))
     tiles = program_times.tiles_of(ROWS[card])
     said = ""
@@ -215,7 +215,7 @@ def new_lengths() -> None:
         )
 
 
-def landscape(program: Program, card: str, command: str) -> None:
+def landscape(program: Program, card: str) -> None:
     """Ask for a call of a program and draw its time by tile on a card, or say how to measure that."""
     if not program.tuned:
         return
@@ -225,7 +225,7 @@ def landscape(program: Program, card: str, command: str) -> None:
     found = ask_slowly(program_times.tiles, ROWS[card], calls[name].case, calls[name].mode, calls[name].timing)
     if not found:
         said = f"This call was not timed with other tiles on the {card}. This command does it on that GPU:"
-        messages.terminal(command, said)
+        messages.terminal(f"{command_of('tune', program)} --tiles", said)
         return
     charts.show(tiles_chart(found), ChartTitle("Time by tile", (card, name), found[0].run_id), key="tiles")
     st.caption("A line is a kernel as it is. The pointer shows a tile's warps, stages and programs.")
@@ -233,7 +233,7 @@ def landscape(program: Program, card: str, command: str) -> None:
         st.caption(f"Without a time: {text.plain('; '.join(failed))}.")
 
 
-def tiles_chart(found: list[Measurement]) -> Chart:
+def tiles_chart(found: list[Measurement]) -> charts.Chart:
     """Return the times over the tiles, query rows x keys, in a color for each kernel; lines are kernels as they are."""
     kernels: dict[str, list[tuple[str, float, str]]] = {}
     for each in found:
@@ -245,11 +245,11 @@ def tiles_chart(found: list[Measurement]) -> Chart:
     series = []
     for (kernel, rows), colour in zip(kernels.items(), colours.SPARE_COLOURS, strict=False):
         x, y, said = zip(*rows, strict=True)
-        series.append(Series(kernel, x, y, colour, said, symbol="circle"))
+        series.append(charts.Series(kernel, x, y, colour, said, symbol="circle"))
     tiles = sorted(
         {row[0] for rows in kernels.values() for row in rows}, key=lambda tile: [*map(int, tile.split(" x "))]
     )
-    rules = [ReferenceLine(each.value) for each in found if each.value and "[" not in each.implementation]
-    return Chart(
+    rules = [charts.ReferenceLine(each.value) for each in found if each.value and "[" not in each.implementation]
+    return charts.Chart(
         series, charts.categories(tiles) | charts.titled("tile: query rows x keys"), charts.titled("ms"), rules=rules
     )

@@ -39,7 +39,6 @@ from runner.measure.stopwatch import KernelStopwatch
 from runner.validate.features import facts
 
 Tensors = tuple[torch.Tensor, ...]
-PARTS = ("out", "dq", "dk", "dv")
 QUESTIONS = ("no leak", "alone", "padding", "repeat", "NaN")
 EXACT = ("no leak", "NaN")
 INVARIANT = "batch_invariant"

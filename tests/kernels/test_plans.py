@@ -124,9 +124,7 @@ def fused(heads: tuple[int, ...], widths: tuple[int, ...], batch: int = 2) -> li
         (torch.zeros(2, 1, 5, 4), fused((1, 1), (4, 4)), 3),  # dv would begin within 16 bytes
     ],
 )
-def test_gradients_lie_side_by_side_where_their_tensors_do(
-    q: torch.Tensor | None, of_keys: list[torch.Tensor], alone: int
-) -> None:
+def test_gradients_lie_side_by_side_where_their_tensors_do(q, of_keys, alone) -> None:
     tensors = of_keys if q is None else [q, *of_keys]
     made: list[torch.Tensor] = []
     room = plans.GradientRoom(*tensors, lambda x: (made.append(x), torch.empty_like(x))[1])

@@ -92,9 +92,7 @@ def test_logits_loss_and_gradients_are_those_of_eager(family: str, mask: str, de
 
 
 @pytest.mark.parametrize(("family", "mask", "masks"), [("gpt2", "left", 2), ("gpt2", "holes", 2), ("llama", "left", 0)])
-def test_padded_calls_that_the_host_decides_go_to_pytorch_by_one_mask_for_all_layers(
-    family: str, mask: str, masks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_padded_calls_that_the_host_decides_go_to_pytorch_by_one_mask_for_all_layers(family, mask, masks, monkeypatch):
     made, bias = [], ours._bias
     monkeypatch.setattr(ours, "_bias", lambda *asked: made.append(1) or bias(*asked))
     monkeypatch.setattr(ours.routes, "left_to_pytorch", lambda *asked: asked[-1] == ("mask",))

@@ -23,7 +23,7 @@ def test_labels_at_the_ends_of_lines_keep_apart_and_in_order():
     assert min(above - below for above, below in itertools.pairwise(placed)) == pytest.approx(0.05)
 
 
-def test_a_picture_says_its_slice_in_its_title_and_in_its_file_name():
+def test_a_picture_says_its_slice_in_its_title_and_file_name_and_shows_names_from_files_as_text():
     about = ("NVIDIA H200", "causal mask", "forward", "16384 tokens, hidden 2048", "kernel time")
     title = ChartTitle("% of data-sheet peak by seqlen", about, "fa_paper, 2026-11-22")
     assert title.lines == [
@@ -32,9 +32,6 @@ def test_a_picture_says_its_slice_in_its_title_and_in_its_file_name():
     ]
     assert title.file_name.startswith("attnbench-percent-of-data-sheet-peak-by-seqlen-nvidia-h200-causal-mask-forward")
     assert title.file_name.endswith("fa_paper-2026-11-22")
-
-
-def test_a_title_shows_names_from_files_as_text():
     assert "<img" not in ChartTitle("<img src=x>", ("<img>",)).layout["text"]
 
 

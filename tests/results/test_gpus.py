@@ -32,16 +32,13 @@ def test_a_name_has_the_rows_that_it_can_mean_and_a_row_has_a_title():
     assert len({title(row) for row in GPUS}) == len(GPUS)
 
 
-def test_rates_follow_from_the_row_and_the_dtype():
+def test_rates_and_shares_follow_from_the_row_and_the_dtype():
     assert GPUS["h200 sxm"].tflops("float32") == 494.5
     assert GPUS["v100"].tflops("float32") == 15.7
     assert GPUS["h200 sxm"].tflops("float64") == 67
     assert GPUS["h200 sxm"].tflops(None) == 2 * GPUS["h200 sxm"].tflops("bfloat16") == 1979
     assert GPUS["a100 pcie 40gb"].tflops(None) == 312
     assert GPUS["a100 pcie 40gb"].fp8_tflops is None
-
-
-def test_a_gpu_that_only_had_bounds_has_a_share_of_peak():
     assert derive.peak_tflops("NVIDIA B200", "bfloat16") == 2250
     assert derive.least_ms(None, 3e8, "NVIDIA L4", "bfloat16") == 1.0
 

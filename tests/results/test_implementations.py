@@ -22,13 +22,10 @@ def test_names_end_with_a_precision_that_nobody_declared(name: str) -> None:
     assert not facts_of(name, {name: {"precision": None}}).reduced
 
 
-def test_a_declared_precision_needs_no_name() -> None:
+def test_a_precision_is_declared_or_of_the_table() -> None:
     facts = facts_of("mine", {"mine": {"precision": "fp8"}})
     assert facts.multiplies("bfloat16") == FP8
     assert not facts.tf32
-
-
-def test_of_gluon_fp8_the_table_says_the_precision() -> None:
     assert facts_of("gluon_fp8").multiplies("float16") == FP8
     assert facts_of("gluon_fp8").memory.fwd == WorkspaceLaw(quantised_rows=128, quantised_head_dims=(64, 128, 256))
 

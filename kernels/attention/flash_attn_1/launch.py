@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from ...constants import Constants
 from ...plans import check_inputs, device_guard
-from ...registry import UnsupportedCase
+from ...registry import UnsupportedCase, refuse_cpu
 from ...tables import family
 from .kernels import Fa1Config, Fa1Sizes, Heads, backward_kernel, forward_kernel
 
@@ -41,8 +41,8 @@ def attend(
     check_inputs("flash_attn_1", q, k, v, _DTYPES, _MAX_HEAD_DIM)
     if window_size:
         raise UnsupportedCase("flash_attn_1 does not support sliding windows.")
-    if q.device.type != "cuda" and not triton.knobs.runtime.interpret:
-        raise UnsupportedCase("flash_attn_1 runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1.")
+    if q.device.type != "cuda":
+        refuse_cpu("flash_attn_1", q)
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     return _FlashAttention1.apply(q, k, v, causal, scale)
 

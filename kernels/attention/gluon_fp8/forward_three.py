@@ -5,7 +5,7 @@ for both, and computes the exponentials while the other two have the tensor core
 output, not P. Keys and values of a block share a slot and its barriers; scales are as in forward.py.
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -26,18 +26,9 @@ SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(160)  # per consumer thread
 
 
-class ThreeConsumerBuffers(NamedTuple):
-    """Shared memory of a program: tiles, and an mbarrier for each slot, full and empty."""
-
-    q: Any  # one for each consumer
-    k: Any
-    v: Any  # transposed
-    out: Any
-    p: Any
-    q_full: Any
-    q_empty: Any
-    full: Any  # keys and values of a block
-    empty: Any
+# Shared memory of a program: tiles (q: one for each consumer, v: transposed), and an mbarrier for each slot, full and
+# empty; keys and values of a block share one.
+ThreeConsumerBuffers = namedtuple("ThreeConsumerBuffers", "q k v out p q_full q_empty full empty")
 
 
 @UnspecializedTuples

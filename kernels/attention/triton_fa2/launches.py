@@ -13,7 +13,6 @@ import triton
 from ... import launches
 from ...launches import INTERPRETED, Rooms
 from ...parallel_compile import compile_side_by_side
-from ...registry import UnsupportedCase
 from .arguments import (
     CombineConfig,
     Config,
@@ -22,7 +21,6 @@ from .arguments import (
     DqTensors,
     FewQueriesTensors,
     ForwardTensors,
-    OnePassTensors,
     PanelTensors,
     PreprocessConfig,
     PreprocessTensors,
@@ -32,14 +30,12 @@ from .arguments import (
 )
 from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from .backward_few_queries import few_queries_kernel
-from .backward_one_pass import one_pass_kernel
 from .combine import combine_gradients, combine_outputs
 from .forward import forward_kernel
 from .forward_few_keys import few_keys_kernel
-from .forward_panels import panels_kernel
 from .forward_window import window_kernel
 from .launch import KernelCall, WarmUps, make_launch, most_registers
-from .panels import key_panels, padded_size
+from .panels import key_panels
 from .preprocess import preprocess_kernel
 from .problem import TritonProblem
 from .split import Split
@@ -47,7 +43,6 @@ from .stored import STEP, WIDTH, parts, stored_dkdv_kernel, stored_dq_kernel, st
 from .tile_ops import BF16_PARTS, PAD
 from .tuning import Tile
 
-Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _PREPROCESS_TILE = Tile(16, 0, 4, 1)
 _COMBINED = 1024  # elements of a result that one program of a second pass computes
 MOST_AT_ONCE = 192  # keys of a window up to which the programs of its tile fit a multiprocessor
@@ -78,7 +73,7 @@ class Launches:
             self._held_keys(PanelTensors(q, k, v, out, statistics), store_lse=lse is not None)
             return
         split = problem.forward_split
-        config = replace(problem.walk_config, scale_first=problem.scale_first, split=split is not None)
+        config = replace(problem.walk_config, scale_first=problem.scale <= 0, split=split is not None)
         q, k, v, kt = self._copies_for_forward(q, k, v)
         numbers = (split or (1, 0), problem.scales[0])
         if split is None:
@@ -103,7 +98,7 @@ class Launches:
         delta = lse if problem.has_own_delta else self._empty_rows(torch.float32)  # any tensor where it is not used
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
         stored, together = bool(problem.tiles("stored_scores")), problem.has_dq_dkdv and not problem.has_own_delta
-        if problem.copied or problem.has_one_pass or stored or together:
+        if problem.copied or stored or together:
             copies = "qdkv" if problem.copied else ""
             self._preprocess(copies, PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta), delta=True)
         if problem.precision == "bf16x6":
@@ -112,13 +107,11 @@ class Launches:
         if stored:
             self._stored(StoredTensors(q, k, v, dout, *gradients, lse, delta, None, None, None))
             return
-        if problem.has_one_pass:
-            held = OnePassTensors(q, k, v, dout, None, None, None, lse, delta, qt, dot)
-            if self._one_pass(held, gradients):
-                return
         if problem.has_dq_dkdv:
             split = problem.dq_dkdv_split
-            slots = gradients if split is None else self._gradient_slots(gradients, (split, split))
+            if split:
+                dq, dk, dv = (self._empty_slots(x, split.count) for x in gradients)
+            slots = dq, dk, dv
             config = replace(problem.walk_config, split=split is not None, own_delta=problem.has_own_delta)
             every = DqDkdvTensors(q, k, v, dout, out, *slots, lse, delta, qt, kt, vt, dot)
             numbers, splits = (split or (1, 0), *scales), split.count if split else 1
@@ -165,12 +158,6 @@ class Launches:
         problem = self.problem
         rows = (splits * problem.batch, problem.num_heads, problem.seqlen_q)
         return self.rooms.note(torch.empty(rows, dtype=dtype, device="meta"))
-
-    def _gradient_slots(self, gradients: Gradients, splits: tuple[Split, Split]) -> Gradients:
-        """Return room for slots of dq by the split of the keys, and of dk and dv by that of the walk over rows."""
-        (dq, dk, dv), (walk, slots) = gradients, splits
-        dk, dv = (self._empty_slots(x, walk.count) for x in (dk, dv))
-        return self._empty_slots(dq, slots.count), dk, dv
 
     def _run(self, call: KernelCall) -> None:
         """List a launch."""
@@ -224,14 +211,24 @@ class Launches:
         self._run(KernelCall(kernel, tensors, scalars, config, problem.tiles(table), programs))
 
     def _held_keys(self, tensors: PanelTensors, *, store_lse: bool) -> None:
-        """List the forward of a kernel whose rows are panels."""
-        problem = self.problem
-        config = replace(problem.panel_config, scale_first=problem.scale_first, store_lse=store_lse)
-        kernel, scalars, config, programs = _OF_PANELS[problem.forward_table](problem, config)
-        tiles = problem.tiles(problem.forward_table)
-        registers = None
-        if problem.forward_table == "window" and config.block_n + config.block_n2 <= MOST_AT_ONCE:
-            registers = most_registers(tiles[0])
+        """List the forward of a kernel that holds all keys of a head, or of a window, as panels."""
+        problem, table = self.problem, self.problem.forward_table
+        tiles, heads, registers = problem.tiles(table), problem.heads(table), None
+        config = replace(problem.panel_config, scale_first=problem.scale <= 0, store_lse=store_lse)
+        kernel, each, rows = few_keys_kernel, problem.rows_each(tiles[0]), 0
+        block_n, block_n2 = key_panels(problem.seqlen_k if table == "few_keys" else problem.keys_in_window)
+        if table == "few_keys":
+            config, rows = replace(config, whole=problem.seqlen_k >= block_n), each
+        else:
+            kernel, each = window_kernel, problem.heads_each(tiles[0])
+            config, heads = replace(config, has_left=False, has_right=False), heads // each
+            registers = most_registers(tiles[0]) if block_n + block_n2 <= MOST_AT_ONCE else None
+        config = replace(config, block_n=block_n, block_n2=block_n2)
+        scalars = (problem.num_heads, problem.group, *problem.extent, each, problem.scales[0])
+
+        def programs(tile: Tile) -> int:
+            return heads * -(-problem.seqlen_q // (rows or tile.block_m))
+
         self._run(KernelCall(kernel, tensors, scalars, config, tiles, programs, registers))
 
     def _few_queries(self, tensors: FewQueriesTensors) -> None:
@@ -265,26 +262,6 @@ class Launches:
             ):
                 self._run(KernelCall(kernel, held, scalars, config, [tile], _exactly(programs)))
 
-    def _one_pass(self, tensors: OnePassTensors, gradients: Gradients) -> bool:
-        """List the backward of one pass; return False if its tile does not fit this device."""
-        problem, rooms = self.problem, len(self.rooms.tensors)
-        walk = problem.one_pass_split or Split(1, max(1, problem.seqlen_q))
-        tile = problem.tiles("one_pass")[0]
-        keys = min(problem.seqlen_k, problem.window(16) + tile.block_n)
-        slots = Split(-(-keys // tile.block_n) + (keys < problem.seqlen_k), tile.block_n)
-        dq, dk, dv = self._gradient_slots(gradients, (walk, slots))
-        heads = problem.heads("one_pass")
-        scalars = (problem.num_heads, heads, *problem.extent, *walk, slots.count, *problem.scales)
-        programs = heads * -(-problem.seqlen_k // tile.block_n) * walk.count
-        config, tensors = replace(problem.walk_config, one_loop=False), tensors._replace(dq=dq, dk=dk, dv=dv)
-        try:
-            self._run(KernelCall(one_pass_kernel, tensors, scalars, config, [tile], lambda _: programs))
-        except UnsupportedCase:
-            del self.rooms.tensors[rooms:]
-            return False
-        self._combine(combine_gradients, SplitGradients(*gradients, dq, dk, dv), gradients, walk, slots)
-        return True
-
     def _combine(
         self, kernel: Any, tensors: Any, results: tuple[torch.Tensor, ...], *splits: Split, store_lse: bool = False
     ) -> None:
@@ -306,39 +283,6 @@ class Launches:
 
 def _exactly(count: int) -> Callable[[Tile], int]:
     return lambda _: count
-
-
-Made = tuple[Any, tuple[int | float, ...], Any, Callable[[Tile], int]]  # kernel, scalars, configuration, programs
-
-
-def _few_keys(problem: TritonProblem, config: Any) -> Made:
-    rows_each = problem.rows_each(problem.tiles("few_keys")[0])
-    block_n, block_n2 = key_panels(problem.seqlen_k)
-    config = replace(config, block_n=block_n, block_n2=block_n2, whole=problem.seqlen_k >= block_n)
-    scalars = (problem.num_heads, problem.group, *problem.extent, rows_each, problem.scales[0])
-    programs = problem.heads("few_keys") * -(-problem.seqlen_q // rows_each)
-    return few_keys_kernel, scalars, config, lambda tile: programs
-
-
-def _window(problem: TritonProblem, config: Any) -> Made:
-    heads_each = problem.heads_each(problem.tiles("window")[0])
-    block_n, block_n2 = key_panels(problem.keys_in_window)
-    config = replace(config, has_left=False, has_right=False, block_n=block_n, block_n2=block_n2)
-    scalars = (problem.num_heads, problem.group, *problem.extent, heads_each, problem.scales[0])
-    parts = problem.heads("window") // heads_each
-    return window_kernel, scalars, config, lambda tile: parts * -(-problem.seqlen_q // tile.block_m)
-
-
-def _panels(problem: TritonProblem, config: Any) -> Made:
-    heads = problem.heads("panels")
-    rest = problem.seqlen_k % problem.tiles("panels")[0].block_n
-    config = replace(config, block_n2=padded_size(rest) if rest else 0)
-    at_once = problem.heads_at_once("panels")
-    scalars = (problem.num_heads, problem.group, heads, at_once, *problem.extent[:2], problem.scales[0])
-    return panels_kernel, scalars, config, lambda tile: heads * -(-problem.seqlen_q // tile.block_m)
-
-
-_OF_PANELS = {"few_keys": _few_keys, "window": _window, "panels": _panels}
 
 
 def recorded(problem: TritonProblem, walk: Callable[..., None], tensors: Sequence[torch.Tensor]) -> Callable[..., None]:

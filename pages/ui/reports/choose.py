@@ -7,7 +7,7 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.filters.select import named_choice
+from pages.ui.filters.select import named_choice, widget
 from pages.ui.shell.data import ask_slowly, records_of
 from results import reports
 from results.files import library
@@ -46,18 +46,7 @@ def choose() -> Choice:
     options = list(dict.fromkeys([*best, *fitting(report)]))
     key = f"beside_{report}"  # a key for each report; otherwise the browser would keep the runs of the previous report
     _take_old_link(key, options)
-    chosen = st.multiselect(
-        "Compare with runs",
-        options,
-        best,
-        key=key,
-        bind="query-params",
-        select_all=False,
-        placeholder="None: the report alone",
-        help="The default is the runs that fill most rows, of one GPU for each table; your own runs come before "
-        "included ones. The line under each table names the run of each row. "
-        "Without a run, only the report is shown.",
-    )
+    chosen = widget("compared_runs", options, best, key=key)
     return Choice(report, tuple(chosen), _places(report, chosen) if chosen else ())
 
 

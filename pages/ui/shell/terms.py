@@ -1,8 +1,8 @@
 """The terms of the pages: the page "Units and terms" explains them, and captions link to it."""
 
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
+
+from results.paths import toml_of
 
 
 @dataclass(frozen=True)
@@ -13,8 +13,7 @@ class Term:
     text: str
 
 
-_FOUND = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-TERMS = {anchor: Term(**fields) for anchor, fields in _FOUND.items()}
+TERMS = {anchor: Term(**fields) for anchor, fields in toml_of(__file__).items()}
 
 
 def link(anchor: str) -> str:

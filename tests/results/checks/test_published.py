@@ -57,7 +57,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_command_counts_by_rule_and_shows_the_first(home, capfd):
+def test_the_command_counts_by_rule_shows_the_first_and_names_what_is_unknown(home, capfd):
     assert main(["check", "r1", "fa2_rtx4060"]) == 0
     out = capfd.readouterr().out
     assert "r1: 2 findings" in out
@@ -67,6 +67,8 @@ def test_the_command_counts_by_rule_and_shows_the_first(home, capfd):
     assert "torch_vs_triton" not in out
     assert main(["check", "fa2_rtx4060", "--all"]) == 0
     assert capfd.readouterr().out.count("    - ") == 52
+    assert main(["check", "r9"]) == 1
+    assert "There is no run or report 'r9'" in capfd.readouterr().err
 
 
 def test_findings_are_no_failure_unless_strict_and_impossible(home, capfd, monkeypatch):
@@ -85,8 +87,3 @@ def test_one_run_of_a_report_is_checked_against_the_others_of_it(home, capfd):
     assert {finding["run_id"] for finding in findings} == {"published-performance_guide-h100"}
     assert [finding["rule"] for finding in findings] == ["time_and_tflops"] * 3
     assert all(finding["weight"] == IMPOSSIBLE for finding in findings)
-
-
-def test_an_unknown_name_is_said(home, capfd):
-    assert main(["check", "r9"]) == 1
-    assert "There is no run or report 'r9'" in capfd.readouterr().err

@@ -49,12 +49,9 @@ def test_values_alone_are_enough_if_most_of_them_are_the_same():
     assert copies(lambda m: replace(plain(m), value=m.value * (1 + m.value / 1e3), p20=None, p80=None)) == []
 
 
-def test_two_cells_or_another_measurement_are_no_copy():
+def test_two_cells_another_measurement_and_the_run_that_ships_are_no_copy():
     assert copies(lambda m: m, count=2) == []
     assert copies(lambda m: replace(m, samples=tuple(s * (1 + n * 1e-6) for n, s in enumerate(m.samples)))) == []
-
-
-def test_the_run_that_ships_is_never_the_copy():
     assert copies(lambda m: m, ours=replace(THEIRS, run_id="r1"), theirs=replace(OURS, run_id="r2")) == []
 
 

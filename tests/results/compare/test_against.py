@@ -116,15 +116,12 @@ def test_a_number_that_one_version_lacks_is_lost_or_gained() -> None:
     assert (gained.outcome, gained.judgement) == ("GAINED", None)
 
 
-def test_rounds_that_do_not_pair_are_unclear() -> None:
+def test_rounds_that_do_not_pair_and_what_a_busy_host_may_have_added_are_unclear() -> None:
     case, samples = case_of(0), [1.0 + i / 1000 for i in range(ROUNDS * OF_ROUND)]
     rows = [row("a", case, samples), row("a@abc1234", case, samples[: 4 * OF_ROUND], round_sizes=(OF_ROUND,) * 4)]
     (cell,) = compare_versions(RUN, rows).cells
     assert (cell.outcome, cell.judgement.low) == ("UNCLEAR", None)
     assert "did not take the same rounds" in cell.reason
-
-
-def test_what_a_busy_host_may_have_added_is_no_change() -> None:
     rows = [replace(m, note="Up to 50 % of it is waiting for a core.") for m in machine(1.3)[:40]]
     assert share(machine(1.3)[:40], "SLOWER") == 1 and share(rows, "UNCLEAR") == 1
 

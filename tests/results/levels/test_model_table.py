@@ -35,24 +35,18 @@ def test_keys_and_values_of_a_token_in_bfloat16(name, kib):
     assert 2 * config.layers * config.cache_numbers() == kib * 1024
 
 
-def test_a_latent_cache_holds_the_latent_and_the_rope_part():
+def test_a_latent_cache_holds_the_latent_and_the_rope_part_where_there_is_one():
     config = model("deepseek-v2-lite")
     assert config.cache_numbers(latent=True) == 576
     assert config.cache_numbers() == 16 * (192 + 128)
-
-
-def test_a_latent_cache_is_refused_where_there_is_no_latent():
     with pytest.raises(ValueError, match="llama2-7b has no latent attention"):
         model("llama2-7b").cache_numbers(latent=True)
 
 
-def test_depth_changes_parameters_by_whole_layers():
+def test_depth_changes_parameters_by_whole_layers_of_which_the_first_may_be_dense():
     config = model("llama2-7b")
     of_a_layer = config.at_depth(2).parameters - config.at_depth(1).parameters
     assert config.at_depth(None).parameters == config.parameters == config.outside_parameters + 32 * of_a_layer
-
-
-def test_the_first_layer_of_a_mixture_of_experts_is_dense():
     config = model("deepseek-v2-lite")
     first = config.at_depth(1).parameters - config.outside_parameters
     second = config.at_depth(2).parameters - config.at_depth(1).parameters

@@ -5,8 +5,8 @@ import torch
 
 from kernels.registry import UnsupportedCase
 from results.records import Status
-from runner.measure import memory
 from runner.measure.errors import context_is_broken, describe, is_out_of_memory
+from runner.measure.passes import memory_of_call
 
 
 class OutOfResources(Exception):
@@ -55,5 +55,5 @@ def test_without_a_gpu_no_context_is_broken() -> None:
 
 @pytest.mark.gpu
 def test_memory_of_a_call_is_what_it_allocates() -> None:
-    found = memory.memory_of_call(lambda: torch.empty(4 << 20, dtype=torch.int8, device="cuda"), given=3 << 20)
+    found = memory_of_call(lambda: torch.empty(4 << 20, dtype=torch.int8, device="cuda"), given=3 << 20)
     assert [found.get(f"{name}_memory_mb") for name in ("inputs", "extra", "peak")] == [3.0, 4.0, 7.0]

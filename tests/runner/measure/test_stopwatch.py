@@ -55,9 +55,7 @@ def test_waiting_for_the_device_is_part_of_a_plain_call() -> None:
     ("noise", "count", "limits"),
     [(0, 20, {"rounds": 1, "cap_ms": 1e6}), (1, 30, {"rounds": 3, "cap_ms": 1e6, "most": 90}), (1, 20, {"rounds": 1})],
 )
-def test_a_steady_call_stops_at_the_least_samples_and_a_noisy_one_at_the_most_or_at_the_cap(
-    noise, count, limits
-) -> None:
+def test_a_steady_call_stops_at_the_least_samples_and_a_noisy_one_at_the_most_or_at_the_cap(noise, count, limits):
     protocol = Protocol("test", **{"cap_ms": 0.0} | limits)
     assert len(sample_round(Counting(lambda i: 1.0 + noise * (i % 2)), lambda: None, [], protocol)) == count
 

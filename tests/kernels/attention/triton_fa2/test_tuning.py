@@ -30,8 +30,6 @@ def test_the_tile_depends_on_how_many_rows_there_are_to_share_out():
     few = tuning.tiles("forward", "sm_86", "half", 64, 4)[0]
     many = tuning.tiles("forward", "sm_86", "half", 64, 4000)[0]
     assert few.block_m < many.block_m
-    assert tuning.tiles("panels", "sm_90", "half", 64, 4)
-    assert tuning.tiles("panels", "sm_90", "half", 64, 4000) == []
     assert tuning.tiles("dq_dkdv", "sm_90", "half", 64, math.inf) == []
     assert tuning.tiles("dq_dkdv", "sm_90", "bf16x6", 128, 8192 / 132), (
         "128 tiles of 64 rows: one for each multiprocessor"
