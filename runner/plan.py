@@ -71,9 +71,8 @@ def _with_forms(sweep: Sweep, target: registry.Device) -> Sweep:
 
 
 def _able(sweep: Sweep) -> tuple[str, ...]:
-    """Return the implementations of a sweep that may have forms."""
-    existing = level_of(sweep.level).implementations()
-    return tuple(name for name in sweep.implementations if sweep.level == "op" and name in existing)
+    """Return the implementations of a sweep that have forms."""
+    return tuple(name for name in sweep.implementations if forms.LEVELS.get(name) == sweep.level)
 
 
 def timed_on(sweep: Sweep, device_type: str) -> Sweep:

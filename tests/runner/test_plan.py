@@ -100,12 +100,11 @@ def test_a_feature_leaves_implementations_that_declare_it_or_says_which_do() -> 
 
 
 def test_tiles_adds_the_forms_of_each_case_and_mode(monkeypatch) -> None:
-    def listed(case, mode, device):
-        return [f"triton_fa2[{case.seqlen_q} {mode}]"] if mode == "fwd" else ()
+    def listed(names, case, mode, device):
+        return [f"{name}[{case.seqlen_q} {mode}]" for name in names if mode == "fwd"]
 
-    with_forms = dataclasses.replace(registry.get("triton_fa2"), forms=listed)
-    found = registry._Found({"triton_fa2": with_forms, "torch_naive": registry.get("torch_naive")})
-    monkeypatch.setattr(registry, "implementations", lambda level="op": found)
+    monkeypatch.setattr(plan.forms, "of_case", listed)
+    monkeypatch.setattr(plan, "_reason_against", lambda case, name, target: None)
     sweep = dataclasses.replace(sweeps.get("quick"), seqlen=(128, 256), modes=("fwd", "fwd_bwd"))
     sweep = plan.chosen(dataclasses.replace(sweep, implementations=("tiles",)), ("torch_naive", "triton_fa2"))
     assert sweep.implementations == ("torch_naive", "triton_fa2", "triton_fa2[128 fwd]", "triton_fa2[256 fwd]")
