@@ -109,6 +109,10 @@ class PlanCache(dict[tuple[Any, ...], P]):
         return plan
 
 
+class Decided(PlanCache[P]):
+    """Plans and choices that rules decide, which `kernels.routes.forget` forgets."""
+
+
 class PassedOn:
     """What computes every call with a key, by PyTorch's function, which is right whatever else the tensors are.
 
@@ -121,7 +125,7 @@ class PassedOn:
         self.key, self.attend, self.tally, self.then = key, attend, tally, self
 
 
-class SeenCalls(PlanCache[Any]):
+class SeenCalls(Decided[Any]):
     """What calls ran that were seen before, by a key of sizes and options: entries that begin with a guard.
 
     A guard is one C call. It holds for tensors with the classes, dtypes, devices, sizes and strides of the first call,

@@ -154,8 +154,6 @@ class Implementation:
     unavailable: str | None = None  # why it cannot run on this machine
     refused: Mapping[str, str] | None = None  # names of REFUSED with the rest of a sentence
     refuses: Callable[[AttentionCase, Device], str | None] | None = None  # further rules
-    # (case, mode, device) -> names of its forms for a case of level op, which are implementations too, `kernels.forms`
-    forms: Callable[[AttentionCase, str, Device], Iterable[str]] | None = None
 
     @property
     def materialises_scores(self) -> bool:
@@ -268,7 +266,7 @@ def implementations(level: str = "op") -> dict[str, Implementation]:
 
 
 class _Found(dict[str, Implementation]):
-    """Implementations by name, and forms of them, which are found by name and not listed."""
+    """Implementations by name, and forms of them (`kernels.forms`), which are found by name and not listed."""
 
     def __missing__(self, name: str) -> Implementation:
         from . import forms
@@ -288,7 +286,7 @@ def _found(level: str) -> dict[str, Implementation]:
         return {each.name: each for each in AROUND[level]()}
     package = f"{__package__}.{FOLDERS[level]}"
     folder = importlib.import_module(package)  # the attribute `attention` of this package is the dispatching function
-    found = _Found() if level == "op" else {}
+    found = _Found()
     for module in sorted(pkgutil.iter_modules(folder.__path__), key=lambda m: m.name):
         for implementation in getattr(importlib.import_module(f"{package}.{module.name}"), "IMPLEMENTATIONS", ()):
             found[implementation.name] = implementation

@@ -1,5 +1,6 @@
 """How fast are prompts over a cache and mixed batches, and what do pages and a single call cost?"""
 
+import pandas as pd
 import streamlit as st
 
 from pages.ui import shapes
@@ -15,6 +16,18 @@ _FACTS = {
     "of_contiguous": "Time of pages over a contiguous cache",
 }
 
+
+def headline(gpu: str, timing: str, table: pd.DataFrame) -> None:
+    """Name the fastest implementation over the batches that nearly all implementations have, and the next best."""
+    grid = table.pivot_table("of_fastest", ["run_id", "spec", "shape", "dtype"], "implementation")
+    grid = grid.loc[:, grid.count() >= 0.9 * grid.count().max()].dropna()
+    means = grid.agg(geometric_mean).sort_values()
+    first, *others = map(text.plain, means.index)
+    over = f": {text.ratio(means.iloc[1] / means.iloc[0])} {others[0]}, the next best, on average" if others else ""
+    shown = messages.counted(len(grid), "shape")
+    st.markdown(f"## On {text.plain(gpu)} ({shapes.TIMINGS[timing]}) {first} is the fastest{over} over {shown}")
+
+
 layout.header("batches")
 there = ask_slowly(query.there)
 if not there:
@@ -24,6 +37,7 @@ if not there:
 with st.container(horizontal=True):
     gpu, timing = shapes.choose_device(there, "batches")
 table = ask_slowly(query.rows, gpu, timing)
+headline(gpu, timing, table)
 facts = []
 for column, label in _FACTS.items():
     known = table[table[column].notna() & (table["implementation"] == "triton_varlen")]

@@ -13,7 +13,8 @@ def show(table: pd.DataFrame) -> None:
     headline(table)
     findings.by_rule(table, key="findings")
     st.caption("One line per rule and run. Select a line to list its findings, and a finding to see its numbers.")
-    messages.download("Download findings", "findings", lambda: findings.as_file(table), "findings_csv")
+    saved = table.drop(columns="measurement_ids").rename(columns={"weight": "severity", "place": "run_or_report"})
+    messages.download("Download findings", "findings", lambda: saved, "findings_csv")
 
 
 def choose(found: findings.FoundSoFar) -> pd.DataFrame:

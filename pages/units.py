@@ -6,5 +6,5 @@ from pages.ui.shell import layout, terms
 
 layout.header("units")
 for anchor, term in terms.TERMS.items():
-    st.header(term.title, anchor=anchor)
-    st.markdown(term.text)
+    st.header(term["title"], anchor=anchor)
+    st.markdown(term["text"])

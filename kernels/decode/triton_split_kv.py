@@ -13,11 +13,14 @@ from ..registry import AttentionCase, Device, declare, reason_against_interprete
 from .step import DecodeStep
 from .triton_decode import MAX_HEAD_DIM, MAX_SEQLEN_Q
 from .triton_decode import decode as split_kv
+from .triton_decode.tuning import DecodeTile
 from .triton_mla import mla_decode
 
 
-def decode(step: DecodeStep, *, one_launch: bool = False) -> Callable[[], Any]:
+def decode(step: DecodeStep, *, one_launch: bool = False, form: Any = None) -> Callable[[], Any]:
     """Return the step as a call; `triton_decode.decode` describes `one_launch`, which latents do not have.
+
+    A form of the table "triton_decode" decides the tile (`kernels.forms`).
 
     If all lengths of a contiguous cache are equal, the used part of the cache is passed, as for PyTorch's backends, and
     no length is read from the device.
@@ -25,6 +28,8 @@ def decode(step: DecodeStep, *, one_launch: bool = False) -> Callable[[], Any]:
     plain = step.page_table is None and step.uniform
     where: dict[str, Any] = {} if plain else {"cache_seqlens": step.cache_seqlens, "page_table": step.page_table}
     k, v = step.in_use() if plain else (step.k_cache, step.v_cache)
+    if form:
+        where["tile"] = DecodeTile(*form.result)
     if step.latent_dim:
         records = k.squeeze(1 if step.page_table is None else 2)
         latent: dict[str, Any] = {"softmax_scale": step.scale, "latent_dim": step.latent_dim, "causal": step.causal}

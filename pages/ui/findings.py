@@ -56,12 +56,13 @@ class FoundSoFar:
 
 
 def so_far() -> FoundSoFar:
-    """Check for half a second, later longer, published reports first; cached results take no time.
+    """Check for half a second, later longer: published reports first, then small runs; cached results take no time.
 
     Each call checks more than the one before, so a page that redraws until nothing is left ends.
     """
-    groups = _groups(str(store().home), store().version())
-    order = sorted(groups, key=lambda place: place in groups[place])  # the group of an own run has the name of the run
+    groups, sizes = _groups(str(store().home), store().version()), ask(pages.runs).set_index("run_id")["numbers"]
+    # A group of own runs has the name of the run.
+    order = sorted(groups, key=lambda place: (place in groups[place], sizes.reindex(groups[place]).sum()))
     before = st.session_state.get(_CHECKED, 0)
     end = time.monotonic() + (_NEXT_S if before else _FIRST_S)
     known: list[tuple[str, list[Finding]]] = []
@@ -73,12 +74,6 @@ def so_far() -> FoundSoFar:
     return FoundSoFar(_as_table(known), sorted(groups), len(known), len(groups) - len(known))
 
 
-def about(run_ids: Collection[str], measurement_ids: Collection[str]) -> pd.DataFrame:
-    """Return the findings that some rows of those runs take part in."""
-    wanted, found = set(measurement_ids), _of_runs(run_ids)
-    return found[[not wanted.isdisjoint(ids) for ids in found["measurement_ids"]]]
-
-
 def voided(run_ids: Collection[str]) -> dict[str, str]:
     """Return the sentence against each number of some runs that a finding voids, by measurement id."""
     found = [finding for _, findings in _checked(_groups_of(run_ids)) for finding in findings]
@@ -87,7 +82,7 @@ def voided(run_ids: Collection[str]) -> dict[str, str]:
 
 def badge(run_ids: Collection[str]) -> str:
     """Return Markdown badges that count the findings of some runs; empty if there are none."""
-    counts = _of_runs(run_ids)["weight"].value_counts()
+    counts = of_runs(run_ids)["weight"].value_counts()
     return badges({weight: int(counts.get(weight, 0)) for weight in WEIGHTS})
 
 
@@ -113,7 +108,7 @@ def of_upload(found: Understanding) -> list[Finding]:
 
 def section(run_ids: Collection[str], *, key: str) -> None:
     """Draw the findings of some runs: a line for each rule, and the selected findings below."""
-    found = _of_runs(run_ids)
+    found = of_runs(run_ids)
     if found.empty:
         st.markdown("No finding against these numbers.")
         return
@@ -181,11 +176,6 @@ def rows_of(measurement_ids: Sequence[str]) -> pd.DataFrame:
     return known.assign(**{name: values for name, values in written.items() if name in known})
 
 
-def as_file(table: pd.DataFrame) -> pd.DataFrame:
-    """Return findings as a file with the column names of the page."""
-    return table.drop(columns="measurement_ids").rename(columns={"weight": "severity", "place": "run_or_report"})
-
-
 def rules_table() -> None:
     """Draw all rules."""
     said = {rule.name: (rule.look.__doc__ or "").strip().partition("\n")[0] for rule in CHECKS}
@@ -204,7 +194,7 @@ def _picked(
     return rows[0] if rows else None
 
 
-def _of_runs(run_ids: Collection[str]) -> pd.DataFrame:
+def of_runs(run_ids: Collection[str]) -> pd.DataFrame:
     """Return the findings of some runs, without checking the others."""
     found = _as_table(_checked(_groups_of(run_ids)))
     return found[found["run_id"].isin(set(run_ids))]

@@ -42,9 +42,11 @@ def traces(store: Store) -> pd.DataFrame:
 
 
 def energies(store: Store) -> pd.DataFrame:
-    """Return a row for each kernel whose energy a call was measured: its rate and its joules per TFLOP.
+    """Return a row for each kernel whose energy was measured: joules per TFLOP under load, and the rates.
 
-    A case whose work is unknown has no row. `cell` numbers the shapes and modes of a run; those with most
+    `cold_tflops` is the rate of a sampled call. `tflops` is that rate, or if it is lower the rate that the power limit
+    allows with these joules, because energy is measured under a sustained load. A case whose work is unknown has no
+    row. `cell` numbers the shapes and modes of a run; those with most
     implementations come first. `setting` numbers the shapes and modes of a GPU, over all its runs.
     """
     table = store.query(_SQL("energies", key=_KEY))
@@ -52,8 +54,9 @@ def energies(store: Store) -> pd.DataFrame:
     work = pd.Series([levels.flops(row, row["mode"]) for row in rows], index=table.index, dtype=float)
     for name, whose in (("cell", "run_id"), ("setting", "gpu_name")):
         table[name] = table.groupby([whose, "mode", *CASE_FIELDS], dropna=False, sort=False).ngroup()
-    rates = {"tflops": work / table["latency_ms"] / 1e9, "joules_per_tflop": 1e12 * table["joules"] / work}
-    table = table.assign(**rates)
+    rates = {"cold_tflops": work / table["latency_ms"] / 1e9, "joules_per_tflop": 1e12 * table["joules"] / work}
+    allowed = table["power_limit_w"].astype(float) / rates["joules_per_tflop"]
+    table = table.assign(**rates, tflops=rates["cold_tflops"].clip(upper=allowed))
     return table[table[[*rates]].map(math.isfinite).all(axis=1)]  # a case of unknown sizes has no rate
 
 

@@ -40,7 +40,7 @@ def trace(home: Path, run_id: str = "hot", *, name: str = "triton_fa2", power: b
     RunFolder.create(home, run, rows)  # newer than what ships, so that the page begins with it
 
 
-def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(empty):
+def test_a_trace_says_what_remains_and_each_quantity_has_its_panel(empty):
     page = opened("sustained")
     assert "No trace yet" in shown(page)
     assert "--sustained" in page.code[0].value
@@ -52,10 +52,6 @@ def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(emp
     )
     assert "reaches 500: sustained is 60 % of that" in text
     assert "measured here" in text
-
-
-def test_each_quantity_has_its_panel_over_the_seconds_and_its_levels(empty):
-    trace(empty)
     store = open_store()
     table = page_parts.named(sustained.traces(store)).query("sustained_tflops > 0")
     slices = sustained.series(store, table.to_dict("records")[0]).assign(trace=table["trace"].iloc[0])
@@ -108,15 +104,17 @@ def test_kernels_are_compared_by_rate_and_energy(empty, monkeypatch):
     monkeypatch.setattr(st, "html", lambda body, **_: pieces.append(body))
     assert "No run measured energy." in shown(opened("sustained"))
     rows = []
-    for name, ms, joules in (("triton_fa2", 1.0, 0.4), ("torch_naive", 2.0, 0.9)):
+    for name, ms, joules in (("triton_fa2", 0.5, 0.4), ("torch_naive", 2.0, 0.9)):
         row = Measurement("energy", CASE, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=ms)
         rows += [row, replace(row, metric="energy_j", timing=None, value=joules)]
     RunFolder.create(empty, Run("energy", "local", gpu_name="A GPU", power_limit_w=700.0), rows)
     found = sustained.energies(open_store(empty))
     assert found["joules_per_tflop"].tolist() == pytest.approx([0.9e12 / FLOPS, 0.4e12 / FLOPS])
+    limited = 700 / found["joules_per_tflop"].iloc[1]  # 0.4 J in 0.5 ms would be 800 W
+    assert found["tflops"].tolist() == pytest.approx([FLOPS / 2e9, limited])
     page = opened("sustained")
     assert "Shape with energy" in [box.label for box in page.selectbox]
-    assert "triton_fa2, 137 TFLOP/s at 2.91 joules per TFLOP: the least energy, and the fastest" in shown(page)
+    assert "triton_fa2, 241 TFLOP/s within the power limit at 2.91 joules per TFLOP: the least energy" in shown(page)
     assert "joules per TFLOP" in "".join(pieces)
     assert "nvidia-smi -pl" in page.code[0].value
     cooler = [replace(row, run_id="cooler") for row in rows]

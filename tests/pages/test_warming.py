@@ -2,25 +2,21 @@
 
 from pages.ui.filters import chips, offers
 from pages.ui.shell import data, warming
-from tests.pages.conftest import GPU, new_app, run_folder, shown
+from results.store.database import Store
+from tests.pages.conftest import new_app, shown
 
 
-def test_the_slice_that_is_warmed_is_the_one_a_first_visit_shows(unpublished):
-    run_folder(unpublished, "run-b", created="2026-02-01T00:00:00")
-    app = new_app().run()
-    first = offers.at_first(data.asked_ahead)
-    assert {name: app.session_state[name] for name in chips.SINGLE} == {n: getattr(first, n) for n in chips.SINGLE}
-    assert first.gpu == GPU
-
-
-def test_a_first_visit_asks_nothing_that_was_not_asked_while_the_server_started(unpublished, monkeypatch):
+def test_a_first_visit_shows_the_slice_that_was_warmed_and_asks_nothing_more(home, monkeypatch):
     warming.first_view()
-    asked = []
-    answer = data.open_store().__class__.query
-    monkeypatch.setattr("results.store.database.Store.query", lambda *args: asked.append(args[1]) or answer(*args))
+    first, asked = offers.at_first(data.asked_ahead), []
+    for name in ("query", "rows"):
+        answer = getattr(Store, name)
+        monkeypatch.setattr(Store, name, lambda *args, answer=answer: asked.append(args[1]) or answer(*args))
     app = new_app().run()
-    assert "triton_fa2 is the fastest" in shown(app)
-    assert asked == []
+    assert "is the fastest" in shown(app)
+    assert [sql for sql in asked if "data_version" not in sql] == []
+    assert {name: app.session_state[name] for name in chips.SINGLE} == {n: getattr(first, n) for n in chips.SINGLE}
+    assert first.shape.endswith("hidden 2048")
 
 
 def test_a_home_without_results_is_no_trouble(empty):

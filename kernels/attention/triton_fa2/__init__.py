@@ -7,7 +7,6 @@ TF32 for the tensor cores, and has a separate name so that the two are never con
 
 import os
 import shutil
-from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -54,12 +53,6 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     return None
 
 
-def _forms(case: AttentionCase, mode: str, device: Device) -> Iterable[str]:
-    from ...forms import of_kernels
-
-    return of_kernels("triton_fa2", case, mode, device)
-
-
 IMPLEMENTATIONS = tuple(
     declare(
         name,
@@ -67,7 +60,6 @@ IMPLEMENTATIONS = tuple(
         features=tuple(name for name in FEATURES if name != "mask_gradient"),
         unavailable=triton_missing(),
         refuses=_refuses,
-        forms=_forms if float32 == "ieee" else None,
     )
     for name, float32 in (("triton_fa2", "ieee"), ("triton_fa2_tf32", "tf32"))
 )

@@ -14,8 +14,8 @@ from results.sql import SqlFile
 
 _SQL = SqlFile(__file__)
 
-# The newest two runs of one sweep on one GPU that share at least half of the longer run's numbers; otherwise the newest
-# two runs that share enough numbers.
+# Two runs of one sweep on one GPU: the newest of the user's, or of the shipped runs those with most changes. Otherwise
+# the newest two runs that share at least half of the longer run's numbers.
 _SHARED = _SQL("shared", least=LEAST)
 _BROAD = _SQL("broad")
 _IMPLEMENTATIONS = _SQL("implementations")
@@ -24,7 +24,7 @@ _IMPLEMENTATIONS = _SQL("implementations")
 def two_runs() -> tuple[str, str] | None:
     """Ask for the run before and the run after; return them, or None if there are fewer than two runs.
 
-    The default is the newest two runs of one sweep on one GPU that share most shapes.
+    A caption says why the default is the first pair.
     """
     table = ask(pages.runs)
     table = table[table["numbers"] > 0]
@@ -33,13 +33,15 @@ def two_runs() -> tuple[str, str] | None:
         st.info("Two runs are needed. Run a sweep twice, or upload results.", icon=":material/inbox:")
         return None
     pairs = store().rows(_SHARED)
-    before, after = pairs[0] if pairs else (names[1], names[0])
+    before, after, why = pairs[0] if pairs else (names[1], names[0], "the newest runs")
     words = words_of(table)
     left, right = st.columns(2)
     with left:
         first = named_choice("Before", "first", names, before, words)
     with right:
         second = named_choice("After", "second", names, after, words, help="Judged against the one before.")
+    if (first, second) == (before, after):
+        st.caption(f"Shown first: {why}.")
     return first, second
 
 

@@ -13,6 +13,7 @@ from pages.ui.shell.data import store
 from pages.ui.shell.sections import HELP, SECTIONS, PageEntry, SidebarSection
 
 LOGO = Path(__file__).with_name("logo.svg").read_text(encoding="utf-8")  # its colors are legible on both themes
+ABOUT = "Attention kernels on GPUs: which is fastest, by how much, whether it fits, and whether to believe it."
 START = "overview"  # the page at the bare address
 
 
@@ -27,9 +28,11 @@ def show() -> None:
     page = st.navigation([*pages.values(), by_name], expanded=True)
     if page is by_name:
         page.run()
-    _below_the_sections(pages[HELP.file])
-    notice = store().notice or store().mended
-    if notice:
+    with st.sidebar:
+        st.caption(ABOUT)
+        st.page_link(pages[HELP.file], label=HELP.title, icon=f":material/{HELP.icon}:")
+    opened = store()
+    if notice := opened.notice or opened.mended:
         st.warning(notice, icon=":material/info:")
     page_body.none_yet()
     if page is not pages["run_sweep"]:  # that page draws the sweeps itself
@@ -60,28 +63,13 @@ def _go_to(page: st.Page) -> None:
     st.switch_page(page, query_params={name: st.query_params.get_all(name) for name in st.query_params})
 
 
-def _below_the_sections(help_page: st.Page) -> None:
-    """Draw the description of the app and the link to the help page in the sidebar."""
-    with st.sidebar:
-        st.caption(
-            "Attention kernels on GPUs: which is fastest, by how much, whether it fits, and whether to believe it."
-        )
-        st.page_link(help_page, label=HELP.title, icon=f":material/{HELP.icon}:")
-
-
 def _controls(page: st.Page, pages: dict[str, st.Page]) -> None:
     """Draw the pages of the section and the filters, between the question of a page and its answer."""
     for section in SECTIONS:
         entry = next((entry for entry in section.pages if pages[entry.file] == page), None)
-        if entry is not None:
-            _views(section, pages)
-            if entry.level:
-                chips.draw(entry.level, entry.unused)
-
-
-def _views(section: SidebarSection, pages: dict[str, st.Page]) -> None:
-    """Link to the pages of a section."""
-    if len(section.pages) > 1:
-        with st.container(horizontal=True, key="views"):
-            for entry in section.pages:
-                st.page_link(pages[entry.file], label=entry.title, icon=f":material/{entry.icon}:")
+        if entry is not None and len(section.pages) > 1:
+            with st.container(horizontal=True, key="views"):
+                for each in section.pages:
+                    st.page_link(pages[each.file], label=each.title, icon=f":material/{each.icon}:")
+        if entry is not None and entry.level:
+            chips.draw(entry.level, entry.unused)

@@ -17,7 +17,10 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Callable[[], Awaitable[Message]], Send], Awaitable[None]]
 HEADERS = ((b"content-security-policy", b"frame-ancestors 'self'"), (b"x-frame-options", b"SAMEORIGIN"))
-_PARTS = ("BidiComponent", "Button", "ButtonGroup", "Html", "PageLink", "purify.es", "recordbatch", "serialization")
+_PARTS = (
+    "BidiComponent", "Button", "ButtonGroup", "Html", "PageLink", "WidgetLabel", "WidgetLabelHelpIconInline",
+    "_arrayReduce", "purify.es", "recordbatch", "serialization", "styled-components", "useBasicWidgetState",
+)  # fmt: skip
 _FILES = [file.name for part in _PARTS for file in Path(st.__file__).parent.glob(f"static/static/js/{part}.*.js")]
 AHEAD = (b"link", ", ".join(f"<./static/js/{name}>; rel=modulepreload; crossorigin" for name in _FILES).encode())
 

@@ -28,6 +28,6 @@ def again(*others: str) -> None:
 
 
 def _draw(draw: Callable[[], None]) -> None:
-    store()  # a redrawn fragment also shows new data
+    store(not_older_than_s=0.2)  # a redrawn fragment also shows new data; a whole page has looked just now
     draw()
     address.write()

@@ -6,13 +6,14 @@ import inspect
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 PATIENCE_S = 5.0  # after this time the server answers, and its first page waits for the rest
 # Imports of the pages, and of Streamlit at its first page.
 _MODULES = (
-    "pages.ui.overview.ranking", "pages.ui.overview.my_shape", "pages.ui.overview.use_cases",
-    "pages.ui.overview.every_gpu", "pages.ui.compare.verdicts", "pages.ui.findings", "pages.ui.shell.dashboard",
-    "pyarrow", "streamlit.emojis", "PIL.Image",
+    "pages.ui.overview.views", "pages.ui.overview.my_shape", "pages.ui.compare.verdicts", "pages.ui.findings",
+    "pages.ui.shell.dashboard",
+    "pyarrow", "streamlit.emojis", "streamlit.material_icon_names", "PIL.ImageFile", "packaging.utils",
 )  # fmt: skip
 
 
@@ -33,16 +34,19 @@ def first_view() -> None:
     from pages.ui.filters import offers
     from pages.ui.overview import ranking
     from pages.ui.shell.data import asked_ahead
-    from results.query import declared, pages, speedups
-    from results.recommend import cards
+    from results.query import declared, pages, pairing, speedups
+    from results.recommend import cards, certainty
 
     chosen = offers.at_first(asked_ahead)
     if chosen.gpu is not None:
-        for question in (ranking.judged, speedups.ranked, pages.fits, pages.provenance):
-            asked_ahead(question, chosen)
-        asked_ahead(declared.colours)
-        asked_ahead(pages.runs)
-        asked_ahead(cards.relatives, chosen.gpu)
+        of_slice = (ranking.judged, speedups.usable_baseline, pages.fits, pages.provenance, pairing.outdated)
+        questions: list[tuple[Any, ...]] = [(question, chosen) for question in of_slice]
+        questions += [(declared.colours,), (pages.runs,), (pages.run_dates,), (declared.declared, "op")]
+        questions += [(cards.relatives, chosen.gpu), (certainty.variation, chosen.gpu)]
+        best = ranking.best_of(ranking.rivals_of(asked_ahead(speedups.ranked, chosen), chosen))
+        questions.append((cards.over_relative, chosen, best["implementation"] if best else str(chosen.baseline)))
+        for question, *about in questions:
+            asked_ahead(question, *about)
         for gpu in asked_ahead(offers.gpus, "op"):
             offers.first_settings(asked_ahead, gpu=gpu)
     for name in _MODULES:
