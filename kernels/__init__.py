@@ -15,22 +15,22 @@ from . import decode as _decode  # noqa: F401
 from . import neighbor
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     import torch
-
-    from .drop_in import SdpaCalls
-    from .features import BlockMask
-    from .recorder import Recording
 
 VERSION = "0.1.0"
 _SUBMODULES = ("transformers",)  # imported when the attribute is first used, because they import torch
+_FUNCTIONS = {  # of submodules, which document them
+    "block_mask": "features", "explain": "explaining", "sdpa_replacement": "drop_in", "batch_invariant": "invariant",
+    "recording": "recorder",
+}  # fmt: skip
 _loaded: ModuleType | None = None
 __path__ += neighbor.folders(__name__, __path__)
 
 
 def __getattr__(name: str) -> Any:
     """Import a submodule on first use, or return a name of Hugging Face's package `kernels` where it is installed."""
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(f".{_FUNCTIONS[name]}", __name__), name)
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
     if len(__path__) > 1:
@@ -57,13 +57,6 @@ def attention(
     return door(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
 
 
-def block_mask(listed: torch.Tensor) -> BlockMask:
-    """Return the block-sparse mask of a boolean tensor, for any number of calls; see `features.block_mask`."""
-    from . import features
-
-    return features.block_mask(listed)
-
-
 def attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any) -> Any:
     """Compute attention of packed sequences; `feature_calls.attention_varlen` documents the arguments."""
     from . import feature_calls
@@ -78,31 +71,6 @@ def merge(
     from . import lse
 
     return lse.merge(out_a, lse_a, out_b, lse_b)
-
-
-def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> str:
-    """Say in one line what `attention` would run for these tensors and options, and why; see `explaining.explain`."""
-    _dispatch()
-    from . import explaining
-
-    return explaining.explain(q, k, v, **options)
-
-
-def sdpa_replacement(implementation: str | None = None) -> AbstractContextManager[SdpaCalls]:
-    """Serve PyTorch's scaled_dot_product_attention within a `with` block; see `drop_in.sdpa_replacement`."""
-    from . import drop_in
-
-    return drop_in.sdpa_replacement(implementation)
-
-
-def batch_invariant() -> AbstractContextManager[None]:
-    """Compute within a `with` block so that a sequence's numbers do not depend on its batch; see `invariant`."""
-    return importlib.import_module(".invariant", __name__).batch_invariant()
-
-
-def recording() -> AbstractContextManager[Recording]:
-    """Count the problems of attention that a program computes within a `with` block; see `recorder`."""
-    return importlib.import_module(".recorder", __name__).recording()
 
 
 def decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Any:

@@ -28,7 +28,6 @@ SHIPPED = Path(__file__).parent / "tuned"
 FOLDER, IMPLEMENTATION = "ATTNBENCH_RULES", "ATTNBENCH_ATTENTION"  # environment variables
 DEFAULT = "default"  # as an implementation's name: the built-in tables
 _WARNED: set[str] = set()
-Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -73,31 +72,34 @@ class RuleFault(ValueError):
     """A rule file that cannot be used; the message says why."""
 
 
-def decide(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: Problem, today: tuple[str, ...]) -> Decision:
-    """Decide by the environment variable or by the rules; `today` names the implementations of the built-in choice."""
+def decide(device: torch.device, problem: Problem, today: tuple[str, ...]) -> Decision:
+    """Decide by the environment variable or by the rules; `today` names the implementations of the built-in choice.
+
+    The variable names implementations of level op, so that it decides nothing over a cache.
+    """
     named = os.environ.get(IMPLEMENTATION)
     if named == DEFAULT:
         return Decision(None, f"built-in table, as {IMPLEMENTATION}={DEFAULT} says")
-    if named:
-        reason = _reason_against(named, (q, k, v), problem, IMPLEMENTATION)
+    if named and problem.operator == "attention":
+        reason = _reason_against(named, device, problem, IMPLEMENTATION)
         return Decision(None, f"built-in table: {reason}") if reason else Decision(named, f"{IMPLEMENTATION}={named}")
-    for rule in rules_of(q.device):
+    for rule in rules_of(device):
         if (found := rule.nearest(problem)) is not None:
-            return _by_rule((q, k, v), problem, today, rule, *found)
+            return _by_rule(device, problem, today, rule, *found)
     return Decision(None, "built-in table: no rule has a problem of this class")
 
 
 def _by_rule(
-    tensors: Tensors, problem: Problem, today: tuple[str, ...], rule: Rule, distance: float, point: Measured
+    device: torch.device, problem: Problem, today: tuple[str, ...], rule: Rule, distance: float, point: Measured
 ) -> Decision:
     place = f"{rule.source} {rule.path}, measured at {point.problem.words} (distance {distance:.2g})"
     if point.keeps(today):
         return Decision(None, f"built-in choice, which is not beaten in {place}")
-    reason = _reason_against(point.implementation, tensors, problem, f"The rule {rule.path}")
+    reason = _reason_against(point.implementation, device, problem, f"The rule {rule.path}")
     if not reason and distance and _matrix_grows(point, problem):
         reason = f"{point.implementation} keeps the scores in memory and was measured with fewer of them."
     if "[" in point.implementation:
-        held, there = problems.chip_of(tensors[0].device).shared_memory, rule.chip.shared_memory
+        held, there = problems.chip_of(device).shared_memory, rule.chip.shared_memory
         if not reason and held and there and held < there:
             reason = f"{point.implementation} was measured with {there:g} bytes of shared memory, not with {held:g}."
         if reason and reason not in _WARNED:
@@ -109,22 +111,22 @@ def _by_rule(
     return Decision(point.implementation, "; ".join((place, *filter(None, said))))
 
 
-def _reason_against(name: str, tensors: Tensors, problem: Problem, source: str) -> str | None:
+def _reason_against(name: str, device: torch.device, problem: Problem, source: str) -> str | None:
     """Return why an implementation cannot be used; warn if the fault is that of the rule, not of the problem."""
+    case = problem.case
     try:
-        implementation = registry.get(name)
+        implementation = registry.get(name, case.level)
     except KeyError:
         return warn_once(f"{source} names {name!r}, which is no implementation here.")
     if implementation.unavailable:
         return warn_once(f"{source} names {name}: {implementation.unavailable}")
     if implementation.precision:
         return warn_once(f"{source} names {name}, which rounds to {implementation.precision}.")
-    if tensors[0].device.type == "cpu" and implementation.interpreted_on_cpu:
+    if device.type == "cpu" and implementation.interpreted_on_cpu:
         return warn_once(f"{source} names {name}, which runs on a CPU only to be checked.")
     if problem.direction == TRAINING and not implementation.backward:
         return f"{name} has no backward."
-    masks: dict[str, Any] = {"causal": problem.mask.startswith("causal"), "window_size": problem.window_size}
-    return registry.reason_against_tensors(name, *tensors, **masks, asked=problem.features)
+    return implementation.reason_against(case, registry.describe_device(device))
 
 
 def _matrix_grows(point: Measured, problem: Problem) -> bool:
@@ -132,7 +134,8 @@ def _matrix_grows(point: Measured, problem: Problem) -> bool:
         sizes = (x.batch, x.num_heads, x.seqlen_q, x.seqlen_k)
         return math.prod(sizes) if all(sizes) else 0
 
-    return registry.get(point.implementation).materialises_scores and scores(problem) > scores(point.problem)
+    named = registry.get(point.implementation, problem.case.level)
+    return named.materialises_scores and scores(problem) > scores(point.problem)
 
 
 def anything_named(device: torch.device) -> bool:
@@ -188,7 +191,7 @@ def _of_nearest_chip(shipped: Path, chip: Chip) -> Rule | None:
 def _read(path: Path, source: str) -> Rule | None:
     """Return the rule of a file; None, with a warning, if it cannot be used; None if there is no such file."""
     try:
-        return _parsed(path, json.loads(path.read_text(encoding="utf-8")), source)
+        return parsed(path, json.loads(path.read_text(encoding="utf-8")), source)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except RuleFault as fault:
@@ -199,7 +202,8 @@ def _read(path: Path, source: str) -> Rule | None:
     return None
 
 
-def _parsed(path: Path, record: Any, source: str) -> Rule:
+def parsed(path: Path, record: Any, source: str) -> Rule:
+    """Return the rule of a file's content. Raises RuleFault and what a wrong field raises."""
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise RuleFault("it is no rule of attnbench.")
     if record.get("version") != VERSION:

@@ -1,94 +1,236 @@
-"""What `kernels.attention` would run for some tensors, in one line."""
+"""What computes a call, with which tile, and why: one answer for every way in.
 
+It asks the functions that the call itself asks. Nothing is computed, and no kernel is compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from . import choice, feature_calls, routes, tables
+from . import choice, feature_calls, invariant, plans, routes, tables
 from .dispatch import autocasted
-from .features import Features, one_window
-from .plans import wants_gradients
+from .feature_calls import Wanted
+from .features import Features, SequenceBounds, one_window
 from .problem import CAPTURED, EAGER, FORWARD, TRAINING
+from .registry import UnsupportedCase
 
 _OF_PACKED = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "block_table", "copy_pages")
-Options = tuple[bool, Any, float | None]  # causal, window_size, softmax_scale
-_NO_RULE = "rules do not decide packed sequences with features, or over pages that are read in place"
+_OF_CACHE = ("cache_seqlens", "page_table", "kv_layout", "k_scale", "v_scale", "latent_dim", "one_launch")
+_INVARIANT = "within batch_invariant() its kernels with features compute every call"
+_NO_RULE = "built-in table, as there is no rule for such tensors"
+_DEFINITION = "the definition in PyTorch"
+_DECODERS = {"HopperPlan": "gluon_mla", "PrefillRowsPlan": "gluon_hopper"}  # by their plan, other than triton_decode
+Masks = tuple[bool, Any, float | None]  # causal, window_size, softmax_scale
 
 
-def explain(
+@dataclass(frozen=True)
+class Answer:
+    """The implementations of a call, with what happens first, and the reason; `tile` with where it comes from."""
+
+    what: str
+    why: str
+    direction: str = ""
+    tile: str = ""
+
+    def __str__(self) -> str:
+        what = " for ".join(filter(None, (self.what, self.direction)))
+        return "; ".join(filter(None, (f"{what}: {self.why}", self.tile)))
+
+
+def explain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> str:
+    """Return `answer` in a line; on a GPU also which chip's tiles the kernels take."""
+    said = str(answer(q, k, v, **options))
+    return f"{said}; {tables.machine_of(q.device).words}" if q.device.type == "cuda" else said
+
+
+def answer(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
     *,
-    causal: bool = False,
+    causal: bool | None = None,
     window_size: Any = 0,
     softmax_scale: float | None = None,
     compiled: bool = False,
     **asked: Any,
-) -> str:
+) -> Answer:
     """Return what would run and why: the rule file and its measured problem, or the built-in table.
 
-    On a GPU also which chip's tiles the kernels take. With `compiled`, in a program of torch.compile. The arguments are
-    those of `kernels.attention`, or with cu_seqlens_q by name those of `kernels.attention_varlen`. Nothing is computed.
+    With `compiled`, in a program of torch.compile. The arguments are those of `kernels.attention`, with cu_seqlens_q by
+    name those of `kernels.attention_varlen`, and with an argument of a cache, such as cache_seqlens=None, those of
+    `kernels.decode`, or with latent_dim of `mla_decode`, whose cache is k and v.
     """
-    said = _explained(*autocasted(q, k, v), (causal, window_size, softmax_scale), asked, compiled)
-    return f"{said}; {tables.machine_of(q.device).words}" if q.device.type == "cuda" else said
+    try:
+        if asked.keys() & set(_OF_CACHE):
+            return _over_cache(q, k, v, (causal is not False, window_size, softmax_scale), asked)
+        q, k, v = autocasted(q, k, v)
+        masks: Masks = (*one_window(bool(causal), window_size), softmax_scale)
+        wanted, asked = Wanted.taken_from(asked)
+        if "cu_seqlens_q" in asked:
+            return _packed(q, k, v, masks, wanted, asked)
+        if asked or wanted != Wanted() or isinstance(masks[1], tuple) or invariant.wanted():
+            return _with_features(q, k, v, masks, Features(**asked), wanted)
+        return _plain(q, k, v, masks, CAPTURED if compiled else EAGER)
+    except UnsupportedCase as refused:
+        return Answer("nothing", str(refused))
 
 
-def _explained(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, asked: dict[str, Any], compiled: bool
-) -> str:
-    _, asked = feature_calls.Wanted.taken_from(asked)
-    if "cu_seqlens_q" in asked:
-        return _packed(q, k, v, options, asked)
-    if asked:
-        wanted = Features(**asked).asked
-        how = "triton_fa2" if feature_calls.takes(q, k, v, wanted) else "the definition in PyTorch"
-        return f"{how}: rules do not decide calls with features ({', '.join(wanted) or 'none in effect'})"
-    direction = TRAINING if wants_gradients(q, k, v) else FORWARD
-    today = routes.built_in(q, k, v, *options, eager=not compiled)[direction]
-    names = " and ".join(today) if len(today) == 1 else f"{today[0]} forward and {today[1]} backward"
+def _plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, regime: str) -> Answer:
+    direction = TRAINING if plans.wants_gradients(q, k, v) else FORWARD
+    today = routes.built_in(q, k, v, *masks, eager=regime == EAGER)[direction]
+    tile = _tile(q, k, v, masks, today[0])
     if choice.overridden():
-        return (
-            f"{names} for {direction}: the program sets SDPA's backends or deterministic algorithms, so no rule applies"
-        )
-    decided = routes.decisions(q, k, v, *options, regime=CAPTURED if compiled else EAGER).get(direction)
-    if decided is None:
-        return f"{names} for {direction}: built-in table, as there is no rule for such tensors"
-    named = decided.implementation
-    if compiled and named and not routes.pytorch_in_program(q, k, v, *options):
-        named = named if routes.captured_plan(direction, q, k, v, *options) else None  # it has no operator
-    return f"{named or names} for {direction}: {decided.why}"
+        why = "the program sets SDPA's backends or deterministic algorithms, so no rule applies"
+        return Answer(_both(*today), why, direction, tile)
+    decided = routes.decisions(q, k, v, *masks, regime=regime).get(direction)
+    named = decided.implementation if decided else None
+    if regime == CAPTURED and named and not routes.pytorch_in_program(q, k, v, *masks):
+        named = named if routes.captured_plan(direction, q, k, v, *masks) else None  # it has no operator
+    if named is None and direction == TRAINING and k.shape[2] == 1 and regime == EAGER:
+        return Answer(_DEFINITION, "by which gradients of the only key are exactly 0", direction)
+    return Answer(named or _both(*today), decided.why if decided else _NO_RULE, direction, "" if named else tile)
 
 
-def _packed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options, asked: dict[str, Any]) -> str:
+def _both(forward: str, backward: str | None = None) -> str:
+    return forward if backward in (None, forward) else f"{forward} forward and {backward} backward"
+
+
+def _with_features(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, found: Features, wanted: Wanted
+) -> Answer:
+    """Return what computes a call with features, with more results than out, or a window of two widths."""
+    more = [name for name, there in wanted._asdict().items() if there]
+    more += ["a window of two widths"] if isinstance(masks[1], tuple) else []
+    why = f"rules do not decide calls with features ({', '.join((*found.asked, *more)) or 'none in effect'})"
+    exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)
+    if not feature_calls.takes(q, k, v, found.asked) or found.learns_mask or exact:
+        by_sdpa = found.asked == ("mask",) and not more and not any(masks[:2]) and (masks[2] is None or masks[2] > 0)
+        return Answer("torch_sdpa_auto" if by_sdpa else _DEFINITION, why)
+    return Answer(_both(*_names(q, k, v, masks, found, wanted)), _INVARIANT if invariant.wanted() else why)
+
+
+def _names(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    masks: Masks,
+    found: Features,
+    wanted: Wanted,
+    bounds: SequenceBounds | None = None,
+) -> tuple[str, str]:
+    """Return which kernels of ours compute the forward and the backward of a call of `feature_calls.by_kernels`."""
+    from .attention.triton_fa2.features.call import FeatureCall
+
+    causal, window_size, scale = masks
+    call = FeatureCall(found, causal, window_size, q.shape[3] ** -0.5 if scale is None else scale, "ieee", bounds)
+    plan = feature_calls.faster(call, q, k, v, wanted)
+    if isinstance(plan, (routes.Route, routes._DecodingRoute)):
+        forward, backward = (routes.name(way, q, k, scale, window_size, causal) for way in ("forward", "backward"))
+        return forward, backward
+    if plan is None or type(plan).__name__ == "TritonPlan":
+        return "triton_fa2", "triton_fa2"
+    return "gluon_hopper", "triton_fa2" if isinstance(plan, feature_calls._ForwardOnHopper) else "gluon_hopper"
+
+
+def _packed(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, wanted: Wanted, asked: dict[str, Any]
+) -> Answer:
     """Return what computes packed sequences, and what happens to pages."""
-    before, sequences = "", len(asked["cu_seqlens_q"]) - 1
-    features = Features(**{name: x for name, x in asked.items() if name not in _OF_PACKED})
-    causal, window_size = one_window(*options[:2])
-    scale = q.shape[2] ** -0.5 if options[2] is None else options[2]
-    if asked.get("block_table") is not None:
-        if not asked.get("copy_pages", True) and feature_calls.reads_pages(q, k, v):
-            return f"triton_fa2 forward, which reads the pages in place: {_NO_RULE}"
-        if feature_calls.reads_pages(q, k, v):
-            from . import paged
-
-            longest, plain = asked.get("max_seqlen_q", 0), not features.asked and type(window_size) is int
-            if plain and paged.is_mixed(q, sequences, longest):
-                before, sequences = "triton_decode for sequences with few queries; for the others ", len(q) // longest
-            masks: Any = (causal, window_size, scale)
-            if plain and paged.reads(q, (k, v), asked["block_table"], max(1, sequences), masks):
-                return f"{before}gluon_hopper forward, which loads the pages in place: {_NO_RULE}"
-        before, k, v = f"{before}a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
+    found = Features(**{name: x for name, x in asked.items() if name not in _OF_PACKED})
+    starts_q = asked["cu_seqlens_q"]
+    starts_k, sequences = asked.get("cu_seqlens_k", starts_q), len(starts_q) - 1
+    longest = asked.get("max_seqlen_q", len(q)), asked.get("max_seqlen_k", len(k))
+    decided_masks: Any = (*masks[:2], q.shape[2] ** -0.5 if masks[2] is None else masks[2])
+    plain = not found.asked and wanted == Wanted() and type(masks[1]) is int and feature_calls._is_eager(q, k, v)
+    table, before = asked.get("block_table"), ""
+    if table is not None and feature_calls.reads_pages(q, k, v):
+        room = table.shape[1] * k.shape[1]
+        decided = routes.packed_decision(q, k, v, sequences, decided_masks, True, room) if plain else None
+        why = decided.why if decided else _NO_RULE
+        if not asked.get("copy_pages", True) or (decided and decided.implementation == routes.IN_PLACE):
+            return Answer("triton_fa2 forward, which reads the pages in place", why)
+        if plain and (way := _over_pages(q, (k, v), table, sequences, longest[0], decided_masks)):
+            return Answer(way, why)
+    if table is not None:
+        before, k, v = "a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
     packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
-    ours = feature_calls.takes(*packed, ("varlen", *features.asked))
-    how = "triton_fa2" if ours else "the definition in PyTorch, sequence by sequence"
-    if features.asked or isinstance(window_size, tuple):
-        return f"{before}{how}: {_NO_RULE}"
+    ours = feature_calls.takes(*packed, ("varlen", *found.asked))
+    how = f"{_DEFINITION}, sequence by sequence"
     if ours:
-        names = routes.packed_names(*packed, sequences, (causal, window_size, scale))
-        how = f"{names['forward']} forward and {names['backward']} backward"
-    decided = routes.packed_decision(q, k, v, sequences, (causal, window_size, scale), ours)
-    if decided is None:
-        return f"{before}{how}: built-in table, as there is no rule for such tensors"
-    return f"{before}{decided.implementation or how}: {decided.why}"
+        bounds = SequenceBounds(starts_q[:-1], starts_q[1:], starts_k[:-1], starts_k[1:], *longest, packed=True)
+        how = _both(*_names(*packed, masks, found, wanted, bounds))
+    if not plain:
+        return Answer(f"{before}{how}", "rules do not decide packed sequences with features or more results than out")
+    by_rule = routes.packed_decision(q, k, v, sequences, decided_masks, ours)
+    named = by_rule.implementation if by_rule else None
+    return Answer(f"{before}{named or how}", by_rule.why if by_rule else _NO_RULE)
+
+
+def _over_pages(q: torch.Tensor, pages: Any, table: torch.Tensor, sequences: int, longest: int, masks: Any) -> str:
+    """Return how `paged.attend` computes packed queries over pages; nothing where it does not."""
+    from . import paged
+
+    mixed = paged.is_mixed(q, sequences, longest)
+    if not paged.takes(q, *pages) or not (mixed or paged.reads(q, pages, table, sequences, masks)):
+        return ""
+    few = paged.few_of(len(q), sequences, longest) if mixed else 0
+    if longest <= few:
+        return "triton_decode"
+    before = f"triton_decode for sequences of up to {few} queries; for the others " if few else ""
+    long = -(-len(q) // longest)
+    if paged.reads(q, pages, table, long, masks):
+        return f"{before}gluon_hopper forward, which loads the pages in place"
+    room = table.numel() * pages[0].shape[1]
+    k, v = (x[0, :1].expand(room, -1, -1).transpose(0, 1)[None] for x in pages)
+    name = routes.packed_names(q.transpose(0, 1)[None], k, v, long, masks)["forward"]
+    return f"{before}a copy of the pages, then {name}"
+
+
+def _over_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, asked: dict[str, Any]) -> Answer:
+    """Return what decodes over a cache, and its tile."""
+    from .decode.triton_decode import calls
+    from .decode.triton_decode.request import Caches, Options, request_of
+
+    given = {name: asked.get(name) for name in ("cache_seqlens", "page_table", "k_scale", "v_scale")}
+    own = Options(asked.get("kv_layout", "NHD"), masks[2], *masks[:2], asked.get("latent_dim", 0))
+    request = request_of(q, Caches(k, v, *given.values()), own)
+    if invariant.wanted():
+        return Answer("triton_fa2", _INVARIANT)
+    decided = calls.decided(q, k, request)
+    with tables.asked() as forms:
+        plan = calls.plan_of(request, calls.tile_of(decided), one_launch=bool(asked.get("one_launch")))
+    tile = f"tile: {plan.tile}" + (
+        f" ({forms[-1].source.split('. ')[0]})" if forms else ""
+    )  # a growing cache keeps its plan
+    name = _DECODERS.get(type(plan).__name__, "triton_decode")
+    return Answer(name, decided.why if decided else _NO_RULE, FORWARD, tile)
+
+
+def _tile(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, name: str) -> str:
+    """Return the tile of a forward on a GPU, with the first sentence of its table's source; nothing of others."""
+    if q.device.type != "cuda" or name not in ("triton_fa2", "gluon_hopper"):
+        return ""
+    with tables.asked() as forms:
+        if name == "triton_fa2":
+            from .attention.triton_fa2.problem import TritonProblem
+
+            asked = TritonProblem.of(q, k, *masks, "ieee")
+            table = asked.forward_table
+            forms.clear()
+            asked.tiles(table)
+            return f"tile: {forms[0].text} ({forms[0].source.split('. ')[0]})"
+        from .attention.gluon_hopper import configs, plan
+
+        machine, (batch, heads, seqlen_q, head_dim) = tables.machine_of(q.device), q.shape
+        facts: Any = SimpleNamespace(
+            size=configs.padded_head_dims(head_dim, v.shape[3])[0], head_dim=head_dim, n_heads=batch * heads,
+            seqlen_q=seqlen_q, seqlen_k=k.shape[2], causal=masks[0], window_size=masks[1],
+            multiprocessors=machine.multiprocessors, l2_bytes=machine.l2_bytes,
+        )  # fmt: skip
+        tiles, _ = plan._form(facts, q.dtype == torch.bfloat16)
+        rows = tiles.consumers * configs.ROWS
+        return f"tile: {rows} queries x {tiles.block_n} keys ({forms[-1].source.split('. ')[0]})"

@@ -159,18 +159,19 @@ def attention_varlen(
     of_k = starts[1][:-1], starts[1][1:]
     if block_table is not None:
         _check_pages(k, v, block_table, max_seqlen_k, len(of_k[0]))
-        if not copy_pages and reads_pages(q, k, v):
-            _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
-            bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
-            return _over_pages(q, k, v, bounds, block_table, asked, (causal, window_size, softmax_scale))
         if reads_pages(q, k, v):
             from . import paged  # imports triton, which may be missing
 
             _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
+            scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
+            masks: Any = (*features.one_window(causal, window_size), scale)
+            plain = not asked and type(masks[1]) is int and scale > 0 and _is_eager(q, k, v)
+            room = block_table.shape[1] * k.shape[1]
+            decided = routes.packed_decision(q, k, v, len(of_k[0]), masks, True, room) if plain else None
+            if not copy_pages or (decided and decided.implementation == routes.IN_PLACE):
+                bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
+                return _over_pages(q, k, v, bounds, block_table, asked, (causal, window_size, softmax_scale))
             if paged.takes(q, k, v):
-                scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
-                masks: Any = (*features.one_window(causal, window_size), scale)
-                plain = not asked and type(masks[1]) is int and scale > 0 and _is_eager(q, k, v)
                 mixed = plain and paged.is_mixed(q, len(of_k[0]), max_seqlen_q)
                 if mixed or (plain and paged.reads(q, (k, v), block_table, len(of_k[0]), masks)):
                     longest = max_seqlen_q, max_seqlen_k
@@ -341,16 +342,21 @@ def by_kernels(
         return forward_op(q, k, v, found.sinks, *_operands(found, bounds, options))[0]
     largest = torch.full((q.shape[1],), float("-inf"), device=q.device) if wanted.return_max_logits else None
     call = FeatureCall(found, *options, "ieee", bounds, max_logits=largest)
-    plan = None if wanted.deterministic or out_alone else _plan_without_features(call, q, k, v)
-    if wanted.return_max_logits and getattr(plan, "forward_with_more", None) is None:
-        plan = None
-    if plan and wanted == _PLAIN_RESULT:  # a window of two widths
+    plan = faster(call, q, k, v, wanted)
+    if plan and wanted == _PLAIN_RESULT and not found.asked:  # packed, or a window of two widths
         return plans.attend(plan, q, k, v)
     if out_alone:
-        faster = _on_hopper(call, q, k, v)
-        return plans.attend(faster, q, k, v) if faster and not found.asked else attend(faster or call, q, k, v)
+        return attend(plan or call, q, k, v)
     out, logsumexp = lse.attend(call, q, k, v, plan)
     return wanted.of(out, logsumexp, largest)
+
+
+def faster(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, wanted: Wanted = _PLAIN_RESULT) -> Any:
+    """Return what computes a FeatureCall faster than its own kernels, see `_on_hopper`; None: nothing does."""
+    if wanted == _PLAIN_RESULT and not isinstance(call.window_size, tuple):
+        return _on_hopper(call, q, k, v)
+    plan = None if wanted.deterministic else _plan_without_features(call, q, k, v)
+    return None if wanted.return_max_logits and getattr(plan, "forward_with_more", None) is None else plan
 
 
 def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:

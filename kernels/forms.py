@@ -1,12 +1,12 @@
 """Forms of our kernels as implementations: `triton_fa2[half.forward.64 block_m=64 block_n=128 num_warps=4 ...]`.
 
-A sweep times them with all others, and a rule may name one. A form is a row of a table in `kernels/tuned`, or differs
-from one in a number; a name of which no table has such a row any more is no implementation.
+A sweep times them with all others, and a rule may name one. A form is a row of a table in `kernels/tuned`, or of
+triton_fa2 differs from one in a number; a name of which no table has such a row any more is no implementation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -14,10 +14,15 @@ from typing import Any
 import torch
 
 from . import plans, problem, registry, routes, tables
+from .attention.gluon_hopper.configs import padded_head_dims
 from .attention.triton_fa2.tuning import BLOCK_DIMS, WALKS
 from .registry import AttentionCase, Device, Implementation
 
 TILES = "tiles"  # in place of a name: every form of all others that have any
+LEVELS = {"triton_fa2": "op", "gluon_hopper": "op", "triton_split_kv": "decode"}  # of the implementations with forms
+_FORWARD, _FULL, _DECODE = "gluon_hopper forward", "gluon_hopper full mask 128", "triton_decode"
+_TABLES = {"triton_split_kv": (_DECODE,), "gluon_hopper": (_FORWARD, _FULL)}
+Question = tuple[str, tables.Row, Mapping[str, Any]]  # a table, its plain conditions, and what else a problem says
 
 
 def base_of(name: str) -> str:
@@ -26,73 +31,103 @@ def base_of(name: str) -> str:
 
 
 def of_case(names: Iterable[str], case: AttentionCase, mode: str, device: Device) -> list[str]:
-    """Return the names of the forms that implementations have for a case and mode on a device."""
-    listed = (registry.get(name).forms for name in names)
-    return [form for forms in listed if forms for form in forms(case, mode, device)]
+    """Return the names of the forms that implementations have for a case and mode on a device.
 
-
-def of_kernels(name: str, case: AttentionCase, mode: str, device: Device) -> tuple[str, ...]:
-    """Return the forms of one of our packages: rows of the tables of chips with no more shared memory, and more.
-
-    A forward has those of the kernels that compute it, fwd_bwd those of the backward alone. Nothing is compiled.
+    They are rows of the tables of chips with no more shared memory, and more. A forward has those of the kernels that
+    compute it, fwd_bwd those of the backward alone. Nothing is compiled.
     """
     capability = device.compute_capability
-    if capability is None or case.asked or case.head_dim_v not in (None, case.head_dim) or mode == "bwd":
+    chip = capability[0] * 10 + capability[1] if capability else 0
+    if chip not in tables.shared_memory() or case.asked or mode == "bwd":
+        return []
+    of_level = (registry.get(name, str(case.level)) for name in names if LEVELS.get(name) == case.level)
+    able = [each.name for each in of_level if each.reason_against(case, device) is None]
+    return [f"{name}[{form.text}]" for name in able for form in _of_case(name, case, mode, chip)]
+
+
+def _of_case(name: str, case: AttentionCase, mode: str, chip: int) -> Iterable[tables.Form]:
+    wide = case.head_dim_v not in (None, case.head_dim)
+    if (name != "triton_fa2" and mode == "fwd_bwd") or (name == "triton_fa2" and wide):
         return ()
-    chip = capability[0] * 10 + capability[1]
-    return _of_problem(name, problem.of_case(case, problem.FORWARD, problem.EAGER), mode == "fwd", chip)
+    if name != "triton_fa2":  # whose problem, rather than the case alone, decides which kernels there are
+        limit = tables.shared_memory()[chip]
+        return dict.fromkeys(row for asked in _questions(name, case) for row in tables.rows(*asked, limit))
+    return _of_problem(problem.of_case(case, problem.FORWARD, problem.EAGER), mode == "fwd", chip)
 
 
 @cache
-def _of_problem(name: str, asked: problem.Problem, forward: bool, chip: int) -> tuple[str, ...]:
+def _of_problem(asked: problem.Problem, forward: bool, chip: int) -> tuple[tables.Form, ...]:
     from .tools.forms import forms  # needs Triton
 
-    if chip not in tables.shared_memory():
-        return ()
-    attend = registry.get(name).attention
+    attend = registry.get("triton_fa2").attention
     found = forms(asked, chip, attend)
     if not forward:
         whole = forms(replace(asked, direction=problem.TRAINING), chip, attend)
         found = {form: others for form, others in whole.items() if form not in found}
     rows = (form for each, others in found.items() for form in (each, *others) if form.result)
-    near = (form for row in rows if row.asked[0] in WALKS for form in row.near())
-    return tuple(dict.fromkeys(f"{name}[{form.text}]" for form in near))
+    return tuple(dict.fromkeys(form for row in rows if row.asked[0] in WALKS for form in row.near()))
+
+
+def _questions(name: str, case: AttentionCase) -> list[Question]:
+    """Return which questions decide a case by the tables of an implementation whose rows are its forms."""
+    head_dim = case.head_dim or 1
+    head_dim_v = case.head_dim_v or head_dim
+    if name == "triton_split_kv":
+        cache = {"float32": "float32", "float8_e4m3fn": "e4m3"}.get(case.cache_dtype or case.dtype or "", "half")
+        widest = case.latent_dim or max(head_dim, head_dim_v)
+        return [(_DECODE, (cache, _padded(widest)), {"latent": bool(case.latent_dim)})]
+    size, window = padded_head_dims(head_dim, head_dim_v)[0], bool(case.window_size)
+    if case.causal or window or size > BLOCK_DIMS[3]:
+        facts = {"causal": bool(case.causal), "window": window, "bfloat16": case.dtype == "bfloat16"}
+        return [(_FORWARD, (size,), facts | {"head_dim": head_dim})]
+    return [(_FULL, (), {"whole_rows": head_dim == size})] if size == BLOCK_DIMS[3] else []
+
+
+def _padded(head_dim: int) -> int:
+    return next((size for size in BLOCK_DIMS if size >= head_dim), 0)
 
 
 @cache
 def get(name: str) -> Implementation:
     """Return the form of that name as an implementation. Raises KeyError."""
     base = base_of(name)
-    every = _every(base) if base != name else ()
+    every = _every(base) if base in LEVELS and base != name else ()
     form = next((form for form in every if name == f"{base}[{form.text}]"), None)
     if form is None:
         raise KeyError(name)
-    of_base = registry.get(base)
+    of_base = registry.get(base, LEVELS[base])
+    attend: Any = _ByForm(name, form)
+    if of_base.level == "decode":
+        attend = partial(of_base.attention, form=form)
     refuses = partial(_refuses, name, form, of_base)
-    return replace(
-        of_base, name=name, attention=_ByForm(name, form), features=(), colour=None, refuses=refuses, forms=None
-    )
+    return replace(of_base, name=name, attention=attend, features=(), colour=None, refuses=refuses)
 
 
 def named(name: str) -> tuple[tables.Form, ...]:
     """Return the form of an implementation's name; none for one that is no form. Raises KeyError."""
-    return (get(name).attention.form,) if "[" in name else ()
+    if "[" not in name:
+        return ()
+    attend = get(name).attention
+    return (attend.form if isinstance(attend, _ByForm) else attend.keywords["form"],)
 
 
 def _every(base: str) -> Iterator[tables.Form]:
+    walks = base == "triton_fa2"
     for family in tables.families():
         for table in family.tables.values():
-            if table.name.split()[0] == base:
-                rows = (
-                    row for asked in table.groups if asked[0] in WALKS for row in table.forms(asked, {}) if row.result
-                )
-                yield from (form for row in rows for form in row.near())
+            if table.name in _TABLES.get(base, ()) or (walks and table.name.split()[0] == base):
+                asked = (key for key in table.groups if not walks or key[0] in WALKS)
+                rows = (row for key in asked for row in table.forms(key, {}) if row.result)
+                yield from (form for row in rows for form in (row.near() if walks else (row,)))
 
 
 def _refuses(name: str, form: tables.Form, base: Implementation, case: AttentionCase, device: Device) -> str | None:
-    size = next((size for size in BLOCK_DIMS if size >= (case.head_dim or 1)), 0)
-    if form.asked[-1] != size:
-        return f"{name} is for another head_dim than {case.head_dim}."
+    if base.name == "triton_fa2":
+        fits = form.asked[-1] == _padded(case.head_dim or 1)
+    else:
+        fits = any(form in tables.rows(*asked) for asked in _questions(base.name, case))
+    if not fits:
+        return f"{name} is for another head_dim than {case.head_dim}, or for another mask or dtype."
     return base.refuses(case, device) if base.refuses else None
 
 

@@ -16,13 +16,12 @@ import torch
 
 from .decode.step import DecodeStep
 from .features import Features, SequenceBounds, Window
-from .registry import AttentionCase, DecodeAttention, Implementation, UnsupportedCase, declarations, declare
+from .registry import DecodeAttention, Implementation, UnsupportedCase, declarations, declare
 
 Step = Callable[[], torch.Tensor]
 # A function of q, k and v (batch, seqlen, heads, head_dim) with keywords causal, window_size and softmax_scale. It
 # returns the output, or a tuple that begins with it.
 Call = Callable[..., Any]
-LATENTS = (512, 64)  # latent and rotary dimensions of DeepSeek's models, the only ones that these packages support
 
 
 @dataclass(frozen=True)
@@ -157,18 +156,6 @@ def supported(function: Callable[..., Any], *arguments: Any, **options: Any) -> 
 def reason(name: str, *checks: tuple[object, str]) -> str | None:
     """Return the sentence of the first check that holds, or None."""
     return next((f"{name} {sentence}." for holds, sentence in checks if holds), None)
-
-
-def misaligned(case: AttentionCase) -> tuple[object, str]:
-    """Check for a head_dim that is no multiple of 16 bytes."""
-    return (case.head_dim or 0) % 8, f"needs a head_dim divisible by 8, not {case.head_dim}"
-
-
-def other_latents(case: AttentionCase) -> tuple[object, str]:
-    """Check for latents of a size that has no kernel."""
-    sizes = (case.latent_dim, (case.head_dim or 0) - (case.latent_dim or 0))
-    latent, rotary = LATENTS
-    return case.latent_dim and sizes != LATENTS, f"takes only latents of {latent} and {rotary} rotary dimensions"
 
 
 def first(out: Any) -> torch.Tensor:

@@ -109,6 +109,10 @@ class PlanCache(dict[tuple[Any, ...], P]):
         return plan
 
 
+class Decided(PlanCache[P]):
+    """Plans and choices that rules decide, which `kernels.routes.forget` forgets."""
+
+
 class PassedOn:
     """What computes every call with a key, by PyTorch's function, which is right whatever else the tensors are.
 
@@ -121,7 +125,7 @@ class PassedOn:
         self.key, self.attend, self.tally, self.then = key, attend, tally, self
 
 
-class SeenCalls(PlanCache[Any]):
+class SeenCalls(Decided[Any]):
     """What calls ran that were seen before, by a key of sizes and options: entries that begin with a guard.
 
     A guard is one C call. It holds for tensors with the classes, dtypes, devices, sizes and strides of the first call,
@@ -184,6 +188,11 @@ def bound(plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
     return plan.output if plan.prepare is None else partial(_prepared, plan)
 
 
+def attend_with_sinks(plan: Any, *tensors: torch.Tensor | None) -> torch.Tensor:
+    """Compute attention of q, k, v and sinks, which may be None, by what also returns the gradient of sinks."""
+    return _PlannedAttention.apply(plan, *tensors)
+
+
 def _prepared(plan: AttentionPlan, *tensors: torch.Tensor) -> torch.Tensor:
     return plan.output(*map(cast(Prepare, plan.prepare), tensors))
 
@@ -197,7 +206,9 @@ class _PlannedAttention(torch.autograd.Function):
     """Saves q, k, v, out and lse; the backward recomputes the scores."""
 
     @staticmethod
-    def forward(ctx: Any, plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, plan: AttentionPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *sinks: torch.Tensor | None
+    ) -> torch.Tensor:
         if plan.prepare is not None:
             q, k, v = map(plan.prepare, (q, k, v))
         out, lse = plan.forward(q, k, v)

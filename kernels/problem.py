@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -86,6 +87,16 @@ class Problem:
         mask = f"{self.mask} {self.window_size}" if self.window_size else self.mask
         return f"{self.dtype} {mask}, batch {self.batch}, heads {heads}, seqlen {lengths}, head_dim {self.head_dim}"
 
+    @property
+    def case(self) -> Any:
+        """Return the fields that implementations read of a case, see `kernels.registry.AttentionCase`."""
+        level = "op" if self.operator == "attention" else self.operator
+        cache = next((name.removeprefix("cache ") for name in self.features if name.startswith("cache ")), None)
+        own = {"page_size": int("paged" in self.features), "cache_dtype": cache, "lengths": None}
+        own["latent_dim"] = "latent" in self.features and self.head_dim_v
+        asked = {"asked": self.features if level == "op" else (), "causal": self.mask.startswith("causal")}
+        return SimpleNamespace(**vars(self) | own | asked, level=level)
+
     def distance(self, measured: Problem) -> float | None:
         """Return the doublings between this and a measured problem; None if they are of different classes."""
         if any(getattr(self, name) != getattr(measured, name) for name in _CLASS):
@@ -126,6 +137,21 @@ def of_rows(
         str(q.dtype).removeprefix("torch."), mask_of(causal, window_size), sequences, q.shape[1], k.shape[1],
         mean_q, mean_k, q.shape[2], v.shape[2], window_size, features,
         direction=direction, chip=chip_of(q.device).name,
+    )  # fmt: skip
+
+
+def of_cache(
+    q: torch.Tensor, cache: torch.Tensor, sizes: Mapping[str, int], causal: bool, window_size: int, **own: bool
+) -> Problem:
+    """Return the problem of queries over a cache; `sizes`: batch, num_heads and so on; own: "paged" and "latent".
+
+    Device time alone decides it: all kernels that can read the lengths where they are cost the host the same.
+    """
+    dtype, held = (str(x.dtype).removeprefix("torch.") for x in (q, cache))
+    features = (*(name for name, there in own.items() if there), *([f"cache {held}"] if held != dtype else []))
+    return Problem(
+        dtype, mask_of(causal and sizes["seqlen_q"] > 1, window_size), **sizes, window_size=window_size,
+        features=features, operator="decode", regime=CAPTURED, chip=chip_of(q.device).name,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 import pkgutil
@@ -97,6 +98,18 @@ def declarations() -> dict[str, dict[str, Any]]:
 FEATURES: Mapping[str, str] = declarations()["features"]  # name of a feature -> its words in a refusal
 _BOOLEANS = ("causal", "window", "gqa", "backward", "paged", "ragged", "mixed", "quantised", "latent")
 CAPABILITIES = (*_BOOLEANS, *FEATURES)  # a reader may select implementations by them
+REFUSED: Mapping[str, Callable[[AttentionCase], object]] = {  # cases that `Implementation.refused` may name
+    "keys": lambda case: not case.latent_dim,
+    "contiguous": lambda case: not case.page_size,
+    "ragged_contiguous": lambda case: case.lengths == "ragged" and not case.page_size,
+    "pages_not_of_64": lambda case: case.page_size != 64,
+    "not_packed": lambda case: "varlen" not in (case.asked or ()),
+    "window_in_packed": lambda case: case.window_size and "varlen" in (case.asked or ()),
+    "window_to_both_sides": lambda case: case.window_size and not case.causal,
+    "window_over_pages": lambda case: case.window_size and case.page_size,
+    "window_over_latents": lambda case: case.window_size and case.latent_dim,
+    "latents_in_another_dtype": lambda case: case.latent_dim and case.cache_dtype not in (None, case.dtype),
+}
 _RECORDED = (  # fields that a run records
     "level", "family", "precision", "memory", "colour", "causal", "window", "gqa", "backward", "paged",
 )  # fmt: skip
@@ -114,7 +127,10 @@ class Implementation:
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
     devices: tuple[str, ...] = ("cuda", "cpu")
     precision: str | None = None  # tf32 or fp8, if factors are rounded to less than the case's dtype
-    max_head_dim: int | None = None
+    max_head_dim: int | None = None  # of what is no latent
+    head_dim_multiple: int = 1
+    page_multiple: int = 1  # tokens
+    latents: tuple[int, int] | None = None  # the only latent and rotary dimensions that it takes
     causal: bool = True
     no_causal: str | None = None  # why it takes no causal mask, and what to use
     unequal_causal: bool = True  # causal with seqlen_q != seqlen_k
@@ -136,9 +152,8 @@ class Implementation:
     interpreted_on_cpu: bool = False  # runs on a CPU to be checked, never to be timed
     model_families: tuple[str, ...] = ()  # at level model: model_types of transformers that it takes; (): any
     unavailable: str | None = None  # why it cannot run on this machine
+    refused: Mapping[str, str] | None = None  # names of REFUSED with the rest of a sentence
     refuses: Callable[[AttentionCase, Device], str | None] | None = None  # further rules
-    # (case, mode, device) -> names of its forms for a case of level op, which are implementations too, `kernels.forms`
-    forms: Callable[[AttentionCase, str, Device], Iterable[str]] | None = None
 
     @property
     def materialises_scores(self) -> bool:
@@ -181,8 +196,14 @@ def _declared_reasons(impl: Implementation, case: AttentionCase, device: Device)
         yield f"runs on {' and '.join(impl.devices)}, not on {device.type}"
     if case.dtype not in (None, *impl.dtypes):
         yield f"does not support {case.dtype} (supports {', '.join(impl.dtypes)})"
-    if impl.max_head_dim and head_dim > impl.max_head_dim:
+    if impl.max_head_dim and head_dim > impl.max_head_dim and not (case.latent_dim and impl.latents):
         yield f"does not support head_dim {head_dim} (up to {impl.max_head_dim})"
+    if (case.head_dim or 0) % impl.head_dim_multiple:
+        yield f"needs a head_dim divisible by {impl.head_dim_multiple}, not {case.head_dim}"
+    if (case.page_size or 0) % impl.page_multiple:
+        yield f"takes pages of a multiple of {impl.page_multiple} tokens, not of {case.page_size}"
+    if case.latent_dim and impl.latents and impl.latents != (case.latent_dim, case.head_dim - case.latent_dim):
+        yield "takes only latents of {} and {} rotary dimensions".format(*impl.latents)
     widths_differ = impl.level == "op" and case.head_dim_v not in (None, case.head_dim)
     missing = [*(("head_dim_v",) if widths_differ else ()), *(case.asked or ())]
     if missing := [FEATURES[name] for name in dict.fromkeys(missing) if name not in impl.features]:
@@ -202,6 +223,7 @@ def _declared_reasons(impl: Implementation, case: AttentionCase, device: Device)
         (case.cache_dtype not in (None, case.dtype), impl.quantised, f"caches in {case.cache_dtype}"),
     )
     yield from (f"does not support {words}" for asked, has, words in lacking if asked and not has)
+    yield from (words for name, words in (impl.refused or {}).items() if REFUSED[name](case))
     if capability and least and capability < least:
         yield f"needs compute capability {least}, this is {capability}"
     if capability and most and capability > most:
@@ -244,7 +266,7 @@ def implementations(level: str = "op") -> dict[str, Implementation]:
 
 
 class _Found(dict[str, Implementation]):
-    """Implementations by name, and forms of them, which are found by name and not listed."""
+    """Implementations by name, and forms of them (`kernels.forms`), which are found by name and not listed."""
 
     def __missing__(self, name: str) -> Implementation:
         from . import forms
@@ -264,7 +286,7 @@ def _found(level: str) -> dict[str, Implementation]:
         return {each.name: each for each in AROUND[level]()}
     package = f"{__package__}.{FOLDERS[level]}"
     folder = importlib.import_module(package)  # the attribute `attention` of this package is the dispatching function
-    found = _Found() if level == "op" else {}
+    found = _Found()
     for module in sorted(pkgutil.iter_modules(folder.__path__), key=lambda m: m.name):
         for implementation in getattr(importlib.import_module(f"{package}.{module.name}"), "IMPLEMENTATIONS", ()):
             found[implementation.name] = implementation
@@ -307,6 +329,34 @@ def triton_missing() -> str | None:
     """Return why kernels in Triton cannot run here, or None if it is installed."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; it exists for Linux: pip install 'triton>=3.6,<4'."
+    return None
+
+
+def reason_against_interpreter(name: str, dtype: str | None) -> str | None:
+    """Return why an implementation in Triton cannot compute a dtype on a CPU, or None."""
+    if os.environ.get("TRITON_INTERPRET") != "1":
+        return f"{name} runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts."
+    return interpreter_lacks(dtype)
+
+
+def refuse_cpu(name: str, x: torch.Tensor) -> None:
+    """Raise UnsupportedCase if an implementation in Triton cannot compute a tensor on a CPU."""
+    if reason := reason_against_interpreter(name, str(x.dtype).removeprefix("torch.")):
+        raise UnsupportedCase(reason)
+
+
+@cache
+def interpreter_lacks(dtype: str | None) -> str | None:
+    """Return why Triton's interpreter does not compute a dtype, or None."""
+    if dtype == "bfloat16":
+        return (
+            "Triton's interpreter multiplies bfloat16 wrongly (triton issue 11584); on a CPU, use float16 or float32."
+        )
+    if missing := triton_missing():
+        return missing
+    versions = [tuple(map(int, importlib.metadata.version(name).split(".")[:2])) for name in ("triton", "numpy")]
+    if versions[0] < (3, 7) and versions[1] >= (2, 4):
+        return "The interpreter of Triton 3.6 fails with numpy 2.4 and later; install numpy<2.4 or a later Triton."
     return None
 
 

@@ -19,7 +19,7 @@ import torch
 
 from . import choice, invariant, plans, problem, registry, tables
 from .attention.gluon_hopper.configs import takes_head_dims
-from .plans import Masks, Options, PlanCache, Prepare, Tensors, check_inputs, plan_key
+from .plans import Decided, Masks, Options, Prepare, Tensors, check_inputs, plan_key
 from .problem import CAPTURED, EAGER, FORWARD, TRAINING
 from .ruled import Attend, Bind, Ruled
 from .tables import Table, family
@@ -30,11 +30,12 @@ MIN_CAPABILITY = (8, 0)
 HOPPER = (9, 0)
 TRITON = importlib.util.find_spec("triton") is not None
 
-_ROUTES: PlanCache[Route | _DecodingRoute | Ruled | None] = PlanCache()
-_CAPTURED: PlanCache[Route | None] = PlanCache()  # of the operators of compiled programs, where a rule decides
-_PACKED: PlanCache[choice.Decision] = PlanCache()
+_ROUTES: Decided[Route | _DecodingRoute | Ruled | None] = Decided()
+_CAPTURED: Decided[Route | None] = Decided()  # of the operators of compiled programs, where a rule decides
+_PACKED: Decided[choice.Decision] = Decided()
 _UNDECIDED: Any = object()
 
+IN_PLACE = "triton_paged"  # of level decode
 _PORTABLE = "triton_fa2"  # for what no table names
 _SDPA, _PYTORCH = "torch_sdpa_", "torch_sdpa_auto"
 # From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
@@ -90,9 +91,7 @@ def bound(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> C
 
 def forget() -> None:
     """Forget all routes and rules, so that rules which were installed meanwhile are read at the next call."""
-    for decided in (_ROUTES, _CAPTURED, _PACKED):
-        decided.clear()
-    plans.forget(plans.SeenCalls)
+    plans.forget(Decided)
     choice.forget()
 
 
@@ -107,25 +106,33 @@ def decisions(
     today = built_in(q, k, v, *options, eager=regime == EAGER)
     asked = {way: problem.of_tensors(q, k, v, bool(causal), window_size, way) for way in today}
     found = {way: replace(each, regime=regime) for way, each in asked.items() if each}
-    return {way: choice.decide(q, k, v, each, today[way]) for way, each in found.items()}
+    return {way: choice.decide(q.device, each, today[way]) for way, each in found.items()}
 
 
 def packed_decision(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, masks: Masks, ours: bool
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, masks: Masks, ours: bool, room: int = 0
 ) -> choice.Decision | None:
-    """Return what rules decide for packed rows (total, heads, head_dim); `ours`: our kernels take them."""
-    if masks[2] <= 0 or not (q.numel() and k.numel() and choice.anything_named(q.device)):
+    """Return what rules decide for packed rows (total, heads, head_dim); `ours`: our kernels take them.
+
+    With `room` for so many keys of a sequence, k and v are pages (pages, page_size, heads, width), and the decision is
+    whether a kernel reads them IN_PLACE.
+    """
+    if masks[2] <= 0 or not (q.numel() and k.numel() and sequences and choice.anything_named(q.device)):
         return None
     way = TRAINING if plans.wants_gradients(q, k, v) else FORWARD
-    key = (way, q.dtype, q.device, q.shape, k.shape, v.shape, sequences, masks, ours)
+    key = (way, q.dtype, q.device, q.shape, k.shape, v.shape, sequences, masks, ours, room)
     found = _PACKED.get(key)
-    if found is None:
+    today: tuple[str, ...] = ("triton_varlen",)
+    if found is None and room:
+        sizes = {"batch": sequences, "num_heads": q.shape[1], "num_kv_heads": k.shape[2], "seqlen_k": room}
+        sizes |= {"seqlen_q": max(1, round(len(q) / sequences)), "head_dim": q.shape[2], "head_dim_v": v.shape[3]}
+        asked = problem.of_cache(q, k, sizes, bool(masks[0]), masks[1], paged=True)
+    elif found is None:
         batch = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
         names = packed_names(*batch, sequences, masks) if ours else {}
         today = tuple(dict.fromkeys(name for each, name in names.items() if way == TRAINING or each == "forward"))
         asked = problem.of_rows(q, k, v, sequences, masks[0], masks[1], way)
-        found = _PACKED.remember(key, choice.decide(*batch, asked, today))
-    return found
+    return found or _PACKED.remember(key, choice.decide(q.device, asked, today))
 
 
 def give_up(name: str, refused: Exception) -> None:

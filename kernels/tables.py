@@ -43,12 +43,6 @@ class Form:
         kernel = ".".join(map(str, (*self.table.split()[1:], *self.asked)))
         return " ".join((kernel, *(f"{name}={x}" for name, x in zip(self.names, self.result, strict=False))))
 
-    @property
-    def words(self) -> str:
-        """Return the form in a line."""
-        results = ", ".join(f"{name} {value}" for name, value in zip(self.names, self.result, strict=False))
-        return f"{self.table} ({', '.join(map(str, self.asked))}): {results or 'not used'}"
-
     def near(self) -> Iterator[Form]:
         """Yield this form, and those that differ in one number and need no more shared memory."""
         yield self
@@ -59,10 +53,8 @@ class Form:
 
     def others(self, shared_memory_bytes: int) -> list[Form]:
         """Return what the tables of all families that need no more shared memory have for other sizes."""
-        fitting = [each for each in families() if min(each.chips.values()) <= shared_memory_bytes]
-        having = [each[self.table] for each in fitting if self.table in each.tables]
-        found = (form for table in having for form in table.forms(self.asked, self.flags))
-        return [form for form in dict.fromkeys(found) if form.result and form != self]
+        found = rows(self.table, self.asked, self.flags, shared_memory_bytes)
+        return [form for form in dict.fromkeys(found) if form != self]
 
 
 _FACTORS = {"block_m": (0.5,), "block_n": (0.5,), "num_warps": (0.5, 2), "num_stages": (2 / 3,)}
@@ -141,7 +133,7 @@ class Table:
         """Return the results of the row that decides; () if there is none, or if it says that there is nothing."""
         return next(self.every(**facts), ())
 
-    def forms(self, asked: Row, flags: Mapping[str, bool]) -> Iterator[Form]:
+    def forms(self, asked: Row, flags: Mapping[str, Any]) -> Iterator[Form]:
         """Yield the forms of all rows with these plain conditions that no flag contradicts, whatever the sizes."""
         for conditions, result in self.groups.get(asked, ()):
             if all(flags.get(name, low) == low for name, low, _ in conditions):
@@ -209,6 +201,12 @@ def machine_of(device: torch.device) -> Machine:
 def families() -> tuple[Family, ...]:
     """Return all families."""
     return tuple(family(path.stem) for path in sorted(FOLDER.glob("sm_*.json")))
+
+
+def rows(table: str, asked: Row, flags: Mapping[str, Any], limit: float = math.inf) -> Iterator[Form]:
+    """Yield the forms that a table has for plain conditions and flags in families of at most `limit` shared memory."""
+    fitting = (each for each in families() if table in each.tables and min(each.chips.values()) <= limit)
+    return (form for each in fitting for form in each[table].forms(asked, flags) if form.result)
 
 
 @cache

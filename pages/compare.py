@@ -1,17 +1,17 @@
 """What changed between two runs, implementations or GPUs, and is it significant?"""
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 
 from pages.ui import findings
-from pages.ui.compare import choose, gpus, history, imported, verdicts, versions, versus
-from pages.ui.draw import charts, messages
-from pages.ui.filters import chips, select
+from pages.ui.compare import choose, gpus, history, imported, verdicts, versions
+from pages.ui.draw import messages
+from pages.ui.filters import select
 from pages.ui.shell import layout
 from results.files.journal import JournalError
-from results.slice import AS_PUBLISHED
 
 RUNS, IMPLEMENTATIONS, VERSIONS = "Two runs", "Two implementations", "Two versions"
 HISTORY, GPUS, IMPORTED = "History", "GPUs", "Import beside a run"
@@ -44,20 +44,11 @@ except JournalError as error:
     st.error(str(error), icon=":material/error:")
     st.stop()
 if found.cells:
-    known = [cell.timing or AS_PUBLISHED for cell in found.cells]
-    timings = sorted({*known}, key=chips.TIMINGS.index)
-    timing = select.segments("Timing", "of_timing", timings) if len(timings) > 1 else timings[0]
-    verdicts.headline(found, timing)
-    table = verdicts.cells_table(found, {})
-    of_timing = table[table["timing"] == timing]
-    if of_timing["speedup"].notna().any():
-        if kind == IMPLEMENTATIONS:
-            versus.draw(of_timing, chosen[1], chosen[-1], verdicts.title(found, timing))
-        else:
-            alt = "Speedup and interval of each shape by latency"
-            charts.show(verdicts.speedup_chart(of_timing), verdicts.title(found, timing), key="compare_chart", alt=alt)
-    st.caption(verdicts.RULE, help=verdicts.HELP)
-    verdicts.coverage(found, timing)
+    picture = partial(verdicts.draw_chart, "compare_chart", "Speedup and interval of each shape by latency")
+    if kind == IMPLEMENTATIONS:
+        picture = partial(verdicts.draw_map, chosen[1], chosen[-1])
+    of_timing = verdicts.answer(found, {}, picture, "of_timing")
+    timing = of_timing["timing"].iloc[0]
 verdicts.remarks(found)
 if found.cells:
     there = [outcome for outcome in verdicts.MEANINGS if outcome in set(of_timing["verdict"])]

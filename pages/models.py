@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages.ui.draw import messages
 from pages.ui.models import answer, calculator, measured
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
@@ -28,7 +29,7 @@ def show() -> None:
     measured.prefill(found)
     measured.training(found)
     measured.memory(found, question)
-    measured.every_number(found)
+    messages.folded("Every number", "every_number", lambda: measured.numbers(found))
 
 
 layout.header("models")

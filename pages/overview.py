@@ -4,7 +4,7 @@ import streamlit as st
 
 from pages.ui.draw import messages, titles
 from pages.ui.filters import chips, select
-from pages.ui.overview import every_gpu, finder, my_card, my_shape, use_cases
+from pages.ui.overview import my_card, my_shape, views
 from pages.ui.overview import ranking as ranked
 from pages.ui.shell import layout, page_body
 from pages.ui.shell.data import ask
@@ -27,15 +27,16 @@ def show() -> None:
     my_card.show()
     if view == "Every GPU":
         st.header("Fastest implementation on every GPU")
-        every_gpu.show(chosen)
+        views.every_gpu(chosen)
     elif view == "My shape":
         st.header("Best choice for a shape")
         my_shape.show(chosen)
     elif view == "My features":
         st.header("Implementations with the features of a program")
-        finder.show()
+        views.finder_of_features()
+        views.block_masks()
     elif view == "What to use when":
-        use_cases.show(chosen)
+        views.what_to_use(chosen)
     else:
         this_gpu(chosen, ranking)
 

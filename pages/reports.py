@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.ui.reports import chart, choose, download, sections
+from pages.ui.reports import chart, choose, sections
 from pages.ui.shell import layout
 from pages.ui.shell.data import ask_slowly
 
@@ -27,4 +27,4 @@ elif view == "Findings":
 else:
     sections.in_words(choice.report, found)
 st.subheader("Download")
-download.downloads(choice)
+sections.downloads(choice)

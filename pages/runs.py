@@ -21,7 +21,7 @@ if table.empty:
 
 listing.show_table(table)
 names = table["run_id"].tolist()
-if "run" in st.query_params:  # as other pages call it
+if "run" in st.query_params:  # the parameter in links of other pages
     st.session_state.setdefault("run_id", st.query_params["run"])
     address.check("Run", "run", names)
 chosen = named_choice("Run", "run_id", names, names[0], listing.words_of(table), help="Type to search.")

@@ -2,9 +2,10 @@
 
 from functools import partial
 
+import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cell_panel, cells, maps, messages, text, titles
+from pages.ui.draw import cells, detail, maps, messages, text, titles
 from pages.ui.filters import chips, select
 from pages.ui.overview.ranking import about, best_of, rivals_of, undecided
 from pages.ui.shell import layout, page_body
@@ -12,6 +13,8 @@ from pages.ui.shell.data import ask
 from results.query import pages, pairing, speedups
 from results.recommend import certainty
 from results.slice import Filters, level_in
+
+_DRAWN = ("shown", "failure", "hover", "mark", "label")  # words of the map
 
 
 def show() -> None:
@@ -35,7 +38,7 @@ def show() -> None:
     alt = f"Speedup of {shown} over {chosen.baseline} by {level.columns.label} and {level.rows.label}"
     title = titles.of_slice(alt, chosen, [cell["run_id"] for cell in table], versus=True)
     look = maps.speedups(table, chosen.baseline)
-    with cell_panel.around(chosen, table):
+    with detail.around(chosen, table):
         maps.show(level, table, look, "speedup_map", alt, selectable=True, title=title)
         messages.slice_caption(
             chosen,
@@ -47,7 +50,9 @@ def show() -> None:
     messages.folded("Every shape", "every_cell", lambda: cells.cells_table(level, table, chosen.baseline))
     with st.popover("Download", icon=":material/download:"):
         title = titles.of_slice(f"Speedup of {shown}", chosen, versus=True)
-        numbers = partial(cells.speedups_csv, table)
+        numbers = partial(
+            pd.DataFrame, table, columns=[name for row in table[:1] for name in row if name not in _DRAWN]
+        )
         messages.download_slice("Download speedups", title, chosen, numbers, "speedup_csv")
         messages.download_latencies(chosen)
     messages.provenance(chosen)

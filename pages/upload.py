@@ -3,8 +3,9 @@
 import streamlit as st
 
 from pages.ui.draw import messages, text
+from pages.ui.filters.select import widget
 from pages.ui.shell import access, layout
-from pages.ui.upload import files, outcome
+from pages.ui.upload import files
 from results.formats import UploadError
 
 layout.header("upload")
@@ -14,22 +15,20 @@ st.markdown(
 )
 if not access.may_run():
     st.stop()
-whole = st.toggle("A whole folder", key="folder", help="Choose a folder; every file below it is read.")
-given = st.file_uploader(
-    "Files with results",
+whole = widget("folder")
+given = widget(
+    "files",
+    words={"limit": files.LIMIT_MB},
     type=list(files.ENDINGS),
     accept_multiple_files="directory" if whole else True,
     max_upload_size=files.LIMIT_MB,
     key="directory" if whole else "files",
-    help=f"Up to {files.LIMIT_MB} MB each, also a zip of several. Nothing is stored before you press import. Result "
-    "files of cuDNN frontend, Liger-Kernel, FlashAttention, FlashInfer, tritonbench, llama-bench, vLLM, "
-    "optimum-benchmark and FlashTile are read as they are.",
 )
 with st.expander("An example", icon=":material/description:"):
     st.code(files.EXAMPLE, language=None)
-    messages.offer("Download the example", "example.csv", files.EXAMPLE, "example", mime="text/csv")
+    messages.offer("Download the example", "example.csv", files.EXAMPLE, "example")
 try:
-    taken = files.taken([(file.name, file.getvalue()) for file in given])
+    taken = files.taken(tuple((file.name, file.getvalue()) for file in given)) if given else []
 except UploadError as error:
     st.error(text.plain(str(error)), icon=":material/error:")
     taken = []
@@ -42,7 +41,7 @@ if ready:
     rejected = sum(len(found.rejected) for found in ready)
     label = f"Import {messages.counted(numbers, 'number')} from {messages.counted(len(ready), 'file')}"
     icon = ":material/download_done:"
-    st.button(label, type="primary", icon=icon, on_click=outcome.import_all, args=(ready,), key="import")
+    st.button(label, type="primary", icon=icon, on_click=files.import_all, args=(ready,), key="import")
     left_out = f"Left out: {messages.counted(rejected, 'rejected value')}. " if rejected else ""
     st.caption(f"{left_out}A file is imported completely or not at all. Runs you already have are skipped.")
-outcome.show()  # where the button was that imported
+files.show_imports()  # where the button was that imported

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("Cancelled.")
         return EXIT_CANCELLED
-    except (CommandError, JournalError, ReportError, StoreError, UploadError, SliceError) as error:
+    except (CommandError, JournalError, NotAgainst, ReportError, StoreError, UploadError, SliceError) as error:
         return _complain(str(error))
     except OSError as error:
         return _complain(f"{error.filename or 'The output'} cannot be used: {error.strerror}.")
@@ -292,11 +292,13 @@ def _receipt(options: argparse.Namespace) -> int:
 
 def _site(options: argparse.Namespace) -> int:
     held = list(library.with_records(complain=_say))
-    findings = check(library.read_all([folder for folder, _ in held], complain=_say))
-    reports = {}
+    read = list(library.read_all([folder for folder, _ in held], complain=_say))
+    findings, tried, reports = check(read), default_runs.tried_of_runs(read), {}
     for name in () if options.no_reports else report_names():
         printed = side_by_side.published(name)
-        reports[name] = report_named(name).label, side_by_side.render(name, printed, _beside_report(name, [], printed))
+        best = default_runs.default_runs(name, printed, tried)
+        beside = [pair for run in best for pair in read if pair[0].run_id == run]
+        reports[name] = report_named(name).label, side_by_side.render(name, printed, beside)
     with _store() as store:
         if unknown := [gpu for gpu in options.gpu if gpu not in pages.gpus(store)["gpu"].tolist()]:
             raise CommandError(f"There is no GPU {unknown[0]!r}. Here: {', '.join(pages.gpus(store)['gpu'])}.")
@@ -308,19 +310,15 @@ def _site(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    found = _versions(options.first) if options.second is None else _two_sides(options.first, options.second)
+    if options.second is None:
+        found = compare_versions(*_read(_folder(options.first)))
+    else:
+        found = _two_sides(options.first, options.second)
     if options.json:
         print(json.dumps(as_json(found), indent=1))
     else:
         print(*comparison_lines(found), sep="\n")
     return 0
-
-
-def _versions(run_id: str) -> Comparison:
-    try:
-        return compare_versions(*_read(_folder(run_id)))
-    except NotAgainst as error:
-        raise CommandError(str(error)) from error
 
 
 def _two_sides(first: str, second: str) -> Comparison:

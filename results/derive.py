@@ -56,11 +56,6 @@ def joules_per_tflop(flops: float | None, energy_j: float | None) -> float | Non
     return None if not flops or not energy_j else energy_j / flops * 1e12
 
 
-def speedup(baseline_ms: float | None, latency_ms: float | None) -> float | None:
-    """Return baseline over implementation: above 1 is faster. None if either has no number."""
-    return None if not baseline_ms or not latency_ms else baseline_ms / latency_ms
-
-
 def geometric_mean(values: Iterable[float]) -> float | None:
     """Return the mean of ratios; None of nothing."""
     logs = [math.log(value) for value in values]

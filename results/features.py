@@ -136,7 +136,7 @@ def listed_blocks(case: Mapping[str, Any]) -> tuple[int, list[int]] | None:
     """Return the tokens of a block and how many key blocks each query block of a head lists; None without `blocks`.
 
     `blocks=128:0.75` leaves out this share of the blocks that a query block sees, rounded. Its own block is always
-    listed, so that some query sees each key; `runner.levels.op_features` draws the others.
+    listed, so that some query sees each key; `runner.levels.op` draws the others.
     """
     size, _, share = parsed(case.get("features")).get("blocks", "").partition(":")
     if not size:

@@ -171,7 +171,22 @@ def _shapes(options: argparse.Namespace) -> int:
     return 0 if len(found) == 2 * len(names) else EXIT_UNFINISHED
 
 
+def _several(options: argparse.Namespace) -> int | None:
+    """Do a command for each of several sweeps, and return the first exit code that is not 0; None for one sweep."""
+    names = [name.strip() for name in (options.sweep or "").split(",")]
+    if len(names) == 1:
+        return None
+    if options.set or any(getattr(options, name, None) for name in ("run_id", "resume")):
+        raise Refused("--run-id, --resume and --set belong to one sweep; name one instead of several.")
+    for name in names:  # no name is unknown before anything is done
+        sweeps.get(name)
+    codes = [options.do(argparse.Namespace(**{**vars(options), "sweep": name})) for name in names]
+    return next(filter(None, codes), 0)
+
+
 def _plan(options: argparse.Namespace) -> int:
+    if (code := _several(options)) is not None:
+        return code
     sweep = _chosen(options)
     from runner import listing
 
@@ -183,13 +198,8 @@ def _plan(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.step_limit is not None and not options.step_limit > 0:  # nor is nan
         raise Refused(f"--step-limit {options.step_limit:g} is not a number of seconds above 0.")
-    names = [name.strip() for name in (options.sweep or "").split(",")]
-    if len(names) > 1:
-        if options.run_id or options.resume or options.set:
-            raise Refused("--run-id, --resume and --set belong to one sweep; name one instead of several.")
-        for name in names:  # no name is unknown before anything is measured
-            sweeps.get(name)
-        return next(filter(None, [_run(argparse.Namespace(**{**vars(options), "sweep": name})) for name in names]), 0)
+    if (code := _several(options)) is not None:
+        return code
     job = _resumed(options) if options.resume else _new(options)
     progress = Progress()
     command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker

@@ -98,10 +98,7 @@ def show_plan(
     target = resolve(device)
     from runner import plan
 
-    try:
-        cells = plan.plan(plan.chosen(sweep, named, capabilities, target.id), target, protocol, seed)
-    except plan.UnknownImplementation as error:
-        raise Refused(str(error)) from error
+    cells = plan.plan(plan.chosen(sweep, named, capabilities, target.id), target, protocol, seed)
     skipped, seconds = sum(1 for cell in cells if cell.reason), sum(cell.seconds for cell in cells)
     if as_json:
         whole = {"sweep": sweep.name, "device": target.id, "cells": [cell_to_json(cell) for cell in cells]}

@@ -113,16 +113,12 @@ def compared(names: Sequence[str], *call: Any) -> list[NewShapes]:
 
 def warm(program: Program, device: str) -> str:
     """Make each call of a program once, which leaves its kernels in Triton's cache, and return what that took."""
-    begun, failed = time.perf_counter(), []
+    begun = time.perf_counter()
     with triton_hooks.watch() as seen:
-        for call in program.tuned:
-            try:
-                one_call(call, device)
-            except Exception as error:  # noqa: BLE001 - every exception of a kernel is a result
-                failed.append(": ".join(map(str, errors.describe(error))))
+        failures = [errors.failure(partial(one_call, call, device)) for call in program.tuned]
     said = f"{program.name}: {seen.compiled} kernels compiled, {seen.loaded} found in Triton's cache, "
     said += f"in {time.perf_counter() - begun:.1f} s, by {len(program.tuned)} calls."
-    return "\n".join([said, *(f"A call failed: {words}" for words in failed), *program.left_out])
+    return "\n".join([said, *(f"A call failed: {': '.join(each)}" for each in failures if each), *program.left_out])
 
 
 def _seconds(

@@ -13,6 +13,7 @@ from runner.cells import Cell, estimated_memory_mb, estimated_seconds, ordered_c
 from runner.levels import level_of
 from runner.machine.devices import DeviceInfo, current
 from runner.protocol import Protocol
+from runner.supervise.job import Refused
 from runner.sweeps import Sweep
 
 _MOST_FLOPS_ON_CPU = 2e10  # limit in float64 if only errors are recorded: seconds
@@ -27,7 +28,7 @@ NOT_TIMED = "Triton runs in the interpreter on a CPU: checked, not timed."
 _NOT_TRACED = "Triton runs in the interpreter on a CPU, whose speed is not traced."
 
 
-class UnknownImplementation(ValueError):
+class UnknownImplementation(Refused):
     """An implementation that does not exist; the message lists those that do."""
 
 
@@ -70,9 +71,8 @@ def _with_forms(sweep: Sweep, target: registry.Device) -> Sweep:
 
 
 def _able(sweep: Sweep) -> tuple[str, ...]:
-    """Return the implementations of a sweep that may have forms."""
-    existing = level_of(sweep.level).implementations()
-    return tuple(name for name in sweep.implementations if sweep.level == "op" and name in existing)
+    """Return the implementations of a sweep that have forms."""
+    return tuple(name for name in sweep.implementations if forms.LEVELS.get(name) == sweep.level)
 
 
 def timed_on(sweep: Sweep, device_type: str) -> Sweep:

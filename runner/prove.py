@@ -7,7 +7,6 @@ interval adds up the ends of the calls' intervals, as if all had the same error.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from unittest import mock
 import torch
 
 import kernels
-from kernels import choice, dispatch, routes
+from kernels import choice, dispatch, explaining, routes
 from results import levels
 from results.compare.verdicts import judge
 from results.programs import Call, Program
@@ -165,7 +164,7 @@ def _made(call: Call, device: str) -> tuple[Callable[[], Any], Callable[[], str]
     inner, dout = [x.requires_grad_(call.mode != "fwd") for x in tensors[:3]], tensors[3]
 
     def said() -> str:
-        return re.split(" for |: ", kernels.explain(*inner, **asked, compiled=captured))[0]
+        return explaining.answer(*inner, **asked, compiled=captured).what
 
     if call.mode == "fwd":
         return partial(attend, *inner), said

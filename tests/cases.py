@@ -1,4 +1,4 @@
-"""Tables of tests: inputs and what is expected of them, in the JSON file next to a test's module."""
+"""Tables of tests, in the JSON file next to a test's module: inputs and what is expected of them."""
 
 import json
 from functools import cache
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+HANG_S = 600.0  # deadline of every wait: only a hang takes so long, however busy the machine is
 
 
 def cases(test_file: str, name: str) -> Any:

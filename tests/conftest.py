@@ -1,6 +1,7 @@
 """What tests of several packages begin with."""
 
 import fcntl
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -34,6 +35,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collecting has made, which stays, out of later garbage collections."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

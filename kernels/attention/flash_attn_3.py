@@ -7,9 +7,4 @@ mocks that have them, never with the package itself.
 from .. import packages
 
 call = packed = packages.flash_call("flash_attn_interface")
-IMPLEMENTATIONS = packages.op(
-    "flash_attn_3",
-    call,
-    packed=packed,
-    refuses=lambda case, device: packages.reason("flash_attn_3", packages.misaligned(case)),
-)
+IMPLEMENTATIONS = packages.op("flash_attn_3", call, packed=packed)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from ..features import reach
 from ..plans import Options
 from ..registry import declare
 
@@ -38,39 +39,31 @@ class TiledProblem:
     """
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> None:
-        causal, window_size, softmax_scale = options
-        self.q, self.k, self.v = self.grouped(q, k.shape[1]), k, v
+        causal, self.window_size, softmax_scale = options
+        self.k, self.v, self.q = k, v, q.unflatten(1, (k.shape[1], -1))
         self.seqlen_q, self.seqlen_k = q.shape[2], k.shape[2]
         self.scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
         self.dtype = torch.promote_types(q.dtype, torch.float32)  # sums have at least float32
-        self.right = 0 if causal else window_size - 1 if window_size else None  # how far ahead a query sees
-        self.left = window_size - 1 if window_size else None
+        self.left, self.right = reach(causal, self.window_size, self.seqlen_q + self.seqlen_k)
         self.columns = torch.arange(self.seqlen_k, device=q.device)
         # the last query is aligned with the last key
         self.positions = torch.arange(self.seqlen_k - self.seqlen_q, self.seqlen_k, device=q.device)[:, None]
 
-    @staticmethod
-    def grouped(x: torch.Tensor, num_kv_heads: int) -> torch.Tensor:
-        """Return (batch, num_heads, seqlen, n) as (batch, num_kv_heads, group, seqlen, n)."""
-        return x.unflatten(1, (num_kv_heads, -1))
-
-    def block_of_rows(self, x: torch.Tensor, rows: slice) -> torch.Tensor:
-        """Return rows of (batch, num_kv_heads, group, seqlen_q, n) as a block."""
-        return x[:, :, :, rows].flatten(2, 3).flatten(0, 1).to(self.dtype)
+    def block(self, x: torch.Tensor, rows: slice) -> torch.Tensor:
+        """Return rows of (batch, num_kv_heads, group, seqlen_q, n), or of (batch, num_kv_heads, seqlen_k, n)."""
+        return x[..., rows, :].flatten(2, -2).flatten(0, 1).to(self.dtype)
 
     def rows_of_block(self, block: torch.Tensor) -> torch.Tensor:
-        """Return a block as rows of (batch, num_kv_heads, group, seqlen_q, n)."""
-        batch, num_kv_heads, group = self.q.shape[:3]
-        return block.view(batch, num_kv_heads, group, -1, block.shape[2])
+        """Return a block of queries' rows as (batch, num_kv_heads, group, rows, n)."""
+        return block.view(*self.q.shape[:3], -1, block.shape[2])
 
     def queries(self, rows: slice) -> torch.Tensor:
         """Return a block of queries times the scale."""
-        return self.block_of_rows(self.q, rows) * self.scale
+        return self.block(self.q, rows) * self.scale
 
     def keys_and_values(self, keys: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a block of keys and its values."""
-        k, v = (x[:, :, keys].flatten(0, 1).to(self.dtype) for x in (self.k, self.v))
-        return k, v
+        return self.block(self.k, keys), self.block(self.v, keys)
 
     def nothing_yet(self, rows: slice) -> Statistics:
         """Return out, sums and maxima of a block of rows before the first key."""
@@ -84,23 +77,24 @@ class TiledProblem:
         """Return blocks of rows, in their order, as (batch, num_kv_heads, group, seqlen_q, n)."""
         return torch.cat([self.rows_of_block(block) for block in parts], dim=3)
 
+    def _distances(self, rows: slice, keys: slice) -> tuple[int, int]:
+        """Return how far the first and the last key of a block are ahead, from the last and the first row."""
+        shift = self.seqlen_k - self.seqlen_q
+        return keys.start - (rows.stop - 1 + shift), keys.stop - 1 - (rows.start + shift)
+
     def sees(self, rows: slice, keys: slice) -> bool:
         """Return whether some query of a block sees some key of another."""
-        shift = self.seqlen_k - self.seqlen_q
-        ahead = self.right is not None and keys.start > rows.stop - 1 + shift + self.right
-        behind = self.left is not None and keys.stop - 1 < rows.start + shift - self.left
-        return not (ahead or behind)
+        least, most = self._distances(rows, keys)
+        return least <= self.right and most >= -self.left
 
     def hidden(self, rows: slice, keys: slice) -> torch.Tensor | None:
         """Return a mask of the hidden scores of a block: (group x rows, keys); None if no score is hidden."""
-        shift = self.seqlen_k - self.seqlen_q
-        ahead = self.right is not None and keys.stop - 1 > rows.start + shift + self.right
-        behind = self.left is not None and keys.start < rows.stop - 1 + shift - self.left
-        if not (ahead or behind):
+        least, most = self._distances(rows, keys)
+        if most <= self.right and least >= -self.left:
             return None
         distance = self.columns[keys] - self.positions[rows]
         found = distance > self.right
-        if self.left is not None:
+        if self.window_size:
             found |= distance < -self.left
         return found.repeat(self.q.shape[2], 1)
 
@@ -130,7 +124,7 @@ class TiledProblem:
 
         Probabilities are recomputed from lse: (batch, num_kv_heads, group, seqlen_q, 1), the logarithm of the sums.
         """
-        out, dout = (self.grouped(tensor, self.k.shape[1]) for tensor in (out, dout))
+        out, dout = (tensor.unflatten(1, (self.k.shape[1], -1)) for tensor in (out, dout))
         dq, dk, dv = (
             torch.zeros(tensor.shape, dtype=self.dtype, device=out.device) for tensor in (self.q, self.k, self.v)
         )
@@ -140,7 +134,7 @@ class TiledProblem:
                 if skip and not self.sees(rows, keys):
                     continue
                 q, hidden = self.queries(rows), self.hidden(rows, keys)
-                rows_lse, do, o = (self.block_of_rows(x, rows) for x in (lse, dout, out))
+                rows_lse, do, o = (self.block(x, rows) for x in (lse, dout, out))
                 scores = torch.bmm(q, k.mT)
                 if hidden is not None:
                     scores.masked_fill_(hidden, _NONE)

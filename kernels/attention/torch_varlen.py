@@ -8,7 +8,6 @@ import torch
 
 from .. import packages
 from ..features import SequenceBounds, Window
-from ..registry import AttentionCase, Device
 
 
 def packed(
@@ -36,13 +35,8 @@ def _asks_for_groups() -> bool:
     return "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
-def _refuses(case: AttentionCase, device: Device) -> str | None:
-    plain = "varlen" not in (case.asked or ())
-    return packages.reason("torch_varlen", (plain, "takes packed sequences (varlen) only"), packages.misaligned(case))
-
-
 def _only_packed(*tensors: Any, **options: Any) -> Any:
     raise packages.UnsupportedCase("torch_varlen takes packed sequences (varlen) only.")
 
 
-IMPLEMENTATIONS = packages.op("torch_varlen", _only_packed, packed=packed, refuses=_refuses)
+IMPLEMENTATIONS = packages.op("torch_varlen", _only_packed, packed=packed)

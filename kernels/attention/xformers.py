@@ -18,25 +18,19 @@ from ..registry import AttentionCase, Device
 
 
 def call(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool,
-    window_size: int,
-    softmax_scale: float | None,
-    bounds: SequenceBounds | None = None,
+    *tensors: torch.Tensor, softmax_scale: float | None, bounds: SequenceBounds | None = None, **masks: Any
 ) -> torch.Tensor:
     """Call the package as a `kernels.packages.Call`; with bounds, the rows of a batch of 1 are packed sequences."""
     from xformers.ops import memory_efficient_attention
 
+    q, k, v = tensors
     shape, group = q.shape, q.shape[2] // k.shape[2]
     if group > 1 and wants_gradients(q, k, v):
         k, v = (x.repeat_interleave(group, 2) for x in (k, v))
     elif group > 1:
         q = q.unflatten(2, (-1, group))
         k, v = (x.unsqueeze(3).expand(-1, -1, -1, group, -1) for x in (k, v))
-    attn_bias = mask(causal, window_size) if bounds is None else _of_sequences(bounds.starts_q, bounds.ends_q, causal)
+    attn_bias = mask(**masks) if bounds is None else _of_sequences(bounds.starts_q, bounds.ends_q, masks["causal"])
     options = {"attn_bias": attn_bias, "scale": softmax_scale}
     return packages.supported(memory_efficient_attention, q, k, v, **options).reshape(shape)
 
@@ -68,15 +62,11 @@ def mask(causal: bool, window_size: int) -> Any:
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     in_float32, newer = case.dtype == "float32", (device.compute_capability or (9, 0)) > (9, 0)
+    both_sides = in_float32 and case.window_size and not case.causal
     return packages.reason(
         "xformers",
-        packages.misaligned(case),
-        ("varlen" in (case.asked or ()) and case.window_size, "takes packed sequences here without a window"),
         (in_float32 and newer, "computes float32 up to compute capability 9.0; use bfloat16 or float16"),
-        (
-            in_float32 and case.window_size and not case.causal,
-            "takes a window on both sides of a query only in bfloat16 and float16, not in float32",
-        ),
+        (both_sides, "takes a window on both sides of a query only in bfloat16 and float16, not in float32"),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import packages
-from ..registry import AttentionCase, Device, UnsupportedCase
+from ..registry import UnsupportedCase
 from .step import DecodeStep
 
 _DTYPES = {torch.bfloat16: "BFLOAT16", torch.float16: "HALF"}
@@ -75,9 +75,4 @@ def _handle(device: torch.device) -> Any:
         return cudnn.create_handle()
 
 
-def _refuses(case: AttentionCase, device: Device) -> str | None:
-    both_sides = case.window_size and not case.causal, "takes a sliding window only with a causal mask"
-    return packages.reason("cudnn_frontend", both_sides, packages.misaligned(case))
-
-
-IMPLEMENTATIONS = packages.decode("cudnn_frontend", prepare, refuses=_refuses)
+IMPLEMENTATIONS = packages.decode("cudnn_frontend", prepare)

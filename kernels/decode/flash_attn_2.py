@@ -1,7 +1,6 @@
 """FlashAttention-2's flash_attn_with_kvcache, which chooses its splits over keys at every call."""
 
 from .. import packages
-from ..registry import AttentionCase, Device
 from .step import DecodeStep
 
 
@@ -14,9 +13,4 @@ def prepare(step: DecodeStep) -> packages.Step:
     return packages.step_of(flash_attn_with_kvcache, *step.tokens_first(), **cache, **mask)
 
 
-def _refuses(case: AttentionCase, device: Device) -> str | None:
-    pages = (case.page_size or 0) % 256, f"takes pages of a multiple of 256 tokens, not of {case.page_size}"
-    return packages.reason("flash_attn_2", pages, packages.misaligned(case))
-
-
-IMPLEMENTATIONS = packages.decode("flash_attn_2", prepare, refuses=_refuses)
+IMPLEMENTATIONS = packages.decode("flash_attn_2", prepare)

@@ -1,7 +1,6 @@
 """FlashAttention-3's flash_attn_with_kvcache: pages of any size; the latent part of an absorbed query is `qv`."""
 
 from .. import packages
-from ..registry import AttentionCase, Device
 from .step import DecodeStep
 
 
@@ -17,10 +16,4 @@ def prepare(step: DecodeStep) -> packages.Step:
     return packages.step_of(flash_attn_with_kvcache, q, k, v, **cache, **packages.masked(step.causal, step.window_size))
 
 
-def _refuses(case: AttentionCase, device: Device) -> str | None:
-    too_wide = not case.latent_dim and max(case.head_dim or 0, case.head_dim_v or 0) > 256
-    wide = too_wide, f"does not support head_dim {case.head_dim} (up to 256)"
-    return packages.reason("flash_attn_3", wide, packages.other_latents(case), packages.misaligned(case))
-
-
-IMPLEMENTATIONS = packages.decode("flash_attn_3", prepare, refuses=_refuses)
+IMPLEMENTATIONS = packages.decode("flash_attn_3", prepare)

@@ -29,7 +29,7 @@ def prepare(step: DecodeStep) -> packages.Step:
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     chip = device.compute_capability
     pages = case.page_size and chip and chip[0] not in (9, 10, 11), "takes paged caches only on 9.0, 10 and 11"
-    return packages.reason("flash_attn_4", pages, packages.misaligned(case))
+    return packages.reason("flash_attn_4", pages)
 
 
 IMPLEMENTATIONS = packages.decode("flash_attn_4", prepare, refuses=_refuses)

@@ -5,7 +5,6 @@ Its schedule is made at the first call of a step and kept. Written for the signa
 """
 
 from .. import packages
-from ..registry import AttentionCase, Device
 from .step import DecodeStep
 
 
@@ -19,14 +18,4 @@ def prepare(step: DecodeStep) -> packages.Step:
     return packages.step_of(flash_mla_with_kvcache, *arguments, softmax_scale=step.scale, causal=step.causal)
 
 
-def _refuses(case: AttentionCase, device: Device) -> str | None:
-    return packages.reason(
-        "flash_mla",
-        (not case.latent_dim, "takes only latent caches"),
-        (not case.page_size, "takes only paged caches"),
-        (case.page_size != 64, f"takes pages of 64 tokens, not of {case.page_size}"),
-        packages.other_latents(case),
-    )
-
-
-IMPLEMENTATIONS = packages.decode("flash_mla", prepare, refuses=_refuses)
+IMPLEMENTATIONS = packages.decode("flash_mla", prepare)

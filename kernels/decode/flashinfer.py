@@ -36,15 +36,14 @@ def prepare(step: DecodeStep) -> packages.Step:
 def _keys_and_values(step: DecodeStep) -> Callable[..., torch.Tensor]:
     from flashinfer import BatchDecodeWithPagedKVCacheWrapper, BatchPrefillWithPagedKVCacheWrapper
 
-    caches, layout, page_size = _caches(step)
+    caches, layout, page_size = (step.k_cache, step.v_cache), "NHD", step.page_size
+    if not page_size:
+        caches, layout = (_viewed(step.k_cache), _viewed(step.v_cache)), "HND"
+        page_size = caches[0].shape[2]
     workspace = _workspace(step.q.device)
     pages = (*_pages(step, page_size), step.q.shape[1], step.num_kv_heads, step.q.shape[3], page_size)
-    options = {
-        "window_left": step.window_size - 1 if step.window_size else -1,
-        "q_data_type": step.q.dtype,
-        "kv_data_type": step.k_cache.dtype,
-        "sm_scale": step.scale,
-    }
+    options: dict[str, Any] = {"q_data_type": step.q.dtype, "kv_data_type": step.k_cache.dtype, "sm_scale": step.scale}
+    options["window_left"] = step.window_size - 1 if step.window_size else -1
     if step.query_tokens == 1:
         wrapper = BatchDecodeWithPagedKVCacheWrapper(workspace, layout, use_tensor_cores=True)
         wrapper.plan(*pages, **options)
@@ -71,9 +70,8 @@ def _latent(step: DecodeStep) -> packages.Step:
     from flashinfer.mla import BatchMLAPagedAttentionWrapper
 
     latent, heads, width = step.latent_dim, step.q.shape[1], step.q.shape[3]
-    pages, page_size = step.k_cache[:, 0], step.k_cache.shape[2]  # contiguous: one page a sequence
-    if step.page_size:
-        pages, page_size = step.k_cache[:, :, 0], step.page_size
+    pages = step.k_cache[:, :, 0] if step.page_size else step.k_cache[:, 0]  # contiguous: one page a sequence
+    page_size = pages.shape[1]
     wrapper = BatchMLAPagedAttentionWrapper(_workspace(step.q.device), backend="auto")
     lengths = (step.query_starts, *_pages(step, page_size)[:2], step.cache_seqlens)
     sizes = (heads, latent, width - latent, page_size)
@@ -85,14 +83,6 @@ def _latent(step: DecodeStep) -> packages.Step:
         return step.like_q(wrapper.run(q[..., :latent], q[..., latent:], ckv, kpe))
 
     return attend
-
-
-def _caches(step: DecodeStep) -> tuple[tuple[torch.Tensor, torch.Tensor], str, int]:
-    """Return the caches as pages, their layout and the tokens of a page."""
-    if step.page_size:
-        return (step.k_cache, step.v_cache), "NHD", step.page_size
-    k, v = (_viewed(cache) for cache in (step.k_cache, step.v_cache))
-    return (k, v), "HND", k.shape[2]
 
 
 def _viewed(cache: torch.Tensor) -> torch.Tensor:
@@ -127,14 +117,9 @@ def _workspace(device: torch.device) -> torch.Tensor:
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    latent, dims = bool(case.latent_dim), ", ".join(map(str, _HEAD_DIMS))
-    return packages.reason(
-        "flashinfer",
-        (latent and case.window_size, "takes no sliding window over latents"),
-        (latent and case.cache_dtype not in (None, case.dtype), "takes latents only in 16 bits here"),
-        packages.other_latents(case),
-        (not latent and (case.head_dim or 64) not in _HEAD_DIMS, f"takes a head_dim of {dims}, not of {case.head_dim}"),
-    )
+    other = not case.latent_dim and (case.head_dim or 64) not in _HEAD_DIMS
+    dims = ", ".join(map(str, _HEAD_DIMS))
+    return f"flashinfer takes a head_dim of {dims}, not of {case.head_dim}." if other else None
 
 
 IMPLEMENTATIONS = packages.decode("flashinfer", prepare, refuses=_refuses)

@@ -11,11 +11,9 @@ All three use the list of `kernels.tools.cases`. Words select the cases or varia
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ..tables import shared_memory
@@ -117,7 +115,7 @@ def line(variant: Variant, resources: Resources) -> str:
 
 
 def _compile(options: argparse.Namespace) -> int:
-    """Print a line for each variant; return 1 if any does not fit, is serialized or spills too much."""
+    """Print a line for each variant; return 1 if any does not fit or is serialized."""
     found = [v for v in variants(options.chips) if set(options.words) <= set(v.name.split())]
     found = largest(found) if options.largest else found
     if options.list:
@@ -125,10 +123,9 @@ def _compile(options: argparse.Namespace) -> int:
         return int(not found)
     failed = 0
     for v, needs in compiled(found, options.threads):
-        print(json.dumps({"variant": v.name, **asdict(needs)}) if options.json else line(v, needs), flush=True)
-        spills = options.max_spilled is not None and needs.spilled_bytes > options.max_spilled
-        failed += not fits(v.chip, needs) or bool(needs.warnings) or spills
-    print(f"{len(found)} variants, {failed} too large, serialized or spilling too much", file=sys.stderr)
+        print(line(v, needs), flush=True)
+        failed += not fits(v.chip, needs) or bool(needs.warnings)
+    print(f"{len(found)} variants, {failed} too large or serialized", file=sys.stderr)
     return int(failed > 0 or not found)
 
 
@@ -149,10 +146,6 @@ def main(arguments: list[str] | None = None) -> int:
         each.add_argument("--list", action="store_true", help="print the names only")
     compile_.add_argument("--chips", type=int, nargs="+", default=CHIPS, choices=CHIPS)
     compile_.add_argument("--largest", action="store_true", help="only the largest tile of each kernel")
-    compile_.add_argument(
-        "--max-spilled", type=int, metavar="BYTES", help="spilled bytes per thread that are a failure"
-    )
-    compile_.add_argument("--json", action="store_true", help="print a JSON object per line")
     compile_.add_argument("--threads", type=int, default=2)
     add_choices(features)
     compile_.set_defaults(command=_compile)

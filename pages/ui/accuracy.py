@@ -9,7 +9,7 @@ import streamlit as st
 
 from pages.ui.draw import charts, colours, messages, tables, text, titles
 from pages.ui.draw.charts import Chart, ReferenceLine, Series
-from pages.ui.filters import select
+from pages.ui.filters import chips, select
 from pages.ui.runs import listing
 from pages.ui.shell.data import ask
 from results.capabilities import CERTIFICATES, record
@@ -21,7 +21,6 @@ from results.slice import Filters
 _WIDTH = 0.8  # share of the room of a kind of inputs that its marks take
 _HEIGHT = 380
 _TWOS = [2.0**power for power in range(-8, 9)]
-_ERROR, _TIMES = "%.2e", "%.3g×"
 COLUMNS = tables.declared("accuracy")
 COLUMNS |= {"frontier": st.column_config.CheckboxColumn("on the frontier")}
 
@@ -40,11 +39,6 @@ class ErrorView:
         """Return the name of the error."""
         return f"{accuracy.MEASURES[self.measure]} of {self.tensor}"
 
-    @property
-    def passes(self) -> str:
-        """Return the pass whose time is compared with the error."""
-        return "forward" if self.tensor == "out" else "backward"
-
     def title(self, table: pd.DataFrame, dtype: str | None = None) -> titles.ChartTitle:
         """Return the title of a chart or file with these rows."""
         sliced = replace(self.chosen, mode="fwd" if self.tensor == "out" else "bwd")
@@ -54,26 +48,43 @@ class ErrorView:
         return titles.of_slice(what, sliced, table["run_id"].unique(), versus=versus)
 
 
-def choose() -> tuple[str, str]:
-    """Ask for the tensor and the kind of error; return both."""
+def show() -> None:
+    """Draw error against speed, errors by seqlen and by kind of inputs, every number, and the certificates."""
+    chosen = chips.current()
     left, right = st.columns(2)
     with left:
         tensor = select.pills("Error of", "tensor", accuracy.TENSORS, "out")
     with right:
-        measure = select.segments(
-            "Measure", "error", list(accuracy.MEASURES), "error", format_func=accuracy.MEASURES.get
-        )
-    return tensor, measure
-
-
-def errors(chosen: Filters, tensor: str, measure: str, *, by_inputs: bool = False) -> pd.DataFrame:
-    """Return the errors of the slice, computed once for each version of the data."""
-    return ask(accuracy.errors, chosen, tensor, measure, by_inputs=by_inputs)
-
-
-def nothing(chosen: Filters) -> None:
-    """Say why there is no error here, and which sweep measures errors."""
-    messages.nothing_measured("accuracy", gpu=text.plain(chosen.gpu or "any GPU"))
+        labels = accuracy.MEASURES
+        measure = select.segments("Measure", "error", list(labels), "error", format_func=labels.get)
+    view = ErrorView(chosen, tensor, measure)
+    everything = ask(accuracy.errors, chosen, tensor, measure)
+    if everything.empty:
+        messages.nothing_measured("accuracy", gpu=text.plain(chosen.gpu or "any GPU"))
+        return
+    palette = colours.palette(everything["implementation"].unique().tolist())
+    table = everything[everything["inputs"] == NORMAL]
+    if len(table):
+        headline(table, chosen)
+        st.subheader("Accuracy against speed")
+        if table["speedup"].notna().any():
+            frontier(table, palette, view)
+        else:
+            st.caption("No times for these errors with this timing and baseline. Choose others in the filters.")
+        with st.expander("Error and speedup in numbers", icon=":material/table_rows:"):
+            summaries(table)
+        st.subheader("Does the error grow with the sequence?")
+        limits = _limits(table["error"])
+        title = replace(view, what=f"{view.label} by seqlen").title
+        charts.show_by_dtype(table, lambda rows, _: by_seqlen_chart(rows, palette, limits), title, "error_by_seqlen")
+    st.subheader("Other inputs than unit normal")
+    beyond_normal(everything, palette, view)
+    with st.expander("Every shape", icon=":material/table_rows:"):
+        tables.grid(everything.dropna(axis="columns", how="all"), "Error of every shape", COLUMNS)
+    with st.expander("Certificates: leaks, batches, padding, repeats, NaN", icon=":material/verified_user:"):
+        certificates()
+    messages.download_slice("Download errors", view.title(everything), chosen, lambda: everything, "errors_csv")
+    messages.provenance(chosen)
 
 
 def headline(table: pd.DataFrame, chosen: Filters) -> None:
@@ -91,15 +102,15 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
                 f"{text.ratio(fastest['speedup'])} {text.plain(chosen.baseline)} at error {fastest['error']:.2g}"
             )
             if not text.missing(fastest["over_naive"]):
-                sentence += f" ({text.ratio(fastest['over_naive'])} that of {text.plain(accuracy.NAIVE)})"
+                sentence += f" ({text.ratio(fastest['over_naive'])} that of {text.plain(NAIVE)})"
         st.markdown(f"{sentence}.")
 
 
 def frontier(table: pd.DataFrame, palette: dict[str, str], view: ErrorView) -> None:
-    """Draw error by speedup, one chart for each dtype, and name what has no time."""
+    """Draw error by speedup, one chart for each dtype; explain it, and name what has no time."""
     timed = table.groupby("dtype")["speedup"].transform(lambda speedups: speedups.notna().any())
     drawn = table[timed]
-    limits = _limits(pd.concat([accuracy.summary(rows) for _, rows in drawn.groupby("dtype")])["error"])
+    limits = _limits(_summaries(drawn, ["dtype"])["error"])
 
     def chart(rows: pd.DataFrame, dtype: str | None) -> Chart:
         return frontier_chart(accuracy.summary(rows), palette, limits)
@@ -109,62 +120,51 @@ def frontier(table: pd.DataFrame, palette: dict[str, str], view: ErrorView) -> N
     names = sorted(set(table["implementation"]) - set(table.loc[table["speedup"].notna(), "implementation"]))
     if left_out := [*untimed, *names]:
         st.caption(f"No time, so not drawn: {', '.join(map(text.plain, left_out))}.")
-
-
-def caption(view: ErrorView, table: pd.DataFrame) -> None:
-    """Explain the frontier chart."""
     runs = set(table["run_id"])
     counts = {"numbers": messages.counted(len(table), "number"), "runs": messages.counted(len(runs), "run")}
-    messages.say("accuracy", badges=listing.badges_of(runs), passes=view.passes, **counts)
+    passes = "forward" if view.tensor == "out" else "backward"
+    messages.say("accuracy", badges=listing.badges_of(runs), passes=passes, **counts)
 
 
 def summaries(table: pd.DataFrame) -> None:
     """Draw the numbers of the frontier charts, a row for each implementation and dtype."""
-    found = [accuracy.summary(rows).assign(dtype=dtype) for dtype, rows in table.groupby("dtype", sort=True)]
-    whole = pd.concat(found, ignore_index=True)
+    whole = _summaries(table, ["dtype"])
     whole = whole if whole["compared"].any() else whole.drop(columns=["compared", "frontier"])
     first = ["implementation", "dtype"]
     shown = whole[[*first, *(name for name in whole if name not in first)]].dropna(axis="columns", how="all")
     tables.grid(shown, "Error and speedup of every implementation by dtype", COLUMNS)
 
 
-def by_seqlen(table: pd.DataFrame, palette: dict[str, str], view: ErrorView) -> None:
-    """Draw errors by seqlen, one chart for each dtype."""
-    limits = _limits(table["error"])
-    title = replace(view, what=f"{view.label} by seqlen").title
-    charts.show_by_dtype(table, lambda rows, _: by_seqlen_chart(rows, palette, limits), title, "error_by_seqlen")
+def _summaries(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return a row for each implementation and group of a table, with the columns of the group."""
+    groups = table.groupby(by, sort=True)
+    found = [accuracy.summary(rows).assign(**dict(zip(by, kind, strict=True))) for kind, rows in groups]
+    return pd.concat(found, ignore_index=True)
 
 
-def beyond(chosen: Filters, table: pd.DataFrame, tensor: str, measure: str) -> tuple[pd.DataFrame, str]:
-    """Return the errors of the cases whose inputs were varied, and their masks and shapes in words.
+def beyond_normal(everything: pd.DataFrame, palette: dict[str, str], view: ErrorView) -> None:
+    """Draw errors on normal inputs and on inputs with outliers, large values or heavy tails.
 
-    If the slice has none, return those of all masks and shapes.
+    If the slice has no other inputs, draw those of all masks and shapes.
     """
-    if not _varied(table).empty:
-        found = errors(chosen, tensor, measure, by_inputs=True)
-        return _varied(found), f"{chosen.mask or 'every'} mask, {chosen.shape or 'every batch and heads'}"
-    wider = errors(replace(chosen, mask=None, shape=None), tensor, measure, by_inputs=True)
-    return _varied(wider), "all masks, batches and heads, because the filters select no such errors"
-
-
-def beyond_normal(table: pd.DataFrame, where: str, palette: dict[str, str], view: ErrorView) -> None:
-    """Draw errors on normal inputs and on inputs with outliers, large values or heavy tails."""
+    chosen, wider = view.chosen, replace(view.chosen, mask=None, shape=None)
+    here = not _varied(everything).empty
+    table = _varied(ask(accuracy.errors, chosen if here else wider, view.tensor, view.measure, by_inputs=True))
     if table.empty:
         messages.nothing_measured("other_inputs")
         return
-    found = [
-        accuracy.summary(rows).assign(dtype=dtype, inputs=kind)
-        for (dtype, kind), rows in table.groupby(["dtype", "inputs"], sort=True)
-    ]
     palette = palette | colours.palette([name for name in table["implementation"].unique() if name not in palette])
-    limits = _limits(pd.concat(found)["error"])
-    sliced = replace(view.chosen, mask=None, shape=None) if where.startswith("every mask,") else view.chosen
+    found = _summaries(table, ["dtype", "inputs"])
+    limits = _limits(found["error"])
+    sliced = wider if here and chosen.mask is None else chosen
     title = replace(view, what=f"{view.label} by kind of inputs", chosen=sliced).title
     charts.show_by_dtype(table, lambda rows, _: by_inputs(rows, palette, limits), title, "error_by_inputs")
     failing(table)
-    whole = pd.concat(found, ignore_index=True).assign(other=lambda rows: rows["inputs"] != accuracy.NORMAL)
-    whole = whole.sort_values(["dtype", "implementation", "other", "inputs"])
+    whole = found.assign(other=found["inputs"] != NORMAL).sort_values(["dtype", "implementation", "other", "inputs"])
     columns = ["implementation", "dtype", "inputs", "cases", "error", "worst", "over_naive", "worst_over_naive"]
+    where = "all masks, batches and heads, because the filters select no such errors"
+    if here:
+        where = f"{chosen.mask or 'every'} mask, {chosen.shape or 'every batch and heads'}"
     messages.say("other_inputs", badges=listing.badges_of(set(table["run_id"])), where=where)
     with st.expander("Numbers by kind of inputs", icon=":material/table_rows:"):
         tables.grid(whole[columns], "Errors by implementation, dtype and inputs", COLUMNS)
@@ -179,11 +179,6 @@ def failing(table: pd.DataFrame) -> None:
             f":material/error: **{text.plain(name)}** fails the check in {dtype} on {kind} inputs at {cases}: "
             f"{text.plain(rows['fails'].iloc[0])}"
         )
-
-
-def every_case(table: pd.DataFrame) -> None:
-    """Draw a row for each case and implementation."""
-    tables.grid(table.dropna(axis="columns", how="all"), "Error of every shape", COLUMNS)
 
 
 def certificates() -> None:
@@ -213,7 +208,7 @@ def certificates() -> None:
 def _varied(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the cases that were tried on normal and on other inputs."""
     cases = pd.MultiIndex.from_frame(table[["dtype", "seqlen", "head_dim", "shape", "implementation"]])
-    return table[cases.isin(cases[table["inputs"] != accuracy.NORMAL])]
+    return table[cases.isin(cases[table["inputs"] != NORMAL])]
 
 
 def frontier_chart(summary: pd.DataFrame, palette: dict[str, str], limits: Sequence[float]) -> Chart:

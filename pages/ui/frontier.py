@@ -6,7 +6,6 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import charts, colours, messages, tables, text
-from pages.ui.draw.charts import Chart
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters import select
 from pages.ui.shell.data import ask
@@ -30,9 +29,7 @@ def section(table: pd.DataFrame, what: str, title: Callable[[str, pd.DataFrame],
         return
     st.subheader("Speed against cost per token")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
-        price = st.number_input(
-            "Your price of a GPU-hour ($)", 0.01, 1000.0, 1.0, 0.1, key="price", bind="query-params", width=230
-        )
+        price = select.widget("price")
         there = [name for name in _COSTS if name == "dollars" or found[name].notna().any()]
         cost = select.segments("Cost", "cost", there) if len(there) > 1 else there[0]
     found = found.assign(dollars=price * found["dollars"])
@@ -67,7 +64,7 @@ def points(table: pd.DataFrame, watts: dict[str, float]) -> pd.DataFrame:
     ).sort_values(["seqlen", "batch"], ignore_index=True)
 
 
-def chart(found: pd.DataFrame, cost: str) -> Chart:
+def chart(found: pd.DataFrame, cost: str) -> charts.Chart:
     """Return a line for each context over batches, or for each implementation over contexts, both axes logarithmic."""
     names = list(found["series"].unique())
     palette = colours.palette(names)
@@ -83,4 +80,4 @@ def chart(found: pd.DataFrame, cost: str) -> Chart:
     drawn = charts.lines(found.dropna(subset=[cost]).to_dict("records"), cost, palette, hover, of="series", by="speed")
     drawn.sort(key=lambda line: names.index(line.name))
     x, y = (charts.close_log_axis(found[name].min(), found[name].max(), "{:g}".format) for name in ("speed", cost))
-    return Chart(drawn, x | charts.titled("tokens/s a sequence"), y | charts.titled(_COSTS[cost]))
+    return charts.Chart(drawn, x | charts.titled("tokens/s a sequence"), y | charts.titled(_COSTS[cost]))

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, charts, colours, messages, tables, text, titles
-from pages.ui.draw.charts import Chart
-from pages.ui.filters import select
+from pages.ui.draw import cells, charts, colours, detail, maps, messages, tables, text, titles
+from pages.ui.filters import chips, select
+from pages.ui.shell.data import ask, ask_slowly
 from results.levels import level_of
+from results.query import layers, speedups
 from results.slice import Filters
 
 LEVEL = level_of("layer")
@@ -17,7 +18,44 @@ COLUMNS = (
     "dtype", "layer", "mode", "implementation", "latency_ms", "speedup", "share", "p20", "p80", "n", "status", "note",
     "source", "run_id",
 )  # fmt: skip
-_SHARE = "Share of attention (%)"
+
+
+def show() -> None:
+    """Draw our best against PyTorch's, ranges of speedup, every layer and mode, and the share of attention."""
+    chosen = chips.current()
+    if chosen.gpu is None:
+        messages.nothing_measured("layers")
+        return
+    table = ask_slowly(layers.rows, chosen)
+    if table.empty:
+        messages.nothing_here(chosen, "layer latencies")
+        return
+    ranges, duels = layers.ranges(table, chosen.baseline), ask_slowly(layers.duels, chosen)
+    headline(duels, ranges, chosen)
+    if len(duels):
+        st.subheader("Ours and PyTorch's best")
+        shown = duels.assign(mode=duels["mode"].map(MODES), behind=duels["behind"].replace("", "none"))
+        tables.grid(shown, "Our best over the best of PyTorch's", tables.declared("duels"))
+        messages.say("layer_duels")
+    st.subheader("Ranges of speedup")
+    range_table(ranges, chosen.baseline)
+    st.subheader("Every layer")
+    for dtype in sorted(table["dtype"].map(cells.dtype_name).unique()):
+        st.markdown(f"**{text.plain(dtype)}**")
+        layer_table(table, dtype)
+    messages.say("every_layer")
+    st.subheader("Share of attention")
+    shares(table, chosen)
+    st.subheader("One layer in detail")
+    with st.container(horizontal=True, gap="large"):
+        kinds = [*dict.fromkeys(table["workload"])]
+        workload = select.one_of_several("Kind of layer", "detail_kind", kinds, format_func=_words)
+        mode = select.one_of_several("Mode", "detail_mode", _modes(table), format_func=_words)
+    one = replace(chosen, workload=workload, mode=mode)
+    if place := maps.pick(LEVEL, ask(speedups.cells, one)):
+        detail.cell_detail(one, place)
+    messages.folded("Every number", "every_number", lambda: numbers_table(table, chosen))
+    messages.provenance(chosen, newer=True)
 
 
 def headline(duels: pd.DataFrame, ranges: pd.DataFrame, chosen: Filters) -> None:
@@ -56,13 +94,6 @@ def range_table(ranges: pd.DataFrame, baseline: str | None) -> None:
     messages.say("layer_ranges", baseline=text.plain(str(baseline)))
 
 
-def duel_table(duels: pd.DataFrame) -> None:
-    """Draw our best over the best of PyTorch's."""
-    shown = duels.assign(mode=duels["mode"].map(MODES), behind=duels["behind"].replace("", "none"))
-    tables.grid(shown, "Our best over the best of PyTorch's", tables.declared("duels"))
-    messages.say("layer_duels")
-
-
 def layer_table(table: pd.DataFrame, dtype: str) -> None:
     """Draw the latencies of a dtype, a row for each layer and mode, and a column for each implementation."""
     own = table[table["dtype"].map(cells.dtype_name) == dtype]
@@ -85,17 +116,8 @@ def layer_table(table: pd.DataFrame, dtype: str) -> None:
     tables.grid(wide[["layer", "mode", "fastest", "speedup", *names]], f"Latency of every layer in {dtype}", config)
 
 
-def share_marks(table: pd.DataFrame, palette: dict[str, str]) -> Chart:
-    """Return the share of attention in the layer's time: a row for each layer, and a mark for each implementation."""
-    hover = "{share:.0f} % ({attention_ms:.3g} of {latency_ms:.3g} ms)".format_map
-    found = charts.lines(table.to_dict("records"), "layer", palette, hover, by="share", line="")
-    layers = [*dict.fromkeys(table["layer"])]
-    y = charts.categories(layers[::-1], automargin=True)
-    return Chart(found, charts.titled(_SHARE) | {"range": [0, 100]}, y, 110 + 24 * len(layers), "y unified")
-
-
-def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> None:
-    """Ask for a mode and a dtype, and draw the share of attention."""
+def shares(table: pd.DataFrame, chosen: Filters) -> None:
+    """Ask for a mode and a dtype; draw the share of attention by layer, with a mark for each implementation."""
     known = table[table["share"].notna()]
     if known.empty:
         st.caption("No share here: the source states the time of the whole layer only.")
@@ -104,22 +126,16 @@ def shares(table: pd.DataFrame, palette: dict[str, str], chosen: Filters) -> Non
         mode = select.one_of_several("Mode", "share_mode", _modes(known), format_func=_words)
         dtype = select.one_of_several("dtype", "share_dtype", sorted(known["dtype"].map(cells.dtype_name).unique()))
     drawn = known[(known["mode"] == mode) & (known["dtype"].map(cells.dtype_name) == dtype)]
+    palette = colours.palette(sorted(table["implementation"].unique()))
+    hover = "{share:.0f} % ({attention_ms:.3g} of {latency_ms:.3g} ms)".format_map
+    marks = charts.lines(drawn.to_dict("records"), "layer", palette, hover, by="share", line="")
+    names = [*dict.fromkeys(drawn["layer"])]
+    x = charts.titled("Share of attention (%)") | {"range": [0, 100]}
+    chart = charts.Chart(marks, x, charts.categories(names[::-1], automargin=True), 110 + 24 * len(names), "y unified")
+    what, sliced = f"Share of attention by layer, {dtype}", replace(chosen, mode=mode, workload="layers")
     alt = f"Share of attention by layer and implementation, {_words(mode).lower()}, {dtype}"
-    title = titles.of_slice(
-        f"Share of attention by layer, {dtype}", replace(chosen, mode=mode, workload="layers"), drawn["run_id"].unique()
-    )
-    charts.show(share_marks(drawn, palette), title, key="share_chart", alt=alt)
+    charts.show(chart, titles.of_slice(what, sliced, drawn["run_id"].unique()), key="share_chart", alt=alt)
     messages.say("layer_shares")
-
-
-def one_kind(table: pd.DataFrame, chosen: Filters) -> Filters:
-    """Ask for one kind of layer and one mode; return the slice narrowed to them."""
-    with st.container(horizontal=True, gap="large"):
-        workload = select.one_of_several(
-            "Kind of layer", "detail_kind", [*dict.fromkeys(table["workload"])], format_func=_words
-        )
-        mode = select.one_of_several("Mode", "detail_mode", _modes(table), format_func=_words)
-    return replace(chosen, workload=workload, mode=mode)
 
 
 def _modes(table: pd.DataFrame) -> list[str]:

@@ -9,9 +9,8 @@ import streamlit as st
 
 from pages.ui import rules
 from pages.ui.draw import charts, colours, messages, tables, text
-from pages.ui.draw.charts import Chart, ReferenceLine, Series
-from pages.ui.draw.tables import Fact
 from pages.ui.draw.titles import ChartTitle
+from pages.ui.filters.select import widget
 from pages.ui.overview.my_card import ROWS
 from pages.ui.shell import access, address
 from pages.ui.shell.data import ask_slowly
@@ -23,7 +22,7 @@ from results.programs import Program, ProgramError
 from results.recommend import program_times
 from results.recommend.program_times import CallTimes
 from results.recommend.usage import usage_of_program
-from results.records import Case, Measurement
+from results.records import Measurement
 
 Times = list[CallTimes | None]
 _PROGRAM, _CARD, _GIVEN = "program", "program_card", "recordings"
@@ -32,6 +31,21 @@ _MOST_CALLS = 500
 _NUMBER = re.compile(r"(\w+)=(\d+)")
 _TIMINGS = {"kernel": "device time", "eager": "eager calls"}
 _COLUMNS, _OF_NEW_LENGTHS = tables.declared("programs"), tables.declared("new_lengths")
+
+
+def show() -> None:
+    """Draw the answer for one recording on one card, its calls, its fallbacks and the commands."""
+    program, card = choose()
+    asked = tuple((call.case, call.mode, call.timing, call.count) for call in program.tuned[:_MOST_CALLS])
+    times = ask_slowly(program_times.times, ROWS[card], asked)
+    use_it(card, times)
+    answer(program, card, times)
+    table(program, times)
+    fallbacks(program, times)
+    landscape(program, card)
+    if not any(found and found.relative for found in times):
+        commands(program)
+    new_lengths()
 
 
 def choose() -> tuple[Program, str]:
@@ -49,12 +63,6 @@ def choose() -> tuple[Program, str]:
     return program, card
 
 
-def times_of(program: Program, card: str) -> Times:
-    """Return the times of a program's calls on a card."""
-    asked = tuple((call.case, call.mode, call.timing, call.count) for call in program.tuned[:_MOST_CALLS])
-    return ask_slowly(program_times.times, ROWS[card], asked)
-
-
 def use_it(card: str, times: Times) -> None:
     """Draw what opens the two lines for a program with the rule of a card, and the form for other recordings."""
     usage, own = usage_of_program(), next((found.gpu for found in times if found and not found.relative), None)
@@ -69,11 +77,8 @@ def use_it(card: str, times: Times) -> None:
         with st.popover("Add yours", icon=":material/add:"):
             st.markdown("Record a program that uses PyTorch's attention or ours, on a CPU or a GPU:")
             st.code("python -m runner record -- my_script.py", language=None)
-            about = "They hold shapes and no data, and are not stored here."
             if access.may_run():
-                st.file_uploader(
-                    "Recordings", type="json", accept_multiple_files=True, key=_GIVEN, help=about, on_change=_take
-                )
+                widget(_GIVEN, on_change=_take)
 
 
 def answer(program: Program, card: str, times: Times) -> None:
@@ -92,13 +97,8 @@ def answer(program: Program, card: str, times: Times) -> None:
     )
     gpus = ", ".join(dict.fromkeys(found.gpu for found in known))
     below = f"assumed from {gpus}" if assumed else f"measured on {gpus}" if not word else f"scaled from {gpus}"
-    facts = (
-        ("Now", now, "SDPA with the backend that PyTorch chooses, as this program calls it."),
-        ("With the rule", ruled, "At most: our slowest kernel that is not certainly beaten, else the fastest of all."),
-        ("At best", best, "The fastest correct implementation of each call, certain or not."),
-        ("Lost to fallbacks", lost, "Time over the best in calls that fast backends refuse without a word."),
-    )
-    tables.show_facts(Fact(label, text.ms(value), below, help) for label, value, help in facts)
+    facts = {"now": now, "ruled": ruled, "best": best, "lost": lost}
+    tables.show_facts(messages.fact(name, text.ms(value), below) for name, value in facts.items())
     if assumed:
         _assumed(program, card, known)
 
@@ -111,7 +111,7 @@ def table(program: Program, times: Times) -> None:
         {
             "share": found and found.now_ms / whole,
             "count": call.count,
-            "call": f"{_short(call.case)}, {text.MODE_WORDS[call.mode]}",
+            "call": f"{level_of(call.case).short(call.case)}, {text.MODE_WORDS[call.mode]}",
             **{name: getattr(found, name, None) for name in names},
             "standing": found and ("assumed" if found.relative else found.standing),
             "from": _source(found),
@@ -173,7 +173,7 @@ def _take() -> None:
 
 
 def _assumed(program: Program, card: str, known: Sequence[CallTimes]) -> None:
-    """Say what stands in for a card that nobody measured, and which command replaces it."""
+    """Say whose times a card that nobody measured gets, and which command replaces them."""
     gpus = text.plain(" and ".join(dict.fromkeys(found.gpu for found in known if found.relative)))
     tiles = program_times.tiles_of(ROWS[card])
     said = ""
@@ -185,10 +185,6 @@ def _assumed(program: Program, card: str, known: Sequence[CallTimes]) -> None:
     commands(program)
 
 
-def _short(case: Case) -> str:
-    return level_of(case).short(case)
-
-
 def _lost(found: CallTimes) -> float:
     return 0.0 if found.best == program_times.NOW else max(0.0, found.now_ms - found.best_ms)
 
@@ -197,7 +193,8 @@ def _source(found: CallTimes | None) -> str:
     """Return which GPU, shape and timing the times of a call are of."""
     if found is None:
         return "nothing comparable"
-    shape = "this shape" if found.exact else f"nearest shape {_short(found.measured)}"
+    nearest = level_of(found.measured).short(found.measured)
+    shape = "this shape" if found.exact else f"nearest shape {nearest}"
     scaled = "" if found.factor == 1 else f", times {found.factor:.2g}"
     start = f"assumed from {found.gpu}" if found.relative else found.gpu
     return f"{start}: {shape}{scaled}, {_TIMINGS[found.timing]}, {text.sources(found.source)}"
@@ -215,7 +212,7 @@ def new_lengths() -> None:
         )
 
 
-def landscape(program: Program, card: str, command: str) -> None:
+def landscape(program: Program, card: str) -> None:
     """Ask for a call of a program and draw its time by tile on a card, or say how to measure that."""
     if not program.tuned:
         return
@@ -225,7 +222,7 @@ def landscape(program: Program, card: str, command: str) -> None:
     found = ask_slowly(program_times.tiles, ROWS[card], calls[name].case, calls[name].mode, calls[name].timing)
     if not found:
         said = f"This call was not timed with other tiles on the {card}. This command does it on that GPU:"
-        messages.terminal(command, said)
+        messages.terminal(f"{command_of('tune', program)} --tiles", said)
         return
     charts.show(tiles_chart(found), ChartTitle("Time by tile", (card, name), found[0].run_id), key="tiles")
     st.caption("A line is a kernel as it is. The pointer shows a tile's warps, stages and programs.")
@@ -233,7 +230,7 @@ def landscape(program: Program, card: str, command: str) -> None:
         st.caption(f"Without a time: {text.plain('; '.join(failed))}.")
 
 
-def tiles_chart(found: list[Measurement]) -> Chart:
+def tiles_chart(found: list[Measurement]) -> charts.Chart:
     """Return the times over the tiles, query rows x keys, in a color for each kernel; lines are kernels as they are."""
     kernels: dict[str, list[tuple[str, float, str]]] = {}
     for each in found:
@@ -245,11 +242,11 @@ def tiles_chart(found: list[Measurement]) -> Chart:
     series = []
     for (kernel, rows), colour in zip(kernels.items(), colours.SPARE_COLOURS, strict=False):
         x, y, said = zip(*rows, strict=True)
-        series.append(Series(kernel, x, y, colour, said, symbol="circle"))
+        series.append(charts.Series(kernel, x, y, colour, said, symbol="circle"))
     tiles = sorted(
         {row[0] for rows in kernels.values() for row in rows}, key=lambda tile: [*map(int, tile.split(" x "))]
     )
-    rules = [ReferenceLine(each.value) for each in found if each.value and "[" not in each.implementation]
-    return Chart(
+    rules = [charts.ReferenceLine(each.value) for each in found if each.value and "[" not in each.implementation]
+    return charts.Chart(
         series, charts.categories(tiles) | charts.titled("tile: query rows x keys"), charts.titled("ms"), rules=rules
     )

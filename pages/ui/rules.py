@@ -49,11 +49,9 @@ def _offer(make: Make, gpu: str, command: str) -> None:
 
 def _install(make: Make) -> None:
     """Install a rule if this session may, and keep the result for the next drawing."""
-    try:
-        if access.here():
-            rule = make()
-            st.session_state[_OUTCOME] = "success", f"{rule_file.install(rule)}: {rule_file.summary(rule)}"
-        else:
-            st.session_state[_OUTCOME] = "warning", access.OFF
-    except (SliceError, JournalError) as error:
-        st.session_state[_OUTCOME] = "error", str(error)
+
+    def work() -> str:
+        rule = make()
+        return f"{rule_file.install(rule)}: {rule_file.summary(rule)}"
+
+    st.session_state[_OUTCOME] = access.attempt(work, SliceError, JournalError)

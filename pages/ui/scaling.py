@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -10,8 +9,7 @@ import streamlit as st
 
 from pages.ui.draw import cells, charts, colours, messages, tables, text, titles
 from pages.ui.draw.charts import Chart, Series
-from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters import select
+from pages.ui.filters import chips, select
 from pages.ui.shell.data import ask, ask_slowly
 from results.implementations import facts_of
 from results.query import scaling
@@ -32,6 +30,7 @@ _SHOWN = ("implementation", "dtype", "seqlen", "latency_ms", "p20", "p80", "tflo
 _AFTER = ("growth", "status", "note", "source", "run_id")
 _PEAKS = {"percent_of_peak": "data-sheet peak", "percent_of_measured": "measured peak"}  # at 100 %
 _FAR = 4  # a peak above this multiple of the highest rate is not drawn, because it would flatten the lines
+_POWERS = {0: "constant", 1: "∝ n", 2: "∝ n²"}
 _ABOVE = "Above 100 %: faster than the matrix product that the run measured, at its clock. "
 
 
@@ -49,19 +48,36 @@ class ScalingView:
         """Return the label, unit and description of the quantity."""
         return QUANTITIES[self.quantity]
 
-    def title(self, table: pd.DataFrame, dtype: str | None = None) -> ChartTitle:
+    def title(self, table: pd.DataFrame, dtype: str | None = None) -> titles.ChartTitle:
         """Return the title of a chart or file with these rows."""
         what = "Roofline" if self.quantity == ROOFLINE else f"{self.words.label} by seqlen"
         named = what if dtype is None else f"{what}, {dtype}"
         return titles.of_slice(named, self.chosen, table["run_id"].unique(), more=[self.kept])
 
 
-def choose_quantity(table: pd.DataFrame, energy: pd.DataFrame) -> str:
-    """Ask for a quantity among those with numbers; the roofline needs known operations."""
+def show() -> None:
+    """Draw one quantity by seqlen with its peaks, or the roofline, and every number."""
+    chosen = chips.current()
+    table = ask_slowly(scaling.rows, chosen)
+    if not table["latency_ms"].notna().any():
+        messages.nothing_here(chosen)
+        return
+    energy = ask_slowly(scaling.rows_of_energy, chosen)
     names = [name for name in QUANTITIES if (energy if name in ENERGIES else table)[name].notna().any()]
     names += [ROOFLINE] * bool(table["tflops"].notna().any() and table["intensity"].notna().any())
     words = {name: quantity.label for name, quantity in QUANTITIES.items()} | {ROOFLINE: "Roofline"}
-    return select.pills("Quantity", "quantity", names, format_func=words.get)
+    with st.container(horizontal=True, gap="medium"):
+        quantity = select.pills("Quantity", "quantity", names, format_func=words.get)
+        table, view = choose(energy if quantity in ENERGIES else table, quantity, chosen)
+    if quantity not in ENERGIES:
+        headline(table)
+    show_charts(table, view)
+    caption(view, table)
+    st.subheader("Every number")
+    found = numbers(table)
+    numbers_table(found, quantity)
+    messages.download_slice("Download numbers", view.title(table), chosen, lambda: found, "scaling_csv")
+    messages.provenance(chosen, newer=True)
 
 
 def choose(table: pd.DataFrame, quantity: str, chosen: Filters) -> tuple[pd.DataFrame, ScalingView]:
@@ -116,7 +132,7 @@ def show_charts(table: pd.DataFrame, view: ScalingView) -> None:
     """Draw one chart for each dtype, all on the same axis."""
     palette = colours.palette(table["implementation"].unique().tolist())
     if view.quantity == ROOFLINE:
-        cells.facets(table, partial(_show_roofline, palette=palette, view=view))
+        cells.facets(table, lambda rows, dtype: _show_roofline(rows, dtype, palette, view))
         return
     drawn = table[table[view.quantity] > 0]
     if drawn.empty:
@@ -185,8 +201,10 @@ def lines(
     column = view.quantity
     found = charts.lines(rows.to_dict("records"), column, palette, lambda row: _hover(row, view), by="seqlen_q")
     if column == "latency_ms":
-        spreads = (rows[rows["implementation"] == line.name].sort_values("seqlen_q") for line in found)
-        found = [replace(line, errors=_spread(own)) for line, own in zip(found, spreads, strict=True)]
+        for at, line in enumerate(found):
+            own = rows[rows["implementation"] == line.name].sort_values("seqlen_q")
+            up, down = own["p80"] - own["latency_ms"], own["latency_ms"] - own["p20"]
+            found[at] = replace(line, errors=(up.clip(lower=0).fillna(0), down.clip(lower=0).fillna(0)))
     found += [*_guides(rows, column), *_peaks(rows, column, roofs)]
     return charts.by_size(found, "seqlen", rows["seqlen_q"], y_axis, room_for=palette)
 
@@ -272,11 +290,6 @@ def _own_roofs(roofs: Sequence[Roof], drawn: pd.DataFrame) -> list[Roof]:
     return [roof for roof in own if not roof.measured or roof.name.endswith(f", {run}")]
 
 
-def _spread(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    up, down = (rows["p80"] - rows["latency_ms"]).clip(lower=0), (rows["latency_ms"] - rows["p20"]).clip(lower=0)
-    return up.fillna(0), down.fillna(0)
-
-
 def _hover(row: dict, view: ScalingView) -> str:
     unit = "" if view.words.unit == "1/J" else f" {view.words.unit}"
     said = f"{text.significant(row[view.quantity])}{unit}"
@@ -340,6 +353,3 @@ def _notes(view: ScalingView, table: pd.DataFrame) -> str:
         spread = "Bars: p20 to p80. " if view.quantity == "latency_ms" and table["p20"].notna().any() else ""
         return spread + "Dotted: growth of the operations of these shapes." * bool(table["flops"].notna().any())
     return _ABOVE if view.quantity == "percent_of_measured" else ""
-
-
-_POWERS = {0: "constant", 1: "∝ n", 2: "∝ n²"}

@@ -4,11 +4,10 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import cells, colours, messages, tables, text
-from pages.ui.draw.tables import Bar, BarAxis, Fact
 from pages.ui.filters import offers
 from pages.ui.filters.select import named_choice
 from pages.ui.run import one_shape
-from pages.ui.shell.data import ask
+from pages.ui.shell.data import ask, ask_slowly
 from results.levels.real_shapes import SHAPES
 from results.query import pages, shapes
 from results.records import case_to_json
@@ -18,6 +17,26 @@ TIMINGS = {"kernel": "device time", "eager": "eager calls", "as published": "as 
 EVERY = "all"
 _WIDTH = 170  # pixels of a choice, so that two fit side by side on a phone
 _TICKS = (0.25, 1.0, 4.0)
+
+
+def show() -> None:
+    """Draw the answer for one GPU, every shape with the fastest on either side, and one shape in detail."""
+    there = ask_slowly(shapes.there)
+    if not there:
+        messages.nothing_measured("shapes", count=len(SHAPES))
+        return
+    with st.container(horizontal=True):
+        gpu, timing = choose_device(there)
+        numbers, duels = ask_slowly(measured, gpu, timing)
+        rows = choose(duels)
+    headline(gpu, rows)
+    table(rows)
+    days, runs = ask(pages.run_dates), sorted(set(rows["run_id"].dropna()))
+    named = [", ".join(filter(None, (text.plain(run), days.get(run)))) for run in runs]
+    messages.say("shapes", runs=f"Here: {'; '.join(named)}." if named else "")
+    st.subheader("One shape in detail")
+    detail(numbers, rows)
+    messages.download("Download shapes", "attnbench-shapes-of-models", lambda: rows, "shapes_csv")
 
 
 def measured(store: Store, gpu: str, timing: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -62,31 +81,21 @@ def headline(gpu: str, rows: pd.DataFrame) -> None:
         f"{found['shapes']} shapes: {text.ratio(found['mean'])} on average"
     )
     lowest, highest = (rows.loc[rows["ratio"].dropna().agg(which)] for which in ("idxmin", "idxmax"))
-    facts = (
-        ("Mean", found["mean"], f"{found['shapes']} shapes", "Geometric mean of the other's time over ours."),
-        ("Lowest", found["low"], lowest["shape"], "The shape in which the fastest other is furthest ahead."),
-        ("Highest", found["high"], highest["shape"], "The shape in which ours is furthest ahead."),
-    )
-    tables.show_facts(Fact(label, text.ratio(value), below, about) for label, value, below, about in facts)
+    facts = {"mean": f"{found['shapes']} shapes", "lowest": lowest["shape"], "highest": highest["shape"]}
+    values = (found[name] for name in ("mean", "low", "high"))
+    said = zip(facts.items(), values, strict=True)
+    tables.show_facts(messages.fact(name, text.ratio(value), below) for (name, below), value in said)
 
 
 def table(rows: pd.DataFrame) -> None:
     """Draw every shape by domain: the fastest on either side, and their ratio as a bar."""
     palette = colours.palette(sorted({*rows["ours"].dropna(), *rows["other"].dropna()}))
-    axis = BarAxis(_TICKS[0], _TICKS[-1], _TICKS, line=1.0)
+    axis = tables.BarAxis(_TICKS[0], _TICKS[-1], _TICKS, line=1.0)
     columns = tables.declared("shapes", {"bar": axis})
     for domain, of_domain in rows.groupby("domain", sort=False):
         st.subheader(str(domain).capitalize())
         drawn = [row | {"bar": _bar(row, palette)} for row in of_domain.to_dict("records")]
         tables.show_table(drawn, columns, f"Shapes of {domain} models")
-
-
-def runs_in_words(rows: pd.DataFrame) -> str:
-    """Name the runs behind the table with their days, as Markdown."""
-    days = ask(pages.run_dates)
-    runs = sorted(set(rows["run_id"].dropna()))
-    named = [", ".join(filter(None, (text.plain(run), days.get(run)))) for run in runs]
-    return f"Here: {'; '.join(named)}." if named else ""
 
 
 def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
@@ -106,19 +115,14 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
     one_shape.show("Run this shape here", case_to_json(shape.in_dtype(cell["dtype"])), mode=cell["mode"])
 
 
-def download(rows: pd.DataFrame) -> None:
-    """Offer the table as a CSV."""
-    messages.download("Download shapes", "attnbench-shapes-of-models", lambda: rows, "shapes_csv")
-
-
-def _bar(row: dict, palette: dict[str, str]) -> Bar | str:
+def _bar(row: dict, palette: dict[str, str]) -> tables.Bar | str:
     if text.missing(row["ratio"]):
         return "no time of ours" if text.missing(row["ours"]) else "no other"
     colour = palette[row["ours"] if row["ratio"] >= 1 else row["other"]]
-    return Bar(row["ratio"], text.ratio(row["ratio"]), colour, hatched=row["ratio"] < 1)
+    return tables.Bar(row["ratio"], text.ratio(row["ratio"]), colour, hatched=row["ratio"] < 1)
 
 
-def _latency_bar(row: dict, palette: dict[str, str]) -> Bar | str:
+def _latency_bar(row: dict, palette: dict[str, str]) -> tables.Bar | str:
     if text.missing(row["latency_ms"]):
         return text.status(row["status"])
-    return Bar(row["latency_ms"], text.ms(row["latency_ms"]), palette[row["implementation"]])
+    return tables.Bar(row["latency_ms"], text.ms(row["latency_ms"]), palette[row["implementation"]])

@@ -7,6 +7,7 @@ the rows it is about with the facts of a sentence, and one table in checks.toml.
 
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from results.checks import stolen
 from results.checks.finding import DECLARED, DOUBTFUL, IMPOSSIBLE, NOTE, Check, Finding, Numbers
@@ -15,17 +16,13 @@ from results.records import Measurement, Run
 __all__ = ["DOUBTFUL", "IMPOSSIBLE", "NOTE", "CHECKS", "Finding", "Check", "by_rule", "check"]
 
 
-def _checks() -> tuple[Check, ...]:
-    """Return the checks of checks.toml."""
-    found = []
-    for name, said in DECLARED.items():
-        module, _, function = said["look"].partition(".")
-        look = getattr(importlib.import_module(f"{__name__}.{module}"), function)
-        found.append(Check(name, said["title"], said["weight"], look))
-    return tuple(found)
+def _check_of(name: str, said: dict[str, Any]) -> Check:
+    module, _, function = said["look"].partition(".")
+    look = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    return Check(name, said["title"], said["weight"], look, tuple(said.get("with", ())))
 
 
-CHECKS = _checks()
+CHECKS = tuple(_check_of(*item) for item in DECLARED.items())  # of checks.toml
 
 
 def check(
@@ -53,6 +50,6 @@ def by_rule(findings: Sequence[Finding]) -> Iterator[tuple[Check, list[Finding]]
 
 def _check(numbers: Numbers) -> Iterable[Finding]:
     for rule in CHECKS:
-        for rows, sentence in rule.look(numbers):
+        for rows, sentence in rule.look(numbers, *rule.more):
             ids = tuple(row.measurement_id for row in rows)
             yield Finding(rule.name, rule.weight, rows[0].run_id, ids, sentence, rows[0].origin)

@@ -1,14 +1,19 @@
 """Runs whose facts are those of another chip than the one they name."""
 
+import math
 import tomllib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
+from statistics import median
 
 from results import derive
-from results.checks.finding import Found, Numbers, bytes_moved, flops_range, said
+from results.checks import stolen
+from results.checks.finding import DOUBTFUL, Found, Numbers, bytes_moved, flops_range, said
 from results.checks.machine import OVER_POWER
 from results.checks.speed import HEADROOM
-from results.gpus import GPUS, DataSheet, find
+from results.compare.between_runs import is_control
+from results.gpus import DRIVER_NAMES, GPUS, DataSheet, find
 from results.levels import level_of
 from results.records import Measurement, Run
 
@@ -25,17 +30,24 @@ _LEAST_RATIO = 0.85
 _MEMORY = (0.9, 1.03)  # reported over nominal memory: drivers reserve up to 6 %, and gigabytes are rounded
 _L2 = (0.9, 1.1)
 _CLOCK = 1.1  # relative to the boost clock of a card that nobody overclocks
+# Times of PyTorch's kernels, relative to one another, differ by 0.3 to 0.9 % (median) between H200s and by 1.2 to 2.1 %
+# between an H200 and an H100. Their medians are within 3.5 % even so.
+_CELLS, _APART, _TIMES_AS_FAR, _RATE = 20, 0.01, 2.0, 1.3
 
 
-def another_chip(numbers: Numbers) -> Found:
-    """Yield the runs that the named chip cannot have made: other compute capability, more SMs, higher peaks."""
-    yield from _of_another(numbers, _impossible)
+def of_another(numbers: Numbers, weight: str) -> Found:
+    """Yield the runs that the named chip cannot have made: other compute capability, more SMs, higher peaks.
 
-
-def like_another_chip(numbers: Numbers) -> Found:
-    """Yield the runs whose memory, cache, clock, power or measured rates fit another chip better."""
-    told = {rows[0].run_id for rows, _ in another_chip(numbers)}
-    yield from _of_another(numbers, _unlikely, but=told)
+    As doubtful, yield those whose memory, cache, clock, power or measured rates fit another chip better.
+    """
+    for run_id, run in numbers.runs.items():
+        chip, rows = find(run.gpu_name), numbers.latencies_of(run_id)
+        found = _impossible(run, rows, chip) if chip and rows else []
+        if weight == DOUBTFUL:
+            found = _unlikely(run, rows, chip) if chip and rows and not found else []
+        if found:
+            why = "; ".join(found) + _resembles(run, rows, chip)
+            yield rows, f"{run_id} is said to be of {run.gpu_name}, but {why}."
 
 
 def without_facts(numbers: Numbers) -> Found:
@@ -47,25 +59,51 @@ def without_facts(numbers: Numbers) -> Found:
             yield said("without_facts", *rows, gpu=run.gpu_name)
 
 
-Contradictions = Callable[[Run, Sequence[Measurement], DataSheet], list[str]]
+def of_another_gpu(numbers: Numbers) -> Found:
+    """Yield the runs whose GPU, by its UUID, has another name in a run that is here."""
+    here: stolen.Elsewhere | None = numbers.elsewhere
+    for run_id, run in numbers.runs.items() if here else ():
+        same = (other for other in here.runs.values() if run.gpu_uuid and other.gpu_uuid == run.gpu_uuid)
+        renamed = (other for other in same if find(other.gpu_name) is not find(run.gpu_name))
+        other = next((other for other in renamed if here.is_before(other.run_id, run_id)), None)
+        if other and (rows := numbers.latencies_of(run_id)):
+            yield said("of_another_gpu", *rows, run=run, other=other)
 
 
-def _of_another(numbers: Numbers, contradictions: Contradictions, but: Collection[str] = ()) -> Found:
-    for run_id, run in numbers.runs.items():
-        chip = find(run.gpu_name)
-        rows = numbers.latencies_of(run_id) if chip and run_id not in but else []
-        said = contradictions(run, rows, chip) if chip and rows else []
-        if said:
-            yield rows, f"{run_id} is said to be of {run.gpu_name}, but {'; '.join(said)}{_resembles(run, rows, chip)}."
+def unlike_its_chip(numbers: Numbers) -> Found:
+    """Yield the runs in which PyTorch's kernels relate to one another as on another chip, or are far from their times.
+
+    What all times have in common, such as a clock, does not count unless it is large.
+    """
+    here: stolen.Elsewhere | None = numbers.elsewhere
+    for run_id, run in numbers.runs.items() if here else ():
+        ratios: dict[str, list[float]] = {}
+        rows = [m for m in numbers.latencies_of(run_id) if is_control(m.implementation) and m.timing == "kernel"]
+        for m in rows if find(run.gpu_name) else []:
+            for other in here.by_cell.get(stolen.cell_of(m), {}).values():
+                usable = not (m.flags or other.flags) and other.run_id not in numbers.runs
+                if usable and here.is_before(other.run_id, run_id):
+                    ratios.setdefault(other.run_id, []).append(math.log(m.value / other.value))
+        apart = []
+        for each, logs in ratios.items():
+            middle = median(logs)
+            if len(logs) >= _CELLS:
+                apart.append((median(abs(log - middle) for log in logs), middle, here.runs[each]))
+        apart.sort(key=itemgetter(0))
+        of_name = (each for each in apart if find(each[2].gpu_name) is find(run.gpu_name))
+        near, shift, own = next(of_name, (0.0, 0.0, None))
+        facts = {"run": run, "count": len(rows), "times": math.exp(shift), "own": own, "near": near}
+        if near > _APART and near > _TIMES_AS_FAR * apart[0][0]:
+            yield said("unlike_its_chip", *rows, other=apart[0][2], least=apart[0][0], **facts)
+        elif abs(shift) > math.log(_RATE):
+            yield said("unlike_its_chip rate", *rows, **facts)
 
 
 def _resembles(run: Run, rows: Sequence[Measurement], named: DataSheet) -> str:
     """Return the chip of the table that contradicts the run least, in words; empty if the named one does."""
     counts = {name: len(_impossible(run, rows, chip) + _unlikely(run, rows, chip)) for name, chip in GPUS.items()}
-    least = min(counts.values())
-    if least == len(_impossible(run, rows, named) + _unlikely(run, rows, named)):
-        return ""
-    return f"; {next(name for name in counts if counts[name] == least).upper()} fits best"
+    least = min(GPUS, key=lambda name: (counts[name], GPUS[name] is not named))
+    return "" if GPUS[least] is named else f"; {least.upper()} fits best"
 
 
 def _impossible(run: Run, rows: Sequence[Measurement], chip: DataSheet) -> list[str]:
@@ -92,7 +130,9 @@ def _unlikely(run: Run, rows: Sequence[Measurement], chip: DataSheet) -> list[st
     fixed_clock = chip.clock_mhz < 2100  # of data-center cards, which no maker overclocks
     compute, memory = _reached(run, rows)
     shares = compute / chip.tensor_tflops, memory / chip.bandwidth_gb_per_s
+    titled = [name for name in DRIVER_NAMES if name in (run.title or "")]
     checks = (
+        (titled and chip not in map(find, titled), f"its title names {' and '.join(titled)}"),
         (_outside(run.gpu_memory_mb, nominal, _MEMORY), f"it has {run.gpu_memory_mb} MiB instead of {nominal:g}"),
         (_outside(run.l2_mb, chip.l2_mb, _L2), f"it has {run.l2_mb} MB of L2 instead of {chip.l2_mb:g}"),
         ((run.power_limit_w or 0) > OVER_POWER * chip.power_w, f"{run.power_limit_w} W instead of {chip.power_w:g}"),
@@ -138,8 +178,7 @@ def runs_on(name: str, capability: str) -> bool:
     least, most = RUNS_ON.get(name.partition("@")[0], (None, None))
     if capability.startswith("gfx"):
         return most is None  # limited to NVIDIA's instructions of one generation
-    number = _number(capability)
-    return (least is None or number >= _number(least)) and (most is None or number <= _number(most))
+    return _number(least or "0") <= _number(capability) <= _number(most or "99")
 
 
 def _number(capability: str) -> tuple[int, ...]:

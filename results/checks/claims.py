@@ -26,16 +26,6 @@ class _Pair:
     high: float
 
 
-def ratio_not_derivable(numbers: Numbers) -> Found:
-    """A printed speedup or reduction does not follow from the printed numbers, even with rounding."""
-    yield from _not_derivable(numbers, "ratio")
-
-
-def ratio_cut_off(numbers: Numbers) -> Found:
-    """A printed speedup or reduction is that of the printed numbers, cut off instead of rounded."""
-    yield from _not_derivable(numbers, "cut_off")
-
-
 def summary_not_derivable(numbers: Numbers) -> Found:
     """A range that a summary gives is not the range of its tables."""
     claims = [m for m in numbers.of(*RATIO_OF) if m.case.seqlen_q is None and m.mode and m.baseline]
@@ -72,8 +62,11 @@ def best_is_not_best(numbers: Numbers) -> Found:
             yield said("best", bold[0], best)
 
 
-def _not_derivable(numbers: Numbers, rule: str) -> Found:
-    """Yield the printed ratios that no pair of printed numbers gives, each with the pair that comes nearest."""
+def not_derivable(numbers: Numbers, rule: str) -> Found:
+    """A printed speedup or reduction does not follow from the printed numbers, even with rounding.
+
+    Under the rule `cut_off` it would follow, if it was cut off instead of rounded. Each comes with the nearest pair.
+    """
     known: dict[tuple, list[_Pair]] = {}  # by case, and by length for claims that leave other fields open
     for key, found in _pairs(numbers).items():
         for pair in found:
@@ -109,23 +102,16 @@ def _is_cut_off(claim: Measurement, pair: _Pair) -> bool:
 
 def _pairs(numbers: Numbers) -> dict[tuple[str, str, str], list[_Pair]]:
     """Return by metric of the ratio, implementation and baseline every row with its baseline in the same run."""
-    found: dict[tuple[str, str, str], list[_Pair]] = {}
-    for metric in RATIO_OF:
-        for (implementation, baseline), pairs in _pairs_of(numbers, metric).items():
-            found[metric, implementation, baseline] = pairs
-    return found
-
-
-def _pairs_of(numbers: Numbers, metric: str) -> dict[tuple[str, str], list[_Pair]]:
-    wanted = {(m.implementation, m.baseline) for m in numbers.of(metric) if m.baseline}
     of_length = attrgetter("implementation", "run_id", "metric", "mode", "timing", "case.seqlen_q")
-    rows = numbers.grouped(of_length, *RATIO_OF[metric])
-    found: dict[tuple[str, str], list[_Pair]] = {pair: [] for pair in wanted}
-    baselines = grouped(found, itemgetter(0))
-    for key, group in rows.items():
-        for _, baseline in baselines.get(key[0], ()):
-            there = rows.get((baseline, *key[1:]), ())
-            found[key[0], baseline] += _matched(metric, group, there) if there else ()
+    found: dict[tuple[str, str, str], list[_Pair]] = {}
+    for metric, divided in RATIO_OF.items():
+        wanted = {(m.implementation, m.baseline) for m in numbers.of(metric) if m.baseline}
+        found |= {(metric, *pair): [] for pair in wanted}
+        rows, baselines = numbers.grouped(of_length, *divided), grouped(wanted, itemgetter(0))
+        for key, group in rows.items():
+            for _, baseline in baselines.get(key[0], ()):
+                there = rows.get((baseline, *key[1:]), ())
+                found[metric, key[0], baseline] += _matched(metric, group, there) if there else ()
     return found
 
 

@@ -67,7 +67,8 @@ class Check:
     name: str
     title: str
     weight: str
-    look: Callable[[Numbers], Found]
+    look: Callable[..., Found]
+    more: tuple[str, ...] = ()  # arguments of `look` after the numbers
 
 
 class Numbers:
@@ -100,10 +101,8 @@ class Numbers:
 
     def modes(self) -> Iterator[dict[str | None, Measurement]]:
         """Yield the latencies of each case, implementation and timing, by mode."""
-        groups: dict[tuple, dict[str | None, Measurement]] = {}
-        for m in self.of("latency_ms"):
-            groups.setdefault((m.run_id, m.case, m.implementation, m.timing), {}).setdefault(m.mode, m)
-        yield from groups.values()
+        for rows in self.grouped(attrgetter("run_id", "case", "implementation", "timing"), "latency_ms").values():
+            yield {m.mode: m for m in reversed(rows)}
 
     def run(self, measurement: Measurement) -> Run:
         """Return the run of a row."""

@@ -1,5 +1,7 @@
 """Power, clocks and launches that no such card has."""
 
+from operator import attrgetter
+
 from results.checks.finding import Found, Numbers, flops_range, ms, printed_range, said
 from results.gpus import bounds_of
 
@@ -10,6 +12,7 @@ OVER_ENERGY = 2.5  # energy is measured on a hot, throttled card, which is slowe
 # Every cell of the shipped energy run takes at least 0.78 of the limit; 0.3 leaves room for cards with a high limit.
 LOADED, IDLE = 0.3, 0.3
 OVER_CLOCK = 1.25  # relative to the boost clock: factory-overclocked cards
+_cell = attrgetter("run_id", "case", "implementation", "mode")
 
 
 def below_launch(numbers: Numbers) -> Found:
@@ -22,9 +25,9 @@ def below_launch(numbers: Numbers) -> Found:
 
 def above_power(numbers: Numbers) -> Found:
     """More power than the card may draw, printed or by energy over time."""
-    times = {(m.run_id, m.case, m.implementation, m.mode): m for m in numbers.of("latency_ms") if m.timing != "eager"}
+    times = {_cell(m): m for m in numbers.of("latency_ms") if m.timing != "eager"}
     for m in numbers.of("sustained_power_w", "energy_j"):
-        time = times.get((m.run_id, m.case, m.implementation, m.mode))
+        time = times.get(_cell(m))
         chip, set_to = bounds_of(numbers.run(m).gpu_name), numbers.run(m).power_limit_w
         limit = set_to or chip.power_w
         watts = m.value if m.metric == "sustained_power_w" else 1e3 * m.value / time.value if time else 0.0
@@ -37,9 +40,9 @@ def above_power(numbers: Numbers) -> Found:
 
 def idle_energy(numbers: Numbers) -> Found:
     """Less power than a card takes that works, at a rate that only a loaded card has."""
-    times = {(m.run_id, m.case, m.implementation, m.mode): m for m in numbers.of("latency_ms") if m.timing != "eager"}
+    times = {_cell(m): m for m in numbers.of("latency_ms") if m.timing != "eager"}
     for m in numbers.of("energy_j"):
-        time, run = times.get((m.run_id, m.case, m.implementation, m.mode)), numbers.run(m)
+        time, run = times.get(_cell(m)), numbers.run(m)
         chip, flops = bounds_of(run.gpu_name), flops_range(m.case, m.mode)
         if not time or not flops or not chip.known:
             continue

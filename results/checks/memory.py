@@ -20,16 +20,14 @@ _WORKSPACE_MB = 64  # workspace that a kernel may use at some lengths only
 _TIMES_THE_NEED, _LIBRARIES_MB = 20, 512.0  # workspaces of libraries
 _LARGER = 2  # times the bytes: less can be a conversion that only the smaller dtype needs
 _OTHER_LIMIT = re.compile("shared memory|smem|register|out of resources", re.IGNORECASE)
+_DEVICE, _ROUNDED = re.compile(r"GiB(?:, the device has| of) (\d+\.\d+)"), 0.02
 _SMALLEST_SAID = 0.9  # "7B" is 6.74e9: parameters in a model's name are rounded up by up to a tenth
 
 
 def below_floor(numbers: Numbers) -> Found:
     """Less than q, k, v and out take, or one score matrix where the algorithm keeps it."""
     for m in numbers.of("peak_memory_mb", "attention_memory_mb", "kv_cache_mb"):
-        floor = _floor(m, numbers.facts(m).memory.growth) if level_of(m.case).one_attention else None
-        if floor is None:
-            continue
-        least, of_what = floor
+        least, of_what = _floor(m, numbers.facts(m).memory.growth) or (-math.inf, "")
         if printed_range(m)[1] < least:
             times = f" ({2 * least / m.value:.3g} times that)" if m.value else ""
             usual = "" if m.case.dtype else f", {2 * least:.0f} MiB at 16 bits{times}"
@@ -70,15 +68,26 @@ def below_weights(numbers: Numbers) -> Found:
 
 def above_device(numbers: Numbers) -> Found:
     """More than the device has: a peak, or a model whose weights do not fit it."""
-    for m in numbers.of("peak_memory_mb", "samples_per_s", "tokens_per_s"):
-        has = numbers.run(m).gpu_memory_mb
+    for m in numbers.of("peak_memory_mb", "samples_per_s", "tokens_per_s", "latency_ms"):
+        chip = bounds_of(numbers.run(m).gpu_name)
+        has = numbers.run(m).gpu_memory_mb or (1024 * chip.memory_gb if chip.known else math.inf)
         if m.metric == "peak_memory_mb":
-            chip = bounds_of(numbers.run(m).gpu_name)
-            has = has or (1024 * chip.memory_gb if chip.known else math.inf)
             if printed_range(m)[0] > has:
                 yield said("above_device", m, has=has)
-        elif has and (needs := _weights_mb(m.case) or 0) > has:
-            yield said("above_device weights", m, has=has / 1024, needs=needs / 1024, dtype=_at(m.case))
+            continue
+        floor = _floor(m, numbers.facts(m).memory.growth) if m.case.dtype else None
+        needs, of_what = floor or (_weights_mb(m.case) or 0.0, "its weights alone")
+        if needs > has:
+            facts = {"of_what": of_what, "needs": needs / 1024, "dtype": _at(m.case)}
+            yield said("above_device needs", m, has=has / 1024, **facts)
+
+
+def of_another_device(numbers: Numbers) -> Found:
+    """The memory of the device, as the note of a cell that did not fit says it, is not that of its run."""
+    for m in numbers.rows:
+        has, says = numbers.run(m).gpu_memory_mb, _DEVICE.search(m.note or "")
+        if has and says and m.status is not Status.OK and abs(1024 * float(says[1]) / has - 1) > _ROUNDED:
+            yield said("other_memory", m, says=says[1], has=has / 1024)
 
 
 def not_out_of_memory(numbers: Numbers) -> Found:
@@ -110,7 +119,8 @@ def _floor(m: Measurement, kind: str | None) -> tuple[float, str] | None:
     not said, nothing for gradients.
     """
     case = m.case
-    if None in (case.batch, case.num_heads, case.seqlen_q, case.seqlen_k, case.head_dim):
+    sizes = (case.batch, case.num_heads, case.seqlen_q, case.seqlen_k, case.head_dim)
+    if None in sizes or not level_of(case).one_attention:
         return None
     size = DTYPE_BYTES[case.dtype or "float8_e4m3fn"] / MIB
     keys = case.batch * (case.num_kv_heads or 1) * case.seqlen_k * (case.head_dim + (case.head_dim_v or case.head_dim))

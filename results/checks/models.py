@@ -59,30 +59,23 @@ def above_step_bandwidth(numbers: Numbers) -> Found:
             yield said("above_step_bandwidth", m, gpu=numbers.run(m).gpu_name, **facts)
 
 
-def above_model_peak(numbers: Numbers) -> Found:
-    """More tokens a second than the device has operations for: 6 a parameter in training, 2 in prefill."""
-    for m, tokens in _tokens_per_s(numbers):
-        each, count = OPERATIONS.get(m.mode or ""), parameters(m.case)
-        if each and count:
-            chip = bounds_of(numbers.run(m).gpu_name)
-            most, rate = chip.tflops(m.case.dtype or "float16"), each * count * tokens / 1e12
-            if rate > HEADROOM * most:
-                facts = {"tokens": tokens, "each": each, "billions": count / 1e9, "rate": rate}
-                yield said("above_model_peak", m, most=most, chip=chip, **facts)
+def tokens_above_device(numbers: Numbers, rule: str) -> Found:
+    """More tokens a second than the device has operations for, or bandwidth to read the weights for each step.
 
-
-def above_weights_bandwidth(numbers: Numbers) -> Found:
-    """More steps of decoding a second than the device can read the weights, where the cache is not known either.
-
-    With a known cache `above_step_bandwidth` counts both.
+    Operations are 6 a parameter in training and 2 in prefill. Where the cache is known, `above_step_bandwidth` counts
+    weights and cache instead.
     """
     for m, tokens in _tokens_per_s(numbers):
-        count = parameters(m.case)
-        if m.mode == "decode" and count and m.case.batch and not levels.bytes_moved(m.case, m.mode):
-            chip = bounds_of(numbers.run(m).gpu_name)
-            read = tokens / m.case.batch * count * DTYPE_BYTES.get(m.case.dtype or "float16", 2) / 1e9
-            if read > HEADROOM * chip.bandwidth_gb_per_s:
-                yield said("above_weights", m, tokens=tokens, read=read, chip=chip)
+        chip, count = bounds_of(numbers.run(m).gpu_name), parameters(m.case) or 0.0
+        each, most = OPERATIONS.get(m.mode or "", 0), chip.tflops(m.case.dtype or "float16")
+        rate = each * count * tokens / 1e12
+        if rule == "above_weights":
+            a_step = m.mode == "decode" and m.case.batch and not levels.bytes_moved(m.case, m.mode)
+            read = count * DTYPE_BYTES.get(m.case.dtype or "float16", 2) / 1e9
+            rate, most = tokens / m.case.batch * read if a_step else 0.0, chip.bandwidth_gb_per_s
+        if rate > HEADROOM * most:
+            facts = {"tokens": tokens, "each": each, "billions": count / 1e9, "rate": rate, "most": most}
+            yield said(rule, m, chip=chip, **facts)
 
 
 def throughput_and_time(numbers: Numbers) -> Found:

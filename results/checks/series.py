@@ -28,13 +28,12 @@ def copied(numbers: Numbers) -> Found:
     for key, rows in series.items():
         points = sorted({(m.case.seqlen_k or 0, m.value) for m in rows})
         digits = [len(f"{value:.15g}".replace(".", "").strip("0")) for _, value in points]
-        told = False
         if sum(count >= DIGITS for count in digits) >= LONG_ENOUGH:
             first = seen.setdefault((key[0], tuple(points)), rows)
-            told = first is not rows
-            if told:
+            if first is not rows:
                 yield said("copied", *rows, *first, what_other=what(first[0]), count=len(points))
-        if sum(count >= _DIGITS_OF_MULTIPLES for count in digits) >= LONG_ENOUGH and not told:
+                continue
+        if sum(count >= _DIGITS_OF_MULTIPLES for count in digits) >= LONG_ENOUGH:
             relative = tuple((length, round(value / points[0][1], 9)) for length, value in points)
             first = multiples.setdefault((key[0], relative), rows)
             if first is not rows:

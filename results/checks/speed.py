@@ -1,6 +1,7 @@
 """Speeds that the device cannot reach, or that its own times do not give."""
 
 from dataclasses import replace
+from operator import attrgetter
 
 from results import derive, gpus
 from results.checks.finding import Found, Numbers, bytes_moved, flops_range, ms, printed_range, said
@@ -107,19 +108,18 @@ def claimed_tflops(numbers: Numbers) -> Found:
 
 def share_of_peak(numbers: Numbers) -> Found:
     """A printed share of the peak that fits no device which the printed name can mean."""
+    of = attrgetter("run_id", "implementation", "case")
+    speeds = numbers.grouped(of, "tflops")
     for percent in numbers.of("peak_percent"):
-        for speed in numbers.of("tflops"):
-            same = (speed.run_id, speed.implementation) == (percent.run_id, percent.implementation)
-            if not same or printed_range(percent)[0] <= 0:
-                continue
+        for speed in speeds.get(of(percent), ()) if printed_range(percent)[0] > 0 else ():
             gpu = numbers.run(percent).gpu_name
             low, high = (100 * speed.value / end for end in reversed(printed_range(percent)))
-            peaks = {name: bounds_of(name).tflops(percent.case.dtype) for name in _could_be(gpu)}
-            if speed.case == percent.case and peaks and not any(low <= peak <= high for peak in peaks.values()):
-                shares = "; ".join(
-                    f"{name} has {peak:g}, of which it is {100 * speed.value / peak:.0f} %"
-                    for name, peak in peaks.items()
-                )
+            words = set((gpu or "").split())  # of a shortened name: it can be each whose full name has them
+            full = [name for name in gpus.DRIVER_NAMES if words and words <= set(name.replace("-", " ").split())]
+            peaks = {name: bounds_of(name).tflops(percent.case.dtype) for name in full}
+            if peaks and not any(low <= peak <= high for peak in peaks.values()):
+                of_peak = "{} has {:g}, of which it is {:.0f} %".format
+                shares = "; ".join(of_peak(name, peak, 100 * speed.value / peak) for name, peak in peaks.items())
                 means = 100 * speed.value / percent.value
                 yield said("share_of_peak", percent, speed, means=means, gpu=gpu, shares=shares)
 
@@ -156,12 +156,6 @@ def _highest_rate(numbers: Numbers, m: Measurement) -> tuple[float, str]:
 
 def _whose(numbers: Numbers, m: Measurement) -> str:
     return numbers.run(m).gpu_name or "any GPU"
-
-
-def _could_be(gpu_name: str | None) -> list[str]:
-    """Return the devices whose full name has every word of a shortened one."""
-    words = set((gpu_name or "").split())
-    return [name for name in gpus.DRIVER_NAMES if words and words <= set(name.replace("-", " ").split())]
 
 
 def _same_device(first: Run, second: Run) -> bool:

@@ -40,7 +40,7 @@ class Elsewhere:
     @cached_property
     def by_cell(self) -> dict[tuple, dict[str, Measurement]]:
         """Return the rows that are long enough by cell: case, implementation, mode and timing; of the earliest runs."""
-        return _of_earliest((_cell(m), m) for m in self._rows if m.value > _SETTLED_MS)
+        return _of_earliest((cell_of(m), m) for m in self._rows if m.value > _SETTLED_MS)
 
 
 def _of_earliest(rows: Iterable[tuple[tuple, Measurement]]) -> dict[tuple, dict[str, Measurement]]:
@@ -103,7 +103,7 @@ def _same_values(rows: Sequence[Measurement], here: Elsewhere) -> Iterator[tuple
     """Yield the rows whose values are the same multiple of another run's, if at least half of the shared rows are."""
     shared: dict[str, list[tuple[Measurement, Measurement]]] = {}
     for m in rows:
-        for other in here.by_cell.get(_cell(m), {}).values():
+        for other in here.by_cell.get(cell_of(m), {}).values():
             if other.run_id != m.run_id:
                 shared.setdefault(other.run_id, []).append((m, other))
     for pairs in shared.values():
@@ -113,5 +113,6 @@ def _same_values(rows: Sequence[Measurement], here: Elsewhere) -> Iterator[tuple
             yield from ((m, other) for m, other in pairs if round(m.value / other.value, 8) == factor)
 
 
-def _cell(m: Measurement) -> tuple[Case, str, str | None, str | None]:
+def cell_of(m: Measurement) -> tuple[Case, str, str | None, str | None]:
+    """Return what two measurements of the same cell have in common."""
     return m.case, m.implementation, m.mode, m.timing

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from results import levels
-from results.checks.finding import Found, Numbers, printed_range, said
+from results.checks.finding import DECLARED, Found, Numbers, printed_range, said
 from results.compare.verdicts import Judgement, Verdict, judge, relative_half_interval, sampled_in_rounds
 from results.records import Measurement
 
-RATIO = (1.0, 6.0)  # backward over forward; by operations it is 2.5
-SUM = (0.8, 1.25)  # both together over the sum of the two
+PROPORTIONS = {"backward_over_forward": (1.0, 6.0), "not_the_sum": (0.8, 1.25)}
 FLAT = 1.25  # slowest over fastest of times that should have grown
 STRETCH = 4  # times the seqlen: 16 times the work, with a window 4 times
 TWICE, FALLEN = 2, 0.8  # times the seqlen in less than this share of the time
@@ -38,38 +37,21 @@ def whole_below_part(numbers: Numbers) -> Found:
             yield said("whole_below_part", whole, part, std=std)
 
 
-def whole_is_not_the_sum(numbers: Numbers) -> Found:
-    """Forward and backward together are far from their sum, wherever in their intervals all three are."""
-    for modes in numbers.modes():
-        if not {"fwd", "bwd", "fwd_bwd"} <= modes.keys() or _of_host(modes["fwd_bwd"]):
-            continue
-        whole, forward, backward = modes["fwd_bwd"], modes["fwd"], modes["bwd"]
-        least, most = _least_most(whole)
-        below, above = (sum(ends) for ends in zip(_least_most(forward), _least_most(backward), strict=True))
-        total = forward.value + backward.value
-        if least > SUM[1] * above:
-            why = "overhead, not the kernels, sets these times"
-        elif most < SUM[0] * below:
-            why = "one of the three is not what it says"
-        else:
-            continue
-        yield said("not_the_sum", whole, forward, backward, times=whole.value / total, total=total, why=why)
+def out_of_proportion(numbers: Numbers, rule: str, whole: str, *parts: str) -> Found:
+    """The times of a mode are far from those of its parts, wherever in their intervals all of them are.
 
-
-def backward_over_forward(numbers: Numbers) -> Found:
-    """Backward over forward is far from the 2.5 that the operations ask for, wherever in their intervals both are."""
+    A backward over its forward is 2.5 by the operations; forward and backward together are their sum.
+    """
+    low, high = PROPORTIONS[rule]
     for modes in numbers.modes():
-        forward, backward = modes.get("fwd"), modes.get("bwd")
-        if not forward or not backward or _of_host(backward):
+        if not {whole, *parts} <= modes.keys() or _of_host(modes[whole]):
             continue
-        (f_least, f_most), (b_least, b_most) = _least_most(forward), _least_most(backward)
-        if b_most < RATIO[0] * f_least:
-            why = "work is missing from it or overhead hides it"
-        elif b_least > RATIO[1] * f_most:
-            why = "more than the work explains"
-        else:
-            continue
-        yield said("backward_over_forward", backward, forward, times=backward.value / forward.value, why=why)
+        m, rows = modes[whole], [modes[part] for part in parts]
+        least, most = _least_most(m)
+        below, above = (sum(ends) for ends in zip(*map(_least_most, rows), strict=True))
+        if least > high * above or most < low * below:
+            why, total = DECLARED[rule]["above" if least > high * above else "below"], sum(part.value for part in rows)
+            yield said(rule, m, *rows, times=m.value / total, total=total, why=why)
 
 
 def flat_over_seqlen(numbers: Numbers) -> Found:
@@ -109,10 +91,8 @@ def out_of_line(numbers: Numbers) -> Found:
 
 def eager_below_kernel(numbers: Numbers) -> Found:
     """A plain call, launches included, takes far less than its kernels alone."""
-    cells: dict[tuple, dict[str | None, Measurement]] = {}
-    for m in numbers.of("latency_ms"):
-        cells.setdefault((m.run_id, m.case, m.implementation, m.mode), {})[m.timing] = m
-    for timings in cells.values():
+    for rows in numbers.grouped(attrgetter("run_id", "case", "implementation", "mode"), "latency_ms").values():
+        timings = {m.timing: m for m in rows}
         eager, kernel = timings.get("eager"), timings.get("kernel")
         warm = WARM if kernel and levels.level_of(kernel.case).memory_bound else WARM_BY_OPERATIONS
         if eager and kernel and _least_most(eager)[1] < warm * _least_most(kernel)[0]:

@@ -172,7 +172,8 @@ class RunFolder:
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise JournalError(f"Run {run.run_id!r} exists in {runs} already; choose another run_id.") from error
-            raise _journal_error("create the run", folder.path, error, "start again") from error
+            with _refusal("create the run", folder.path, "start again"):
+                raise
         return folder
 
     @classmethod
@@ -224,17 +225,13 @@ class RunFolder:
         if self.is_compressed:
             raise JournalError(f"Run {self.run_id!r} is finished and compressed; measure the rest in a new run.")
         line = "".join(map(_line_of, measurements)).encode()
-        try:
+        with _refusal("write", self.journal_path):
             fd = os.open(self.journal_path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise _journal_error("write", self.journal_path, error) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            durable.append_line(fd, line)
-        except OSError as error:
-            raise _journal_error("write", self.journal_path, error) from error
-        finally:
-            os.close(fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                durable.append_line(fd, line)
+            finally:
+                os.close(fd)
 
     def read(self, offset: int = 0) -> tuple[list[Measurement], int, list[tuple[int, str]]]:
         """Return the measurements from a byte offset on, the offset to go on from, and what is wrong with which line.
@@ -258,9 +255,8 @@ class RunFolder:
     def write_columns(self, measurements: Iterable[Measurement]) -> None:
         """Write all measurements of a finished run as compressed columns. Raises JournalError if that fails."""
         try:
-            columns.write(self.columns_path, map(_line_of, measurements))
-        except OSError as error:
-            raise _journal_error("write", self.columns_path, error) from error
+            with _refusal("write", self.columns_path):
+                columns.write(self.columns_path, map(_line_of, measurements))
         except columns.ColumnsError as error:
             raise JournalError(f"Cannot write {self.columns_path}: {error}") from error
 
@@ -315,10 +311,8 @@ class RunFolder:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the run while it is being measured. Raises RunBusy if another process does."""
-        try:
+        with _refusal("lock the run", self.path):
             fd = os.open(self.path / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise _journal_error("lock the run", self.path, error) from error
         try:
             if not durable.take_lock(fd, fcntl.LOCK_EX, seconds=0.5):  # longer than anyone's look whether it is alive
                 raise RunBusy(f"Run {self.run_id!r} is being measured by another process; wait for it or cancel it.")
@@ -339,10 +333,8 @@ class RunFolder:
 
     def request_cancel(self) -> None:
         """Ask the run to stop after the cell it is at."""
-        try:
+        with _refusal("ask for a cancel", self.path):
             (self.path / "cancel").touch()
-        except OSError as error:
-            raise _journal_error("ask for a cancel", self.path, error) from error
 
     def cancel_requested(self) -> bool:
         """Tell whether somebody asked the run to stop."""
@@ -371,10 +363,8 @@ class RunFolder:
             return True
 
     def _replace(self, path: Path, text: str) -> None:
-        try:
+        with _refusal("write", path):
             durable.replace_file(path, text)
-        except OSError as error:
-            raise _journal_error("write", path, error) from error
 
 
 def _line_of(measurement: Measurement) -> str:
@@ -391,5 +381,10 @@ def _age(folder: RunFolder) -> tuple[str, str]:
         return "", folder.run_id
 
 
-def _journal_error(what: str, path: Path, error: OSError, retry: str = "resume the run") -> JournalError:
-    return JournalError(f"Cannot {what} at {path}: {durable.reason(error, retry)}.")
+@contextlib.contextmanager
+def _refusal(what: str, path: Path, retry: str = "resume the run") -> Iterator[None]:
+    """Turn an OSError of the block into a JournalError that says what cannot be done and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise JournalError(f"Cannot {what} at {path}: {durable.reason(error, retry)}.") from error

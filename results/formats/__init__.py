@@ -4,12 +4,16 @@ A format is a `Format` in a module of this folder, or a `Peer` in a module of `p
 formats of other tools are tried first, because each recognizes only files of its tool.
 """
 
+import codecs
 import importlib
+import io
+import json
+import zipfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from results.formats import diagnosis
+from results.formats.archives import BROKEN
 from results.formats.errors import ReaderFault, UploadError, wall
 from results.formats.importing import (
     AlreadyHere,
@@ -32,6 +36,12 @@ __all__ = [
     "UnknownTable", "UploadError", "difference", "formats", "import_for_undo", "left_alone", "standing", "take_back",
     "understand",
 ]  # fmt: skip
+_POSSIBLE = (
+    "Possible are tables (CSV, Excel, Markdown), run folders, exports of attnbench, and result files of other tools as "
+    "they are."
+)
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # these get another message
+_LOOKED_AT = 1 << 16
 
 
 @cache
@@ -56,7 +66,7 @@ def understand(filename: str, data: bytes, mappings: Mapping[str, TableMapping] 
     try:
         return _understood(upload)
     except UploadError as error:
-        if said := diagnosis.of(upload):
+        if said := _fault_of(upload):
             raise UploadError(said) from error
         raise
 
@@ -72,4 +82,41 @@ def _understood(upload: Upload) -> Understanding:
                 near.append(f"As {format.description}: {reason}")
     others = "; ".join(format.description for format in formats() if isinstance(format, Peer))
     with wall(upload.filename):
-        raise unknown(upload, near, f"{diagnosis.POSSIBLE} Those of other tools are: {others}.")
+        raise unknown(upload, near, f"{_POSSIBLE} Those of other tools are: {others}.")
+
+
+def _fault_of(upload: Upload) -> str | None:
+    """Return the fault of a file and its remedy; None for a sound file."""
+    start = upload.data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if upload.data[:2] == b"PK":
+        said = _of_zip(upload.data)
+    elif start in (b"{", b"["):
+        said = _of_json(upload.data, lines=start == b"{")
+    elif b"\0" in upload.data[:_LOOKED_AT] and upload.kind == "text" and upload.data[:2] not in _UTF_16:
+        said = "is neither text nor an archive"
+    else:
+        return None
+    return said and f"{upload.filename} {said}. {_POSSIBLE}"
+
+
+def _of_zip(data: bytes) -> str | None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            archive.infolist()
+    except BROKEN as error:
+        return f"begins like a zip archive but cannot be opened ({error}); create the archive again"
+    return None
+
+
+def _of_json(data: bytes, *, lines: bool) -> str | None:
+    """Return why JSON cannot be read. For a file of JSON lines, only the first line is checked."""
+    try:
+        json.loads(data)
+    except RecursionError:
+        return "is JSON nested too deeply to be read; give the results as flat rows"
+    except ValueError as error:
+        first = data.lstrip().split(b"\n", 1)[0]
+        if lines and first != data and _of_json(first, lines=False) is None:
+            return None
+        return f"begins like JSON and is not valid JSON ({error}); write it again"
+    return None

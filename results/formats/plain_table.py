@@ -1,22 +1,43 @@
 """Tables as people keep them: one case a row, and times in a column of numbers or in one for each implementation.
 
-The meaning of a column is guessed from its header (`mapping.guess`), unless the user has corrected it before.
+The meaning of a column is guessed from its header (`mapping.guess`), unless the user has corrected it before. Each cell
+is checked, and each fault kept with its line, column, value and reason.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import attrgetter
+from typing import Any
 
 from results.formats import mapping, values
-from results.formats.errors import UploadError
-from results.formats.headers import fields_of, lacking, normalise
-from results.formats.mapping import DECIMALS, TableMapping
-from results.formats.rows import understand_rows
+from results.formats.errors import CellError, UploadError, wall
+from results.formats.headers import PARSERS, UNITS, NumberColumn, fields_of, lacking, normalise
+from results.formats.mapping import DECIMALS, TableMapping, check_constants
 from results.formats.tables import Sheet
-from results.formats.upload import Format, Understanding, Upload, reason_against_file, sheet_of
+from results.formats.upload import Column, Format, Taken, Understanding, Upload, reason_against_file, sheet_of
+from results.grouping import grouped
+from results.levels import flops
+from results.metrics import METRICS
+from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status, case_to_json
+from results.render.markdown import plain
+from results.schema import LARGEST, SMALLEST, magnitude_fits
 
 NAME = "plain_table"
 DESCRIPTION = "a table with one implementation a row or a column, and numbers with their unit such as latency_ms"
 REQUIRED = ("seqlen", "head_dim", "dtype")  # fields of a table without a user's assignment
+MAX_RUNS = 100
+_WITH_UNIT = re.compile(r"([+-]?[\d.,' \u00a0\u202f]*\d)\s*([A-Za-zµμ/%×]{1,9})")  # a number with a unit in its cell
+_CELL_UNITS = {
+    "µs": "us", "μs": "us", "%": "peakpercent", "x": "speedup", "×": "speedup", "gb/s": "gbps", "tflop/s": "tflops",
+}  # fmt: skip
+_CHECKS = {"latency_ms": values.milliseconds, "speedup": values.ratio}
+_ASKED = {
+    "gpu_name": "The file does not name a GPU. Which one was it?",
+    "num_heads": "The file does not say the number of heads.",
+    "causal": "The file does not say whether the attention is causal.",
+}
 
 
 class UnknownTable(UploadError):
@@ -37,11 +58,15 @@ def reason_against(upload: Upload) -> str | None:
 
 
 def understand(upload: Upload) -> Understanding:
-    """Return the rows as runs and measurements."""
+    """Return the rows as runs, one for each GPU that they name, and measurements."""
     sheet = sheet_of(upload, lambda sheet: _reason_against(upload, sheet))
-    chosen = upload.mapping_of(sheet)
-    found = understand_rows(upload, sheet, format=NAME, mapping=chosen or mapping.guess(sheet))
-    return replace(found, assumptions=(*_assumptions(sheet, chosen or mapping.guess(sheet)), *found.assumptions))
+    chosen = upload.mapping_of(sheet) or mapping.guess(sheet)
+    runs = _runs(upload, sheet, chosen.fields.get("gpu_name"))
+    reading = ReadRows(upload, runs, sheet=sheet, mapping=chosen, constants=check_constants(chosen.constants))
+    for line, row in sheet.rows:
+        reading.read(line, row)
+    reading.name_baseline()
+    return reading.understood()
 
 
 def unknown(upload: Upload, near: Sequence[str], possible: str) -> UploadError:
@@ -89,16 +114,251 @@ def _other_operation(sheet: Sheet) -> str | None:
     return None
 
 
-def _assumptions(sheet: Sheet, chosen: TableMapping) -> Iterator[str]:
-    starts = {normalise(name).partition("_")[0] for name in sheet.header}
-    if any(role.implementation for role in chosen.roles):
-        yield from (f"{short.upper()} is {long}." for short, long in values.WORDS["systems"].items() if short in starts)
-    for number in chosen.numbers(sheet.header):
-        if number.baseline:
-            yield f"{number.header} is {number.baseline} over {number.implementation}."
-    if chosen.decimal == ",":
-        yield f"Numbers are written as {DECIMALS[',']}, with a decimal comma."
-    yield from (f"{name} is {text} in every row." for name, text in chosen.constants.items())
+@dataclass(kw_only=True)
+class ReadRows(Taken):
+    """The measurements and faults of the rows of one sheet whose columns are known."""
+
+    sheet: Sheet
+    mapping: TableMapping
+    constants: Mapping[str, Any]  # fields that are the same in every row
+    derived: int = 0  # times that follow from printed TFLOP/s
+    empty: int = 0  # cells without a number and without a word
+    unsaid: int = 0  # speedups over something that the table does not name
+    cases: dict[tuple[str, ...], Case] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.fields, self.numbers = self.mapping.fields, self.mapping.numbers(self.sheet.header)
+        for number in self.numbers:
+            try:
+                values.name(number.implementation or "")
+            except CellError as error:
+                raise UploadError(f"The implementation of column {number.header[:80]!r} {error}.") from error
+
+    def read(self, line: int, row: Sequence[str]) -> None:
+        """Read one row into measurements or rejections."""
+        if len(row) != len(self.sheet.header):
+            text = f"has {len(row)} cells where the header has {len(self.sheet.header)}"
+            self.reject(line, "", ", ".join(row), text)
+            return
+        with wall(f"{self.upload.filename}, line {line},"):
+            said = self._fields(line, row)
+            case = None if said is None else self._case(line, row, said)
+            if said is not None and case is not None:
+                self._numbers(line, row, said, case)
+
+    def _fields(self, line: int, row: Sequence[str]) -> dict[str, Any] | None:
+        """Return the fields of a row without its numbers; None if one of the cells is refused."""
+        said: dict[str, Any] = dict(self.constants)
+        taken = True
+        for name, at in self.fields.items():
+            text = plain(row[at])
+            if PARSERS[name] is values.whole:
+                text = values.localised(text, self.mapping.decimal)
+            if not text and (name != "implementation" or name in self.constants):
+                continue  # not said
+            try:
+                if not text:
+                    raise CellError("is empty; every row needs an implementation")
+                said[name] = PARSERS[name](text)
+            except CellError as error:
+                self.reject(line, self.sheet.header[at], text, str(error))
+                taken = False
+        width = said.pop("embed_dim", None)
+        if width is not None and taken and "head_dim" not in said:
+            said["head_dim"], rest = divmod(width, said.get("num_heads") or width + 1)
+            if rest:
+                at = self.fields["embed_dim"]
+                self.reject(line, self.sheet.header[at], plain(row[at]), "is not head_dim x num_heads of a head_dim")
+                taken = False
+        return said if taken else None
+
+    def _case(self, line: int, row: Sequence[str], said: Mapping[str, Any]) -> Case | None:
+        key = tuple(row[at] for at in self.fields.values())  # constants are the same in every row
+        if key not in self.cases:
+            case = {name: value for name, value in said.items() if name in CASE_FIELDS}
+            if "seqlen" in said:
+                case.setdefault("seqlen_q", said["seqlen"])
+                case.setdefault("seqlen_k", said["seqlen"])
+            if "head_dim" in said:
+                case.setdefault("head_dim_v", said["head_dim"])
+            try:
+                self.cases[key] = Case(**case)
+            except RecordError as error:
+                self.reject(line, "", ", ".join(row), str(error))
+                return None
+        return self.cases[key]
+
+    def _numbers(self, line: int, row: Sequence[str], said: Mapping[str, Any], case: Case) -> None:
+        decimal = self.mapping.decimal
+        for number in self.numbers:
+            text = plain(row[number.at])
+            if not text:
+                self.empty += 1
+                continue
+            try:
+                spread = plain(row[number.std_at]) if number.std_at is not None else ""
+                values.words(row[number.at].strip())  # it is kept as printed
+                status, value, std = _read(number, text, spread, decimal)
+            except CellError as error:
+                self.reject(line, number.header, text, str(error))
+                continue
+            measurement = Measurement(
+                run_id=self.runs[said.get("gpu_name", "")].run_id,
+                case=case,
+                implementation=number.implementation or said["implementation"],
+                metric=number.metric,
+                mode=number.mode or said.get("mode"),
+                timing=said.get("timing") if number.metric == "latency_ms" else None,
+                baseline=number.baseline,
+                status=status,
+                value=value,
+                statistic=number.statistic if value is not None else None,
+                mean=value if number.statistic == "mean" else None,
+                std=std,
+                note=None if value is not None else f"the file says {text!r}",
+                printed=_printed(row[number.at].strip(), number, decimal),
+                origin=f"line {line}, {number.header}",
+            )
+            if first := self.first(measurement, line):
+                reason = f"repeats line {first}: the same case, implementation and mode"
+                self.reject(line, number.header, text, reason)
+                continue
+            self.measurements.append(measurement)
+            if number.metric == "tflops" and value and not _has_time(self.numbers, number):
+                self._add_time(measurement, said.get("timing"), line)
+
+    def _add_time(self, rate: Measurement, timing: str | None, line: int) -> None:
+        """Add the time that follows from a printed TFLOP/s, if the operations of the case are known."""
+        work = flops({**case_to_json(rate.case), "window_size": rate.case.window_size or 0}, rate.mode)
+        if not work or not magnitude_fits(work / rate.value / 1e9):
+            return
+        note = f"from the printed {rate.value:g} TFLOP/s and {work:.6g} operations"
+        unprinted = replace(rate, metric="latency_ms", note=note, printed=None, mean=None)
+        latency = replace(unprinted, value=work / rate.value / 1e9, timing=timing)
+        if not self.first(latency, line):
+            self.measurements.append(latency)
+            self.derived += 1
+
+    def name_baseline(self) -> None:
+        """Name what speedups of rows are over: the one implementation whose own are all 1. Without one, none stay."""
+        unnamed = [m for m in self.measurements if m.metric == "speedup" and m.baseline is None]
+        ratios = {
+            name: {m.value for m in rows} for name, rows in grouped(unnamed, attrgetter("implementation")).items()
+        }
+        bases = [name for name, found in ratios.items() if found == {1.0}]
+        base = bases[0] if len(bases) == 1 else None
+        named = [replace(m, baseline=base) for m in unnamed if m.implementation != base] if base else []
+        self.unsaid = 0 if base else len(unnamed)
+        self.measurements[:] = [m for m in self.measurements if m.metric != "speedup" or m.baseline] + named
+
+    def understood(self) -> Understanding:
+        """Return everything that was read."""
+        meanings = {at: name for name, at in self.fields.items()} | {each.at: each.meaning for each in self.numbers}
+        meanings |= {each.std_at: f"standard deviation of {each.header}" for each in self.numbers if each.std_at}
+        known = {*self.fields, *self.mapping.constants}
+        return self.understanding(
+            NAME,
+            f"{self.sheet.description}, {len(self.sheet.rows):,} rows",
+            if_empty="has a header and no numbers",
+            columns=tuple(Column(name, meanings.get(at)) for at, name in enumerate(self.sheet.header)),
+            assumptions=tuple(self._assumptions()),
+            left_out=tuple(self._left_out()),
+            questions=tuple(question for name, question in _ASKED.items() if name not in known),
+            sheet=self.sheet,
+            mapping=self.mapping,
+        )
+
+    def _assumptions(self) -> Iterator[str]:
+        fields, header, chosen = self.fields, self.sheet.header, self.mapping
+        if any(role.implementation for role in chosen.roles):
+            starts = {normalise(name).partition("_")[0] for name in header}
+            systems = values.WORDS["systems"].items()
+            yield from (f"{short.upper()} is {long}." for short, long in systems if short in starts)
+        for number in self.numbers:
+            if number.baseline:
+                yield f"{number.header} is {number.baseline} over {number.implementation}."
+        if chosen.decimal == ",":
+            yield f"Numbers are written as {DECIMALS[',']}, with a decimal comma."
+        yield from (f"{name} is {text} in every row." for name, text in chosen.constants.items())
+        yield "Every row is attention alone (level op), unless a column says otherwise."
+        if "timing" not in fields:
+            yield "Timing method unknown: a column timing would say kernel or eager."
+        if "seqlen" in fields and "seqlen_k" not in fields:
+            yield f"{header[fields['seqlen']]} is the length of queries and of keys."
+        if "embed_dim" in fields and "head_dim" not in fields:
+            yield f"{header[fields['embed_dim']]} is head_dim x num_heads, of queries, keys and values."
+        if "head_dim" in fields and "head_dim_v" not in fields:
+            yield f"{header[fields['head_dim']]} is the head dimension of queries, keys and values."
+        if self.derived:
+            yield f"{self.derived:,} times follow from the printed TFLOP/s and the operations of a windowless case."
+
+    def _left_out(self) -> Iterator[str]:
+        if self.empty:
+            yield f"{self.empty:,} empty cells."
+        if self.unsaid:
+            yield f"{self.unsaid:,} speedups over an unknown baseline, as no single implementation has 1 in all rows."
+        if self.sheet.comments:
+            yield f"{len(self.sheet.comments)} lines before the header that begin with #."
+
+
+def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[Hashable, Run]:
+    """Return the runs by the name of the GPU in the file."""
+    names: dict[str, None] = {"": None}
+    if gpu_at is not None:
+        names = dict.fromkeys(plain(row[gpu_at]) for _, row in sheet.rows if len(row) == len(sheet.header))
+    if len(names) > MAX_RUNS:
+        raise UploadError(f"Column {sheet.header[gpu_at]!r} names {len(names)} GPUs; at most {MAX_RUNS} are taken.")
+    ids = [upload.run_id] if len(names) == 1 else [f"{upload.run_id}-{number + 1}" for number in range(len(names))]
+    title = upload.filename[: values.MAX_TEXT]
+    return {
+        name: Run(run_id=run_id, source="upload", title=title, gpu_name=name or None)
+        for name, run_id in zip(names, ids, strict=True)
+    }
+
+
+def _has_time(numbers: Sequence[NumberColumn], of: NumberColumn) -> bool:
+    """Return whether a column of times accompanies a column of TFLOP/s."""
+    return any(n.metric == "latency_ms" and (n.implementation, n.mode) == (of.implementation, of.mode) for n in numbers)
+
+
+def _read(number: NumberColumn, text: str, spread: str, decimal: str) -> tuple[Status, float | None, float | None]:
+    status = values.missing(text)
+    if status is not None:
+        return status, None, None
+    check = _CHECKS.get(number.metric, values.number)
+    value, metric = _scaled(number, text, decimal, check), METRICS[number.metric]
+    if not metric.holds(value):
+        raise CellError(f"must be {metric.range}")
+    if excess := metric.excess(value):
+        raise CellError(excess)
+    if not spread or values.missing(spread) is not None:
+        return Status.OK, value, None
+    try:
+        return Status.OK, value, _scaled(number, spread, decimal, partial(values.number, minimum=0))
+    except CellError as error:
+        raise CellError(f"has the standard deviation {spread!r}, which {error}") from error
+
+
+def _scaled(number: NumberColumn, text: str, decimal: str, check: Callable[[str], float]) -> float:
+    """Return a cell in the unit of the metric, converted from the unit of the cell or else of the column."""
+    digits, scale = text, number.scale
+    if found := _WITH_UNIT.fullmatch(text):
+        metric, own = UNITS.get(_CELL_UNITS.get(found[2].lower(), found[2].lower()), ("", 1.0))
+        if metric == number.metric:
+            digits, scale = found[1], own
+    value = check(values.localised(digits, decimal)) * scale
+    if not magnitude_fits(value):
+        raise CellError(f"is neither 0 nor between {SMALLEST:g} and {LARGEST:g} in the unit of {number.metric}")
+    return value
+
+
+def _printed(text: str, number: NumberColumn, decimal: str) -> str:
+    """Return the digits of a cell with a decimal point, and the unit of the column if it is not the metric's."""
+    shown = values.localised(text, decimal) if decimal == "," else text
+    if number.scale == 1:
+        return shown
+    unit = next(name for name, known in UNITS.items() if known == (number.metric, number.scale))
+    return f"{shown} {unit}"
 
 
 FORMAT = Format(NAME, DESCRIPTION, reason_against, understand)

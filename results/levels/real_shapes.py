@@ -7,44 +7,17 @@ come from each `config.json`, as repeated in litgpt's litgpt/config.py with the 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from results.levels.tensors import Fields, known
 from results.paths import toml_of
 from results.records import Case, attention_case
 
-NO_MODEL = "No model: the end of the scale between grouped and shared key heads."
 _HUB = "https://huggingface.co/{}/blob/main/config.json"
-
+_OPTIONAL = ("head_dim_v", "window_size", "features")
 _IDENTITY = (
     "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "causal", "window_size",
     "features",
 )  # fmt: skip
-
-
-class LayerUse(NamedTuple):
-    """One use of a layer: which, and the sizes of the call."""
-
-    layer: str  # without a comma, as it is chosen by
-    batch: int
-    queries: int
-    keys: int
-    causal: bool = False
-
-
-@dataclass(frozen=True)
-class ModelAttention:
-    """Heads of one width in a model, and the calls made of them."""
-
-    domain: str
-    model: str
-    source: str  # URL of the configuration, or NO_MODEL
-    heads: tuple[int, int]  # query heads, key heads
-    head_dim: int
-    uses: tuple[LayerUse, ...]
-    head_dim_v: int = 0  # 0: head_dim
-    window_size: int = 0
-    features: str | None = None  # text of results.features
 
 
 @dataclass(frozen=True)
@@ -62,44 +35,31 @@ class RealShape:
         return attention_case(seqlen=self.case.seqlen_q, dtype=dtype, **fields)
 
 
-def _model(uses: list[list[Any]], heads: list[int], hub: str = "", source: str = "", **said: Any) -> ModelAttention:
-    calls = tuple(LayerUse(*use) for use in uses)
-    return ModelAttention(source=source or _HUB.format(hub), heads=(heads[0], heads[1]), uses=calls, **said)
-
-
-def _models(name: str) -> tuple[ModelAttention, ...]:
-    read = toml_of(__file__, name)
-    return tuple(_model(**each) for each in read["models"])
-
-
-def _domains(models: tuple[ModelAttention, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(model.domain for model in models))
-
-
-MODELS, FEATURED = _models("real_shapes.toml"), _models("feature_shapes.toml")
-DOMAINS, FEATURE_DOMAINS = _domains(MODELS), _domains(FEATURED)
-
-
-def _shapes(models: tuple[ModelAttention, ...]) -> Iterator[RealShape]:
-    for each in models:
-        for use in each.uses:
+def _shapes(name: str) -> Iterator[RealShape]:
+    """Yield the shapes of a TOML file, which has the heads of models and the calls made of them."""
+    for each in toml_of(__file__, name)["models"]:
+        heads, kv_heads = each["heads"]
+        rest = {"head_dim_v": each["head_dim"], **{field: each[field] for field in _OPTIONAL if field in each}}
+        source = each.get("source") or _HUB.format(each["hub"])
+        for layer, batch, queries, keys, *causal in each["uses"]:
             case = attention_case(
-                batch=use.batch,
-                num_heads=each.heads[0],
-                num_kv_heads=each.heads[1],
-                seqlen=use.queries,
-                seqlen_k=use.keys,
-                head_dim=each.head_dim,
-                head_dim_v=each.head_dim_v or each.head_dim,
+                batch=batch,
+                num_heads=heads,
+                num_kv_heads=kv_heads,
+                seqlen=queries,
+                seqlen_k=keys,
+                head_dim=each["head_dim"],
                 dtype="bfloat16",
-                causal=use.causal,
-                window_size=each.window_size,
-                features=each.features,
+                causal=any(causal),
+                **rest,
             )
-            yield RealShape(each.domain, f"{each.model}: {use.layer}", each.source, case)
+            yield RealShape(each["domain"], f"{each['model']}: {layer}", source, case)
 
 
-SHAPES, FEATURE_SHAPES = tuple(_shapes(MODELS)), tuple(_shapes(FEATURED))
+SHAPES, FEATURE_SHAPES = (tuple(_shapes(name)) for name in ("real_shapes.toml", "feature_shapes.toml"))
+DOMAINS, FEATURE_DOMAINS = (
+    tuple(dict.fromkeys(shape.domain for shape in shapes)) for shapes in (SHAPES, FEATURE_SHAPES)
+)
 _BY_SIZES = {tuple(getattr(shape.case, name) for name in _IDENTITY): shape for shape in (*FEATURE_SHAPES, *SHAPES)}
 
 

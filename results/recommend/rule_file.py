@@ -21,13 +21,15 @@ from results.implementations import facts_of
 from results.recommend.contest import JUDGED_WITHIN, Contender, Contest, Rival, decide
 from results.recommend.doubt import doubts, doubts_of
 from results.records import Measurement, Run, Status
-from results.slice import Filters, SliceError
+from results.slice import Filters, SliceError, level_in
 
 if TYPE_CHECKING:
     from results.store.database import Store
 
 FORMAT, VERSION = "attnbench rule", 1
-DIRECTIONS = {"fwd": "forward", "fwd_bwd": "training"}  # by mode
+DIRECTIONS = {"fwd": "forward", "fwd_bwd": "training", "decode": "forward"}  # by mode
+# What computes calls over a cache, where only the device knows the lengths: decoding, and more query tokens over pages.
+OVER_CACHES, _FEW_QUERIES = {True: ("triton_split_kv",), False: ("triton_varlen", "triton_paged")}, 16
 REGIMES = {"eager": "eager", "kernel": "captured"}  # by timing
 _LOCK_S = 10.0
 _VERSIONS = ("driver", "cuda", "torch", "triton", "kernel_hash", "git_commit", "created", "protocol")
@@ -43,9 +45,10 @@ def rule_file(store: Store, filters: Filters) -> dict[str, Any]:
 
     Raises RuleError if no implementation is certain to beat another one.
     """
+    modes = ("decode",) if level_in(filters).name == "decode" else ("fwd", "fwd_bwd")
     points = [
         point
-        for mode in DIRECTIONS
+        for mode in modes
         for timing in REGIMES
         if filters.mode in (None, mode) and filters.timing in (None, timing)
         for point in _points_of_slice(store, replace(filters, mode=mode, timing=timing))
@@ -163,7 +166,13 @@ def _points_of_slice(store: Store, filters: Filters) -> Iterator[dict[str, Any]]
 
 def _points(contests: Iterable[Contest], void: Container[str]) -> Iterator[dict[str, Any]]:
     for contest in contests:
+        first = next(iter(contest.values())).measurement
+        over_cache = first.mode == "decode"
+        if over_cache and first.timing != "kernel":  # the host's time is the same for all of them
+            continue
+        served = OVER_CACHES[(first.case.seqlen_q or 1) <= _FEW_QUERIES] if over_cache else ()
         sound = {name: c for name, c in contest.items() if c.measurement.measurement_id not in void}
+        sound = {name: c for name, c in sound.items() if not over_cache or name.partition("[")[0] in served}
         if sound and (point := _point(sound)):
             yield point
 
@@ -174,7 +183,7 @@ def _point(contest: Contest) -> dict[str, Any] | None:
     first = next(iter(contest.values())).measurement
     case = first.case
     sizes = (case.seqlen_q, case.seqlen_k, case.head_dim, case.dtype)
-    if result.winner is None or not all(sizes) or case.causal is None or case.level not in (None, "op"):
+    if result.winner is None or not all(sizes) or case.causal is None or case.level not in (None, "op", "decode"):
         return None
     slower = [rival for rival in result.rivals if certainly_slower(rival)]
     if not slower:
@@ -203,19 +212,25 @@ def certainly_slower(rival: Rival) -> bool:
     return not rival.ties and rival.certain and (rival.low is not None or rival.ratio > JUDGED_WITHIN)
 
 
-def _problem(measurement: Any) -> dict[str, Any]:
-    case = measurement.case
-    words = (("causal", case.causal), ("window", case.window_size))
+def _problem(measurement: Measurement) -> dict[str, Any]:
+    case, over_cache = measurement.case, measurement.case.level == "decode"
+    causal = case.causal and not (over_cache and case.seqlen_q == 1)  # whose one query sees every key
+    words = (("causal", causal), ("window", case.window_size))
     sizes = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim")
     head_dim_v = case.head_dim_v or case.head_dim
+    features = [*(["head_dim_v"] if head_dim_v != case.head_dim else []), *case.asked]
+    if over_cache:
+        held = (("paged", case.page_size), ("latent", case.latent_dim))
+        features = [name for name, there in held if there]
+        features += [f"cache {case.cache_dtype}"] if case.cache_dtype not in (None, case.dtype) else []
     return {
-        "operator": "attention",
-        "direction": DIRECTIONS[measurement.mode],
-        "regime": REGIMES[measurement.timing],
+        "operator": "decode" if over_cache else "attention",
+        "direction": DIRECTIONS[str(measurement.mode)],
+        "regime": REGIMES[str(measurement.timing)],
         "dtype": case.dtype,
         "mask": " ".join(word for word, there in words if there) or "full",
         "window_size": case.window_size or 0,
-        "features": [*(["head_dim_v"] if head_dim_v != case.head_dim else []), *case.asked],
+        "features": features,
         **{name: getattr(case, name) for name in sizes},
         "head_dim_v": head_dim_v,
     }

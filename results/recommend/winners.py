@@ -1,13 +1,14 @@
 """Winners of stored results: the contests of a slice, decided by `results.recommend.contest`, and the maps of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pandas as pd
 
 from results.grouping import grouped
-from results.implementations import Declared, facts_of
+from results.implementations import facts_of
 from results.levels import Level, level_of
 from results.query.declared import of_rows
 from results.query.pages import gpus, options, to_its_runs
@@ -95,8 +96,9 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
     rows = store.rows(_SQL("contests", ctes=ctes, stored=", ".join(FIELDS), judged_within=JUDGED_WITHIN), params)
     contest: dict[str, Contender] = {}
     said = of_rows(store, level_in(filters).name)
+    precision = cache(lambda name, run_id: facts_of(name, said, run_id).precision)
     for row in rows:
-        contender = _contender(dict(zip(names, row, strict=True)), said)
+        contender = _contender(dict(zip(names, row, strict=True)), precision)
         if contest and _first(contest).measurement.case != contender.measurement.case:
             yield contest
             contest = {}
@@ -109,10 +111,9 @@ def _first(contest: Contest) -> Contender:
     return next(iter(contest.values()))
 
 
-def _contender(row: dict[str, Any], said: Declared) -> Contender:
+def _contender(row: dict[str, Any], precision: Callable[[str, str], str | None]) -> Contender:
     of_run = {name: row.pop(name) for name in _FACTS}
-    facts = facts_of(row["implementation"], said, row["run_id"])
-    return Contender(measurement_of(row), **of_run, precision=facts.precision)
+    return Contender(measurement_of(row), **of_run, precision=precision(row["implementation"], row["run_id"]))
 
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:

@@ -25,15 +25,15 @@ def enriched(run: Run, measurements: Sequence[Measurement]) -> list[Measurement]
         if m.metric == "latency_ms" and m.status is not Status.OK and _key(m) not in peaks
     ]
     known = [*measurements, *failed]
-    return [*known, *(each for m in known for each in _derived(run, m))]
+    facts = {name: facts_of(name, run.implementations) for name in {m.implementation for m in known}}
+    return [*known, *(each for m in known for each in _derived(run, m, facts[m.implementation]))]
 
 
 def _key(m: Measurement) -> tuple:
     return m.case, m.implementation, m.mode
 
 
-def _derived(run: Run, m: Measurement) -> Iterator[Measurement]:
-    facts = facts_of(m.implementation, run.implementations)
+def _derived(run: Run, m: Measurement, facts: ImplementationFacts) -> Iterator[Measurement]:
     if m.metric == "latency_ms":
         yield from (_following(m, metric, value) for metric, value in _of_latency(run, m, facts).items())
     elif m.metric == "latency_extrapolated_ms":

@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -20,7 +19,6 @@ from results.paths import REPOSITORY
 from results.records import Case, measurement_to_json, run_to_json
 from runner.cells import Cell, cell_to_json
 from runner.locks import DeviceBusy
-from runner.machine.kernel_hash import kernel_hash
 from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.supervisor import supervise
@@ -68,7 +66,6 @@ class CardSupervisor:
         self._kept: dict[Any, Any] = {}  # rows of cases that are not assigned to this card, by case
         self._logged: int | None = None  # number of log bytes sent to the driver; None: the card is not announced yet
         self._case: Case | None = None
-        self._code = ThreadPoolExecutor(1).submit(kernel_hash)  # while the worker starts
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._stop, self._over = threading.Event(), threading.Event()
 
@@ -119,14 +116,7 @@ class CardSupervisor:
         cells = [cell_to_json(cell) for of_case in cases for cell in of_case]
         card = f"cpu-{self._slot}" if self._errand.job.device == "cpu" else run.gpu_uuid or self._slot
         self._line.say(
-            {
-                "event": "opened",
-                "card": card,
-                "host": socket.gethostname(),
-                "code": self._code.result(),
-                "run": run_to_json(run),
-                "cells": cells,
-            }
+            {"event": "opened", "card": card, "host": socket.gethostname(), "run": run_to_json(run), "cells": cells}
         )
         self._logged = 0
         while (index := self._ask()) is not None:

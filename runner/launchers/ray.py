@@ -293,13 +293,14 @@ class Driver:
     def _admit(self, number: int, task: Task, message: dict[str, Any]) -> None:
         """Add a card to its share, unless its kernels or its software differ from the run's."""
         try:
-            if message["code"] != self._code:
+            run = run_from_json(message["run"])
+            if run.kernel_hash != self._code:
                 raise Refused(
-                    f"Card {message['card']} on {message['host']} has kernels {message['code']}, and here they are "
+                    f"Card {message['card']} on {message['host']} has kernels {run.kernel_hash}, and here they are "
                     f"{self._code}: bring that checkout to the same commit."
                 )
             cells = [cell_from_json(record) for record in message["cells"]]
-            task.share.admit(message["card"], message["host"], run_from_json(message["run"]), cells)
+            task.share.admit(message["card"], message["host"], run, cells)
             task.card = message["card"]
         except Refused as error:
             task.why = str(error)

@@ -153,6 +153,12 @@ class DifferentiableCalls:
         return (lambda: self.forward(attention, inputs)) if mode == "fwd_bwd" else None
 
 
+def measured(functions: Mapping[str, Any], **said: Any) -> MeasuredLevel:
+    """Return the level of a module, whose functions have the names of the members; `said` has the other members."""
+    names = MeasuredLevel.__dataclass_fields__
+    return MeasuredLevel(**{name: functions[name] for name in names if name in functions}, **said)
+
+
 def level_of(level: Case | str) -> MeasuredLevel:
     """Return the level of a case or of that name. Raises ModuleNotFoundError if it cannot be measured."""
     name = level.level if isinstance(level, Case) else level

@@ -20,7 +20,7 @@ from kernels.problem import FEW_QUERIES
 from kernels.registry import DecodeAttention, UnsupportedCase
 from results.levels.decode import lengths_of, query_lengths_of
 from results.records import Case, case_to_json, decode_case
-from runner.levels import STRIDE, Call, Growth, MeasuredLevel, Pass, Place, Trial, fill_normal, generator_of
+from runner.levels import STRIDE, Call, Growth, Pass, Place, Trial, fill_normal, generator_of, measured
 
 PASSES = (Pass("decode", "decode step", ("decode",), ("out",), also_recorded=(("out", "out_original"),)),)
 ROOM = 128  # least number of tokens of a contiguous cache beyond the longest sequence
@@ -286,16 +286,6 @@ def small_case(dtype: str, head_dim: int) -> Case:
     return decode_case(batch=1, num_heads=1, num_kv_heads=1, context=_SMALL_CONTEXT, head_dim=head_dim, dtype=dtype)
 
 
-LEVEL = MeasuredLevel(
-    implementations=lambda: registry.implementations("decode"),
-    passes=lambda case: PASSES,
-    small_case=small_case,
-    empty_inputs=empty_inputs,
-    trial=trial,
-    call=call,
-    oracle=oracle,
-    fused_oracle=fused_oracle,
-    checks_rows=True,
-    doubled=doubled,
-    harden=harden,
+LEVEL = measured(
+    globals(), implementations=lambda: registry.implementations("decode"), passes=lambda case: PASSES, checks_rows=True
 )

@@ -14,7 +14,7 @@ from kernels.attention import torch_naive
 from kernels.layer_reference import LayerReference
 from kernels.registry import Attention, UnsupportedCase
 from results.records import Case, layer_case
-from runner.levels import Call, DifferentiableCalls, MeasuredLevel, Pass, fill_normal, generator_of
+from runner.levels import Call, DifferentiableCalls, Pass, fill_normal, generator_of, measured
 
 _SMALL_SEQLEN = 64
 
@@ -129,15 +129,4 @@ def small_case(dtype: str, head_dim: int) -> Case:
     return layer_case("mha_fused", batch=1, seqlen=_SMALL_SEQLEN, **heads, head_dim=head_dim, dtype=dtype, causal=False)
 
 
-LEVEL = MeasuredLevel(
-    implementations=lambda: registry.implementations("layer"),
-    around="op",
-    passes=passes,
-    small_case=small_case,
-    empty_inputs=empty_inputs,
-    trial=trial,
-    call=call,
-    inner_call=inner_call,
-    kept_for_backward=kept_for_backward,
-    oracle=oracle,
-)
+LEVEL = measured(globals(), implementations=lambda: registry.implementations("layer"), around="op")

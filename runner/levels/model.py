@@ -19,7 +19,7 @@ from kernels.models import AttentionInside, CausalModel, KeyValueCache, loss_of
 from kernels.registry import UnsupportedCase
 from results.levels.model_table import model as sizes_of
 from results.records import Case
-from runner.levels import Call, MeasuredLevel, Pass, Trial, generator_of
+from runner.levels import Call, Pass, Trial, generator_of, measured
 from runner.measure.optimizers import StepOptimizer, make_optimizer, states_of
 from runner.sweeps.model import model_case
 
@@ -448,22 +448,13 @@ def _exact_step(step: DecodeStep) -> Callable[[], torch.Tensor]:
 
 _EXACT = AttentionInside(lambda q, k, v, **mask: _ExactAttention.apply(q, k, v, mask), _exact_step)
 
-LEVEL = MeasuredLevel(
+LEVEL = measured(
+    globals(),
     implementations=lambda: registry.implementations("model"),
     around="op",
-    reason_against=reason_against,
     fits_by_prediction=True,
     peak_share=_PEAK_SHARE,
     # A model runs at the power limit all the time: Llama-2 7B trains at 1515 MHz on an H200 in every attempt (2026-11).
     retries=0,
-    passes=passes,
-    small_case=small_case,
-    empty_inputs=empty_inputs,
-    trial=trial,
-    call=call,
-    device_call=device_call,
-    inner_call=inner_call,
     records_share=True,
-    kept_for_backward=kept_for_backward,
-    oracle=oracle,
 )

@@ -24,7 +24,7 @@ def describe(device: DeviceInfo) -> dict[str, Any]:
 def _software() -> dict[str, Any]:
     return {
         "torch": torch.__version__,
-        "triton": _version("triton"),
+        "triton": version("triton"),
         "python": platform.python_version(),
         "os": platform.platform(),
         "cpu": f"{cpu_name()}, {os.cpu_count()} threads",
@@ -63,7 +63,8 @@ def _gpu(device: DeviceInfo) -> dict[str, Any]:
     }
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

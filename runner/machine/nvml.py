@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 try:
@@ -50,12 +50,10 @@ class Gpu:
     def reading(self) -> Reading:
         """Return the current clock, power, temperature, throttling and other processes."""
         power = _ask(pynvml.nvmlDeviceGetPowerUsage, self._handle)
-        return Reading(
-            sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM),
+        return replace(
+            self.clock_reading(),
             power_w=None if power is None else power / 1000,
             temperature_c=_ask(pynvml.nvmlDeviceGetTemperature, self._handle, pynvml.NVML_TEMPERATURE_GPU),
-            throttle=self._throttle(),
-            max_sm_clock_mhz=self._max_sm_clock_mhz,
             memory_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_MEM),
             energy_j=self.energy_j(),
             others=self._others(),

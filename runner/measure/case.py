@@ -114,11 +114,10 @@ class CaseRun:
         """
         charged = list(charged)
         self.bench.begin(cell, step)
-        try:
-            action()
+        failed = errors.failure(action)
+        if failed is None:
             return None
-        except Exception as error:  # noqa: BLE001 - every exception of a kernel is a result
-            status, note = errors.describe(error)
+        status, note = failed
         gc.collect()
         note = f"{note} (in its {step})" if status is Status.ERROR else note
         self.fail(charged, status, note)

@@ -1,6 +1,7 @@
 """Maps an exception to a status and a note, such as the exhausted resource with the required and available amount."""
 
 import re
+from collections.abc import Callable
 
 import torch
 
@@ -23,6 +24,15 @@ def describe(error: BaseException) -> tuple[Status, str]:
     if isinstance(error, NotImplementedError) or type(error).__name__ == "UnsupportedCase":
         return Status.UNSUPPORTED, _first_line(error)
     return Status.ERROR, f"{type(error).__name__}: {_first_line(error)}"
+
+
+def failure(action: Callable[[], object]) -> tuple[Status, str] | None:
+    """Return how a kernel's work failed, as its status and note; None if it did not."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001 - every exception of a kernel is a result
+        return describe(error)
+    return None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

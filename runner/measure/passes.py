@@ -4,15 +4,19 @@ import contextlib
 import gc
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import torch
+
 from kernels import registry
-from results.records import Case, Status
+from results.files import cell_files
+from results.records import Case, Status, case_to_json
 from runner.cells import Cell
-from runner.levels import Pass, no_doubling
-from runner.measure import memory, recording, triton_hooks
+from runner.levels import Call, Pass, no_doubling
+from runner.measure import triton_hooks
 from runner.measure.case import Bench, CaseRun
 from runner.measure.check import CheckedPass, check, make_oracle
 from runner.measure.extrapolation import extrapolate
@@ -21,6 +25,9 @@ from runner.overhead import COMPILING
 from runner.plan import NOT_TIMED, interpreter_reason, is_interpreted, predicted_too_large, too_long_for_cpu
 
 CACHED = "cached"  # flag of a compile time whose kernels were on disk already
+MIB = 1024 * 1024
+NO_MEMORY_ON_CPU = "torch counts allocations on GPUs only, so memory is not measured on a CPU."
+_MOST_ENTRIES = 100_000  # size limit of the memory history
 FAILS_THE_CHECK = "incorrect"  # flag of errors that fail the check; the note names the tensor
 
 
@@ -45,7 +52,7 @@ def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
                 run.attempt(cell, [cell], "memory", partial(_measure_memory, run, cell))
     for cell in list(run.live):
         for kind in bench.files:
-            failed = run.attempt(cell, [], kind, partial(_record, run, cell, kind))
+            failed = run.attempt(cell, [], kind, partial(record, kind, partial(run.call, cell), bench.run_folder, cell))
             if failed:
                 print(f"No {kind} of {cell.words}: {failed[1]}", file=sys.stderr)  # goes into the run's log
     if run.live:
@@ -58,8 +65,13 @@ def run_case(bench: Bench, case: Case, cells: Iterable[Cell]) -> None:
             extrapolate(run, [cell for cell in cells if cell in measured or cell in too_large], measured)
 
 
-def _record(run: CaseRun, cell: Cell, kind: str) -> None:
-    recording.record(kind, run.call(cell), run.bench.run_folder, cell)
+def record(kind: str, make: Callable[[], Call], run_folder: Path, cell: Cell) -> None:
+    """Record a warm call of a cell as a file of the run. Raises RuntimeError for memory without a GPU."""
+    path = cell_files.path_of(run_folder, kind, case_to_json(cell.case), cell.implementation, cell.mode)
+    path.parent.mkdir(exist_ok=True)
+    call = make()
+    call()
+    _RECORDERS[kind](call, path)
 
 
 def _skip_what_takes_too_long(run: CaseRun) -> None:
@@ -154,10 +166,73 @@ def _emit_compile_time(run: CaseRun, name: str, mode: str, found: CheckedPass, s
 def _measure_memory(run: CaseRun, cell: Cell) -> None:
     if run.bench.device_type != "cuda":
         for metric in ("peak_memory_mb", "extra_memory_mb"):
-            run.emit(cell, metric, status=Status.SKIPPED, note=memory.NO_MEMORY_ON_CPU)
+            run.emit(cell, metric, status=Status.SKIPPED, note=NO_MEMORY_ON_CPU)
         return
     attention = run.implementation(cell.implementation).attention
     kept = run.level.kept_for_backward(attention, run.inputs, cell.mode)
-    found = memory.memory_of_call(run.call(cell), run.inputs.bytes_of(cell.mode), kept)
+    found = memory_of_call(run.call(cell), run.inputs.bytes_of(cell.mode), kept)
     for metric, value in found.items():
         run.emit(cell, metric, value=value, statistic="single", n=1)
+
+
+def memory_of_call(call: Call, given: int, kept_for_backward: Call | None = None) -> dict[str, float]:
+    """Return the memory of a warm call on a GPU by metric, in MiB; persistent workspaces of libraries exist before it.
+
+    `given` are the bytes of its inputs; `kept_for_backward` is a forward that keeps the tensors for a backward. torch's
+    allocator counts, whose blocks are multiples of 512 bytes.
+    """
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    result = call()
+    torch.cuda.synchronize()
+    extra = torch.cuda.max_memory_allocated() - before
+    reserved = given + torch.cuda.max_memory_reserved() - before
+    del result
+    found = {
+        "inputs_memory_mb": given,
+        "peak_memory_mb": given + extra,  # without other tensors of the runner
+        "extra_memory_mb": extra,
+        "reserved_memory_mb": reserved,  # inputs, and what the allocator reserved beyond the memory in use before
+    }
+    if kept_for_backward:
+        found["activation_memory_mb"] = _saved(kept_for_backward)
+    return {metric: size / MIB for metric, size in found.items()}
+
+
+def _saved(forward: Call) -> int:
+    """Return the bytes kept between forward and backward, out included."""
+    gc.collect()  # memory freed during the forward would hide what it keeps
+    before = torch.cuda.memory_allocated()
+    out = forward()
+    kept = torch.cuda.memory_allocated() - before
+    del out
+    return kept
+
+
+def _profile(call: Call, path: Path) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    on_gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+    with profile(activities=[ProfilerActivity.CPU, *on_gpu], record_shapes=True) as trace:
+        call()
+        if on_gpu:
+            torch.cuda.synchronize()
+    trace.export_chrome_trace(str(path))
+
+
+def _snapshot(call: Call, path: Path) -> None:
+    if not torch.cuda.is_available():
+        raise RuntimeError("torch keeps a history of memory on GPUs only.")
+    torch.cuda.memory._record_memory_history(max_entries=_MOST_ENTRIES)
+    try:
+        call()
+        torch.cuda.synchronize()
+        torch.cuda.memory._dump_snapshot(str(path))
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+_RECORDERS: dict[str, Callable[[Call, Path], None]] = {"profile": _profile, "snapshot": _snapshot}

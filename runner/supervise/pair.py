@@ -104,20 +104,15 @@ class PairedWorkers:
         self.kill()
         return how.replace("The worker", which, 1)
 
-    def kill(self) -> None:
-        """Stop both immediately."""
+    def kill(self, *, grace_s: float = 0.0) -> None:
+        """Stop both, by SIGTERM first if there is a grace period."""
         for side in self._sides:
-            side.handle.kill()
+            side.handle.kill(grace_s=grace_s)
 
     def close(self) -> None:
         """Ask both to end."""
         for side in self._sides:
             side.handle.close()
-
-    def dismiss(self) -> None:
-        """Stop both by SIGTERM, and by SIGKILL if they do not end."""
-        for side in self._sides:
-            side.handle.dismiss()
 
     def _opened(self, side: _Side) -> dict[str, Any]:
         self._speaking = side

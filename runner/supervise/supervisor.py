@@ -5,10 +5,11 @@ that cell gets its status here, a new worker starts, and the sweep goes on with 
 """
 
 import contextlib
+import importlib.util
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -22,18 +23,19 @@ from runner.locks import device_lock
 from runner.overhead import COMPILING, STARTS, TOTAL
 from runner.progress import Progress
 from runner.protocol import protocol_of
-from runner.supervise import other_version, precompile
+from runner.supervise import other_version
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.pair import CUT_OFF, PairedWorkers, cut_in_half
-from runner.supervise.precompile import compile_ahead
 from runner.supervise.remaining import Expected, Remaining
-from runner.supervise.worker_handle import COMMAND, OPEN_LIMIT_S, Waiting, WorkerHandle
+from runner.supervise.worker_handle import COMMAND, GRACE_S, OPEN_LIMIT_S, Waiting, WorkerHandle
 
 _STEP_LIMIT_S = 120.0  # includes compiling; the cell's estimate is added
 _STEP_LIMIT_ESTIMATES = 20.0
 _LOSSES_OF_CASE = 3  # lost workers in one case without a new status before the case is given up
 _LOSSES_OF_ONE = 6  # lost workers due to one implementation before its other cells are skipped
 _STATE_EVERY_S = 0.5
+SILENCE_S = 60.0  # time limit for compiling one kernel, and for finding all of them
+_GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")  # device files of the driver on Linux and in WSL
 MOST_TRACES = 6  # most cells of a sustained run
 _LOCK_WAIT_RESUMED_S = 5.0  # the worker of a killed supervisor may need a moment to end
 # Fields that a resumed run must have in common with its first part, so that its numbers are comparable.
@@ -307,7 +309,7 @@ def supervise(
     begun = time.monotonic()
     with contextlib.ExitStack() as left:
         handle = _workers(job, (worker_command, other_command or worker_command), stop, left)
-        left.callback(handle.dismiss)
+        left.callback(handle.kill, grace_s=GRACE_S)
         opened = _open(handle, job)
         seconds, count = protocol_of(job.protocol).trace_s, sum(not cell["reason"] for cell in opened["cells"])
         if seconds and count > MOST_TRACES:
@@ -328,7 +330,7 @@ def supervise(
                     handle.close()
                 return folder
             finally:
-                handle.dismiss()  # before the device lock is released
+                handle.kill(grace_s=GRACE_S)  # before the device lock is released
 
 
 def _workers(
@@ -344,7 +346,7 @@ def _workers(
 
 def _open(handle: WorkerHandle | PairedWorkers, job: Job) -> dict[str, Any]:
     try:
-        return handle.open(ahead=precompile.is_possible(job.device))
+        return handle.open(ahead=can_compile_ahead(job.device))
     except EOFError:
         raise SweepFailed(f"The worker does not start. {handle.describe_loss()}") from None
     except TimeoutError:
@@ -380,3 +382,41 @@ def refuse_differences(before: Run, now: Run, fields: Iterable[str]) -> None:
                 f"Run {before.run_id!r} was measured with {name} {getattr(before, name)!r}, now it is "
                 f"{getattr(now, name)!r}, so the numbers cannot be compared. Start a new run."
             )
+
+
+def can_compile_ahead(device: str | None) -> bool:
+    """Return whether a GPU and Triton seem to be there, without loading CUDA or Triton, which takes seconds."""
+    gpu = device != "cpu" and any(Path(file).exists() for file in _GPU_FILES)
+    return gpu and importlib.util.find_spec("triton") is not None
+
+
+def compile_ahead(
+    handle: WorkerHandle | PairedWorkers,
+    cells: Sequence[int],
+    tell: Callable[[int, int], object],
+    claims: str | None = None,
+) -> str:
+    """Let the worker compile the kernels of the cells with these numbers, and return a sentence on the outcome.
+
+    `tell` gets the number of compiled and of found kernels. `claims` is the folder in which sweeps on one host divide
+    the work. Raises Cancelled only: if the worker is lost here, its successor compiles each kernel when needed.
+    """
+    begun = time.monotonic()
+    try:
+        handle.send({"do": "compile", "cells": list(cells), "claims": claims})
+        while (message := handle.receive(time.monotonic() + SILENCE_S))["event"] == "compiled":
+            tell(message["done"], message["found"])
+        return _compiled_words(message, time.monotonic() - begun)
+    except EOFError:
+        return f"Nothing was compiled ahead. {handle.describe_loss()}"
+    except TimeoutError:
+        handle.kill()
+        return f"Compiling ahead was given up after {SILENCE_S:.0f} s without progress."
+
+
+def _compiled_words(message: dict[str, object], wall_s: float) -> str:
+    if message["kernels"] is None:
+        return "Nothing was compiled ahead, because the process for it ended; each kernel is compiled when needed."
+    words = "Compiled {kernels} kernels ahead in {wall:.1f} s, {seconds:.1f} s of work in parallel."
+    failed = " {failed} failed: {fault}" if message["failed"] else ""
+    return (words + failed).format(wall=wall_s, **message)

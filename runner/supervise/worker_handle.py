@@ -225,22 +225,16 @@ class WorkerHandle:
         self.kill()
         return describe_exit(code, self.log.last_words())
 
-    def kill(self) -> None:
-        """Stop the worker immediately."""
+    def kill(self, *, grace_s: float = 0.0) -> None:
+        """Stop the worker by SIGTERM if there is a grace period, and by SIGKILL if it does not end."""
         if self._worker:
-            self._worker.end()
+            self._worker.end(grace_s=grace_s)
         self._worker = None
 
     def close(self) -> None:
         """Ask a worker that waits for a message to end."""
         if self._worker:
             self._worker.close()
-        self._worker = None
-
-    def dismiss(self) -> None:
-        """Stop the worker by SIGTERM, and by SIGKILL if it does not end."""
-        if self._worker:
-            self._worker.end(grace_s=GRACE_S)
         self._worker = None
 
     @property

@@ -5,6 +5,8 @@
   microseconds that is not SLOWER is a miss. `both` runs both experiments.
 - `against` compares two versions in one sweep, as `runner run --against` does: first the same code, then with every
   forward and backward of the other version 5 % and 2 % longer.
+- `tune` makes a rule of half of a run's cases and prints what it loses on the other half; --first names the run, and
+  without it those of real models that ship are taken. Nothing is measured.
 - `planted` measures planted bugs and prints how many of them the correctness check catches.
 
 Each experiment prints its share and the goal. The runs stay in the home like all others.
@@ -29,8 +31,9 @@ from unittest import mock
 from results.compare.against import compare_versions
 from results.compare.between_runs import is_control
 from results.compare.compare import Comparison, Side, compare
-from results.files.journal import JournalError, RunFolder, home
+from results.files.journal import JournalError, RunFolder, home, published_folders
 from results.paths import REPOSITORY
+from results.recommend.rule_file import RuleError
 from results.records import Measurement, Status
 from runner import sweeps
 from runner.locks import DeviceBusy
@@ -43,10 +46,11 @@ from runner.supervise.worker_handle import COMMAND
 from runner.sweeps import SweepError
 from runner.sweeps.declared import SweepFile
 from runner.sweeps.op import OpSweep
-from runner.validate import planted
+from runner.validate import planted, tuned
 from runner.validate.slow_worker import VARIABLE, key_of
 
 MOST_FALSE, LEAST_FOUND = 0.01, 0.95
+_EXPERIMENTS = ("false-verdicts", "slowdown", "both", "against", "planted", "tune")
 SLOWDOWN = 0.05
 LEAST_MS = 0.05  # shorter calls do not count, because 5 % of them cannot be detected
 LEAST_AGAINST_MS = 0.02  # the same limit for two versions in one sweep
@@ -118,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if planted.main(options.device) else 1
     try:
         findings = list(_experiments(options))
-    except (Refused, SweepError, SweepFailed, DeviceBusy, JournalError) as error:
+    except (Refused, SweepError, SweepFailed, DeviceBusy, JournalError, RuleError) as error:
         print(error, file=sys.stderr)
         return 2
     for finding in findings:
@@ -127,6 +131,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
+    if options.experiment == "tune":
+        for name in [options.first] if options.first else tuned.SHIPPED:
+            folder = {x.run_id: x for x in published_folders()}.get(name) or RunFolder.open(home(), name)
+            words, reached = tuned.judged(tuned.losses(folder.run(), folder.read()[0]))
+            yield MeasuredShare(f"{name}: {words}", reached)
+        return
     if options.experiment == "against":
         yield from _against(options)
         return
@@ -144,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m runner.validate", description="Experiments on verdicts and checks."
     )
-    parser.add_argument("experiment", choices=("false-verdicts", "slowdown", "both", "against", "planted"))
+    parser.add_argument("experiment", choices=_EXPERIMENTS)
     parser.add_argument("--device", default="cuda:0", help="cuda:0, cuda:1, ... or cpu; default cuda:0")
     parser.add_argument("--set", action="append", default=[], metavar="AXIS=VALUES", help="such as seqlen=1024")
     parser.add_argument("--protocol", choices=("quick", "standard"), default="standard")

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -34,12 +33,11 @@ import kernels
 from kernels import registry
 from results.records import attention_case
 from results.render.markdown import markdown_table
-from runner.machine import devices
+from runner.machine import devices, environment
 from runner.measure.stopwatch import KernelStopwatch
 from runner.validate.features import facts
 
 Tensors = tuple[torch.Tensor, ...]
-PARTS = ("out", "dq", "dk", "dv")
 QUESTIONS = ("no leak", "alone", "padding", "repeat", "NaN")
 EXACT = ("no leak", "NaN")
 INVARIANT = "batch_invariant"
@@ -167,8 +165,7 @@ def table(found: dict[str, Certificate | str]) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages of others that are installed here."""
-    found = {each.name.replace("_", "-"): each.version for each in metadata.distributions()}
-    return {name: found[name] for name in PACKAGES if name in found}
+    return {name: version for name in PACKAGES if (version := environment.version(name))}
 
 
 def add_entry(path: Path, device: str, entry: dict[str, Any]) -> None:

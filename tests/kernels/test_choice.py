@@ -16,6 +16,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import kernels
 from kernels import choice, dispatch, feature_calls, forms, problem, registry, routes, torch_ops
 from kernels.attention import torch_sdpa
+from kernels.decode.triton_decode import calls
 from kernels.problem import Chip, Problem
 from tests.cases import cases
 
@@ -188,12 +189,6 @@ def test_a_warning_that_is_an_error_does_not_break_a_program(user, capsys) -> No
     assert "gone_attention" in capsys.readouterr().err
 
 
-def test_a_folder_in_the_place_of_a_rule_warns(user, capsys) -> None:
-    (user / "cpu.json").mkdir(parents=True)
-    kernels.attention(*tensors(), causal=True)
-    assert "cannot be read" in capsys.readouterr().err
-
-
 def test_an_implementation_that_refuses_a_call_is_replaced_for_good(user, monkeypatch, capsys) -> None:
     calls = []
 
@@ -266,18 +261,40 @@ def test_explain_names_the_file_the_problem_and_the_evidence(user) -> None:
 
 
 def test_explain_says_what_computes_packed_sequences_and_what_happens_to_pages(monkeypatch) -> None:
-    rows, pages, table = torch.ones(6, 2, 16), torch.ones(3, 4, 2, 16), torch.zeros(1, 2, dtype=torch.int32)
-    packed = {"cu_seqlens_q": torch.tensor([0, 6], dtype=torch.int32), "causal": True, "return_lse": True}
+    rows, pages, table = torch.ones(32, 2, 16), torch.ones(3, 4, 2, 16), torch.zeros(1, 2, dtype=torch.int32)
+    packed = {"cu_seqlens_q": torch.tensor([0, 32], dtype=torch.int32), "causal": True, "return_lse": True}
     assert kernels.explain(rows, rows, rows, **packed).startswith("the definition in PyTorch, sequence by sequence")
     monkeypatch.setattr(feature_calls, "takes", lambda *given: True)
     monkeypatch.setattr(routes, "packed_names", lambda *given: dict.fromkeys(("forward", "backward"), "triton_fa2"))
-    assert kernels.explain(rows, rows, rows, **packed).startswith("triton_fa2 forward and triton_fa2 backward")
+    assert kernels.explain(rows, rows, rows, **packed).startswith("triton_fa2: rules do not decide packed sequences")
     copied = kernels.explain(rows, pages, pages, block_table=table, softcap=2.0, **packed)
     assert copied.startswith("a copy of the pages, then triton_fa2: rules do not decide packed sequences with features")
     in_place = kernels.explain(rows, pages, pages, block_table=table, copy_pages=False, **packed)
     assert "reads the pages in place" in in_place
     monkeypatch.setattr("kernels.paged.reads", lambda *given: True)
+    assert "a copy of the pages" in kernels.explain(rows, pages, pages, block_table=table, **packed)  # lse is wanted
+    packed["return_lse"] = False
     assert "gluon_hopper forward, which loads" in kernels.explain(rows, pages, pages, block_table=table, **packed)
+
+
+def test_a_rule_decides_the_tile_of_decoding_and_whether_pages_are_copied(user, monkeypatch) -> None:
+    pytest.importorskip("triton")
+    free = {"interpreted_on_cpu": False, "refuses": None}
+    able = registry._Found({x.name: replace(x, **free) for x in registry.implementations("decode").values()})
+    monkeypatch.setattr(registry, "implementations", lambda level="op": able)
+    monkeypatch.setattr(forms, "get", forms.get.__wrapped__)
+    (form, *_) = forms._every("triton_split_kv")
+    name, width = f"triton_split_kv[{form.text}]", form.asked[1]
+    over_cache = {"operator": "decode", "regime": "captured", "dtype": "bfloat16"}
+    over_cache |= dict.fromkeys(("head_dim", "head_dim_v"), width)
+    one_token, long = point(name, mask="full", **over_cache), point("triton_paged", features=["paged"], **over_cache)
+    one_token["problem"]["seqlen_q"], long["problem"]["seqlen_q"] = 1, 32
+    write(user, one_token, long)
+    q, cache = torch.ones(1, 2, 1, width).bfloat16(), torch.ones(1, 2, 80, width).bfloat16()
+    request = calls.request_of(q, calls.Caches(cache, cache), calls.Options(), check_device=False)
+    assert tuple(vars(calls.tile_of(calls.decided(q, cache, request))).values())[:8] == form.result
+    rows, pages = torch.ones(64, 2, width).bfloat16(), torch.ones(5, 16, 2, width).bfloat16()
+    assert routes.packed_decision(rows, pages, pages, 1, (True, 0, 1.0), True, 80).implementation == routes.IN_PLACE
 
 
 def test_packed_calls_obey_points_of_packed_sequences_alone(user, ran, monkeypatch, capsys) -> None:
@@ -347,7 +364,7 @@ def test_a_form_of_a_rule_decides_the_tile_unless_chip_or_shape_refuse_it(
     assert capsys.readouterr().err.count(said or "The rule") == bool(said)
 
 
-def test_tensors_of_another_shape_have_no_problem() -> None:
+def test_tensors_of_another_shape_have_no_problem_and_distances_count_doublings() -> None:
     q, k, v = tensors()
     assert problem.of_tensors(q, k[:, :, :0], v[:, :, :0], True, 0) is None
     assert problem.of_tensors(q, k.double(), v.double(), True, 0) is None
@@ -357,9 +374,6 @@ def test_tensors_of_another_shape_have_no_problem() -> None:
     assert problem.of_tensors(*(x.mT.contiguous().mT for x in (q, k, v)), True, 0).layout == "other"
     rows = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
     assert problem.of_tensors(*rows, True, 0).layout == "transposed"
-
-
-def test_distances_count_doublings() -> None:
     one = Problem("float16", "full", 2, 8, 8, 1024, 1024, 64, 64)
     assert one.distance(one) == 0
     assert one.distance(replace(one, seqlen_q=2048, seqlen_k=2048)) == 1

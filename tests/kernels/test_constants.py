@@ -32,11 +32,8 @@ def test_every_field_is_a_constexpr() -> None:
         assert found.value == getattr(CONFIG, field.name)
 
 
-def test_equal_configs_are_one_key_of_a_cache_and_others_are_not() -> None:
+def test_equal_configs_are_one_key_of_a_cache_and_reach_another_process() -> None:
     other = Constants(dataclasses.replace(CONFIG, causal=False))
     assert len({Constants(CONFIG), Constants(dataclasses.replace(CONFIG)), other}) == 2
     assert str(Constants(CONFIG)) != str(other)  # Triton's cache on disk goes by the text
-
-
-def test_constants_reach_another_process_to_be_compiled_there() -> None:
     assert pickle.loads(pickle.dumps(Constants(CONFIG))) == Constants(CONFIG)

@@ -54,13 +54,10 @@ def assert_right(values, q, k, v, dout, **options) -> None:
     assert all(a <= 2 * b + floor for a, b in zip(ours, naive, strict=True)), (ours, naive)
 
 
-def test_importing_the_package_brings_no_torch() -> None:
+def test_importing_the_package_brings_no_torch_and_its_submodule_does_not_take_the_functions_name() -> None:
     code = "import kernels, sys; print(callable(kernels.attention), {'torch', 'triton'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert answer.stdout.strip() == "True set()", answer.stderr
-
-
-def test_the_function_keeps_its_name_when_the_package_of_that_name_is_imported() -> None:
     code = "from kernels.attention import torch_naive; import kernels; from kernels import registry\n"
     code += "print(kernels.attention.__name__, len(registry.implementations()) > 5, type(kernels.attention).__name__)"
     answer = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True)
@@ -280,16 +277,13 @@ def test_queries_and_caches_may_have_any_strides(decoder, device) -> None:
         assert (out.double() - expected).abs().max() < 1e-5
 
 
-def test_many_query_tokens_and_few_keys_are_not_decoded(device) -> None:
+def test_many_query_tokens_few_keys_and_rows_read_two_bytes_at_a_time_are_not_decoded(device) -> None:
     q, k, v, _ = few_tokens(17, device)
     assert not routes.decodes(q, k, v)
     assert routes.decodes(q[:, :, :16], k, v)
     assert not routes.decodes(q[:, :, :16], k[:, :, : routes.DECODED_KEYS - 1], v)
     many = k[:1].expand(routes.MANY_KEY_HEADS, -1, -1, -1)[:, :, : routes.DECODED_KEYS_SHARED]
     assert routes.decodes(q[:1, :, :1].expand(routes.MANY_KEY_HEADS, -1, -1, -1), many, many)
-
-
-def test_rows_that_are_read_two_bytes_at_a_time_are_not_decoded() -> None:
     q, k = torch.empty(1, 2, 1, 72), torch.empty(1, 2, routes.DECODED_KEYS, 72)
     assert not routes.decodes(q, k, k)
     assert routes.decodes(q[..., :64], k[..., :64], k[..., :64])

@@ -155,14 +155,18 @@ def test_the_loss_is_transformers_own() -> None:
     torch.testing.assert_close(own, shifted)
 
 
-def test_a_padding_mask_is_refused_in_words() -> None:
+def test_a_padding_mask_and_an_unknown_family_are_refused_in_words() -> None:
     model, ids = built("llama2-7b"), tokens(6)
     hidden = torch.zeros(2, 1, 6, 6)
     with pytest.raises(UnsupportedCase, match="a mask tensor is not supported"):
         model.module(input_ids=ids, attention_mask=hidden)
+    sizes = dataclasses.asdict(tiny("gpt2"))
+    sizes["architecture"]["family"] = "mamba"
+    with pytest.raises(UnsupportedCase, match="Unknown family 'mamba'. Possible: gpt2, gptj"):
+        models.build(sizes, num_layers=1, context=8, dtype=torch.float32, device="cpu", seed=0)
 
 
-def test_values_narrower_than_keys_are_filled_up_only_where_that_is_needed() -> None:
+def test_values_narrower_than_keys_are_filled_up_except_for_those_that_declare_them() -> None:
     widths: list[int] = []
 
     def attention(q, k, v, **mask):
@@ -174,9 +178,6 @@ def test_values_narrower_than_keys_are_filled_up_only_where_that_is_needed() -> 
     filled = AttentionInside(attention, None, widened=True).whole(q, q, v, causal=True)
     assert widths == [16, 24]
     torch.testing.assert_close(narrow, filled)
-
-
-def test_those_that_declare_narrow_values_get_them() -> None:
     found = registry.implementations("model")
     full = {name for name, each in found.items() if each.attention.full and not each.attention.widened}
     assert {"gluon_hopper", "torch_naive", "torch_sdpa_cudnn"} <= full
@@ -203,10 +204,3 @@ def test_without_transformers_every_implementation_says_what_is_missing(monkeypa
     assert {each.unavailable for each in around} == {models.NEEDS}
     with pytest.raises(UnsupportedCase, match="pip install 'transformers"):
         built("gpt2")
-
-
-def test_an_unknown_family_is_refused() -> None:
-    sizes = dataclasses.asdict(tiny("gpt2"))
-    sizes["architecture"]["family"] = "mamba"
-    with pytest.raises(UnsupportedCase, match="Unknown family 'mamba'. Possible: gpt2, gptj"):
-        models.build(sizes, num_layers=1, context=8, dtype=torch.float32, device="cpu", seed=0)

@@ -92,15 +92,12 @@ def test_dtypes_and_devices_must_agree() -> None:
             plans.check_inputs("mine", q, k, k, (torch.float32,))
 
 
-def test_gradients_are_taken_once_and_a_second_time_is_refused() -> None:
+def test_gradients_are_taken_once_and_a_second_time_or_a_transform_is_refused() -> None:
     q = torch.ones(1, 1, 2, 4, requires_grad=True)
     (dq,) = torch.autograd.grad(plans.attend(Doubling(), q, q, q).square().sum(), q, create_graph=True)
     assert dq.requires_grad
     with pytest.raises(RuntimeError, match="differentiate twice"):
         dq.sum().backward()
-
-
-def test_transforms_of_functions_are_refused_as_pytorch_does() -> None:
     q = torch.ones(1, 1, 2, 4)
     with pytest.raises(RuntimeError, match="setup_context"):
         torch.func.grad(lambda x: plans.attend(Doubling(), x, x, x).sum())(q)
@@ -124,9 +121,7 @@ def fused(heads: tuple[int, ...], widths: tuple[int, ...], batch: int = 2) -> li
         (torch.zeros(2, 1, 5, 4), fused((1, 1), (4, 4)), 3),  # dv would begin within 16 bytes
     ],
 )
-def test_gradients_lie_side_by_side_where_their_tensors_do(
-    q: torch.Tensor | None, of_keys: list[torch.Tensor], alone: int
-) -> None:
+def test_gradients_lie_side_by_side_where_their_tensors_do(q, of_keys, alone) -> None:
     tensors = of_keys if q is None else [q, *of_keys]
     made: list[torch.Tensor] = []
     room = plans.GradientRoom(*tensors, lambda x: (made.append(x), torch.empty_like(x))[1])

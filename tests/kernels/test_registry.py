@@ -21,11 +21,15 @@ def test_every_implementation_declares_the_level_of_its_folder_and_a_known_famil
         assert implementation.compiled in (None, "ahead", "first_call")
 
 
-def test_an_implementation_of_one_level_refuses_the_cases_of_another() -> None:
+def test_a_case_of_another_level_and_an_unknown_name_or_level_are_told_with_what_is_possible() -> None:
     naive = registry.get("torch_naive")
     assert naive.reason_against(OP, CPU) is None
     reason = naive.reason_against(dataclasses.replace(OP, level="decode", seqlen_q=1), CPU)
     assert reason == "torch_naive computes cases of level op, not of level decode."
+    with pytest.raises(KeyError, match="'nothing' at level op. Available: .*torch_naive"):
+        registry.get("nothing")
+    with pytest.raises(KeyError, match="Levels: op, decode, layer"):
+        registry.implementations("cluster")
 
 
 @pytest.mark.parametrize("field", ["page_size", "latent_dim"])
@@ -33,18 +37,8 @@ def test_a_cache_that_an_implementation_does_not_declare_is_refused(field: str) 
     assert "caches" in registry.get("torch_naive").reason_against(dataclasses.replace(OP, **{field: 16}), CPU)
 
 
-def test_facts_survive_json() -> None:
+def test_facts_survive_json_and_say_who_keeps_a_matrix() -> None:
     for implementation in registry.implementations().values():
         assert json.loads(json.dumps(implementation.facts)) == implementation.facts
-
-
-def test_memory_grows_with_the_square_of_seqlen_where_a_pass_keeps_a_matrix() -> None:
     found = {name for name, i in registry.implementations().items() if i.materialises_scores}
     assert found == {"torch_naive", "torch_sdpa_math"}
-
-
-def test_an_unknown_name_or_level_is_told_with_those_that_exist() -> None:
-    with pytest.raises(KeyError, match="'nothing' at level op. Available: .*torch_naive"):
-        registry.get("nothing")
-    with pytest.raises(KeyError, match="Levels: op, decode, layer"):
-        registry.implementations("cluster")

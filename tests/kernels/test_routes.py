@@ -62,9 +62,7 @@ def test_other_chips_take_the_portable_kernels(monkeypatch: pytest.MonkeyPatch) 
     ("seqlen", "head_dim", "head_dim_v", "taken"),
     [(4096, 192, 128, True), (2048, 192, 128, False), (4096, 192, 64, False), (4096, 128, 128, False)],
 )
-def test_much_work_of_wide_keys_goes_to_the_hopper_kernels(
-    seqlen: int, head_dim: int, head_dim_v: int, taken: bool
-) -> None:
+def test_much_work_of_wide_keys_goes_to_the_hopper_kernels(seqlen, head_dim, head_dim_v, taken) -> None:
     q, v = (OnGpu((1, 16, seqlen, width), torch.bfloat16) for width in (head_dim, head_dim_v))
     assert routes.takes_wide_keys(q, q, v, None) == taken
     assert not routes.takes_wide_keys(q, q, v, -0.1)
@@ -81,9 +79,7 @@ HALVES = (torch.bfloat16, torch.float16)
 
 
 @pytest.mark.parametrize("shape, sequences, masks, ways", named(__file__, "packed sequences"))
-def test_packed_sequences_go_to_the_hopper_kernels_where_these_are_faster(
-    shape: tuple[int, int, int], sequences: int, masks: tuple[bool, int, float], ways: str
-) -> None:
+def test_packed_sequences_go_to_the_hopper_kernels_where_these_are_faster(shape, sequences, masks, ways) -> None:
     expected = {way: "gluon_hopper" if ways in ("both", way) else "triton_fa2" for way in DIRECTIONS.values()}
     heads, total, head_dim = shape
     for dtype in HALVES:

@@ -92,9 +92,7 @@ def test_logits_loss_and_gradients_are_those_of_eager(family: str, mask: str, de
 
 
 @pytest.mark.parametrize(("family", "mask", "masks"), [("gpt2", "left", 2), ("gpt2", "holes", 2), ("llama", "left", 0)])
-def test_padded_calls_that_the_host_decides_go_to_pytorch_by_one_mask_for_all_layers(
-    family: str, mask: str, masks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_padded_calls_that_the_host_decides_go_to_pytorch_by_one_mask_for_all_layers(family, mask, masks, monkeypatch):
     made, bias = [], ours._bias
     monkeypatch.setattr(ours, "_bias", lambda *asked: made.append(1) or bias(*asked))
     monkeypatch.setattr(ours.routes, "left_to_pytorch", lambda *asked: asked[-1] == ("mask",))
@@ -176,15 +174,12 @@ def test_narrow_values_are_filled_up_for_those_that_need_equal_widths() -> None:
     torch.testing.assert_close(wide, naive, **CLOSE)
 
 
-def test_what_is_not_computed_is_refused_in_words() -> None:
+def test_what_is_not_computed_and_models_computed_eagerly_alone_are_refused_in_words() -> None:
     q = torch.zeros(1, 4, 6, 16)
     for name, words in cases(__file__, "refused").items():
         asked = {name: torch.zeros(1, 4, 6, 1)}
         with pytest.raises(UnsupportedCase, match=words):
             ours.attend(kernels.attention, torch.nn.Module(), q, q, q, None, **asked)
-
-
-def test_models_that_transformers_computes_eagerly_alone_are_refused() -> None:
     config = transformers.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=1, n_head=4)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=ours.FRONT_DOOR)
     with pytest.raises(UnsupportedCase, match="no attention but 'eager' for the models of transformers.*bloom"):
@@ -209,15 +204,12 @@ def test_a_mask_of_padding_knows_whether_it_is_causal_where_its_module_does_not(
     assert found.equal(causal)
 
 
-def test_a_model_that_asks_for_a_mask_tensor_gets_one() -> None:
+def test_a_model_that_asks_for_a_mask_tensor_gets_one_with_what_its_modules_are_not_told() -> None:
     from transformers.masking_utils import bidirectional_mask_function as full
 
     asked = {"mask_function": full, "allow_is_bidirectional_skip": False}
     assert ours.describe_mask(2, 3, 4, **asked, attention_mask=torch.ones(2, 4).bool()).shape == (2, 1, 3, 4)
     assert ours.describe_mask(2, 3, 4, **asked | {"allow_is_bidirectional_skip": True}) is None
-
-
-def test_what_modules_are_not_told_is_in_a_mask_tensor() -> None:
     from transformers.masking_utils import causal_mask_function as causal
 
     models = (transformers.PegasusXModel, transformers.LlamaModel)  # the first one's decoder says that it is not causal

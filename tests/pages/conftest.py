@@ -16,6 +16,7 @@ from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status
 from results.store.database import open_store
 from tests.builders import small_case
+from tests.cases import HANG_S
 
 ROOT = Path(__file__).parents[2]
 GPU = "Test GPU"
@@ -127,7 +128,7 @@ def app(home: Path) -> AppTest:
 
 def new_app(**query: str) -> AppTest:
     """The app at an address; no page of it has run."""
-    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=90)
+    test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=HANG_S)
     for name, value in query.items():
         test.query_params[name] = value
     return test

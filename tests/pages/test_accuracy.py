@@ -91,7 +91,7 @@ def test_other_inputs_stand_beside_normal_ones_once_a_run_has_them(page, home):
     assert len({places[name][0] for name in places}) == len(places), "side by side, not on top of each other"
 
 
-def test_what_fails_the_check_on_other_inputs_is_said_with_its_cases(page, home):
+def test_what_fails_the_check_on_other_inputs_and_what_has_no_times_is_said(page, home):
     odd = rows("triton_fa2", 4e-2, None, inputs="large")
     odd = [replace(row, flags=("incorrect",), note="out is wrong: 4e-2.") for row in odd]
     odd += rows("torch_naive", 8e-3, None, inputs="large")
@@ -100,9 +100,6 @@ def test_what_fails_the_check_on_other_inputs_is_said_with_its_cases(page, home)
     assert "**triton_fa2** fails the check in float16 on large inputs at seqlen 128 × head_dim 64: out is" in shown(
         page
     )
-
-
-def test_a_dtype_without_times_is_named_and_has_no_empty_chart(page, home):
     other = rows("torch_naive", 8e-3, None, dtype="bfloat16")
     RunFolder.create(home, replace(RUN, run_id="untimed"), [replace(row, run_id="untimed") for row in other])
     before = len(page.get("plotly_chart"))

@@ -15,21 +15,13 @@ DECLARED = [*filter(None, (facts_of(name).colour for name in known_names()))]
 
 
 @pytest.mark.parametrize("theme", BACKGROUNDS)
-def test_marks_and_names_of_implementations_stand_out(theme):
+def test_every_color_stands_out_and_every_text_can_be_read(theme, monkeypatch):
     known = [*colours.SPARE_COLOURS, colours.EMPTY_COLOUR, *DECLARED]
     for least in (MARK_CONTRAST, TEXT_CONTRAST):
         drawn = [colours.legible(colour, theme, least) for colour in known]
         assert min(contrast(colour, BACKGROUNDS[theme]) for colour in drawn) >= least
-
-
-@pytest.mark.parametrize("theme", BACKGROUNDS)
-def test_the_best_and_worst_cells_of_a_map_stand_out(theme):
     scale = colours.SLOWER_TO_FASTER[theme]
     assert min(contrast(end, BACKGROUNDS[theme]) for end in (scale[0], scale[-1])) >= MARK_CONTRAST
-
-
-@pytest.mark.parametrize("theme", BACKGROUNDS)
-def test_the_text_of_a_cell_can_be_read_on_its_colour(theme, monkeypatch):
     monkeypatch.setattr(colours, "theme", lambda: theme)
     scale = colours.speedup_scale([0.02, 40.0])
     shades = [scale.colour(2 ** (step / 4)) for step in range(-28, 29)]
@@ -39,6 +31,10 @@ def test_the_text_of_a_cell_can_be_read_on_its_colour(theme, monkeypatch):
     for colour in [*shades, *shares, *winners, colours.NOTHING_COLOUR[theme], colours.EMPTY_COLOUR]:
         assert contrast(colours.ink(colour), colour) >= TEXT_CONTRAST, colour
     assert len({colours.ink(colour) for colour in [*shades, *winners]}) == 1, "one color of digits suits a whole map"
+    settings = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
+    assert contrast(settings["theme"][theme]["primaryColor"], BACKGROUNDS[theme]) >= TEXT_CONTRAST
+    for colour in re.findall('fill="(.*?)"', dashboard.LOGO):
+        assert contrast(colour, BACKGROUNDS[theme]) >= MARK_CONTRAST
 
 
 def test_contrast_is_that_of_wcag():
@@ -47,15 +43,11 @@ def test_contrast_is_that_of_wcag():
     assert colours.legible("#c1121f", "light") == "#c1121f", "a color with enough contrast stays as it is"
 
 
-def test_a_winner_is_paler_the_smaller_its_lead_and_full_from_one_and_a_half_on(monkeypatch):
+def test_a_winner_is_paler_the_smaller_its_lead_and_a_speedup_scale_is_as_wide_as_it_must_be(monkeypatch):
     monkeypatch.setattr(colours, "theme", lambda: "light")
     shades = [colours.winner_colour({"a": "#404040"}, "a", margin) for margin in (1.0, 1.2, 1.5, 9.0, None)]
     light = [colours.luminance(shade) for shade in shades]
     assert light[0] > light[1] > light[2] == light[3] == light[4]
-
-
-def test_a_speedup_scale_is_as_wide_as_it_must_be_and_symmetric(monkeypatch):
-    monkeypatch.setattr(colours, "theme", lambda: "light")
     scale = colours.speedup_scale([None, 0.4, 1.1])
     assert (scale.limit, scale.ticks) == (4, ["1/4×", "1/2×", "1×", "2×", "4×"])
     ends = colours.SLOWER_TO_FASTER["light"]
@@ -64,11 +56,3 @@ def test_a_speedup_scale_is_as_wide_as_it_must_be_and_symmetric(monkeypatch):
         *[colours.LESS_TO_MORE["light"][0]] * 2,
         *[colours.LESS_TO_MORE["light"][-1]] * 2,
     ]
-
-
-@pytest.mark.parametrize("theme", BACKGROUNDS)
-def test_the_accent_and_the_name_of_the_app_can_be_read(theme):
-    settings = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())
-    assert contrast(settings["theme"][theme]["primaryColor"], BACKGROUNDS[theme]) >= TEXT_CONTRAST
-    for colour in re.findall('fill="(.*?)"', dashboard.LOGO):
-        assert contrast(colour, BACKGROUNDS[theme]) >= MARK_CONTRAST

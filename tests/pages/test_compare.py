@@ -77,7 +77,7 @@ def test_the_newest_run_is_judged_against_the_one_it_shares_cells_with_and_other
     assert page.run().selectbox(key="second").value == "before", "what is not here changes nothing"
 
 
-def test_time_and_cycles_stand_in_columns_of_their_own(page, home):
+def test_time_and_cycles_stand_in_columns_of_their_own_and_runs_apart_say_what_keeps_them_so(page, home):
     cooler = [replace(latency(2.0, 256, run_id="cooler"), sm_clock_mhz=1650.0)]
     RunFolder.create(home, replace(AFTER, run_id="cooler", created="2026-03-03T00:00:00"), cooler)
     warmer = [replace(latency(2.0, 256, run_id="warmer"), sm_clock_mhz=1980.0)]
@@ -90,6 +90,10 @@ def test_time_and_cycles_stand_in_columns_of_their_own(page, home):
     assert found["time"] == pytest.approx(1.0, abs=0.01)
     assert found["cycles"] == pytest.approx(1.2, abs=0.01)
     assert "1 of 1 pairs ran at different SM clocks" in shown(page)
+    RunFolder.create(home, replace(RUN, run_id="far"), [latency(1.0, 128, run_id="far", name="other")])
+    page.run()
+    page.selectbox(key="first").select("far").run()
+    assert "No shape is in both" in shown(page)
 
 
 def test_the_newest_two_runs_of_one_sweep_on_one_gpu_are_compared_first(page, home):
@@ -106,13 +110,6 @@ def test_the_newest_two_runs_of_one_sweep_on_one_gpu_are_compared_first(page, ho
     assert "compare one two" in again.code[-1].value
     assert "Shown first: your newest runs of one sweep on one GPU." in shown(again)
     assert "2026-03-06 00:00" in again.selectbox(key="second").options[2]
-
-
-def test_runs_without_a_shared_cell_say_what_keeps_them_apart(page, home):
-    RunFolder.create(home, replace(RUN, run_id="far"), [latency(1.0, 128, run_id="far", name="other")])
-    page.run()
-    page.selectbox(key="first").select("far").run()
-    assert "No shape is in both" in shown(page)
 
 
 def test_two_implementations_of_one_run_are_judged(page, home):
@@ -166,16 +163,13 @@ def test_gpus_without_an_implementation_in_common_say_so(page, home):
     assert "Choose at least two GPUs" in shown(page)
 
 
-def test_a_single_cell_still_has_axes_with_numbers():
+def test_axes_have_numbers_and_reach_to_the_ends_of_intervals_unless_one_is_far_off():
     one = pd.DataFrame([{"verdict": "SAME", "speedup": 0.996, "low": 0.99, "high": 1.0, "first_ms": 0.61}])
     one = one.assign(implementation="x", mode="fwd", seqlen=128, head_dim=64, dtype="float16")
     figure = charts.figure(verdicts.speedup_chart(one))
     for axis, value in ((figure.layout.xaxis, 0.61), (figure.layout.yaxis, 0.996)):
         assert axis.tickvals[0] < value < axis.tickvals[-1]
         assert axis.range[0] < math.log10(value) < axis.range[1]
-
-
-def test_the_axis_of_speedups_reaches_to_the_ends_of_intervals_unless_one_is_far_off():
     cells = pd.DataFrame({"verdict": "SAME", "speedup": [1.0, 1.01], "low": [0.93, 0.99], "high": [1.06, 1.02]})
     cells = cells.assign(first_ms=[0.1, 1.0], implementation="x", mode="fwd", seqlen=128, head_dim=64, dtype="float16")
     axis = charts.figure(verdicts.speedup_chart(cells)).layout.yaxis
@@ -290,7 +284,7 @@ def test_a_number_that_a_finding_voids_says_so_beside_its_verdict(page, home):
     assert "a GPU needs 2 us to start a kernel" in found[128] and pd.isna(found[256])
 
 
-def test_a_cell_of_an_import_has_times_only_at_the_very_shape():
+def test_a_cell_of_an_import_has_times_only_at_the_very_shape_and_does_not_write_none():
     case = attention_case(batch=2, num_heads=4, seqlen=128, head_dim=64, dtype="float16", causal=True)
     cell = BesideCell("a", False, True, Status.OK, 0.5, 120.0, case)
     assert imported._cell(cell) == "120 TFLOP/s · 0.500 ms"
@@ -298,6 +292,9 @@ def test_a_cell_of_an_import_has_times_only_at_the_very_shape():
     assert imported._cell(replace(cell, same=False)) == "120 TFLOP/s (B2 H4)"
     assert imported._cell(replace(cell, same=False, tflops=None)) == "–"
     assert imported._cell(replace(cell, latency_ms=None, status=Status.OOM)) == "OOM"
+    case = attention_case(batch=1, num_heads=16, seqlen=128, head_dim=64, dtype="float16", causal=True)
+    row = BesideRow(replace(case, num_kv_heads=None, seqlen_k=None, batch=None, dtype=None), "fwd", ())
+    assert beside.words(row) == "B? H16 128 d64 causal dtype not stated"
 
 
 def test_without_runs_that_share_shapes_the_newest_two_are_compared(unpublished, home, app):
@@ -316,9 +313,3 @@ def test_an_upload_is_called_by_its_title():
     table = pd.DataFrame([run | {"run_id": "upload-438b"}, run | {"run_id": "local-1", "source": "local"}])
     words = listing.words_of(table.assign(sweep=None))
     assert (words("upload-438b"), words("local-1")) == ("mine.csv · A GPU", "mine.csv · A GPU · local-1")
-
-
-def test_what_a_table_does_not_state_is_not_written_as_none():
-    case = attention_case(batch=1, num_heads=16, seqlen=128, head_dim=64, dtype="float16", causal=True)
-    row = BesideRow(replace(case, num_kv_heads=None, seqlen_k=None, batch=None, dtype=None), "fwd", ())
-    assert beside.words(row) == "B? H16 128 d64 causal dtype not stated"

@@ -15,7 +15,4 @@ def test_the_sidebar_has_at_most_eight_entries_and_every_address_ever_given_is_a
     files = [entry.file for section in SECTIONS for entry in section.pages]
     assert set(ADDRESSES) <= set(files)
     assert all((ROOT / "pages" / f"{name}.py").is_file() for name in [*files, HELP.file])
-
-
-def test_a_caption_links_to_the_explanation_of_its_term():
     assert terms.link("timing") == '[?](units#timing "Device time and eager time")'

@@ -85,9 +85,11 @@ def test_the_answer_its_map_and_its_charts_are_those_of_decoding(page):
     assert "batch 8" in shown(page)
 
 
-def test_who_ran_in_the_large_cells_alone_is_not_the_bandwidth_that_is_shown_first():
+def test_the_bandwidth_that_is_shown_first_is_of_all_cells_and_in_its_unit():
     rates = [("everywhere", 1.0), ("everywhere", 3.0), ("slower", 1.0), ("slower", 2.0), ("large cells alone", 4.0)]
     assert decode.widest_and_fastest(pd.DataFrame(rates, columns=["implementation", "tb_per_s"])) == "everywhere"
+    assert decode.rate_words(4.123) == "4.12 TB/s"
+    assert decode.rate_words(0.0213) == "21.3 GB/s"
 
 
 def test_a_cell_shows_its_numbers_and_run(page):
@@ -198,8 +200,3 @@ def test_the_cost_of_a_token_follows_from_price_power_limit_and_the_fastest_atte
     rows = frontier.points(table.assign(seqlen=1024, seqlen_q=1, run_id="r"), {"r": 700.0}).to_dict("records")
     assert [(row["implementation"], row["rate"], row["speed"]) for row in rows] == [("a", 1000, 1000), ("a", 2000, 250)]
     assert [(row["joules"], round(row["dollars"], 3)) for row in rows] == [(700_000, 0.278), (350_000, 0.139)]
-
-
-def test_a_bandwidth_below_one_terabyte_a_second_is_written_in_gigabytes():
-    assert decode.rate_words(4.123) == "4.12 TB/s"
-    assert decode.rate_words(0.0213) == "21.3 GB/s"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from pages.ui.memory import by_seqlen, fits
+from pages.ui import memory
 from pages.ui.shell.data import asked_ahead
 from results.query import pages
 from results.slice import Filters
@@ -30,7 +30,7 @@ def test_the_page_names_the_saving_who_runs_out_of_memory_and_what_fits(app):
     assert spec["layout"]["yaxis"]["type"] == "log"
     page.selectbox(key="fits_in").select("8 GB").run()
     assert page.subheader[0].value == "Longest sequence in 8.00 GiB at batch 1"
-    longest = fits.longest(_table(), 8192.0)[1].set_index("implementation")
+    longest = memory.longest(_table(), 8192.0)[1].set_index("implementation")
     assert longest.loc["triton_fa2", "measured"] == 512
     assert longest.loc["torch_naive", "no_more_from"] == 512
     assert longest.loc["triton_fa2", "formula"] > longest.loc["torch_naive", "formula"] > 512
@@ -38,11 +38,11 @@ def test_the_page_names_the_saving_who_runs_out_of_memory_and_what_fits(app):
     assert '<th scope="row">triton_fa2</th><td>512</td><td>512 MiB</td><td>–</td>' in drawn
     table = _table()
     fewer = table.assign(batch=[512 // seqlen for seqlen in table["seqlen"]])
-    batch, longest = fits.longest(fewer, 8192.0)
+    batch, longest = memory.longest(fewer, 8192.0)
     known = longest.dropna(subset=["measured", "formula"])
     assert (batch, len(known) > 0) == (1, True)
     assert (known["formula"] >= known["measured"]).all()
-    at_one = fits.longest(table, 8192.0)[1].set_index("implementation")["formula"]
+    at_one = memory.longest(table, 8192.0)[1].set_index("implementation")["formula"]
     assert longest.set_index("implementation")["formula"]["torch_naive"] == at_one["torch_naive"]
     page.radio(key="mode").set_value("bwd").run()
     assert "· forward<" in json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["title"]["text"]
@@ -50,11 +50,11 @@ def test_the_page_names_the_saving_who_runs_out_of_memory_and_what_fits(app):
 
 def test_one_of_several_equals_is_not_named_alone(monkeypatch):
     said = []
-    monkeypatch.setattr(by_seqlen.st, "markdown", said.append)
+    monkeypatch.setattr(memory.st, "markdown", said.append)
     row = {"dtype": "float16", "seqlen": 4096, "value": 64.0, "reduction": 257.0, "status": "ok"}
     table = pd.DataFrame([row | {"implementation": name} for name in ("a", "b", "c", "d")])
-    by_seqlen.headline(table, Filters(baseline="plain"))
-    by_seqlen.headline(table.head(2), Filters(baseline="plain"))
+    memory.headline(table, Filters(baseline="plain"))
+    memory.headline(table.head(2), Filters(baseline="plain"))
     assert said == [
         "## 4 implementations take 64.0 MiB at seqlen 4k, 1/257 of plain",
         "## a, b take 64.0 MiB at seqlen 4k, 1/257 of plain",

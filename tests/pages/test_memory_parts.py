@@ -5,7 +5,7 @@ from contextlib import closing
 import pandas as pd
 import pytest
 
-from pages.ui.memory import parts
+from pages.ui import memory as page
 from results.files import journal
 from results.files.journal import RunFolder
 from results.query import memory, pages
@@ -51,11 +51,8 @@ def test_every_kind_of_memory_stands_beside_its_formula_in_the_mode_of_the_slice
 def test_the_kinds_are_those_of_the_rows_that_are_drawn(store):
     filters = Filters(**SLICE, mode="fwd")
     drawn = pages.memory(store, filters, "peak_memory_mb").query("seqlen == 2048").assign(head_dim="64")
-    found = parts.kinds_of(memory.parts(store, filters, ["a"]), drawn)
+    found = page.kinds_of(memory.parts(store, filters, ["a"]), drawn)
     assert found["seqlen_q"].tolist() == [2048]
     assert found["of_formula"].iloc[0] == pytest.approx(18.0 / found["peak"].iloc[0])
-
-
-def test_what_is_not_drawn_has_no_kinds(store):
     nothing = pd.DataFrame(columns=["run_id", "implementation", "seqlen", "dtype", "shape", "head_dim"])
-    assert parts.kinds_of(memory.parts(store, Filters(**SLICE, mode="fwd"), ["a"]), nothing).empty
+    assert page.kinds_of(memory.parts(store, Filters(**SLICE, mode="fwd"), ["a"]), nothing).empty

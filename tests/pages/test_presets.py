@@ -1,6 +1,6 @@
 """Presets are offered where there are numbers for them, and set what they say."""
 
-from pages.ui.filters.presets import offered
+from pages.ui.filters.offers import offered
 from tests.cases import cases
 
 CHOICES = cases(__file__, "CHOICES")
@@ -14,7 +14,7 @@ def here(choices):
     return offered("op", ["causal"], {"causal": choices}.__getitem__)
 
 
-def test_a_preset_of_a_shape_sets_that_shape_and_is_left_out_where_it_is_not():
+def test_a_preset_sets_the_shape_or_the_lengths_that_are_there():
     title = "Training, 16k tokens"
     assert here(CHOICES)[title] == {
         "mask": "causal",
@@ -24,22 +24,16 @@ def test_a_preset_of_a_shape_sets_that_shape_and_is_left_out_where_it_is_not():
         "seqlen": [],
     }
     assert title not in here(CHOICES | {"shape": [("B1 H1", 9)]})
-
-
-def test_a_preset_of_lengths_sets_those_that_are_there_and_no_shape():
     assert here(CHOICES)["Training, long"] == {
         "mask": "causal",
         "mode": "fwd_bwd",
         "dtype": ["bfloat16"],
         "seqlen": ["16384"],
     }
-
-
-def test_a_dtype_or_timing_without_numbers_offers_nothing():
     assert not any(title in ("fp16", "fp32", "With host overhead") for title in here(CHOICES))
 
 
-def test_a_preset_of_windows_sets_the_mask_and_one_of_whole_attention_leaves_the_window():
+def test_a_preset_of_windows_sets_the_mask_and_one_of_whole_attention_a_mask_that_serves():
     by_mask = {"causal window 1024": WINDOW, "causal": CHOICES, "full": CHOICES}
     for shown in (["causal", "full", "causal window 1024"], ["causal window 1024", "causal", "full"]):
         found = offered("op", shown, by_mask.__getitem__)
@@ -47,9 +41,6 @@ def test_a_preset_of_windows_sets_the_mask_and_one_of_whole_attention_leaves_the
         assert found["Window"] == window
         assert "Window, training" not in found
         assert found["Training, long"]["mask"] == "causal"
-
-
-def test_a_mask_that_serves_stays():
     by_mask = {"full": CHOICES, "causal": CHOICES}
     assert offered("op", ["full", "causal"], by_mask.__getitem__)["Training, long"]["mask"] == "full"
     assert not any("Window" in title for title in offered("op", ["full", "causal"], by_mask.__getitem__))

@@ -7,7 +7,7 @@ import pytest
 import streamlit as st
 
 from pages.ui.draw import charts
-from pages.ui.reports import chart, choose, download, sections
+from pages.ui.reports import chart, choose, sections
 from results import reports
 from results.__main__ import main
 from results.files import journal
@@ -49,11 +49,17 @@ def test_every_report_begins_beside_the_runs_that_fill_it_best_with_its_findings
         assert "doubtful" in _fact(page, "Impossible")[1]
 
 
-def test_without_runs_a_report_stands_alone(page):
+def test_a_report_alone_or_beside_several_runs_says_which_fill_it_and_what_is_open(page):
     _open(page, "performance_guide")
     rows, more = _fact(page, "Rows with both")
     assert rows.startswith("0 of ") and "more by formula" in more
     assert "Values as printed." in shown(page)
+    _open(page, "performance_guide", "h200-fa_paper-full", "h200-training")
+    ours = "Ours: h200-fa_paper-full, bfloat16, full mask", "Ours: h200-training, bfloat16"
+    assert all(words in shown(page) for words in ours)
+    _open(page, "performance_guide", "h200-fa_paper-full")
+    assert "no run has the shape" in shown(page)
+    assert any("run generation --set subject=llama2-7b --set context=512" in code.value for code in page.code)
 
 
 def test_each_report_begins_with_the_runs_that_fit_it_whatever_stood_beside_the_one_before(page):
@@ -66,18 +72,6 @@ def test_a_link_from_when_reports_shared_a_parameter_keeps_its_meaning(page):
     for run, chosen in ((OWN, [OWN]), ("none", [])):
         page.query_params["beside"] = run
         assert page.run().multiselect(key="beside_fa2_rtx4060").value == chosen
-
-
-def test_several_runs_fill_one_report_and_each_table_says_which(page):
-    _open(page, "performance_guide", "h200-fa_paper-full", "h200-training")
-    ours = "Ours: h200-fa_paper-full, bfloat16, full mask", "Ours: h200-training, bfloat16"
-    assert all(words in shown(page) for words in ours)
-
-
-def test_what_is_open_says_why_and_which_command_measures_it(page):
-    _open(page, "performance_guide", "h200-fa_paper-full")
-    assert "no run has the shape" in shown(page)
-    assert any("run generation --set subject=llama2-7b --set context=512" in code.value for code in page.code)
 
 
 def test_who_a_run_lacks_is_not_stood_in_for_by_another(page):
@@ -96,17 +90,13 @@ def _runs():
     return [folder.run_id for folder in journal.published_folders() if folder.run_id.startswith("h200")]
 
 
-def test_each_cell_holds_the_printed_and_the_own_number(page):
+def test_each_cell_holds_both_numbers_and_another_of_ours_can_take_the_rivals_place(page):
     _open(page, "fa2_rtx4060", OWN)
     table = page.table[0].value.map(lambda text: str(text).replace("\\", "").replace("\u00a0", " "))
     row = table[(table["seq\\_len"] == "128") & (table["d"] == "128") & (table["dtype"] == "bf16")].iloc[0]
     assert re.fullmatch(r"OOM / 0\.\d{4}", row["TR fwd (ms)"])
     assert re.fullmatch(r"— / \d+\.\dx", row["Fwd Speedup"])
     assert _fact(page, "Rows with both")[0] == "62 of 62"
-
-
-def test_another_of_our_implementations_can_stand_in_the_rivals_place(page):
-    _open(page, "fa2_rtx4060", OWN)
     before = page.table[0].value["TR fwd (ms)"].iloc[0]
     page.selectbox(key="place_fa2_rtx4060_triton_fa2").select("torch_sdpa_flash").run()
     assert page.table[0].value["TR fwd (ms)"].iloc[0] != before
@@ -138,27 +128,11 @@ def test_a_report_has_the_chart_of_its_own_numbers_with_and_without_a_run(page):
     assert len(page.get("plotly_chart")) == 1
 
 
-def test_a_setting_of_our_run_is_said_in_words():
+def test_words_of_a_report_are_a_quote_and_a_setting_is_said_in_words():
     setting = "subject=attention, num_kv_heads=32, dtype=bfloat16, causal=False, window_size=0, inputs=normal"
     assert sections.setting_words(setting) == "32 kv heads, bfloat16, full mask"
     assert sections.setting_words("num_heads=1") == "1 head"
     assert sections.setting_words("subject=mha, batch=2, from run-a") == "mha, batch 2, from run-a"
-
-
-def test_a_report_of_configurations_has_bars_of_each():
-    found = [p for p in chart.points(None, choose.Choice("attention_layers_a100")) if p.mode == "fwd"]
-    bars = charts.figure(chart.bars([p for p in found if p.metric == "latency_ms"], "latency_ms")).data
-    assert {bar.name for bar in bars} == {"torch, printed", "triton, printed", "flash, printed"}
-    assert {bar.marker.pattern.shape for bar in bars} == {"/"}
-    assert all(len(bar.x) == len(set(bar.x)) > 10 for bar in bars)
-
-
-def test_every_report_has_a_chart():
-    for report in reports.names():
-        assert len(chart.points(None, choose.Choice(report))) > 10
-
-
-def test_words_of_a_report_are_a_quote_in_which_nothing_becomes_a_heading():
     code = Note("Use", lines=("# Saves ~50% compute", "model = FlashAttentionV2(512, 8, causal=True)"))
     assert sections.quote(code).splitlines()[2:4] == ["> ```", "> # Saves ~50% compute"]
     said = sections.quote(Note("", lines=("Faster.", "-", "# Title"))).splitlines()
@@ -166,6 +140,16 @@ def test_words_of_a_report_are_a_quote_in_which_nothing_becomes_a_heading():
     for report in reports.names():
         for note in shipped_notes(report):
             assert all(line.startswith(">") for line in sections.quote(note).splitlines())
+
+
+def test_every_report_has_a_chart_and_one_of_configurations_bars_of_each():
+    found = [p for p in chart.points(None, choose.Choice("attention_layers_a100")) if p.mode == "fwd"]
+    bars = charts.figure(chart.bars([p for p in found if p.metric == "latency_ms"], "latency_ms")).data
+    assert {bar.name for bar in bars} == {"torch, printed", "triton, printed", "flash, printed"}
+    assert {bar.marker.pattern.shape for bar in bars} == {"/"}
+    assert all(len(bar.x) == len(set(bar.x)) > 10 for bar in bars)
+    for report in reports.names():
+        assert len(chart.points(None, choose.Choice(report))) > 10
 
 
 def test_a_run_with_none_of_the_rows_says_what_is_needed(monkeypatch):
@@ -191,7 +175,7 @@ def test_findings_and_words_have_views_of_their_own(page):
 @pytest.mark.slow
 def test_the_html_report_is_what_the_command_writes_with_its_charts_and_needs_no_network(tmp_path):
     pairs = (("torch", "torch_naive"), ("triton_fa2", "triton_fa2"))
-    text = download.as_html(choose.Choice("fa2_rtx4060", (OWN,), pairs))
+    text = sections.as_html(choose.Choice("fa2_rtx4060", (OWN,), pairs))
     command = ["render", "--report", "fa2_rtx4060", "--run", OWN, "--format", "html"]
     assert main([*command, "--output", str(tmp_path / "report.html")]) == 0
     assert (tmp_path / "report.html").read_text() == text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import streamlit as st
 
-from pages.ui.run import background, one_shape, outcome, plan_form, under_way
+from pages.ui.run import background, one_shape, plan_form, progress, under_way
 from pages.ui.shell import access
 from results.files import journal
 from results.files.journal import RunFolder, State
@@ -105,9 +105,9 @@ def test_the_end_of_a_followed_sweep_is_one_sentence_with_links(app, started, ho
 
 def test_the_results_of_a_model_are_those_of_the_model_that_was_measured():
     chosen = {"model": "gpt2-tiny", "model_gpu": "A CPU", "run": "a"}
-    assert outcome.results_of("a", "model", "A CPU", "gpt2-tiny") == ("models", chosen)
-    assert outcome.results_of("b", "decode", "A GPU", "mla") == ("decode", {"gpu": "A GPU", "run": "b"})
-    assert outcome.results_of("c", "op", None, None) == ("overview", {"run": "c"})
+    assert progress.results_of("a", "model", "A CPU", "gpt2-tiny") == ("models", chosen)
+    assert progress.results_of("b", "decode", "A GPU", "mla") == ("decode", {"gpu": "A GPU", "run": "b"})
+    assert progress.results_of("c", "op", None, None) == ("overview", {"run": "c"})
 
 
 def test_a_trace_is_of_one_cell_and_starts_as_it_was_planned(page, started):
@@ -285,7 +285,10 @@ def test_the_shapes_of_models_are_chosen_by_domain_and_a_sustained_one_by_name(a
     assert page.selectbox(key="cell_shape_real_models").value == SHAPES[0].name
 
 
-def test_the_cases_of_an_upload_are_started_from_its_link(app, started, home):
+def test_the_cases_of_an_upload_are_started_from_its_link_and_those_of_no_run_are_a_sentence(app, started, home):
+    app.query_params["cases_of"] = "nope"
+    page = app.switch_page("pages/run_sweep.py").run()
+    assert "There is no run 'nope'" in shown(page)
     import_understanding(home, understood("cudnn_training_c_a100.csv"))
     (upload,) = [folder.run_id for folder in journal.run_folders(home) if folder.run_id.startswith("upload-")]
     app.query_params["cases_of"] = upload
@@ -294,9 +297,3 @@ def test_the_cases_of_an_upload_are_started_from_its_link(app, started, home):
     page.button(key="start").click().run()
     (request,) = started
     assert (request.cases_of, request.implementations) == (upload, ("torch_naive", "torch_sdpa_cudnn"))
-
-
-def test_a_link_to_the_cases_of_no_run_is_a_sentence(app, started):
-    app.query_params["cases_of"] = "nope"
-    page = app.switch_page("pages/run_sweep.py").run()
-    assert "There is no run 'nope'" in shown(page)

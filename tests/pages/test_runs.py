@@ -85,7 +85,7 @@ def test_what_differs_between_two_environments_is_listed(app, home):
     assert table.values.tolist() == [["driver", "not stated", "999"], ["torch", "not stated", "2.99"]]
 
 
-def test_a_sweep_is_linked_with_what_this_run_had_changed():
+def test_a_sweep_is_linked_with_what_this_run_had_changed_and_a_trace_with_its_cell():
     changed = sweeps.override(sweeps.get("fa2_speedup"), {"seqlen": "128,256", "dtype": "float32"})
     run = {"sweep": json.dumps(sweeps.to_json(changed)), "protocol": "standard/1", "command": "x"}
     assert actions.rerun_link(run) == {
@@ -97,9 +97,6 @@ def test_a_sweep_is_linked_with_what_this_run_had_changed():
     assert actions.rerun_link({"sweep": "{}", "protocol": "quick/1"}) is None
     assert actions.rerun_link({"sweep": '{"name": "gone"}', "protocol": "quick/1"}) is None
     assert actions.rerun_link(run | {"protocol": "sustained/1"}) is None, "a trace from the page is of one cell"
-
-
-def test_a_trace_of_one_cell_is_linked_with_its_cell():
     changes = {"seqlen": "4096", "head_dim": "128", "causal": "true", "modes": "fwd", "num_kv_heads": "4"}
     cell = replace(sweeps.override(sweeps.get("fa_paper"), changes), implementations=("triton_fa2",))
     link = actions.rerun_link({"sweep": json.dumps(sweeps.to_json(cell)), "protocol": "sustained/1"})

@@ -40,7 +40,7 @@ def trace(home: Path, run_id: str = "hot", *, name: str = "triton_fa2", power: b
     RunFolder.create(home, run, rows)  # newer than what ships, so that the page begins with it
 
 
-def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(empty):
+def test_a_trace_says_what_remains_and_each_quantity_has_its_panel(empty):
     page = opened("sustained")
     assert "No trace yet" in shown(page)
     assert "--sustained" in page.code[0].value
@@ -52,10 +52,6 @@ def test_a_trace_says_what_remains_of_its_first_second_and_of_a_sampled_call(emp
     )
     assert "reaches 500: sustained is 60 % of that" in text
     assert "measured here" in text
-
-
-def test_each_quantity_has_its_panel_over_the_seconds_and_its_levels(empty):
-    trace(empty)
     store = open_store()
     table = page_parts.named(sustained.traces(store)).query("sustained_tflops > 0")
     slices = sustained.series(store, table.to_dict("records")[0]).assign(trace=table["trace"].iloc[0])

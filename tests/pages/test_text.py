@@ -8,7 +8,7 @@ import pytest
 from pages.ui.draw import cells, charts, maps, messages, text
 from pages.ui.draw.charts import ReferenceLine, Series
 from pages.ui.filters import words
-from pages.ui.overview import every_gpu, ranking, use_cases
+from pages.ui.overview import ranking, views
 from results.levels import level_of
 from results.records import Status
 from results.slice import Filters
@@ -29,8 +29,8 @@ OP = level_of("op")
         ([text.mask(*m) for m in ((None, 0), (True, 0), (False, 8))], ["not stated", "causal", "full window 8"]),
         ([text.statistic(["mean"], n)[8:] for n in ((), (5, 5), (3, 9))], ["n samples", "5 samples", "3–9 samples"]),
         ([messages.counted(n, "run") for n in (0, 1, 1234)], ["0 runs", "1 run", "1,234 runs"]),
-        ([use_cases._lost_words(n) for n in (None, 1.004, 1.25)], ["none", "none", "+25 %"]),
-        ([use_cases._share_words(n) for n in (4, 50, 80)], ["1/25", "50 %", "80 %"]),
+        ([views._lost_words(n) for n in (None, 1.004, 1.25)], ["none", "none", "+25 %"]),
+        ([views._share_words(n) for n in (4, 50, 80)], ["1/25", "50 %", "80 %"]),
         ([words.chip("shape", "16384 tokens", OP), words.chip("mask", "full", OP)], ["16k tokens", "full mask"]),
         ([words.chip("mode", "all", OP), words.chip("timing", "kernel", OP)], ["all modes", "device time"]),
         ([words.several("dtype", "", n) for n in ([], ["float16"], ["a"] * 3)], ["all dtypes", "fp16", "3 dtypes"]),
@@ -76,7 +76,7 @@ def test_lines_are_named_at_their_ends_and_lack_missing_values():
     assert (line.x, line.y, line.hover) == ([128, 256], [1.0, 2.0], ["a: said", "a: said"])
     early = charts.by_size([line], "seqlen", [128, 512], {"range": [0, 4]})
     late = charts.by_size([line], "seqlen", [128, 256], {"range": [0, 4]})
-    named = [(s.labels[0].strip(), s.x, s.y, s.beside, s.group) for s in (early.series[1], late.series[1])]
+    named = [(s.labels[0].strip(), s.x, s.y, s.label_at, s.group) for s in (early.series[1], late.series[1])]
     assert named == [("a", [256], [2.0], place, "a") for place in ("top center", "middle right")]
     assert (len(charts.by_size([line], "seqlen", [128], {}).series), late.series[0].group) == (1, "a")
 
@@ -117,11 +117,11 @@ def _winner(gpu, head_dim, name="a", **changes):
 
 def test_the_map_of_gpus_has_the_shapes_of_one_head_dim_and_names_each_gpu():
     table = pd.DataFrame([_winner("A", 64), _winner("B", 64), _winner("A", 128, "other")])
-    found = every_gpu.gpu_cells(OP, table, 64)
+    found = views.gpu_cells(OP, table, 64)
     assert found["gpu"].tolist() == ["A", "B"]
     assert set(found["winner"]) == {"a"}
     assert found["hover"][1].startswith("B<br>seqlen 128, head_dim 64<br>a: 1.00 ms")
-    assert (every_gpu.usual_head_dim(table), every_gpu.usual_head_dim(table.head(2))) == ("128", "64")
+    assert (views.usual_head_dim(table), views.usual_head_dim(table.head(2))) == ("128", "64")
 
 
 def test_a_cell_names_its_winner_lead_ties_and_failures():

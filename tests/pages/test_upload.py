@@ -41,7 +41,7 @@ def test_one_click_imports_what_was_understood_which_is_not_offered_again(page, 
     assert "import" not in [button.key for button in page.button]
 
 
-def test_numbers_that_can_be_taken_are_imported_without_the_rejected_ones_which_are_named(page, home):
+def test_numbers_are_imported_without_the_rejected_ones_which_are_named_and_undo_takes_them_back(page, home):
     page.file_uploader[0].upload("mine.csv", ONE_BAD)
     page.run()
     rejected = page.dataframe[0].value.iloc[0]
@@ -50,6 +50,9 @@ def test_numbers_that_can_be_taken_are_imported_without_the_rejected_ones_which_
     assert "Left out: 1 rejected value" in shown(page)
     page.button(key="import").click().run()
     assert "2 numbers in 1 run" in shown(page)
+    page.button(key="undo_import").click().run()
+    assert "The import is taken back: 1 run moved to the trash" in shown(page)
+    assert [folder.run_id for folder in journal.run_folders(home)] == ["run-a"]
 
 
 @pytest.mark.parametrize("name", ["run-a.md", "packed.zip"])
@@ -133,15 +136,6 @@ def test_a_guess_can_be_corrected_before_the_import(page):
     assert "Differs from the guess" in shown(page)
     first = page.dataframe[0].value
     assert first["value"].tolist() == [0.5e-3, 1e-3]
-
-
-def test_undo_takes_the_import_back(page, home):
-    page.file_uploader[0].upload("mine.csv", GOOD)
-    page.run()
-    page.button(key="import").click().run()
-    page.button(key="undo_import").click().run()
-    assert "The import is taken back: 1 run moved to the trash" in shown(page)
-    assert [folder.run_id for folder in journal.run_folders(home)] == ["run-a"]
 
 
 def test_a_run_of_the_same_id_and_another_gpu_can_be_taken_as_new(page, home):

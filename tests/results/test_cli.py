@@ -49,9 +49,7 @@ def refused(capfd: pytest.CaptureFixture, *arguments: str) -> str:
     return err
 
 
-def test_an_export_says_how_many_rows_a_layout_of_another_tool_has_room_for(
-    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_an_export_says_how_many_rows_a_layout_of_another_tool_has_room_for(home, tmp_path, capfd) -> None:
     case = decode_case(batch=1, num_heads=8, num_kv_heads=8, context=512, head_dim=64, dtype="float16")
     row = replace(measurements("r2")[0], case=case, mode="decode")
     RunFolder.create(home, Run("r2", "local", created="2026-11-21T09:00:00Z", gpu_name="H200"), [row])
@@ -62,9 +60,7 @@ def test_an_export_says_how_many_rows_a_layout_of_another_tool_has_room_for(
     assert "0 of 1 measurements written." in capfd.readouterr().err
 
 
-def test_what_is_exported_can_be_imported_elsewhere_and_a_second_time_is_a_no_op(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
+def test_what_is_exported_can_be_imported_elsewhere_and_a_second_time_is_a_no_op(home, tmp_path, monkeypatch, capfd):
     file = tmp_path / "out.csv"
     assert main(["export", "--output", str(file)]) == 0
     assert "2 measurements written" in capfd.readouterr().err
@@ -81,9 +77,7 @@ def test_what_is_exported_can_be_imported_elsewhere_and_a_second_time_is_a_no_op
     assert RunFolder.open(tmp_path / "elsewhere", "r1").read()[0] == measurements("r1")
 
 
-def test_a_file_that_cannot_be_imported_is_named_and_the_others_are_taken(
-    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_imported_is_named_and_the_others_are_taken(home, tmp_path, capfd, monkeypatch) -> None:
     (tmp_path / "bad.csv").write_text("this is,no result\n1,2\n")
     os.truncate(os.open(tmp_path / "long.csv", os.O_CREAT | os.O_WRONLY), 1 << 40)
     main(["export", "--output", str(tmp_path / "good.csv")])
@@ -101,16 +95,16 @@ def test_a_file_that_cannot_be_imported_is_named_and_the_others_are_taken(
     assert "memory" in capfd.readouterr().err
 
 
-def test_an_export_takes_only_what_is_asked_for(capfd: pytest.CaptureFixture) -> None:
+def test_an_export_takes_only_what_is_asked_for_and_a_filter_that_matches_nothing_says_what_is_possible(capfd) -> None:
     assert main(["export", "--format", "json", "--implementation", "triton_fa2", "--gpu", "H200", "--run", "r1"]) == 0
     found = json.loads(capfd.readouterr().out)["measurements"]
     assert [record["implementation"] for record in found] == ["triton_fa2"]
+    answer = refused(capfd, "export", "--dtype", "bf16")
+    assert answer == "There is no dtype 'bf16'. Possible: float16.\n"
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "md", "parquet"])
-def test_every_format_goes_to_a_file_and_to_stdout_alike(
-    form: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture
-) -> None:
+def test_every_format_goes_to_a_file_and_to_stdout_alike(form, tmp_path, capfdbinary) -> None:
     assert main(["export", "--format", form, "--output", str(tmp_path / "out")]) == 0
     capfdbinary.readouterr()
     assert main(["export", "--format", form]) == 0
@@ -120,14 +114,7 @@ def test_every_format_goes_to_a_file_and_to_stdout_alike(
     assert form == "parquet" or out == written
 
 
-def test_a_filter_that_matches_nothing_says_what_is_possible(capfd: pytest.CaptureFixture) -> None:
-    answer = refused(capfd, "export", "--dtype", "bf16")
-    assert answer == "There is no dtype 'bf16'. Possible: float16.\n"
-
-
-def test_an_output_that_cannot_be_written_says_so_and_leaves_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_an_output_that_cannot_be_written_says_so_and_leaves_nothing(tmp_path, capfd) -> None:
     (tmp_path / "folder").mkdir()
     before = sorted(tmp_path.iterdir())
     assert "cannot be written: Is a directory" in refused(capfd, "export", "--output", str(tmp_path / "folder"))
@@ -152,9 +139,7 @@ def test_runs_are_listed_with_what_is_wrong_with_them(home: Path, capfd: pytest.
     assert "r1, line 3: Not a complete JSON line" in err
 
 
-def test_a_run_that_cannot_be_read_is_named_and_the_others_are_checked(
-    home: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_checked(home, capfd) -> None:
     slow = Measurement("r4", CASE, "torch_naive", "latency_ms", Status.OK, mode="fwd", timing="eager", value=1e-9)
     RunFolder.create(home, Run("r4", "local", gpu_name="NVIDIA H200"), [slow])
     RunFolder.create(home, Run("r2", "local"), measurements("r2"))
@@ -169,9 +154,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_checked(
     assert "run.json is not a run's record" in err and "measurements.jsonl cannot be read" in err
 
 
-def test_a_report_renders_the_published_numbers_and_those_of_a_run(
-    home: Path, shipped: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
+def test_a_report_renders_the_published_numbers_and_those_of_a_run(home, shipped, monkeypatch, capfd) -> None:
     shutil.copyfile(shipped, home / shipped.name)
     monkeypatch.setattr(journal, "PUBLISHED", journal.REPOSITORY / "results" / "published")
     assert main(["report", "fa2_rtx4060"]) == 0

@@ -16,12 +16,9 @@ RUNS = [
 ]
 
 
-def test_a_run_with_the_baseline_then_newer_code_then_more_implementations_then_the_newest_comes_first():
+def test_the_run_with_the_baseline_newer_code_more_implementations_and_the_newest_is_first_in_python_and_sql():
     ordered = sorted(RUNS, key=lambda run: standing(run[1], "torch", {"code_age": run[2], "age": run[3]}))
     assert ordered == RUNS
-
-
-def test_sql_has_the_same_order():
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE t (run_id TEXT, has_baseline BOOL, measured INT, code_age INT, age INT)")
         for at, expected in enumerate(RUNS):

@@ -7,12 +7,6 @@ from results.levels.tensors import query_tokens
 from results.records import attention_case
 
 
-def test_speedup_is_missing_when_the_baseline_has_no_number():
-    assert derive.speedup(2.0, 0.5) == 4.0
-    assert derive.speedup(None, 0.5) is None
-    assert derive.speedup(2.0, None) is None
-
-
 def test_geometric_mean_puts_twice_and_half_at_one():
     assert derive.geometric_mean([2.0, 0.5]) == pytest.approx(1.0)
     assert derive.geometric_mean([]) is None

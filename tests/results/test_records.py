@@ -133,14 +133,11 @@ def test_a_line_is_refused_though_an_equal_value_of_another_type_was_read_before
         measurement_from_json(record | {field: value})
 
 
-def test_an_unknown_field_is_named() -> None:
+def test_an_unknown_field_is_named_and_what_a_source_did_not_say_is_none() -> None:
     with pytest.raises(RecordError, match="speed"):
         measurement_from_json(measurement_to_json(LATENCY) | {"speed": 1})
     with pytest.raises(RecordError, match="color"):
         run_from_json(run_to_json(Run("r1", "local")) | {"color": 1})
-
-
-def test_what_a_source_did_not_say_is_none_and_never_a_default() -> None:
     said = {name: value for name, value in vars(Case()).items() if value is not None}
     assert said == {"level": "op", "subject": "attention"}
 

@@ -15,13 +15,7 @@ def test_the_fields_of_known_samples() -> None:
     assert (found["p20"], found["p80"]) == (2.0, 5.0)
     assert (found["ci_low"], found["ci_high"]) == (1.0, 6.0)
     assert found["samples"] == (5.0, 1.0, 3.0, 2.0, 4.0, 6.0)
-
-
-def test_samples_keep_their_order_and_six_digits() -> None:
     assert spread([0.123456789, 12345.6789])["samples"] == (0.123457, 12345.7)
-
-
-def test_a_single_sample_has_no_spread_and_no_interval() -> None:
     found = spread([2.0])
     assert (found["value"], found["std"], found["ci_low"], found["ci_high"]) == (2.0, None, None, None)
 
@@ -44,12 +38,9 @@ def test_the_interval_covers_the_true_median_in_95_of_100_cases() -> None:
     assert hits / tries >= 0.95
 
 
-def test_quantiles_are_interpolated() -> None:
+def test_quantiles_are_interpolated_and_precision_is_reached_by_equal_samples() -> None:
     assert quantile([1.0, 2.0], 0.5) == 1.5
     assert quantile([1.0], 0.8) == 1.0
-
-
-def test_precision_is_reached_by_equal_samples_and_not_by_few_or_wide_ones() -> None:
     assert is_precise([1.0] * 6, 0.01)
     assert not is_precise([1.0] * 5, 0.01)
     assert not is_precise([1.0, 2.0] * 10, 0.01)

@@ -5,18 +5,19 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from results.files.journal import RunFolder, run_folders
+from runner import launch
+from tests.cases import HANG_S
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 BARE = HERE / "bare_node"  # on the path before what is installed
-DEADLINE_S = 90.0
 
 
 class Runner:
@@ -42,7 +43,7 @@ class Runner:
         """Run to the end."""
         command = [sys.executable, "-m", "runner", *words]
         return subprocess.run(
-            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=DEADLINE_S, **options
+            command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=HANG_S, **options
         )
 
     def start(self, *words: str) -> subprocess.Popen[str]:
@@ -78,16 +79,24 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 @pytest.fixture
-def wait_for() -> Callable[[Callable[[], Any], str], Any]:
-    def wait(condition: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            if answer := condition():
-                return answer
+def wait_for() -> Callable[..., Any]:
+    """Waits for a condition, and fails at once if no run is left that could bring it."""
+
+    def wait(condition: Callable[[], Any], what: str, lost: Callable[[], str] = lambda: "") -> Any:
+        deadline = time.monotonic() + HANG_S
+        while not (answer := condition()):
+            why = lost() or (time.monotonic() > deadline and f"Waited {HANG_S:.0f} s.")
+            assert not why or condition(), f"{what}: {why}"
             time.sleep(0.005)
-        raise AssertionError(f"Waited {DEADLINE_S:.0f} s for {what}.")
+        return answer
 
     return wait
+
+
+def logs(home: Path, states: Sequence[str] = ("failed", "crashed")) -> str:
+    """The logs of the runs that are in one of these states."""
+    found = [status for status in launch.runs(home) if status.state in states]
+    return "\n".join(f"{each.state}: {(home / 'logs' / f'{each.run_id}.txt').read_text()}" for each in found)
 
 
 @pytest.fixture

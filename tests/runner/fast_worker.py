@@ -2,9 +2,10 @@
 
 Every number follows from its measurement's id, so that a test knows what must be in the journal. Settings (JSON in
 ATTNBENCH_TEST_WORKER): `delay_s` before each number; `stuck_at` [implementation, mode, seqlen] never answers there;
-`dies_at`, likewise; `dies_on_start`; `costs` of each case; `peaks` and `gbs` as measured; `pids`, a file to which each
-worker adds its process id; `compiles`, how its compiling ahead ends: "well", "badly" or with its death. Asked for turns
-it takes ROUNDS of them at each cell, and adds each to the file `turns`: its process id, round, implementation and mode.
+`dies_at`, likewise; `dies_on_start`; `costs` of each case; `peaks` and `gbs` as measured; `code`, its kernel hash;
+`pids`, a file to which each worker adds its process id; `compiles`, how its compiling ahead ends: "well", "badly" or
+with its death. Asked for turns it takes ROUNDS of them at each cell, and adds each to the file `turns`: its process id,
+round, implementation and mode.
 """
 
 import json
@@ -85,13 +86,14 @@ def names_of(message):
 
 def opened(message, cells):
     sweep, names = sweeps.from_json(message["sweep"]), names_of(message)
+    facts = {"gpu_name": "Test GPU", "gpu_uuid": "test", "device_type": "cuda"}
     return {
         "event": "opened",
         "device": {"id": "cuda:0", "lock": "gpu-test", "type": "cuda"},
         "sweep": sweeps.to_json(sweep) | {"implementations": names},
         "implementations": {name: {"level": sweep.level, "family": "own"} for name in names},
         "compiled_ahead": [name for name in names if name.startswith("triton")],
-        "environment": {"gpu_name": "Test GPU", "gpu_uuid": "test", "device_type": "cuda", "kernel_hash": "kernels"},
+        "environment": facts | {"kernel_hash": SETTINGS.get("code", "kernels")},
         "cells": [cell_to_json(cell) for cell in cells],
         "ahead": "compiles" in SETTINGS,
     }

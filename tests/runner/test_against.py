@@ -11,8 +11,8 @@ import pytest
 from results.compare.against import compare_versions
 from results.files.journal import run_folders
 from results.records import Status
-from tests.cases import cases
-from tests.runner.conftest import BARE, DEADLINE_S, ROOT
+from tests.cases import HANG_S, cases
+from tests.runner.conftest import BARE, ROOT
 
 TINY = ("quick", "--device", "cpu", "--set", "seqlen=16", "--set", "dtype=float32", "--set", "head_dim=16")
 TINY += ("--set", "modes=fwd", "--implementations", "torch_naive,torch_sdpa_math")
@@ -48,9 +48,7 @@ class Checkout:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "ATTNBENCH_HOME": str(self.home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(BARE)}
         command = [sys.executable, "-m", "runner", "run", *words]
-        return subprocess.run(
-            command, cwd=self.place, env=environment, capture_output=True, text=True, timeout=DEADLINE_S
-        )
+        return subprocess.run(command, cwd=self.place, env=environment, capture_output=True, text=True, timeout=HANG_S)
 
 
 @pytest.fixture

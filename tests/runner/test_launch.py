@@ -19,7 +19,8 @@ from results.store.database import open_store
 from runner import launch
 from runner.__main__ import main
 from runner.launch import LaunchError, SweepRequest, checked
-from tests.cases import cases
+from tests.cases import HANG_S, cases
+from tests.runner.conftest import logs
 
 SMALL = SweepRequest(
     "fa2_speedup", implementations=("torch_naive", "triton_fa2"), changes={"seqlen": "128,256", "head_dim": "16"}
@@ -37,7 +38,7 @@ def home(runner, monkeypatch):
         if status.state == "running":
             launch.cancel(status.run_id)
     for process in launch._children:
-        process.wait(timeout=60)
+        process.wait(timeout=HANG_S)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +62,15 @@ def test_a_request_out_of_bounds_is_refused_before_anything_starts(changes: dict
 ONE = {"seqlen": "128", "head_dim": "64", "dtype": "float32", "modes": "fwd"}
 
 
-def test_a_trace_of_one_cell_is_possible_where_something_is_timed() -> None:
+def test_a_trace_of_one_cell_is_possible_where_something_is_timed_and_so_are_the_largest_values() -> None:
     request = SweepRequest("quick", implementations=("torch_naive",), changes=ONE, protocol="sustained")
     assert len(checked(request).cases()) == 1
     untimed = replace(request, sweep="accuracy", changes={**ONE, "inputs": "normal"})
     with pytest.raises(LaunchError, match="A trace needs a timing"):
         checked(untimed)
     checked(replace(untimed, changes={**untimed.changes, "timings": "kernel"}))
+    request = SweepRequest("quick", changes={"seqlen": "1048576", "head_dim": "1024"})
+    assert checked(request).seqlen == (1048576,)
 
 
 @pytest.fixture
@@ -100,11 +103,6 @@ def test_plans_and_devices_come_from_the_machine(asked_here) -> None:
 def test_another_process_answers_what_needs_torch(runner, monkeypatch) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(runner.home))
     assert {"id": "cpu", "type": "cpu", "busy": None}.items() <= launch.devices()[-1].items()
-
-
-def test_the_largest_values_are_possible() -> None:
-    request = SweepRequest("quick", changes={"seqlen": "1048576", "head_dim": "1024"})
-    assert checked(request).seqlen == (1048576,)
 
 
 APP = """
@@ -142,8 +140,8 @@ def test_a_sweep_ends_without_the_app_that_started_it(home, wait_for, monkeypatc
             time.sleep(dice.uniform(0, 0.5))
             app.kill()
         if number % 5 == 4:
-            wait_for(ended, "the end of the sweep")
-    status = wait_for(ended, "the end of the sweep")
+            wait_for(ended, "the end of the sweep", lambda: logs(home))
+    status = wait_for(ended, "the end of the sweep", lambda: logs(home))
     assert (status.done, status.total, status.sweep, status.device) == (24, 24, "fa2_speedup", "Test GPU")
     assert {s.run_id for s in launch.runs()} == {*run_ids}
     with closing(open_store(home)) as store:
@@ -164,17 +162,19 @@ def test_a_second_sweep_on_a_device_is_refused_with_the_name_of_the_first(home, 
 
 
 @pytest.mark.slow
-def test_a_cancelled_sweep_can_be_resumed_to_its_end(home, wait_for) -> None:
-    run_id = launch.start(replace(SMALL, changes={"seqlen": "128,256,512,768", "head_dim": "16"}))
-    wait_for(lambda: launch.status(run_id).done, "the first cell")
+def test_a_cancelled_sweep_can_be_resumed_to_its_end(home, wait_for, monkeypatch) -> None:
+    monkeypatch.setenv("ATTNBENCH_TEST_WORKER", '{"stuck_at": ["triton_fa2", "bwd", 256]}')
+    run_id = launch.start(SMALL)
+    wait_for(lambda: launch.status(run_id).done, "the first cell", lambda: logs(home))
     launch.cancel(run_id)
     status = wait_for(lambda: (s := launch.status(run_id)).state != "running" and s, "the cancel")
+    monkeypatch.setenv("ATTNBENCH_TEST_WORKER", "{}")
     assert (status.state, status.message) == ("cancelled", "Cancelled. It can be resumed.")
     with pytest.raises(LaunchError, match="is not running; it is cancelled"):
         launch.cancel(run_id)
     wait_for(lambda: launch.runs() is not None and not launch._children, "the end of the process")
     launch.resume(run_id)
-    wait_for(lambda: launch.status(run_id).state == "finished", "the end of the sweep")
+    wait_for(lambda: launch.status(run_id).state == "finished", "the end of the sweep", lambda: logs(home))
 
 
 def test_a_sweep_that_ends_between_two_looks_has_the_message_of_its_end(tmp_path, monkeypatch) -> None:
@@ -195,15 +195,12 @@ def test_a_killed_sweep_reads_as_crashed_and_leaves_no_zombie(home, wait_for) ->
         os.kill(process.pid, 0)
 
 
-def test_a_sweep_that_cannot_start_says_why_and_leaves_nothing(runner, home, monkeypatch) -> None:
+def test_a_sweep_that_cannot_start_says_why_or_that_the_disk_is_full_and_leaves_nothing(runner, home, monkeypatch):
     monkeypatch.setenv("ATTNBENCH_TEST_WORKER", '{"dies_on_start": true}')
     with pytest.raises(LaunchError, match="The worker does not start. The worker ended with exit code 5"):
         launch.start(SMALL)
     assert run_folders(home) == []
     assert list((home / "logs").iterdir()) == []
-
-
-def test_a_sweep_that_cannot_write_why_says_that_the_disk_is_full(home, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", "false")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
     with pytest.raises(LaunchError, match="the disk is full; free some space and start again"):

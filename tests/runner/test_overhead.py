@@ -12,7 +12,7 @@ class Time:
         return self.now
 
 
-def test_work_within_work_is_charged_to_the_inner_kind() -> None:
+def test_work_within_work_is_charged_to_the_inner_kind_and_what_raises_too() -> None:
     time = Time()
     costs = Costs(time)
     time.now = 5.0  # before anything is charged
@@ -24,13 +24,8 @@ def test_work_within_work_is_charged_to_the_inner_kind() -> None:
     costs.move(0.5, "timing", "compiling")
     assert costs.take() == {"timing": 1.0, "sampling": 3.0, "compiling": 0.5}
     assert costs.take() == {}
-
-
-def test_what_raises_is_charged_too() -> None:
-    time = Time()
-    costs = Costs(time)
     with pytest.raises(KeyError), costs.of("memory"):
-        time.now = 2.0
+        time.now = 11.5
         raise KeyError
     assert costs.take() == {"memory": 2.0}
 

@@ -33,14 +33,11 @@ def case(**changes):
     return attention_case(**shape | changes)
 
 
-def test_cells_are_every_combination_case_by_case() -> None:
+def test_cells_are_every_combination_case_by_case_shuffled_within_each_by_the_seed() -> None:
     cells = ordered_cells(CASES, ("a", "b", "c"), ("fwd", "bwd"), seed=0)
     assert len(cells) == len(set(cells)) == 18
     assert [cell.case for cell in cells[::6]] == list(CASES)
     assert [cell.mode for cell in cells[:2]] == ["fwd", "bwd"]
-
-
-def test_implementations_are_shuffled_within_a_case_by_the_seed() -> None:
     names = tuple("abcdefgh")
     orders = [
         tuple(c.implementation for c in ordered_cells(CASES, names, ("fwd",), seed)[start : start + 8])
@@ -51,15 +48,12 @@ def test_implementations_are_shuffled_within_a_case_by_the_seed() -> None:
     assert ordered_cells(CASES, names, ("fwd",), 1) == ordered_cells(CASES, names, ("fwd",), 1)
 
 
-def test_a_plan_names_the_reason_against_each_cell_that_cannot_run() -> None:
+def test_a_plan_names_the_reason_against_each_cell_that_cannot_run_or_that_a_model_has_not() -> None:
     sweep = dataclasses.replace(sweeps.get("quick"), seqlen=(128,), implementations=("torch_naive", "torch_sdpa_cudnn"))
     cells = plan.plan(sweep, CPU, STANDARD, seed=0)
     reasons = {(cell.implementation, cell.reason) for cell in cells}
     assert reasons == {("torch_naive", None), ("torch_sdpa_cudnn", "torch_sdpa_cudnn runs on cuda, not on cpu.")}
     assert all((cell.seconds == 0) == bool(cell.reason) for cell in cells)
-
-
-def test_a_plan_knows_what_a_model_has_not_and_what_is_not_made_for_it() -> None:
     changes = {"subject": "gpt2", "context": "1024,2048"}
     generation = dataclasses.replace(
         sweeps.override(sweeps.get("generation"), changes), implementations=("triton_step",), batch=(1,)
@@ -88,9 +82,11 @@ def test_an_implementation_without_backward_says_so(monkeypatch) -> None:
     assert reasons["gone", "fwd"] == "gone is not part of this checkout."
 
 
-def test_an_unknown_implementation_is_refused_with_those_that_exist() -> None:
+def test_an_unknown_implementation_or_device_is_refused_with_those_that_exist() -> None:
     with pytest.raises(plan.UnknownImplementation, match="Unknown implementation 'fa2'. Available: .*torch_naive"):
         plan.chosen(sweeps.get("quick"), ("fa2",))
+    with pytest.raises(UnknownDevice, match="Unknown device 'cuda:99'. Available: .*cpu"):
+        resolve("cuda:99")
 
 
 def test_a_feature_leaves_implementations_that_declare_it_or_says_which_do() -> None:
@@ -104,23 +100,17 @@ def test_a_feature_leaves_implementations_that_declare_it_or_says_which_do() -> 
 
 
 def test_tiles_adds_the_forms_of_each_case_and_mode(monkeypatch) -> None:
-    def listed(case, mode, device):
-        return [f"triton_fa2[{case.seqlen_q} {mode}]"] if mode == "fwd" else ()
+    def listed(names, case, mode, device):
+        return [f"{name}[{case.seqlen_q} {mode}]" for name in names if mode == "fwd"]
 
-    with_forms = dataclasses.replace(registry.get("triton_fa2"), forms=listed)
-    found = registry._Found({"triton_fa2": with_forms, "torch_naive": registry.get("torch_naive")})
-    monkeypatch.setattr(registry, "implementations", lambda level="op": found)
+    monkeypatch.setattr(plan.forms, "of_case", listed)
+    monkeypatch.setattr(plan, "_reason_against", lambda case, name, target: None)
     sweep = dataclasses.replace(sweeps.get("quick"), seqlen=(128, 256), modes=("fwd", "fwd_bwd"))
     sweep = plan.chosen(dataclasses.replace(sweep, implementations=("tiles",)), ("torch_naive", "triton_fa2"))
     assert sweep.implementations == ("torch_naive", "triton_fa2", "triton_fa2[128 fwd]", "triton_fa2[256 fwd]")
     cells = plan.plan(plan.chosen(sweep, None), CPU, STANDARD, seed=0)
     where = {(c.implementation, c.case.seqlen_q, c.mode) for c in cells if "[" in c.implementation}
     assert where == {(f"triton_fa2[{n} fwd]", n, "fwd") for n in (128, 256)}
-
-
-def test_an_unknown_device_is_refused_with_those_that_are_here() -> None:
-    with pytest.raises(UnknownDevice, match="Unknown device 'cuda:99'. Available: .*cpu"):
-        resolve("cuda:99")
 
 
 def test_the_interpreter_checks_small_cases_only() -> None:
@@ -140,10 +130,14 @@ def test_larger_cases_are_expected_to_take_longer_and_more_memory(mode: str) -> 
     assert linear[2] / linear[1] == pytest.approx(8, rel=0.1)
 
 
-def test_a_short_case_is_expected_to_cost_its_overhead() -> None:
+def test_a_short_case_is_expected_to_cost_its_overhead_and_a_faster_memory_to_decode_faster() -> None:
     assert 0.1 < estimated_seconds(case(seqlen=128, dtype="bfloat16"), "fwd", STANDARD, 2, GPU, matrix=False) < 1.0
     assert STANDARD.seconds(5.0, 2) == 5.0 * (4 + 6 * 2), "a check, and three rounds of two samples in both timings"
     assert PROTOCOLS["sustained"].seconds(0.0, 1) == 30.0
+    long = max(sweeps.get("decode").cases(), key=lambda case: levels.bytes_moved(case, "decode"))
+    unknown, known = (dataclasses.replace(GPU, name=name) for name in ("a GPU", "NVIDIA H200"))
+    slow, fast = (estimated_seconds(long, "decode", STANDARD, 2, target, matrix=False) for target in (unknown, known))
+    assert fast < slow / 2
 
 
 def test_a_cache_larger_than_the_device_is_out_of_memory_before_it_is_made(monkeypatch) -> None:
@@ -159,13 +153,6 @@ def test_a_cache_larger_than_the_device_is_out_of_memory_before_it_is_made(monke
     assert refused.reason.startswith("Out of device memory: inputs and results need ")
 
 
-def test_a_faster_memory_is_expected_to_decode_faster() -> None:
-    long = max(sweeps.get("decode").cases(), key=lambda case: levels.bytes_moved(case, "decode"))
-    unknown, known = (dataclasses.replace(GPU, name=name) for name in ("a GPU", "NVIDIA H200"))
-    slow, fast = (estimated_seconds(long, "decode", STANDARD, 2, target, matrix=False) for target in (unknown, known))
-    assert fast < slow / 2
-
-
 def test_a_cell_survives_the_way_through_json() -> None:
     for features in (None, "softcap=50,sinks"):
         of = dataclasses.replace(case(), features=features)
@@ -175,12 +162,15 @@ def test_a_cell_survives_the_way_through_json() -> None:
         assert cell_from_json(record) == cell
 
 
-def test_a_cell_without_a_number_has_a_row_for_each_timing() -> None:
+def test_a_cell_without_a_number_has_a_row_for_each_timing_or_for_the_errors_of_its_pass() -> None:
     rows = without_number("run", Cell(case(), "a", "fwd"), ("kernel", "eager"), Status.OOM, "too large")
     assert [(row.timing, row.status, row.note, row.value) for row in rows] == [
         ("kernel", Status.OOM, "too large", None),
         ("eager", Status.OOM, "too large", None),
     ]
+    for mode, owed in (("fwd", ["error_out"]), ("bwd", ["error_dq", "error_dk", "error_dv"])):
+        rows = without_number("r", Cell(CASES[0], "x", mode), (), Status.ERROR, "why")
+        assert [(row.metric, row.timing) for row in rows] == [(metric, None) for metric in owed]
 
 
 def test_another_projects_package_takes_part_where_it_is_installed_or_named(monkeypatch) -> None:
@@ -199,12 +189,6 @@ def test_a_cpu_expects_no_time_for_errors_of_long_rows() -> None:
     cells = plan.plan(sweep, CPU, STANDARD, 0)
     assert {cell.case.seqlen_q for cell in cells if not cell.seconds} == {16384}
     assert {cell.case.inputs for cell in cells} == {"normal", "outliers", "large", "heavy_tails"}
-
-
-def test_a_cell_that_is_not_timed_owes_the_errors_of_its_pass() -> None:
-    for mode, owed in (("fwd", ["error_out"]), ("bwd", ["error_dq", "error_dk", "error_dv"])):
-        rows = without_number("r", Cell(CASES[0], "x", mode), (), Status.ERROR, "why")
-        assert [(row.metric, row.timing) for row in rows] == [(metric, None) for metric in owed]
 
 
 @pytest.mark.parametrize("level", registry.FOLDERS)

@@ -19,13 +19,10 @@ def test_a_sweep_has_as_many_cases_as_its_description_says(name: str, count: int
     assert len(cases) == len(set(cases)) == count
 
 
-def test_the_paper_keeps_tokens_and_width() -> None:
+def test_the_paper_keeps_tokens_and_width_and_every_case_says_every_feature() -> None:
     for case in sweeps.get("fa_paper").cases():
         assert case.batch * case.seqlen_q == 16384
         assert case.num_heads * case.head_dim == 2048
-
-
-def test_every_case_says_every_feature() -> None:
     for sweep in SWEEPS.values():
         for case in sweep.cases():
             assert None not in (case.num_kv_heads, case.head_dim_v, case.window_size, case.causal, case.seqlen_k)
@@ -46,19 +43,13 @@ def test_batch_specs_take_the_place_of_batch_context_and_tokens() -> None:
     assert [(c.batch, c.seqlen_k) for c in again.cases()[::2]] == [(2, 64)]
 
 
-def test_an_axis_can_be_changed() -> None:
+def test_an_axis_can_be_changed_a_value_counts_once_and_the_batch_ends_the_rule_of_tokens() -> None:
     changed = sweeps.override(sweeps.get("quick"), {"seqlen": "64, 96", "causal": "false", "dtype": "float32"})
     found = [(c.seqlen_q, c.causal, c.dtype) for c in changed.cases()]
     assert found == [(64, False, "float32"), (96, False, "float32")]
-
-
-def test_a_value_given_twice_counts_once() -> None:
     changed = sweeps.override(sweeps.get("quick"), {"seqlen": "64,96,64", "modes": "fwd,fwd", "dtype": "float32"})
     assert [case.seqlen_q for case in changed.cases()] == [64, 96]
     assert changed.modes == ("fwd",)
-
-
-def test_setting_the_batch_ends_the_rule_of_tokens() -> None:
     changed = sweeps.override(sweeps.get("fa_paper"), {"batch": "3", "num_heads": "5"})
     assert {(c.batch, c.num_heads) for c in changed.cases()} == {(3, 5)}
 
@@ -92,14 +83,11 @@ def test_a_sweep_with_features_apart_has_each_of_them_once_for_each_context_and_
         assert differing == ({"dtype", "cache_dtype"} if name == "dtype" else {name})
 
 
-def test_latents_are_shared_by_all_heads_and_have_rotary_dimensions_beside() -> None:
+def test_latents_are_shared_by_all_heads_and_a_quantised_cache_is_an_axis_of_its_own() -> None:
     for case in sweeps.get("mla_decode").cases():
         assert (case.subject, case.num_kv_heads, case.head_dim, case.head_dim_v) == ("mla", 1, 576, 512)
     changed = sweeps.override(sweeps.get("decode"), {"latent_dim": "512", "heads": "16", "context": "64", "batch": "1"})
     assert [case.latent_dim for case in changed.cases()] == [512]
-
-
-def test_a_quantised_cache_is_an_axis_beside_the_one_in_the_dtype_of_q() -> None:
     kinds = {case.cache_dtype for case in sweeps.get("fp8_cache_decode").cases()}
     assert kinds == {"bfloat16", "float8_e4m3fn"}
 

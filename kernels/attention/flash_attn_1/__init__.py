@@ -16,7 +16,7 @@ from .. import triton_fa2
 
 def attention(*tensors: Any, **masks: Any) -> torch.Tensor:
     """Compute attention as `kernels.registry.Attention` defines it. Raises UnsupportedCase for what it cannot take."""
-    from .launch import attend  # needs triton, which this package must import without
+    from .kernels import attend  # needs triton, which this package must import without
 
     return attend(*tensors, **masks)
 

@@ -46,8 +46,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scale
     q_full, q_empty = full_and_empty(2, 1)
     k_full, k_empty = full_and_empty(slots, 2)
     v_full, v_empty = full_and_empty(slots, 2)
-    buffers = Fp8Buffers(q=q_s, k=k_s, v=v_s, out=out_s, q_full=q_full, q_empty=q_empty, k_full=k_full, k_empty=k_empty,
-                         v_full=v_full, v_empty=v_empty)  # fmt: skip
+    buffers = Fp8Buffers(q_s, k_s, v_s, out_s, q_full, q_empty, k_full, k_empty, v_full, v_empty)
     scales = Fp8Scales(q=q_scales, k=k_scales, v=v_scales)
     # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([

@@ -5,7 +5,7 @@ for both, and computes the exponentials while the other two have the tensor core
 output, not P. Keys and values of a block share a slot and its barriers; scales are as in forward.py.
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -26,18 +26,9 @@ SCALE_ROWS = gl.constexpr(tuning.SCALE_ROWS)
 REGISTERS = gl.constexpr(160)  # per consumer thread
 
 
-class ThreeConsumerBuffers(NamedTuple):
-    """Shared memory of a program: tiles, and an mbarrier for each slot, full and empty."""
-
-    q: Any  # one for each consumer
-    k: Any
-    v: Any  # transposed
-    out: Any
-    p: Any
-    q_full: Any
-    q_empty: Any
-    full: Any  # keys and values of a block
-    empty: Any
+# Shared memory of a program: tiles (q: one for each consumer, v: transposed), and an mbarrier for each slot, full and
+# empty; keys and values of a block share one.
+ThreeConsumerBuffers = namedtuple("ThreeConsumerBuffers", "q k v out p q_full q_empty full empty")
 
 
 @UnspecializedTuples
@@ -57,8 +48,7 @@ def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v
     p_s = gl.allocate_shared_memory(v_desc.dtype, [3, CONFIG.rows, CONFIG.block_n], gl.NVMMASharedLayout(128, 8, 2))
     q_full, q_empty = full_and_empty(3, 1)
     full, empty = full_and_empty(slots, 3)
-    buffers = ThreeConsumerBuffers(q=q_s, k=k_s, v=v_s, out=out_s, p=p_s, q_full=q_full, q_empty=q_empty, full=full,
-                                   empty=empty)  # fmt: skip
+    buffers = ThreeConsumerBuffers(q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty)
     scales = Fp8Scales(q=q_scales, k=k_scales, v=v_scales)
     # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([

@@ -1,6 +1,6 @@
 """The query tiles of a program and their order, head by head; every query sees all keys."""
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -11,16 +11,9 @@ TILE = gl.constexpr(128)  # query rows of two consumers
 LONG_TILE = gl.constexpr(192)  # query rows of three consumers
 
 
-class Fp8Shape(NamedTuple):
-    """Sizes that the forward's partitions need."""
-
-    n_tiles: Any  # tiles of all heads
-    n_m: Any  # tiles of a head
-    num_heads: Any
-    n_heads: Any  # batch x num_heads
-    group_size: Any  # query heads of a key head
-    seqlen_q: Any
-    seqlen_k: Any
+# Sizes that the forward's partitions need. `n_tiles`: tiles of all heads; `n_m`: tiles of a head; `n_heads`: batch x
+# num_heads; `group_size`: query heads of a key head.
+Fp8Shape = namedtuple("Fp8Shape", "n_tiles n_m num_heads n_heads group_size seqlen_q seqlen_k")
 
 
 @gluon.jit

@@ -10,7 +10,6 @@ left in the L2.
 """
 
 from collections import namedtuple
-from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -27,31 +26,12 @@ FRAGMENT = gl.constexpr(64)  # rows and columns of a fragment of dQ
 
 # Descriptors of the tensors that a kernel that owns keys loads.
 BackwardDescriptors = namedtuple("BackwardDescriptors", "q k v do lse delta")
-
-
-class BackwardBuffers(NamedTuple):
-    """Shared memory of a program that owns keys: keys, values, and slots for blocks of queries."""
-
-    q: Any  # slots of (block_m, head_dim), each in pieces (pieces.py)
-    k: Any  # (block_n, head_dim), in pieces
-    v: Any  # (block_n, head_dim_v)
-    do: Any  # slots of (block_m, head_dim_v)
-    lse: Any  # slots of block_m
-    delta: Any
-
-
-class BackwardShape(NamedTuple):
-    """Sizes that the partitions of a kernel that owns keys need."""
-
-    num_heads: Any
-    group_size: Any  # query heads of a key head
-    seqlen_q: Any
-    seqlen_k: Any
-    padded_q: Any  # n_m x block_m
-    n_m: Any  # blocks of queries
-    window: Any
-
-
+# Shared memory of a program that owns keys: keys and values, and slots for blocks of queries, dout, lse and delta;
+# queries and keys are in pieces (pieces.py).
+BackwardBuffers = namedtuple("BackwardBuffers", "q k v do lse delta")
+# Sizes that the partitions of a kernel that owns keys need. `group_size`: query heads of a key head; `n_m`: blocks of
+# queries; `padded_q`: n_m x block_m.
+BackwardShape = namedtuple("BackwardShape", "num_heads group_size seqlen_q seqlen_k padded_q n_m window")
 # Factors of the scores. `log2`: softmax_scale x log2(e), for powers of two; `softmax`: softmax_scale.
 Scales = namedtuple("Scales", "log2 softmax")
 # How many key heads come one by one, and the size of the groups of key heads after them.

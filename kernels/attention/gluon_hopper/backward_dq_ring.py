@@ -11,7 +11,7 @@ What the last `delay` key heads leave behind is finish_kernel's.
 This cannot hang as long as programs start in the order of their numbers: they wait for smaller numbers only.
 """
 
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -23,15 +23,10 @@ from .compat import reinterpret, run_ptx, tma_load, tma_store
 _NUMBERS = gl.constexpr(64 * 64)  # elements of a fragment
 
 
-class DqRing(NamedTuple):
-    """The ring of dQ's fragments, and where they go."""
-
-    fragments: Any  # float32, in the order of the registers that held them, and a counter for each key head
-    fragments_desc: Any
-    dq_desc: Any
-    slots: Any  # key heads that have room
-    delay: Any  # after how many key heads one is converted
-    softmax_scale: Any
+# The ring of dQ's fragments, and where they go. `fragments`: float32, in the order of the registers that held them,
+# then a counter for each key head; `slots`: key heads that have room; `delay`: after how many key heads one is
+# converted.
+DqRing = namedtuple("DqRing", "fragments fragments_desc dq_desc slots delay softmax_scale")
 
 
 @gluon.jit

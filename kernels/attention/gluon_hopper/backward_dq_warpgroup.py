@@ -15,7 +15,6 @@ counted over all sequences here.
 """
 
 from collections import namedtuple
-from typing import Any, NamedTuple
 
 import triton
 from triton.experimental import gluon
@@ -57,19 +56,9 @@ _DELTA_BEFORE_WAIT = gl.constexpr(tuple(map(int, triton.__version__.split(".")[:
 
 # The mbarriers of a program: keys and values, slots of queries and dout, stages of dS.
 DqWarpgroupBarriers = namedtuple("DqWarpgroupBarriers", "kv_full q_full do_full ds_empty")
-
-
-class NextDelta(NamedTuple):
-    """Arguments of consumers that compute delta of the key head `delay` after theirs."""
-
-    out: Any  # addresses
-    dout: Any
-    delta: Any
-    written: Any  # an mbarrier: this program's delta is written
-    delay: Any
-    strides: Any  # an OutStrides
-
-
+# What consumers need that compute delta of the key head `delay` after theirs: addresses, an mbarrier that this
+# program's delta is written, and an OutStrides.
+NextDelta = namedtuple("NextDelta", "out dout delta written delay strides")
 # How many key heads have room in the ring of dQ's fragments, and after how many a key head is converted.
 RingSize = namedtuple("RingSize", "slots delay")
 # Strides of batches, heads and rows of out and of dout.

@@ -12,7 +12,6 @@ take turns, all with their longest tile first: so what is left for the last roun
 """
 
 from collections import namedtuple
-from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -41,38 +40,14 @@ from .pieces import (
     zeros_of_pieces,
 )
 
-
-class DqBuffers(NamedTuple):
-    """Shared memory of a program of `dq_kernel`: tiles, and an mbarrier for each slot, full and empty."""
-
-    q: Any  # one for each consumer
-    do: Any
-    k: Any  # one for each slot
-    v: Any  # one
-    q_full: Any
-    do_full: Any
-    k_full: Any
-    k_empty: Any
-    v_full: Any
-    v_empty: Any
-    stored: Any  # delta and lse are stored
-
-
+# Shared memory of a program of `dq_kernel`: tiles (q and do: one for each consumer, k: one for each slot, v: one), and
+# an mbarrier for each slot, full and empty; `stored`: delta and lse are stored.
+DqBuffers = namedtuple("DqBuffers", "q do k v q_full do_full k_full k_empty v_full v_empty stored")
 # A tile of queries and the blocks of keys that it sees; those in [left, right) need no mask.
 QueryTile = namedtuple("QueryTile", "batch h h_kv m low left right high")
-
-
-class DqRows(NamedTuple):
-    """Where the rows of a head's out, lse and delta are."""
-
-    out: Any  # the head's first
-    lse: Any  # (n_heads, seqlen_q)
-    lse_padded: Any  # (n_heads, padded_q)
-    delta_padded: Any
-    head: Any  # counted over all sequences
-    out_m: Any  # stride of rows, in eights of numbers
-
-
+# Where the rows of a head's out, lse (n_heads, seqlen_q) and the padded lse and delta (n_heads, padded_q) are. `head`:
+# counted over all sequences; `out_m`: stride of rows, in eights of numbers.
+DqRows = namedtuple("DqRows", "out lse lse_padded delta_padded head out_m")
 # The mbarriers of a program of `dkv_kernel`: keys, values, slots of queries and of dout, and slots read.
 DkvBarriers = namedtuple("DkvBarriers", "k_full v_full q_full do_full empty")
 # Sizes of the tensors of `dq_kernel`. `n_rows`: padded rows of all heads; `group_size`: query heads of a key head.
@@ -127,12 +102,9 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
         CONFIG.has_window)  # fmt: skip
     if not CONFIG.masked:
         right = high
-    buffers = DqBuffers(q=q_s, do=do_s, k=k_s, v=v_s, q_full=q_full, do_full=do_full, k_full=k_full, k_empty=k_empty,
-                        v_full=v_full, v_empty=v_empty, stored=stored)  # fmt: skip
+    buffers = DqBuffers(q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored)
     h_kv = h // sizes.group_size
-    tile = QueryTile(
-        batch=batch, h=h, h_kv=h_kv // CONFIG.group_splits, m=m, low=low, left=left, right=right, high=high
-    )
+    tile = QueryTile(batch, h, h_kv // CONFIG.group_splits, m, low, left, right, high)
     head = (batch * sizes.num_heads + h).to(gl.int64)
     counter = delta_padded + (sizes.n_rows + batch * sizes.kv_heads + h_kv)
     out = out + (batch.to(gl.int64) * out_b + h.to(gl.int64) * out_h) * 8

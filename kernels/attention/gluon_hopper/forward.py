@@ -11,7 +11,7 @@ Where programs split the keys of a tile among them, each stores a partial output
 """
 
 import math
-from typing import Any, NamedTuple
+from collections import namedtuple
 
 import triton
 import triton.language as tl
@@ -62,33 +62,17 @@ _LARGE_SCORE = gl.constexpr(64.0)  # in powers of two, above what normal numbers
 _LN2 = gl.constexpr(math.log(2))
 
 
-class ForwardBuffers(NamedTuple):
-    """Shared memory of a program: tiles of queries, keys and values, and an mbarrier for each slot, full and empty."""
-
-    q: Any  # consumers x q_slots tiles of (rows, head_dim), each in pieces (pieces.py)
-    k: Any  # kv_slots tiles of (block_n, head_dim), each in pieces
-    v: Any  # kv_slots tiles of (block_n, head_dim_v)
-    q_full: Any
-    q_empty: Any
-    k_full: Any
-    k_empty: Any
-    v_full: Any
-    v_empty: Any
-
-
-class ForwardOutput(NamedTuple):
-    """Where results go: `out` and `partial_out` are descriptors, or addresses with `store_from_registers`."""
-
-    out: Any
-    stride_b: Any  # strides of out in units of 8 elements
-    stride_h: Any
-    stride_m: Any
-    partial_out: Any  # 64 rows for each split and consumer, one after another
-    partial_lse: Any
-    overflow: Any  # a flag for each program
-    lse: Any  # (batch, num_heads, seqlen_q), to the base 2
-    natural_lse: Any  # in the same places, -inf where no key is seen
-    max_logits: Any  # (num_heads,)
+# Shared memory of a program: `q`: consumers x q_slots tiles of (rows, head_dim), `k`: kv_slots tiles of (block_n,
+# head_dim), both in pieces (pieces.py), `v`: kv_slots tiles of (block_n, head_dim_v); and an mbarrier for each slot,
+# full and empty.
+ForwardBuffers = namedtuple("ForwardBuffers", "q k v q_full q_empty k_full k_empty v_full v_empty")
+# Where results go. `out`, `partial_out`: descriptors, or addresses with `store_from_registers`; strides of out in units
+# of 8 elements; `partial_out`: 64 rows for each split and consumer, one after another; `overflow`: a flag for each
+# program; `lse`: (batch, num_heads, seqlen_q), to the base 2, and in the same places `natural_lse`, -inf where no key
+# is seen; `max_logits`: (num_heads,).
+ForwardOutput = namedtuple(
+    "ForwardOutput", "out stride_b stride_h stride_m partial_out partial_lse overflow lse natural_lse max_logits"
+)
 
 
 @UnspecializedTuples
@@ -137,8 +121,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(k_empty.index(i), count=CONFIG.consumers)
         mbarrier.init(v_empty.index(i), count=CONFIG.consumers)
-    buffers = ForwardBuffers(q=q_s, k=k_s, v=v_s, q_full=q_full, q_empty=q_empty, k_full=k_full, k_empty=k_empty,
-                             v_full=v_full, v_empty=v_empty)  # fmt: skip
+    buffers = ForwardBuffers(q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty)
     n_tiles, n_m, heads_in_l2 = sizes.n_tiles, sizes.n_m, sizes.heads_in_l2
     if CONFIG.packed:
         pdl_wait()  # the list is written by the kernel before this one

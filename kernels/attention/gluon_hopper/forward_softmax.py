@@ -16,7 +16,6 @@ cheaper ways to find a raised maximum exist, by `ForwardConfig`:
 """
 
 from collections import namedtuple
-from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -41,15 +40,8 @@ from .masks import hide_keys
 from .pieces import pieces_of, product_of_rows, transposed
 from .rows import clear_rows
 
-
-class TileQueries(NamedTuple):
-    """A consumer's queries of a tile."""
-
-    q: Any  # in pieces (pieces.py)
-    slot: Any  # the number of their slot
-    done: Any  # the mbarrier that releases the slot
-
-
+# A consumer's queries of a tile, in pieces (pieces.py), the number of their slot, and the mbarrier that releases it.
+TileQueries = namedtuple("TileQueries", "q slot done")
 # What decides which keys a row sees. `diagonal`: the key on the first row's diagonal.
 MaskEdges = namedtuple("MaskEdges", "diagonal seqlen_k window")
 

@@ -8,7 +8,6 @@ which tiles of the list that packed_tiles.py writes are its own. Their keys may 
 """
 
 from collections import namedtuple
-from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -23,32 +22,17 @@ _PACKED_FIELDS = gl.constexpr(PACKED_FIELDS)
 _COLUMNS = gl.constexpr(BOX_COLUMNS)
 
 
-class ForwardShape(NamedTuple):
-    """Sizes that the forward's partitions need, and this program's part of the schedule; on the host its length."""
-
-    schedule: Any  # int32: the number of tiles, then the entries of each (forward_schedule.py, packed_tiles.py)
-    n_tiles: Any  # tiles of all heads
-    n_m: Any  # tiles of a head
-    num_heads: Any
-    n_heads: Any  # batch x num_heads
-    group_size: Any  # query heads of a key head
-    heads_in_l2: Any  # heads processed at a time
-    seqlen_q: Any
-    seqlen_k: Any
-    window: Any
-
-
+# Sizes that the forward's partitions need. `schedule`: int32, this program's number of tiles, then the entries of each
+# (forward_schedule.py, packed_tiles.py), on the host its length; `n_tiles`: tiles of all heads; `n_m`: tiles of a head;
+# `n_heads`: batch x num_heads; `group_size`: query heads of a key head; `heads_in_l2`: heads processed at a time.
+ForwardShape = namedtuple(
+    "ForwardShape", "schedule n_tiles n_m num_heads n_heads group_size heads_in_l2 seqlen_q seqlen_k window"
+)
 # Which rows of queries and keys a tile's sequence has, and its window.
 Sequence = namedtuple("Sequence", "first_q first_k seqlen_q seqlen_k window")
-
-
-class ConsumerTile(NamedTuple):
-    """Where a consumer's part of a tile is."""
-
-    head: Any  # counted over all sequences, but of packed ones
-    row: Any  # the first of 64, in its sequence
-    split: Any  # number of the split of its keys, or -1
-    sequence: Any
+# A consumer's part of a tile. `head`: counted over all sequences, but of packed ones; `row`: the first of 64, in its
+# sequence; `split`: number of the split of its keys, or -1.
+ConsumerTile = namedtuple("ConsumerTile", "head row split sequence")
 
 
 @gluon.jit

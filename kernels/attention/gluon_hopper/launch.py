@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import is_dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -40,7 +41,7 @@ class Descriptor:
         self._fields = vars(TensorDescriptor(x, list(x.shape), [*strides, 1], block, layout))
         self._fields["base"] = None
 
-    def __call__(self, x: torch.Tensor | _Place) -> TensorDescriptor:
+    def __call__(self, x: Any) -> TensorDescriptor:
         descriptor = object.__new__(TensorDescriptor)
         vars(descriptor).update(self._fields, base=x)
         return descriptor
@@ -131,19 +132,9 @@ class Launch:
             if encoded is None:
                 if len(known) >= _MAX_KNOWN:
                     known.clear()
-                encoded = known[address] = _encode(make(_Place(address)), description)
+                encoded = known[address] = _encoded(make, address, description)
             arguments += encoded
         return arguments
-
-
-class _Place:
-    """A placeholder for a tensor, with an address only."""
-
-    def __init__(self, address: int) -> None:
-        self._address = address
-
-    def data_ptr(self) -> int:
-        return self._address
 
 
 def _flat_launcher(run: Any) -> tuple[Any, list[Any]] | None:
@@ -160,10 +151,10 @@ def _flat_launcher(run: Any) -> tuple[Any, list[Any]] | None:
     return cells["launcher"], cells["tensordesc_meta"]
 
 
-def _encode(descriptor: TensorDescriptor, description: Any) -> list[Any]:
+def _encoded(make: Descriptor, address: int, description: Any) -> list[Any]:
     from triton.backends.nvidia.driver import make_tensordesc_arg  # has this form in Triton 3.6
 
-    return make_tensordesc_arg(descriptor, description)
+    return make_tensordesc_arg(make(SimpleNamespace(data_ptr=lambda: address)), description)
 
 
 def is_addressable(x: torch.Tensor) -> bool:

@@ -64,6 +64,8 @@ def sinks_gradient_kernel(out, dout, lse, sinks, parts, strides, dout_strides, n
 class WithSinks:
     """The forward and backward of a plan, with the sinks of features, as `triton_fa2`'s FeatureCall has them."""
 
+    prepare = None
+
     def __init__(self, features: Features, plan: AttentionPlan) -> None:
         self.features, self._plan = features, plan
 

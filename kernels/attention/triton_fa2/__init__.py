@@ -5,16 +5,14 @@ bfloat16 parts each and which loses no more (tile_ops.py). `triton_fa2_tf32` rou
 TF32 for the tensor cores, and has a separate name so that the two are never confused.
 """
 
-import importlib.metadata
 import os
 import shutil
-from collections.abc import Iterable
-from functools import cache, partial
+from functools import partial
 
 import torch
 
 from ...features import Features, SequenceBounds, Window
-from ...registry import FEATURES, AttentionCase, Device, UnsupportedCase, declare, triton_missing
+from ...registry import FEATURES, AttentionCase, Device, declare, interpreter_lacks, refuse_cpu, triton_missing
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -37,7 +35,7 @@ def attention(
     of `features`. Raises UnsupportedCase for tensors it cannot take, and on the CPU without TRITON_INTERPRET=1.
     """
     if q.device.type != "cuda":
-        _refuse_cpu(q)
+        refuse_cpu("triton_fa2", q)
     if features is not None or bounds is not None or v.shape[-1] != q.shape[-1] or isinstance(window_size, tuple):
         from .features.call import attend_checked
 
@@ -47,41 +45,12 @@ def attention(
     return attend(q, k, v, causal, window_size, softmax_scale, precision)
 
 
-def _refuse_cpu(q: torch.Tensor) -> None:
-    if os.environ.get("TRITON_INTERPRET") != "1":
-        raise UnsupportedCase(
-            "triton_fa2 runs on the CPU only in Triton's interpreter: set TRITON_INTERPRET=1 before Python starts."
-        )
-    reason = _cpu_reason(str(q.dtype).removeprefix("torch."))
-    if reason:
-        raise UnsupportedCase(reason)
-
-
-@cache
-def _cpu_reason(dtype: str | None) -> str | None:
-    if dtype == "bfloat16":
-        return (
-            "Triton's interpreter multiplies bfloat16 wrongly (triton issue 11584), so triton_fa2 is not checked in "
-            "bfloat16 on the CPU; use float16 or float32."
-        )
-    versions = [tuple(map(int, importlib.metadata.version(name).split(".")[:2])) for name in ("triton", "numpy")]
-    if versions[0] < (3, 7) and versions[1] >= (2, 4):
-        return "The interpreter of Triton 3.6 fails with numpy 2.4 and later; install numpy<2.4 or a later Triton."
-    return None
-
-
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     if device.type == "cpu":
-        return _cpu_reason(case.dtype)
+        return interpreter_lacks(case.dtype)
     if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
         return "Triton needs a C compiler to build its launcher; install gcc or clang, or set CC."
     return None
-
-
-def _forms(case: AttentionCase, mode: str, device: Device) -> Iterable[str]:
-    from ...forms import of_kernels
-
-    return of_kernels("triton_fa2", case, mode, device)
 
 
 IMPLEMENTATIONS = tuple(
@@ -91,7 +60,6 @@ IMPLEMENTATIONS = tuple(
         features=tuple(name for name in FEATURES if name != "mask_gradient"),
         unavailable=triton_missing(),
         refuses=_refuses,
-        forms=_forms if float32 == "ieee" else None,
     )
     for name, float32 in (("triton_fa2", "ieee"), ("triton_fa2_tf32", "tf32"))
 )

@@ -32,12 +32,6 @@ DqDkdvTensors = namedtuple(
     "q k v dout out dq dk dv lse delta q_transposed k_transposed v_transposed dout_transposed",
     defaults=[None, None, None, None, None, None],
 )
-# Tensors of one_pass_kernel; the gradients are slots (split.py).
-OnePassTensors = namedtuple(
-    "OnePassTensors",
-    "q k v dout dq dk dv lse delta q_transposed dout_transposed",
-    defaults=[None, None, None, None, None, None, None],
-)
 # Tensors of few_queries_kernel.
 FewQueriesTensors = namedtuple("FewQueriesTensors", "q k v out dout dq dk dv lse", defaults=[None])
 # Tensors of the kernels of stored.py; dq_sums are float32.

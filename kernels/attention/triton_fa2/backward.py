@@ -12,7 +12,6 @@ mask gives every program the same amount of work.
 """
 
 from collections import namedtuple
-from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -29,28 +28,13 @@ StreamedKeys = namedtuple("StreamedKeys", "k v k_transposed v_transposed k_strid
 # A tile of keys and values of one head, where it is in memory, and how many keys around its own a query sees. Those
 # that dkdv_tile loads itself are None before. `k`: as load_factor returns them.
 OwnedKeys = namedtuple("OwnedKeys", "k v k_base v_base k_stride v_stride first seqlen left right")
-
-
-class StreamedQueries(NamedTuple):
-    """Where the queries of a group of heads are, from the first head on."""
-
-    q: Any
-    dout: Any
-    lse: Any
-    delta: Any  # None: computed from out
-    out: Any  # None where delta is given, and so its stride
-    out_stride: Any
-    q_transposed: Any
-    dout_transposed: Any
-    q_head: Any  # strides of heads and rows
-    q_stride: Any
-    dout_head: Any
-    dout_stride: Any
-    stats_head: Any  # of lse and delta
-    heads: Any
-    seqlen: Any
-
-
+# Where the queries of a group of heads are, from the first head on. `delta`: None, with `out` and its stride, if it is
+# computed from out; `q_head` and so on: strides of heads and rows; `stats_head`: of lse and delta.
+StreamedQueries = namedtuple(
+    "StreamedQueries",
+    "q dout lse delta out out_stride q_transposed dout_transposed q_head q_stride dout_head dout_stride stats_head "
+    "heads seqlen",
+)
 # Which split of a walk a program has, see split.py; without splits of no meaning.
 OwnSplit = namedtuple("OwnSplit", "number count length")
 

@@ -93,10 +93,7 @@ def combine_gradients(
     tensors, strides, num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len, slots, slot_keys,
     CONFIG: tl.constexpr,
 ):  # fmt: skip
-    """Store dq, dk or dv (by program) of block_m rows from the slots of one_pass_kernel, or of dq_dkdv_kernel if split.
-
-    block_m divides the tiles of those kernels.
-    """
+    """Store dq, dk or dv (by program) of block_m rows from the slots of dq_dkdv_kernel, whose tiles block_m divides."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     wait_for_previous_kernel(CONFIG.pdl)
     which = tl.program_id(0) % 3

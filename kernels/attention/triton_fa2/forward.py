@@ -6,7 +6,6 @@ p - left <= j <= p + right. Causal is right = 0; without a mask on a side, that 
 """
 
 from collections import namedtuple
-from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -112,17 +111,9 @@ def weigh(scores, row_sum, row_max, factor, HIDES: tl.constexpr):
 Queries = namedtuple("Queries", "rows base stride first seqlen positions")
 # Where a head's keys and values are, and how many before and after its own position a query sees.
 Keys = namedtuple("Keys", "k k_transposed v k_stride v_stride seqlen left right")
-
-
-class HeadOutput(NamedTuple):
-    """Where the output and the logsumexp of a head are."""
-
-    out: Any
-    lse: Any
-    strides: Any  # of out
-    batch: Any
-    head_q: Any  # in its batch
-    head: Any  # over all batches
+# Where the output and the logsumexp of a head are. `strides`: of out; `head_q`: the head in its batch; `head`: over all
+# batches.
+HeadOutput = namedtuple("HeadOutput", "out lse strides batch head_q head")
 
 
 @triton.jit

@@ -48,9 +48,7 @@ def few_keys_kernel(
         if BLOCK_N2 > 0:
             scores2 = scores_of_panels(q, k2, positions, behind, seqlen_k, left, right, scale, BLOCK_N2, CONFIG, True)
         acc, acc2, row_sum, row_max = outputs_of_held_keys(scores, scores2, v, v2, factor, CONFIG, MASKED)
-        output = HeadOutput(
-            out=tensors.out, lse=tensors.lse, strides=strides.out, batch=batch, head_q=head_q, head=head
-        )
+        output = HeadOutput(tensors.out, tensors.lse, strides.out, batch, head_q, head)
         store_outputs_of_panels(
             output, start, rows, seqlen_q, acc, acc2, row_sum, row_max, factor, CONFIG, tensors.v.dtype.element_ty
         )

@@ -68,9 +68,7 @@ def window_kernel(
         if BLOCK_N2 > 0:
             scores2 = _scores_in_window(q, k2, own_first - BLOCK_N, count, scale, BLOCK_N2, CONFIG)
         acc, acc2, row_sum, row_max = outputs_of_held_keys(scores, scores2, v, v2, factor, CONFIG, True)
-        output = HeadOutput(
-            out=tensors.out, lse=tensors.lse, strides=strides.out, batch=batch, head_q=head_q + i, head=head + i
-        )
+        output = HeadOutput(tensors.out, tensors.lse, strides.out, batch, head_q + i, head + i)
         store_outputs_of_panels(
             output, start_m, rows, seqlen_q, acc, acc2, row_sum, row_max, factor, CONFIG, tensors.v.dtype.element_ty
         )

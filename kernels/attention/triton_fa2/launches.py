@@ -13,33 +13,16 @@ import triton
 from ... import launches
 from ...launches import INTERPRETED, Rooms
 from ...parallel_compile import compile_side_by_side
-from ...registry import UnsupportedCase
-from .arguments import (
-    CombineConfig,
-    Config,
-    DkdvTensors,
-    DqDkdvTensors,
-    DqTensors,
-    FewQueriesTensors,
-    ForwardTensors,
-    OnePassTensors,
-    PanelTensors,
-    PreprocessConfig,
-    PreprocessTensors,
-    SplitGradients,
-    SplitOutputs,
-    StoredTensors,
-)
+from . import arguments
+from .arguments import CombineConfig, Config, PreprocessConfig
 from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from .backward_few_queries import few_queries_kernel
-from .backward_one_pass import one_pass_kernel
 from .combine import combine_gradients, combine_outputs
 from .forward import forward_kernel
 from .forward_few_keys import few_keys_kernel
-from .forward_panels import panels_kernel
 from .forward_window import window_kernel
 from .launch import KernelCall, WarmUps, make_launch, most_registers
-from .panels import key_panels, padded_size
+from .panels import key_panels
 from .preprocess import preprocess_kernel
 from .problem import TritonProblem
 from .split import Split
@@ -47,7 +30,6 @@ from .stored import STEP, WIDTH, parts, stored_dkdv_kernel, stored_dq_kernel, st
 from .tile_ops import BF16_PARTS, PAD
 from .tuning import Tile
 
-Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _PREPROCESS_TILE = Tile(16, 0, 4, 1)
 _COMBINED = 1024  # elements of a result that one program of a second pass computes
 MOST_AT_ONCE = 192  # keys of a window up to which the programs of its tile fit a multiprocessor
@@ -75,21 +57,21 @@ class Launches:
         """Write out and, if it is given, the logsumexp (batch, num_heads, seqlen_q)."""
         problem, statistics = self.problem, out if lse is None else lse
         if problem.forward_table != "forward":
-            self._held_keys(PanelTensors(q, k, v, out, statistics), store_lse=lse is not None)
+            self._held_keys(arguments.PanelTensors(q, k, v, out, statistics), store_lse=lse is not None)
             return
         split = problem.forward_split
-        config = replace(problem.walk_config, scale_first=problem.scale_first, split=split is not None)
+        config = replace(problem.walk_config, scale_first=problem.scale <= 0, split=split is not None)
         q, k, v, kt = self._copies_for_forward(q, k, v)
         numbers = (split or (1, 0), problem.scales[0])
         if split is None:
             config = replace(config, store_lse=lse is not None)
-            tensors = ForwardTensors(q, k, v, out, statistics, kt)
+            tensors = arguments.ForwardTensors(q, k, v, out, statistics, kt)
             self._walk("forward", forward_kernel, tensors, numbers, config)
             return
         slots, slots_lse = self._empty_slots(out, split.count), self._empty_rows(problem.lse_dtype, split.count)
-        tensors = ForwardTensors(q, k, v, slots, slots_lse, kt)
+        tensors = arguments.ForwardTensors(q, k, v, slots, slots_lse, kt)
         self._walk("forward", forward_kernel, tensors, numbers, replace(config, store_lse=True), split.count)
-        results = SplitOutputs(out, slots, slots_lse, statistics)
+        results = arguments.SplitOutputs(out, slots, slots_lse, statistics)
         self._combine(combine_outputs, results, (out,), split, store_lse=lse is not None)
 
     def backward(self, *tensors: torch.Tensor) -> None:
@@ -98,47 +80,48 @@ class Launches:
         q, k, v, dout, out, lse, dq, dk, dv = tensors
         gradients = dq, dk, dv
         if problem.has_few_queries:
-            self._few_queries(FewQueriesTensors(q, k, v, out, dout, *gradients, lse))
+            self._few_queries(arguments.FewQueriesTensors(q, k, v, out, dout, *gradients, lse))
             return
         delta = lse if problem.has_own_delta else self._empty_rows(torch.float32)  # any tensor where it is not used
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
         stored, together = bool(problem.tiles("stored_scores")), problem.has_dq_dkdv and not problem.has_own_delta
-        if problem.copied or problem.has_one_pass or stored or together:
-            copies = "qdkv" if problem.copied else ""
-            self._preprocess(copies, PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta), delta=True)
+        if problem.copied or stored or together:
+            every = arguments.PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta)
+            self._preprocess("qdkv" if problem.copied else "", every, delta=True)
         if problem.precision == "bf16x6":
             q, k, v, dout = qt, kt, vt, dot
         scales = problem.scales
         if stored:
-            self._stored(StoredTensors(q, k, v, dout, *gradients, lse, delta, None, None, None))
+            self._stored(arguments.StoredTensors(q, k, v, dout, *gradients, lse, delta, None, None, None))
             return
-        if problem.has_one_pass:
-            held = OnePassTensors(q, k, v, dout, None, None, None, lse, delta, qt, dot)
-            if self._one_pass(held, gradients):
-                return
         if problem.has_dq_dkdv:
             split = problem.dq_dkdv_split
-            slots = gradients if split is None else self._gradient_slots(gradients, (split, split))
-            config = replace(problem.walk_config, split=split is not None, own_delta=problem.has_own_delta)
-            every = DqDkdvTensors(q, k, v, dout, out, *slots, lse, delta, qt, kt, vt, dot)
-            numbers, splits = (split or (1, 0), *scales), split.count if split else 1
-            self._walk("dq_dkdv", dq_dkdv_kernel, every, numbers, config, splits)
             if split:
-                self._combine(combine_gradients, SplitGradients(*gradients, *slots), gradients, split, split)
+                dq, dk, dv = (self._empty_slots(x, split.count) for x in gradients)
+            slots = dq, dk, dv
+            config = replace(problem.walk_config, split=split is not None, own_delta=problem.has_own_delta)
+            of_all = arguments.DqDkdvTensors(q, k, v, dout, out, *slots, lse, delta, qt, kt, vt, dot)
+            numbers, splits = (split or (1, 0), *scales), split.count if split else 1
+            self._walk("dq_dkdv", dq_dkdv_kernel, of_all, numbers, config, splits)
+            if split:
+                self._combine(combine_gradients, arguments.SplitGradients(*gradients, *slots), gradients, split, split)
             return
-        self._walk("dq", dq_kernel, DqTensors(q, k, v, out, dout, dq, lse, delta, kt, vt), scales, problem.walk_config)
-        config = replace(problem.walk_config, grouped=problem.group > 1)
-        self._walk("dkdv", dkdv_kernel, DkdvTensors(q, k, v, dout, dk, dv, lse, delta, qt, dot), scales, config)
+        of_q = arguments.DqTensors(q, k, v, out, dout, dq, lse, delta, kt, vt)
+        self._walk("dq", dq_kernel, of_q, scales, problem.walk_config)
+        of_k = arguments.DkdvTensors(q, k, v, dout, dk, dv, lse, delta, qt, dot)
+        self._walk("dkdv", dkdv_kernel, of_k, scales, replace(problem.walk_config, grouped=problem.group > 1))
 
     def _copies_for_forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return q, k and v, or their bfloat16 parts, and a transposed copy of k, or k where none is needed."""
         kt = k
         if self.problem.precision == "ieee":
             (kt,) = self._empty_copies(k)
-            self._preprocess("k", PreprocessTensors(q, q, q, k, v, q, q, kt, v, q), delta=False)
+            self._preprocess("k", arguments.PreprocessTensors(q, q, q, k, v, q, q, kt, v, q), delta=False)
         elif self.problem.precision == "bf16x6":
             q_parts, k_parts, v_parts = self._empty_copies(q, k, v)
-            self._preprocess("qkv", PreprocessTensors(q, q, q, k, v, q_parts, q, k_parts, v_parts, q), delta=False)
+            self._preprocess(
+                "qkv", arguments.PreprocessTensors(q, q, q, k, v, q_parts, q, k_parts, v_parts, q), delta=False
+            )
             q, k, v = q_parts, k_parts, v_parts
         return q, k, v, kt
 
@@ -166,18 +149,12 @@ class Launches:
         rows = (splits * problem.batch, problem.num_heads, problem.seqlen_q)
         return self.rooms.note(torch.empty(rows, dtype=dtype, device="meta"))
 
-    def _gradient_slots(self, gradients: Gradients, splits: tuple[Split, Split]) -> Gradients:
-        """Return room for slots of dq by the split of the keys, and of dk and dv by that of the walk over rows."""
-        (dq, dk, dv), (walk, slots) = gradients, splits
-        dk, dv = (self._empty_slots(x, walk.count) for x in (dk, dv))
-        return self._empty_slots(dq, slots.count), dk, dv
-
     def _run(self, call: KernelCall) -> None:
         """List a launch."""
         if call.programs(call.tiles[0]):
             self.steps.append((self._make_launch(call), call.tensors))
 
-    def _preprocess(self, copies: str, tensors: PreprocessTensors, *, delta: bool) -> None:
+    def _preprocess(self, copies: str, tensors: arguments.PreprocessTensors, *, delta: bool) -> None:
         """Copy the tensors that `copies` names (q, d: dout, k, v), and compute delta if wanted.
 
         Tensors without a use may be any.
@@ -223,18 +200,28 @@ class Launches:
 
         self._run(KernelCall(kernel, tensors, scalars, config, problem.tiles(table), programs))
 
-    def _held_keys(self, tensors: PanelTensors, *, store_lse: bool) -> None:
-        """List the forward of a kernel whose rows are panels."""
-        problem = self.problem
-        config = replace(problem.panel_config, scale_first=problem.scale_first, store_lse=store_lse)
-        kernel, scalars, config, programs = _OF_PANELS[problem.forward_table](problem, config)
-        tiles = problem.tiles(problem.forward_table)
-        registers = None
-        if problem.forward_table == "window" and config.block_n + config.block_n2 <= MOST_AT_ONCE:
-            registers = most_registers(tiles[0])
+    def _held_keys(self, tensors: arguments.PanelTensors, *, store_lse: bool) -> None:
+        """List the forward of a kernel that holds all keys of a head, or of a window, as panels."""
+        problem, table = self.problem, self.problem.forward_table
+        tiles, heads, registers = problem.tiles(table), problem.heads(table), None
+        config = replace(problem.panel_config, scale_first=problem.scale <= 0, store_lse=store_lse)
+        kernel, each, rows = few_keys_kernel, problem.rows_each(tiles[0]), 0
+        block_n, block_n2 = key_panels(problem.seqlen_k if table == "few_keys" else problem.keys_in_window)
+        if table == "few_keys":
+            config, rows = replace(config, whole=problem.seqlen_k >= block_n), each
+        else:
+            kernel, each = window_kernel, problem.heads_each(tiles[0])
+            config, heads = replace(config, has_left=False, has_right=False), heads // each
+            registers = most_registers(tiles[0]) if block_n + block_n2 <= MOST_AT_ONCE else None
+        config = replace(config, block_n=block_n, block_n2=block_n2)
+        scalars = (problem.num_heads, problem.group, *problem.extent, each, problem.scales[0])
+
+        def programs(tile: Tile) -> int:
+            return heads * -(-problem.seqlen_q // (rows or tile.block_m))
+
         self._run(KernelCall(kernel, tensors, scalars, config, tiles, programs, registers))
 
-    def _few_queries(self, tensors: FewQueriesTensors) -> None:
+    def _few_queries(self, tensors: arguments.FewQueriesTensors) -> None:
         """List the backward of few queries."""
         problem, tile = self.problem, self.problem.few_queries_tile
         masked = problem.causal or bool(problem.window_size) or problem.seqlen_k % tile.block_n > 0
@@ -242,7 +229,7 @@ class Launches:
         config, heads = replace(problem.panel_config, masked=masked), problem.heads("few_queries")
         self._run(KernelCall(few_queries_kernel, tensors, scalars, config, [tile], lambda _: heads))
 
-    def _stored(self, tensors: StoredTensors) -> None:
+    def _stored(self, tensors: arguments.StoredTensors) -> None:
         """List the backward that stores P and dS, part after part."""
         problem, size = self.problem, self.problem.dtype.itemsize
         heads, group, rows, length = problem.heads("dq"), problem.group, problem.seqlen_q, problem.seqlen_k
@@ -252,7 +239,7 @@ class Launches:
         shapes = (heads, rows, pitch), (heads, rows, pitch), (heads if keys < length else 0, rows, problem.head_dim)
         types = problem.dtype, problem.dtype, torch.float32
         rooms = (torch.empty(x, dtype=dtype, device="meta") for x, dtype in zip(shapes, types, strict=True))
-        held = StoredTensors(*tensors[:9], *map(self.rooms.note, rooms))
+        stored = arguments.StoredTensors(*tensors[:9], *map(self.rooms.note, rooms))
         config, across = Config(**problem.common), triton.cdiv(problem.head_dim, WIDTH.value)
         of_scores, of_keys, of_rows = (problem.tiles(f"stored_{name}")[0] for name in ("scores", "dkdv", "dq"))
         for first, heads, start, stop in todo:
@@ -263,27 +250,7 @@ class Launches:
                 (stored_dkdv_kernel, of_keys, 2 * across * heads // group * triton.cdiv(stop - start, of_keys.block_n)),
                 (stored_dq_kernel, of_rows, across * heads * triton.cdiv(rows, of_rows.block_m)),
             ):
-                self._run(KernelCall(kernel, held, scalars, config, [tile], _exactly(programs)))
-
-    def _one_pass(self, tensors: OnePassTensors, gradients: Gradients) -> bool:
-        """List the backward of one pass; return False if its tile does not fit this device."""
-        problem, rooms = self.problem, len(self.rooms.tensors)
-        walk = problem.one_pass_split or Split(1, max(1, problem.seqlen_q))
-        tile = problem.tiles("one_pass")[0]
-        keys = min(problem.seqlen_k, problem.window(16) + tile.block_n)
-        slots = Split(-(-keys // tile.block_n) + (keys < problem.seqlen_k), tile.block_n)
-        dq, dk, dv = self._gradient_slots(gradients, (walk, slots))
-        heads = problem.heads("one_pass")
-        scalars = (problem.num_heads, heads, *problem.extent, *walk, slots.count, *problem.scales)
-        programs = heads * -(-problem.seqlen_k // tile.block_n) * walk.count
-        config, tensors = replace(problem.walk_config, one_loop=False), tensors._replace(dq=dq, dk=dk, dv=dv)
-        try:
-            self._run(KernelCall(one_pass_kernel, tensors, scalars, config, [tile], lambda _: programs))
-        except UnsupportedCase:
-            del self.rooms.tensors[rooms:]
-            return False
-        self._combine(combine_gradients, SplitGradients(*gradients, dq, dk, dv), gradients, walk, slots)
-        return True
+                self._run(KernelCall(kernel, stored, scalars, config, [tile], _exactly(programs)))
 
     def _combine(
         self, kernel: Any, tensors: Any, results: tuple[torch.Tensor, ...], *splits: Split, store_lse: bool = False
@@ -306,39 +273,6 @@ class Launches:
 
 def _exactly(count: int) -> Callable[[Tile], int]:
     return lambda _: count
-
-
-Made = tuple[Any, tuple[int | float, ...], Any, Callable[[Tile], int]]  # kernel, scalars, configuration, programs
-
-
-def _few_keys(problem: TritonProblem, config: Any) -> Made:
-    rows_each = problem.rows_each(problem.tiles("few_keys")[0])
-    block_n, block_n2 = key_panels(problem.seqlen_k)
-    config = replace(config, block_n=block_n, block_n2=block_n2, whole=problem.seqlen_k >= block_n)
-    scalars = (problem.num_heads, problem.group, *problem.extent, rows_each, problem.scales[0])
-    programs = problem.heads("few_keys") * -(-problem.seqlen_q // rows_each)
-    return few_keys_kernel, scalars, config, lambda tile: programs
-
-
-def _window(problem: TritonProblem, config: Any) -> Made:
-    heads_each = problem.heads_each(problem.tiles("window")[0])
-    block_n, block_n2 = key_panels(problem.keys_in_window)
-    config = replace(config, has_left=False, has_right=False, block_n=block_n, block_n2=block_n2)
-    scalars = (problem.num_heads, problem.group, *problem.extent, heads_each, problem.scales[0])
-    parts = problem.heads("window") // heads_each
-    return window_kernel, scalars, config, lambda tile: parts * -(-problem.seqlen_q // tile.block_m)
-
-
-def _panels(problem: TritonProblem, config: Any) -> Made:
-    heads = problem.heads("panels")
-    rest = problem.seqlen_k % problem.tiles("panels")[0].block_n
-    config = replace(config, block_n2=padded_size(rest) if rest else 0)
-    at_once = problem.heads_at_once("panels")
-    scalars = (problem.num_heads, problem.group, heads, at_once, *problem.extent[:2], problem.scales[0])
-    return panels_kernel, scalars, config, lambda tile: heads * -(-problem.seqlen_q // tile.block_m)
-
-
-_OF_PANELS = {"few_keys": _few_keys, "window": _window, "panels": _panels}
 
 
 def recorded(problem: TritonProblem, walk: Callable[..., None], tensors: Sequence[torch.Tensor]) -> Callable[..., None]:

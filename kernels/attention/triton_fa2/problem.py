@@ -82,19 +82,9 @@ class TritonProblem:
         return self.num_heads // self.num_kv_heads
 
     @cached_property
-    def left(self) -> int:
-        """How many keys before its own position a query sees."""
-        return reach(self.causal, self.window_size, self._beyond_all)[0]
-
-    @cached_property
-    def right(self) -> int:
-        """How many keys after its own position a query sees."""
-        return reach(self.causal, self.window_size, self._beyond_all)[1]
-
-    @cached_property
     def extent(self) -> tuple[int, int, int, int]:
         """The lengths, and how many keys before and after its own position a query sees."""
-        return self.seqlen_q, self.seqlen_k, self.left, self.right
+        return self.seqlen_q, self.seqlen_k, *reach(self.causal, self.window_size, self._beyond_all)
 
     @cached_property
     def scales(self) -> tuple[float, float]:
@@ -142,27 +132,19 @@ class TritonProblem:
         return PanelConfig(**{**self.common, "block_d": block_d}, block_d2=block_d2)
 
     @cached_property
-    def scale_first(self) -> bool:
-        """Whether the forward must scale the scores before it takes their maximum."""
-        return self.scale <= 0
-
-    @cached_property
     def forward_table(self) -> str:
         """The table whose kernel computes out."""
         rows = self.heads("forward") * self.seqlen_q / self.multiprocessors
         if self.seqlen_k <= tuning.limit("few_keys", self.chip, self.block_d, rows) and self.tiles("few_keys"):
             return "few_keys"
         short_window = bool(self.window_size) and self.keys_in_window <= WINDOW_KEYS
-        if short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1:
-            return "window"
-        sees_all = not (self.causal or self.window_size)
-        has_panels = sees_all and (panels(self.head_dim)[1] > 0 or self.block_d == 64) and bool(self.tiles("panels"))
-        return "panels" if has_panels else "forward"
+        shared = short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1
+        return "window" if shared else "forward"
 
     @cached_property
     def keys_in_window(self) -> int:
         """The keys that a tile of WINDOW_ROWS rows sees at most."""
-        return WINDOW_ROWS + self.left + self.right
+        return WINDOW_ROWS + sum(self.extent[2:])
 
     @cached_property
     def has_few_queries(self) -> bool:
@@ -178,11 +160,6 @@ class TritonProblem:
         if self.seqlen_k > tile.block_n:
             return tile
         return tile._replace(block_n=padded_size(self.seqlen_k), num_stages=1)
-
-    @cached_property
-    def has_one_pass(self) -> bool:
-        """Whether the backward is one walk, by backward_one_pass.py."""
-        return self.group == 1 and bool(self.tiles("one_pass"))
 
     @cached_property
     def has_dq_dkdv(self) -> bool:
@@ -203,11 +180,6 @@ class TritonProblem:
         return self._split("forward", self.seqlen_k) if self.forward_table == "forward" else None
 
     @cached_property
-    def one_pass_split(self) -> Split | None:
-        """How the walks over the rows are split in a backward of one pass; None if they are not."""
-        return self._split("one_pass", self.seqlen_q)
-
-    @cached_property
     def dq_dkdv_split(self) -> Split | None:
         """How all walks of a backward in one launch are split; None if they are not."""
         return self._split("dq_dkdv", self._longest)
@@ -218,7 +190,7 @@ class TritonProblem:
 
     def rows(self, table: str) -> int:
         """Return the rows, or keys, of a head that a table's kernel shares out in tiles."""
-        if table in ("dq_dkdv", "one_pass"):
+        if table == "dq_dkdv":
             return self._longest
         return self.seqlen_k if table == "dkdv" else self.seqlen_q
 
@@ -251,7 +223,7 @@ class TritonProblem:
 
     def window(self, block: int) -> int:
         """Return the most keys that a block of rows sees, or rows that see a block of keys."""
-        return min(self._beyond_all, self.left + self.right + block) if self.window_size else self._beyond_all
+        return min(self._beyond_all, sum(self.extent[2:]) + block) if self.window_size else self._beyond_all
 
     def heads_at_once(self, table: str) -> int:
         """Return how many heads' streamed tensors (k and v, or q and dout) fit in half of the L2."""
@@ -288,10 +260,10 @@ class TritonProblem:
             return None
         tile = self.tiles(table)[0]
         window = self.window(tile.block_m + tile.block_n)
-        tiles = self.heads(table) * -(-self.rows(table) // (tile.block_n if table == "one_pass" else tile.block_m))
+        tiles = self.heads(table) * -(-self.rows(table) // tile.block_m)
         if tiles >= self.multiprocessors and walk < split.LONG:
             return None
-        halved = table != "dq_dkdv" and self.right == 0 and window >= walk  # by the mask, on average
+        halved = table != "dq_dkdv" and self.extent[3] == 0 and window >= walk  # by the mask, on average
         walks = max(1.0, (tiles + self.heads(table)) / 2 if halved else tiles)
         wanted = tile.programs * self.multiprocessors / walks
         if table == "dq_dkdv":

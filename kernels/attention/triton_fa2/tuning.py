@@ -1,8 +1,8 @@
 """Which tile each kernel uses, by chip, precision, head_dim and how much work there is to share out.
 
 The tables "triton_fa2 half", "ieee", "bf16x6" and "tf32" of `kernels.tables` hold the tiles, by the kernels' names:
-"forward", "few_keys", "panels" and "window" (forward_window.py; its `programs` are those that fit a multiprocessor),
-"dq" and "dkdv", "dq_dkdv" (both in one launch), "one_pass" and "few_queries". A kernel without a tile for a problem is
+"forward", "few_keys" and "window" (forward_window.py; its `programs` are those that fit a multiprocessor),
+"dq" and "dkdv", "dq_dkdv" (both in one launch) and "few_queries". A kernel without a tile for a problem is
 not used for it. "half" is 16 bits; the others are precisions of float32 (tile_ops.py).
 
 `rows` is the number of query rows (for dkdv: key rows), counted over batch and heads and divided by the number of
@@ -18,7 +18,7 @@ from ...tables import Row, family
 PRECISIONS = ("half", "ieee", "bf16x6", "tf32")
 BLOCK_DIMS = (16, 32, 64, 128, 256, 512)
 WALKS = ("forward", "dq", "dkdv", "dq_dkdv")  # kernels that are right with any tile and any length
-BY_HEAD = ("few_keys", "few_queries", "panels")
+BY_HEAD = ("few_keys", "few_queries")
 
 
 class Tile(NamedTuple):

@@ -14,7 +14,6 @@ Shares of key blocks and their parts are those of the portable kernel (triton_de
 
 from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -43,56 +42,22 @@ _async_load = getattr(async_copy, "async_load", None) or async_copy.async_copy_g
 _barrier = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier
 
 
-class Buffers(NamedTuple):
-    """Shared memory of a program."""
-
-    q: Any  # (64, 512)
-    q_rope: Any  # (64, 64)
-    latents: Any  # 2 slots of 4 pieces of (1, 1, 64, 128)
-    ropes: Any  # 2 slots of (1, 1, 64, 64)
-    p: Any  # (64, 64): probabilities of a block
-    factors: Any  # (64,): of the output so far, and at the end of all of it
-    full: Any  # mbarriers, one for each piece of a slot: it is loaded
-    empty: Any  # its last reader has finished
-    p_full: Any  # probabilities and factors are stored
-    p_empty: Any  # both halves of the output have read them
-
-
-class Work(NamedTuple):
-    """A program's share of key blocks, and the sizes and strides of its tensors."""
-
-    unit: Any  # blocks of the share: from unit to end
-    end: Any
-    seq: Any  # the sequence of the first, and where that one's blocks begin
-    begin: Any
-    slot: Any
-    row_tile: Any
-    row_tiles: Any
-    strides: Any  # a MlaStrides
-    table_b: Any
-    rows: Any  # heads times query tokens
-    seqlen_q: Any
-    capacity: Any
-    stats_offset: Any
-    scale: Any  # softmax_scale x log2(e)
-
-
+# Shared memory of a program. `q`: (64, 512), `q_rope`: (64, 64); `latents`: 2 slots of 4 pieces of (1, 1, 64, 128);
+# `ropes`: 2 slots of (1, 1, 64, 64); `p`: (64, 64), probabilities of a block; `factors`: (64,), of the output so far,
+# and at the end of all of it. mbarriers: `full`, a piece of a slot is loaded; `empty`, its last reader has finished;
+# `p_full`: probabilities and factors are stored; `p_empty`: both halves of the output have read them.
+Buffers = namedtuple("Buffers", "q q_rope latents ropes p factors full empty p_full p_empty")
+# A program's share of key blocks, from `unit` to `end`, and the sizes and strides of its tensors. `seq`: the sequence
+# of the first block, and `begin`: where that one's blocks begin; `strides`: a MlaStrides; `rows`: heads times query
+# tokens; `scale`: softmax_scale x log2(e).
+Work = namedtuple(
+    "Work", "unit end seq begin slot row_tile row_tiles strides table_b rows seqlen_q capacity stats_offset scale"
+)
 # Strides of batches, heads and rows of q, and of batches or pages and of keys of the cache.
 MlaStrides = namedtuple("MlaStrides", "q_b q_h q_m kv_b kv_n")
-
-
-class MlaSizes(NamedTuple):
-    """Sizes of the tensors of `mla_kernel`, and how key blocks are shared out."""
-
-    table_b: Any  # stride of a sequence's entries of the page table
-    batch: Any
-    rows: Any  # heads times query tokens
-    seqlen_q: Any
-    capacity: Any
-    slots: Any  # shares
-    least: Any  # key blocks of a share, at least
-
-
+# Sizes of the tensors of `mla_kernel`, and how key blocks are shared out. `table_b`: stride of a sequence's entries of
+# the page table; `rows`: heads times query tokens; `slots`: shares; `least`: key blocks of a share, at least.
+MlaSizes = namedtuple("MlaSizes", "table_b batch rows seqlen_q capacity slots least")
 # Where a part of a tile is stored. `row_tiles`: tiles of 64 rows of a sequence.
 PartTiles = namedtuple("PartTiles", "row_tiles stats_offset")
 

@@ -8,7 +8,7 @@ import torch
 
 from ...attention.gluon_hopper.launch import Descriptor, Launch
 from ...constants import Constants
-from ..triton_decode.launch import INTERPRETED, DecodeLaunch, LaunchOf, workspace
+from ..triton_decode.launch import INTERPRETED, LaunchOf, prepared, workspace
 from ..triton_decode.plan import Machine, Plan, machine_on
 from ..triton_decode.request import Request
 from ..triton_decode.split import LOG2_E
@@ -46,7 +46,7 @@ class HopperPlan(Plan):
         sequence, key = request.strides[3], request.strides[5]
         # Whole blocks of a page or sequence.
         self._by_tma = request.page % _TILE.block_n == 0 and min(sequence, key) > 0
-        self._described: dict[bool, tuple[Launch, DecodeLaunch]] = {}
+        self._described: dict[bool, tuple[Launch, Any]] = {}
 
     def kernels(self, store_lse: bool) -> list[LaunchOf]:
         """Return the launches of the Gluon kernel and of the one that combines parts."""
@@ -89,9 +89,7 @@ class HopperPlan(Plan):
         first(*_of_first(q, k, *rest))
         combine.at(stream, tuple([None if x is None else x.data_ptr() for x in rest[:4]]))
 
-    def _describe(
-        self, q: torch.Tensor, kv: torch.Tensor, *tensors: torch.Tensor | None
-    ) -> tuple[Launch, DecodeLaunch]:
+    def _describe(self, q: torch.Tensor, kv: torch.Tensor, *tensors: torch.Tensor | None) -> tuple[Launch, Any]:
         """Return the launches of tensors like these, the first with TMA descriptors of the latents."""
         (kernel, grid, scalars, constants, _), second = self.kernels(tensors[1] is not None)
         pages = kv.unsqueeze(1)
@@ -99,7 +97,7 @@ class HopperPlan(Plan):
         rest = (*scalars, *(constants[name] for name in kernel.arg_names if name in constants))
         makers = (None, *described, *[None] * 6)
         first = Launch(kernel, grid, q.device, makers, rest, pdl=True)
-        return first, DecodeLaunch(second, tensors[:4])
+        return first, prepared(second, tensors[:4])
 
     def _of_split(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the first kernel's arguments where it has no descriptors; q replaces missing tensors."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ... import invariant
-from ...plans import PlanCache, device_guard, plan_key, wants_gradients
+from ... import choice, invariant, problem
+from ...plans import Decided, PlanCache, device_guard, plan_key, wants_gradients
 from .request import Caches, Options, request_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .request import Request
     from .tuning import DecodeTile
 
-PLANS: PlanCache[Plan] = PlanCache()
+PLANS: Decided[Plan] = Decided()
 _GROWING: PlanCache[Plan] = PlanCache()  # the last plan of requests that differ in the length of their cache alone
 
 
@@ -41,9 +41,31 @@ def attend(
     if plan is None:
         aligned = not (q.data_ptr() | k.data_ptr()) & 15
         request = request_of(q, caches, options)
+        tile = tile or tile_of(decided(q, k, request))
         plan = PLANS.remember(key, plan_of(request, tile, one_launch=one_launch, aligned=aligned))
     with device_guard(q.device):
         return plan(q, caches, return_lse)
+
+
+def decided(q: torch.Tensor, cache: torch.Tensor, request: Request) -> choice.Decision | None:
+    """Return what rules decide for a request; None if there is no rule."""
+    if not choice.anything_named(q.device):
+        return None
+    sizes = {name: getattr(request, name) for name in ("batch", "num_heads", "num_kv_heads", "seqlen_q", "head_dim_v")}
+    sizes |= {"seqlen_k": request.capacity, "head_dim": request.head_dim + request.rope_dim}
+    own = {"paged": request.page > 0, "latent": request.rope_dim > 0}
+    asked = problem.of_cache(q, cache, sizes, request.causal, request.window_size, **own)
+    return choice.decide(q.device, asked, ("triton_split_kv",))
+
+
+def tile_of(decision: choice.Decision | None) -> DecodeTile | None:
+    """Return the tile of a form that a rule names; None if it names none."""
+    if decision is None or "[" not in (decision.implementation or ""):
+        return None
+    from ... import forms
+    from .tuning import DecodeTile
+
+    return DecodeTile(*forms.named(str(decision.implementation))[0].result)
 
 
 def plan_of_all(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Options) -> Plan:

@@ -8,7 +8,7 @@ memory, its tickets in a reserve that is zeroed outside of captures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import Context
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,21 +27,13 @@ _RESERVE = 1 << 20  # tickets; beyond them a recorded launch clears its own
 _FEWEST_TICKETS = 4096
 
 
-class DecodeLaunch:
-    """A launch compiled for tensors like those given.
-
-    `at` takes a stream and the addresses of other tensors, None where there is no tensor; in the interpreter it takes
-    the tensors themselves.
-    """
-
-    def __init__(self, launch: LaunchOf, tensors: Sequence[torch.Tensor | None]) -> None:
-        kernel, grid, scalars, constants, options = launch
-        constants = {name: constants[name] for name in kernel.arg_names if name in constants}
-        if INTERPRETED:
-            self.at: Callable[..., None] = InterpretedLaunch(kernel, grid, scalars, constants).at
-        else:
-            made = _compiled((kernel, grid, scalars, constants, options), tensors)
-            self.at = PreparedLaunch(made, grid, scalars, constants).at
+def prepared(launch: LaunchOf, tensors: Sequence[torch.Tensor | None]) -> PreparedLaunch | InterpretedLaunch:
+    """Return a launch compiled for tensors like these; where it takes addresses, None is no tensor."""
+    kernel, grid, scalars, constants, options = launch
+    constants = {name: constants[name] for name in kernel.arg_names if name in constants}
+    if INTERPRETED:
+        return InterpretedLaunch(kernel, grid, scalars, constants)
+    return PreparedLaunch(_compiled((kernel, grid, scalars, constants, options), tensors), grid, scalars, constants)
 
 
 def _compiled(launch: LaunchOf, tensors: Sequence[torch.Tensor | None]) -> Any:

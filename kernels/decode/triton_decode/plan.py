@@ -14,11 +14,10 @@ from ...constants import Constants
 from ...plans import device_guard
 from ...tables import machine_of
 from .combine import CombinePartsConfig, combine_kernel
-from .launch import INTERPRETED, DecodeLaunch, LaunchOf, workspace
+from .launch import INTERPRETED, LaunchOf, prepared, workspace
 from .request import Caches, Request
-from .shares import divide, power_of_2_from
 from .split import CacheStrides, SplitConfig, split_kernel
-from .tuning import DecodeTile, tile
+from .tuning import DecodeTile, divide, power_of_2_from, tile
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
 _REGISTERS = 65536  # registers of a multiprocessor
@@ -75,7 +74,7 @@ class Plan:
             multiprocessors=self._multiprocessors,
         )
         self._tickets = self.shares.tiles * self.shares.row_tiles
-        self._launches: dict[bool, tuple[DecodeLaunch, DecodeLaunch | None]] = {}
+        self._launches: dict[bool, tuple[Any, Any]] = {}
 
     def resized(self, request: Request) -> Self | None:
         """Return this plan for a request with a cache of another length; None if that takes another tile."""
@@ -133,10 +132,10 @@ class Plan:
         """Return the tensors or addresses that are arguments of the first kernel."""
         return arguments
 
-    def _make(self, store_lse: bool, tensors: tuple[Any, ...]) -> tuple[DecodeLaunch, DecodeLaunch | None]:
+    def _make(self, store_lse: bool, tensors: tuple[Any, ...]) -> tuple[Any, Any]:
         first, *second = self.kernels(store_lse)
-        split = DecodeLaunch(first, self._of_split(tensors))
-        return split, DecodeLaunch(second[0], _of_combine(tensors)) if second else None
+        split = prepared(first, self._of_split(tensors))
+        return split, prepared(second[0], _of_combine(tensors)) if second else None
 
     def kernels(self, store_lse: bool) -> list[LaunchOf]:
         """Return the launches, in their order."""

@@ -113,7 +113,7 @@ def request_of(q: torch.Tensor, caches: Caches, options: Options, *, check_devic
 def _room(batch: int, caches: Caches, kv_layout: str) -> _Room:
     k, table = caches.k, caches.page_table
     by_pages = table is not None
-    require(not by_pages or kv_layout in checks.LAYOUTS, "Unknown kv_layout {!r}. Available: NHD, HND.", kv_layout)
+    require(not by_pages or kv_layout in checks.LAYOUTS, "layout", kv_layout)
     order = (0, 2, 1, 3) if by_pages and kv_layout == "NHD" else (0, 1, 2, 3)
     capacity, page = _capacity(batch, k, k.shape[order[2]], table)
     strides = [tuple(x.stride(dim) for dim in order) for x in (k, caches.v)]
@@ -129,9 +129,9 @@ def _room_of_latents(batch: int, caches: Caches, kv_layout: str) -> _Room:
 def _capacity(batch: int, cache: torch.Tensor, keys: int, table: torch.Tensor | None) -> tuple[int, int]:
     """Return the keys that fit into a cache with `keys` keys of a sequence or page, and the keys of a page."""
     if table is None:
-        require(cache.shape[0] == batch, "The cache holds {} sequences, q {}; they must agree.", cache.shape[0], batch)
+        require(cache.shape[0] == batch, "sequences", cache.shape[0], batch)
         return keys, 0
-    require(keys > 0, "The pages of the cache hold no keys.")
+    require(keys > 0, "pages")
     return table.shape[1] * keys, keys
 
 

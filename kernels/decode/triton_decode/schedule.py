@@ -78,7 +78,7 @@ def share_of(total, even, tiles, slots, least):
     """Return the number of blocks of a program: at least `least`, because short splits cost more than they save.
 
     `even`: the number of blocks of a tile if it is the same for all tiles, else 0. A share that begins and ends with a
-    tile, or divides a tile evenly, is used if it takes at most a tenth more blocks (shares.aligned_share does the same
+    tile, or divides a tile evenly, is used if it takes at most a tenth more blocks (tuning.aligned_share does the same
     for lengths that the host knows).
     """
     share = tl.maximum(tl.cdiv(total, slots), least)

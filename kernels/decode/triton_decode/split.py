@@ -8,8 +8,8 @@ In a latent cache (multi-head latent attention, absorbed: DeepSeek-V2, arXiv:240
 first dimensions of the keys and are read once for both; the other dimensions of a key are its rotary part.
 """
 
+from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
@@ -49,47 +49,19 @@ class SplitConfig(PartsConfig):
     tickets: bool  # whether the program with the last ticket of a tile combines the parts of the tile
 
 
-class CacheStrides(NamedTuple):
-    """Strides of the tensors of a launch, from the host."""
-
-    q: Any  # batch, head, token
-    k: Any  # page or sequence, head, key, dim
-    v: Any  # page or sequence, head, key, dim
-    scales: Any  # sequence and head of the factors of keys, then of values
-
-
-class QueryRows(NamedTuple):
-    """Query rows of a program: row r is query token r % seqlen_q of head r // seqlen_q of the group."""
-
-    number: Any  # (BLOCK_M,)
-    token: Any
-    in_tile: Any  # from 0 to BLOCK_M
-    tile: Any  # program_id(0) % tiles
-    tiles: Any
-    group: Any  # query heads of a key head
-    seqlen_q: Any
-
-
-class KeyPiece(NamedTuple):
-    """Key blocks of one sequence and key head, which a program processes together."""
-
-    seq: Any
-    head: Any
-    length: Any  # keys of the sequence
-    start: Any  # first key
-    steps: Any  # number of blocks
-    block: Any  # first block, counted from the first block that any query sees
-    blocks: Any  # number of blocks of the sequence that any query sees
-
-
-class CacheAt(NamedTuple):
-    """Addresses of the keys and values of a sequence and key head."""
-
-    k: Any  # keys of the sequence, or of page 0
-    v: Any  # values, or the rotary part of the keys of a latent cache
-    table: Any
-    k_strides: Any  # page or sequence, head, key, dim
-    v_strides: Any
+# Strides of the tensors of a launch, from the host. `q`: batch, head, token; `k`, `v`: page or sequence, head, key,
+# dim; `scales`: sequence and head of the factors of keys, then of values.
+CacheStrides = namedtuple("CacheStrides", "q k v scales")
+# Query rows of a program: row r is query token r % seqlen_q of head r // seqlen_q of the group. `number`: (BLOCK_M,);
+# `in_tile`: from 0 to BLOCK_M; `tile`: program_id(0) % tiles; `group`: query heads of a key head.
+QueryRows = namedtuple("QueryRows", "number token in_tile tile tiles group seqlen_q")
+# Key blocks of one sequence and key head, which a program processes together. `length`: keys of the sequence; `start`:
+# the first key; `steps`: blocks; `block`: the first block, counted from the first block that any query sees, which are
+# `blocks`.
+KeyPiece = namedtuple("KeyPiece", "seq head length start steps block blocks")
+# Addresses of the keys and values of a sequence and key head. `k`: keys of the sequence, or of page 0; `v`: values, or
+# the rotary part of the keys of a latent cache; strides: page or sequence, head, key, dim.
+CacheAt = namedtuple("CacheAt", "k v table k_strides v_strides")
 
 
 @triton.jit(

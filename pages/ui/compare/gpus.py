@@ -1,6 +1,6 @@
 """A comparison of GPUs on their shared shapes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,7 +9,6 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import charts, colours, messages, tables, text
-from pages.ui.draw.charts import Chart, ReferenceLine
 from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters import chips, select
 from pages.ui.shell import address
@@ -83,8 +82,12 @@ def _table(home: str, version: str, chosen: tuple[str, ...], name: str) -> pd.Da
 
 def _headline(table: pd.DataFrame, chosen: list[str]) -> str:
     """Warn about limits of the comparison, compare each GPU with the slowest by timing, and return the slowest."""
-    for sentence in _limits(table):
-        st.warning(sentence, icon=":material/warning:")
+    assumed = {name for names in table["assumed"] for name in names.split(", ") if name} - _ALWAYS_OPEN
+    if assumed:
+        words = ", ".join(name.replace("_", " ") if name != "head_dim" else name for name in sorted(assumed))
+        messages.say("assumed_fields", words=words)
+    if table.groupby("shape")["timing"].nunique().max() > 1:
+        messages.say("unknown_timing")
     timing_of = table.groupby("shape")["timing"].first()
     timings = [timing for timing in chips.TIMINGS if timing in set(timing_of)]
     by_timing = {
@@ -103,15 +106,6 @@ def _headline(table: pd.DataFrame, chosen: list[str]) -> str:
                     f"of {messages.counted(len(times), 'shared shape')}."
                 )
     return str(slowest)
-
-
-def _limits(table: pd.DataFrame) -> Iterator[str]:
-    assumed = sorted({name for names in table["assumed"] for name in names.split(", ") if name} - _ALWAYS_OPEN)
-    if assumed:
-        words = ", ".join(name.replace("_", " ") if name != "head_dim" else name for name in assumed)
-        yield f"One source does not state {words}; the other's value is taken. The shapes may differ in that."
-    if table.groupby("shape")["timing"].nunique().max() > 1:
-        yield "One source does not state how it measured; its times are compared with kernel or eager times."
 
 
 def _chart(table: pd.DataFrame, name: str, slowest: str) -> None:
@@ -148,7 +142,7 @@ def ratios(rows: pd.DataFrame, column: str, slowest: str) -> list[dict]:
     return others.assign(ratio=ratio, base=base).dropna(subset=["ratio", "seqlen"]).to_dict("records")
 
 
-def ratio_chart(found: list[dict]) -> Chart:
+def ratio_chart(found: list[dict]) -> charts.Chart:
     """Return marks of ratios by seqlen, a series for each GPU, and the line at 1."""
     names = sorted({row["gpu"] for row in found})
     palette = {name: colours.SPARE_COLOURS[at % len(colours.SPARE_COLOURS)] for at, name in enumerate(names)}
@@ -162,7 +156,7 @@ def ratio_chart(found: list[dict]) -> Chart:
     values = [1.0, *(row["ratio"] for row in found)]
     axis = charts.with_range(charts.log_ticks(_RATIO_TICKS, "{:g}×".format), min(values), max(values))
     chart = charts.by_size(drawn, "seqlen", (row["seqlen"] for row in found), axis | charts.titled("ratio"), height=400)
-    return replace(chart, series=drawn, rules=[ReferenceLine(1.0)], hover="closest", right=8)
+    return replace(chart, series=drawn, rules=[charts.ReferenceLine(1.0)], hover="closest", right=8)
 
 
 def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:

@@ -37,7 +37,13 @@ def section() -> None:
         messages.say("no_history")
         messages.link("run_sweep", "Run sweep", "play_circle")
         return
-    chain = _chosen(known)
+    by_name = {f"{chain.sweep} on {chain.gpu}": chain for chain in known}
+
+    def words(name: str) -> str:
+        runs = by_name[name].runs
+        return f"{name}: {len(runs)} runs, {' to '.join(dict.fromkeys(runs[at].created[:10] for at in (0, -1)))}"
+
+    chain = by_name[select.named_choice("Sweep", "history_of", [*by_name], next(iter(by_name)), words)]
     runs = chain.runs[-_MOST_RUNS:]
     found = _histories(tuple(run.run_id for run in runs), tuple(library.stamp(library.find(r.run_id)) for r in runs))
     if not found:
@@ -56,7 +62,12 @@ def section() -> None:
     charts.show(chart, title, key="history_chart", alt=alt)
     st.caption(f"Bars: 95 % interval of the median. ▼ slower, ▲ faster than in the run before. {RULE}")
     st.subheader("What changed, newest first")
-    _changes_table(told, title.file_name)
+    if not told:
+        st.markdown("No shape became faster or slower from one run to the next.")
+        return
+    table = pd.DataFrame([_change_row(*each) for each in told])
+    tables.grid(table, "Every change from one run to the next, newest first", tables.declared("history"))
+    messages.download("Download changes", title.file_name, lambda: table, "history_csv")
 
 
 def history_chart(chosen: Sequence[CellHistory], runs: Sequence[Run], *, relative: bool) -> Chart:
@@ -113,16 +124,6 @@ def _line(history: CellHistory, points: Sequence[HistoryPoint], scale: float, co
     )
 
 
-def _chosen(known: Sequence[RunChain]) -> RunChain:
-    by_name = {f"{chain.sweep} on {chain.gpu}": chain for chain in known}
-
-    def words(name: str) -> str:
-        runs = by_name[name].runs
-        return f"{name}: {len(runs)} runs, {' to '.join(dict.fromkeys(runs[at].created[:10] for at in (0, -1)))}"
-
-    return by_name[select.named_choice("Sweep", "history_of", [*by_name], next(iter(by_name)), words)]
-
-
 def _of_kind(found: Sequence[CellHistory]) -> list[CellHistory]:
     """Ask for one timing and mode; return their cells."""
     timings = [t for t in chips.TIMINGS if t in {history.timing or AS_PUBLISHED for history in found}]
@@ -157,20 +158,8 @@ def _lines_of(found: Sequence[CellHistory]) -> list[CellHistory]:
 
     ranked = sorted(found, key=rank)
     by_name = {_name(history): history for history in ranked}
-    names = st.multiselect(
-        "Shapes", [*by_name], default=[*by_name][:_LINES], key="history_shapes", bind="query-params", max_selections=20
-    )
+    names = select.widget("history_shapes", [*by_name], [*by_name][:_LINES])
     return [by_name[name] for name in names]
-
-
-def _changes_table(told: Sequence[tuple[CellHistory, HistoryPoint]], name: str) -> None:
-    if not told:
-        st.markdown("No shape became faster or slower from one run to the next.")
-        return
-    table = pd.DataFrame([_change_row(history, point) for history, point in told])
-    config = tables.declared("history")
-    tables.grid(table, "Every change from one run to the next, newest first", config)
-    messages.download("Download changes", name, lambda: table, "history_csv")
 
 
 def _change_row(history: CellHistory, point: HistoryPoint) -> dict[str, str]:

@@ -18,6 +18,7 @@ from results.files import library
 from results.query import pages
 from results.records import Measurement, Run
 
+_MEASURE = "run_sweep", "Measure these shapes on my GPU", "play_circle"
 RunRows = tuple[Run, Sequence[Measurement]]
 
 
@@ -35,7 +36,7 @@ def section() -> None:
     partners = _partners(upload, tuple(ask(pages.runs_beside, upload)), library.stamp(library.find(upload)))
     if not partners:
         st.info("No run here has a shape of this import.", icon=":material/inbox:")
-        _measure(upload)
+        messages.link(*_MEASURE, cases_of=upload)
         return
     names = [name for name, _, _ in partners]
     with right:
@@ -51,7 +52,7 @@ def section() -> None:
     st.subheader("Differences in measuring")
     facts = pd.DataFrame(beside.differences(theirs, ours), columns=["fact", "imported", "other"])
     tables.grid(facts, "Differences in how the two were measured")
-    _measure(upload)
+    messages.link(*_MEASURE, cases_of=upload)
 
 
 def nearest(upload: str) -> None:
@@ -94,10 +95,6 @@ def _ratio(row: BesideRow) -> dict[str, Any] | None:
     sizes = {"seqlen": row.case.seqlen_q, "batch": row.case.batch, "num_heads": row.case.num_heads}
     series = text.MODE_WORDS.get(row.mode or "", row.mode or "mode not stated")
     return sizes | {"gpu": f"{series}, head_dim {row.case.head_dim}", "ratio": theirs / ours}
-
-
-def _measure(upload: str) -> None:
-    messages.link("run_sweep", "Measure these shapes on my GPU", "play_circle", cases_of=upload)
 
 
 @st.cache_data(max_entries=16, show_spinner="Looking for runs of the same shapes")

@@ -1,22 +1,23 @@
-"""A comparison on the page: the verdicts as a sentence and a chart, the coverage, every shape, and the means."""
+"""A comparison on the page: the verdicts as a sentence, a chart or a map, the coverage, every shape, and the means."""
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import charts, tables, text
-from pages.ui.draw.charts import Chart, Series
+from pages.ui.draw import cells, charts, maps, messages, tables, text
 from pages.ui.draw.detail import RUN_FACTS
 from pages.ui.draw.titles import ChartTitle
+from pages.ui.filters import chips, select
 from pages.ui.shell.data import ask
 from results import levels
 from results.compare.compare import ComparedCell, Comparison, Mean
 from results.compare.verdicts import BAND, Doubt
 from results.derive import tflops
+from results.levels import level_of
 from results.query import pages
 from results.records import case_to_json
 from results.render.terminal import coverage_words
@@ -35,17 +36,8 @@ MARKS = {
 _TWOS = [2.0**power for power in range(-10, 11)]
 _FINE = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7]
 MEANINGS: dict[str, str] = text.WORDS["verdicts"]  # in the order of a headline
-RULE = (
-    f"Above 1× the second is faster. FASTER or SLOWER: the whole 90 % interval is beyond ±{100 * BAND:.0f} %, in time "
-    "too, and the 99 % interval excludes 1×. SAME: all of it is within ±2 %."
-)
-HELP = (
-    "The 90 % interval is the wider of two: by the medians of both sides, and by how much rounds of samples differ; "
-    "between two runs it includes what the processes differ by. Device times at different SM clocks are compared in "
-    "cycles, and a difference in cycles must show in time too: work bound by memory does not follow the clock. "
-    "Only the same shape, mode and timing are compared. "
-    + " ".join(f"{outcome}: {meaning}." for outcome, meaning in MEANINGS.items())
-)
+RULE = messages.SAID["verdicts"]["text"]
+HELP = f"{messages.SAID['verdicts']['help']} {' '.join(f'{name}: {meaning}.' for name, meaning in MEANINGS.items())}"
 _FACTS = RUN_FACTS | text.WORDS["compared_facts"]
 CELL_COLUMNS = (
     "verdict", "why", "finding", "time", "cycles", "low", "high", "detectable", "implementation", "mode", "timing",
@@ -54,45 +46,56 @@ CELL_COLUMNS = (
 )  # fmt: skip
 _NOT_SHOWN = ["speedup", "batch", "num_heads", "level", "timing"]  # drawn elsewhere, or with one value only
 _RATIO = "%.3f×"
+_SIGNS = {"FASTER": "▲", "SLOWER": "▼", "SAME": "=", "LOST": "", "GAINED": ""} | dict.fromkeys(UNCLEAR, "?")
+_CHOICES = (("level", "Level", ("op",)), ("mode", "Mode", chips.MODES), ("mask", "Mask", ("causal", "full")))
 
 
-def headline(found: Comparison, timing: str) -> None:
-    """Count the verdicts of a timing in one line, with the mean speedup."""
-    cells = [cell for cell in found.cells if (cell.timing or AS_PUBLISHED) == timing]
-    counts = Counter(map(outcome_of, cells))
+def answer(
+    found: Comparison, voided: Mapping[str, str], draw: Callable[[pd.DataFrame, ChartTitle], None], key: str
+) -> pd.DataFrame:
+    """Ask for a timing; draw its verdicts in one line with the mean speedup, as a picture, and their coverage.
+
+    Return the cells of the timing; `draw` gets those with the title of the picture.
+    """
+    table = cells_table(found, voided)
+    timings = [timing for timing in chips.TIMINGS if timing in set(table["timing"])]
+    timing = select.segments("Timing", key, timings) if len(timings) > 1 else timings[0]
+    table = table[table["timing"] == timing]
+    counts = table["verdict"].value_counts()
     parts = [
-        f"{counts[outcome]} {outcome.lower().replace(': ', ' (') + ')' * (':' in outcome)}"
-        for outcome in sorted(MEANINGS, key=UNCLEAR.__contains__)  # what is decided first
-        if counts[outcome]
+        f"{counts[verdict]} {verdict.lower().replace(': ', ' (') + ')' * (':' in verdict)}"
+        for verdict in sorted(MEANINGS, key=UNCLEAR.__contains__)  # the decided ones first
+        if verdict in counts
     ]
-    means = [mean.speedup for mean in _overall(found) if (mean.timing or AS_PUBLISHED) == timing and mean.speedup]
-    average = f" · {_fine(means[0])} on average" if means else ""
-    words = f"{', '.join(parts)}, of {len(cells)} shapes{average}" if parts else "No shared shape"
+    means = [mean for mean in found.means if mean.implementation is None and mean.mode is None]
+    means = [mean for mean in means if (mean.timing or AS_PUBLISHED) == timing]
+    average = [f" · {_fine(mean.speedup)} on average" for mean in means if mean.speedup][:1]
+    words = f"{', '.join(parts)}, of {len(table)} shapes{''.join(average)}" if parts else "No shared shape"
     st.markdown(f"## {words}", help=HELP)
+    if table["speedup"].notna().any():
+        draw(table, title(found, timing))
+    st.caption(RULE, help=HELP)
+    known = [coverage_words(each) for each in found.coverage if (each.timing or AS_PUBLISHED) == timing]
+    seen = [mean.detectable for mean in means if mean.detectable]
+    known += [f"Median smallest detectable change: {change(seen[0])}."] if seen else []
+    st.caption(" ".join(known))
+    return table
+
+
+def draw_chart(key: str, alt: str, table: pd.DataFrame, title: ChartTitle) -> None:
+    """Draw the speedup of each cell by its latency."""
+    charts.show(speedup_chart(table), title, key=key, alt=alt)
 
 
 def title(found: Comparison, timing: str) -> ChartTitle:
-    """Return the title of a chart of the comparison: timing, GPUs, runs and dates."""
+    """Return the title of a picture of the comparison: timing, GPUs, runs and dates."""
     runs = [re.split("[/@]", side)[0] for side in (found.first, found.second)]
-    known = ask(pages.runs).set_index("run_id")["gpu_name"]
+    known, days = ask(pages.runs).set_index("run_id")["gpu_name"], ask(pages.run_dates)
     names = dict.fromkeys(known[run] for run in runs if run in known.index)
     gpus = [name for name in names if not text.missing(name)]
     when = {"kernel": "kernel time", "eager": "eager time"}.get(timing, "time as published")
-    return ChartTitle("Speedup by latency", (*gpus, when), f"{found.first} to {found.second}, {of_dates(runs)}")
-
-
-def of_dates(runs: Sequence[str]) -> str:
-    """Return the days on which runs were made, each once."""
-    known = ask(pages.run_dates)
-    return " to ".join(dict.fromkeys(known[run] for run in runs if known.get(run)))
-
-
-def coverage(found: Comparison, timing: str) -> None:
-    """Count the compared shapes below the chart, and give the smallest change that the samples could have shown."""
-    known = [coverage_words(each) for each in found.coverage if (each.timing or AS_PUBLISHED) == timing]
-    seen = [mean.detectable for mean in _overall(found) if (mean.timing or AS_PUBLISHED) == timing and mean.detectable]
-    smallest = f" Median smallest detectable change: {change(seen[0])}." if seen else ""
-    st.caption(f"{' '.join(known)}{smallest}")
+    dates = " to ".join(dict.fromkeys(days[run] for run in runs if days.get(run)))
+    return ChartTitle("Speedup by latency", (*gpus, when), f"{found.first} to {found.second}, {dates}")
 
 
 def remarks(found: Comparison) -> None:
@@ -137,20 +140,16 @@ def cells_table(found: Comparison, voided: Mapping[str, str]) -> pd.DataFrame:
 
     `finding` is the sentence of `voided`, by measurement id, that voids one of the two numbers.
     """
-    rows = [_row(cell) | {"finding": _voided(cell, voided)} for cell in found.cells]
-    return pd.DataFrame(rows, columns=[*CELL_COLUMNS])
+    return pd.DataFrame([_row(cell, voided) for cell in found.cells], columns=[*CELL_COLUMNS])
 
 
-def _voided(cell: ComparedCell, voided: Mapping[str, str]) -> str | None:
-    return voided.get(cell.first.measurement_id) or voided.get(cell.second.measurement_id)
-
-
-def _row(cell: ComparedCell) -> dict[str, object]:
+def _row(cell: ComparedCell, voided: Mapping[str, str]) -> dict[str, object]:
     judgement, case, level = cell.judgement, case_to_json(cell.case), levels.level_of(cell.case)
     flops = levels.flops(cell.case, cell.mode)
     return {
         "verdict": outcome_of(cell),
         "why": cell.reason,
+        "finding": voided.get(cell.first.measurement_id) or voided.get(cell.second.measurement_id),
         "time": cell.time_ratio,
         "cycles": cell.cycles_ratio,
         "low": judgement.low if judgement else None,
@@ -172,7 +171,7 @@ def _row(cell: ComparedCell) -> dict[str, object]:
     }
 
 
-def speedup_chart(table: pd.DataFrame) -> Chart:
+def speedup_chart(table: pd.DataFrame) -> charts.Chart:
     """Return the speedup of each cell by its latency before, both logarithmic, with its interval, by verdict."""
     found = []
     for verdict, (colour, symbol) in MARKS.items():
@@ -181,7 +180,9 @@ def speedup_chart(table: pd.DataFrame) -> Chart:
             errors = (rows["high"] - rows["speedup"]).fillna(0), (rows["speedup"] - rows["low"]).fillna(0)
             said = [_hover(row) for row in rows.to_dict("records")]
             look: dict[str, Any] = {"symbol": symbol, "size": 8, "errors": errors}
-            found.append(Series(f"{verdict} {len(rows)}", rows["first_ms"], rows["speedup"], colour, said, **look))
+            found.append(
+                charts.Series(f"{verdict} {len(rows)}", rows["first_ms"], rows["speedup"], colour, said, **look)
+            )
     latency = charts.log_axis_at(table["first_ms"].min(), table["first_ms"].max(), charts.HALF_DECADES)
     ends = pd.concat([table["speedup"], table["low"], table["high"]]).dropna()
     if not ends.between(_FINE[0], _FINE[-1]).all():  # one wide interval would flatten the others
@@ -189,7 +190,7 @@ def speedup_chart(table: pd.DataFrame) -> Chart:
     near = ends.between(_FINE[0], _FINE[-1]).all()
     speedup = charts.log_axis_at(min(ends.min(), 1.0), max(ends.max(), 1.0), _FINE if near else _TWOS, "{:g}×".format)
     x, y = charts.titled("latency before (ms)"), charts.titled("speedup, before over after")
-    return Chart(found, latency | x, speedup | y, 400, band=(1 / (1 + BAND), 1 + BAND))
+    return charts.Chart(found, latency | x, speedup | y, 400, band=(1 / (1 + BAND), 1 + BAND))
 
 
 def show_cells(table: pd.DataFrame, sides: Sequence[str] = ("before", "after")) -> None:
@@ -231,10 +232,6 @@ def change(share: float) -> str:
     return f"cannot decide anything below {text.ratio(1 + share) if share < 9 else '10×'}"
 
 
-def _overall(found: Comparison) -> list[Mean]:
-    return [mean for mean in found.means if mean.implementation is None and mean.mode is None]
-
-
 def _hover(row: dict) -> str:
     where = f"{row['implementation']} {row['mode']}\nseqlen {text.size(row['seqlen'])}, head_dim {row['head_dim']}"
     interval = "" if pd.isna(row["low"]) else f" ({row['low']:.3f} to {row['high']:.3f})"
@@ -248,3 +245,45 @@ def _said(value: object) -> str:
 def _fine(speedup: float) -> str:
     """Write a ratio below 2 with three decimals."""
     return f"{speedup:.3f}×" if speedup < 2 else text.ratio(speedup)
+
+
+def draw_map(first: str, second: str, table: pd.DataFrame, title: ChartTitle) -> None:
+    """Ask for one mode, mask and shape of a comparison; draw their map."""
+    with st.container(horizontal=True):
+        for column, label, order in _CHOICES:
+            table = _of_one(table, column, label, order)
+    level = level_of(str(table["level"].iloc[0]))
+    if table.duplicated(["dtype", "seqlen", level.rows.field]).any():  # several shapes would share a place on the map
+        table = _of_one(table, "shape", "Batch and heads", ())
+    places = table.drop_duplicates(["dtype", "seqlen", level.rows.field])
+    rows = [row | _drawn(row) for row in places.to_dict("records")]
+    about = [text.MODE_WORDS.get(table["mode"].iloc[0], ""), f"{table['mask'].iloc[0]} mask", *title.about]
+    what = f"Speedup of {second} over {first}"
+    title = replace(title, what=what, about=tuple(filter(None, about)))
+    alt = f"{what} by {level.columns.label} and {level.rows.label}, with verdicts"
+    maps.show(level, rows, maps.speedups(rows, first), "versus_map", alt, title=title)
+    st.caption(f"{text.plain(what)}. ▲ faster, ▼ slower, = equal within 2 %, ? undecided.")
+
+
+def _of_one(table: pd.DataFrame, column: str, label: str, order: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of one value of a column; ask for it if there are several, in the given order."""
+    values = table[column].fillna("not stated").astype(str)
+    names = sorted(values.unique(), key=lambda name: (order.index(name) if name in order else len(order), name))
+    words = {name: text.MODE_WORDS.get(name, name) for name in names}
+    chosen = select.one_of_several(label, f"versus_{column}", names, format_func=words.get)
+    return table[values == chosen]
+
+
+def _drawn(row: dict) -> dict[str, object]:
+    known = not text.missing(row["speedup"])
+    failed = "not measured" if known else "no number"
+    interval = "" if text.missing(row["low"]) else f" (90 % interval {row['low']:.3f} to {row['high']:.3f})"
+    ratio = f"{text.ratio(row['speedup'])}{interval}<br>" if known else ""
+    return {
+        "shown": row["speedup"] if known else None,
+        "label": f"{text.ratio(row['speedup'])} {_SIGNS[row['verdict']]}" if known else "",
+        "mark": cells.DOUBT if row["verdict"] in UNCLEAR else None,
+        "status": "ok" if known else row["verdict"],
+        "failure": failed,
+        "hover": f"{ratio}{row['verdict']}: {row['why']}",
+    }

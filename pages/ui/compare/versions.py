@@ -1,11 +1,13 @@
 """Two versions of the kernels that one sweep measured round by round, as `runner run --against` does."""
 
+from functools import partial
+
 import streamlit as st
 
 from pages.ui import findings
 from pages.ui.compare import verdicts
-from pages.ui.draw import charts, messages
-from pages.ui.filters import chips, select
+from pages.ui.draw import messages
+from pages.ui.filters import select
 from pages.ui.shell.data import records_of, store
 from results.compare.against import compare_versions
 from results.compare.compare import Comparison
@@ -27,7 +29,12 @@ def section() -> None:
     run_id = select.one_value("Run", "versions_of", list(runs), next(iter(runs)))
     found = _judged(run_id, library.stamp(library.find(run_id)))
     if found.cells:
-        _cells(found)
+        alt = "Speedup over the other version and its interval, of each shape by latency"
+        draw = partial(verdicts.draw_chart, "versions_chart", alt)
+        voided = findings.voided([found.second])
+        verdicts.show_cells(verdicts.answer(found, voided, draw, "versions_timing"))
+        table = partial(verdicts.cells_table, found, voided)
+        messages.download("Download shapes", f"versions-{found.second}", table, "versions_csv")
     verdicts.remarks(found)
     st.subheader("What differs between the versions")
     verdicts.what_changed(found)
@@ -39,18 +46,3 @@ def section() -> None:
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")
 def _judged(run_id: str, _stamp: tuple) -> Comparison:
     return compare_versions(*records_of(run_id))
-
-
-def _cells(found: Comparison) -> None:
-    table = verdicts.cells_table(found, findings.voided([found.second]))
-    timings = [timing for timing in chips.TIMINGS if timing in set(table["timing"])]
-    timing = select.segments("Timing", "versions_timing", timings) if len(timings) > 1 else timings[0]
-    shown = table[table["timing"] == timing]
-    verdicts.headline(found, timing)
-    if shown["speedup"].notna().any():
-        alt = "Speedup over the other version and its interval, of each shape by latency"
-        charts.show(verdicts.speedup_chart(shown), verdicts.title(found, timing), key="versions_chart", alt=alt)
-    st.caption(verdicts.RULE, help=verdicts.HELP)
-    verdicts.coverage(found, timing)
-    verdicts.show_cells(shown)
-    messages.download("Download shapes", f"versions-{found.second}", lambda: table, "versions_csv")

@@ -22,6 +22,7 @@ MARKS = {  # marks before the words of a cell, and their meanings
 }
 _OF_STANDING = {Standing.TIE: TIE, Standing.NOT_CERTAIN: NOT_CERTAIN, Standing.CANNOT_DECIDE: DOUBT}
 
+_OF_WINNER = ("ties", "shown", "mark", "failure", "label", "below", "hover")
 NUMBERS = tables.declared("numbers")
 WINNERS = tables.declared("winners")
 
@@ -71,19 +72,24 @@ def facets(table: pd.DataFrame, draw: Callable[[pd.DataFrame, str | None], None]
 
 def winner_cells(level: Level, winners: pd.DataFrame) -> pd.DataFrame:
     """Return winners with columns for the map: `ties`, `mark`, `label`, `below`, `hover`, `shown` and `failure`."""
-    tied = [list(names) if isinstance(names, list) or hasattr(names, "tolist") else [] for names in winners["tied"]]
-    ties = [", ".join(names[1:]) for names in tied]
-    rows = [row | {"ties": names} for row, names in zip(winners.to_dict("records"), ties, strict=True)]
-    rows = [row | {"mark": _winner_mark(row)} for row in rows]
-    return winners.assign(
-        ties=ties,
-        shown=winners["winner"],
-        mark=[row["mark"] for row in rows],
-        failure=[_all_failed(row) for row in rows],
-        label=[_winner_label(row) for row in rows],
-        below=[_margin(row) for row in rows],
-        hover=[_winner_hover(level, row) for row in rows],
-    )
+    said = [_winner_words(level, row) for row in winners.to_dict("records")]
+    return winners.assign(**{name: [words[name] for words in said] for name in _OF_WINNER})
+
+
+def _winner_words(level: Level, row: dict) -> dict[str, object]:
+    lacks, tied = text.missing(row["winner"]), row["tied"]
+    mark = _OF_STANDING.get(row["standing"], "") if text.missing(row["void"]) else DOUBT
+    mark = "" if lacks else mark
+    return {
+        "ties": ", ".join(tied[1:]) if isinstance(tied, list) or hasattr(tied, "tolist") else "",
+        "shown": row["winner"],
+        "mark": mark,
+        "failure": text.status(row["status"]) if lacks else None,
+        "label": "" if lacks else f"{mark} {text.short(row['winner'])}".strip(),
+        # The lead over the next best.
+        "below": "" if text.missing(row["next"]) else f"{text.ratio(row['margin'])} {text.short(row['next'])}",
+        "hover": _winner_hover(level, row),
+    }
 
 
 def speedup_cells(
@@ -113,6 +119,19 @@ def speedup_cells(
     return [row | more for row, more in zip(found.values(), drawn, strict=True)]
 
 
+def mean_cells(
+    level: Level, table: pd.DataFrame, draw: Callable[[pd.DataFrame], tuple[dict[str, object], list[str]]]
+) -> list[dict]:
+    """Return a cell for each place of a table; `draw` returns its fields, and its words below the sizes."""
+    places, found = [*place_columns(level)], []
+    for place, rows in table.groupby(places, dropna=False):
+        cell = dict(zip(places, place, strict=True))
+        fields, words = draw(rows)
+        lines = [_sizes(level, cell), *words, *[f"geometric mean of {len(rows)} shapes"] * (len(rows) > 1)]
+        found.append({**cell, "status": "ok", "failure": None, "hover": "<br>".join(lines), **fields})
+    return found
+
+
 def cells_table(level: Level, table: Sequence[dict], baseline: str | None) -> None:
     """Draw the numbers behind a speedup heatmap."""
     cells = pd.DataFrame(table)
@@ -122,32 +141,6 @@ def cells_table(level: Level, table: Sequence[dict], baseline: str | None) -> No
     shown = worded[[*place_columns(level), *COLUMNS]].dropna(axis="columns", how="all")
     config = NUMBERS | axis_columns(level) | {"baseline_ms": tables.number(f"{baseline} (ms)", "%.4g")}
     tables.grid(shown, "Numbers of every shape", config)
-
-
-def speedups_csv(table: Sequence[dict]) -> pd.DataFrame:
-    """Return the numbers behind a speedup heatmap as a table."""
-    return pd.DataFrame(table).drop(columns=["shown", "failure", "hover", "mark", "label"])
-
-
-def _all_failed(row: dict) -> str | None:
-    if not text.missing(row["winner"]):
-        return None
-    return text.status(row["status"])
-
-
-def _winner_mark(row: dict) -> str:
-    if text.missing(row["winner"]):
-        return ""
-    return _OF_STANDING.get(row["standing"], "") if text.missing(row["void"]) else DOUBT
-
-
-def _winner_label(row: dict) -> str:
-    return "" if text.missing(row["winner"]) else f"{row['mark']} {text.short(row['winner'])}".strip()
-
-
-def _margin(row: dict) -> str:
-    """Write the lead of the winner over the next best; nothing without a second."""
-    return "" if text.missing(row["next"]) else f"{text.ratio(row['margin'])} {text.short(row['next'])}"
 
 
 def _winner_hover(level: Level, row: dict) -> str:

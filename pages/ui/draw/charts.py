@@ -21,7 +21,7 @@ from pages.ui.draw.titles import ChartTitle
 MARGIN = {"l": 0, "r": 0, "t": 32, "b": 0}
 TENS = [m * 10.0**power for power in range(-4, 7) for m in (1, 2, 5)]
 HALF_DECADES = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
-# Below the title of the axis, whatever the width of the page and the number of lines of the legend.
+# Below the title of the axis, for any width of the page and any number of lines of the legend.
 LEGEND = {"orientation": "h", "xref": "container", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom"}
 LEGEND |= {"font": {"size": 11}, "traceorder": "normal", "maxheight": 80}  # the rest scrolls, on a phone
 _BUTTONS = ["zoom2d", "pan2d", "resetScale2d", "toImage"]
@@ -52,7 +52,7 @@ class Series:
     opacity: float = 1
     errors: tuple[Sequence[float], Sequence[float]] | None = None
     labels: Sequence[str] = ()  # words drawn at the points
-    beside: str = "top right"  # where they are drawn
+    label_at: str = "top right"  # where they are drawn
     bars: str = ""  # v or h for vertical or horizontal bars
     pattern: str = ""
     box: bool = False  # a horizontal box plot with all samples in `x`
@@ -128,6 +128,10 @@ def show_by_dtype(
 
 def figure(chart: Chart, top: float = MARGIN["t"], **more: Any) -> go.Figure:
     """Return the Plotly figure of a chart; `more` are other entries of its layout."""
+    shapes = [_shape(rule, chart) for rule in chart.rules]
+    if chart.band:
+        ends = {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": chart.band[0], "y1": chart.band[1]}
+        shapes.append(ends | {"type": "rect", "fillcolor": EMPTY_COLOUR, "opacity": 0.2, "line": {"width": 0}})
     layout: dict[str, Any] = {
         "height": chart.height,
         "margin": MARGIN | {"r": chart.right, "t": top},
@@ -135,7 +139,7 @@ def figure(chart: Chart, top: float = MARGIN["t"], **more: Any) -> go.Figure:
         "showlegend": chart.legend,
         "hovermode": chart.hover,
         "annotations": list(chart.notes),
-        "shapes": [_shape(rule, chart) for rule in chart.rules] + ([_band(chart.band)] if chart.band else []),
+        "shapes": shapes,
     }
     if any(series.bars for series in chart.series):
         layout |= {"barmode": "stack"} if chart.stacked else {"barmode": "group", "bargap": 0.12}
@@ -172,7 +176,7 @@ def _trace(series: Series, chart: Chart) -> dict[str, Any]:
         look = {"symbol": series.symbol, "size": series.size, "color": series.colour, "opacity": series.opacity}
         trace["marker"] = look | ({"line": {"width": series.outline}} if series.outline else {})
     if len(series.labels):
-        trace |= {"text": list(series.labels), "textposition": series.beside, "cliponaxis": False}
+        trace |= {"text": list(series.labels), "textposition": series.label_at, "cliponaxis": False}
         trace |= {"textfont": {"size": 11, "color": colours.legible(series.colour, colours.theme(), TEXT_CONTRAST)}}
     if series.errors:
         up, down = (list(lengths) for lengths in series.errors)
@@ -190,10 +194,10 @@ def _hover_of(series: Series) -> dict[str, Any]:
 def _axes(chart: Chart) -> dict[str, Any]:
     """Return the axes of a chart; panels share the space evenly."""
     if chart.columns:
-        axes = {f"{_axis_name('x', at)}": dict(axis) for at, axis in enumerate(chart.columns)}
+        axes = {_nth("xaxis", at): dict(axis) for at, axis in enumerate(chart.columns)}
         return axes | {"yaxis": dict(chart.y), "grid": _grid(1, len(chart.columns))}
     if chart.rows:
-        axes = {f"{_axis_name('y', at)}": dict(axis) for at, axis in enumerate(chart.rows)}
+        axes = {_nth("yaxis", at): dict(axis) for at, axis in enumerate(chart.rows)}
         return axes | {"xaxis": dict(chart.x), "grid": _grid(len(chart.rows), 1)}
     return {"xaxis": dict(chart.x), "yaxis": dict(chart.y)}
 
@@ -208,21 +212,12 @@ def _nth(letter: str, at: int) -> str:
     return letter if not at else f"{letter}{at + 1}"
 
 
-def _axis_name(letter: str, at: int) -> str:
-    return f"{letter}axis{at + 1 if at else ''}"
-
-
 def _shape(rule: ReferenceLine, chart: Chart) -> dict[str, Any]:
     line = {"color": rule.colour, "width": rule.width, "dash": rule.dash}
     along, across = ("y", "x") if rule.vertical else ("x", "y")
     value = _nth(across, rule.panel) if chart.rows or chart.columns else across
     place = {f"{across}ref": value, f"{across}0": rule.at, f"{across}1": rule.at}
     return {"type": "line", "line": line, f"{along}ref": "paper", f"{along}0": 0, f"{along}1": 1} | place
-
-
-def _band(ends: tuple[float, float]) -> dict[str, Any]:
-    place = {"xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": ends[0], "y1": ends[1]}
-    return place | {"type": "rect", "fillcolor": EMPTY_COLOUR, "opacity": 0.2, "line": {"width": 0}}
 
 
 def lines(
@@ -353,11 +348,11 @@ def _end_labels(found: Sequence[Series], last: float, y: Mapping[str, Any], heig
     labels = []
     for series in named:
         short = series.name if len(series.name) <= _LABEL_LETTERS else f"{series.name[: _LABEL_LETTERS - 1]}…"
-        place, beside = series.y[-1], "top center"
+        place, label_at = series.y[-1], "top center"
         if series.x[-1] >= last:
-            place, beside = low + next(places) * (high - low), "middle right"
+            place, label_at = low + next(places) * (high - low), "middle right"
             place, short = 10**place if log else place, f"\u2002{short}"
-        words: dict[str, Any] = {"labels": [html.escape(short)], "beside": beside, "group": series.name}
+        words: dict[str, Any] = {"labels": [html.escape(short)], "label_at": label_at, "group": series.name}
         labels.append(Series("", [series.x[-1]], [place], series.colour, legend=False, **words))
     return labels
 

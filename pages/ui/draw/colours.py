@@ -1,17 +1,16 @@
 """Colors of implementations and maps, and the marks of implementations, with the contrast that WCAG 2.2 asks for."""
 
 import math
-import tomllib
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import streamlit as st
 
 from pages.ui.draw import text
 from pages.ui.shell.data import ask
+from results.paths import toml_of
 from results.query.declared import colours as declared_colours
 
 SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")
@@ -21,7 +20,7 @@ SYMBOLS = (
     "triangle-left", "triangle-right", "hourglass", "bowtie", "octagon", "star-square", "star-diamond", "hexagram",
 )  # fmt: skip
 # Marks of implementations on every chart, in the order of the charts.
-MARKS: dict[str, str] = tomllib.loads((Path(__file__).parent / "marks.toml").read_text(encoding="utf-8"))
+MARKS: dict[str, str] = toml_of(__file__, "marks.toml")
 BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}
 TEXT_COLOURS = {"light": "#31333f", "dark": "#fafafa"}
 MARK_CONTRAST, TEXT_CONTRAST = 3.0, 4.5  # WCAG 2.2, 1.4.11 and 1.4.3
@@ -54,7 +53,11 @@ def palette(implementations: Sequence[str]) -> dict[str, str]:
     names, declared = sorted(set(implementations)), ask(declared_colours)
     taken = [declared[name] for name in names if name in declared]
     others = [name for name in names if name not in declared]
-    apart = [colour for colour in SPARE_COLOURS if all(_distance(colour, other) > _APART for other in taken)]
+    apart = [
+        colour
+        for colour in SPARE_COLOURS
+        if all(math.dist(_channels(colour), _channels(other)) > _APART for other in taken)
+    ]
     spare = apart if len(apart) >= len(others) else SPARE_COLOURS
     found = {name: declared.get(name) or spare[others.index(name) % len(spare)] for name in names}
     return {name: legible(colour, theme()) for name, colour in found.items()}
@@ -170,11 +173,6 @@ def _shade(colours: Sequence[str], place: float) -> str:
 def _tick(speedup: float) -> str:
     """Write a speedup below 1/2 as a fraction such as 1/8×."""
     return f"1/{1 / speedup:.3g}×" if speedup <= 0.5 else f"{speedup:.3g}×"
-
-
-def _distance(colour: str, other: str) -> float:
-    """Return the distance of two colors in red, green and blue."""
-    return math.dist(_channels(colour), _channels(other))
 
 
 def _channels(colour: str) -> tuple[int, ...]:

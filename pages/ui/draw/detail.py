@@ -1,14 +1,15 @@
 """One cell or one run in detail: numbers, samples, environment, and the command that repeats it."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cells, charts, colours, messages, tables, text
-from pages.ui.draw.charts import Chart, Series
-from pages.ui.draw.tables import Bar
+from pages.ui.draw import cells, charts, colours, maps, messages, tables, text
 from pages.ui.run import one_shape
 from pages.ui.shell.data import ask
 from results import derive
@@ -23,6 +24,13 @@ from results.slice import Filters, level_in
 
 COLUMNS = ("implementation", "status", "latency_ms", "p20", "p80", "n", "speedup", "tflops", "percent_of_peak", "note")
 RUN_FACTS = text.WORDS["run_facts"]
+_HERE = Path(__file__).parent
+_head = st.components.v2.component(
+    "attnbench.cell_head",
+    html='<div class="head"><h3 tabindex="-1"></h3><button type="button" aria-label="Close">✕</button></div>',
+    js=(_HERE / "cell_panel.js").read_text(encoding="utf-8"),
+    css=(_HERE / "cell_head.css").read_text(encoding="utf-8"),
+)
 
 
 def cell_detail(chosen: Filters, place: tuple) -> None:
@@ -42,7 +50,9 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
     messages.folded("Every number", "cell_numbers", lambda: _numbers(rows, level))
     messages.folded("Every sample", "cell_samples", lambda: _samples(rows), ":material/scatter_plot:")
     _files(rows.to_dict("records"))
-    _environment(rows)
+    for run_id, facts in rows.groupby("run_id"):
+        with st.expander(f"Run {run_id}: environment and command", icon=":material/terminal:"):
+            run_facts(facts.iloc[0])
 
 
 def _answer(chosen: Filters, place: tuple) -> None:
@@ -71,12 +81,14 @@ def _bars(rows: pd.DataFrame, chosen: Filters) -> None:
     tables.show_table(drawn, columns, "Latency of every implementation for the chosen shape")
 
 
-def _bar(row: dict, palette: dict[str, str]) -> Bar | str:
+def _bar(row: dict, palette: dict[str, str]) -> tables.Bar | str:
     if text.missing(row["latency_ms"]):
         return text.status(row["status"])
     spread = None if text.missing(row["p20"]) or text.missing(row["p80"]) else (row["p20"], row["p80"])
     hover = f"p20 {text.ms(spread[0])}, p80 {text.ms(spread[1])}" if spread else "no spread"
-    return Bar(row["latency_ms"], text.ms(row["latency_ms"]), palette[row["implementation"]], spread, hover=hover)
+    return tables.Bar(
+        row["latency_ms"], text.ms(row["latency_ms"]), palette[row["implementation"]], spread, hover=hover
+    )
 
 
 def _numbers(rows: pd.DataFrame, level: Level) -> None:
@@ -146,7 +158,7 @@ def _samples(rows: pd.DataFrame) -> None:
     """Draw every sample on a logarithmic axis, implementations in the order of the bars."""
     palette = colours.palette(rows["implementation"].unique().tolist())
     found = [
-        Series(row["implementation"], list(row["samples"]), [], palette[row["implementation"]], box=True)
+        charts.Series(row["implementation"], list(row["samples"]), [], palette[row["implementation"]], box=True)
         for row in rows.to_dict("records")
         if hasattr(row["samples"], "__len__") and len(row["samples"])
     ]
@@ -154,7 +166,7 @@ def _samples(rows: pd.DataFrame) -> None:
         st.caption("The source holds no single samples of this shape.")
         return
     x = {"type": "log", "dtick": "D2"} | charts.titled("latency (ms)")
-    chart = Chart(found, x, {"autorange": "reversed"}, 90 + 40 * len(found), legend=False)
+    chart = charts.Chart(found, x, {"autorange": "reversed"}, 90 + 40 * len(found), legend=False)
     alt = "Every sample of the chosen shape by implementation"
     st.plotly_chart(charts.figure(chart), config={"displayModeBar": False}, key="cell_samples_chart", alt=alt)
 
@@ -170,13 +182,6 @@ def _files(rows: list[dict]) -> None:
                 st.download_button(label, path.read_bytes(), path.name, key=f"file_{path.name}", help=opened)
 
 
-def _environment(rows: pd.DataFrame) -> None:
-    for run_id, facts in rows.groupby("run_id"):
-        first = facts.iloc[0]
-        with st.expander(f"Run {run_id}: environment and command", icon=":material/terminal:"):
-            run_facts(first)
-
-
 def _fact(name: str, value: Any) -> str:
     """Write a fact of a run: without meaningless digits, and yes or no for truth values."""
     if name == "source":
@@ -188,3 +193,20 @@ def _fact(name: str, value: Any) -> str:
     if name in ("git_dirty", "tf32"):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@contextmanager
+def around(chosen: Filters, table: Sequence[dict]) -> Iterator[None]:
+    """Draw the map of the `with` block, and the chosen cell in detail next to it, below a list of all cells."""
+    level = level_in(chosen)
+    sides = st.container(horizontal=True, key="map_and_cell")
+    with sides.container(key="map_side"):
+        yield
+    if maps.chosen_cell():
+        with sides.container(key="cell_panel", border=True):
+            place = maps.pick(level, table)
+            if place is None:
+                return
+            title = maps.label(level, place)
+            _head(data={"title": title}, key="cell_head", on_close_change=maps.drop)
+            cell_detail(chosen, place)

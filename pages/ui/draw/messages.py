@@ -1,9 +1,7 @@
 """Empty states, captions and downloads of all views."""
 
 import shlex
-import tomllib
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,6 +11,7 @@ from pages.ui.draw import tables, text
 from pages.ui.draw.titles import ChartTitle, with_slice
 from pages.ui.shell import terms
 from pages.ui.shell.data import ask, store
+from results.paths import toml_of
 from results.query import pages, pairing
 from results.render.export import Selection, export
 from results.render.slice import outdated_words
@@ -20,17 +19,24 @@ from results.slice import AS_PUBLISHED, Filters
 
 RUN_COLUMNS = ("source", "title", "run_id", "created", "numbers", "torch", "triton", "driver", "protocol", "command")
 _OFFERED = 4
-_SENTENCES = tomllib.loads(Path(__file__).with_name("sentences.toml").read_text(encoding="utf-8"))
-SAID, _NOTHING = _SENTENCES["said"], _SENTENCES["nothing"]
+_SENTENCES = toml_of(__file__, "sentences.toml")
+SAID, _NOTHING, _FACTS = (_SENTENCES[kind] for kind in ("said", "nothing", "facts"))
+_MIMES = {"csv": "text/csv", "json": "application/json", "md": "text/markdown", "html": "text/html", "py": "text/plain"}
 
 
 def say(name: str, /, **given: object) -> None:
     """Draw a sentence of sentences.toml: a caption, or a message if it has an icon; `given` are the names in braces."""
     said = {part: words.format(**given) for part, words in SAID[name].items()}
     if "icon" in said:
-        st.info(said["text"], icon=said["icon"])
+        getattr(st, said.get("draw", "info"))(said["text"], icon=said["icon"])
     else:
         st.caption(said["text"], help=said.get("help") or None)
+
+
+def fact(name: str, value: str, below: str = "", /, **given: object) -> tables.Fact:
+    """Return a number with its label and meaning in sentences.toml; `given` are the names in braces."""
+    label, help = (words.format(**given) for words in _FACTS[name])
+    return tables.Fact(label, value, below, help)
 
 
 def terminal(command: str, above: str = "In a terminal", language: str | None = None) -> None:
@@ -53,7 +59,9 @@ def nothing_here(chosen: Filters, what: str = "latencies", metrics: tuple[str, .
         sentence = f"No {what} {'were' if what.endswith('s') else 'was'} measured on the {text.plain(chosen.gpu)}."
     else:
         timing = f"{chosen.timing or 'any'} timing"
-        sentence = f"No {what} for this selection: {text.slice_words(chosen)}, {timing}. {_what_to_clear(chosen)}."
+        narrowed = [name for name, value in vars(chosen).items() if isinstance(value, tuple) and value]
+        clear = f"Clear {', '.join(narrowed)}" if narrowed else "Choose another mode or timing"
+        sentence = f"No {what} for this selection: {text.slice_words(chosen)}, {timing}. {clear}."
     st.info(sentence, icon=":material/filter_alt_off:")
     with st.container(horizontal=True, vertical_alignment="center"):
         for name in [name for name in others if name != chosen.gpu][:_OFFERED]:
@@ -138,12 +146,13 @@ def folded(label: str, key: str, draw: Callable[[], None], icon: str = ":materia
 
 def offer(label: str, name: str, data: Any, key: str, *, icon: str = ":material/download:", **more: Any) -> None:
     """Offer a file; `data` may be a function that makes it on demand."""
-    st.download_button(label, data, file_name=name, on_click="ignore", icon=icon, key=key, **more)
+    mime = _MIMES.get(name.rpartition(".")[2], "application/octet-stream")
+    st.download_button(label, data, file_name=name, mime=mime, on_click="ignore", icon=icon, key=key, **more)
 
 
 def download(label: str, name: str, table: Callable[[], pd.DataFrame], key: str) -> None:
     """Offer a CSV of the view, made on demand."""
-    offer(label, f"{name}.csv", lambda: safe_csv(table()), key, mime="text/csv")
+    offer(label, f"{name}.csv", lambda: safe_csv(table()), key)
 
 
 def download_slice(label: str, title: ChartTitle, chosen: Filters, table: Callable[[], pd.DataFrame], key: str) -> None:
@@ -161,7 +170,7 @@ def download_latencies(chosen: Filters) -> None:
         return export(store(), "csv", Selection(run=runs, mode=modes, timing=timings, metric=("latency_ms",)))
 
     help = "Upload the file to another attnbench to see the same numbers there."
-    offer("Download latencies with their runs", "latencies.csv", made, "latencies_csv", mime="text/csv", help=help)
+    offer("Download latencies with their runs", "latencies.csv", made, "latencies_csv", help=help)
 
 
 def safe_csv(table: pd.DataFrame) -> bytes:
@@ -182,8 +191,3 @@ def _plain(value: object) -> object:
     if hasattr(value, "tolist"):
         value = " ".join(str(item) for item in value.tolist())
     return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
-
-
-def _what_to_clear(chosen: Filters) -> str:
-    narrowed = [name for name, value in vars(chosen).items() if isinstance(value, tuple) and value]
-    return f"Clear {', '.join(narrowed)}" if narrowed else "Choose another mode or timing"

@@ -6,7 +6,6 @@ cost the browser as much as a map.
 
 import html
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,10 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import text
+from results.paths import toml_of
 
 RUN = st.column_config.TextColumn("run")
-_COLUMNS = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
+_COLUMNS = toml_of(__file__, "columns.toml")
 _STYLES = {
     name: f"<style>{(Path(__file__).parent / f'{name}.css').read_text(encoding='utf-8')}</style>"
     for name in ("facts", "tables")
@@ -91,7 +91,7 @@ def _tile(fact: Fact) -> str:
     return f"<div><dt>{label} {more}</dt><dd>{value}</dd>{shown}</div>"
 
 
-_TICK_SHARE = 0.12  # of the axis: labels that are closer overlap
+_TICK_SHARE = 0.12  # share of the axis; closer labels overlap
 _MARKS = (1, 2, 5)
 
 
@@ -191,7 +191,10 @@ def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: st
     The optional field `marked` of a row is a word behind the name of the row.
     """
     shown = {name: c for name, c in columns.items() if not all(text.missing(row[name]) for row in rows)}
-    head = "".join(f'<th scope="col"{_kind(c)} title="{html.escape(c.help)}">{_head(c)}</th>' for c in shown.values())
+    labels = {name: c.axis.head(c.label) if c.axis else html.escape(c.label) for name, c in shown.items()}
+    head = "".join(
+        f'<th scope="col"{_kind(c)} title="{html.escape(c.help)}">{labels[name]}</th>' for name, c in shown.items()
+    )
     body = "".join(f"<tr>{_line(row, shown)}</tr>" for row in rows)
     name = html.escape(alt)
     below = f"<p>{html.escape(note)}</p>" if note else ""
@@ -199,10 +202,6 @@ def show_table(rows: Sequence[dict], columns: Mapping[str, TableColumn], alt: st
     whole = f'<table{kind} aria-label="{name}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}'
     # The Tab key reaches the table, so that a keyboard can scroll it.
     st.html(f'{_STYLES["tables"]}<div class="plain" role="region" tabindex="0" aria-label="{name}">{whole}</div>')
-
-
-def _head(column: TableColumn) -> str:
-    return column.axis.head(column.label) if column.axis else html.escape(column.label)
 
 
 def _line(row: dict, columns: Mapping[str, TableColumn]) -> str:

@@ -1,18 +1,16 @@
 """Values in words: sizes, times, ratios, statuses, sources."""
 
-import html
 import math
-import tomllib
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from results.levels.real_shapes import RealShape
+from results.paths import toml_of
 from results.render.text import SOURCE_WORDS, missing, size
 from results.render.text import duration as duration
 from results.slice import NOT_STATED, Filters, level_in
 
-WORDS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+WORDS: dict[str, dict[str, Any]] = toml_of(__file__, "words.toml")
 STATUS_WORDS: dict[str | None, str] = {**WORDS["status"], None: "not measured"}
 STATUS_MEANINGS = WORDS["status_meanings"]
 SOURCE_ICONS = WORDS["source_icons"]
@@ -25,16 +23,6 @@ def ratio(number: float | None) -> str:
     if missing(number):
         return "–"
     return f"{number:.2f}×" if number < 9.995 else f"{number:.1f}×" if number < 99.95 else f"{number:.0f}×"
-
-
-def short_or_dash(name: object) -> str:
-    """Write the short name of an implementation; a missing one is a dash."""
-    return "–" if missing(name) else short(str(name))
-
-
-def significant_or_dash(number: Any) -> str:
-    """Write three significant digits; a missing number is a dash."""
-    return "–" if missing(number) else significant(float(number))
 
 
 def span(low: float, high: float) -> str:
@@ -107,11 +95,6 @@ def slice_parts(filters: Filters) -> list[str]:
         "run " + ", ".join(filters.run) if filters.run else None,
     ]
     return [part for part in parts if part]
-
-
-def label(name: object) -> str:
-    """Escape HTML in text."""
-    return html.escape(str(name), quote=False)
 
 
 def short(name: str) -> str:

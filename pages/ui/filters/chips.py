@@ -6,15 +6,14 @@ are named in one sentence. A change redraws the chips and the body of the page. 
 the offered workloads, sizes and modes, and each level keeps its own choices.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import streamlit as st
 
 from pages.ui.draw.text import WORDS, plain
-from pages.ui.filters import offers, presets, words
-from pages.ui.filters.offers import SIZES, Scope
-from pages.ui.filters.presets import Choices
+from pages.ui.filters import offers, words
+from pages.ui.filters.offers import SIZES, Choices, Scope, Settings
 from pages.ui.filters.words import ALL
 from pages.ui.shell import address, page_body
 from pages.ui.shell.data import ask
@@ -33,13 +32,12 @@ _KEPT = "filters_kept"  # by level, and by name
 _LEVEL = "filters_level"
 _OFFERED = "filters_offered"  # the choices of each drawn filter, by name
 _SCOPE = "filters_scope"
-_NEXT = (
-    "filters_next"  # values of a preset or reset; applied when the widgets are drawn, otherwise the old URL would win
-)
+_NEXT = "filters_next"  # values of a preset or reset, for when the widgets are drawn; else the old URL would win
 _REPLACED = "filters_baseline"  # a baseline without numbers, and the one that replaced it
 _UNKNOWN = "filters_unknown"  # unknown values of the link, as Markdown
 # A filter of one value that is None gets its default when it is drawn.
 _DEFAULTS: dict[str, Any] = {name: None for name in SINGLE} | {name: [] for name in MULTIPLE}
+_PILLS = {"selection_mode": "multi", "wrap": True, "help": "None chosen: all."}
 _BEFORE = {"not said": NOT_STATED}  # words of old links
 
 
@@ -87,9 +85,11 @@ def _draw(level_name: str, unused: Sequence[str]) -> None:
     offered = offers.presets_of(ask, scope, level_name)
     with st.container(horizontal=True, key="chips", gap="small"):
         first = st.container(width="content")
-        _gpu_chip(devices, level)
+        captions = [words.gpu_caption(*facts) for facts in devices.values()]
+        _chip("gpu", list(devices), _settle("gpu", list(devices)), level, captions)
         _one(level.first_filter, found, level)
-        _chip_of_several("dtype", found, level)
+        with st.popover(words.several("dtype", LABELS["dtype"], _picked("dtype", found)), key="chip_dtype"):
+            _several("dtype", level)
         if len(level.modes) > 1:
             _one("mode", found, level, drawn="mode" not in unused)
         _shape_chip(_of_dtypes(found, scope), level)
@@ -158,11 +158,6 @@ def _unknown(label: str, values: Sequence[str]) -> None:
     st.session_state.setdefault(_UNKNOWN, []).append(f"{label} {', '.join(plain(value[:60]) for value in values)}")
 
 
-def _gpu_chip(devices: offers.Devices, level: Level) -> None:
-    captions = [words.gpu_caption(*facts) for facts in devices.values()]
-    _chip("gpu", list(devices), _settle("gpu", list(devices)), level, captions)
-
-
 def _one(name: str, found: Choices, level: Level, *, drawn: bool = True) -> None:
     """Draw the chip of a filter of one value; set its value even if it is not drawn."""
     choices = st.session_state[_OFFERED].get(name) or _with_all(name, offers.ordered(name, found), level.name)
@@ -203,12 +198,6 @@ def _radio(name: str, choices: list[str], value: str, level: Level, captions: Se
     )
 
 
-def _chip_of_several(name: str, found: Choices, level: Level) -> None:
-    picked = _picked(name, found)
-    with st.popover(words.several(name, _label(name, level), picked), key=f"chip_{name}"):
-        _pills(name, level)
-
-
 def _picked(name: str, found: Choices) -> list[str]:
     """Return the chosen values of a filter of several values, and remember unknown ones of the link."""
     choices = st.session_state[_OFFERED][name] = offers.ordered(name, found)
@@ -220,20 +209,11 @@ def _picked(name: str, found: Choices) -> list[str]:
     return [value for value in there if value in values]
 
 
-def _pills(name: str, level: Level) -> None:
+def _several(name: str, level: Level, draw: Callable[..., Any] = st.pills, **look: Any) -> None:
+    """Draw the choices of a filter of several values, as pills or in a list."""
     choices = [str(choice) for choice in st.session_state[_OFFERED][name]]
-    default = _noted(name)
-    st.pills(
-        _label(name, level),
-        choices,
-        default=default,
-        selection_mode="multi",
-        key=name,
-        bind="query-params",
-        on_change=_changed,
-        wrap=True,
-        help="None chosen: all.",
-    )
+    default, given = _noted(name), _PILLS if draw is st.pills else look
+    draw(_label(name, level), choices, default=default, key=name, bind="query-params", on_change=_changed, **given)
 
 
 def _label(name: str, level: Level) -> str:
@@ -255,7 +235,7 @@ def _more(found: Choices, level: Level, unused: Sequence[str]) -> None:
         told.insert(0, words.chip("timing", timing, level))
     with st.popover(f"More: {', '.join(told)}" if told else "More filters", key="more_filters"):
         for name in axes:
-            _pills(name, level)
+            _several(name, level)
         for name, choices in (("timing", timings), ("workload", st.session_state[_OFFERED].get("workload", []))):
             if choices and name not in (*unused, level.first_filter):
                 _radio(name, choices, _settle(name, choices), level)
@@ -263,7 +243,10 @@ def _more(found: Choices, level: Level, unused: Sequence[str]) -> None:
             masks = st.session_state[_OFFERED]["mask"]
             _radio("mask", masks, _settle("mask", masks), level)
         for name in lists:
-            _list(name)
+            if st.session_state[_OFFERED][name]:
+                placeholder = "Any" if name == "feature" else "All"
+                look = {"placeholder": placeholder, "select_all": False, "help": _HELP.get(name)}
+                _several(name, level, st.multiselect, **look)
 
 
 def _declaring(
@@ -275,23 +258,6 @@ def _declaring(
     return tuple(name for name in names if name in able) or (baseline,)
 
 
-def _list(name: str) -> None:
-    if not st.session_state[_OFFERED][name]:
-        return
-    default = _noted(name)
-    st.multiselect(
-        LABELS[name],
-        [str(choice) for choice in st.session_state[_OFFERED][name]],
-        default=default,
-        key=name,
-        bind="query-params",
-        placeholder="Any" if name == "feature" else "All",
-        select_all=False,
-        help=_HELP.get(name),
-        on_change=_changed,
-    )
-
-
 def _noted(name: str) -> list[str] | None:
     """Note the values of a filter in the address; return them if the widget will use its default."""
     picked = [str(value) for value in st.session_state.get(name) or ()]
@@ -300,7 +266,7 @@ def _noted(name: str) -> list[str] | None:
     return picked if address.takes_default(name) else None
 
 
-def _presets(offered: dict[str, presets.Settings]) -> None:
+def _presets(offered: dict[str, Settings]) -> None:
     """Draw the presets behind a chip, which names the active one."""
     if offered:
         active = st.session_state[_PRESET] = next((title for title, each in offered.items() if _is_active(each)), None)
@@ -308,7 +274,7 @@ def _presets(offered: dict[str, presets.Settings]) -> None:
             st.pills("Presets", list(offered), key=_PRESET, on_change=_on_preset, args=(offered,), wrap=True)
 
 
-def _is_active(settings: presets.Settings) -> bool:
+def _is_active(settings: Settings) -> bool:
     """Return whether the filters have the values of a preset, and the other filters select all."""
     wanted = {"timing": next(iter(st.session_state[_OFFERED].get("timing", ())), None)} | settings
     return all((st.session_state.get(name) or []) == wanted.get(name, []) for name in MULTIPLE) and all(
@@ -316,7 +282,7 @@ def _is_active(settings: presets.Settings) -> bool:
     )
 
 
-def _on_preset(offered: dict[str, presets.Settings]) -> None:
+def _on_preset(offered: dict[str, Settings]) -> None:
     """Set the values of the chosen preset, and the other filters to their defaults.
 
     GPU and workload are kept, and the baseline if the mask does not change.

@@ -1,16 +1,16 @@
-"""The choices of the shared filters on a device, workload and mask, and the slice of a first visit."""
+"""The choices of the shared filters on a device, workload and mask, their presets, and the slice of a first visit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from pages.ui.filters import presets
-from pages.ui.filters.presets import Choices
 from pages.ui.filters.words import ALL, SOURCE_ORDER
 from results.capabilities import CAPABILITIES, declares
 from results.capabilities import declaring as names_declaring
 from results.levels import Level, level_of
+from results.paths import toml_of
 from results.query import pages
 from results.query.declared import declared
 from results.slice import Filters, in_order, is_on_map, leading_shape
@@ -19,6 +19,8 @@ from results.store.database import Store
 SIZES = ("seqlen", "head_dim", "batch", "num_heads")
 Scope = dict[str, str | None]  # gpu, mask, and the workload or, for all workloads of a level, the level
 Devices = dict[str, tuple[tuple[str, ...], int]]  # by name: the sources of its numbers, and how many it has
+Settings = dict[str, str | list[str]]  # the value of each filter
+Choices = Mapping[str, Sequence[tuple[str, int]]]  # the choices of each filter with their numbers of rows
 
 
 def gpus(store: Store, level_name: str) -> Devices:
@@ -28,7 +30,11 @@ def gpus(store: Store, level_name: str) -> Devices:
     known = pages.gpus(store)
     rows = zip(known["gpu"], known["sources"], known["numbers"], strict=True)
     found = {gpu: (tuple((sources or "").split(", ")), int(numbers)) for gpu, sources, numbers in rows if gpu in there}
-    return dict(sorted(found.items(), key=lambda item: _place(item[1][0])))
+
+    def place(gpu: str) -> int:
+        return min(SOURCE_ORDER.index(source) for source in found[gpu][0] if source in SOURCE_ORDER)
+
+    return {gpu: found[gpu] for gpu in sorted(found, key=place)}
 
 
 def first_gpu(store: Store, level_name: str) -> str | None:
@@ -94,21 +100,21 @@ def ordered(name: str, found: Choices) -> list:
     return in_order(name, numbers)
 
 
-def presets_of(ask: Callable[..., Any], scope: Scope, level_name: str) -> dict[str, presets.Settings]:
+def presets_of(ask: Callable[..., Any], scope: Scope, level_name: str) -> dict[str, Settings]:
     """Return the presets that have numbers on this device, in this mask or another."""
     masks = ask(options, "mask", **{name: value for name, value in scope.items() if name != "mask"})
     shown_first = sorted(masks, key=lambda mask: mask != scope["mask"])
-    return presets.offered(level_name, shown_first, lambda mask: ask(choices, **scope | {"mask": mask}))
+    return offered(level_name, shown_first, lambda mask: ask(choices, **scope | {"mask": mask}))
 
 
-def first_settings(ask: Callable[..., Any], level_name: str = "op", gpu: str | None = None) -> presets.Settings:
+def first_settings(ask: Callable[..., Any], level_name: str = "op", gpu: str | None = None) -> Settings:
     """Return the filters of a first visit: the preset of a realistic shape on the device, if it has numbers."""
     gpu = gpu or ask(first_gpu, level_name)
     if gpu is None:
         return {}
     scope = _first_scope(ask, gpu, level_name)
     offered = presets_of(ask, scope, level_name)
-    return {"gpu": gpu} | offered.get(presets.FIRST.get(level_name, ""), {})
+    return {"gpu": gpu} | offered.get(FIRST.get(level_name, ""), {})
 
 
 def at_first(ask: Callable[..., pd.DataFrame]) -> Filters:
@@ -139,5 +145,55 @@ def _first_scope(ask: Callable[..., Any], gpu: str, level_name: str) -> Scope:
     }
 
 
-def _place(sources: tuple[str, ...]) -> int:
-    return min(SOURCE_ORDER.index(source) for source in sources if source in SOURCE_ORDER)
+@dataclass(frozen=True)
+class Preset:
+    """The filters of a preset; other filters get their defaults."""
+
+    title: str
+    mode: str
+    dtype: str
+    seqlens: Sequence[int] = (1, 2**31)  # shortest and longest; for decode, the context
+    batches: Sequence[int] = (1, 2**31)
+    timing: str | None = None
+    shape: str | None = None  # end of the name of batch and heads
+    window: bool = False  # whether a query sees only the last keys
+    level: str = "op"
+
+
+PRESETS = tuple(Preset(title, **said) for title, said in toml_of(__file__, "presets.toml").items())
+FIRST = {"op": PRESETS[0].title}  # the preset of a first visit, by level
+
+
+def offered(level: str, masks: Sequence[str], choices_of: Callable[[str], Choices]) -> dict[str, Settings]:
+    """Return the filters of each preset that has numbers, by title.
+
+    The first mask that suits a preset is used; `choices_of` returns the choices of the filters for a mask.
+    """
+    found: dict[str, Settings] = {}
+    for preset in (preset for preset in PRESETS if preset.level == level):
+        mask = next((mask for mask in masks if ("window" in mask) == preset.window), None)
+        settings = _settings(preset, choices_of(mask)) if mask else None
+        if settings:
+            found[preset.title] = {"mask": mask, **settings}
+    return found
+
+
+def _settings(preset: Preset, choices: Choices) -> Settings | None:
+    there = {name: [choice for choice, numbers in found if numbers] for name, found in choices.items()}
+    sizes = {"seqlen": _within(preset.seqlens, there.get("seqlen", ()))}
+    if level_of(preset.level).rows.field == "batch":
+        sizes["batch"] = _within(preset.batches, there.get("batch", ()))
+    wanted = {"mode": preset.mode, "dtype": preset.dtype} | ({"timing": preset.timing} if preset.timing else {})
+    if preset.shape:
+        shapes = [name for name in there.get("shape", ()) if name.endswith(preset.shape)]
+        wanted |= {"shape": shapes[0] if shapes else preset.shape}
+    if not all(sizes.values()) or any(value not in there.get(name, ()) for name, value in wanted.items()):
+        return None
+    chosen = {name: [] if len(found) == len(there[name]) else found for name, found in sizes.items()}
+    return wanted | {"dtype": [preset.dtype]} | chosen
+
+
+def _within(bounds: Sequence[int], sizes: Sequence[str]) -> list[str]:
+    """Return the sizes within both bounds, in order."""
+    low, high = bounds
+    return [str(size) for size in sorted(map(int, sizes)) if low <= size <= high]

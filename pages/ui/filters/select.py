@@ -1,14 +1,29 @@
 """Choosing one value: select boxes, pills and segments whose value is always in the URL, and one shape of a table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from pages.ui.shell import address
+from results.paths import toml_of
 
 _MOST_PILLS = 5
+_TEXTS = {"label", "help"}  # may hold names in braces
+_WIDGETS = toml_of(__file__, "widgets.toml")
+
+
+def widget(name: str, *given: Any, place: Any = st, words: Mapping[str, object] | None = None, **more: Any) -> Any:
+    """Draw a widget of widgets.toml and return its value; its key is its name unless `more` holds another.
+
+    `words` are the names in braces in its texts; `given` and `more` are its other arguments.
+    """
+    said = _WIDGETS[name] | {
+        part: _WIDGETS[name][part].format(**words or {}) for part in _WIDGETS[name].keys() & _TEXTS
+    }
+    draw, label = getattr(place, said.pop("draw")), said.pop("label")
+    return draw(label, *given, **{"key": name, **said, **more})
 
 
 def one_value(

@@ -56,16 +56,10 @@ def steps(question: ModelQuestion, gpu: str) -> list[StepAnswer]:
             levels.memory_mb(case, law, mode) or 0.0,
             levels.largest_seqlen(case, law, mode, usable) or 0,
             ask(cards.attention_time, gpu, case, mode),
-            _least_ms(case, mode, gpu),
+            derive.least_ms(unmasked_flops(case_to_json(case), mode), levels.bytes_moved(case, mode), gpu, case.dtype),
         )
         for what, case, mode in asked
     ]
-
-
-def _least_ms(case: Case, mode: str, gpu: str) -> float | None:
-    """Return a lower bound in milliseconds for a whole model on a GPU."""
-    flops = unmasked_flops(case_to_json(case), mode)
-    return derive.least_ms(flops, levels.bytes_moved(case, mode), gpu, case.dtype)
 
 
 def choose_gpu(measured: Sequence[str]) -> str:
@@ -84,10 +78,6 @@ def title_of(gpu: str) -> str:
     return title(gpu) if gpu in GPUS else gpu
 
 
-def _said(gpu: str) -> str:
-    return text.plain(title_of(gpu))
-
-
 def _take_memory() -> None:
     st.session_state["card"] = model_fit.card_of(st.session_state["kernels_of"]) or st.session_state.get("card")
 
@@ -101,15 +91,24 @@ def show(question: ModelQuestion, gpu: str, timed: MeasuredModel | None) -> None
         st.markdown(fastest_attention(found, gpu))
     calculator.parts_chart(question)
     with st.expander("Every step: attention, time, memory and card", icon=":material/table_rows:", key="model_steps"):
-        _steps_table(question, found, gpu, timed)
+        columns = tables.declared("model_steps", gpu=title_of(gpu), card=question.card)
+        rows = [_row(step, question, timed) for step in found]
+        tables.show_table(rows, columns, "Attention, time, memory and fit by step")
+        messages.say("model_steps", contents=_contents(question), origin=_origin(question, found, gpu))
+        limit = model(str(question.serving.subject)).max_context
+        if max(question.serving.seqlen_k, question.training.seqlen_k) > limit:
+            said = "memory and time beyond that are still computed"
+            st.caption(f"The model was made for at most {limit:,} tokens; {said}.")
 
 
 def fastest_attention(found: Sequence[StepAnswer], gpu: str) -> str:
     """Return a sentence on the fastest attention of each step on a GPU; the only measured one is not a winner."""
     known = [f"{step.mode} {text.plain(_attention(step))}" for step in found if step.time]
     if not known:
-        return f"No attention kernel of this dtype and head_dim was measured on {_said(gpu)} or a relative."
-    return f"Fastest attention on {_said(gpu)}: {'; '.join(known)}."
+        return (
+            f"No attention kernel of this dtype and head_dim was measured on {text.plain(title_of(gpu))} or a relative."
+        )
+    return f"Fastest attention on {text.plain(title_of(gpu))}: {'; '.join(known)}."
 
 
 def _attention(step: StepAnswer) -> str:
@@ -121,36 +120,19 @@ def _attention(step: StepAnswer) -> str:
     return step.time.implementation + f" ({', '.join(notes)})" * bool(notes)
 
 
-def _steps_table(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str, timed: MeasuredModel | None) -> None:
-    """Draw a row for each step, the parts of the memory, and the origin of the times."""
-    card = question.card
-    columns = tables.declared("model_steps", gpu=title_of(gpu), card=card)
-    tables.show_table(
-        [_row(step, question, timed) for step in found], columns, "Attention, time, memory and fit by step"
-    )
-    messages.say("model_steps", contents=_contents(question), origin=_origin(question, found, gpu))
-    limit = model(str(question.serving.subject)).max_context
-    if max(question.serving.seqlen_k, question.training.seqlen_k) > limit:
-        st.caption(f"The model was made for at most {limit:,} tokens; memory and time beyond that are still computed.")
-
-
 def headline(question: ModelQuestion, found: Sequence[StepAnswer]) -> str:
     """Return a sentence on the memory of training and serving, and whether the card fits it."""
     train, *serve = found
     largest = max(serve, key=lambda step: step.needs_mb)
-    up_to = min(step.longest for step in serve)
+    up_to, case = min(step.longest for step in serve), question.training
+    activations = " with recomputed activations" if case.checkpointing else " compiled" if case.compiled else ""
     parts = [
-        f"training {_shape(question.training)}{_activations(question.training)} takes {text.mib(train.needs_mb)} and "
+        f"training {_shape(case)}{activations} takes {text.mib(train.needs_mb)} and "
         f"{_verdict(train, question.card, _recomputed_mb(question))}",
         f"serving {_shape(question.serving)} takes {text.mib(largest.needs_mb)} and {_verdict(largest, question.card)}"
         + (f", up to {text.about_tokens(up_to)} tokens" if _fits(largest, question.card) else ""),
     ]
     return f"{text.plain(question.title)}: {'; '.join(parts)}"
-
-
-def _activations(case: Case) -> str:
-    """Name activations that are not kept."""
-    return " with recomputed activations" if case.checkpointing else " compiled" if case.compiled else ""
 
 
 def _verdict(step: StepAnswer, card: str, recomputed_mb: float | None = None) -> str:
@@ -173,17 +155,19 @@ def _smallest(step: StepAnswer) -> str | None:
 
 
 def _row(step: StepAnswer, question: ModelQuestion, timed: MeasuredModel | None) -> dict:
-    smallest = _smallest(step)
+    best, whole = timed and timed.fastest_of(step.case, step.mode), "not at this shape"
+    if best:
+        whole = f"{text.ms(best['latency_ms'])} on {timed.gpu} with {measured.attention_of(best)}"
     return {
         "what": step.what,
         "attention": _attention(step),
         "time": _time(step),
         "least": "–" if step.least_ms is None else f"≥ {text.ms(step.least_ms)}",
-        "measured": _of_whole_model(step, timed),
+        "measured": whole,
         "memory": step.needs_mb,
         "fits": "yes" if _fits(step, question.card) else "no",
         "longest": step.longest,
-        "smallest": smallest or "none",
+        "smallest": _smallest(step) or "none",
     }
 
 
@@ -192,13 +176,6 @@ def _time(step: StepAnswer) -> str:
         return "–"
     rough = "" if 1 / _FAR <= step.time.factor <= _FAR else " (rough)"
     return f"≈ {text.ms(step.layers * step.time.layer_ms)}{rough}"
-
-
-def _of_whole_model(step: StepAnswer, timed: MeasuredModel | None) -> str:
-    best = timed and timed.fastest_of(step.case, step.mode)
-    if not best:
-        return "not at this shape"
-    return f"{text.ms(best['latency_ms'])} on {timed.gpu} with {measured.attention_of(best)}"
 
 
 def _contents(question: ModelQuestion) -> str:
@@ -235,7 +212,9 @@ def _origin(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str) -> s
     known = [step for step in found if step.time]
     if not known:
         return fastest_attention(found, gpu)
-    scaled = ", ".join(f"{step.mode} × {text.significant(step.time.factor)} of {_measured(step)}" for step in known)
+    of = "B{0.batch} H{0.num_heads} KV{0.num_kv_heads} at {1}".format
+    factors = {step.mode: (text.significant(step.time.factor), step.time.measured) for step in known}
+    scaled = ", ".join(f"{mode} × {by} of {of(case, text.size(case.seqlen_k))}" for mode, (by, case) in factors.items())
     unknown = [step.mode for step in found if step.time is None]
     lacks = f" Not measured there: {', '.join(unknown)}." * bool(unknown)
     example = model_fit.CARDS[question.card].example
@@ -244,11 +223,6 @@ def _origin(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str) -> s
     origins = " and ".join(sorted({step.time.estimated_by or gpu for step in known}))
     sheets = f", estimated for the {title_of(gpu)} by the data sheets" * (origins != gpu)
     return f"Times are of {text.plain(origins)}, scaled to this shape{sheets}: {text.plain(scaled)}.{lacks}{other}"
-
-
-def _measured(step: StepAnswer) -> str:
-    case = step.time.measured
-    return f"B{case.batch} H{case.num_heads} KV{case.num_kv_heads} at {text.size(case.seqlen_k)}"
 
 
 def _shape(case: Case) -> str:

@@ -1,9 +1,7 @@
 """The memory calculator: the cards that train and serve a model, the longest context, and the parts of the memory."""
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import streamlit as st
 
@@ -19,6 +17,7 @@ from results.levels.memory import MemoryLaw
 from results.levels.model import config_of
 from results.levels.model_memory import OPTIMIZERS, ModelMemory
 from results.levels.model_table import model, models
+from results.paths import toml_of
 from results.query.declared import declared
 from results.recommend import model_fit
 from results.records import Case, case_to_json
@@ -28,7 +27,7 @@ ATTENTIONS = ("triton_fa2", "gluon_hopper", "torch_sdpa_flash", "torch_sdpa_math
 DTYPES = ("bfloat16", "float16", "float32")
 SEQLENS = tuple(str(512 << at) for at in range(9))
 BATCHES = tuple(str(1 << at) for at in range(9))
-_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_WORDS = toml_of(__file__)
 _HELP = _WORDS["help"]
 PART_WORDS = {part: words for part, (words, _) in _WORDS["parts"].items()}
 
@@ -90,10 +89,10 @@ def cards_table(question: ModelQuestion) -> None:
         {
             "card": decode.card + (" ◂" if decode.card == question.card else ""),
             "example": decode.example,
-            "serves": _yes(decode.fits and prefill.fits),
+            "serves": _YES[decode.fits and prefill.fits],
             "decode": decode.longest,
             "prefill": prefill.longest,
-            "trains": _yes(train.fits),
+            "trains": _YES[train.fits],
             "train": train.longest,
         }
         for decode, prefill, train in zip(*columns.values(), strict=True)
@@ -244,10 +243,7 @@ def _case(name: str, dtype: str) -> Case:
     )
 
 
-def _yes(fits: bool) -> str:
-    return "yes" if fits else "no"
-
-
+_YES = {True: "yes", False: "no"}
 _AS_DTYPE = "as dtype"
 _SAVED = ("kept", "compiled", "recomputed")
 _OPTIMIZER_HELP = "; ".join(f"{name}: {optimizer.words}" for name, optimizer in OPTIMIZERS.items())

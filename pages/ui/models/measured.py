@@ -163,7 +163,8 @@ def training(found: MeasuredModel) -> None:
     st.subheader("Training")
     convention = one_value("Operations counted by", "mfu", list(FLOP_CONVENTIONS), "palm", width=260)
     steps = ask(models.training_steps, found.subject, found.gpu, convention)
-    rows = [_step_row(row) for row in steps.to_dict("records")]
+    shapes = [f"{row.batch} × {text.size(row.seqlen_k)}" for row in steps.itertuples()]
+    rows = [row | _in_words(row) for row in steps.assign(shape=shapes).to_dict("records")]
     tables.show_table(rows, _STEP_COLUMNS, "Training steps, their parts, rates and memory")
     messages.say("training", convention=convention, counted=FLOP_CONVENTIONS[convention])
     messages.download("Download training", "training", lambda: steps, "training_csv")
@@ -200,19 +201,18 @@ def memory_lines(rows: pd.DataFrame, question: ModelQuestion) -> Chart:
         said = [f"{name}: {size:.3g} GiB" for size in formula]
         found.append(Series(name, contexts, formula, colour, said, line="dot", width=1.5))
         for batch, own in rows[rows["mode"] == mode].groupby("batch"):
-            found.append(_measured_marks(own, f"{mode}, batch {batch}, measured", colour))
+            own = own.sort_values("seqlen_k")
+            said = [f"{row.implementation}: {text.mib(row.peak_memory_mb)}" for row in own.itertuples()]
+            name, peaks = f"{mode}, batch {batch}, measured", own["peak_memory_mb"] / 1024
+            found.append(Series(name, own["seqlen_k"].tolist(), peaks.tolist(), colour, said, symbol="circle"))
     ends = [contexts[0], contexts[-1]]
     found.append(charts.reference(question.card, ends, [capacity] * 2, f"{question.card}: {capacity:.3g} GiB"))
     axis = charts.log_ticks(charts.TENS, "{:g}".format) | charts.titled("GiB")
     return charts.by_size(found, "context", contexts, axis)
 
 
-def every_number(found: MeasuredModel) -> None:
-    """Draw every call as a table, once it is opened."""
-    messages.folded("Every number", "every_number", lambda: _numbers(found))
-
-
-def _numbers(found: MeasuredModel) -> None:
+def numbers(found: MeasuredModel) -> None:
+    """Draw every call as a table, with the command that measures them."""
     shown = found.calls.dropna(axis="columns", how="all")
     tables.grid(shown, f"Every measured call of {found.subject}", _CALL_WORDS)
     name = found.title("Calls of the model", found.calls).file_name
@@ -226,13 +226,6 @@ def _calls_table(rows: pd.DataFrame, alt: str) -> None:
     tables.show_table(found, {name: column for name, column in columns.items() if name in found[0]}, alt)
 
 
-def _measured_marks(found: pd.DataFrame, name: str, colour: str) -> Series:
-    rows = found.sort_values("seqlen_k").to_dict("records")
-    said = [f"{row['implementation']}: {text.mib(row['peak_memory_mb'])}" for row in rows]
-    peaks = [row["peak_memory_mb"] / 1024 for row in rows]
-    return Series(name, [row["seqlen_k"] for row in rows], peaks, colour, said, symbol="circle")
-
-
 def _nearest(rows: pd.DataFrame, batch: int, context: int) -> dict | None:
     """Return the fastest measured row at the nearest batch and context."""
     rows = rows.dropna(subset="tokens_per_s")
@@ -241,10 +234,6 @@ def _nearest(rows: pd.DataFrame, batch: int, context: int) -> dict | None:
     apart = [abs(row.batch / batch - 1) + abs(row.seqlen_k / context - 1) for row in rows.itertuples()]
     near = rows[[distance == min(apart) for distance in apart]]
     return near.loc[near["tokens_per_s"].idxmax()].to_dict()
-
-
-def _step_row(row: dict) -> dict:
-    return row | _in_words(row) | {"shape": f"{row['batch']} × {text.size(row['seqlen_k'])}"}
 
 
 def _in_words(row: dict) -> dict[str, str | None]:

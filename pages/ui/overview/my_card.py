@@ -47,7 +47,11 @@ def show() -> None:
     if found.own:
         said = f"{found.numbers:,} numbers of {text.plain(found.own)}. {messages.source_badges([*found.sources])}"
     elif found.relative:
-        said = f"not measured. {_of_relative(card, found.relative)}"
+        other = found.relative
+        unable = f" Left out, as they cannot run on it: {', '.join(other.unable)}." * bool(other.unable)
+        times = {"compute": text.ratio(other.compute), "bandwidth": text.ratio(other.bandwidth)}
+        words = messages.SAID["of_relative"]["text"]
+        said = words.format(card=card, gpu=text.plain(other.gpu), unable=text.plain(unable), **times)
     else:
         said = "not measured, and no GPU of its maker was. Nothing can be estimated."
     with st.container(border=True, key="my_card_answer", gap="small"):
@@ -88,12 +92,3 @@ def _filters(card: str) -> dict[str, Any]:
     if found.own or found.relative is None:
         return {"gpu": found.own, "implementation": []} if found.own else {}
     return {"gpu": found.relative.gpu, "implementation": [*found.relative.able] if found.relative.unable else []}
-
-
-def _of_relative(card: str, other: Relative) -> str:
-    unable = f" Left out, as they cannot run on it: {', '.join(other.unable)}." * bool(other.unable)
-    return (
-        f"The numbers below are of its nearest relative, **{text.plain(other.gpu)}**. By the data sheets the {card} "
-        f"takes about {text.ratio(other.compute)} its time for long sequences and {text.ratio(other.bandwidth)} for "
-        f"decoding.{text.plain(unable)}"
-    )

@@ -50,7 +50,12 @@ def show(chosen: Filters) -> None:
         one_shape.show("Measure this shape", stated, mode=shape["mode"])
         messages.link("models", "A whole model: weights, KV cache, training, serving", "model_training")
     _neighbours(made, found, case, shape["mode"])
-    _downloads(made)
+    name = "".join(mark if mark.isalnum() else "_" for mark in made.gpu)
+    with st.container(horizontal=True):
+        for label, ending, write in (("Rule as Python", "py", rule.as_python), ("Rule as JSON", "json", rule.as_json)):
+            messages.offer(label, f"attention_rule_{name}.{ending}", partial(write, made), f"rule_{ending}")
+    gpu, basis = text.plain(made.gpu), text.plain(made.basis)
+    messages.say("rule_files", timing=made.timing, count=len(made.points), gpu=gpu, basis=basis)
 
 
 def rule_of(store: Store, chosen: Filters) -> ShapeRule | None:
@@ -147,13 +152,3 @@ def _neighbours(made: ShapeRule, found: Sequence[Neighbour], case: Case, mode: s
     ]
     tables.grid(pd.DataFrame(rows)[[*names]], "The nearest measured shapes", tables.declared("nearest_shapes"))
     messages.say("nearest_shapes", badges=messages.source_badges(list(made.sources)))
-
-
-def _downloads(made: ShapeRule) -> None:
-    name = "".join(mark if mark.isalnum() else "_" for mark in made.gpu)
-    with st.container(horizontal=True):
-        for label, ending, write in (("Rule as Python", "py", rule.as_python), ("Rule as JSON", "json", rule.as_json)):
-            made_of = partial(write, made)
-            messages.offer(label, f"attention_rule_{name}.{ending}", made_of, f"rule_{ending}")
-    gpu, basis = text.plain(made.gpu), text.plain(made.basis)
-    messages.say("rule_files", timing=made.timing, count=len(made.points), gpu=gpu, basis=basis)

@@ -2,14 +2,15 @@
 
 import html
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 import pandas as pd
 import streamlit as st
 
-from pages.ui.draw import cell_panel, cells, colours, maps, messages, tables, text, titles
+from pages.ui.draw import cells, colours, detail, maps, messages, tables, text, titles
 from pages.ui.draw.tables import Bar, Fact
 from pages.ui.overview import usage
 from pages.ui.shell.data import ask, store
@@ -52,7 +53,7 @@ def winner_map(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) ->
     palette = colours.palette([*names, *(row["implementation"] for row in ranking)])
     alt = f"Fastest implementation by {level.columns.label} and {level.rows.label}"
     title = titles.of_slice(alt, chosen, ask(pages.provenance, chosen)["run_id"])
-    with cell_panel.around(chosen, won):
+    with detail.around(chosen, won):
         maps.show(level, won, maps.winners(palette, names), "winner_map", alt, selectable=True, title=title)
         messages.slice_caption(
             chosen,
@@ -157,19 +158,10 @@ def _facts(
     ranking: Sequence[dict], rivals: Sequence[dict], best: dict | None, won: Sequence[dict], chosen: Filters
 ) -> None:
     compared, cases = (_sum(rivals, name) for name in ("compared", "cases"))
-    tables.show_facts(
-        (
-            *([] if best is None else _of_best(best, won, next_best(ranking, best, chosen), chosen)),
-            Fact(
-                "Measured pairs",
-                f"{compared} of {cases}",
-                messages.counted(len(rivals), "implementation"),
-                f"Pairs of shape and implementation for which both it and {chosen.baseline} were timed in the same "
-                "run.",
-            ),
-            _failed(ranking),
-        )
-    )
+    count = messages.counted(len(rivals), "implementation")
+    pairs = messages.fact("pairs", f"{compared} of {cases}", count, baseline=chosen.baseline)
+    of_best = () if best is None else _of_best(best, won, next_best(ranking, best, chosen), chosen)
+    tables.show_facts((*of_best, pairs, _failed(ranking)))
 
 
 def _of_best(best: dict, won: Sequence[dict], following: dict | None, chosen: Filters) -> tuple[Fact, Fact]:
@@ -186,33 +178,22 @@ def _of_best(best: dict, won: Sequence[dict], following: dict | None, chosen: Fi
         following if following and best["speedup"] > 1 else {"speedup": 1.0, "implementation": chosen.baseline}
     )
     over = "" if rival["implementation"] == chosen.baseline else f"{text.ratio(best['speedup'])} {chosen.baseline}, "
-    return (
-        Fact(
-            f"Over {text.short(rival['implementation'])}",
-            text.ratio(best["speedup"] / rival["speedup"]),
-            f"{over}range {text.span(best['lowest'], best['highest'])}",
-            "Ratio of mean speedups (geometric) over the baseline, and their range, among implementations that cover "
-            "at least 90 % as many shapes as the best-covered one. TF32 and FP8 are listed but not ranked.",
-        ),
-        Fact(
-            "Fastest in",
-            f"{marks['']} of {messages.counted(len(won), 'shape')}",
-            ", ".join(f"{count} more {words}" for words, count in notes.items() if count),
-            "Shapes that it wins with certainty. Close or tied: another implementation is within 2 %.",
-        ),
+    lead, won_by = (
+        text.ratio(best["speedup"] / rival["speedup"]),
+        f"{marks['']} of {messages.counted(len(won), 'shape')}",
     )
+    range = f"{over}range {text.span(best['lowest'], best['highest'])}"
+    more = ", ".join(f"{count} more {words}" for words, count in notes.items() if count)
+    over_rival = messages.fact("over", lead, range, rival=text.short(rival["implementation"]))
+    return over_rival, messages.fact("fastest_in", won_by, more)
 
 
 def _failed(ranking: Sequence[dict]) -> Fact:
     kinds = {name: _sum(ranking, name) for name in text.STATUS_WORDS if name in ranking[0]}
     failed = {name: count for name, count in kinds.items() if name not in _TRIED}
     others = failure_words({name: count for name, count in kinds.items() if name not in failed})
-    return Fact(
-        "Failed",
-        str(sum(failed.values())),
-        ", ".join(filter(None, (failure_words(failed), others, _untried(ranking)))) or "none",
-        "Tried without a result: out of memory, incorrect, an error. Unsupported and skipped ones do not count.",
-    )
+    words = ", ".join(filter(None, (failure_words(failed), others, _untried(ranking)))) or "none"
+    return messages.fact("failed", str(sum(failed.values())), words)
 
 
 def judged(store: Store, chosen: Filters) -> list[dict]:
@@ -250,18 +231,14 @@ def winners_table(level: Level, won: Sequence[dict]) -> None:
 
 def view_downloads(chosen: Filters) -> None:
     """Offer the slice for reading, as Markdown and as one HTML file, as `python -m results render` writes it."""
-    help = "For reading: rounded, without samples. CSV and JSON of whole runs are on the page Runs."
-    made = {"Markdown": ("md", "text/markdown", str), "HTML": ("html", "text/html", html_page)}
-    for label, (ending, mime, form) in made.items():
-        messages.offer(
-            f"View as {label}",
-            f"attention.{ending}",
-            lambda form=form: form(slice.render(store(), chosen)),
-            f"view_{ending}",
-            icon=":material/article:",
-            mime=mime,
-            help=help,
-        )
+    help, icon = messages.SAID["view_files"]["text"], ":material/article:"
+
+    def made(form: Callable[[str], str]) -> str:
+        return form(slice.render(store(), chosen))
+
+    for label, ending, form in (("Markdown", "md", str), ("HTML", "html", html_page)):
+        name, key = f"attention.{ending}", f"view_{ending}"
+        messages.offer(f"View as {label}", name, partial(made, form), key, icon=icon, help=help)
 
 
 def rivals_of(ranking: Sequence[dict], chosen: Filters) -> list[dict]:

@@ -20,4 +20,4 @@ def _lines(usage: Usage) -> None:
     st.caption(f"Needs {usage.needs}.{project}")
     if usage.file:
         place = usage.file.relative_to(ROOT).as_posix()
-        messages.offer(f"Source: {place}", usage.file.name, usage.file.read_bytes, "usage_source", mime="text/plain")
+        messages.offer(f"Source: {place}", usage.file.name, usage.file.read_bytes, "usage_source")

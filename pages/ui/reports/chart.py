@@ -34,14 +34,13 @@ def draw(choice: Choice) -> None:
         st.info("No number of this report belongs to a sequence length.", icon=":material/show_chart:")
         return
     with st.container(horizontal=True):
-        metric = _one(found, "metric", "Quantity", lambda name: METRICS[name].label, first=_FIRST)
-        found = [point for point in found if point.metric == metric]
-        mode = _one(found, "mode", "Mode", lambda name: text.MODE_WORDS.get(name, name), first=tuple(text.MODE_WORDS))
-        found = [point for point in found if str(point.mode) == mode]
+        found = _narrowed(found, "metric", "Quantity", lambda name: METRICS[name].label, first=_FIRST)
+        modes = text.MODE_WORDS
+        found = _narrowed(found, "mode", "Mode", lambda name: modes.get(name, name), first=tuple(modes))
         lines = max(len(sizes) for sizes in _lengths(found).values()) >= _LENGTHS
-        for field, label in (("dtype", "Data type"), *([("setting", "Batch, heads and mask")] if lines else [])):
-            value = _one(found, field, label, str, most=True)
-            found = [point for point in found if str(getattr(point, field)) == value]
+        found = _narrowed(found, "dtype", "Data type", most=True)
+        found = _narrowed(found, "setting", "Batch, heads and mask", most=True) if lines else found
+    metric, mode = found[0].metric, str(found[0].mode)
     label = METRICS[metric].label
     report = reports.get(choice.report)
     about = [text.MODE_WORDS.get(mode, ""), str(found[0].dtype or ""), found[0].setting if lines else ""]
@@ -131,21 +130,23 @@ def _y_axis(found: Sequence[CurvePoint], metric: str) -> dict:
     return title | charts.log_axis_at(low, high, _DECADES if high / low > 1000 else charts.TENS)
 
 
-def _one(
+def _narrowed(
     found: Sequence[CurvePoint],
     field: str,
     label: str,
-    words: Callable[[str], str],
+    words: Callable[[str], str] = str,
     *,
     first: tuple[str, ...] = (),
     most: bool = False,
-) -> str:
-    """Return one value of a field; ask for it if there are several, those of `first` first."""
+) -> list[CurvePoint]:
+    """Return the points with one value of a field; ask for it if there are several, those of `first` first."""
     values = [str(getattr(point, field)) for point in found]
-    names = sorted(
-        set(values),
-        key=lambda name: (first.index(name) if name in first else len(first), -values.count(name) if most else 0, name),
-    )
-    if len(names) == 1:
-        return names[0]
-    return st.selectbox(label, names, key=f"report_{field}", bind="query-params", format_func=words, width=260)
+
+    def rank(name: str) -> tuple:
+        return (first.index(name) if name in first else len(first)), -values.count(name) if most else 0, name
+
+    names = sorted(set(values), key=rank)
+    if len(names) > 1:
+        look: dict[str, Any] = {"key": f"report_{field}", "bind": "query-params", "format_func": words, "width": 260}
+        names = [st.selectbox(label, names, **look)]
+    return [point for point, value in zip(found, values, strict=True) if value == names[0]]

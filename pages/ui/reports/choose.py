@@ -7,10 +7,11 @@ from functools import lru_cache
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.filters.select import named_choice
-from pages.ui.shell.data import ask_slowly, records_of
+from pages.ui.filters.select import named_choice, widget
+from pages.ui.shell.data import ask, ask_slowly, records_of
 from results import reports
 from results.files import library
+from results.query import pages
 from results.records import Measurement, Run
 from results.reports import side_by_side
 from results.reports.default_runs import default_runs, tried_of_store
@@ -46,18 +47,7 @@ def choose() -> Choice:
     options = list(dict.fromkeys([*best, *fitting(report)]))
     key = f"beside_{report}"  # a key for each report; otherwise the browser would keep the runs of the previous report
     _take_old_link(key, options)
-    chosen = st.multiselect(
-        "Compare with runs",
-        options,
-        best,
-        key=key,
-        bind="query-params",
-        select_all=False,
-        placeholder="None: the report alone",
-        help="The default is the runs that fill most rows, of one GPU for each table; your own runs come before "
-        "included ones. The line under each table names the run of each row. "
-        "Without a run, only the report is shown.",
-    )
+    chosen = widget("compared_runs", options, best, key=key)
     return Choice(report, tuple(chosen), _places(report, chosen) if chosen else ())
 
 
@@ -68,7 +58,8 @@ def best_runs(store: Store, report: str) -> list[str]:
 
 def fitting(report: str) -> list[str]:
     """Return the runs with shapes of a report: own runs first, then by number of its implementations and shapes."""
-    sources, wanted = ask_slowly(_sources), set(reports.get(report).implementations.values())
+    sources = ask(pages.runs).set_index("run_id")["source"]
+    wanted = set(reports.get(report).implementations.values())
     runs = [name for name, _ in ask_slowly(side_by_side.like, report)]
     there = {name: len(wanted & set(ask_slowly(_implementations, name))) for name in runs}
     return sorted(runs, key=lambda name: (sources[name] == "published", -there[name]))
@@ -88,7 +79,7 @@ def facts(choice: Choice) -> None:
     st.caption(f"{messages.source_badges(['published'])} {text.plain(report.source)}")
     if not choice.runs:
         return
-    rows = [ask_slowly(_run, run) for run in choice.runs]
+    rows = ask(pages.runs).set_index("run_id", drop=False).loc[list(choice.runs)].to_dict("records")
     by_facts: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         known = (f"{label}{row[name]}" for name, label in _ABOUT.items() if not text.missing(row[name]))
@@ -129,14 +120,6 @@ def _places(report: str, runs: Sequence[str]) -> tuple[tuple[str, str], ...]:
 def _there(runs: Sequence[str]) -> list[str]:
     """Return the implementations of some runs."""
     return sorted({name for run in runs for name in ask_slowly(_implementations, run)})
-
-
-def _sources(store: Store) -> dict[str, str]:
-    return dict(store.rows("SELECT run_id, source FROM runs"))
-
-
-def _run(store: Store, run: str) -> dict[str, object]:
-    return store.query("SELECT * FROM runs WHERE run_id = ?", [run]).to_dict("records")[0]
 
 
 def _implementations(store: Store, run: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -10,8 +11,12 @@ from pages.ui import findings as report_findings
 from pages.ui.draw import messages, text
 from pages.ui.draw import tables as grids
 from pages.ui.reports.choose import Choice, own_runs
+from pages.ui.shell.data import store
+from results import reports
 from results.checks import DOUBTFUL, IMPOSSIBLE, Finding
 from results.metrics import METRICS
+from results.render import export, svg
+from results.render.html import html_page
 from results.render.markdown import markdown_table
 from results.reports import side_by_side
 from results.reports.coverage import coverage as of_tables
@@ -25,6 +30,7 @@ _CODE = re.compile(r"(python|pip|git|import|from) |\w+ = \w+.*\)\s*$")
 _USUAL = ("0", "normal", "attention")  # values of settings that are not written
 _FIELDS = {"dtype": "{}", "subject": "{}", "num_kv_heads": "{} kv heads", "num_heads": "{} heads"}
 _SETTINGS = text.WORDS["report_settings"]
+_NAMED = 3  # at most so many names of the report and runs in a file name
 
 
 def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choice) -> None:
@@ -32,13 +38,13 @@ def coverage(found: Sequence[Section], problems: Sequence[Finding], choice: Choi
     whole = total(of_tables(found))
     impossible, doubtful = (sum(finding.weight == weight for finding in problems) for weight in (IMPOSSIBLE, DOUBTFUL))
     by_formula = f"{whole.by_formula} more by formula" if whole.by_formula else ""
-    facts = (
-        ("Tables", str(len(of_tables(found))), "", "Tables of the report."),
-        ("Rows with both", f"{whole.filled} of {whole.rows}", by_formula, "Rows with numbers of the report and ours."),
-        ("Cells with both", f"{whole.filled_cells} of {whole.cells}", "", "Cells with numbers of the report and ours."),
-        ("Impossible", str(impossible), f"{doubtful} doubtful", "Findings by arithmetic; see the view Findings."),
-    )
-    grids.show_facts(grids.Fact(*fact) for fact in facts)
+    facts = {
+        "tables": (str(len(of_tables(found))),),
+        "rows": (f"{whole.filled} of {whole.rows}", by_formula),
+        "cells": (f"{whole.filled_cells} of {whole.cells}",),
+        "impossible": (str(impossible), f"{doubtful} doubtful"),
+    }
+    grids.show_facts(messages.fact(name, *said) for name, said in facts.items())
     if choice.runs and not whole.filled:
         wanted = ", ".join(sorted({own for _, own in choice.places}))
         messages.say("none_of_the_rows", runs=text.plain(", ".join(choice.runs)), wanted=text.plain(wanted))
@@ -64,17 +70,11 @@ def tables(found: Sequence[Section], choice: Choice) -> None:
         said = ", ".join(filter(None, [side_by_side.rows_by_run(section), setting_words(section.setting)]))
         if said and both:
             st.caption(f"{'By formula' if section.by_formula else 'Ours'}: {text.plain(said)}.")
-        _draw_gaps(section)
-
-
-def _draw_gaps(section: Section) -> None:
-    """Draw the reasons for empty own cells and the commands that measure them."""
-    if not section.gaps:
-        return
-    with st.expander("Missing cells: reasons and commands", icon=":material/science:"):
-        for gap in section.gaps:
-            st.markdown(f"{text.plain(gap.words)}.")
-            st.code(gap.command, language=None, wrap_lines=True)
+        if section.gaps:
+            with st.expander("Missing cells: reasons and commands", icon=":material/science:"):
+                for gap in section.gaps:
+                    st.markdown(f"{text.plain(gap.words)}.")
+                    st.code(gap.command, language=None, wrap_lines=True)
 
 
 def setting_words(setting: str) -> str:
@@ -171,7 +171,37 @@ def findings(store: Store, report: str) -> list[Finding]:
 
 def _cell(section: Section, row: side_by_side.TableRow, at: int, *, both: bool) -> str:
     """Write a cell as plain text with the best value in bold: ours, or the report's if there are no runs."""
-    said = (
-        side_by_side.cell(section, row, at).replace(" / ", "\u00a0/ ") if both else row.printed[at]
-    )  # two lines at most
+    said = row.printed[at]
+    if both:
+        said = side_by_side.cell(section, row, at).replace(" / ", "\u00a0/ ")  # two lines at most
     return "**".join(text.plain(part) for part in said.split("**"))
+
+
+def as_markdown(choice: Choice) -> str:
+    """Return the page as Markdown; without the runs if they hold nothing of the report."""
+    printed = side_by_side.published(choice.report)
+    try:
+        return side_by_side.render(choice.report, printed, own_runs(choice), dict(choice.places) or None)
+    except reports.ReportError:
+        return side_by_side.render(choice.report, printed)
+
+
+def as_html(choice: Choice) -> str:
+    """Return the page as one HTML file that needs no network, as `python -m results render --report` writes it."""
+    return html_page(as_markdown(choice), svg.own_against_printed(sections(store(), choice)))
+
+
+def downloads(choice: Choice) -> None:
+    """Offer the report and its numbers in every format."""
+    name = "-".join([choice.report, *choice.runs][:_NAMED])
+    with st.container(horizontal=True):
+        messages.offer("Markdown", f"{name}.md", partial(as_markdown, choice), "report_md")
+        messages.offer("HTML", f"{name}.html", partial(as_html, choice), "report_html")
+        for label, form in text.WORDS["forms"].items():
+            messages.offer(label, f"{name}.{form}", partial(_data, form, choice), f"report_{form}")
+    messages.say("report_files")
+
+
+def _data(form: str, choice: Choice) -> bytes:
+    runs = [run.run_id for run, _ in side_by_side.published(choice.report)] + list(choice.runs)
+    return export.export(store(), form, export.Selection(run=tuple(runs)))

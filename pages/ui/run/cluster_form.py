@@ -1,44 +1,26 @@
 """The choice of GPUs of a Ray cluster for a sweep, and a table of the cluster."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, tables, text
+from pages.ui.filters.select import widget
 from pages.ui.shell import access
 from runner import launch
 from runner.launch import ClusterChoice, LaunchError, SweepRequest
 
 DEVICE = "ray"
-_BIND: Literal["query-params"] = "query-params"
 _MODES = {"spread": "Spread one run over equal GPUs", "each": "The whole sweep on each GPU"}
 
 
 def chosen() -> tuple[str, ClusterChoice]:
     """Ask for the GPUs and how they share the work; return the kind of device and the choice."""
     left, middle, right = st.columns(3)
-    address = left.text_input(
-        "Address of the cluster",
-        key="cluster_address",
-        bind=_BIND,
-        placeholder="this machine",
-        help="host:port of the head node that `ray start --head` printed. Empty: the GPUs of this machine. Ray's port "
-        "has no password: several hosts need a network that you trust.",
-    )
-    gpus = middle.text_input(
-        "GPUs",
-        "all",
-        key="cluster_gpus",
-        bind=_BIND,
-        help="all, a number, kinds such as H200,H100, or the word kinds: one GPU of every kind.",
-    )
-    mode = right.selectbox("How", list(_MODES), format_func=_MODES.__getitem__, key="cluster_mode", bind=_BIND)
-    processors = left.toggle("On processors", key="cluster_cpu", bind=_BIND, help="To try a cluster without GPUs.")
-    single = right.toggle(
-        "One GPU of a host at a time", key="cluster_single", bind=_BIND, help="Neighbours share power and processor."
-    )
+    address, gpus = widget("cluster_address", place=left), widget("cluster_gpus", place=middle)
+    mode = widget("cluster_mode", list(_MODES), place=right, format_func=_MODES.__getitem__)
+    processors, single = widget("cluster_cpu", place=left), widget("cluster_single", place=right)
     choice = ClusterChoice(address.strip(), gpus.strip() or "all", mode, single)
     return "cpu" if processors else "cuda", choice
 
@@ -70,11 +52,8 @@ def look_at(address: str) -> None:
     if st.button(label, icon=":material/lan:", key="look_at_cluster", disabled=not allowed):
         _cluster.clear()
         st.session_state["cluster_looked_at"] = address
-    if allowed and st.session_state.get("cluster_looked_at") == address:
-        _nodes(address)
-
-
-def _nodes(address: str) -> None:
+    if not allowed or st.session_state.get("cluster_looked_at") != address:
+        return
     try:
         found = _cluster(address)
     except LaunchError as error:

@@ -1,28 +1,33 @@
 """The form of a sweep, its plan, and its start. Every request is checked again before it starts."""
 
-from collections.abc import Callable
+import html
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from pages.ui.draw import messages, tables, text
+from pages.ui.draw import maps, messages, tables, text
 from pages.ui.filters import select
-from pages.ui.run import background, cluster_form, plan_axes, plan_map, under_way
+from pages.ui.run import background, cluster_form, plan_axes, under_way
 from pages.ui.shell import access
 from results.capabilities import CAPABILITIES, declares
 from results.files import journal
-from results.levels import level_of
+from results.levels import Level, level_of
 from runner import launch, sweeps
 from runner.launch import LaunchError, SweepRequest
-from runner.sweeps import SweepError
+from runner.sweeps import Sweep, SweepError
 
 _FIRST = "cuda"  # the default before devices are known; replaced by the first device at the start
 _ABOUT_PROTOCOLS = " ".join(f"{name}: {about}." for name, about in text.WORDS["protocols"].items())
 _LISTING = "listing"
 _LISTING_S, _PLAN_S = 60.0, 600.0  # how long such answers are kept
+_PER_CELL = 12  # number of skipped implementations in the tooltip of a cell
+_MAX_CELLS = 2000  # the largest map that is drawn
 
 
 def new_sweep(allowed: bool, form: Callable[[dict | None], SweepRequest | None]) -> None:
@@ -49,11 +54,15 @@ def new_sweep(allowed: bool, form: Callable[[dict | None], SweepRequest | None])
     unsure = found is None and request.protocol == "sustained"  # its timing depends on the device
     nothing = plan is not None and plan["cell_count"] == plan["skipped_count"]
     _run_button(place, request, asked, allowed and not nothing and not unsure)
-    place.caption(why or _said_of(plan))
     if plan is None:
-        plan_map.show(launch.checked(request), request.implementations)
+        place.caption(why)
+        show_shapes(launch.checked(request), request.implementations)
     else:
-        plan_map.show_plan(launch.checked(request), plan)
+        skipped, seconds = plan["skipped_count"], text.duration(plan["seconds"])
+        rest = f" {skipped:,} cannot run here, each with its reason below." if skipped else ""
+        count = messages.counted(plan["cell_count"] - skipped, "combination")
+        place.caption(f"Measures {count} in about {seconds}.{rest}")
+        show_plan(launch.checked(request), plan)
 
 
 def explain() -> None:
@@ -153,16 +162,8 @@ def problems_of(request: SweepRequest, found: dict | None) -> list[str]:
 
 
 def _run_button(place: DeltaGenerator, request: SweepRequest, asked: Future, allowed: bool) -> None:
-    place.button(
-        "Run sweep",
-        type="primary",
-        icon=":material/play_arrow:",
-        key="start",
-        disabled=not allowed,
-        on_click=_start,
-        args=(request, asked),
-        help=None if allowed else "There is nothing to measure, or running sweeps is off, see above.",
-    )
+    help = None if allowed else "There is nothing to measure, or running sweeps is off, see above."
+    select.widget("start", place=place, disabled=not allowed, on_click=_start, args=(request, asked), help=help)
 
 
 def _start(request: SweepRequest, asked: Future) -> None:
@@ -198,23 +199,16 @@ def _plan_of(request: SweepRequest, found: dict | None) -> tuple[dict | None, st
     return plan, "" if plan else "Planning: what can run here, and how long it takes."
 
 
-def _said_of(plan: dict) -> str:
-    """Summarize a plan in a line: its combinations, its duration, and the skipped ones."""
-    measured, skipped = plan["cell_count"] - plan["skipped_count"], plan["skipped_count"]
-    rest = f" {skipped:,} cannot run here, each with its reason below." if skipped else ""
-    return f"Measures {messages.counted(measured, 'combination')} in about {text.duration(plan['seconds'])}.{rest}"
-
-
-def _device(place: DeltaGenerator, found: dict | None) -> str:
+def _device(place: DeltaGenerator, found: dict | None, **look: Any) -> str:
     """Ask for the device; before devices are known, return that of the address, or the default."""
     if found is None:
         linked = st.query_params.get("device")
         place.text_input("Device", linked or "looking for devices", disabled=True)
         return linked or _FIRST
     names_of = {device["id"]: device["name"] for device in found["devices"]}
-    if found.get("ray"):
+    if found.get("ray") and not look:
         names_of[cluster_form.DEVICE] = "Several GPUs or hosts, through Ray"
-    device = place.selectbox("Device", list(names_of), key="device", bind="query-params")
+    device = place.selectbox("Device", list(names_of), **look or {"key": "device", "bind": "query-params"})
     place.caption(text.plain(names_of[device]))
     return device
 
@@ -243,15 +237,7 @@ def _with_features(listed: list[dict], name: str) -> tuple[list[dict], list[str]
     """Ask for features; return the implementations that declare all of them, and the features."""
     said = [each.get("capabilities", {}) for each in listed]
     offered = {words: name for name, words in CAPABILITIES.items() if any(declares(each, name) for each in said)}
-    chosen = st.multiselect(
-        "Features",
-        list(offered),
-        key=f"features_{name}",
-        bind="query-params",
-        placeholder="Any",
-        select_all=False,
-        help="Only implementations that declare all of these are offered below.",
-    )
+    chosen = select.widget("features", list(offered), key=f"features_{name}")
     features = [offered[words] for words in chosen]
     pairs = zip(listed, said, strict=True)
     return [each for each, able in pairs if all(declares(able, one) for one in features)], features
@@ -267,25 +253,90 @@ def ask_for_given(found: dict | None, run_id: str) -> SweepRequest | None:
     except SweepError as error:
         st.error(text.plain(str(error)), icon=":material/error:")
         return None
-    devices = {device["id"]: device["name"] for device in found["devices"]}
     with st.container(border=True):
         st.markdown(f"{len(sweep.given):,} shapes of **{text.plain(run_id)}**, modes {', '.join(sweep.modes)}")
         for sentence in left:
             st.caption(f":material/do_not_disturb_on: Left out: {text.plain(sentence)}")
-        chosen, right = st.columns(2)
-        device = chosen.selectbox("Device", list(devices), key="given_device")
-        chosen.caption(text.plain(devices[device]))
+        left_side, right = st.columns(2)
+        device = _device(left_side, found, key="given_device")
         presets = [name for name in launch.PROTOCOLS if name != "sustained"]
         protocol = right.segmented_control("Protocol", presets, default="quick", required=True, key="given_protocol")
         known = [each["name"] for each in plan_axes.of_level(found, sweep)]
         usual = [name for name in sweep.implementations if name in known]
         names = st.multiselect("Implementations", known, default=usual, key="given_implementations", select_all=False)
-        st.button("Choose another sweep", icon=":material/close:", key="leave_given", on_click=_leave)
+        leave: dict[str, Any] = {"on_click": st.query_params.pop, "args": ("cases_of", None)}
+        st.button("Choose another sweep", icon=":material/close:", key="leave_given", **leave)
     request = SweepRequest(
         sweep=sweep.name, device=device, implementations=tuple(names), protocol=protocol, cases_of=run_id
     )
     return _sound(request, found)
 
 
-def _leave() -> None:
-    st.query_params.pop("cases_of", None)
+def show_shapes(sweep: Sweep, implementations: tuple[str, ...] | None) -> None:
+    """Draw the map of a sweep without a plan."""
+    names = implementations or sweep.implementations
+    cells = [
+        asdict(case) | {"implementation": name, "mode": mode, "reason": None}
+        for case in sweep.cases()
+        for name in names
+        for mode in sweep.modes
+    ]
+    _map(level_of(sweep.level), cells, planned=False)
+
+
+def show_plan(sweep: Sweep, plan: Mapping[str, Any]) -> None:
+    """Draw the map of a plan, the reasons for skipped combinations, and every combination as a table."""
+    level, cells = level_of(sweep.level), plan["cells"]
+    _map(level, cells, planned=True)
+    reasons = Counter(cell["reason"] for cell in cells if cell["reason"])
+    if reasons:
+        rows = [{"skipped": count, "because": reason} for reason, count in reasons.most_common()]
+        config = {"skipped": tables.number("skipped", None, width=80), "because": tables.words("because", "large")}
+        tables.grid(pd.DataFrame(rows), "Reasons for skipped combinations", config)
+    label = f"Every combination of the plan: {messages.counted(len(cells), 'row')}"
+    alt = "Every combination of the plan"
+    messages.folded(label, "every_planned", lambda: tables.grid(_table(level, cells), alt))
+
+
+def _map(level: Level, cells: Iterable[Mapping[str, Any]], *, planned: bool) -> None:
+    """Draw the map that the results will fill, without numbers."""
+    places: dict[tuple, list[Mapping[str, Any]]] = {}
+    for cell in cells:
+        place = cell["dtype"], cell.get(level.columns.field), cell.get(level.rows.field)
+        places.setdefault(place, []).append(cell)
+    if len(places) > _MAX_CELLS:
+        st.caption(f"{len(places):,} shapes are more than a map shows.")
+        return
+    alt = f"Shapes to be measured by {level.columns.label} and {level.rows.label}"
+    rows = [_row(level, place, of_place, planned) for place, of_place in places.items()]
+    maps.show(level, rows, maps.winners({}, []), "plan_map", alt)
+
+
+def _row(level: Level, place: tuple, cells: list[Mapping[str, Any]], planned: bool) -> dict[str, Any]:
+    dtype, column, row = place
+    measured = sum(not cell["reason"] for cell in cells)
+    skipped = dict.fromkeys(f"{cell['implementation']}: {cell['reason']}" for cell in cells if cell["reason"])
+    lines = [f"{messages.counted(measured, 'number')} to measure"] if measured or not planned else []
+    lines += list(skipped)[:_PER_CELL]
+    return {
+        "dtype": dtype,
+        level.columns.column: column,
+        level.rows.column: row,
+        "shown": None,
+        "status": None if measured else "skipped",
+        "failure": f"{measured} to do" if measured else "skipped",
+        "hover": "<br>".join(html.escape(line) for line in lines),
+    }
+
+
+def _table(level: Level, cells: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    fields = ["implementation", "mode", "dtype", level.columns.field, level.rows.field]
+    table = pd.DataFrame(cells)[[*fields, "seconds", "memory_mb", "reason"]]
+    names = {
+        level.columns.field: level.columns.label,
+        level.rows.field: level.rows.label,
+        "seconds": "estimated time (s)",
+        "memory_mb": "peak memory (MiB)",
+        "reason": "skipped because",
+    }
+    return table.rename(columns=names)

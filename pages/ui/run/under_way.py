@@ -106,15 +106,11 @@ def _badge(before: tuple[str, ...]) -> None:
         st.rerun()  # a sweep has ended, and the page shows its numbers
     with st.container(border=True, key="running_badge"):
         for status in found:
-            _one(status)
-
-
-def _one(status: RunStatus) -> None:
-    share = status.done / status.total if status.total else 0.0
-    st.progress(min(1.0, share), text=f"{text.plain(status.sweep or 'Sweep')}: {share:.0%}, {left(status)}")
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.page_link("pages/run_sweep.py", label="Follow", icon=":material/play_circle:")
-        cancel_button(status.run_id, f"badge_cancel_{status.run_id}")
+            share = status.done / status.total if status.total else 0.0
+            st.progress(min(1.0, share), text=f"{text.plain(status.sweep or 'Sweep')}: {share:.0%}, {left(status)}")
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.page_link("pages/run_sweep.py", label="Follow", icon=":material/play_circle:")
+                cancel_button(status.run_id, f"badge_cancel_{status.run_id}")
 
 
 def _resume(run_id: str, confirmed: tuple[str, ...]) -> None:
@@ -123,13 +119,9 @@ def _resume(run_id: str, confirmed: tuple[str, ...]) -> None:
 
 def _cancel(run_id: str) -> None:
     """Ask a run to stop if this session may; keep an error for the next drawing."""
-    if not access.here():
-        st.session_state[PROBLEM] = access.OFF
-        return
-    try:
-        launch.cancel(run_id)
-    except LaunchError as error:
-        st.session_state[PROBLEM] = str(error)
+    kind, said = access.attempt(lambda: launch.cancel(run_id), LaunchError)
+    if kind != "success":
+        st.session_state[PROBLEM] = said
 
 
 @st.cache_resource(show_spinner=False)

@@ -1,7 +1,7 @@
 """Actions on a run: download, run again, delete and restore, and compare environments."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -12,6 +12,7 @@ import streamlit as st
 
 from pages.ui import rules
 from pages.ui.draw import messages, text
+from pages.ui.filters.select import widget
 from pages.ui.run import plan_axes
 from pages.ui.runs import listing
 from pages.ui.shell import access
@@ -23,31 +24,28 @@ from results.files.library import Deleted
 from results.render import export, peers, run_summary
 from runner import launch, sweeps
 
-FORMS, PEER_FORMS = text.WORDS["forms"], text.WORDS["peer_forms"]
 _OUTCOME = "runs_outcome"
 _SUMMARY_HELP = "One page for an issue or a pull request: environment, winners, ranking, failures."
 
 
 def downloads(run: Mapping[str, Any]) -> None:
     """Offer the run as one page to read, and every number of it with its environment."""
-    run_id = str(run["run_id"])
-
-    def offer(label: str, name: str, form: str, **more: str) -> None:
-        made = partial(export.export, store(), form, export.Selection(run=(run_id,)))
-        messages.offer(label, name, made, f"run_{form}", **more)
-
+    run_id, icon = str(run["run_id"]), ":material/article:"
+    summary = partial(run_summary.render, store(), run)
     with st.container(horizontal=True):
-        summary = {"icon": ":material/article:", "mime": "text/markdown", "help": _SUMMARY_HELP}
-        messages.offer(
-            "Summary (Markdown)", f"{run_id}.md", lambda: run_summary.render(store(), run), "run_md", **summary
-        )
-        for label, (form, mime) in FORMS.items():
-            offer(label, f"{run_id}.{form}", form, mime=mime)
+        messages.offer("Summary (Markdown)", f"{run_id}.md", summary, "run_md", icon=icon, help=_SUMMARY_HELP)
+        for label, form in text.WORDS["forms"].items():
+            _offer(run_id, label, f"{run_id}.{form}", form)
         with st.popover("For other tools", icon=":material/ios_share:"):
-            for label, form in PEER_FORMS.items():
+            for label, form in text.WORDS["peer_forms"].items():
                 help = f"Holds {peers.TAKES[form]}, of one timing: kernel if the run has it, else eager."
-                offer(label, f"{run_id}-{form}.{peers.SUFFIXES[form]}", form, help=help)
+                _offer(run_id, label, f"{run_id}-{form}.{peers.SUFFIXES[form]}", form, help=help)
     st.caption("CSV and JSON hold every number and can be uploaded to another attnbench. Parquet is for other tools.")
+
+
+def _offer(run_id: str, label: str, name: str, form: str, **more: str) -> None:
+    made = partial(export.export, store(), form, export.Selection(run=(run_id,)))
+    messages.offer(label, name, made, f"run_{form}", **more)
 
 
 def again(run: Mapping[str, Any]) -> None:
@@ -99,14 +97,7 @@ def delete(run: Mapping[str, Any]) -> None:
     may = access.here()
     with st.popover("Delete", icon=":material/delete:", disabled=not may):
         st.markdown(f"Move **{text.plain(run['run_id'])}** and its {int(run['numbers']):,} numbers to the trash?")
-        st.button(
-            "Delete this run",
-            type="primary",
-            key="delete_run",
-            on_click=_delete,
-            args=(run["run_id"],),
-            disabled=not may,
-        )
+        widget("delete_run", on_click=_delete, args=(run["run_id"],), disabled=not may)
     if not may:
         st.caption(access.OFF)
 
@@ -151,18 +142,9 @@ def broken_runs(listed: Collection[str]) -> None:
                 st.warning(
                     f"{text.plain(run_id)} cannot be shown: {text.plain(reason)}", icon=":material/broken_image:"
                 )
-                widget: dict[str, Any] = {
-                    "key": f"delete_broken_{run_id}",
-                    "icon": ":material/delete:",
-                    "disabled": not access.here(),
-                }
-                st.button("Move it to the trash", on_click=_delete, args=(run_id,), **widget)
-
-
-def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the facts that differ between two runs; facts that can explain a difference in time come first."""
-    rows = [(fact, _said(first.get(fact)), _said(second.get(fact))) for fact in FACTS]
-    return pd.DataFrame([row for row in rows if row[1] != row[2]], columns=["fact", "this run", "the other"])
+                key, off = f"delete_broken_{run_id}", not access.here()
+                icon, label = ":material/delete:", "Move it to the trash"
+                st.button(label, on_click=_delete, args=(run_id,), key=key, icon=icon, disabled=off)
 
 
 def other_environment(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
@@ -170,11 +152,12 @@ def other_environment(run: Mapping[str, Any], runs: pd.DataFrame) -> None:
     names = [name for name in runs["run_id"] if name != run["run_id"]]
     if not names:
         return
-    widget: dict[str, Any] = {"index": None, "key": "beside_run", "bind": "query-params", "placeholder": "Choose a run"}
-    other = st.selectbox("Compare environment with", names, **widget)
+    look: dict[str, Any] = {"index": None, "key": "beside_run", "bind": "query-params", "placeholder": "Choose a run"}
+    other = st.selectbox("Compare environment with", names, **look)
     if other is None:
         return
-    table = differences(run, runs[runs["run_id"] == other].iloc[0])
+    facts = [(fact, *(_said(row.get(fact)) for row in (run, runs[runs["run_id"] == other].iloc[0]))) for fact in FACTS]
+    table = pd.DataFrame([fact for fact in facts if fact[1] != fact[2]], columns=["fact", "this run", "the other"])
     if table.empty:
         st.markdown("The two runs record the same environment.")
         return
@@ -200,15 +183,9 @@ def _restore(deleted: Deleted) -> None:
     _remember(lambda: f"Brought back {library.restore(journal.home(), deleted).run_id}.")
 
 
-def _remember(work: Any) -> None:
+def _remember(work: Callable[[], Any]) -> None:
     """Call `work` if this session may delete, and keep the result for the next drawing."""
-    if not access.here():
-        st.session_state[_OUTCOME] = access.OFF
-        return
-    try:
-        st.session_state[_OUTCOME] = work()
-    except JournalError as error:
-        st.session_state[_OUTCOME] = str(error)
+    _, st.session_state[_OUTCOME] = access.attempt(work, JournalError)
     store().refresh()
 
 

@@ -55,8 +55,7 @@ def counts(run: Mapping[str, Any]) -> str:
     found = ask(pages.outcomes)
     missing = found[found["run_id"] == run["run_id"]]
     failed, skipped = (int(missing[name].sum()) for name in ("failed", "skipped"))
-    said = f"{messages.counted(int(run['numbers']), 'number')}, {failed:,} failed" if failed else ""
-    said = said or f"{messages.counted(int(run['numbers']), 'number')}, none failed"
+    said = f"{messages.counted(int(run['numbers']), 'number')}, {f'{failed:,}' if failed else 'none'} failed"
     return f"{said}; {skipped:,} not possible there" if skipped else said
 
 

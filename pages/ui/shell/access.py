@@ -5,7 +5,8 @@ Starting sweeps, imports, deletions and connections to a cluster ask here. Witho
 
 import hmac
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -45,13 +46,26 @@ def here() -> bool:
     return allowed(st.session_state.get(_GIVEN))
 
 
+def attempt(work: Callable[[], Any], *refused: type[Exception]) -> tuple[str, Any]:
+    """Call `work` if this session may change anything; return its result, or a warning or an error in words.
+
+    The first part of the answer names the function of Streamlit that draws the second.
+    """
+    if not here():
+        return "warning", OFF
+    try:
+        return "success", work()
+    except refused as error:
+        return "error", str(error)
+
+
 def may_send(words: Iterable[str]) -> bool:
     """Return whether the session that one of the words of an address names may send bytes to the server."""
     return allowed(None) or not _SESSIONS.isdisjoint(words)
 
 
 def allowed(typed: str | None) -> bool:
-    """Return whether a typed token allows changes. A token that is set is asked for on every address."""
+    """Return whether a typed token allows changes. If a token is set, every address needs it."""
     if token := os.environ.get(TOKEN):
         return hmac.compare_digest((typed or "").encode(), token.encode())
     return st.get_option("server.address") in LOOPBACK

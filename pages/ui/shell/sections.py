@@ -1,8 +1,8 @@
 """The pages of the app, as sections.toml declares them: sidebar, titles, questions and filters."""
 
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
+
+from results.paths import toml_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def _entry(said: dict) -> PageEntry:
     return PageEntry(**said | {"unused": tuple(said.get("unused", ()))})
 
 
-_FOUND = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_FOUND = toml_of(__file__)
 SECTIONS = tuple(
     SidebarSection(each["title"], each["icon"], tuple(map(_entry, each["pages"]))) for each in _FOUND["sections"]
 )

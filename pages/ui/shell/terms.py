@@ -1,10 +1,9 @@
 """The terms of the pages: the page "Units and terms" explains them, and captions link to it."""
 
-import tomllib
-from pathlib import Path
+from results.paths import toml_of
 
 # The title of each term and what it means, as Markdown.
-TERMS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TERMS: dict[str, dict[str, str]] = toml_of(__file__)
 
 
 def link(anchor: str) -> str:

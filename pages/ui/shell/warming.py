@@ -11,8 +11,8 @@ from typing import Any
 PATIENCE_S = 5.0  # after this time the server answers, and its first page waits for the rest
 # Imports of the pages, and of Streamlit at its first page.
 _MODULES = (
-    "pages.ui.overview.finder", "pages.ui.overview.my_shape", "pages.ui.overview.use_cases",
-    "pages.ui.overview.every_gpu", "pages.ui.compare.verdicts", "pages.ui.findings", "pages.ui.shell.dashboard",
+    "pages.ui.overview.views", "pages.ui.overview.my_shape", "pages.ui.compare.verdicts", "pages.ui.findings",
+    "pages.ui.shell.dashboard",
     "pyarrow", "streamlit.emojis", "streamlit.material_icon_names", "PIL.ImageFile", "packaging.utils",
 )  # fmt: skip
 

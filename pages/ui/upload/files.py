@@ -2,32 +2,42 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from pages.ui import findings
+from pages.ui.compare import imported
 from pages.ui.draw import messages, text
+from pages.ui.filters.select import widget
+from pages.ui.run.progress import link_to_results
+from pages.ui.shell import access
 from pages.ui.shell.data import store
 from pages.ui.upload import columns
-from pages.ui.upload.outcome import EXISTING
 from results.checks import Finding
 from results.files import journal
 from results.formats import (
+    AlreadyHere,
+    Arrival,
     RunStanding,
     TableMapping,
     Understanding,
     UnknownTable,
     UploadError,
     bounded,
+    import_for_undo,
     left_alone,
+    mapping,
     standing,
+    take_back,
     understand,
 )
 from results.formats.archives import opened
-from results.formats.importing import LEAVE, REPLACE
+from results.formats.importing import LEAVE, NEW, REPLACE
 from results.formats.mapping import guess, key_of, remembered, to_json
 from results.levels import level_of
 
@@ -40,11 +50,7 @@ My GPU,torch_naive,1,8,65536,64,bfloat16,true,fwd,kernel,OOM,OOM
 """
 _SHOWN_ROWS = 200
 _OF_CASE = ("head_dim", "dtype", "causal", "batch", "num_heads")  # columns of the first numbers
-
-
-def taken(given: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    """Return the files to read: those inside of archives, and each run as one file. Raises UploadError."""
-    return _taken(tuple(given)) if given else []
+EXISTING = {LEAVE: "leave what is here", NEW: "import as a new run", REPLACE: "replace what is here"}
 
 
 def each_once(given: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
@@ -103,7 +109,7 @@ def _mapped(filename: str, data: bytes) -> Understanding | None:
         if problem := chosen.problem():
             st.warning(problem, icon=":material/help:")
             return None
-        if not columns.is_guess(found.sheet, chosen):
+        if chosen != guess(found.sheet):
             st.caption("Differs from the guess. An import keeps it for tables with the same header.")
     if chosen == found.mapping:
         return found
@@ -117,14 +123,8 @@ def _ask_existing(found: Understanding) -> None:
         st.info(text.plain(sentence), icon=":material/task_alt:")
     if differing := [run for run in standings if run.differs]:
         options = [option for option in EXISTING if option != REPLACE or not any(run.ships for run in differing)]
-        st.segmented_control(
-            "Runs that are here with other numbers or another GPU",
-            options,
-            default=LEAVE,
-            format_func=EXISTING.__getitem__,
-            required=True,
-            key=f"existing_{found.sha256}",
-        )
+        look: dict[str, Any] = {"default": LEAVE, "format_func": EXISTING.__getitem__}
+        widget("existing", options, key=f"existing_{found.sha256}", **look)
 
 
 def overview(understood: list[Understanding | None]) -> None:
@@ -156,16 +156,12 @@ def ask_gpu(ready: list[Understanding]) -> None:
     """Ask for the GPU of files that do not name one."""
     nameless = [found.upload.filename for found in ready if any(run.gpu_name is None for run in found.runs)]
     if nameless:
-        st.text_input(
-            f"GPU of {text.plain(', '.join(nameless))}",
-            key="upload_gpu",
-            placeholder="such as NVIDIA H100 80GB HBM3; empty: not stated",
-            help="Only for files that do not name a GPU. A peak is known for names as NVIDIA's tools print them.",
-        )
+        widget("upload_gpu", words={"files": text.plain(", ".join(nameless))})
 
 
 @st.cache_data(max_entries=4, show_spinner="Opening the files")
-def _taken(given: tuple[tuple[str, bytes], ...]) -> list[tuple[str, bytes]]:
+def taken(given: tuple[tuple[str, bytes], ...]) -> list[tuple[str, bytes]]:
+    """Return the files to read: those inside of archives, and each run as one file. Raises UploadError."""
     return bounded.call(opened, given)
 
 
@@ -234,17 +230,13 @@ def _summary(found: Understanding) -> None:
             rows = [{"column": c.header, "read as": c.meaning or "ignored"} for c in found.columns]
             st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Column mapping")
     if found.rejected:
-        _rejections(found)
+        table = pd.DataFrame([vars(r) for r in found.rejected], columns=["line", "column", "value", "reason"])
+        st.dataframe(table.head(_SHOWN_ROWS), hide_index=True, alt="Rejected values with line, column and reason")
+        name = f"rejected-{found.sha256[:8]}"
+        messages.download("Download rejected values", name, lambda: table, f"rejected_{found.sha256}")
     if found.measurements:
         with st.expander("First numbers", icon=":material/table_rows:"):
             st.dataframe(_preview(found), hide_index=True, alt="First numbers of the file")
-
-
-def _rejections(found: Understanding) -> None:
-    table = pd.DataFrame([vars(r) for r in found.rejected], columns=["line", "column", "value", "reason"])
-    st.dataframe(table.head(_SHOWN_ROWS), hide_index=True, alt="Rejected values with line, column and reason")
-    name = f"rejected-{found.sha256[:8]}"
-    messages.download("Download rejected values", name, lambda: table, f"rejected_{found.sha256}")
 
 
 def _preview(found: Understanding) -> pd.DataFrame:
@@ -254,3 +246,86 @@ def _preview(found: Understanding) -> pd.DataFrame:
         row |= {"status": str(m.status), "seqlen": getattr(m.case, level_of(m.case).columns.field)}
         rows.append(row | {name: getattr(m.case, name) for name in _OF_CASE})
     return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The result of importing a file."""
+
+    filename: str
+    arrived: Arrival
+    numbers: int  # in its new runs
+    left: tuple[str, ...]  # parts that were not added, with reasons
+    problem: str | None
+
+
+def import_all(ready: list[Understanding]) -> None:
+    """Import each file without its rejected values, and remember the result for the next drawing."""
+    if not access.here():
+        st.session_state["taken_back"] = access.OFF
+        return
+    home, outcome = journal.home(), []
+    gpu_name = st.session_state.get("upload_gpu", "").strip() or None
+    for found in ready:
+        existing = st.session_state.get(f"existing_{found.sha256}") or LEAVE
+        left = left_alone(standing(home, found)) if existing == LEAVE else []
+        arrived, problem = Arrival(()), None
+        try:
+            how = {"gpu_name": gpu_name, "skip_rejected": True, "existing": existing}
+            arrived = bounded.call(import_for_undo, home, found, **how)
+            if found.sheet and found.mapping and found.mapping != mapping.guess(found.sheet):
+                mapping.remember(home, found.sheet.header, found.mapping)
+        except AlreadyHere as error:
+            left = [str(error)]
+        except (UploadError, journal.JournalError) as error:
+            problem = str(error)
+        numbers = len(found.measurements) if existing != LEAVE and arrived.run_ids else _of(found, arrived)
+        outcome.append(Imported(found.upload.filename, arrived, numbers, tuple(left), problem))
+    store()
+    st.session_state["imported"] = outcome
+
+
+def show_imports() -> None:
+    """Draw the result of the last import for each file, with its undo."""
+    outcome: list[Imported] = st.session_state.pop("imported", None) or []
+    if taken := st.session_state.pop("taken_back", None):
+        st.info(text.plain(taken), icon=":material/undo:")
+    for done in outcome:
+        name = text.plain(done.filename)
+        if done.problem:
+            st.error(f"{name} was not imported: {text.plain(done.problem)}", icon=":material/error:")
+            continue
+        if names := done.arrived.run_ids:
+            added = f"{messages.counted(done.numbers, 'number')} in {messages.counted(len(names), 'run')}"
+            st.success(f"{name}: {added} ({text.plain(', '.join(names))}).", icon=":material/check_circle:")
+        for sentence in done.left:
+            st.info(f"{name}: {text.plain(sentence)}", icon=":material/task_alt:")
+    arrivals = [done.arrived for done in outcome if done.arrived.run_ids]
+    if outcome:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if arrivals:
+                st.button("Undo", icon=":material/undo:", on_click=_undo, args=(arrivals,), key="undo_import")
+                link_to_results(arrivals[-1].run_ids[0])
+                run_id = arrivals[-1].run_ids[0]
+                where = {"of": "Import beside a run", "upload": run_id}
+                messages.link("compare", "Compare with our run", "compare_arrows", **where)
+                messages.link("run_sweep", "Measure these on my GPU", "play_circle", cases_of=run_id)
+            messages.link("overview", "Start", "leaderboard")
+            messages.link("runs", "Runs", "history")
+    if arrivals:
+        imported.nearest(arrivals[-1].run_ids[0])
+
+
+def _undo(arrivals: list[Arrival]) -> None:
+    def work() -> str:
+        for arrived in arrivals:
+            take_back(journal.home(), arrived)
+        taken = sum(len(arrived.run_ids) for arrived in arrivals)
+        return f"The import is taken back: {messages.counted(taken, 'run')} moved to the trash of Runs."
+
+    _, st.session_state["taken_back"] = access.attempt(work, journal.JournalError)
+    store()
+
+
+def _of(found: Understanding, arrived: Arrival) -> int:
+    return sum(measurement.run_id in arrived.run_ids for measurement in found.measurements)

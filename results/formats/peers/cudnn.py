@@ -52,11 +52,7 @@ def _version(number: str) -> str:
 
 def _training_run(row: Row) -> dict[str, str | None]:
     cudnn = row.read("cudnn_backend_version", _version)
-    return {"title": f"cuDNN {cudnn}" if cudnn else "", **_machine(row), "cudnn": cudnn}
-
-
-def _machine(row: Row) -> dict[str, str | None]:
-    return {"gpu_name": row.read("gpu_name")}
+    return {"title": f"cuDNN {cudnn}" if cudnn else "", "gpu_name": row.read("gpu_name"), "cudnn": cudnn}
 
 
 def _mask(row: Row) -> dict[str, bool]:
@@ -86,11 +82,14 @@ def _with_masks(rows: Sequence[Row]) -> Callable[[Row], Mapping[str, Any]]:
     """Fill in the mask of each model's prompts, and the GPU and the detail that failed rows leave empty."""
     masks = _masks_of(rows)
     gpu, detail = only(rows, "gpu_name"), only((r for r in rows if r.text("backend") == "cudnn"), "backend_detail")
-    return lambda row: {
-        "mask": masks.get(_model(row)),
-        "gpu_name": (row.text("gpu_name") or gpu).replace(";", ","),
-        "backend_detail": row.text("backend_detail") or (detail if row.text("backend") == "cudnn" else ""),
-    }
+
+    def more(row: Row) -> dict[str, Any]:
+        said = row.text("backend_detail") or (detail if row.text("backend") == "cudnn" else "")
+        version = said.removeprefix("cudnn ").removesuffix(".0") if said.startswith("cudnn ") else ""
+        name = (row.text("gpu_name") or gpu).replace(";", ",")
+        return {"mask": masks.get(_model(row)), "gpu_name": name, "backend_detail": said, "version": version}
+
+    return more
 
 
 def _masks_of(rows: Sequence[Row]) -> dict[tuple[str, str], bool]:
@@ -129,13 +128,6 @@ def _inference_case(row: Row) -> dict[str, Any]:
         "page_size": row.read("page_size", whole_from_0) if paged else 0,
         "latent_dim": row.need("head_dim_vo", values.whole) if subject == "mla" else 0,
     }
-
-
-def _inference_name(row: Row) -> Iterator[str | None]:
-    detail, kv_dtype = row.text("backend_detail"), row.text("kv_cache_dtype")
-    yield row.need("backend")
-    yield detail.removeprefix("cudnn ").removesuffix(".0") if detail.startswith("cudnn ") else None
-    yield f"kv {kv_dtype}" if kv_dtype not in ("", row.text("data_type")) else None
 
 
 def _config(row: Row) -> dict[str, str | None]:

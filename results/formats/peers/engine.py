@@ -28,6 +28,7 @@ Choice = str | None | Callable[[Row], str | None] | Mapping[str, Any]
 MAX_SAMPLES = 10_000
 _DTYPES = {"fp8": "float8_e4m3fn", "mxfp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn"}
 _NOT_FINITE = ("inf", "-inf", "+inf", "nan", "infinity", "-infinity")
+_PART = re.compile(r"\{(\w+)!?(\w*)\}")
 _TELLING = re.compile(r"\w*(?:Error|Exception)\b|NOT_SUPPORTED|out of memory|SKIPPED|[Tt]ime(?:d )?out")
 
 
@@ -134,10 +135,11 @@ class Peer:
     takes: Mapping[str, str] = field(default_factory=dict)  # fields of a case that a row may have, by column
     facts: Mapping[str, Any] = field(default_factory=dict)  # fields of a case that are the same for every row
     case: Callable[[Row], Mapping[str, Any]] = lambda row: {}  # the other fields of a case
-    # Parts of the name before the source: columns, or a function.
+    # Parts of the name before the source, see `_part`, or a function.
     implementation: tuple[str, ...] | Callable[[Row], Iterable[str | None]] = ()
     mode: Choice = None
-    run: Callable[[Row], Mapping[str, Any]] = lambda row: {}  # fields of the run, its title, and its key if other
+    # Fields of the run by column, or a function that returns them, the title, and the key if other.
+    run: Mapping[str, str] | Callable[[Row], Mapping[str, Any]] = field(default_factory=dict)
     # Note, time and config of the measurements.
     extras: Callable[[Row], Mapping[str, Any]] = lambda row: {"note": row.said.get("note")}
     fails: Callable[[Row], Sequence[Failure]] = lambda row: ()  # replaces the numbers of the row
@@ -185,7 +187,7 @@ class Peer:
 
     def _take(self, collected: Collected, row: Row, taken: dict[str, str]) -> None:
         """Take the failures of a row, or its numbers, and note the columns of the numbers in `taken`."""
-        run = dict(self.run(row))
+        run = dict(self.run(row) if callable(self.run) else {name: row.read(of) for name, of in self.run.items()})
         key = run.pop("key", None) or tuple(run.values())
         known: dict[str, Any] = {"run_id": collected.run(key, **run), "case": self._case(row)}
         known |= {"implementation": self._implementation(row), "mode": choice(self.mode, row), **self.extras(row)}
@@ -219,7 +221,8 @@ class Peer:
 
     def _implementation(self, row: Row) -> str:
         source = f"({self.source})" if self.source else None
-        parts = self.implementation(row) if callable(self.implementation) else map(row.need, self.implementation)
+        said = self.implementation
+        parts = said(row) if callable(said) else (_part(row, part) for part in said)
         return values.words(" ".join(filter(None, (*parts, source))))
 
     def _columns(self, found: Found, taken: Mapping[str, str]) -> Iterable[Column]:
@@ -263,6 +266,18 @@ def choice(of: Choice, row: Row) -> str | None:
     if isinstance(of, Mapping):
         return of["words"][row.one_of(of["column"], of["words"])]
     return of(row) if callable(of) else of
+
+
+def _part(row: Row, part: str) -> str | None:
+    """Return a part of a name: "column" must be filled, "=text" is itself, and "text {column}" may be left out.
+
+    It is left out where a column in it is empty. `{column!other}` also counts as empty if it is "other", or equals it.
+    """
+    if not (names := _PART.findall(part)):
+        return part[1:] if part.startswith("=") else row.need(part)
+    if any(row.text(name) in ("", other, row.text(other)) for name, other in names):
+        return None
+    return _PART.sub(lambda match: row.text(match[1]).removeprefix("torch."), part)
 
 
 positive = partial(values.number, above=0)

@@ -26,13 +26,6 @@ def _timing(row: Row) -> str | None:
     return "kernel" if row.read("use_cupti", values.boolean) else None
 
 
-def _implementation(row: Row) -> Iterator[str | None]:
-    backend, resolved, kv_dtype = row.need("backend"), row.text("resolved_backend"), row.text("kv_dtype")
-    yield backend
-    yield f"as {resolved}" if resolved not in ("", backend) else None
-    yield f"kv {kv_dtype.removeprefix('torch.')}" if kv_dtype not in ("", row.text("q_dtype")) else None
-
-
 def _is_random(row: Row) -> bool:
     return bool(row.read("random_actual_seq_len", values.boolean))
 

@@ -122,10 +122,4 @@ def _time(row: Row) -> dict[str, str | None]:
     return {"time": time if _ISO.fullmatch(time := row.text("test_time")) else None}
 
 
-def _implementation(row: Row) -> Iterator[str]:
-    build, flash = row.text("build_number"), row.text("flash_attn")
-    yield from ("llama.cpp", build and f"b{build}", row.text("backends"), flash and f"flash_attn {flash}")
-    yield row.text("settings")
-
-
 (PEER,) = _FILE.peers(globals())

@@ -50,12 +50,6 @@ def _attention_case(row: Row) -> dict[str, Any]:
     return shape  # the widths of a prompt depend on the path that the backend takes
 
 
-def _attention_name(row: Row) -> Iterator[str]:
-    kv_dtype = row.text("kv_cache_dtype")
-    yield row.need("backend")
-    yield "" if kv_dtype in ("", "auto") else f"kv {kv_dtype[:40]}"
-
-
 def _attention_failure(row: Row) -> list[Failure]:
     time, error = row.text("mean_time"), row.text("error")[:20_000]
     if error:
@@ -140,12 +134,6 @@ def _serving_failure(row: Row) -> list[Failure]:
         return []
     note = f"none of {row.text('num_prompts'):.12} requests was completed"
     return [Failure(_COMPLETED, Status.ERROR, note, "0")]
-
-
-def _serving_name(row: Row) -> Iterator[str]:
-    yield row.text("backend")
-    yield row.text("label")
-    yield f"(vllm bench {row.text('kind')})"
 
 
 ATTENTION, SERVING = _FILE.peers(globals())

@@ -9,7 +9,7 @@ from kernels.registry import UnsupportedCase, get
 from tests.cases import cases
 
 flash_attn_1 = pytest.importorskip("kernels.attention.flash_attn_1")
-launch = pytest.importorskip("kernels.attention.flash_attn_1.launch")
+kernels = pytest.importorskip("kernels.attention.flash_attn_1.kernels")
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if torch.cuda.is_available() else [])]
 CASES = cases(__file__, "CASES")
 
@@ -31,10 +31,10 @@ def test_views_with_heads_behind_tokens_are_taken_as_they_are(device) -> None:
 
 
 def test_blocks_are_the_papers_where_they_fit() -> None:
-    config = launch.options_of("forward", 2, 64, causal=True)["CONFIG"].config
+    config = kernels.options_of("forward", 2, 64, causal=True)["CONFIG"].config
     assert config.block_m == min(config.block_n, 64)
     for direction, size, head_dim in itertools.product(("forward", "backward"), (2, 4), (16, 64, 65, 128, 129, 256)):
-        config = launch.options_of(direction, size, head_dim, causal=True)["CONFIG"].config
+        config = kernels.options_of(direction, size, head_dim, causal=True)["CONFIG"].config
         assert config.block_m <= config.block_n
 
 

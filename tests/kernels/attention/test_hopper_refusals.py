@@ -38,13 +38,10 @@ def test_another_dtype_or_head_dim_is_named(name: str, changes: dict, reason: st
     assert reason in reason_of(name, **changes)
 
 
-def test_values_of_another_head_dim_are_taken_by_gluon_hopper_under_keys_of_192_alone() -> None:
+def test_values_of_another_head_dim_causal_masks_and_windows_are_refused_by_those_without_them() -> None:
     assert reason_of("gluon_hopper", head_dim=192) is None
     assert "head_dim_v" in reason_of("gluon_hopper", head_dim_v=64)
     assert "head_dim_v" in reason_of("gluon_hopper", head_dim=256)
-
-
-def test_gluon_fp8_takes_neither_causal_masks_nor_windows_nor_values_of_another_head_dim() -> None:
     assert "later tokens would change earlier rows; use gluon_hopper" in reason_of("gluon_fp8", causal=True)
     assert "values of another head_dim" in reason_of("gluon_fp8", head_dim_v=64)
     assert "sliding windows" in reason_of("gluon_fp8", window_size=100)

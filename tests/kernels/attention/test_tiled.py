@@ -33,11 +33,8 @@ def blocks_of(monkeypatch, attention, *, causal: bool) -> list[tuple[int, int]]:
     return seen
 
 
-def test_the_first_version_has_keys_outside_and_leaves_nothing_out(monkeypatch) -> None:
+def test_the_second_version_has_queries_outside_and_alone_leaves_out_what_the_mask_hides(monkeypatch) -> None:
     assert blocks_of(monkeypatch, BOTH["tiled_v1"], causal=True) == [(0, 0), (64, 0), (0, 64), (64, 64)]
-
-
-def test_the_second_version_has_queries_outside_and_leaves_out_what_the_mask_hides(monkeypatch) -> None:
     assert blocks_of(monkeypatch, BOTH["tiled_v2"], causal=True) == [(0, 0), (64, 0), (64, 64)]
     assert blocks_of(monkeypatch, BOTH["tiled_v2"], causal=False)[-4:] == [(0, 0), (0, 64), (64, 0), (64, 64)]
 

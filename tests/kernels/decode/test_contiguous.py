@@ -56,10 +56,10 @@ def test_more_rows_than_one_tile(make, heads, seqlen_q):
 
 
 def test_parts_that_a_second_kernel_combines(make, monkeypatch):
-    from kernels.decode.triton_decode import shares
+    from kernels.decode.triton_decode import tuning
     from kernels.decode.triton_decode.calls import PLANS
 
-    monkeypatch.setattr(shares, "_TICKETS_BYTES", 0)
+    monkeypatch.setattr(tuning, "_TICKETS_BYTES", 0)
     PLANS.clear()
     for lengths, heads in (([90, 0, 31], (6, 2)), ([200], (40, 1))):
         problem = make(heads, lengths, 200, 40, seqlen_q=2)
@@ -73,18 +73,13 @@ def test_without_lengths_all_of_the_cache_is_used(make):
     assert torch.equal(decode(problem.q, problem.k, problem.v, tile=SMALL), run(problem)[0])
 
 
-def test_strided_caches_and_queries(make):
+def test_strided_caches_and_addresses_and_strides_that_are_not_aligned(make):
     problem = make((4, 2), [50, 21], 60, 32, seqlen_q=2)
     expected = problem.expected()
     problem.q = problem.q.transpose(1, 2).contiguous().transpose(1, 2)
     problem.k = problem.k.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)
     problem.v = problem.v.permute(3, 1, 0, 2).contiguous().permute(2, 1, 3, 0)
     problem.check(run(problem), expected)
-
-
-def test_addresses_and_strides_that_are_not_aligned(make):
-    problem = make((4, 2), [50, 21], 60, 32, seqlen_q=2)
-    expected = problem.expected()
 
     def moved(x):
         wide = x.new_full((*x.shape[:2], x.shape[2] + 1, x.shape[3] + 3), float("nan"))
@@ -104,12 +99,9 @@ def test_magnitudes_and_heavy_tails(make, dtype, magnitude):
     problem.check(run(problem), slack=2.0)
 
 
-def test_value_dim_may_differ(make):
+def test_value_dim_may_differ_and_lengths_beyond_the_cache_count_as_all_of_it(make):
     problem = make((4, 2), [90, 40], 90, 48, head_dim_v=80)
     problem.check(run(problem))
-
-
-def test_lengths_beyond_the_cache_count_as_all_of_it(make):
     problem = make((2, 1), [40, 40], 40, 32)
     problem.cache_seqlens += 1000
     problem.check(run(problem))

@@ -14,13 +14,10 @@ def tensors(batch=2, heads=4, kv_heads=2, seqlen_q=1, capacity=40, head_dim=32, 
     return q, k, v
 
 
-def test_one_call_is_attention(device):
+def test_one_call_is_attention_and_latent_attention_has_a_name_of_its_own(device):
     q, k, v = tensors(device=device)
     expected = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), enable_gqa=True)
     assert torch.allclose(kernels.decode(q, k, v).double(), expected, atol=2e-3)
-
-
-def test_latent_attention_has_a_name_of_its_own(device):
     q = torch.randn(2, 4, 1, 48, dtype=torch.float16, device=device)
     cache = torch.randn(2, 40, 48, dtype=torch.float16, device=device)
     out = kernels.mla_decode(q, cache, softmax_scale=0.1, latent_dim=32)
@@ -81,7 +78,7 @@ def test_options_that_do_not_belong_together_are_refused(options, sentence, devi
         kernels.decode(q, k, v, **options)
 
 
-def test_dtypes_and_gradients_are_refused(device):
+def test_dtypes_gradients_and_a_query_whose_last_dimension_is_strided_are_refused(device):
     q, k, v = tensors(device=device)
     with pytest.raises(UnsupportedCase, match=r"A cache of torch.float32 does not go with q of torch.float16"):
         kernels.decode(q, k.float(), v.float())
@@ -94,9 +91,6 @@ def test_dtypes_and_gradients_are_refused(device):
     if device == "cpu":
         with pytest.raises(UnsupportedCase, match="triton issue 11584"):
             kernels.decode(*(x.detach().bfloat16() for x in (q, k, v)))
-
-
-def test_a_query_whose_last_dimension_is_strided_is_refused(device):
     q, k, v = tensors(device=device, seqlen_q=2)
     with pytest.raises(UnsupportedCase, match="last dimension of q must be contiguous"):
         kernels.decode(q.mT.contiguous().mT, k, v)

@@ -7,16 +7,17 @@ from kernels.decode.triton_decode import decode
 from tests.kernels.decode.conftest import NOWHERE, SMALL, paged
 
 
+def run(problem, k, v, table, **more):
+    asked = {"cache_seqlens": problem.cache_seqlens, "return_lse": True, "tile": SMALL, **more}
+    return decode(problem.q, k, v, page_table=table, **asked)
+
+
 @pytest.mark.parametrize("layout", ["NHD", "HND"])
 @pytest.mark.parametrize("page", [1, 3, 16, 64])
 def test_shuffled_pages(make, page, layout):
     problem = make((4, 2), [75, 0, 130, 16], 130, 32, seqlen_q=2)
     k, v, table = paged(problem, page, layout)
-    answer = decode(
-        problem.q, k, v, cache_seqlens=problem.cache_seqlens, page_table=table, kv_layout=layout, return_lse=True,
-        tile=SMALL,
-    )  # fmt: skip
-    problem.check(answer)
+    problem.check(run(problem, k, v, table, kv_layout=layout))
 
 
 def test_pages_before_every_window_may_be_gone(make):
@@ -24,11 +25,7 @@ def test_pages_before_every_window_may_be_gone(make):
     k, v, table = paged(problem, 16, "NHD")
     table[0, : (75 - 20) // 16] = -1
     table[1, : (130 - 20) // 16] = -1
-    answer = decode(
-        problem.q, k, v, cache_seqlens=problem.cache_seqlens, page_table=table, window_size=20, return_lse=True,
-        tile=SMALL,
-    )  # fmt: skip
-    problem.check(answer)
+    problem.check(run(problem, k, v, table, window_size=20))
 
 
 def test_lengths_beyond_the_table_count_as_all_of_it(make):
@@ -36,12 +33,7 @@ def test_lengths_beyond_the_table_count_as_all_of_it(make):
     k, v, table = paged(problem, 16, "NHD")
     room = torch.full((2, 5), NOWHERE, dtype=torch.int32, device=table.device)
     room[:, :2] = table
-    problem.check(
-        decode(
-            problem.q, k, v, cache_seqlens=problem.cache_seqlens + 1000, page_table=room[:, :2], return_lse=True,
-            tile=SMALL,
-        )
-    )  # fmt: skip
+    problem.check(run(problem, k, v, room[:, :2], cache_seqlens=problem.cache_seqlens + 1000))
 
 
 @pytest.mark.parametrize("page", [0, 16])

@@ -8,8 +8,17 @@ import torch
 from kernels.decode.triton_decode.launch import workspace
 from kernels.decode.triton_decode.plan import Plan
 from kernels.decode.triton_decode.request import Request
-from kernels.decode.triton_decode.shares import aligned_share, divide
-from kernels.decode.triton_decode.tuning import BLOCK_DIMS, CACHES, CHIPS, ROWS, SPREADS, DecodeTile, tile
+from kernels.decode.triton_decode.tuning import (
+    BLOCK_DIMS,
+    CACHES,
+    CHIPS,
+    ROWS,
+    SPREADS,
+    DecodeTile,
+    aligned_share,
+    divide,
+    tile,
+)
 
 
 @pytest.mark.parametrize("tiles", [1, 8, 64, 200, 256, 1024])
@@ -30,13 +39,10 @@ def shares_of(rows, tiles, most_keys, head_dim_v):
     return divide(DecodeTile(64, 4, 3), ragged=False, multiprocessors=132, **sizes)
 
 
-def test_rows_beyond_a_tile_are_more_tiles_of_fewer_shares():
+def test_rows_beyond_a_tile_are_more_tiles_of_fewer_shares_and_small_parts_have_tickets():
     one, two = (shares_of(rows, 4, 8192, 128) for rows in (64, 65))
     assert (one.row_tiles, two.row_tiles) == (1, 2)
     assert one.slots == 2 * two.slots
-
-
-def test_parts_are_combined_by_programs_where_they_are_small():
     few, many = (shares_of(rows, 1, 1 << 17, 256) for rows in (1, 64))
     assert few.tickets
     assert not many.tickets
@@ -67,23 +73,17 @@ def test_one_query_token_at_batch_one_uses_most_multiprocessors():
         assert 64 <= shares.slots * shares.row_tiles <= 264, (heads, capacity)
 
 
-def test_as_many_tiles_as_multiprocessors_are_each_a_programs_own():
+def test_as_many_tiles_as_multiprocessors_are_each_a_programs_own_and_one_launch_is_given():
     shares = plan_of((32, 8), 16, 1024).shares
     assert (shares.slots, shares.splits) == (128, 1)
-
-
-def test_a_caller_who_wants_one_launch_gets_it_for_short_caches():
     assert len(plan_of((64, 8), 1, 2048).kernels(False)) == 2
     assert len(plan_of((64, 8), 1, 2048, one_launch=True).kernels(False)) == 1
     assert len(plan_of((64, 8), 1, 2048, seqlen_q=8, one_launch=True).kernels(False)) == 2  # 64 rows: tickets cost more
 
 
-def test_a_block_of_a_paged_cache_lies_in_one_page_of_64():
+def test_a_block_lies_in_one_page_of_64_and_pages_are_looked_up_far_ahead_where_tiles_are_few():
     for batch in (1, 32):
         assert 64 % plan_of((64, 8), batch, 8192, page=64).tile.block_n == 0
-
-
-def test_pages_of_any_size_are_looked_up_far_ahead_where_tiles_are_few():
     tiles = {plan_of((64, 8), 1, 8192, page=page).tile for page in (1, 16, 64, 256)}
     assert len(tiles) == 1
     assert tiles != {plan_of((64, 8), 1, 8192).tile}

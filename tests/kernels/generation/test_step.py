@@ -31,9 +31,7 @@ def built(name: str, device: str, **sizes: int) -> CausalModel:
     [("llama2-7b", {"ffn": 90}), ("llama2-70b", {}), ("mistral-7b", {})],
     ids=["odd sizes", "few key heads", "window"],
 )
-def test_logits_and_cache_are_those_of_the_modules(
-    name: str, sizes: dict[str, int], device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logits_and_cache_are_those_of_the_modules(name, sizes, device, monkeypatch) -> None:
     generation.form_of.cache_clear()
     for constant, value in NARROW.items() if sizes else ():
         monkeypatch.setattr(generation, constant, value)

@@ -13,12 +13,12 @@ import json
 import random
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import kernels
 from kernels import plans, routes
 from kernels.problem import Problem
 from kernels.tools import check, forms
@@ -57,6 +57,7 @@ def main(folder: Path) -> dict[str, Any]:
         "same_on_86_and_89": small[0].launch.identity() == small[1].launch.identity(),
         "ptx_of_86_and_89": [ptx_without_target(v.chip, v.launch) for v in small],
         "forms": forms_of_a_call(),
+        "untrue": [untrue for chip in (80, 90, 100) for untrue in untrue_on(chip)],
         "dkv": steps_of(_first("dkv", 90, OpCase("gluon_hopper", "bfloat16", 256, "causal"))),
         "new_lengths": [kernels_of_lengths(*sizes) for sizes in ((32, 8, 128), (8, 8, 64))],
         **hashes(folder),
@@ -70,13 +71,39 @@ def gated() -> str:
     return said.getvalue()
 
 
-def forms_of_a_call() -> dict[str, Any]:
-    """Return the form that decides a forward on sm_86, the other ones, and why a larger tile cannot take its place."""
-    problem = Problem("bfloat16", "full", 1, 8, 8, 1000, 1000, 64, 64)
-    (form,) = found = forms.forms(problem, 86)
-    large = replace(form, result=(64, 256, 8, 5, 0))
-    reasons = [forms.reason_against(each, problem, 86) for each in (form, large)]
-    return {"decides": form.words, "others": len(found[form]), "reasons": reasons}
+def forms_of_a_call() -> list[list[str]]:
+    """Return the forms that decide a forward on sm_86, each with those that could take its place."""
+    found = forms.forms(Problem("bfloat16", "full", 1, 8, 8, 1000, 1000, 64, 64), 86)
+    return [[form.text, *(other.text for other in others)] for form, others in found.items()]
+
+
+def untrue_on(chip: int) -> list[str]:
+    """Return calls on a chip whose kernels, or whose copies of pages, are not those that `kernels.explain` names."""
+    asked = ({}, {"return_lse": True}, {"softcap": 3.0}, {"window_size": (64, 32)}, {"deterministic": True})
+    given = ({}, {"return_lse": True}, {"copy_pages": False}, {"max_seqlen_q": 8}, {"max_seqlen_q": 8192})
+    found, calls = [], []
+    with launches_on(chip) as launches:
+        bf16: dict[str, Any] = {"dtype": torch.bfloat16, "device": "cuda"}
+        starts = torch.empty(9, dtype=torch.int32, device="cuda")
+        packed = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 2048, "max_seqlen_k": 2048}
+        for seqlen, head_dim in ((2048, 128), (200, 64), (2048, 256)):
+            q, k = (torch.empty(4, heads, seqlen, head_dim, **bf16) for heads in (16, 4))
+            calls += [(kernels.attention, (q, k, k), {"causal": True, **each}) for each in asked]
+        rows, query = torch.empty(16384, 16, 128, **bf16), torch.empty(8, 16, 1, 128, **bf16)
+        for page in (16, 128):
+            pages = torch.empty(16384 // page, page, 4, 128, **bf16)
+            packed["block_table"] = table = torch.empty(8, 2048 // page, dtype=torch.int32, device="cuda")
+            calls += [(kernels.attention_varlen, (rows, pages, pages), {"causal": True, **packed, **x}) for x in given]
+            calls.append((kernels.decode, (query, pages, pages), {"page_table": table, "cache_seqlens": starts[1:]}))
+        for function, tensors, options in calls:
+            launches.clear()
+            function(*tensors, **options)
+            said = kernels.explain(*tensors, **options)
+            ran = {part for x in launches for part in x.kernel.fn.__module__.split(".")[2:3]}
+            copies = any(x.kernel.__name__ == "copy_kernel" for x in launches)
+            if not all(name in said for name in (*ran, "forms of")) or copies != ("a copy of the pages" in said):
+                found.append(f"{chip}: {sorted(ran)}, {copies}: {said}")
+    return found
 
 
 def kernels_of_lengths(heads: int, kv_heads: int, head_dim: int) -> dict[str, list[int]]:

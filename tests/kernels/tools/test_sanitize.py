@@ -16,15 +16,12 @@ from kernels.tools.cases import DecodeCase, FeatureRun, OpCase, small_cases
 SMALL = list(small_cases())
 
 
-def test_every_implementation_of_ours_and_every_mask_it_takes_has_a_case():
+def test_every_implementation_mask_and_feature_of_ours_has_a_case():
     ours = [name for name in registry.implementations() if name.startswith(("triton_", "gluon_"))]
     for name in ours:
         masks = {case.mask for case in SMALL if isinstance(case, OpCase) and case.implementation == name}
         taken = {"full": True, "causal": registry.get(name).causal, "window": registry.get(name).window}
         assert masks == {mask for mask in cases.MASKS if taken[mask]}
-
-
-def test_every_feature_of_ours_has_a_case():
     for name in ("triton_fa2", "gluon_hopper"):
         found = {case.call.feature for case in SMALL if isinstance(case, FeatureRun) and case.implementation == name}
         assert found == set(registry.get(name).features)

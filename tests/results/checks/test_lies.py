@@ -17,13 +17,5 @@ def test_a_run_without_a_lie_has_no_finding() -> None:
 def test_every_lie_is_caught_or_says_why_no_rule_can() -> None:
     planted = lies.lies()
     assert len({lie.name for lie in planted}) == len(planted) >= 116
-    unseen = [lie for lie in planted if not lies.caught(lie)]
-    assert [lie.name for lie in unseen] == [
-        "every forward of an implementation 30 % faster than it is",
-        "memory 5 % above what it was",
-        "the minimum as the value, without samples",
-        "a mean with its warm-up, without samples",
-        "another's run with 0.3 % of noise",
-        "the fastest third of another's samples",
-    ]
-    assert all(lie.unseen != lies.Lie.unseen for lie in unseen)
+    missed = [lie.name for lie in planted if not lies.caught(lie)]
+    assert missed == [lie.name for lie in planted if lie.unseen != lies.Lie.unseen]

@@ -7,9 +7,10 @@ import pytest
 from kernels import registry
 from results.checks import check
 from results.checks.chips import RUNS_ON
-from results.gpus import find
-from tests.builders import H200, at, found, noisy, row
+from results.records import Measurement
+from tests.builders import H200, at, found, noisy, row, timed
 from tests.cases import cases
+from tests.results.checks.lies import scaled
 
 OURS = replace(H200, source="shipped", created="2026-11-20", compute_capability="9.0", sm_count=132)
 THEIRS = replace(OURS, run_id="r2", source="upload", created="2026-11-01")
@@ -22,20 +23,9 @@ def copies(change, count=6, *, ours=OURS, theirs=THEIRS, rows=ROWS):
     return [f for f in check([(theirs, stolen)], [(ours, rows)]) if f.rule == "same_as_run"]
 
 
-def scaled(factor):
-    """Return a change of a row that multiplies every number of it."""
-    names = ("value", "mean", "std", "p20", "p80", "ci_low", "ci_high")
-
-    def change(m):
-        numbers = {name: getattr(m, name) * factor for name in names if getattr(m, name) is not None}
-        return replace(m, **numbers, samples=tuple(sample * factor for sample in m.samples))
-
-    return change
-
-
 @pytest.mark.parametrize("factor,words", [(1.0, "to the digit, such as"), (0.9, "multiplied by 0.9")])
 def test_a_copy_of_a_run_is_one_finding_that_names_it(factor, words):
-    (finding,) = copies(scaled(factor))
+    (finding,) = copies(lambda m: scaled(m, factor))
     assert finding.run_id == "r2" and len(finding.measurement_ids) == 6
     assert words in finding.sentence and "are those of r1 (NVIDIA H200)" in finding.sentence
 
@@ -44,17 +34,14 @@ def test_values_alone_are_enough_if_most_of_them_are_the_same():
     def plain(m):
         return replace(m, samples=(), ci_low=None, ci_high=None)
 
-    assert "multiplied by 0.5" in copies(lambda m: plain(scaled(0.5)(m)))[0].sentence
+    assert "multiplied by 0.5" in copies(lambda m: plain(scaled(m, 0.5)))[0].sentence
     assert copies(plain, count=4) == []
     assert copies(lambda m: replace(plain(m), value=m.value * (1 + m.value / 1e3), p20=None, p80=None)) == []
 
 
-def test_two_cells_or_another_measurement_are_no_copy():
+def test_two_cells_another_measurement_and_the_run_that_ships_are_no_copy():
     assert copies(lambda m: m, count=2) == []
     assert copies(lambda m: replace(m, samples=tuple(s * (1 + n * 1e-6) for n, s in enumerate(m.samples)))) == []
-
-
-def test_the_run_that_ships_is_never_the_copy():
     assert copies(lambda m: m, ours=replace(THEIRS, run_id="r1"), theirs=replace(OURS, run_id="r2")) == []
 
 
@@ -86,16 +73,12 @@ def test_implementations_that_do_not_run_on_the_chip_are_named():
     assert found("another_chip", row(1.0, name="gluon_hopper"), run=replace(run, gpu_name="MI300X"))
 
 
-def test_a_run_without_a_fact_of_its_chip_is_doubted():
+def test_a_run_without_a_fact_of_its_chip_is_doubted_and_an_unknown_or_right_chip_believed():
     bare = replace(THEIRS, run_id="r1", protocol="standard/1", sm_count=None, gpu_memory_mb=None)
     assert "nothing shows which chip it was" in found("without_facts", *ROWS, run=bare)[0].sentence
     assert found("without_facts", *ROWS, run=replace(bare, sm_count=132)) == []
-
-
-def test_an_unknown_chip_and_the_right_one_are_believed():
     for run in (OURS, replace(OURS, gpu_name="Some GPU", compute_capability="3.0")):
         assert found("another_chip", *ROWS, run=run) + found("like_another_chip", *ROWS, run=run) == []
-    assert find("NVIDIA H200").compute_capability == "9.0"
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS_ON if not name.startswith("flash")])
@@ -106,3 +89,29 @@ def test_the_limits_of_this_projects_kernels_and_pytorchs_are_those_that_they_de
         each and ".".join(map(str, each)) for each in (kernel.min_compute_capability, kernel.max_compute_capability)
     )
     assert said == RUNS_ON[name]
+
+
+def _kernels(run_id: str, apart: float, *, slower: float = 1.0) -> list[Measurement]:
+    """Return times of PyTorch's kernels on a chip that is faster at every other shape than another chip."""
+    return [
+        replace(timed(n * slower * (1 + apart * (n % 2)), implementation=name), run_id=run_id, case=at(512 * n))
+        for n in range(1, 17)
+        for name in ("torch_sdpa_flash", "torch_naive")
+    ]
+
+
+@pytest.mark.parametrize("name,times,words", cases(__file__, "test_times_that_fit_another_chip"))
+def test_times_that_fit_another_chip(name, times, words):
+    h200 = replace(OURS, run_id="h200")
+    known = [(h200, _kernels("h200", 0.0)), (replace(h200, run_id="h100", gpu_name="H100 SXM"), _kernels("h100", 0.03))]
+    told = replace(THEIRS, gpu_name=name, gpu_memory_mb=None)
+    doubts = [f.sentence for f in check([(told, _kernels("r2", **times))], known) if f.rule == "unlike_its_chip"]
+    assert [words in each for each in doubts] == [True] * bool(words)
+
+
+def test_a_gpu_that_has_another_name_elsewhere():
+    ours, theirs = (replace(run, gpu_uuid="5570") for run in (OURS, replace(THEIRS, gpu_name="H100 SXM")))
+    (finding,) = [
+        f for f in check([(theirs, [replace(ROWS[0], run_id="r2")])], [(ours, ROWS)]) if f.rule == "of_another_gpu"
+    ]
+    assert "is the one of r1, by the hash 5570 of its UUID, and that is NVIDIA H200" in finding.sentence

@@ -52,6 +52,8 @@ def test_a_failure_stays_one_and_another_precision_is_not_the_fastest() -> None:
     (row,) = beside.rows([_row(THEIRS, CASE, "cudnn", 0.2)], ours)
     assert row.fastest.implementation == "cudnn"
     assert {cell.implementation: str(cell.status) for cell in row.cells}["mine"] == "oom"
+    cells = [replace(row.cells[0], tflops=None, latency_ms=ms, same=ms > 0.1) for ms in (0.2, 0.1)]
+    assert replace(row, cells=(*cells,)).fastest is cells[0], "a time of another size is no rival"
 
 
 def test_partners_are_runs_of_the_same_gpu_with_most_same_cases_first() -> None:

@@ -9,18 +9,12 @@ import pytest
 from results.compare.between_rounds import RoundMedians, RoundSpread, following, half_interval, spread, usual
 
 
-def test_cells_with_the_same_spread_say_it_as_surely_as_can_be() -> None:
+def test_cells_of_the_same_spread_say_it_surely_a_dozen_show_a_walk_and_too_few_say_nothing() -> None:
     cells = [(1.0, RoundSpread(4e-4, 2.0))] * 48
     spread = usual(cells).near(1.0)
     assert spread.freedom == pytest.approx(1000)
     assert 4e-4 < spread.variance < 8e-4, "the mean of the logarithms is below the logarithm of the mean"
-
-
-def test_too_few_cells_say_nothing() -> None:
     assert usual([(1.0, RoundSpread(4e-4, 2.0))] * 4).near(1.0) is None
-
-
-def test_a_dozen_cells_on_a_walk_show_it() -> None:
     walk = RoundMedians((0.0, 0.02, 0.03), True), RoundMedians((0.0, 0.0, 0.0), True)
     assert following([walk] * 11) == 0
     assert following([walk] * 12) == 0.95

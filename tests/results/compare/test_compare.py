@@ -46,16 +46,13 @@ def test_regressions_come_first_and_a_number_that_is_gone_before_all():
     assert overall.speedup == pytest.approx((1 * 2 / 1.5) ** (1 / 3), rel=0.01)
 
 
-def test_a_mean_never_mixes_timings_and_says_its_coverage():
+def test_a_mean_never_mixes_timings_and_says_what_either_side_has_tried():
     before = [sampled(1.0), sampled(4.0, timing="eager"), sampled(1.0, case=LONG)]
     after = [sampled(0.5), sampled(4.0, timing="eager")]
     found = compare(Side(RUN, before), Side(RUN, after))
     assert [(m.timing, m.compared, m.tried) for m in found.means] == [("kernel", 1, 2), ("eager", 1, 1)]
     assert [m.speedup for m in found.means] == pytest.approx([2.0, 1.0])
     assert (found.only_first, found.only_second) == (1, 0)
-
-
-def test_what_only_one_side_has_tried_counts_in_the_coverage_and_has_no_mean_of_its_own():
     before = [sampled(1.0), sampled(1.0, implementation="gone"), sampled(1.0, implementation="gone", mode="bwd")]
     found = compare(Side(RUN, before), Side(replace(RUN, run_id="r2"), [sampled(0.5)]))
     assert [(m.implementation, m.compared, m.tried) for m in found.means] == [(None, 1, 3), ("x", 1, 1)]
@@ -133,7 +130,7 @@ def test_a_machine_that_moved_some_of_what_did_not_change_says_so_though_their_m
     assert not any(cell.outcome in ("FASTER", "SLOWER") for cell in found.cells)
 
 
-def test_every_cell_that_either_side_has_tried_is_counted_once_by_timing():
+def test_every_cell_that_either_side_has_tried_is_counted_once_by_timing_and_listed_if_it_has_a_number():
     shared = [sampled(1.0), failed(Status.OOM, mode="bwd"), sampled(1.0, mode="fwd_bwd"), sampled(1.0, timing="eager")]
     before = [*shared, failed(Status.OOM, case=LONG), *(sampled(1.0, case=FULL, mode=mode) for mode in ("fwd", "bwd"))]
     after = [*shared[:2], failed(Status.OOM, mode="fwd_bwd"), sampled(1.0, case=LONG), sampled(1.0, implementation="y")]
@@ -141,9 +138,6 @@ def test_every_cell_that_either_side_has_tried_is_counted_once_by_timing():
     counts = (kernel.both, kernel.lost, kernel.gained, kernel.neither, kernel.only_first, kernel.only_second)
     assert counts == (1, 1, 1, 1, 2, 1)
     assert (eager.timing, eager.both, eager.only_first) == ("eager", 0, 1)
-
-
-def test_cells_that_neither_side_could_run_are_counted_but_not_listed():
     found = compare(Side(RUN, [failed(Status.OOM)]), Side(RUN, [failed(Status.OOM)]))
     assert found.cells == ()
     assert (found.means[0].compared, found.means[0].tried, found.means[0].speedup) == (0, 1, None)
@@ -170,16 +164,13 @@ def home(home: Path) -> Path:
     return home
 
 
-def test_the_command_lists_what_changed_and_the_regression_first(home, capfd):
+def test_the_command_lists_the_regression_first_gives_data_and_takes_implementations(home, capfd):
     assert main(["compare", "r1", "r2"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert "  driver    570          ->  575" in lines
     verdicts = [line.split()[0] for line in lines[-3:]]
     assert verdicts == ["SLOWER", "UNCLEAR", "FASTER"]
     assert any("kernel" in line and "all" in line and "3 of 3" in line for line in lines)
-
-
-def test_the_command_gives_data_and_takes_implementations(home, capfd):
     assert main(["compare", "r1/y", "r1/x", "--json"]) == 0
     record = json.loads(capfd.readouterr().out)
     assert [(c["implementation"], c["outcome"]) for c in record["cells"]] == [("y -> x", "FASTER")]

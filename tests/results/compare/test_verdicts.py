@@ -32,11 +32,8 @@ def test_a_quiet_difference_gets_its_verdict(times, expected, paired):
     assert found.speedup == pytest.approx(times, rel=0.005)
 
 
-def test_a_difference_at_the_edge_of_the_band_is_unclear():
+def test_a_difference_at_the_edge_of_the_band_is_unclear_and_the_other_way_round_mirrors_it():
     assert verdict(sampled(1 + BAND, seed=1), sampled(1.0, seed=2)) == "UNCLEAR"
-
-
-def test_the_other_way_round_the_verdict_is_the_mirror_image():
     first, second = sampled(1.08, rounds=(1, 1.01, 1.02), seed=1), sampled(1.0, noise=0.02, seed=2)
     there, back = judge(first, second), judge(second, first)
     assert (there.verdict, back.verdict) == (Verdict.FASTER, Verdict.SLOWER)
@@ -84,11 +81,15 @@ def test_the_smallest_change_that_could_have_been_seen_is_where_the_verdict_turn
     assert verdict(first, scaled(level, 1 / (1 + seen * 0.90))) == "UNCLEAR"
 
 
-def test_a_printed_number_alone_is_never_a_verdict():
+def test_a_bare_number_is_never_a_verdict_and_no_interval_too_wide_to_be_said():
     found = judge(timed(3.0, printed="3.0"), timed(1.0, printed="1.0"))
     assert (found.verdict, found.speedup, found.low, found.detectable) == (Verdict.UNCLEAR, 3.0, None, None)
     assert "one printed number" in found.reason
     assert "samples are too few" in judge(timed(1.0, samples=(1.0, 1.0), n=2), timed(2.0)).reason
+    assert verdict(sampled(1.0), timed(2.0)) == "UNCLEAR"
+    assert "the other a standard deviation" in judge(replace(sampled(1.0), std=None), timed(2.0, std=0.1)).reason
+    far = judge(timed(1e-99, std=1e99, n=1), timed(1e99, std=1e99, n=1))
+    assert (far.verdict, far.low < far.speedup < far.high) == ("UNCLEAR", True)
 
 
 def test_means_without_a_number_of_samples_are_taken_as_one_sample():
@@ -100,16 +101,6 @@ def test_means_without_a_number_of_samples_are_taken_as_one_sample():
     assert "n not stated" in unsaid.basis
     assert verdict(timed(1.0, std=0.2), timed(0.9, std=0.2)) == "UNCLEAR"
     assert verdict(timed(1.0, std=0.2, n=10_000), timed(0.9, std=0.2, n=10_000)) == "FASTER"
-
-
-def test_an_interval_beside_a_bare_number_is_no_interval():
-    assert verdict(sampled(1.0), timed(2.0)) == "UNCLEAR"
-    assert "the other a standard deviation" in judge(replace(sampled(1.0), std=None), timed(2.0, std=0.1)).reason
-
-
-def test_no_interval_is_too_wide_to_be_said():
-    far = judge(timed(1e-99, std=1e99, n=1), timed(1e99, std=1e99, n=1))
-    assert (far.verdict, far.low < far.speedup < far.high) == ("UNCLEAR", True)
 
 
 def ticking(ms: float, tick_ms: float, seed: int):
@@ -145,7 +136,7 @@ def in_rounds(parts: list[list[float]], **fields) -> Measurement:
     return replace(timed(found["value"], **fields), **found, round_sizes=tuple(len(part) for part in parts))
 
 
-def test_the_rounds_of_the_journal_count_and_not_the_thirds_of_the_samples():
+def test_rounds_of_the_journal_count_five_show_more_than_three_and_a_single_one_says_so():
     steps = [[1.0, 1.001] * 3, [1.004, 1.005] * 12, [1.0, 1.001] * 3]
     known, blurred = in_rounds(steps), replace(in_rounds(steps), round_sizes=())
     other = in_rounds([[1.0, 1.001] * 6] * 3)
@@ -153,16 +144,10 @@ def test_the_rounds_of_the_journal_count_and_not_the_thirds_of_the_samples():
     assert found.basis == "samples and rounds"
     assert thirds.basis == "samples and thirds"
     assert found.high / found.low > thirds.high / thirds.low
-
-
-def test_five_rounds_show_a_smaller_change_than_three():
     rng = random.Random(5)
     parts = [[math.exp(rng.gauss(0, 0.004)) for _ in range(8)] for _ in range(5)]
     five, three = in_rounds(parts), in_rounds(parts[:3])
     assert judge(five, five, paired=False).detectable < judge(three, three, paired=False).detectable
-
-
-def test_a_single_round_says_so_whatever_the_protocol():
     one, three = in_rounds([[1.0, 1.001] * 10]), in_rounds([[1.0, 1.001] * 4] * 3)
     assert "one round on one side" in judge(one, three, protocol=STANDARD).reason
     assert "one round each" in judge(one, one, protocol=STANDARD).reason
@@ -197,25 +182,18 @@ def clocked(ms: float, mhz: int | None, **fields) -> Measurement:
     return sampled(ms, note=note, flags=("throttled",) if mhz else (), **fields)
 
 
-def test_times_are_compared_in_cycles_where_both_clocks_are_known():
+def test_times_are_compared_in_cycles_where_clocks_are_known_and_rounds_are_not_paired():
     found = judge(clocked(1.0, 1980, seed=1), clocked(1.2, 1650, seed=2))
     assert (found.verdict, found.clocks) == (Verdict.SAME, (1980, 1650))
     assert "in cycles" in found.reason
     assert judge(clocked(1.0, 1980, seed=1), clocked(1.2, 1975, seed=2)).clocks is None
     assert judge(clocked(1.0, 1980, timing="eager"), clocked(1.2, 1650, timing="eager")).clocks is None
-
-
-def test_the_recorded_clock_counts_before_a_note_and_pairs_are_compared_in_time():
     first = replace(sampled(1.0, seed=1), sm_clock_mhz=1980.0)
     second = replace(sampled(1.2, seed=2), sm_clock_mhz=1650.0, note="held back to an SM clock of 1980 MHz.")
     assert judge(first, second).clocks == (1980, 1650)
     paired = judge(first, second, paired=True)
     assert (paired.verdict, paired.clocks) == (Verdict.SLOWER, None)
     assert "1980 and 1650 MHz" in paired.reason
-
-
-def test_a_difference_in_cycles_that_time_does_not_show_is_unclear():
-    first = replace(sampled(1.0, seed=1), sm_clock_mhz=1980.0)
     second = replace(sampled(1.0, seed=2), sm_clock_mhz=1650.0)
     found = judge(first, second)
     assert (found.verdict, found.doubt) == ("UNCLEAR", "clock explains it")

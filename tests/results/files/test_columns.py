@@ -52,14 +52,12 @@ def _altered(folder: RunFolder, change: str) -> None:
 
 
 def test_every_field_comes_back_and_each_number_to_the_last_bit(tmp_path: Path) -> None:
-    measurements, _, problems = _compressed(tmp_path).read()
+    folder = _compressed(tmp_path)
+    measurements, _, problems = folder.read()
     assert (measurements, problems) == (ROWS, [])
     assert list(map(line_of, measurements)) == list(map(line_of, ROWS))
-
-
-def test_a_compressed_run_takes_no_more_lines(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="finished and compressed"):
-        _compressed(tmp_path).append(ROWS[0])
+        folder.append(ROWS[0])
 
 
 @pytest.mark.parametrize("place", ["none", "runs"])
@@ -122,9 +120,7 @@ def test_a_compressed_run_can_be_uploaded_as_archive_alone_and_as_files(tmp_path
         understand(columns.NAME, b"PAR1 and nothing else")
 
 
-def test_the_record_of_an_upload_with_too_many_rows_is_not_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_record_of_an_upload_with_too_many_rows_is_not_unpacked(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("results.formats.archives.MAX_ROWS", 2)
     folder = _compressed(tmp_path)
     with pytest.raises(UploadError, match="holds 3 rows; at most 2"):

@@ -3,7 +3,6 @@
 import errno
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from results.files import journal
 from results.files.journal import JournalError, RunBusy, RunFolder, State, line_of, parse_line
 from results.records import Case, Measurement, RecordError, Run, Status, attention_case
 from tests.cases import cases
+from tests.results.store.conftest import in_python
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
 
@@ -24,12 +24,6 @@ def latency(value: float, *, run_id: str = "r1", origin: str | None = None, **ch
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path, Run("r1", "local", created="2026-11-21T08:00:00+00:00"))
-
-
-def in_python(code: str, *arguments: str, **options) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], cwd=journal.REPOSITORY, stdout=subprocess.PIPE, text=True, **options
-    )
 
 
 def test_what_is_appended_is_read_back_equal(folder: RunFolder) -> None:
@@ -114,12 +108,17 @@ def test_a_run_appears_with_all_its_measurements_or_not_at_all(tmp_path: Path) -
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["r1"]
 
 
-def test_a_second_run_of_the_same_id_is_refused_and_the_first_kept(folder: RunFolder, tmp_path: Path) -> None:
+def test_a_second_run_of_the_same_id_is_refused_and_one_that_lost_its_record_says_where_its_numbers_are(
+    folder: RunFolder, tmp_path: Path
+) -> None:
     folder.append(latency(1.0))
     with pytest.raises(JournalError, match="exists"):
         RunFolder.create(tmp_path, Run("r1", "upload"))
     assert folder.run().source == "local"
     assert len(folder.read()[0]) == 1
+    folder.run_path.unlink()
+    with pytest.raises(JournalError, match="has lost its record.* Its numbers are in .*measurements.jsonl"):
+        RunFolder.open(tmp_path, "r1")
 
 
 def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
@@ -134,13 +133,6 @@ def test_a_run_that_is_not_there_cannot_be_opened(folder: RunFolder, tmp_path: P
     with pytest.raises(JournalError, match="no run"):
         RunFolder.open(tmp_path, run_id)
     assert RunFolder.open(tmp_path, "r1").run() == folder.run()
-
-
-def test_a_run_that_lost_its_record_says_where_its_numbers_are(tmp_path: Path, folder: RunFolder) -> None:
-    folder.append(latency(1.0))
-    folder.run_path.unlink()
-    with pytest.raises(JournalError, match="has lost its record.* Its numbers are in .*measurements.jsonl"):
-        RunFolder.open(tmp_path, "r1")
 
 
 _OF_R1 = '{"run_id": "r1", "source": "local", %s}'
@@ -166,9 +158,7 @@ def test_a_state_is_read_back_and_never_seen_half_written(folder: RunFolder) -> 
     assert folder.read_state() is None
 
 
-def test_a_run_is_alive_while_its_lock_is_held_and_crashed_when_it_was_killed(
-    folder: RunFolder, tmp_path: Path
-) -> None:
+def test_a_run_is_alive_while_its_lock_is_held_and_crashed_when_it_was_killed(folder, tmp_path) -> None:
     code = """
 import sys; from pathlib import Path; from results.files.journal import RunFolder, State
 folder = RunFolder(Path(sys.argv[1]))
@@ -231,9 +221,7 @@ for number in range(100):
     ("number", "sentence"),
     [(errno.ENOSPC, "the disk is full"), (errno.EROFS, "read-only"), (errno.EIO, "input/output")],
 )
-def test_a_failing_disk_is_told_in_a_sentence_and_leaves_no_half_line(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, number: int, sentence: str
-) -> None:
+def test_a_failing_disk_is_told_in_a_sentence_and_leaves_no_half_line(folder, monkeypatch, number, sentence) -> None:
     folder.append(latency(1.0))
     before = folder.journal_path.read_bytes()
 
@@ -246,10 +234,12 @@ def test_a_failing_disk_is_told_in_a_sentence_and_leaves_no_half_line(
     assert folder.journal_path.read_bytes() == before
 
 
-def test_a_sample_that_is_not_finite_is_refused_before_it_is_written(folder: RunFolder) -> None:
+def test_a_sample_that_is_not_finite_makes_no_line(folder: RunFolder) -> None:
     with pytest.raises(RecordError, match="samples hold nan"):
         folder.append(latency(1.0, samples=(1.0, float("nan"))))
     assert folder.journal_path.read_bytes() == b""
+    with pytest.raises(RecordError, match="odd of torch_naive has a sample that is not finite"):
+        line_of(replace(latency(1.0), metric="odd", samples=(1.0, float("inf"))))
 
 
 def test_a_folder_that_cannot_be_written_is_told_in_a_sentence() -> None:
@@ -270,11 +260,6 @@ def test_the_journal_needs_only_the_standard_library() -> None:
     code = "import results.files.journal, sys; print({'pandas', 'duckdb', 'numpy', 'torch'} & set(sys.modules))"
     answer, _ = in_python(code).communicate()
     assert answer.strip() == "set()"
-
-
-def test_a_sample_that_is_not_finite_makes_no_line() -> None:
-    with pytest.raises(RecordError, match="odd of torch_naive has a sample that is not finite"):
-        line_of(replace(latency(1.0), metric="odd", samples=(1.0, float("inf"))))
 
 
 @pytest.mark.parametrize(("line", "reason"), cases(__file__, "test_a_malformed_line_says_what_is_wrong"))

@@ -103,13 +103,10 @@ def test_markup_in_a_name_is_refused_in_words(name: str) -> None:
     assert found.measurements == () and "markup; write the name in plain text" in found.rejected[0].reason
 
 
-def test_more_rows_than_the_limit_are_refused_with_the_number() -> None:
+def test_a_file_of_more_rows_or_bytes_than_the_limit_is_refused_with_the_number(monkeypatch) -> None:
     text = "a,b\n" + "1,2\n" * (MAX_ROWS + 1)
     with pytest.raises(UploadError, match="has more than the 200,000 rows that are taken"):
         understand("a.csv", text.encode())
-
-
-def test_a_file_that_is_too_large_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("results.formats.tables.MAX_BYTES", 10)
     with pytest.raises(UploadError, match="The file has 77 bytes; at most 10"):
         understand("a.csv", b"x" * 77)

@@ -1,6 +1,5 @@
 """An import of an uploaded table happens whole, once or not at all."""
 
-import json
 import pickle
 from pathlib import Path
 
@@ -30,6 +29,7 @@ def test_an_import_writes_a_run_with_the_original_file_beside(tmp_path: Path) ->
     assert run_id == f"upload-{found.sha256[:12]}"
     assert (folder.run().source, folder.run().gpu_name, folder.run().title) == ("upload", "NVIDIA L4", "My Table.CSV")
     assert found.sha256 in (folder.run().notes or "")
+    assert "d_model is the head dimension of queries, keys and values." in (folder.run().notes or "")
     assert folder.read()[0] == list(found.measurements)
     assert (folder.path / "original.csv").read_bytes() == data
     assert folder.condition() == "finished"
@@ -50,25 +50,19 @@ def test_an_understanding_survives_a_cache_without_its_tables() -> None:
     assert copy == found and "sheets" in vars(found.upload) and "sheets" not in vars(copy.upload)
 
 
-def test_a_file_with_rejected_cells_is_imported_only_when_asked_to(tmp_path: Path) -> None:
+def test_a_file_is_imported_only_with_a_good_line_a_plain_gpu_name_and_leave_to_skip_rejected_cells(tmp_path) -> None:
+    found = understand("a.csv", (LONG + ROW.replace("0.35", "nan")).encode())
+    with pytest.raises(UploadError, match="No line of the file can be taken"):
+        import_understanding(tmp_path, found, skip_rejected=True)
+    found = understand("a.csv", (LONG + ROW).encode())
+    with pytest.raises(UploadError, match="The GPU name 'a.*' has the control character"):
+        import_understanding(tmp_path, found, gpu_name="a\x07b")
     found = understand("a.csv", (LONG + ROW + ROW.replace("0.35", "nan").replace("128", "256")).encode())
     with pytest.raises(UploadError, match="1 cells or lines are rejected, the first in line 3, column forward_ms_mean"):
         import_understanding(tmp_path, found)
     assert not (tmp_path / "runs").exists()
     (run_id,) = import_understanding(tmp_path, found, skip_rejected=True)
     assert "1 rejected cells or lines are left out." in (RunFolder.open(tmp_path, run_id).run().notes or "")
-
-
-def test_a_file_without_a_good_line_is_not_imported(tmp_path: Path) -> None:
-    found = understand("a.csv", (LONG + ROW.replace("0.35", "nan")).encode())
-    with pytest.raises(UploadError, match="No line of the file can be taken"):
-        import_understanding(tmp_path, found, skip_rejected=True)
-
-
-def test_a_gpu_name_with_control_characters_is_refused(tmp_path: Path) -> None:
-    found = understand("a.csv", (LONG + ROW).encode())
-    with pytest.raises(UploadError, match="The GPU name 'a.*' has the control character"):
-        import_understanding(tmp_path, found, gpu_name="a\x07b")
 
 
 def test_when_a_later_run_cannot_be_written_no_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,12 +127,6 @@ def test_a_run_of_the_same_id_and_another_gpu_is_left_taken_as_new_or_replaced(t
     assert RunFolder.open(tmp_path, "mine").run().gpu_name == "A100"
 
 
-def test_undo_takes_an_import_back(tmp_path: Path) -> None:
-    arrived = import_for_undo(tmp_path, understand("a.csv", (LONG + ROW).encode()))
-    take_back(tmp_path, arrived)
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
 def test_of_two_imports_at_the_same_moment_one_is_told_that_it_is_here(tmp_path: Path, monkeypatch) -> None:
     found = understand("a.csv", (LONG + ROW).encode())
     create = RunFolder.create.__func__
@@ -158,9 +146,3 @@ def test_a_home_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file where the folder should be")
     with pytest.raises(UploadError, match="The upload cannot be written"):
         import_understanding(tmp_path, understand("a.csv", (LONG + ROW).encode()))
-
-
-def test_notes_of_an_upload_say_how_it_was_read(tmp_path: Path) -> None:
-    (run_id,) = import_understanding(tmp_path, understand("a.csv", (LONG + ROW).encode()))
-    record = json.loads((tmp_path / "runs" / run_id / "run.json").read_text())
-    assert "d_model is the head dimension of queries, keys and values." in record["notes"]

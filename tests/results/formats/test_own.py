@@ -135,9 +135,7 @@ SAMPLED = replace(
 @pytest.mark.parametrize(
     ("changes", "reason"), cases(__file__, "test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected")
 )
-def test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected(
-    tmp_path: Path, form: str, changes: dict, reason: str
-) -> None:
+def test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected(tmp_path, form, changes, reason) -> None:
     run = random_runs(1)[0][0]
     fill(tmp_path, [(run, [replace(SAMPLED, **changes)])])
     found = understand(f"a.{form}", _exported(tmp_path, form, (run.run_id,)))

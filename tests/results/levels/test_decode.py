@@ -21,56 +21,47 @@ QUERIES = 4 * 64 * (128 + 128) * 2  # q and out of one token
 MIB = 1024 * 1024
 
 
-def test_one_query_token_multiplies_with_every_key_and_value() -> None:
+def test_each_query_token_multiplies_with_the_keys_and_values_that_it_sees() -> None:
     assert levels.flops(CASE, "decode") == 2 * 4 * 64 * 8192 * (128 + 128)
-
-
-def test_of_several_query_tokens_each_sees_one_key_more_than_the_one_before() -> None:
     case = replace(CASE, batch=1, num_heads=8, seqlen_q=4, seqlen_k=100)
     assert levels.flops(case, "decode") == 2 * 8 * (97 + 98 + 99 + 100) * 256
-
-
-def test_a_window_bounds_what_a_token_sees() -> None:
     case = replace(CASE, window_size=1024, seqlen_q=2)
     assert levels.flops(case, "decode") == 2 * 4 * 64 * (1024 + 1024) * 256
     assert levels.bytes_moved(case, "decode") == CACHE / 8192 * 1025 + 2 * QUERIES
 
 
-def test_bytes_are_the_cache_the_queries_and_the_output() -> None:
+def test_bytes_are_the_cache_its_page_table_scales_queries_and_output_and_a_latent_is_key_and_value() -> None:
     assert levels.bytes_moved(CASE, "decode") == CACHE + QUERIES == 134348800
-
-
-def test_a_paged_cache_also_reads_four_bytes_a_page() -> None:
     case = replace(CASE, page_size=16, seqlen_k=8200)  # 512.5 pages: the last one is half full
     cache = 4 * 8200 * 8 * 256 * 2
     assert levels.bytes_moved(case, "decode") == cache + QUERIES + 4 * 4 * 513
-
-
-def test_of_a_latent_cache_a_record_is_key_and_value() -> None:
     case = replace(CASE, subject="mla", num_heads=128, num_kv_heads=1, head_dim=576, head_dim_v=512, latent_dim=512)
     record, queries = 4 * 8192 * 576 * 2, 4 * 128 * (576 + 512) * 2
     assert levels.bytes_moved(case, "decode") == record + queries
     assert levels.flops(case, "decode") == 2 * 4 * 128 * 8192 * (576 + 512)
     assert levels.memory_mb(case, law_from_json({"growth": "linear"}), "decode") * MIB == record + queries + 4 * 128 * 4
+    case = replace(CASE, cache_dtype="float8_e4m3fn")
+    assert levels.bytes_moved(case, "decode") == CACHE / 2 + QUERIES + 2 * 8 * 4
+    law = law_from_json({"growth": "linear"})
+    assert levels.memory_mb(case, law, "decode") * MIB == CACHE / 2 + 2 * 8 * 4 + QUERIES + 4 * 64 * 4
 
 
-def test_modes_of_other_levels_and_what_the_case_leaves_open_have_no_numbers() -> None:
+def test_modes_of_other_levels_and_what_the_case_leaves_open_have_no_numbers_and_a_ragged_batch_a_bound() -> None:
     assert levels.flops(CASE, "fwd") is None
     assert levels.bytes_moved(CASE, "fwd") is None
     assert levels.memory_mb(CASE, law_from_json({"growth": "linear"}), "fwd") is None
     assert levels.flops(replace(CASE, window_size=None), "decode") is None
     assert levels.bytes_moved(replace(CASE, dtype=None), "decode") is None
+    with pytest.raises(RecordError, match="with ragged lengths at most 4096"):
+        replace(CASE, batch=4097, lengths="ragged")
 
 
-def test_memory_is_the_cache_and_what_the_law_says() -> None:
+def test_memory_is_the_cache_and_what_the_law_says_up_to_the_longest_context_that_fits() -> None:
     law = law_from_json({"growth": "matrix", "fwd": {"matrices": 2}})
     parts = levels.memory_parts(replace(CASE, page_size=64), law, "decode")
     assert parts.given * MIB == CACHE + QUERIES / 2 + 4 * 128 * 4
     assert parts.returned * MIB == QUERIES / 2
     assert parts.matrices * MIB == 2 * 4 * 64 * 8192 * 2
-
-
-def test_the_longest_context_that_fits_is_found() -> None:
     law = law_from_json({"growth": "linear", "fwd": {"numbers": 1}})
     longest = levels.largest_seqlen(CASE, law, "decode", 1024.0)
     assert levels.memory_mb(replace(CASE, seqlen_k=longest), law, "decode") <= 1024.0
@@ -138,11 +129,6 @@ def test_formulas_cost_the_same_for_every_batch() -> None:
     tracemalloc.stop()
 
 
-def test_a_ragged_batch_has_a_bound() -> None:
-    with pytest.raises(RecordError, match="with ragged lengths at most 4096"):
-        replace(CASE, batch=4097, lengths="ragged")
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_the_cost_of_random_rows_is_linear_in_their_number(seed: int) -> None:
     """Every formula of every level over valid rows of any size, within a second and 16 MB for 200 rows."""
@@ -165,10 +151,3 @@ def test_the_cost_of_random_rows_is_linear_in_their_number(seed: int) -> None:
     assert time.process_time() - began < 20
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
-
-
-def test_of_a_quantised_cache_the_stored_bytes_count_and_its_scales() -> None:
-    case = replace(CASE, cache_dtype="float8_e4m3fn")
-    assert levels.bytes_moved(case, "decode") == CACHE / 2 + QUERIES + 2 * 8 * 4
-    law = law_from_json({"growth": "linear"})
-    assert levels.memory_mb(case, law, "decode") * MIB == CACHE / 2 + 2 * 8 * 4 + QUERIES + 4 * 64 * 4

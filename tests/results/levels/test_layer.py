@@ -31,12 +31,17 @@ def test_operations_are_those_of_projections_and_attention() -> None:
     assert causal == pytest.approx(attention / 2, rel=0.001)
 
 
-def test_fewer_key_heads_and_a_latent_have_smaller_projections() -> None:
+def test_fewer_key_heads_and_a_latent_have_smaller_projections_and_a_published_layer_has_neither() -> None:
     grouped = 2 * 4096 * (2 * 4096**2 + 2 * 4096 * 8 * 128)
     assert levels.flops(GQA, "fwd") - levels.flops(MHA, "fwd") == grouped - 2 * 4096 * 4 * 4096**2
     hidden = 64 * 128
     projections = 2 * 4096 * (2 * hidden**2 + hidden * 1024 + 1024 * 2 * hidden)
     assert levels.flops(MLA, "fwd") == projections + 4 * 64 * 4096**2 * 128
+    assert levels.flops(replace(GQA, num_kv_heads=None), "fwd") is None
+    assert levels.flops(replace(MLA, latent_dim=None), "fwd") is None
+    assert levels.flops(replace(MLA, num_kv_heads=None), "fwd") == levels.flops(MLA, "fwd")
+    assert levels.flops(replace(MHA, causal=None), "fwd") is None
+    assert levels.flops(Case(level="layer", subject=None), "fwd") is None
 
 
 def test_bytes_count_what_passes_between_kernels() -> None:
@@ -64,14 +69,6 @@ def test_a_matrix_costs_memory_and_weights_are_given() -> None:
 def test_what_leaves_a_size_open_has_no_operations(field: str) -> None:
     assert levels.flops(replace(MHA, num_kv_heads=None, **{field: None}), "fwd") is None
     assert levels.bytes_moved(replace(MHA, num_kv_heads=None, **{field: None}), "fwd") is None
-
-
-def test_a_published_layer_without_key_heads_or_latent_has_none_either() -> None:
-    assert levels.flops(replace(GQA, num_kv_heads=None), "fwd") is None
-    assert levels.flops(replace(MLA, latent_dim=None), "fwd") is None
-    assert levels.flops(replace(MLA, num_kv_heads=None), "fwd") == levels.flops(MLA, "fwd")
-    assert levels.flops(replace(MHA, causal=None), "fwd") is None
-    assert levels.flops(Case(level="layer", subject=None), "fwd") is None
 
 
 def test_the_map_is_seqlen_by_heads() -> None:

@@ -10,19 +10,10 @@ OP = attention_case(batch=2, num_heads=8, seqlen=512, head_dim=64, dtype="bfloat
 DECODE = decode_case(batch=3, num_heads=8, num_kv_heads=2, context=1000, head_dim=64, dtype="bfloat16", page_size=16)
 
 
-def test_every_level_of_the_records_is_found() -> None:
+def test_every_level_is_found_by_a_case_its_fields_or_its_name_and_an_unknown_one_is_refused() -> None:
     assert sorted(levels.names()) == sorted(LEVELS)
-
-
-def test_a_case_its_fields_and_its_name_have_one_level() -> None:
     assert level_of(DECODE) is level_of(case_to_json(DECODE)) is level_of("decode")
-
-
-def test_what_a_source_did_not_say_is_the_operator() -> None:
     assert level_of(Case(level=None)) is level_of(None) is level_of({"level": float("nan")}) is level_of("op")
-
-
-def test_an_unknown_level_is_refused_with_those_that_exist() -> None:
     with pytest.raises(UnknownLevel, match="Unknown level 'kernel'. Available: decode, layer, model, op."):
         level_of("kernel")
 

@@ -122,12 +122,16 @@ def test_the_largest_seqlen_fits_and_one_more_does_not(implementation: str, mode
     assert fits <= 80 * 1024 < too_long
 
 
-def test_four_times_the_memory_doubles_a_matrix_and_quadruples_the_rest() -> None:
+def test_four_times_the_memory_doubles_a_matrix_and_the_longest_without_counts_is_a_power_of_two() -> None:
     def grows(name: str) -> float:
         return largest_seqlen(CASE, name, "fwd", 65536) / largest_seqlen(CASE, name, "fwd", 16384)
 
     assert grows("torch_naive") == pytest.approx(2, rel=0.02)
     assert grows("triton_fa2") == pytest.approx(4, rel=0.001)
+    longest = largest_seqlen(CASE, "flash_attn_2", "fwd", 1024)
+    assert longest.bit_count() == 1
+    assert predicted_mb({**CASE, "seqlen_q": longest, "seqlen_k": longest}, "flash_attn_2", "fwd") <= 1024
+    assert predicted_mb({**CASE, "seqlen_q": 2 * longest, "seqlen_k": 2 * longest}, "flash_attn_2", "fwd") > 1024
 
 
 def test_nothing_fits_no_memory_and_what_nobody_knows_is_not_guessed() -> None:
@@ -136,6 +140,8 @@ def test_nothing_fits_no_memory_and_what_nobody_knows_is_not_guessed() -> None:
     assert largest_seqlen({**CASE, "num_heads": None}, "torch_naive", "fwd", 1024) is None
     assert largest_seqlen(CASE, "torch_naive", "bwd", 1024) is None
     assert largest_seqlen(CASE, "triton_fa2", "fwd", 1e12) == levels.LONGEST
+    assert levels.memory_mb(CASE, MemoryLaw(), "fwd") is None
+    assert levels.largest_seqlen(CASE, MemoryLaw(), "fwd", 1024) is None
 
 
 def test_grouped_heads_have_a_smaller_cache_and_a_latent_one_is_smaller_still() -> None:
@@ -152,22 +158,10 @@ def test_every_confirmed_law_has_both_passes_but_that_without_a_backward() -> No
     assert len(confirmed) == 12
 
 
-def test_without_confirmed_counts_the_longest_is_a_power_of_two_by_what_the_growth_says() -> None:
-    longest = largest_seqlen(CASE, "flash_attn_2", "fwd", 1024)
-    assert longest.bit_count() == 1
-    assert predicted_mb({**CASE, "seqlen_q": longest, "seqlen_k": longest}, "flash_attn_2", "fwd") <= 1024
-    assert predicted_mb({**CASE, "seqlen_q": 2 * longest, "seqlen_k": 2 * longest}, "flash_attn_2", "fwd") > 1024
-
-
 @pytest.mark.parametrize("record", [{"growth": "cubic"}, {"fwd": {"tensors": 1}}, {"size": 1}])
 def test_what_is_no_law_is_refused(record: dict) -> None:
     with pytest.raises(ValueError, match="growth|law"):
         law_from_json(record)
-
-
-def test_a_law_of_nothing_predicts_nothing() -> None:
-    assert levels.memory_mb(CASE, MemoryLaw(), "fwd") is None
-    assert levels.largest_seqlen(CASE, MemoryLaw(), "fwd", 1024) is None
 
 
 @pytest.mark.parametrize("name", ["torch_flex", "flash_attn_4", "gluon_hopper"])
@@ -190,39 +184,31 @@ def test_the_ring_of_dq_is_where_an_h200_has_it(run: str) -> None:
     ("mask", "causal", "window_size"),
     [("causal", True, None), ("full", False, None), ("causal window 1024", True, 1024), ("not stated", None, None)],
 )
-def test_a_formula_learns_of_the_mask_from_the_slices_words(
-    mask: str, causal: bool | None, window_size: int | None
-) -> None:
+def test_a_formula_learns_of_the_mask_from_the_slices_words(mask, causal, window_size) -> None:
     assert of_mask(mask) == {"causal": causal, "window_size": window_size}
     unsaid = {name: value for name, value in CASE.items() if name not in of_mask(mask)}
     assert peak_memory_mb(unsaid | of_mask(mask), "gluon_hopper", "fwd_bwd") > 0
     assert peak_memory_mb(unsaid, "gluon_hopper", "fwd_bwd") > 0
 
 
-def test_fp8_works_on_copies_of_8_bits_with_scales_to_the_byte_that_an_h200_measured() -> None:
+def test_fp8_works_on_copies_of_8_bits_with_scales_and_pads_to_whole_blocks() -> None:
     rows = [row for row in measured(["h200-fa_paper-causal"]) if row["implementation"] == "gluon_fp8"]
     assert {row["head_dim"] for row in rows} == {64, 128, 256}
     for row in rows:
         assert peak_memory_mb(row, "gluon_fp8", "fwd") == pytest.approx(row["value"], abs=1e-4)
-
-
-def test_fp8_pads_a_head_dim_between_two_and_the_values_to_whole_blocks() -> None:
     odd = {**CASE, "num_heads": 1, "num_kv_heads": 1, "head_dim": 80, "head_dim_v": 80, "seqlen_q": 100}
     found = parts({**odd, "seqlen_k": 130}, "gluon_fp8", "fwd")
     scales = 4 * (1 + 2 + 2)
     assert found.workspace * 2**20 == 128 * (100 + 130 + 256) + scales
 
 
-def test_a_peak_is_what_was_given_returned_and_worked_in() -> None:
+def test_a_peak_is_what_was_given_returned_and_worked_in_or_the_algorithm_alone() -> None:
     found = parts(CASE, "torch_naive", "fwd")
     tensor = 16 * 4096 * 64 * 2 / 2**20
     assert (found.given, found.returned, found.matrices) == (3 * tensor, tensor, 2 * 16 * 4096**2 * 2 / 2**20)
     assert found.workspace == tensor, "q scaled"
     assert parts(CASE, "triton_fa2", "fwd").matrices == 0
     assert peak_memory_mb(CASE, "torch_naive", "fwd") == found.peak
-
-
-def test_of_systems_that_are_not_ours_the_algorithm_alone_is_counted_and_of_others_nothing() -> None:
     assert parts(CASE, "flash_attn_2", "fwd") is None
     assert predicted_mb(CASE, "flash_attn_2", "fwd") == pytest.approx(predicted_mb(CASE, "triton_fa2", "fwd"))
     assert predicted_mb(CASE, "nobody_knows", "fwd") is None

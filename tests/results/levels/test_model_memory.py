@@ -107,25 +107,22 @@ def test_score_matrices_are_torchs_count_to_within_five_percent(name, training):
     assert levels.memory_mb(case, NAIVE, mode) == pytest.approx(counted(case, "naive", training=training), rel=0.05)
 
 
-def test_a_compiled_layer_keeps_less():
+def test_a_compiled_layer_keeps_less_and_a_case_that_leaves_its_batch_or_dtype_open_has_no_memory():
     eager, compiled = (levels.memory_parts(replace(LLAMA, compiled=kind), LINEAR, "train") for kind in (False, True))
     assert compiled.workspace < 0.8 * eager.workspace
+    assert levels.memory_mb(replace(LLAMA, batch=None), LINEAR, "train") is None
+    assert levels.memory_mb(replace(LLAMA, dtype=None), LINEAR, "decode") is None
+    assert levels.memory_mb(replace(LLAMA, subject="llama4"), LINEAR, "decode") is None
 
 
-def test_a_cache_grows_by_the_bytes_of_its_tokens():
+def test_a_cache_grows_by_the_bytes_of_its_tokens_up_to_its_window_and_keeps_latents_where_that_is_said():
     config, fields = model("llama3-8b"), {"dtype": "bfloat16", "window_size": 0}
     assert model_memory.cache_bytes(fields, config, 2, 32768) == 2 * 32768 * 128 * 1024
     assert model_memory.cache_bytes({**fields, "cache_dtype": "float8_e4m3fn"}, config, 1, 1) == 64 * 1024
-
-
-def test_a_window_bounds_the_cache():
     mistral, fields = model("mistral-7b"), {"dtype": "bfloat16"}
     of_window = model_memory.cache_bytes(fields, mistral, 1, 4096)
     assert model_memory.cache_bytes(fields, mistral, 1, 32768) == of_window
     assert model_memory.cache_bytes({**fields, "window_size": 0}, mistral, 1, 32768) == 8 * of_window
-
-
-def test_a_latent_cache_is_kept_only_where_the_case_says_so():
     config = model("deepseek-v2-lite")
     expanded = model_memory.cache_bytes({"dtype": "bfloat16", "latent_dim": 0}, config, 1, 1)
     latent = model_memory.cache_bytes({"dtype": "bfloat16", "latent_dim": 512}, config, 1, 1)
@@ -142,21 +139,12 @@ def test_training_states_of_seven_billion_parameters(optimizer, gib):
     assert moments[-1].peak / GIB == pytest.approx(gib, abs=0.05)
 
 
-def test_thirty_two_thousand_tokens_of_llama2_7b_do_not_fit_24_gb():
+def test_the_longest_context_is_that_of_the_memory_and_shorter_with_a_score_matrix():
     decoding = replace(LLAMA, seqlen_q=1, seqlen_k=32768)
     assert levels.memory_mb(decoding, LINEAR, "decode") / GIB == pytest.approx(28.6, abs=0.1)
     assert 16384 < levels.largest_seqlen(decoding, LINEAR, "decode", 24 * GIB) < 32768
-
-
-def test_a_score_matrix_shortens_the_longest_prompt():
     with_matrix = levels.largest_seqlen(LLAMA, NAIVE, "prefill", 24 * GIB)
     assert with_matrix < levels.largest_seqlen(LLAMA, LINEAR, "prefill", 24 * GIB) / 1.5
-
-
-def test_a_case_that_leaves_its_batch_or_dtype_open_has_no_memory():
-    assert levels.memory_mb(replace(LLAMA, batch=None), LINEAR, "train") is None
-    assert levels.memory_mb(replace(LLAMA, dtype=None), LINEAR, "decode") is None
-    assert levels.memory_mb(replace(LLAMA, subject="llama4"), LINEAR, "decode") is None
 
 
 def test_measured_peaks_of_the_shipped_models_are_within_five_percent():

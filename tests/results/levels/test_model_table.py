@@ -14,17 +14,14 @@ def test_parameters_are_those_of_the_published_checkpoint(name):
     assert model(name).parameters == PUBLISHED[name]
 
 
-def test_every_published_model_of_the_table_has_a_count_to_check_it():
+def test_every_published_model_has_a_count_to_check_it_and_a_token_of_deepseek_v2_lite_2_7_billion():
     assert set(models()) - set(PUBLISHED) == {"gpt2-tiny"}
+    assert model("deepseek-v2-lite").active_parameters / 1e9 == pytest.approx(2.66, abs=0.01)
 
 
 @pytest.mark.parametrize(("name", "billions"), [("gpt2", 0.124), ("gpt-j-6b", 5.844), ("llama2-7b", 6.607)])
 def test_matrices_leave_embeddings_and_norms_out(name, billions):
     assert model(name).matmul_parameters / 1e9 == pytest.approx(billions, abs=6e-4)
-
-
-def test_a_token_of_deepseek_v2_lite_uses_two_point_seven_billion_parameters():
-    assert model("deepseek-v2-lite").active_parameters / 1e9 == pytest.approx(2.66, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -35,36 +32,27 @@ def test_keys_and_values_of_a_token_in_bfloat16(name, kib):
     assert 2 * config.layers * config.cache_numbers() == kib * 1024
 
 
-def test_a_latent_cache_holds_the_latent_and_the_rope_part():
+def test_a_latent_cache_holds_the_latent_and_the_rope_part_where_there_is_one():
     config = model("deepseek-v2-lite")
     assert config.cache_numbers(latent=True) == 576
     assert config.cache_numbers() == 16 * (192 + 128)
-
-
-def test_a_latent_cache_is_refused_where_there_is_no_latent():
     with pytest.raises(ValueError, match="llama2-7b has no latent attention"):
         model("llama2-7b").cache_numbers(latent=True)
 
 
-def test_depth_changes_parameters_by_whole_layers():
+def test_depth_changes_parameters_by_whole_layers_of_which_the_first_may_be_dense():
     config = model("llama2-7b")
     of_a_layer = config.at_depth(2).parameters - config.at_depth(1).parameters
     assert config.at_depth(None).parameters == config.parameters == config.outside_parameters + 32 * of_a_layer
-
-
-def test_the_first_layer_of_a_mixture_of_experts_is_dense():
     config = model("deepseek-v2-lite")
     first = config.at_depth(1).parameters - config.outside_parameters
     second = config.at_depth(2).parameters - config.at_depth(1).parameters
     assert first < second / 7
 
 
-def test_heads_fill_the_hidden_width_of_every_model_without_a_latent():
+def test_heads_fill_the_hidden_width_without_a_latent_and_an_unknown_model_names_those_that_exist():
     for config in models().values():
         assert config.latent or config.heads * config.head_dim == config.hidden
         assert config.heads % config.kv_heads == 0
-
-
-def test_an_unknown_model_names_those_that_exist():
     with pytest.raises(UnknownModel, match="Unknown model 'llama4'. Available: gpt2-tiny, gpt2, gpt2-xl"):
         model("llama4")

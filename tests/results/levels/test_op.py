@@ -14,15 +14,12 @@ CASE = attention_case(batch=2, num_heads=8, seqlen=512, head_dim=64, dtype="bflo
 Q, KV, LSE = 2 * 8 * 512 * 64 * 2, 2 * 2 * 512 * 64 * 2, 2 * 8 * 512 * 4
 
 
-def test_the_backward_has_five_products_for_the_two_of_the_forward() -> None:
+def test_the_backward_has_five_products_for_two_and_bytes_are_inputs_and_outputs_once() -> None:
     forward = 2 * 2 * 8 * 512 * 512 * 128
     assert levels.flops(CASE, "fwd") == forward
     assert levels.flops(CASE, "bwd") == 2.5 * forward
     assert levels.flops(CASE, "fwd_bwd") == 3.5 * forward
     assert levels.flops(CASE, "decode") is None
-
-
-def test_bytes_are_inputs_read_and_outputs_written_once() -> None:
     assert levels.bytes_moved(CASE, "fwd") == Q + 2 * KV + Q + LSE
     assert levels.bytes_moved(CASE, "bwd") == (Q + 2 * KV + 2 * Q + LSE) + (Q + 2 * KV)
 

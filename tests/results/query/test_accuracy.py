@@ -100,15 +100,12 @@ def table(**points: tuple[float, float | None]) -> pd.DataFrame:
     )
 
 
-def test_the_frontier_holds_what_nothing_beats_in_both_and_takes_two_percent_for_equal():
+def test_the_frontier_holds_what_nothing_beats_takes_two_percent_for_equal_and_zero_for_the_closest():
     found = accuracy.summary(
         table(close=(1.0, 1.0), fast=(4.0, 8.0), beaten=(2.0, 0.5), equal=(4.05, 8.1), untimed=(0.5, None))
     )
     assert len(found) == 5
     assert {*found.loc[found["frontier"], "implementation"]} == {"close", "fast", "equal"}
-
-
-def test_an_error_of_zero_is_the_closest_there_is_and_breaks_nothing():
     found = accuracy.summary(table(exact=(0.0, 2.0), other=(1.0, 1.0)))
     assert found["implementation"].tolist() == ["exact", "other"]
     assert found["frontier"].tolist() == [True, False]

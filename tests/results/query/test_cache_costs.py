@@ -62,20 +62,14 @@ def test_each_form_is_beside_the_case_that_differs_in_it_alone(store: Store) -> 
     assert set(found["implementation"]) == {"ours"}
 
 
-def test_a_quantised_cache_has_its_errors_beside_that_of_the_plain_case(store: Store) -> None:
+def test_the_summary_has_errors_and_geometric_means_and_a_chosen_shape_hides_no_plain_case(store: Store) -> None:
     found = cache_costs.rows(store, SLICE).set_index("form").loc["float8_e4m3fn cache"]
     assert (found["error"], found["error_original"], found["plain_error"]) == (0.002, 0.03, 0.001)
-
-
-def test_the_summary_has_the_geometric_mean_of_the_cases_and_their_range(store: Store) -> None:
     found = cache_costs.summary(cache_costs.rows(store, SLICE)).set_index(["form", "beside"])
     paged = found.loc["page 16", "H64 KV8 D128"]
     assert paged["cases"] == 2
     assert paged["ratio"] == pytest.approx((1.1 * 2.2) ** 0.5)
     assert (paged["lowest"], paged["highest"]) == pytest.approx((1.1, 2.2))
-
-
-def test_a_shape_or_size_that_is_chosen_hides_no_plain_case(store: Store) -> None:
     chosen = replace(SLICE, shape="H64 KV8 D128 page 16", batch=(8,))
     assert len(cache_costs.rows(store, chosen)) == len(cache_costs.rows(store, SLICE))
 

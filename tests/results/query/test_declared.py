@@ -29,13 +29,10 @@ def found(store_of):
     return made
 
 
-def test_the_newest_run_says_the_colour_of_an_implementation(found):
+def test_the_newest_run_says_the_colour_and_runs_from_before_declarations_keep_theirs(found):
     colour_of = found({"mine": {"colour": "#111111"}}, {"mine": {"colour": "#222222"}, "other": {}})
     assert colour_of["mine"] == "#222222"
     assert "other" not in colour_of
-
-
-def test_runs_from_before_declarations_keep_their_colours(found):
     assert found()["triton_fa2"] == "#e69f00"
 
 

@@ -43,15 +43,12 @@ def test_every_kind_and_mode_is_there_unless_one_is_chosen(store) -> None:
     assert few.values.tolist() == [["layer gqa", "bwd", "triton_fa2"], ["layer gqa", "bwd", "torch_naive"]]
 
 
-def test_speedup_is_over_the_baseline_and_the_share_is_of_the_layers_time(store) -> None:
+def test_speedups_are_over_the_baseline_and_ranges_go_from_the_lowest_to_the_highest_layer(store) -> None:
     table = layers.rows(store, SLICE).set_index(["layer", "mode", "implementation"])
     ours = table.loc[("gqa B2 H32 KV8 D64 S2048", "fwd", "gluon_hopper")]
     assert (ours["speedup"], ours["share"]) == (4.0, 25.0)
     assert table["share"].notna().sum() == 2
     assert table.loc[("gqa B2 H32 KV8 D64 S2048", "bwd", "triton_fa2"), "speedup"] == 2.0
-
-
-def test_ranges_go_from_the_lowest_to_the_highest_layer(store) -> None:
     found = layers.ranges(layers.rows(store, SLICE), "torch_naive").set_index(["implementation", "mode"])
     ours = found.loc[("gluon_hopper", "fwd")]
     assert (ours["layers"], ours["low"], ours["high"]) == (2, 2.0, 4.0)

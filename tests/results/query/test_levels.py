@@ -49,14 +49,11 @@ def test_a_workload_says_its_level(store: Store) -> None:
     ]
 
 
-def test_a_map_of_decode_has_context_and_batch(store: Store) -> None:
+def test_a_map_of_decode_has_context_and_batch_and_one_of_the_operator_nothing_of_decode(store: Store) -> None:
     grid = speedups.grid(store, SLICE)
     assert grid.columns[:4].tolist() == ["dtype", "seqlen", "batch", "implementation"]
     fast = grid[grid["implementation"] == "fast"]
     assert [*zip(fast["seqlen"], fast["batch"], strict=True)] == [(1024, 4), (1024, 8), (2048, 4)]
-
-
-def test_a_map_of_the_operator_has_nothing_of_decode(store: Store) -> None:
     grid = speedups.grid(store, Filters(gpu="A GPU", mode="fwd", timing="kernel", baseline="slow"))
     assert grid.columns[:4].tolist() == ["dtype", "seqlen", "head_dim", "implementation"]
     assert grid["speedup"].tolist() == [4.0, 1.0]
@@ -76,58 +73,43 @@ def test_cases_that_differ_in_the_page_size_alone_are_two_shapes(store: Store) -
     assert (contiguous, paged) == (2.0, pytest.approx(3.0))
 
 
-def test_every_case_is_one_case(store: Store) -> None:
+def test_every_case_is_one_case_and_a_filter_chooses_batches(store: Store) -> None:
     assert len({row.number.case_id for row in pairing.paired(store, Filters(gpu="A GPU", baseline="slow"))}) == 5
+    assert accuracy.errors(store, SLICE, "out").empty
+    assert pages.options(store, "batch", gpu="A GPU", level="decode")["choice"].tolist() == [4, 8]
+    assert pages.options(store, "batch", gpu="A GPU", level="op")["choice"].tolist() == []
+    assert speedups.grid(store, replace(SLICE, batch=(8,)))["batch"].tolist() == [8, 8]
 
 
-def test_the_winners_stand_where_the_map_has_them(store: Store) -> None:
+def test_the_winners_stand_where_the_map_has_them_and_a_cell_has_the_operations_of_decode(store: Store) -> None:
     won = winners(store, replace(SLICE, shape="H8 D64"))
     assert won.columns[:3].tolist() == ["dtype", "seqlen", "batch"]
     assert [*zip(won["seqlen"], won["batch"], won["winner"], strict=True)] == [
         *((1024, 4, "fast"), (1024, 8, "slow"), (2048, 4, "fast"))
     ]
-
-
-def test_a_cell_of_decode_has_the_operations_of_decode(store: Store) -> None:
     cell = pages.cell(store, replace(SLICE, shape="H8 D64"), "bfloat16", 2048, 4)
     assert cell["implementation"].tolist() == ["fast", "slow"]
     assert cell["flops"].tolist() == [2.0 * 4 * 8 * 2048 * 128] * 2
 
 
-def test_scaling_reads_memory_of_the_same_case(store: Store) -> None:
+def test_memory_is_that_of_the_same_case_and_of_two_page_sizes_in_two_rows(store: Store) -> None:
     rows = scaling.rows(store, SLICE).query("implementation == 'fast'").sort_values(["seqlen_k", "shape", "batch"])
     assert [*zip(rows["seqlen_k"], rows["batch"], rows["shape"], rows["peak_memory_mb"], strict=True)] == [
         *((1024, 4, "H8 D64", 50.0), (1024, 8, "H8 D64", 250.0), (1024, 4, "H8 D64 page 16", 100.0)),
         (2048, 4, "H8 D64", 100.0),
     ]
     assert rows["gb_per_s"].notna().all()
-
-
-def test_kinds_of_memory_of_two_page_sizes_are_two_rows(store: Store) -> None:
     found = memory.parts(store, replace(SLICE, seqlen=(1024,), batch=(4,), timing=None), ["one"])
     assert found["shape"].tolist() == ["H8 D64"] * 2 + ["H8 D64 page 16"] * 2
     assert found["peak_memory_mb"].tolist() == [50.0, 100.0, 100.0, 300.0]
 
 
-def test_errors_of_decode_stand_at_their_context(store: Store) -> None:
-    assert accuracy.errors(store, SLICE, "out").empty
-
-
-def test_a_rule_is_of_the_operator_alone(store: Store) -> None:
+def test_a_rule_is_of_the_operator_alone_and_features_of_decode_are_seen_in_decode_alone(store: Store) -> None:
     with pytest.raises(RuleError, match="decode attention has context and batch"):
         rule_of(store, SLICE)
-
-
-def test_features_of_decode_are_seen_in_decode_alone(store: Store) -> None:
     op = Filters(gpu="A GPU", workload="attention")
     counts = {
         name: table.set_index(["feature", "implementation"]).loc[("bfloat16", "fast"), "numbers"]
         for name, table in (("op", features(store, op)), ("decode", features(store, SLICE)))
     }
     assert counts == {"op": 1, "decode": 4}
-
-
-def test_a_filter_chooses_batches(store: Store) -> None:
-    assert pages.options(store, "batch", gpu="A GPU", level="decode")["choice"].tolist() == [4, 8]
-    assert pages.options(store, "batch", gpu="A GPU", level="op")["choice"].tolist() == []
-    assert speedups.grid(store, replace(SLICE, batch=(8,)))["batch"].tolist() == [8, 8]

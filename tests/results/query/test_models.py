@@ -15,27 +15,20 @@ def store(store_of):
     return store_of((RUN, rows()))
 
 
-def test_a_model_is_named_once_with_its_gpu(store):
-    assert models.subjects(store)[0] == "llama2-7b"
-    assert RUN.gpu_name in models.gpus(store, "llama2-7b")
-    assert models.gpus(store, "llama3-70b") == []
-
-
 def calls(store):
     table = models.calls(store, "llama2-7b", RUN.gpu_name)
     return table[table["run_id"] == RUN.run_id]
 
 
-def test_a_step_has_its_rate_and_the_share_of_attention_of_the_same_case(store):
+def test_a_step_has_its_rate_the_share_of_attention_and_an_extrapolated_latency_only_where_nothing_was_measured(store):
+    assert models.subjects(store)[0] == "llama2-7b"
+    assert RUN.gpu_name in models.gpus(store, "llama2-7b") and models.gpus(store, "llama3-70b") == []
     table = calls(store)
     step = table[(table["mode"] == "decode") & (table["seqlen_k"] == 512)].iloc[0]
     assert (step["latency_ms"], step["tokens_per_s"], step["attention_share"]) == (4.0, 250.0, 10.0)
     assert step["percent_of_copy"] == pytest.approx(100 * step["tb_per_s"] / 4.3)
     assert step["of_formula"] == pytest.approx(step["peak_memory_mb"] / step["formula_mb"])
     assert table[table["mode"] == "fwd"]["formula_mb"].isna().all(), "the formula of training is of a whole step"
-
-
-def test_an_extrapolated_latency_stands_only_where_nothing_was_measured(store):
     guessed = calls(store)[lambda table: table["extrapolated"]]
     assert guessed["seqlen_k"].tolist() == [32768]
     assert guessed["method_error"].tolist() == [pytest.approx(1.0)]
@@ -50,7 +43,7 @@ def test_the_error_of_the_method_is_that_of_a_model_that_the_same_run_measured(s
     assert models.calls(store, "llama2-70b", RUN.gpu_name)["method_error"].tolist() == [pytest.approx(1.0)]
 
 
-def test_a_training_step_stands_with_its_parts_and_its_mfu(store):
+def test_a_training_step_stands_with_its_parts_its_mfu_or_its_reason(store):
     steps = models.training_steps(store, "llama2-7b", RUN.gpu_name)
     step = steps[(steps["status"] == "ok") & (steps["run_id"] == RUN.run_id)].iloc[0]
     assert (step["fwd_ms"], step["bwd_ms"], step["step_ms"], step["latency_ms"]) == (200.0, 410.0, 30.0, 645.0)
@@ -59,15 +52,8 @@ def test_a_training_step_stands_with_its_parts_and_its_mfu(store):
     causal = models.training_steps(store, "llama2-7b", RUN.gpu_name, "causal")
     ours = causal[(causal["status"] == "ok") & (causal["run_id"] == RUN.run_id)].iloc[0]
     assert ours["mfu"] < step["mfu"]
-
-
-def test_a_step_that_did_not_run_keeps_its_status_and_reason(store):
-    steps = models.training_steps(store, "llama2-7b", RUN.gpu_name)
     skipped = steps[(steps["status"] == "skipped") & (steps["run_id"] == RUN.run_id)].iloc[0]
     assert skipped["note"] == "needs 150 GiB of 139.8"
-
-
-def test_an_unknown_convention_names_those_that_exist(store):
     with pytest.raises(ValueError, match="Available: palm, causal, nanogpt, torchtitan, llm-foundry"):
         models.training_steps(store, "llama2-7b", RUN.gpu_name, "hfu")
 

@@ -91,14 +91,11 @@ def test_gpus_are_compared_by_rate_clock_and_energy(store: Store) -> None:
     assert (h200["seqlen"], h200["head_dim"], h200["assumed"]) == (1024, 64, "")
 
 
-def test_memory_is_taken_apart_as_measured_and_by_formula(store: Store) -> None:
+def test_memory_is_taken_apart_and_cells_carry_speedups_and_both_ends_of_the_spread(store: Store) -> None:
     (row,) = memory.parts(store, SLICE, ["one"]).to_dict("records")
     assert [row[name] for name in memory.MEASURED] == [8.0, 4.0, 2.0, 10.0, 16.0]
     assert row["kv_cache"] == pytest.approx(2 * 2 * 4 * 1024 * 64 * 2 / 2**20)
     assert (row["implementation"], row["mode"], row["run_id"]) == ("slow", "fwd", "one")
-
-
-def test_cells_carry_speedups_and_both_ends_of_the_spread(store: Store) -> None:
     fast, slow = speedups.cells(store, SLICE)
     assert (fast["implementation"], fast["speedup"], slow["speedup"]) == ("fast", 2.0, 1.0)
     assert (slow["p20"], slow["p80"], slow["n"], slow["statistic"]) == (0.9, 1.2, 30, "median")

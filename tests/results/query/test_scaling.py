@@ -30,7 +30,7 @@ def store(store_of):
     return store_of((Run("a", "local", gpu_name="NVIDIA H200", tf32=False, **facts), rows))
 
 
-def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks(store):
+def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks_of_datasheets_and_probes(store):
     table = scaling.rows(store, SLICE)
     row, flops = table.iloc[0], levels.flops(CASE, "fwd")
     assert (table.columns[table.columns.get_loc("gpu_name") + 1], row["flops"]) == ("flops", flops)
@@ -43,14 +43,8 @@ def test_every_quantity_follows_from_the_latency_the_memory_and_the_peaks(store)
     assert row["tokens_per_joule"] == pytest.approx(2048 / 0.25)
     assert row["joules_per_tflop"] == pytest.approx(0.25 / flops * 1e12)
     assert row["intensity"] == pytest.approx(flops / levels.bytes_moved(CASE, "fwd"))
-
-
-def test_the_backward_takes_the_memory_of_both_passes(store):
     row = scaling.rows(store, Filters(**(vars(SLICE) | {"mode": "bwd"}))).iloc[0]
     assert row["memory_per_token_kb"] == pytest.approx(24 * 1024 / 2048)
-
-
-def test_roofs_are_the_datasheets_and_the_probes(store):
     nominal, measured = scaling.roofs(store, SLICE, "bfloat16")
     assert (nominal.name, nominal.tflops, nominal.gb_per_s) == ("data-sheet", 989.5, 4800)
     assert (measured.name, measured.tflops, measured.gb_per_s) == ("measured, a", 800.0, 4000.0)
@@ -125,3 +119,6 @@ def test_float32_in_six_bfloat16_products_has_a_peak_of_its_own(store_of):
     assert found["torch_naive"]["percent_of_peak"] == pytest.approx(100 * rate / 67)
     assert roofs["data-sheet bf16x6"] == pytest.approx(989.5 / 6)
     assert roofs["data-sheet"] == 67.0
+    gbs_alone = Run("b", "local", created="2026-12-01", gpu_name="NVIDIA H200", tf32=False, measured_gbs=4000.0)
+    names = {roof.name for roof in scaling.roofs(store_of((gbs_alone, rows)), SLICE, "float32")}
+    assert "measured, b" in names and "measured bf16x6, b" not in names

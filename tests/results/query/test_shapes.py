@@ -42,21 +42,15 @@ def store(tmp_path: Path, shipped: Path) -> Iterator[Store]:
     opened.close()
 
 
-def test_the_newest_run_with_both_sides_counts(store: Store) -> None:
+def test_the_newest_run_with_both_sides_counts_for_each_gpu_and_timing_and_is_summed_up(store: Store) -> None:
     (duel,) = shapes.duels(shapes.numbers(store, GPU, "kernel")).to_dict("records")
     assert (duel["run_id"], duel["place"], duel["shape"]) == ("newer", 0, SHAPES[0].name)
     assert (duel["ours"], duel["ours_ms"], duel["other"], duel["other_ms"]) == ("triton_fa2", 2.0, "torch_naive", 2.5)
     assert duel["ratio"] == 1.25
-
-
-def test_each_gpu_and_timing_is_a_slice_of_its_own(store: Store) -> None:
     assert {(GPU, "kernel"), (OTHER_GPU, "kernel")} <= set(shapes.there(store))
     (duel,) = shapes.duels(shapes.numbers(store, OTHER_GPU, "kernel")).to_dict("records")
     assert duel["ratio"] == 4.0
     assert shapes.numbers(store, GPU, "eager").empty
-
-
-def test_shapes_without_both_sides_are_not_summed_up(store: Store) -> None:
     duels = shapes.duels(shapes.numbers(store, GPU, "kernel"))
     summed = {"shapes": 1, "ahead": 1, "mean": pytest.approx(1.25), "low": 1.25, "high": 1.25}
     assert shapes.summed_up(duels) == summed

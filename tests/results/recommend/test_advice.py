@@ -39,7 +39,7 @@ def store(store_of):
     return store_of((Run("a", "local", gpu_name="A GPU"), rows))
 
 
-def test_where_an_implementation_cannot_run_the_baseline_stands_in(store):
+def test_advice_lets_the_baseline_stand_in_and_carries_speedup_memory_and_the_best_of_pytorchs_own(store):
     (training,) = advice.advise(store, SLICE)
     # mine loses 8 / 4 where the baseline stands in, a mean of sqrt(2); flash loses 2 / 1 where mine wins: the same
     assert training.use_case == "Training"
@@ -47,17 +47,10 @@ def test_where_an_implementation_cannot_run_the_baseline_stands_in(store):
     assert training.behind == pytest.approx(2**0.5)
     assert training.worst == pytest.approx(2.0)
     assert training.wins == 1
-
-
-def test_advice_carries_speedup_memory_and_the_best_of_pytorchs_own(store):
-    (training,) = advice.advise(store, SLICE)
     assert (training.speedup, training.compared) == (pytest.approx(8.0), 1)
     assert training.memory_reduction == pytest.approx(4.0)
     assert training.backend == "FLASH_ATTENTION"
     assert training.runs == ("a",)
-
-
-def test_a_gpu_without_the_shapes_of_a_use_case_gets_no_advice(store):
     assert advice.advise(store, Filters(gpu="B GPU", baseline="torch_naive")) == []
 
 

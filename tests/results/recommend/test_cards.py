@@ -33,10 +33,14 @@ def test_every_card_has_numbers_or_a_relative_of_its_maker(store):
         assert found.own or (found.relative is None) == chip.compute_capability.startswith("gfx"), row
 
 
-def test_own_numbers_come_first_and_are_named_with_their_source(store):
+def test_own_numbers_come_first_and_a_slice_is_compared_with_the_nearest_gpu_on_the_same_shapes(store):
     assert cards.known(store, "h200 sxm").own == "NVIDIA H200"
     assert (cards.known(store, "b200").own, cards.known(store, "b200").sources) == ("NVIDIA B200", ("upload",))
     assert cards.known(store, "a100 pcie 80gb").sources == ("published",)
+    chosen = Filters("NVIDIA H200", mask="causal", dtype=("bfloat16",), mode="fwd", timing="kernel", shape=SHAPE)
+    other, ratios = cards.over_relative(store, chosen, "gluon_hopper")
+    assert other == "NVIDIA H100 80GB HBM3" and len(ratios) > 10 and 0.9 < min(ratios) <= max(ratios) < 1.3
+    assert cards.over_relative(store, chosen, "nothing") is None
 
 
 def test_a_relative_is_of_the_nearest_data_sheet_without_what_cannot_run(store):
@@ -48,13 +52,6 @@ def test_a_relative_is_of_the_nearest_data_sheet_without_what_cannot_run(store):
     of_h200 = next(each for each in cards.relatives(store, "v100 sxm") if each.gpu == "NVIDIA H200")
     assert {"torch_sdpa_cudnn", "triton_fa2"} <= set(of_h200.unable) and "torch_sdpa_math" in of_h200.able
     assert cards.relatives(store, "a card that nobody knows") == []
-
-
-def test_a_slice_is_compared_with_the_nearest_gpu_on_the_same_shapes(store):
-    chosen = Filters("NVIDIA H200", mask="causal", dtype=("bfloat16",), mode="fwd", timing="kernel", shape=SHAPE)
-    other, ratios = cards.over_relative(store, chosen, "gluon_hopper")
-    assert other == "NVIDIA H100 80GB HBM3" and len(ratios) > 10 and 0.9 < min(ratios) <= max(ratios) < 1.3
-    assert cards.over_relative(store, chosen, "nothing") is None
 
 
 def test_a_time_is_measured_or_estimated_by_the_next_relative_that_has_one(store):

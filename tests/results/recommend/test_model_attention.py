@@ -39,11 +39,13 @@ def store(home):
         yield opened
 
 
-def test_training_takes_who_has_both_passes_and_scales_by_operations(store):
+def test_training_takes_who_has_both_passes_scales_by_operations_and_recomputes_the_forward(store):
     found = model_attention.fastest(store, "A GPU", _asked(8192, 8192), "train")
     assert (found.implementation, found.measured.seqlen_k) == ("steady", 4096)
     assert found.factor == pytest.approx(8, rel=0.001)  # twice the heads, four times the pairs
     assert found.layer_ms == pytest.approx(8 * (1.0 + 3.0), rel=0.001)
+    found = model_attention.fastest(store, "A GPU", _asked(8192, 8192, checkpointing=True), "train")
+    assert found.layer_ms == pytest.approx(8 * (1.0 + 1.0 + 3.0), rel=0.001)
 
 
 def test_a_doubled_sequence_is_twice_as_far_as_twice_the_heads_or_another_group():
@@ -54,19 +56,16 @@ def test_a_doubled_sequence_is_twice_as_far_as_twice_the_heads_or_another_group(
     assert distances == [0, 1, 0.5, 0.5, 0.5, 0.5]
 
 
-def test_recomputed_activations_have_the_forward_twice(store):
-    found = model_attention.fastest(store, "A GPU", _asked(8192, 8192, checkpointing=True), "train")
-    assert found.layer_ms == pytest.approx(8 * (1.0 + 1.0 + 3.0), rel=0.001)
-
-
-def test_lower_precision_does_not_win_a_prefill(store):
+def test_no_other_precision_cache_or_part_of_a_prompt_stands_for_a_step(store):
     assert model_attention.fastest(store, "A GPU", _asked(4096, 4096), "prefill").implementation == "forward_only"
-
-
-def test_decoding_scales_by_bytes_and_leaves_other_caches_out(store):
     found = model_attention.fastest(store, "A GPU", _asked(1, 32768), "decode")
     assert found.implementation == "reader"
     assert found.layer_ms == pytest.approx(0.04, rel=0.01)
+    for step in ("train", "prefill"):
+        assert model_attention.fastest(store, "A GPU", _asked(8192, 8192), step).implementation != "chunked"
+    assert model_attention.fastest(store, "Another GPU", _asked(8192, 8192), "train") is None
+    assert model_attention.fastest(store, "A GPU", replace(_asked(8192, 8192), dtype="float16"), "train") is None
+    assert "A GPU" in model_attention.gpus(store)
 
 
 def test_an_upload_of_one_kernel_does_not_replace_the_winner_of_several(home, store):
@@ -76,14 +75,3 @@ def test_an_upload_of_one_kernel_does_not_replace_the_winner_of_several(home, st
     with closing(open_store(home)) as opened:
         found = model_attention.fastest(opened, "A GPU", _asked(8192, 8192), "prefill")
     assert (found.implementation, found.compared, found.source) == ("forward_only", 2, "local")
-
-
-def test_a_chunk_of_a_prompt_does_not_stand_for_the_whole(store):
-    for step in ("train", "prefill"):
-        assert model_attention.fastest(store, "A GPU", _asked(8192, 8192), step).implementation != "chunked"
-
-
-def test_what_nobody_measured_has_no_answer(store):
-    assert model_attention.fastest(store, "Another GPU", _asked(8192, 8192), "train") is None
-    assert model_attention.fastest(store, "A GPU", replace(_asked(8192, 8192), dtype="float16"), "train") is None
-    assert "A GPU" in model_attention.gpus(store)

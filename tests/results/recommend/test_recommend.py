@@ -129,19 +129,17 @@ def test_the_backend_is_the_fastest_of_pytorchs_own_whoever_wins(home, opened):
     assert (point["implementation"], point["backend"], point["backend_ms"]) == ("triton_fa2", "FLASH_ATTENTION", 2.0)
 
 
-def test_a_shape_in_between_goes_to_the_nearest_measured_one_and_says_so(home, opened):
+def test_a_rule_takes_the_nearest_measured_shape_refuses_another_mask_and_is_json(home, opened):
     _measured_grid(home)
     made = rule.rule_of(opened(), SLICE)
     (distance, point), *_ = rule.choose(made, count=3, dtype="float16", seqlen=3000, head_dim=64, num_heads=2)
     assert (point["seqlen"], point["head_dim"]) == (4096, 64)
     assert 0 < distance < 1
-
-
-def test_a_mask_that_was_not_measured_is_refused_with_those_that_were(home, opened):
-    _measured_grid(home)
-    made = rule.rule_of(opened(), SLICE)
     with pytest.raises(LookupError, match="full, fwd. Possible: float16, causal, fwd; float32, causal, fwd"):
         rule.choose(made, dtype="float16", seqlen=128, head_dim=64, causal=False)
+    record = json.loads(rule.as_json(made))
+    assert [{**point, "ties": tuple(point["ties"])} for point in record["points"]] == list(made.points)
+    assert record["runs"] == ["fwd"]
 
 
 def test_what_a_source_left_open_does_not_keep_a_shape_away():
@@ -150,25 +148,14 @@ def test_what_a_source_left_open_does_not_keep_a_shape_away():
     assert nearest([point], dtype="float16", seqlen=128, head_dim=64, batch=8, num_heads=32)[0][0] == 0
 
 
-def test_the_rule_as_json_holds_the_same_points(home, opened):
-    _measured_grid(home)
-    made = rule.rule_of(opened(), SLICE)
-    record = json.loads(rule.as_json(made))
-    assert [{**point, "ties": tuple(point["ties"])} for point in record["points"]] == list(made.points)
-    assert record["runs"] == ["fwd"]
-
-
-def test_the_command_writes_a_rule_of_every_mode(home, capsys):
+def test_the_command_says_a_rule_of_nothing_and_writes_one_of_every_mode(home, capsys):
+    add_run(home, "a", latency("slow", Status.OOM, small_case()))
+    assert main(["rule"]) == 1
+    assert "Nothing has a time on A GPU" in capsys.readouterr().err
     _measured_grid(home)
     assert main(["rule", "--format", "json", "--baseline", "slow"]) == 0
     points = json.loads(capsys.readouterr().out)["points"]
     assert {point["mode"] for point in points} == {"fwd", "bwd"}
-
-
-def test_a_rule_of_nothing_says_so(home, capsys):
-    add_run(home, "a", latency("slow", Status.OOM, small_case()))
-    assert main(["rule"]) == 1
-    assert "Nothing has a time on A GPU" in capsys.readouterr().err
 
 
 def test_a_name_from_an_upload_cannot_become_code(home, opened):

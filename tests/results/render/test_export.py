@@ -87,12 +87,18 @@ def test_what_runs_did_not_record_in_earlier_versions_has_no_column(opened: Stor
     assert "implementations" not in json.loads(export.export(opened, "json", Selection(run=("r2",))))["runs"][0]
 
 
-def test_the_importers_read_csv_and_json_as_the_same_runs_and_measurements(opened: Store) -> None:
+def test_csv_and_json_are_read_as_the_same_runs_and_markdown_is_one_table(opened: Store) -> None:
     for form in ("csv", "json"):
         found = understand(f"export.{form}", export.export(opened, form, Selection(run=("r1",))))
         assert (found.format, found.rejected) == (f"own_{form}", ())
         assert found.measurements == tuple(MEASUREMENTS)
         assert found.runs == (RUN,)
+    lines = export.export(opened, "md", Selection(run=("r1",))).decode().splitlines()
+    assert len(lines) == 2 + len(MEASUREMENTS)
+    assert "baseline" not in lines[0]
+    assert "samples" not in lines[0]
+    cells = lines[0].count("|")
+    assert {line.replace("\\\\", "").replace("\\|", "").count("|") for line in lines} == {cells}
 
 
 def test_what_is_exported_as_parquet_has_the_same_values_and_types(opened: Store, tmp_path: Path) -> None:
@@ -107,15 +113,6 @@ def test_what_is_exported_as_parquet_has_the_same_values_and_types(opened: Store
     assert [(seed, json.loads(sweep)) for seed, sweep in seeds] == [(2**40, RUN.sweep)]
 
 
-def test_markdown_is_one_table_with_the_columns_that_say_something(opened: Store) -> None:
-    lines = export.export(opened, "md", Selection(run=("r1",))).decode().splitlines()
-    assert len(lines) == 2 + len(MEASUREMENTS)
-    assert "baseline" not in lines[0]
-    assert "samples" not in lines[0]
-    cells = lines[0].count("|")
-    assert {line.replace("\\\\", "").replace("\\|", "").count("|") for line in lines} == {cells}
-
-
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_guarded_text_is_no_formula_and_comes_back(text: str) -> None:
     assert guard(text)
@@ -123,13 +120,15 @@ def test_a_guarded_text_is_no_formula_and_comes_back(text: str) -> None:
     assert unguard(guard(text)) == text
 
 
-def test_no_text_cell_of_a_csv_is_a_formula_and_numbers_are_untouched(opened: Store) -> None:
+def test_no_text_cell_of_a_csv_is_a_formula_and_choices_are_those_that_occur(opened: Store) -> None:
     rows = list(csv.DictReader(io.StringIO(export.export(opened, "csv").decode(), newline="")))
     values = [row["value"] for row in rows if row["implementation"] == "y"]
     assert values == [repr(number) for number in NUMBERS]
     for row in rows:
         starts = {name: cell[:1] for name, cell in row.items() if name not in ("value", "std")}
         assert not {"=", "+", "-", "@"} & set(starts.values())
+    assert export.choices(opened, "dtype") == ["bfloat16", "float16"]
+    assert export.choices(opened, "gpu") == [RUN.gpu_name, "H200"]
 
 
 @pytest.mark.parametrize(
@@ -149,8 +148,3 @@ def test_no_text_cell_of_a_csv_is_a_formula_and_numbers_are_untouched(opened: St
 def test_a_selection_takes_what_is_of_all_its_values(opened: Store, selection: Selection, expected: int) -> None:
     assert export.count(opened, selection) == expected
     assert len(json.loads(export.export(opened, "json", selection))["measurements"]) == expected
-
-
-def test_the_choices_are_those_that_occur(opened: Store) -> None:
-    assert export.choices(opened, "dtype") == ["bfloat16", "float16"]
-    assert export.choices(opened, "gpu") == [RUN.gpu_name, "H200"]

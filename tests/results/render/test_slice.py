@@ -35,7 +35,7 @@ def _table(text: str, first: str) -> list[tuple[str, ...]]:
     return next(list(table.rows) for table in tables(text) if table.header[0] == first)
 
 
-def test_a_view_says_who_wins_what_failed_and_where_it_comes_from(home, capsys):
+def test_a_view_says_who_wins_what_failed_where_it_comes_from_and_that_it_is_for_reading(home, capsys):
     assert main(["render"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("# Attention on A GPU\n\nattention · causal mask · mode fwd · kernel time · B1 H2.")
@@ -46,6 +46,11 @@ def test_a_view_says_who_wins_what_failed_and_where_it_comes_from(home, capsys):
     assert ("torch_naive", "oom", "1", "a | in it") in [row for table in tables(text) for row in table.rows]
     assert "- **a**, 4 numbers of this slice" in text
     assert "`python -m runner run x`" in text
+    assert main(["render"]) == 0
+    text = capsys.readouterr().out
+    assert "For reading: numbers are rounded" in text
+    with pytest.raises(UploadError, match="rendered for reading.*--format csv --run a$"):
+        understand("attention.md", text.encode())
 
 
 def test_a_view_says_where_newer_code_has_nothing_to_compare_with(home, capsys):
@@ -59,12 +64,17 @@ def test_a_view_says_where_newer_code_has_nothing_to_compare_with(home, capsys):
     )
 
 
-def test_a_view_follows_its_filters(home, capsys):
+def test_a_view_follows_its_filters_and_the_command_advises_from_the_same_home(home, capsys):
     assert main(["render", "--mode", "bwd", "--seqlen", "128", "--baseline", "mine"]) == 0
     text = capsys.readouterr().out
     assert "mode bwd" in text
     assert "seqlen 128" in text
     assert _table(text, "float16, seqlen") == [("128", "mine 1.00×")]
+    assert main(["advise"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("# What to use when on A GPU")
+    short = next(row for row in _table(text, "use case") if row[0] == "Short sequences: device time")
+    assert short[2] == "mine"
 
 
 @pytest.mark.parametrize("words,complaint", cases(__file__, "test_a_view_of_nothing_says_what_is_possible"))
@@ -82,35 +92,13 @@ def test_a_view_as_html_is_one_file_with_the_same_cells(home, tmp_path):
     assert "href=" not in page
 
 
-def test_what_a_file_says_is_text_and_not_markup():
+def test_figures_go_below_the_title_and_what_a_file_says_is_text():
     page = html_page("# A <b>\n\n| a | b |\n| --- | --- |\n| <script>x</script> | 1.5× |\n\n- **bold** `code` & so on")
     assert "<script>" not in page
     assert "<title>A &lt;b&gt;</title>" in page
     assert '<td class="number">1.5×</td>' in page
     assert "<li><strong>bold</strong> <code>code</code> &amp; so on</li>" in page
-
-
-def test_figures_go_below_the_title():
     page = html_page("# A\n\ntext", ["<div>drawn</div>"])
     assert page.index("<h1>A</h1>") < page.index("<figure><div>drawn</div></figure>") < page.index("<p>text</p>")
-
-
-def test_the_command_advises_from_the_same_home(home, capsys):
-    assert main(["advise"]) == 0
-    text = capsys.readouterr().out
-    assert text.startswith("# What to use when on A GPU")
-    short = next(row for row in _table(text, "use case") if row[0] == "Short sequences: device time")
-    assert short[2] == "mine"
-
-
-def test_a_view_says_that_it_is_for_reading_and_an_upload_of_it_names_the_run_to_take(home, capsys):
-    assert main(["render"]) == 0
-    text = capsys.readouterr().out
-    assert "For reading: numbers are rounded" in text
-    with pytest.raises(UploadError, match="rendered for reading.*--format csv --run a$"):
-        understand("attention.md", text.encode())
-
-
-def test_html_shows_escaped_marks_as_they_are() -> None:
     page = html_page("# A\n\nnot \\*\\*bold\\*\\* nor \\[a\\](b) nor \\<b\\> nor \\`code\\` but **bold \\* star**")
     assert "not **bold** nor [a](b) nor &lt;b&gt; nor `code` but <strong>bold * star</strong>" in page

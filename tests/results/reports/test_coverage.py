@@ -1,9 +1,5 @@
 """How much of the published reports runs fill."""
 
-from pathlib import Path
-
-import pytest
-
 from results.__main__ import main
 from results.render.markdown import tables
 from results.reports import headline
@@ -45,9 +41,7 @@ def test_any_setting_of_a_table_fills_it() -> None:
     assert (table.filled, table.filled_cells) == (2, 4)
 
 
-def test_the_command_prints_each_table_and_of_one_report_what_would_fill_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_each_table_and_of_one_report_what_would_fill_the_rest(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     assert main(["report", "flashtile_a100", "--coverage", "--run", "h200-torch_vs_triton"]) == 0
     text = capsys.readouterr().out

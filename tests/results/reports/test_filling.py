@@ -1,7 +1,7 @@
 """Which of several runs a row of a report is taken from."""
 
-from results.reports.filling import merged
 from results.reports.layout import Section, TableRow
+from results.reports.side_by_side import merged
 
 
 def words(own: str, *cases: int) -> list[Section]:

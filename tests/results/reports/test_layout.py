@@ -8,17 +8,11 @@ from results.reports.layout import number_of, read_seqlen
 from tests.cases import cases
 
 
-def test_a_header_glued_to_code_is_still_a_table() -> None:
+def test_tables_are_found_between_lines_of_text_and_read_back() -> None:
     (table,) = tables("model = f(8)| Block Size | SRAM |\n|---|---|\n| 32 | ~32KB per block |\n")
     assert (table.header, table.rows, table.line) == (("Block Size", "SRAM"), (("32", "~32KB per block"),), 1)
-
-
-def test_a_table_that_follows_another_without_a_blank_line_is_its_own() -> None:
     first, second = tables("| a | b |\n|---|---|\n| 1 | 2 |\n| c |\n|---|\n| 3 |\n")
     assert (first.rows, second.header, second.rows) == ((("1", "2"),), ("c",), (("3",),))
-
-
-def test_a_written_table_reads_back() -> None:
     (table,) = tables("# Title\n\n" + markdown_table(("a", "b"), [("x | y", "—")]))
     assert (table.header, table.rows, table.line) == (("a", "b"), (("x | y", "—"),), 3)
 

@@ -21,13 +21,15 @@ def test_numbers_that_do_not_say_their_shape_stand_in_no_table(name: str, unsaid
         render_report(name, [(run, vague)])
 
 
-def test_a_report_of_layers_says_what_a_run_of_the_operator_lacks() -> None:
+def test_a_run_without_the_cases_of_a_report_is_refused_with_what_it_needs() -> None:
     for name in ("attention_layers_a100", "flashtile_a100"):
         with pytest.raises(ReportError, match="It needs the cases of the report and .*triton_fa2"):
             render_report(name, [own_run(4.0)])
+    with pytest.raises(ReportError, match="no number for this report's tables .*torch_naive"):
+        render_report("performance_guide", [own_run(4.0)])
 
 
-def test_an_own_cell_without_a_number_shows_its_status_and_no_speedup() -> None:
+def test_cells_that_failed_show_their_status_and_no_speedup() -> None:
     run, measurements = own_run(4.0)
     failed = [
         replace(m, status=Status.OUT_OF_RESOURCES, value=None, mean=None, std=None)
@@ -37,24 +39,17 @@ def test_an_own_cell_without_a_number_shows_its_status_and_no_speedup() -> None:
     ]
     (table,) = tables(render_report("fa2_rtx4060", [(run, failed)]))
     assert table.rows[6][6:] == ("OOR", "OOR", "OOR", "—", "—", "—")
-
-
-def test_a_run_that_failed_everywhere_shows_so() -> None:
-    run, measurements = own_run(4.0)
     failed = [replace(m, status=Status.OOM, value=None, mean=None, std=None) for m in measurements]
     (table,) = tables(render_report("fa2_rtx4060", [(run, failed)]))
     assert len(table.rows) == 56 and set(table.rows[0][3:]) == {"OOM", "—"}
 
 
-def test_own_timings_are_never_mixed() -> None:
+def test_own_timings_are_never_mixed_and_settings_get_a_table_each() -> None:
     run, measurements = own_run(4.0)
     eager = [m for m in measurements if m.timing == "eager"]
     text = render_report("fa2_rtx4060", [(run, eager)])
     assert "Timing: eager" in text and tables(text)[0].rows[0][3] == "0.8960"
     assert "Timing: kernel" in render_report("fa2_rtx4060", [(run, measurements)])
-
-
-def test_own_settings_that_the_table_does_not_tell_apart_get_a_table_each() -> None:
     run, one = own_run(4.0)
     _, sixteen = own_run(2.0, num_heads=16)
     text = render_report("fa2_rtx4060", [(run, [*one, *sixteen])])
@@ -67,11 +62,6 @@ def test_a_run_that_says_no_timing_and_keeps_the_published_names_is_rendered_too
     text = render_report("torch_vs_triton", [(replace(run, source="upload", report=None), measurements)])
     assert "Timing: not stated.\n" in text and "\n\n\n" not in text
     assert tables(text)[0].rows[0][:7] == ("torch", "bfloat16", "128", "16", "1", "True", "0.3546")
-
-
-def test_a_run_with_other_cases_is_refused_with_what_it_needs() -> None:
-    with pytest.raises(ReportError, match="no number for this report's tables .*torch_naive"):
-        render_report("performance_guide", [own_run(4.0)])
 
 
 @pytest.mark.parametrize("title", BESIDE)

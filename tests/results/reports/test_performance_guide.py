@@ -44,7 +44,7 @@ def test_features_that_were_checked_stand_in_a_table_of_their_own_that_is_none_o
     assert section.title not in {table.title for table in coverage(found)}
 
 
-def test_a_ratio_is_never_of_two_runs():
+def test_a_table_is_of_one_gpu_that_fills_most_rows_and_a_ratio_of_one_run():
     printed = side_by_side.published("performance_guide")
     standard, flash = ([m for m in models() if m.implementation == name] for name in ("torch_naive", "triton_fa2"))
     other = Run("other", "local", gpu_name=H200)
@@ -52,18 +52,10 @@ def test_a_ratio_is_never_of_two_runs():
     with_ratio = [section for section in found if "Speedup" in section.columns]
     ratios = [row.own[section.columns.index("Speedup")] for section in with_ratio for row in section.rows if row.own]
     assert set(ratios) == {"—"}
-
-
-def test_a_table_of_a_gpu_is_filled_by_the_run_on_that_gpu():
-    printed = side_by_side.published("performance_guide")
     h200, h100 = (Run(name, "local", gpu_name=f"NVIDIA {name} 80GB HBM3") for name in ("H200", "H100"))
     found = side_by_side.sections("performance_guide", printed, [(h200, ops()), (h100, ops())])
     runs = {section.title.partition(" ")[0]: section.runs for section in found if " > Forward" in section.title}
     assert runs == {"A100": ("H200",), "H100": ("H100",), "A10G": ("H200",)}
-
-
-def test_a_table_is_of_the_one_gpu_that_fills_most_rows():
-    printed = side_by_side.published("performance_guide")
     short = [m for m in ops() if m.case.seqlen_k == 512]
     long = [m for m in ops() if m.case.seqlen_k != 512]
     runs = [(Run("few", "local", gpu_name="Tesla T4"), short), (Run("many", "local", gpu_name="NVIDIA L40S"), long)]

@@ -1,7 +1,5 @@
 """Published reports beside the runs that ship."""
 
-from pathlib import Path
-
 import pytest
 
 from results import reports
@@ -47,9 +45,7 @@ def test_a_run_without_any_row_is_refused_with_what_it_needs() -> None:
         side_by_side.render("fa2_rtx4060", side_by_side.published("fa2_rtx4060"), [(Run("x", "local"), [row])])
 
 
-def test_the_command_renders_a_report_beside_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_renders_a_report_beside_a_run(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     assert main(["render", "--report", "fa2_rtx4060", "--run", OWN]) == 0
     assert "the own run has 62 of 62 rows" in capsys.readouterr().out
@@ -68,7 +64,7 @@ def _row(printed: list[Measurement], own: list[Measurement]) -> str:
     return speedups_beside(printed, own, baseline="torch_naive", implementation="triton_fa2").splitlines()[2]
 
 
-def test_the_own_speedup_is_of_device_times_only() -> None:
+def test_the_own_speedup_is_of_device_times_and_a_failure_stands_where_the_number_would() -> None:
     own = [
         _number("torch_naive", "latency_ms", 3.0, timing="kernel"),
         _number("triton_fa2", "latency_ms", 1.0, timing="kernel"),
@@ -77,9 +73,6 @@ def test_the_own_speedup_is_of_device_times_only() -> None:
     ]
     printed = [_number("triton_fa2", "speedup", 1.25, baseline="torch")]
     assert _row(printed, own) == "| bfloat16, 64 | 1.2× / 3.0× |"
-
-
-def test_a_failure_stands_where_the_number_would() -> None:
     out = Status.OUT_OF_RESOURCES
     printed = [
         _number("triton_fa2", "latency_ms", None, status=out),

@@ -4,7 +4,6 @@ import json
 import random
 from contextlib import closing
 from dataclasses import fields, replace
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -48,9 +47,7 @@ def test_the_store_knows_the_id_of_a_line_whatever_its_inputs(opened: Store, fol
         assert (opened.refresh(), opened.problems) == (1, [])
 
 
-def test_a_malformed_line_is_a_problem_with_its_number_and_the_others_are_taken(
-    opened: Store, folder: RunFolder, home: Path
-) -> None:
+def test_a_malformed_line_is_a_problem_with_its_number_and_the_others_are_taken(opened, folder, home) -> None:
     folder.append(latency(1))
     with open(folder.journal_path, "ab") as file:
         file.write(b'{"run_id": "r1", "va\n\n\xff\xfe\n')
@@ -144,9 +141,7 @@ def test_no_line_is_taken_that_the_records_refuse_and_none_is_lost(opened: Store
         ({"value": 10**400}, "out of range"),
     ],
 )
-def test_a_line_that_is_json_and_still_no_measurement_says_why(
-    opened: Store, folder: RunFolder, changes: dict, reason: str
-) -> None:
+def test_a_line_that_is_json_and_still_no_measurement_says_why(opened, folder, changes, reason) -> None:
     folder.journal_path.write_text(json.dumps(json.loads(line_of(FULL)) | changes) + "\n")
     assert opened.refresh() == 0
     assert [reason in text for _, _, text in opened.problems] == [True], opened.problems

@@ -22,6 +22,7 @@ from results.files.journal import RunFolder
 from results.records import Run, measurement_to_json, run_to_json
 from results.store.database import open_store
 from tests.builders import random_runs
+from tests.cases import HANG_S
 
 KILLS = int(os.environ.get("ATTNBENCH_KILLS", "30"))  # of each kind
 
@@ -123,9 +124,9 @@ def acknowledged(home: Path, run_id: str = "r1") -> list[str]:
 
 def wait_for_acknowledgement(home: Path, before: int) -> None:
     """Until the writer has acknowledged a number, so that each kill hits one that is at work."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + HANG_S
     while len(acknowledged(home)) <= before:
-        assert time.monotonic() < deadline, "no number was acknowledged in 90 s"
+        assert time.monotonic() < deadline, "no number was acknowledged"
         select.select([], [], [], 0.001)
 
 

@@ -61,24 +61,18 @@ def test_columns_of_the_store_have_the_kinds_of_the_fields(opened: Store, table,
         assert not nullable or rules.nullable or rules.kind == "status", name
 
 
-def test_numbers_that_pages_read_have_the_kinds_of_the_fields(opened: Store) -> None:
-    columns = _columns(opened, "numbers")
-    shared = columns.keys() & ROW.keys()
+def test_columns_that_pages_read_and_checks_of_the_store_have_the_kinds_choices_and_minima_of_the_fields(opened):
+    numbers = _columns(opened, "numbers")
+    shared = numbers.keys() & ROW.keys()
     assert {"value", "status", "seqlen_q", "implementation", "note"} <= shared
-    assert {name for name in shared if columns[name][0] not in SQL[ROW[name].kind]} == set()
+    assert {name for name in shared if numbers[name][0] not in SQL[ROW[name].kind]} == set()
     assert {*summary.OF_NUMBER} - {"case_id", "seqlen"} <= ROW.keys()
-
-
-def test_checks_of_the_store_name_the_choices_and_minima_of_the_fields() -> None:
     (listed,) = re.findall(r"CHECK \(source IN \((.*?)\)\)", SCHEMA)
     assert tuple(re.findall(r"'(\w+)'", listed)) == SOURCES
     above_0 = set(re.findall(r"CHECK \((\w+) IS NULL OR \w+ > 0\)", SCHEMA))
     assert above_0 and {ROW[name].minimum for name in above_0} == {1}
     finite = set(re.findall(r"isfinite\((\w+)\)", SCHEMA))
     assert finite and all(ROW[name].only_if_ok for name in finite)
-
-
-def test_every_kind_of_field_has_a_parser_and_a_column_type() -> None:
     kinds = {rules.kind for rules in (*ROW.values(), *RUN_SCHEMA.values())}
     assert kinds == set(own_csv.PARSERS) == set(columns.SQL_TYPES)
 

@@ -63,12 +63,9 @@ def _same_either_way(store: Store) -> None:
         pd.testing.assert_frame_equal(*(pages.memory(store, f, "peak_memory_mb") for f in (some, every)))
 
 
-def test_the_runs_that_count_are_read_and_give_what_all_of_them_would(store):
+def test_the_runs_that_count_are_chosen_as_by_python_and_give_what_all_of_them_would(store):
     _same_either_way(store)
     assert store.rows("SELECT count(*) FROM counting")[0][0] < store.rows("SELECT count(*) FROM numbers")[0][0]
-
-
-def test_sql_and_python_choose_the_same_run_for_each_case(store):
     chosen = set()
     for baseline, mode in product((*NAMES, "nobody"), ("fwd", "bwd")):
         some = replace(SLICE, baseline=baseline, mode=mode, source=("local",))
@@ -77,6 +74,11 @@ def test_sql_and_python_choose_the_same_run_for_each_case(store):
         assert by_sql == {(row.seqlen, row.run_id) for row in pairing.same_run(store, some, "latency_ms")}
         chosen |= by_sql
     assert len(chosen) > 2
+    assert store.kept("SELECT 1") is store.kept("SELECT 1")
+    before = store.kept("SELECT count(*) FROM numbers")
+    _run(store.home, "newer", random.Random(2), created="2026-02-01")
+    store.refresh()
+    assert store.kept("SELECT count(*) FROM numbers") != before
 
 
 def test_a_run_that_grows_or_goes_or_says_another_time_leaves_them_right(store):
@@ -97,14 +99,6 @@ def test_a_run_that_grows_or_goes_or_says_another_time_leaves_them_right(store):
     RunFolder(runs / "run-1").append(grown)
     store.refresh()
     _same_either_way(store)
-
-
-def test_an_answer_is_kept_until_the_data_change(store):
-    assert store.kept("SELECT 1") is store.kept("SELECT 1")
-    before = store.kept("SELECT count(*) FROM numbers")
-    _run(store.home, "newer", random.Random(2), created="2026-02-01")
-    store.refresh()
-    assert store.kept("SELECT count(*) FROM numbers") != before
 
 
 def test_the_other_version_of_a_run_is_stored_and_no_choice_of_any_page(tmp_path: Path) -> None:

@@ -47,9 +47,7 @@ def test_a_torn_line_is_taken_when_it_is_complete(opened: Store, folder: RunFold
 
 
 @pytest.mark.parametrize("damaged", [0, 2], ids=["beginning", "middle"])
-def test_a_longer_journal_written_in_place_is_read_from_its_beginning(
-    opened: Store, folder: RunFolder, damaged: int
-) -> None:
+def test_a_longer_journal_written_in_place_is_read_from_its_beginning(opened, folder, damaged) -> None:
     """As `cp` of the right file over a damaged copy does: the file grows and keeps its inode."""
     folder.append(*(latency(number) for number in range(5)))
     right = folder.journal_path.read_bytes()
@@ -137,9 +135,7 @@ def test_a_changed_run_record_is_read_again(opened: Store, folder: RunFolder) ->
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"run_id": "other", "source": "local"}'])
-def test_a_run_whose_record_cannot_be_used_is_a_problem_until_it_can(
-    opened: Store, folder: RunFolder, text: str
-) -> None:
+def test_a_run_whose_record_cannot_be_used_is_a_problem_until_it_can(opened, folder, text) -> None:
     good = folder.run_path.read_text()
     folder.append(latency(1))
     folder.run_path.write_text(text)
@@ -160,9 +156,7 @@ def test_a_run_with_a_fact_of_the_wrong_type_is_told_by_field(opened: Store, fol
     assert opened.rows("SELECT seed, gpu_name FROM runs") == [(2**40, "H200")]
 
 
-def test_looking_for_news_among_fifty_runs_costs_two_stats_a_run(
-    opened: Store, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_looking_for_news_among_fifty_runs_costs_two_stats_a_run(opened, home, monkeypatch) -> None:
     for number in range(50):
         RunFolder.create(home, Run(f"run{number}", "local"), [latency(1, f"run{number}")])
     assert opened.refresh() == 50

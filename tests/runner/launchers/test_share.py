@@ -158,12 +158,9 @@ def test_one_card_of_a_host_at_a_time_where_that_is_wanted(tmp_path: Path) -> No
     share.close()
 
 
-def test_cards_that_share_no_calibration_have_no_difference() -> None:
+def test_cards_differ_by_a_shared_calibration_alone_and_those_of_one_host_at_a_time_are_named() -> None:
     assert differences({"a": {"calibration": {"x fwd": 1.0}}, "b": {"calibration": {}}}) == {}
     assert differences({}) == {}
-
-
-def test_cards_of_one_host_that_measured_at_a_time_are_named() -> None:
     cards = {"a": {"host": "gpu1"}, "b": {"host": "gpu1"}, "c": {"host": "gpu2"}}
     assert neighbours(cards, "run quick --on ray").startswith("2 cards of gpu1 measured at the same time")
     assert neighbours(cards, "run quick --on ray --one-per-host") is None

@@ -57,15 +57,12 @@ def test_pages_are_permuted_no_two_sequences_share_one_and_the_rest_is_nan() -> 
     assert bool(torch.isnan(pages[spare]).all())
 
 
-def test_entries_of_the_table_that_are_out_of_use_name_no_page() -> None:
+def test_entries_out_of_use_name_no_page_and_the_table_stays_when_other_data_is_filled_in() -> None:
     step = make_inputs(replace(CASE, **PAGED, **RAGGED), "cpu", seed=3).step
     for row, pages in zip(step.page_table.tolist(), step.pages_of_sequences, strict=True):
         assert set(row[pages:]) <= {decode.NO_PAGE}
         assert all(0 <= page < len(step.k_cache) for page in row[:pages])
     assert bool((step.readable_table() < len(step.k_cache)).all())
-
-
-def test_the_lengths_and_the_table_stay_when_other_data_is_filled_in() -> None:
     inputs = make_inputs(replace(CASE, **PAGED, **RAGGED), "cpu", seed=3)
     table, q = inputs.step.page_table.clone(), inputs.step.q.clone()
     inputs.fill(4)
@@ -85,13 +82,10 @@ def test_the_bytes_given_and_returned_are_those_of_the_level(case: Case) -> None
     assert inputs.bytes_of("decode") - padding + out == bytes_moved(case, "decode")
 
 
-def test_the_oracle_is_attention_over_the_keys_in_use() -> None:
+def test_the_oracle_is_attention_over_the_keys_in_use_in_a_row_or_in_pages() -> None:
     inputs = make_inputs(CASE, "cpu", seed=3)
     exact = decode.oracle(inputs, ("decode",))["out"]
     torch.testing.assert_close(exact, reference.attention(inputs.step.q, *inputs.step.in_use()).out)
-
-
-def test_the_oracle_of_pages_is_that_of_the_same_tokens_in_a_row() -> None:
     inputs = make_inputs(replace(CASE, **PAGED, **RAGGED), "cpu", seed=3)
     step, exact = inputs.step, decode.oracle(inputs, ("decode",))["out"]
     for at, length in enumerate(step.lengths):
@@ -100,14 +94,11 @@ def test_the_oracle_of_pages_is_that_of_the_same_tokens_in_a_row() -> None:
         torch.testing.assert_close(exact[at : at + 1], reference.attention(step.q[at : at + 1], k, v).out)
 
 
-def test_a_quantised_cache_has_the_error_of_its_values_recorded_beside_that_of_the_kernel() -> None:
+def test_a_quantised_cache_has_the_error_of_its_values_recorded_and_scales_for_each_head() -> None:
     errors = found(naive, replace(CASE, **E4M3)).errors
     assert errors["out"].relative < 1e-5
     assert 0.005 < errors["out_original"].relative < 0.1  # 3 bits of mantissa
     assert set(found(naive).errors) == {"out"}
-
-
-def test_heads_of_a_quantised_cache_have_scales_of_their_own() -> None:
     inputs = make_inputs(replace(CASE, **E4M3), "cpu", seed=3)
     assert float(inputs.step.k_scale[0] / inputs.step.k_scale[1]) == pytest.approx(2, rel=0.3)
     exact = inputs.originals[0][:, :, :33].double()

@@ -118,29 +118,24 @@ def test_wrong_attention_shows_in_prefill_and_in_training(cheat, dtype: str) -> 
     assert found(wrong, case_of("train", dtype=dtype))["bwd"].reason.startswith("grads is wrong: ")
 
 
-def test_a_dropped_gradient_shows_in_the_backward_alone() -> None:
+def test_a_dropped_gradient_shows_in_the_backward_alone_and_a_step_that_reads_other_keys() -> None:
     checked = found(AttentionInside(dropped_gradient, None), case_of("train"))
     assert checked["fwd"].reason is None
     assert checked["bwd"].reason.startswith("grads is wrong: ")
 
-
-def test_a_step_that_reads_other_keys_shows() -> None:
     def one_key_short(step):
         return NAIVE.cached(replace(step, lengths=tuple(length - 1 for length in step.lengths)))
 
     assert found(AttentionInside(None, one_key_short), case_of("decode"))["decode"].reason.startswith("logits is wrong")
 
 
-def test_calls_work_at_the_depth_of_the_case_and_the_twin_is_gone() -> None:
+def test_calls_work_at_the_depth_of_the_case_the_twin_is_gone_and_the_cache_is_there_before() -> None:
     inputs = make_inputs(case_of("prefill"), "cpu", seed=1)
     assert inputs.twin().model.num_layers == 2
     call = model.call(NAIVE, inputs, "prefill")
     assert call().shape == (2, 1, VOCAB)
     assert inputs.whole().model.num_layers == 3
     assert inputs._twin is None
-
-
-def test_a_prefill_is_given_its_cache_before_its_first_call() -> None:
     inputs = make_inputs(case_of("prefill"), "cpu", seed=1)
     call = model.call(NAIVE, inputs, "prefill")
     before = inputs.bytes_of("prefill")
@@ -196,16 +191,12 @@ def test_every_part_of_training_can_be_timed_beside_the_others(compiled: bool) -
     assert all(weight.grad is None for weight in inputs.whole().model.parameters)
 
 
-def test_a_step_takes_the_gradients_that_it_is_given() -> None:
+def test_a_step_takes_the_gradients_that_it_is_given_and_training_has_no_device_time() -> None:
     inputs = make_inputs(case_of("train"), "cpu", seed=1)
     weight = inputs.whole().model.parameters[0]
     before = weight.detach().clone()
     model.call(NAIVE, inputs, "step")()
     assert not torch.equal(weight, before)
-
-
-def test_training_has_no_device_time_of_its_own() -> None:
-    inputs = make_inputs(case_of("train"), "cpu", seed=1)
     assert {model.device_call(NAIVE, inputs, mode, lambda: None) for mode in model.TRAINING} == {None}
 
 

@@ -12,7 +12,7 @@ from results import levels
 from results.levels.tensors import pairs_in_batch
 from results.records import Case, RecordError, attention_case, case_to_json, compatible, measurement_from_json
 from runner.levels import make_inputs
-from runner.levels.op_features import slopes
+from runner.levels.op import slopes
 from tests.cases import cases
 
 SIZES = {"num_kv_heads": 1, "num_heads": 2, "head_dim": 16, "dtype": "float32"}

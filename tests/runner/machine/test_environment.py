@@ -14,11 +14,13 @@ from runner.supervise import other_version
 CPU = DeviceInfo("cpu", "cpu", "a processor", "cpu")
 
 
-def test_the_facts_fit_a_run() -> None:
+def test_the_facts_fit_a_run_and_a_hash_hides_its_text_and_is_stable() -> None:
     run = Run("r", "local", **describe(CPU))
     assert (run.device_type, run.gpu_name, run.tf32) == ("cpu", "a processor", False)
     assert all((run.torch, run.python, run.os, run.cpu, run.kernel_hash))
     assert len(run.host) == 12
+    assert hashed("GPU-1234") == hashed("GPU-1234") != hashed("GPU-1235")
+    assert "1234" not in hashed("GPU-1234")
 
 
 def test_without_git_the_commit_is_unknown(monkeypatch) -> None:
@@ -46,11 +48,6 @@ def test_without_nvml_nothing_is_known_and_nothing_breaks(monkeypatch) -> None:
     monkeypatch.setattr(nvml, "pynvml", None)
     assert nvml.find("GPU-1234") is None
     assert nvml.driver_version() is None or nvml.driver_version()[0].isdigit()
-
-
-def test_a_hash_hides_its_text_and_is_stable() -> None:
-    assert hashed("GPU-1234") == hashed("GPU-1234") != hashed("GPU-1235")
-    assert "1234" not in hashed("GPU-1234")
 
 
 @pytest.mark.parametrize("uuid", ["", "GPU-does-not-exist"])

@@ -23,9 +23,7 @@ CHANGES = [(table, *row) for table in ("code counts", "words do not count") for 
 
 
 @pytest.mark.parametrize(("counts", "name", "old", "new"), CHANGES)
-def test_code_counts_wherever_it_is_imported_and_words_declarations_and_tools_do_not(
-    kernels: Path, counts: str, name: str, old: str, new: str
-) -> None:
+def test_code_counts_wherever_it_is_imported_and_words_declarations_and_tools_do_not(kernels, counts, name, old, new):
     before = kernel_hash(kernels)
     text = (kernels / name).read_text()
     assert old in text

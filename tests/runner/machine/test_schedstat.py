@@ -24,11 +24,13 @@ def test_one_slow_sample_of_many_is_not_in_the_median_and_most_of_them_are() -> 
     assert waiting_share([0.1] * 5, [0.02] * 5) is None, "what being woken takes on a quiet host"
 
 
-def test_what_was_not_watched_says_nothing() -> None:
+def test_what_was_not_watched_says_nothing_and_what_is_noted_is_what_a_verdict_reads() -> None:
     assert waiting_share([1.0, 2.0], []) is None
     stopwatch = EagerStopwatch()
     stopwatch.sample(lambda: None, 3)
     assert stopwatch.take_waits() == []
+    row = Measurement("r", CASE, "x", "latency_ms", Status.OK, value=1.0, mode="fwd", note=sentence(0.374))
+    assert verdicts.waiting(row) == pytest.approx(0.374)
 
 
 def test_a_watched_stopwatch_has_a_wait_for_each_sample_and_gives_it_once() -> None:
@@ -58,8 +60,3 @@ def test_a_process_that_shares_its_core_with_another_waits_about_half_of_the_tim
             os.sched_setaffinity(0, before)
             other.kill()
     assert waited > 60, "of 400 ms"
-
-
-def test_what_is_noted_is_what_a_verdict_reads() -> None:
-    row = Measurement("r", CASE, "x", "latency_ms", Status.OK, value=1.0, mode="fwd", note=sentence(0.374))
-    assert verdicts.waiting(row) == pytest.approx(0.374)

@@ -16,35 +16,31 @@ def reading(clock: int = 1980, throttle: int = 0, others: int | None = 0) -> Rea
     return Reading(clock, 300.0, 40, throttle, max_sm_clock_mhz=1980, others=others)
 
 
-def test_a_gpu_at_its_full_clock_is_not_throttled() -> None:
+def test_a_full_clock_is_not_throttled_and_the_power_limit_counts_only_when_it_fell() -> None:
     assert judge([reading(), reading()]) == Findings(sm_clock_mhz=1980)
     assert judge([]) == Findings()
-
-
-def test_the_power_limit_counts_only_when_the_clock_fell() -> None:
     assert judge([reading(1965, 0x04)] * 3) == Findings(sm_clock_mhz=1965)
     found = judge([reading(1500, 0x04)] * 3)
     assert found.flags == ("throttled",)
     assert found.note == "The GPU was held back by its power limit to an SM clock of 1500 MHz."
 
 
-def test_a_clock_below_nine_tenths_of_the_highest_is_throttling_even_without_a_reason() -> None:
+def test_a_clock_below_nine_tenths_is_throttling_and_heat_at_any_clock_with_all_reasons_named() -> None:
     assert not judge([reading(1790)] * 3).throttled
     found = judge([reading(1980), reading(1700), reading(1700)])
     assert found.throttled
     assert found.note == "The GPU was held back to an SM clock of 1700 MHz of 1980; NVML names no reason."
-
-
-def test_heat_counts_at_any_clock_and_all_reasons_are_named() -> None:
     found = judge([reading(1980, 0x20), reading(1700, 0x04), reading(1900, 0x00)])
     assert found.flags == ("throttled",)
     assert "power limit, temperature (software) to an SM clock of 1900 MHz" in found.note
 
 
-def test_company_on_the_gpu_is_flagged_and_an_unknown_number_is_not() -> None:
+def test_company_on_the_gpu_is_flagged_unless_unknown_or_the_other_version(monkeypatch) -> None:
     assert judge([reading(others=None)]).flags == ()
     found = judge([reading(others=2), reading(others=1)])
     assert (found.flags, found.note) == (("shared GPU",), "2 other processes were on the GPU.")
+    assert judge([reading(others=1)] * 3, companions=1) == Findings((), None, 1980)
+    assert judge([reading(others=2)] * 3, companions=1).flags == ("shared GPU",)
 
 
 def test_only_readings_of_the_window_count(monkeypatch) -> None:
@@ -98,15 +94,12 @@ def test_a_throttled_moment_before_or_after_a_window_is_none_of_its_own(monkeypa
     assert made.findings([(now - 0.07, now - 0.01)]).throttled
 
 
-def test_a_window_too_short_for_a_regular_reading_says_so(monkeypatch) -> None:
+def test_a_window_too_short_for_a_regular_reading_or_without_any_says_so(monkeypatch) -> None:
     made, now = watching(monkeypatch), time.monotonic()
     made._readings.append((now - 0.001, replace(reading(1980), power_w=None)))
     found = made.findings([(now - 0.012, now)])
     assert (found.flags, found.sm_clock_mhz) == ((), 1980)
     assert found.note.startswith("Its 12 ms of timing are too short for regular readings")
-
-
-def test_a_window_without_any_reading_says_so(monkeypatch) -> None:
     made, now = watching(monkeypatch, 1200), time.monotonic()
     found = made.findings([(now + 1.0, now + 1.002)])
     assert (found.flags, found.sm_clock_mhz) == ((), None)
@@ -114,11 +107,6 @@ def test_a_window_without_any_reading_says_so(monkeypatch) -> None:
         found.note == "No reading of the clock fell into its 2 ms of timing, so nothing says whether it was throttled."
     )
     assert made.findings([]) == Findings(), "nothing was timed"
-
-
-def test_the_other_version_of_a_sweep_is_no_company(monkeypatch) -> None:
-    assert judge([reading(others=1)] * 3, companions=1) == Findings((), None, 1980)
-    assert judge([reading(others=2)] * 3, companions=1).flags == ("shared GPU",)
 
 
 @pytest.mark.parametrize(

@@ -91,11 +91,23 @@ def test_work_on_another_stream_passes_only_if_it_is_waited_for(before: bool, af
     assert (verdict.reason is None) == (before and after)
 
 
-def test_the_budget_is_twice_the_naive_error_plus_a_floor() -> None:
+def test_the_budget_is_twice_the_naive_error_plus_a_floor_or_the_floor_where_naive_does_not_fit(monkeypatch) -> None:
     oracle = oracle_of()
     budget, source = oracle.budget("dk")
     assert budget.relative == 2 * oracle.naive[None]["dk"].relative + FLOORS["float32"]
     assert source == "twice torch_naive plus a floor"
+    oracle = replace(oracle_of(), naive={None: None})
+    budget, source = oracle.budget("out")
+    assert budget.relative == ALONE * FLOORS["float32"]
+    assert "does not fit" in source
+    assert check(registry.get("torch_sdpa_math").attention, FORWARD, oracle).reason is None
+
+    def too_large(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    plain = replace(registry.get("torch_naive"), attention=too_large)
+    monkeypatch.setitem(registry.implementations(), "torch_naive", plain)
+    assert oracle_of().naive == {None: None}
 
 
 def times(factor: float):
@@ -201,23 +213,6 @@ def test_an_oracle_of_forwards_alone_allows_the_same_and_knows_no_gradient() -> 
     assert check(zeros, FORWARD, oracle).reason
 
 
-def test_the_budget_falls_back_to_the_floor_where_naive_does_not_fit() -> None:
-    oracle = replace(oracle_of(), naive={None: None})
-    budget, source = oracle.budget("out")
-    assert budget.relative == ALONE * FLOORS["float32"]
-    assert "does not fit" in source
-    assert check(registry.get("torch_sdpa_math").attention, FORWARD, oracle).reason is None
-
-
-def test_naive_running_out_of_memory_is_no_fault_of_the_case(monkeypatch) -> None:
-    def too_large(*_, **__):
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    plain = replace(registry.get("torch_naive"), attention=too_large)
-    monkeypatch.setitem(registry.implementations(), "torch_naive", plain)
-    assert oracle_of().naive == {None: None}
-
-
 def test_the_same_seed_gives_the_same_inputs_and_another_gives_others() -> None:
     first, same, other = (make_inputs(CASE, "cpu", seed) for seed in (3, 3, 4))
     for name in ("q", "k", "v", "dout"):
@@ -226,11 +221,14 @@ def test_the_same_seed_gives_the_same_inputs_and_another_gives_others() -> None:
     assert abs(first.q.std().item() - 1) < 0.1
 
 
-def test_the_check_leaves_the_inputs_as_they_were() -> None:
+def test_neither_the_check_nor_poison_touches_the_inputs() -> None:
     oracle = oracle_of()
     before = oracle.inputs.q.detach().clone()
     check(naive, FORWARD, oracle)
     assert torch.equal(oracle.inputs.q, before)
+    inputs = make_inputs(CASE, "cpu", 0)
+    poison(inputs)
+    assert all(bool(torch.isfinite(t).all()) for t in (inputs.q, inputs.k, inputs.v, inputs.dout))
 
 
 def test_errors_are_relative_to_the_reference_and_nan_stays_nan() -> None:
@@ -247,12 +245,6 @@ def test_grouped_heads_windows_and_unequal_lengths_are_checked_too() -> None:
     case = replace(CASE, batch=2, num_heads=4, num_kv_heads=2, seqlen_q=40, seqlen_k=64, window_size=9)
     forward, backward = verdicts(naive, case)
     assert (forward.reason, backward.reason) == (None, None)
-
-
-def test_poison_touches_no_input() -> None:
-    inputs = make_inputs(CASE, "cpu", 0)
-    poison(inputs)
-    assert all(bool(torch.isfinite(t).all()) for t in (inputs.q, inputs.k, inputs.v, inputs.dout))
 
 
 class TestFp8:

@@ -5,8 +5,8 @@ import torch
 
 from kernels.registry import UnsupportedCase
 from results.records import Status
-from runner.measure import memory
 from runner.measure.errors import context_is_broken, describe, is_out_of_memory
+from runner.measure.passes import memory_of_call
 
 
 class OutOfResources(Exception):
@@ -43,17 +43,14 @@ def test_an_exception_becomes_a_status_and_a_note(error: Exception, status: Stat
     assert describe(error) == (status, note)
 
 
-def test_a_real_allocation_that_fails_is_out_of_memory() -> None:
+def test_a_real_allocation_that_fails_is_out_of_memory_and_breaks_no_context() -> None:
     with pytest.raises(RuntimeError) as failed:
         torch.empty(2**50, dtype=torch.int8)
     assert is_out_of_memory(failed.value)
-
-
-def test_without_a_gpu_no_context_is_broken() -> None:
     assert context_is_broken() is False
 
 
 @pytest.mark.gpu
 def test_memory_of_a_call_is_what_it_allocates() -> None:
-    found = memory.memory_of_call(lambda: torch.empty(4 << 20, dtype=torch.int8, device="cuda"), given=3 << 20)
+    found = memory_of_call(lambda: torch.empty(4 << 20, dtype=torch.int8, device="cuda"), given=3 << 20)
     assert [found.get(f"{name}_memory_mb") for name in ("inputs", "extra", "peak")] == [3.0, 4.0, 7.0]

@@ -96,15 +96,12 @@ def test_an_error_above_three_percent_ends_the_trust(error: float, trusted: bool
     assert trusted or "off by 3.1% in this run (allowed 3%)" in row.note
 
 
-def test_depths_that_scatter_more_than_they_differ_give_no_number() -> None:
+def test_depths_that_scatter_more_than_they_differ_or_fail_give_no_number() -> None:
     run = FakeRun(whole=17.0, of_a_layer=-2.0)
     extrapolate(run, [CELL], [CELL])
     (row,) = run.rows
     assert (row.status, row.value) == (Status.SKIPPED, None)
     assert "scatter more than they differ" in row.note
-
-
-def test_a_failure_on_the_way_has_its_status() -> None:
     run = FakeRun(whole=17.0)
     run.attempt = lambda cell, charged, step, action: (Status.OOM, "Out of memory.")
     extrapolate(run, [CELL], [CELL])

@@ -7,7 +7,7 @@ from kernels.attention.torch_naive import attention as naive
 from results.records import attention_case
 from runner.levels import make_inputs, op
 from runner.machine import peaks
-from runner.measure.memory import MIB, memory_of_call
+from runner.measure.passes import MIB, memory_of_call
 
 CASE = attention_case(batch=2, num_heads=4, seqlen=1024, head_dim=64, dtype="float16", causal=False)
 TENSOR = 2 * 4 * 1024 * 64 * 2 / MIB  # of q, k, v, out and each gradient

@@ -35,18 +35,12 @@ class Counting:
         return found
 
 
-def test_a_call_of_known_length_is_timed_right() -> None:
+def test_a_plain_call_is_timed_right_to_microseconds_with_its_wait_for_the_device() -> None:
     samples = EagerStopwatch().sample(busy(2.0), 30)
     assert len(samples) == 30
     assert min(samples) >= 2.0
     assert sorted(samples)[3] < 2.1  # the few that nobody interrupted
-
-
-def test_a_call_that_does_nothing_takes_microseconds() -> None:
     assert sorted(EagerStopwatch().sample(lambda: None, 50))[25] < 0.01
-
-
-def test_waiting_for_the_device_is_part_of_a_plain_call() -> None:
     samples = EagerStopwatch(synchronize=busy(1.0)).sample(lambda: None, 5)
     assert min(samples) >= 1.0
 
@@ -55,9 +49,7 @@ def test_waiting_for_the_device_is_part_of_a_plain_call() -> None:
     ("noise", "count", "limits"),
     [(0, 20, {"rounds": 1, "cap_ms": 1e6}), (1, 30, {"rounds": 3, "cap_ms": 1e6, "most": 90}), (1, 20, {"rounds": 1})],
 )
-def test_a_steady_call_stops_at_the_least_samples_and_a_noisy_one_at_the_most_or_at_the_cap(
-    noise, count, limits
-) -> None:
+def test_a_steady_call_stops_at_the_least_samples_and_a_noisy_one_at_the_most_or_at_the_cap(noise, count, limits):
     protocol = Protocol("test", **{"cap_ms": 0.0} | limits)
     assert len(sample_round(Counting(lambda i: 1.0 + noise * (i % 2)), lambda: None, [], protocol)) == count
 
@@ -158,7 +150,7 @@ def test_a_gpu_that_was_held_back_is_waited_for() -> None:
     assert asked == []
 
 
-def test_a_clock_that_was_full_for_a_while_is_looked_at_once(monkeypatch) -> None:
+def test_a_clock_that_was_full_for_a_while_is_looked_at_once_and_a_cpu_is_not_waited_for(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     asked = []
@@ -167,7 +159,4 @@ def test_a_clock_that_was_full_for_a_while_is_looked_at_once(monkeypatch) -> Non
     clocks = iter([1500.0, 1980.0])
     settle("cuda:0", lambda: next(clocks), 1980.0, steady=True)
     assert next(clocks, None) is None
-
-
-def test_a_cpu_is_not_waited_for() -> None:
     settle("cpu", lambda: pytest.fail("it has no SM clock"), 1980.0)

@@ -41,13 +41,10 @@ def test_the_slices_cover_the_time_and_each_has_the_rate_of_its_calls(call_ms: f
     assert slices[-1].tflops == pytest.approx(1e3 / call_ms / 1.25)
 
 
-def test_a_trace_says_every_few_seconds_how_far_it_is() -> None:
+def test_a_trace_says_how_far_it_is_and_the_sustained_figure_is_that_of_the_last_third() -> None:
     device, said = Device(3.0), []
     trace(lambda: None, 1e12, 10.0, device.timer, clock=lambda: device.now, tell=said.append)
     assert [round(so_far) for so_far in said] == [3, 6, 9]
-
-
-def test_the_sustained_figure_is_that_of_the_last_third() -> None:
     samples = (9.0, 8.0, 5.0, 5.0, 4.0, 3.0)
     assert _steady([*samples]) == {"value": 3.5, "statistic": "median", "n": 6, "samples": samples}
 

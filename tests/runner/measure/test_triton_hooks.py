@@ -27,12 +27,15 @@ def plain_run(monkeypatch):
     assert jit.JITFunction.run is run
 
 
-def test_the_configuration_last_launched_counts_and_says_how_not_what() -> None:
+def test_the_configuration_last_launched_counts_and_nothing_launched_is_none() -> None:
     with triton_hooks.watch() as seen:
         launch("forward", {"BLOCK_M": 64, "HEAD_DIM": 64, "CAUSAL": True}, 4)
         launch("forward", {"BLOCK_M": 128, "HEAD_DIM": 64, "CAUSAL": True}, 8)
         launch("dq", {"BLOCK_M": 32, "HEAD_DIM": 64}, 4)
     assert seen.config == "dq BLOCK_M=32 num_warps=4 num_stages=3; forward BLOCK_M=128 num_warps=8 num_stages=3"
+    with triton_hooks.watch() as seen:
+        pass
+    assert (seen.config, seen.compiled, seen.loaded) == (None, 0, 0)
 
 
 def test_a_constant_that_is_a_dataclass_counts_as_its_fields() -> None:
@@ -45,12 +48,6 @@ def test_a_constant_that_is_a_dataclass_counts_as_its_fields() -> None:
     with triton_hooks.watch() as seen:
         launch("forward", {"CAUSAL": Config(64, 128, True)}, 4)
     assert seen.config == "forward BLOCK_N=64 num_warps=4 num_stages=3"
-
-
-def test_nothing_launched_is_no_configuration() -> None:
-    with triton_hooks.watch() as seen:
-        pass
-    assert (seen.config, seen.compiled, seen.loaded) == (None, 0, 0)
 
 
 def test_compiled_and_loaded_are_told_apart_and_an_earlier_listener_still_hears(monkeypatch) -> None:

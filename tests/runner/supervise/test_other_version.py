@@ -80,9 +80,13 @@ def test_a_run_whose_kernels_cannot_be_had_is_refused(checkout: Path, tmp_path: 
         find("before", None)
 
 
-def test_a_run_whose_kernel_hash_is_not_that_of_its_commit_is_refused(checkout: Path, tmp_path: Path) -> None:
+def test_a_run_of_another_kernel_hash_than_its_commits_and_a_commit_without_kernels_are_refused(checkout, tmp_path):
     RunFolder.create(tmp_path / "home", replace(RUN, git_commit=commit_of(checkout), kernel_hash="0" * 16))
     with pytest.raises(Refused, match="recorded the kernel hash 0000000000000000"), laid_out(find("before", None)):
+        pass
+    git(checkout, "rm", "-rqf", "kernels")
+    bare = commit(checkout, "none")
+    with pytest.raises(Refused, match=f"Commit {bare} has no folder `kernels`"), laid_out(find("HEAD", None)):
         pass
 
 
@@ -90,13 +94,6 @@ def test_a_run_whose_kernel_hash_is_not_that_of_its_commit_is_refused(checkout: 
 def test_what_is_no_commit_is_refused(checkout: Path, text: str) -> None:
     with pytest.raises(Refused, match="is not a run, a folder with kernels, or a commit"):
         find(text, None)
-
-
-def test_a_commit_without_kernels_is_refused(checkout: Path) -> None:
-    git(checkout, "rm", "-rqf", "kernels")
-    bare = commit(checkout, "none")
-    with pytest.raises(Refused, match=f"Commit {bare} has no folder `kernels`"), laid_out(find("HEAD", None)):
-        pass
 
 
 def test_a_folder_with_kernels_needs_no_git(checkout: Path, tmp_path: Path) -> None:
@@ -108,7 +105,7 @@ def test_a_folder_with_kernels_needs_no_git(checkout: Path, tmp_path: Path) -> N
     assert other.label("0123456789abcdef", "2.13.0") == "0123456"
 
 
-def test_another_python_alone_measures_the_kernels_of_this_checkout(checkout: Path) -> None:
+def test_another_python_alone_measures_the_kernels_of_this_checkout_if_it_is_a_program(checkout: Path) -> None:
     other = find(None, sys.executable)
     with laid_out(other) as tree:
         assert tree == checkout
@@ -116,8 +113,5 @@ def test_another_python_alone_measures_the_kernels_of_this_checkout(checkout: Pa
     assert other.words == ("--against-python", sys.executable)
     both = find("HEAD", sys.executable)
     assert both.label("0" * 16, "2.13.0") == f"{commit_of(checkout)[:7]}-torch2.13.0"
-
-
-def test_a_python_that_is_no_program_is_refused() -> None:
     with pytest.raises(Refused, match="is not executable"):
         find(None, "/no/such/python")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from results.records import Status
-from runner.supervise import precompile
+from runner.supervise import supervisor
 from runner.supervise.job import Cancelled
 
 CELLS = [0, 2]
@@ -39,7 +39,7 @@ class ScriptedHandle:
 
 def test_it_says_what_it_did_and_tells_on_the_way() -> None:
     handle, told = ScriptedHandle(COMPILED, DONE), []
-    said = precompile.compile_ahead(handle, CELLS, lambda *numbers: told.append(numbers))
+    said = supervisor.compile_ahead(handle, CELLS, lambda *numbers: told.append(numbers))
     assert handle.heard == [{"do": "compile", "cells": CELLS, "claims": None}]
     assert said.startswith("Compiled 3 kernels ahead in ")
     assert said.endswith(" s, 7.2 s of work in parallel.")
@@ -57,24 +57,24 @@ def test_it_says_what_it_did_and_tells_on_the_way() -> None:
 )
 def test_whatever_goes_wrong_is_a_sentence(answer, sentence) -> None:
     handle = ScriptedHandle(answer)
-    assert sentence in precompile.compile_ahead(handle, CELLS, lambda *numbers: None)
+    assert sentence in supervisor.compile_ahead(handle, CELLS, lambda *numbers: None)
     assert handle.killed == isinstance(answer, TimeoutError)
 
 
 def test_who_cancels_waits_for_nothing() -> None:
     with pytest.raises(Cancelled):
-        precompile.compile_ahead(ScriptedHandle(Cancelled()), CELLS, lambda *numbers: None)
+        supervisor.compile_ahead(ScriptedHandle(Cancelled()), CELLS, lambda *numbers: None)
 
 
 def test_it_is_possible_where_there_is_a_gpu_and_triton(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(precompile.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(precompile, "_GPU_FILES", (str(tmp_path / "none"),))
-    assert not precompile.is_possible(None)
-    monkeypatch.setattr(precompile, "_GPU_FILES", (str(tmp_path),))
-    assert precompile.is_possible(None) and precompile.is_possible("cuda:1")
-    assert not precompile.is_possible("cpu")
-    monkeypatch.setattr(precompile.importlib.util, "find_spec", lambda name: None)
-    assert not precompile.is_possible("cuda:1")
+    monkeypatch.setattr(supervisor.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(supervisor, "_GPU_FILES", (str(tmp_path / "none"),))
+    assert not supervisor.can_compile_ahead(None)
+    monkeypatch.setattr(supervisor, "_GPU_FILES", (str(tmp_path),))
+    assert supervisor.can_compile_ahead(None) and supervisor.can_compile_ahead("cuda:1")
+    assert not supervisor.can_compile_ahead("cpu")
+    monkeypatch.setattr(supervisor.importlib.util, "find_spec", lambda name: None)
+    assert not supervisor.can_compile_ahead("cuda:1")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The experiments on the verdicts: shares with their goals, and a slowdown that is really there."""
 
+import itertools
 import json
 import time
 from dataclasses import replace
@@ -12,7 +13,7 @@ from results.compare.against import compare_versions
 from results.compare.compare import Comparison, Side, compare
 from results.records import Measurement, Run, Status, attention_case
 from results.spread import spread
-from runner.validate import __main__, slow_worker
+from runner.validate import __main__, slow_worker, tuned
 from runner.validate.__main__ import LEAST_AGAINST_MS, ON_CPU, ON_GPU, delays_ms, false_verdicts, found_slowdowns
 from runner.validate.slow_worker import key_of
 
@@ -128,6 +129,21 @@ def test_the_delay_of_a_gpu_is_on_the_device_and_its_launch_is_in_it() -> None:
     plain = sorted(stopwatch.sample(lambda: x @ x, 20))[10]
     longer = sorted(stopwatch.sample(lambda: (x @ x, slow_worker.delay(0.02)), 20))[10]
     assert longer - plain == pytest.approx(0.02, abs=0.004)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tune_finds_a_hidden_rule_again_from_made_up_times(seed) -> None:
+    def hidden(case) -> str:  # what is fastest by how much there is to compute, with another border for each head_dim
+        return "triton_fa2" if case.seqlen_q * case.head_dim < 1 << 17 else "torch_sdpa_auto"
+
+    rows = []
+    for number, name in itertools.product(range(120), ("triton_fa2", "torch_sdpa_auto", "torch_naive")):
+        sizes = {"seqlen": 128 << number % 8, "head_dim": (32, 64, 128)[number % 3], "batch": 1 + number // 24}
+        case = attention_case(num_heads=8, dtype="float16", causal=number % 2 > 0, **sizes)
+        rows += [replace(row, case=case) for row in rows_of("a", name, 1.0 if name == hidden(case) else 1.3, 1, 1.0)]
+    found = tuned.losses(RUN, rows, seed)
+    right = sum(name == hidden(case) for (case, _, _), (name, _) in found.items())
+    assert right >= 0.9 * len(found) >= 45 and "take 1.0" in tuned.judged(found)[0]
 
 
 def test_existing_runs_are_judged_again_without_measuring(tmp_path, monkeypatch, capsys) -> None:

@@ -4,61 +4,28 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
-
-class FeatureTensors(NamedTuple):
-    """Addresses of what features read; None where a feature is not asked for."""
-
-    mask: Any  # uint8 or floating
-    mask_b: Any  # its strides, 0 where it is broadcast
-    mask_h: Any
-    mask_m: Any
-    mask_n: Any
-    slopes: Any
-    slopes_b: Any  # stride between batches, 0 for slopes of heads alone
-    sinks: Any
-    prefixes: Any
-    documents: Any  # (batch, seqlen_k)
-    least_ids: Any  # of documents in each 64 keys
-    largest_ids: Any
-    starts_q: Any  # the first row of a sequence in the rows of q, (sequences,)
-    ends_q: Any  # after its last one
-    starts_k: Any
-    ends_k: Any
-    seed: Any  # dropout seed, one int64
-    dlse: Any = None  # the gradient of the natural logsumexp, with the strides of delta
-    table: Any = None  # int32, the pages of each sequence; None: keys lie in a row
-    table_b: Any = None  # its stride between sequences
-    last_page: Any = None  # number of the last page
-    max_logits: Any = None  # (num_heads,), float32: the largest logit so far
-    key_starts: Any = None  # the lists of a features.BlockMask
-    keys: Any = None
-    query_starts: Any = None
-    queries: Any = None
-    blocks_b: Any = None  # 0: all batches have the same lists; 1: each has its own
-
-
+# Addresses of what features read; None where a feature is not asked for. The mask is uint8 or floating, its strides are
+# 0 where it is broadcast; slopes_b is 0 for slopes of heads alone; least and largest ids are those of documents in each
+# 64 keys; starts and ends are rows of sequences in q and k; the seed is one int64; dlse, the gradient of the natural
+# logsumexp, has the strides of delta; the table, int32, has the pages of each sequence, None if keys lie in a row;
+# max_logits are float32 (num_heads,); the last five are those of a features.BlockMask, blocks_b 0 if all batches have
+# the same lists, else 1.
+FeatureTensors = namedtuple(
+    "FeatureTensors",
+    "mask mask_b mask_h mask_m mask_n slopes slopes_b sinks prefixes documents least_ids largest_ids starts_q ends_q "
+    "starts_k ends_k seed dlse table table_b last_page max_logits key_starts keys query_starts queries blocks_b",
+    defaults=[None, None, None, None, None, None, None, None, None, None],
+)
 # A tensor of rows: its address, and the strides between batches or pages, heads and rows, in units.
 Rows = namedtuple("Rows", "base b h m")
-
-
-class FeatureShape(NamedTuple):
-    """Sizes and factors of a call. Of packed sequences the lengths are the largest."""
-
-    num_heads: Any
-    group: Any
-    seqlen_q: Any
-    seqlen_k: Any
-    left: Any
-    right: Any
-    scale: Any  # softmax_scale
-    factor: Any  # of scores where powers of two are taken of them
-    softcap: Any
-    keep_from: Any  # the first 32-bit number that dropout keeps
-    keep_scale: Any  # 1 / (1 - dropout_p)
-    stats_b: Any  # strides of lse and delta between batches and heads
-    stats_h: Any
+# Sizes and factors of a call. Of packed sequences the lengths are the largest. `scale`: softmax_scale; `factor`: of
+# scores where powers of two are taken of them; `keep_from`: the first 32-bit number that dropout keeps; `keep_scale`: 1
+# / (1 - dropout_p); `stats_b`, `stats_h`: strides of lse and delta between batches and heads.
+FeatureShape = namedtuple(
+    "FeatureShape",
+    "num_heads group seqlen_q seqlen_k left right scale factor softcap keep_from keep_scale stats_b stats_h",
+)
 
 
 @dataclass(frozen=True)

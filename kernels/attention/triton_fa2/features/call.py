@@ -9,16 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch.autograd.function import once_differentiable
 from triton.runtime.errors import OutOfResources
 
 from ....constants import Constants
 from ....features import Features, SequenceBounds, Window, check, reach, threshold
 from ....launches import INTERPRETED
-from ....plans import LOG2_E, MAX_HEAD_DIM, check_inputs, device_guard
+from ....plans import LOG2_E, MAX_HEAD_DIM, attend_with_sinks, check_inputs, device_guard
 from ....registry import UnsupportedCase
 from ....tables import family, machine_of
 from ..panels import padded_size, panels
@@ -52,6 +51,7 @@ class FeatureCall:
     q, out: (batch, num_heads, seqlen_q, head_dim or head_dim_v); k, v with num_kv_heads and seqlen_k.
     """
 
+    prepare: ClassVar[None] = None  # as of an AttentionPlan: nothing to copy before
     features: Features  # with a tensor as seed
     causal: bool
     window_size: Window
@@ -278,25 +278,7 @@ def check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
 
 def attend(call: FeatureCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Compute out; gradients flow to q, k, v and the sinks."""
-    return _FeatureAttention.apply(q, k, v, call.features.sinks, call)
-
-
-class _FeatureAttention(torch.autograd.Function):
-    """Saves q, k, v, out and lse; the backward recomputes the scores, and what dropout keeps."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None, call: FeatureCall
-    ) -> torch.Tensor:
-        out, lse = call.forward(q, k, v)
-        ctx.save_for_backward(q, k, v, out, lse)
-        ctx.call = call
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return *ctx.call.backward(*ctx.saved_tensors, dout), None
+    return attend_with_sinks(call, q, k, v, call.features.sinks)
 
 
 def addressable(x: torch.Tensor) -> torch.Tensor:

@@ -36,9 +36,7 @@ def time_of(tiles: list[float]) -> float:
 
 @pytest.mark.parametrize("heads_in_order", [0, 7, 12])
 @pytest.mark.parametrize("heads_per_group", [1, 2, 5, 16])
-def test_every_tile_of_keys_has_one_program_and_a_group_takes_them_by_length(
-    heads_per_group: int, heads_in_order: int
-) -> None:
+def test_every_tile_of_keys_has_one_program_and_a_group_takes_them_by_length(heads_per_group, heads_in_order) -> None:
     tiles, heads = 5, 12
     found = order(tiles, heads, heads_in_order, heads_per_group)
     group = [

@@ -66,9 +66,7 @@ def test_at_head_dim_128_dq_has_its_own_warpgroup_only_where_the_ring_is_as_smal
     [(64, 512, False, False), (64, 1024, False, True), (64, 1024, True, False), (64, 2048, True, True)]
     + [(128, 4096, causal, False) for causal in (False, True)],
 )
-def test_earlier_programs_compute_delta_only_where_that_was_timed_as_faster(
-    head_dim: int, seqlen: int, causal: bool, ahead: bool
-) -> None:
+def test_earlier_programs_compute_delta_only_where_that_was_timed_as_faster(head_dim, seqlen, causal, ahead) -> None:
     assert tuning.computes_next_delta(head_dim, seqlen, seqlen, causal, False) == ahead
     assert not tuning.computes_next_delta(head_dim, seqlen, seqlen, causal, True)
 
@@ -79,9 +77,7 @@ def test_a_ring_larger_than_those_timed_is_not_used(mib: int, fits: bool) -> Non
 
 
 @pytest.mark.parametrize(("room", "slots"), [(2**25, 8), (2**17, 12)])
-def test_where_the_ring_is_too_large_every_key_head_has_a_slot_and_is_converted_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, room: int, slots: int
-) -> None:
+def test_where_the_ring_is_too_large_every_key_head_has_a_slot_and_is_converted_at_the_end(monkeypatch, room, slots):
     made: dict[str, tuple[int, ...]] = {}
     note = lambda kernel, grid, *_, **__: made.update({kernel.fn.__name__: grid})  # noqa: E731
     number = tuning.number
@@ -101,9 +97,7 @@ def test_where_the_ring_is_too_large_every_key_head_has_a_slot_and_is_converted_
 @pytest.mark.parametrize("window", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("key_tiles", [1, 4, 7, 64, 100, 128, 1000])
-def test_a_key_head_is_converted_only_after_nearly_all_programs_that_may_still_run(
-    key_tiles: int, causal: bool, window: bool
-) -> None:
+def test_a_key_head_is_converted_only_after_nearly_all_programs_that_may_still_run(key_tiles, causal, window) -> None:
     assert tuning.dq_delay(512, key_tiles, 132, causal, window) * key_tiles >= 116 + key_tiles
 
 

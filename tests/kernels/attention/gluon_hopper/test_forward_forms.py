@@ -24,27 +24,21 @@ def test_tiles_at_head_dim_64_have_as_many_rows_as_was_fastest(lengths, consumer
     assert (tiles.consumers, splits) == (consumers, split)
 
 
-def test_only_long_walks_over_128_columns_hold_exponentials() -> None:
+def test_only_long_walks_hold_exponentials_and_only_short_ones_with_a_tail_take_steps_of_64() -> None:
     assert [form(128, n, n, 16)[0].exp_before_wait for n in (512, 4096)] == [False, True]
     assert [form(128, n, n, 16)[0].exp_before_wait for n in (4429, 8200)] == [False, True]
     tiles, mask = tuning.forward_tiles(128, 72, 4096, False, False), tuning.FullMask(4096, 4096, 16, 132)
     assert not tuning.full_mask_form(tiles, 128, mask, whole_rows=False)[0].exp_before_wait
-
-
-def test_only_a_short_walk_with_a_tail_of_keys_takes_steps_of_64() -> None:
     tiles, splits = form(128, 4096, 257, 16)
     assert (tiles.block_n, tiles.pingpong, tiles.exp_before_wait, splits) == (64, True, True, False)
     assert form(128, 4096, 2001, 16)[0].block_n == 128
     assert form(128, 4096, 128, 16)[0].block_n == 128
 
 
-def test_consumers_at_head_dim_256_take_no_turns_under_a_short_causal_mask() -> None:
+def test_consumers_at_head_dim_256_take_turns_and_split_keys_only_where_that_pays() -> None:
     free = [tuning.forward_tiles(256, 256, n, causal, False) for n, causal in ((512, True), (512, False), (8192, True))]
     assert [tiles.pingpong for tiles in free] == [False, True, True]
     assert tuning.forward_tiles(256, 200, 512, True, False).pingpong, "padded rows were not timed"
-
-
-def test_keys_at_head_dim_256_are_split_only_between_programs_that_have_tiles() -> None:
     assert form(256, 4096, 4096, 16)[1]
     assert not form(256, 4096, 4096, 4)[1]
 

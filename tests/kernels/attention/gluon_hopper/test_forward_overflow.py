@@ -28,9 +28,7 @@ def assert_right(seqlen_q: int, seqlen_k: int, head_dim: int, causal: bool, dtyp
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("head_dim", [40, 64, 128, 256])
-def test_scores_that_leave_every_range_from_one_block_to_the_next_are_right(
-    head_dim: int, causal: bool, dtype: torch.dtype
-) -> None:
+def test_scores_that_leave_every_range_from_one_block_to_the_next_are_right(head_dim, causal, dtype) -> None:
     assert_right(2000, 2048, head_dim, causal, dtype, factor=60)  # rows rise by up to 2^300
 
 

@@ -106,9 +106,7 @@ def test_a_tile_counts_the_blocks_that_it_sees() -> None:
 
 
 @pytest.mark.parametrize("head_dim, n_tiles, n_blocks, split", named(__file__, "splits of keys"))
-def test_keys_are_split_where_many_programs_would_idle_for_long(
-    head_dim: int, n_tiles: int, n_blocks: int, split: bool
-) -> None:
+def test_keys_are_split_where_many_programs_would_idle_for_long(head_dim, n_tiles, n_blocks, split) -> None:
     assert tuning.splits_keys(head_dim, n_tiles, min(132, n_tiles), n_blocks) == split
 
 
@@ -116,9 +114,7 @@ def test_keys_are_split_where_many_programs_would_idle_for_long(
     ("seqlen", "head_dim", "n_heads", "rows", "heads_in_l2"),
     [(512, 128, 512, 128, 32), (1024, 64, 512, 256, 32), (2048, 256, 64, 128, 8), (16384, 128, 16, 128, 1)],
 )
-def test_dealt_tiles_have_one_round_of_heads_in_use(
-    seqlen: int, head_dim: int, n_heads: int, rows: int, heads_in_l2: int
-) -> None:
+def test_dealt_tiles_have_one_round_of_heads_in_use(seqlen, head_dim, n_heads, rows, heads_in_l2) -> None:
     assert tuning.heads_in_l2(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == heads_in_l2
 
 

@@ -122,9 +122,7 @@ class TestOnHopper:
     @pytest.mark.parametrize("head_dim", [64, 128])
     @pytest.mark.parametrize("delay", [1, 3])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(300, 300), (1000, 100), (130, 1000)])
-    def test_a_ring_of_few_slots_is_right(
-        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, delay: int, head_dim: int, ahead: bool
-    ) -> None:
+    def test_a_ring_of_few_slots_is_right(self, monkeypatch, seqlen_q, seqlen_k, delay, head_dim, ahead) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
         monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "dq_delay", lambda *_: delay)
@@ -137,9 +135,7 @@ class TestOnHopper:
     @pytest.mark.parametrize("head_dim", [60, 64, 128, 256])
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize("splits", [2, 3, 6])
-    def test_gradients_of_groups_that_are_split_are_right(
-        self, monkeypatch: pytest.MonkeyPatch, splits: int, causal: bool, head_dim: int, deterministic: bool
-    ) -> None:
+    def test_gradients_of_groups_that_are_split_are_right(self, monkeypatch, splits, causal, head_dim, deterministic):
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
         monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "group_splits", lambda *_: splits)
@@ -154,9 +150,7 @@ class TestOnHopper:
 
     @pytest.mark.parametrize("has_dq_warpgroup", [False, True])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(700, 384), (1000, 1000), (130, 700)])
-    def test_tiles_that_are_split_by_queries_are_right(
-        self, monkeypatch: pytest.MonkeyPatch, seqlen_q: int, seqlen_k: int, has_dq_warpgroup: bool
-    ) -> None:
+    def test_tiles_that_are_split_by_queries_are_right(self, monkeypatch, seqlen_q, seqlen_k, has_dq_warpgroup) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
         monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "tiles_to_split", lambda n_tiles, *_: min(n_tiles - 1, 7))
@@ -172,9 +166,7 @@ class TestOnHopper:
 
     @pytest.mark.parametrize("has_dq_warpgroup", [False, True])
     @pytest.mark.parametrize("causal", [False, True])
-    def test_gradients_of_long_sequences_are_right(
-        self, monkeypatch: pytest.MonkeyPatch, causal: bool, has_dq_warpgroup: bool
-    ) -> None:
+    def test_gradients_of_long_sequences_are_right(self, monkeypatch, causal, has_dq_warpgroup) -> None:
         plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
         monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "has_dq_warpgroup", lambda *_: has_dq_warpgroup)
@@ -197,9 +189,7 @@ class TestOnHopper:
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize("head_dim", [64, 128, 256, 512])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(700, 700), (513, 513), (129, 1024)])
-    def test_consumers_without_rows_hold_up_no_later_tile(
-        self, seqlen_q: int, seqlen_k: int, head_dim: int, causal: bool
-    ) -> None:
+    def test_consumers_without_rows_hold_up_no_later_tile(self, seqlen_q, seqlen_k, head_dim, causal) -> None:
         problem = Problem(seqlen_q, seqlen_k, head_dim, causal, num_heads=80, num_kv_heads=40)
         q, k, v, _ = problem.tensors()
         wanted = reference.attention(q, k, v, causal=causal).out
@@ -207,9 +197,7 @@ class TestOnHopper:
 
     @pytest.mark.parametrize("mask", [{}, {"causal": True}, {"causal": True, "window_size": 129}])
     @pytest.mark.parametrize("head_dim", [40, 64, 128, 256])
-    def test_gradients_are_the_same_bits_where_pytorch_is_told_to_be_deterministic(
-        self, head_dim: int, mask: dict, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_gradients_are_the_same_bits_where_pytorch_is_told_to_be_deterministic(self, head_dim, mask, monkeypatch):
         problem = Problem(700, 900, head_dim, **mask, num_heads=16, num_kv_heads=8)
         tensors = problem.tensors()
         wanted = reference.gradients(*tensors, **problem.options)

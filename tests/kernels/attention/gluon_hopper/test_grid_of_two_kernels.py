@@ -13,9 +13,7 @@ from tests.kernels.attention.gluon_hopper.interleavings.translation import as_py
 
 
 @pytest.mark.parametrize(("tiles", "heads", "batch"), [(8, 8, 32), (11, 3, 2), (64, 8, 4), (300, 2, 1)])
-def test_every_tile_of_every_head_is_taken_once_and_long_ones_of_a_group_first(
-    tiles: int, heads: int, batch: int
-) -> None:
+def test_every_tile_of_every_head_is_taken_once_and_long_ones_of_a_group_first(tiles, heads, batch) -> None:
     group_heads = tuning.heads_taking_turns(tiles, heads * batch)
     assert 1 <= group_heads <= max(1, 256 // tiles)
     grid = (group_heads, tiles, heads * batch // group_heads)

@@ -68,9 +68,7 @@ def listed(
 @pytest.mark.parametrize("of_keys", [False, True])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("rows", "step"), [(8, 16), (16, 8)])
-def test_tiles_are_listed_by_how_many_blocks_each_sees(
-    of_keys: bool, causal: bool, rows: int, step: int, device: str
-) -> None:
+def test_tiles_are_listed_by_how_many_blocks_each_sees(of_keys, causal, rows, step, device) -> None:
     lengths_q, lengths_k = [37, 0, 5, 50, 8, 70], [37, 20, 0, 61, 3, 30]
     bounds = bounds_of(lengths_q, lengths_k, device)
     total_q, total_k = sum(lengths_q) + REST, sum(lengths_k) + REST
@@ -109,9 +107,7 @@ def blocks_of(lengths: list[int], rows: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("block_m", "head_dim", "block_d"), [(64, 104, 128), (128, 64, 64)])
-def test_delta_and_dq_have_whole_blocks_of_every_sequence(
-    block_m: int, head_dim: int, block_d: int, device: str
-) -> None:
+def test_delta_and_dq_have_whole_blocks_of_every_sequence(block_m, head_dim, block_d, device) -> None:
     lengths, heads = [70, 0, 1, 130], 2
     total, blocks = sum(lengths) + REST, blocks_of(lengths, block_m)
     n_m = most_tiles(total, len(lengths), block_m)
@@ -168,9 +164,7 @@ in_masks = pytest.mark.parametrize("mask", [(True, 0), (False, 0), (True, 70)])
 
 @in_masks
 @pytest.mark.parametrize(("head_dim", "page"), [(64, 0), (128, 0), (256, 0), (64, 16), (128, 64), (128, 256)])
-def test_no_order_of_the_partitions_breaks_a_rule_of_the_forward(
-    head_dim: int, page: int, mask: tuple[bool, int]
-) -> None:
+def test_no_order_of_the_partitions_breaks_a_rule_of_the_forward(head_dim, page, mask) -> None:
     _, (_, grid, _, makers, rest) = launches_of(PackedForward, head_dim, mask, page)
     config = rest[-1]
     table = table_of(configs.ROWS * config.consumers, config.block_n, False, mask == (True, 0))
@@ -212,9 +206,7 @@ class Doubling:
     [(feature_calls._PLAIN, "gluon_hopper"), (feature_calls._PLAIN, "triton_fa2"), ((), "gluon_hopper")],
     ids=["autograd", "forward alone", "operators"],
 )
-def test_the_front_door_has_packed_sequences_without_a_feature_computed_here(
-    tensors: tuple[type, ...], backward: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_front_door_has_packed_sequences_without_a_feature_computed_here(tensors, backward, monkeypatch) -> None:
     monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
     monkeypatch.setattr(feature_calls, "_PLAIN", tensors)
     monkeypatch.setattr(routes, "packed_names", lambda *asked: {"forward": "gluon_hopper", "backward": backward})
@@ -289,9 +281,7 @@ def test_pages_give_the_bits_of_rows(head_dim: int, page: int, longest: int, cau
 
 @on_hopper
 @pytest.mark.parametrize("dtype, heads, lengths, head_dim", cases(__file__, "front door"))
-def test_the_front_door_is_right_where_it_takes_these_kernels(
-    dtype: str, heads: int, lengths: list[int], head_dim: int
-) -> None:
+def test_the_front_door_is_right_where_it_takes_these_kernels(dtype, heads, lengths, head_dim) -> None:
     sizes = [(sum(lengths), n, head_dim) for n in (heads, heads // 4, heads // 4, heads)]
     q, k, v, dout = (torch.randn(*size, device="cuda").to(getattr(torch, dtype)).requires_grad_() for size in sizes)
     names = routes.packed_names(*(x.transpose(0, 1)[None] for x in (q, k, v)), len(lengths), (True, 0, head_dim**-0.5))

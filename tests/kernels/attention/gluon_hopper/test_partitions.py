@@ -102,9 +102,7 @@ def _check_tiles(read: list[Any], consumer: int, consumers: int, pieces: int) ->
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_everything_is_recomputed_where_a_program_flagged_an_overflow(
-    causal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_is_recomputed_where_a_program_flagged_an_overflow(causal, monkeypatch) -> None:
     arguments = launch_of("odd", 64, causal, 0, 8192, recompute=True)
     monkeypatch.setattr(forward, "any_overflow", lambda flags: True)
     assert run(arguments, 0, 0).read
@@ -134,9 +132,7 @@ def nothing(*arguments: Any) -> None:
         (forward_softmax, "release_values", "^all wait"),
     ],
 )
-def test_a_wait_or_an_arrival_that_is_left_out_is_found(
-    head_dim: int, module: Any, left_out: str, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wait_or_an_arrival_that_is_left_out_is_found(head_dim, module, left_out, what, monkeypatch) -> None:
     monkeypatch.setattr(module, left_out, nothing)
     arguments = launch_of("longer", head_dim, False, 0, 0)
     with pytest.raises(Broken, match=what):

@@ -91,9 +91,7 @@ def _tensor(name: str, maker: Any) -> Any:
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("kind", "head_dim"), KINDS)
-def test_no_order_of_the_partitions_breaks_a_rule(
-    kind: Any, head_dim: int, shape: tuple[int, ...], mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_order_of_the_partitions_breaks_a_rule(kind, head_dim, shape, mask, monkeypatch) -> None:
     monkeypatch.setattr(tuning, "computes_next_delta", lambda size, *_: size == 64)
     for launch in launches_of(kind, head_dim, shape, mask):
         heads = (
@@ -106,9 +104,7 @@ def test_no_order_of_the_partitions_breaks_a_rule(
 
 @pytest.mark.parametrize("shape", [(2, 2, 256, 300), (4, 2, 700, 256), (2, 2, 900, 77)])
 @pytest.mark.parametrize("kind", [DqWarpgroupBackward, SingleKernelBackward])
-def test_no_order_of_the_partitions_of_a_split_tile_breaks_a_rule(
-    kind: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_order_of_the_partitions_of_a_split_tile_breaks_a_rule(kind, shape, monkeypatch) -> None:
     few = shape[3] < 100  # tiles for three multiprocessors
     monkeypatch.setattr(tuning, "tiles_to_split", lambda n_tiles, _, programs: n_tiles if few else n_tiles - programs)
     *whole, split = launches_of(kind, 128, shape, (False, 0))
@@ -132,9 +128,7 @@ def nothing(*arguments: Any) -> None:
         (SingleKernelBackward, 128, backward, "arrive_at"),
     ],
 )
-def test_a_wait_or_an_arrival_that_is_left_out_is_found(
-    kind: Any, head_dim: int, module: Any, left_out: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wait_or_an_arrival_that_is_left_out_is_found(kind, head_dim, module, left_out, monkeypatch) -> None:
     monkeypatch.setattr(module, left_out, nothing)
     (launch,) = launches_of(kind, head_dim, SHAPES[-1], (False, 0))
     with pytest.raises(Broken):
@@ -164,9 +158,7 @@ def test_keys_await_as_many_programs_as_count_themselves_when_both_halves_of_the
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_no_row_of_the_kernel_before_is_loaded_before_it_is_awaited(
-    mask: tuple[bool, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_row_of_the_kernel_before_is_loaded_before_it_is_awaited(mask, monkeypatch) -> None:
     keys = launches_of(TwoKernelBackward, 256, SHAPES[-1], mask)[1]
     programs: list[Program] = []
     loaded: list[int] = []

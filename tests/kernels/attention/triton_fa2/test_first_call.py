@@ -37,13 +37,10 @@ def run(printed):
     return lines
 
 
-def test_all_kernels_of_a_forward_and_of_a_backward_are_compiled_at_once(run):
+def test_all_kernels_of_a_forward_and_of_a_backward_are_compiled_at_once_in_a_callers_mode_too(run):
     compiled, launched = run("forward_and_backward")
     assert compiled == sorted(FORWARD + BACKWARD)
     assert launched == (FORWARD + BACKWARD) * 2
-
-
-def test_a_caller_may_compile_asynchronously_already(run):
     compiled, launched = run("in_a_mode_of_the_callers")
     assert launched == FORWARD + BACKWARD
 

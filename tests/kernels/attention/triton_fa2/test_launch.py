@@ -44,12 +44,9 @@ def first_that_fits(*sizes):
     return launch._first_that_fits(call_of(Kernel(), sizes))[1]
 
 
-def test_a_tile_that_does_not_fit_gives_way_to_the_next_smaller_one():
+def test_a_tile_that_does_not_fit_gives_way_to_the_next_smaller_one_or_says_what_was_needed():
     assert first_that_fits(16).block_m == 16
     assert first_that_fits(128, 64, 32, 16).block_m == 16
-
-
-def test_when_no_tile_fits_the_error_says_what_was_needed():
     with pytest.raises(UnsupportedCase, match="needs 32000 of a block's resources"):
         first_that_fits(64, 32)
 

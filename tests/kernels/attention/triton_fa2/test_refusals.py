@@ -16,11 +16,16 @@ triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 ROOT = Path(__file__).parents[4]
 
 
-def test_a_second_derivative_is_refused(device):
+def test_a_second_derivative_and_mixed_or_unknown_dtypes_are_refused(device):
     q = torch.randn(1, 1, 8, 16, device=device, requires_grad=True)
     (dq,) = torch.autograd.grad(triton_fa2.attention(q, q, q).square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         dq.sum().backward()
+    q = torch.zeros(1, 1, 8, 16, device=device)
+    with pytest.raises(UnsupportedCase, match="one dtype of"):
+        triton_fa2.attention(q, q.half(), q)
+    with pytest.raises(UnsupportedCase, match="float64"):
+        triton_fa2.attention(q.double(), q.double(), q.double())
 
 
 @pytest.mark.parametrize(("q", "k", "sentence"), cases(__file__, "test_shapes_that_do_not_belong_together_are_refused"))
@@ -28,14 +33,6 @@ def test_shapes_that_do_not_belong_together_are_refused(device, q, k, sentence):
     q, k = torch.zeros(q, device=device), torch.zeros(k, device=device)
     with pytest.raises(UnsupportedCase, match=sentence):
         triton_fa2.attention(q, k, k)
-
-
-def test_mixed_and_unknown_dtypes_are_refused(device):
-    q = torch.zeros(1, 1, 8, 16, device=device)
-    with pytest.raises(UnsupportedCase, match="one dtype of"):
-        triton_fa2.attention(q, q.half(), q)
-    with pytest.raises(UnsupportedCase, match="float64"):
-        triton_fa2.attention(q.double(), q.double(), q.double())
 
 
 def test_tf32_is_a_name_of_its_own_and_float32_only():
@@ -60,13 +57,10 @@ def _run(code: str, **environment: str) -> str:
     return answer.stdout + answer.stderr
 
 
-def test_the_cpu_needs_the_interpreter_and_says_so():
+def test_the_cpu_needs_the_interpreter_and_without_triton_everything_imports_and_says_why():
     code = "import torch; from kernels import registry; x = torch.zeros(1, 1, 8, 16)\n"
     code += "registry.get('triton_fa2').attention(x, x, x)"
     assert "set TRITON_INTERPRET=1 before Python starts" in _run(code)
-
-
-def test_without_triton_everything_imports_and_says_why():
     code = "import sys, importlib.util as u; real = u.find_spec\n"
     code += "u.find_spec = lambda name, *a: None if name == 'triton' else real(name, *a)\n"
     code += "sys.modules['triton'] = None\n"

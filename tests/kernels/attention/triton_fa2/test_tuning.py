@@ -26,17 +26,16 @@ def test_sizes_are_powers_of_two_or_three(tile: Tile) -> None:
     assert all(size == 3 or size & (size - 1) == 0 for size in tile[:4])
 
 
-def test_the_tile_depends_on_how_many_rows_there_are_to_share_out():
+def test_the_tile_depends_on_how_many_rows_there_are_and_is_compared_by_value():
     few = tuning.tiles("forward", "sm_86", "half", 64, 4)[0]
     many = tuning.tiles("forward", "sm_86", "half", 64, 4000)[0]
     assert few.block_m < many.block_m
-    assert tuning.tiles("panels", "sm_90", "half", 64, 4)
-    assert tuning.tiles("panels", "sm_90", "half", 64, 4000) == []
     assert tuning.tiles("dq_dkdv", "sm_90", "half", 64, math.inf) == []
     assert tuning.tiles("dq_dkdv", "sm_90", "bf16x6", 128, 8192 / 132), (
         "128 tiles of 64 rows: one for each multiprocessor"
     )
     assert tuning.tiles("dq_dkdv", "sm_90", "bf16x6", 128, 16384 / 132) == []
+    assert Tile(16, 64, 4, 2) == (16, 64, 4, 2, 0)
 
 
 @pytest.mark.parametrize("first", sorted(TILES))
@@ -74,7 +73,3 @@ def test_a_row_decides_if_its_values_and_ranges_hold() -> None:
     assert list(table.every(kind="a", size=3, page=1)) == [(), (10,)]
     assert table.first(kind="b", size=1, page=7) == (30,)
     assert table.first(kind="c", size=1, page=7) == ()
-
-
-def test_tiles_are_compared_by_value():
-    assert Tile(16, 64, 4, 2) == (16, 64, 4, 2, 0)

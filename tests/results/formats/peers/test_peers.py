@@ -110,13 +110,10 @@ def test_every_end_of_a_line_counts_where_a_table_is_looked_for(end: str) -> Non
     assert understood("", (end * 50 + text.replace("\n", end)).encode()).measurements
 
 
-def test_a_report_without_a_configuration_leaves_the_case_open() -> None:
+def test_a_report_without_a_configuration_leaves_the_case_open_and_another_unit_is_refused() -> None:
     report = json.loads(excerpt("optimum_t4.json"))["report"]
     found = understood("", json.dumps(report).encode())
     assert {m.case.subject for m in found.measurements} == {None}
-
-
-def test_another_unit_is_refused() -> None:
     data = excerpt("optimum_t4.json").replace(b'"unit": "s"', b'"unit": "ms"')
     (refused,) = understood("", data).rejected
     assert refused.column == "forward.latency.unit"
