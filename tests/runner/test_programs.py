@@ -144,12 +144,11 @@ def test_a_tune_of_nothing_is_refused(capsys, words: tuple[str, ...], sentence: 
 @pytest.mark.slow  # a sweep by the real worker
 def test_a_tune_on_a_cpu_is_obeyed_by_programs_that_start_afterwards(tuner, tmp_path) -> None:
     del tuner.environment["ATTNBENCH_WORKER"]
-    path = recording(tmp_path, 64)
+    path = recording(tmp_path, 1024)
     done = tuner("tune", "--program", path, "--device", "cpu", "--quick", *NAMES)
     assert done.returncode == 0, done.stderr
-    if "No rule follows" in done.stderr:
-        pytest.skip("other programs keep the computer so busy that nothing is certainly slower")
-    code = "import torch, kernels; x = torch.randn(1, 2, 64, 16).requires_grad_(); "
+    assert (tmp_path / "rules" / "cpu.json").exists(), done.stderr  # the math backend is much slower than another
+    code = "import torch, kernels; x = torch.randn(1, 2, 1024, 16).requires_grad_(); "
     code += "print(kernels.explain(x, x, x, causal=True))"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=tuner.environment, capture_output=True, text=True)
     assert "your rule" in told.stdout and "measured at float32 causal" in told.stdout, told.stderr
