@@ -141,7 +141,7 @@ def of_rows(
 
 
 def of_cache(
-    q: torch.Tensor, cache: torch.Tensor, sizes: Mapping[str, int], causal: bool, window_size: int, **own: bool
+    q: torch.Tensor, cache: torch.Tensor, sizes: Mapping[str, Any], causal: bool, window_size: int, **own: bool
 ) -> Problem:
     """Return the problem of queries over a cache; `sizes`: batch, num_heads and so on; own: "paged" and "latent".
 

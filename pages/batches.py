@@ -19,8 +19,10 @@ _FACTS = {
 
 def headline(gpu: str, timing: str, table: pd.DataFrame) -> None:
     """Name the fastest implementation over the batches that nearly all implementations have, and the next best."""
-    grid = table.pivot_table("of_fastest", ["run_id", "spec", "shape", "dtype"], "implementation")
+    grid = table.fillna({"dtype": ""}).pivot_table("of_fastest", ["run_id", "spec", "shape", "dtype"], "implementation")
     grid = grid.loc[:, grid.count() >= 0.9 * grid.count().max()].dropna()
+    if grid.empty:
+        return
     means = grid.agg(geometric_mean).sort_values()
     first, *others = map(text.plain, means.index)
     over = f": {text.ratio(means.iloc[1] / means.iloc[0])} {others[0]}, the next best, on average" if others else ""

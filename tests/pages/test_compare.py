@@ -292,6 +292,8 @@ def test_a_cell_of_an_import_has_times_only_at_the_very_shape_and_does_not_write
     assert imported._cell(replace(cell, same=False)) == "120 TFLOP/s (B2 H4)"
     assert imported._cell(replace(cell, same=False, tflops=None)) == "–"
     assert imported._cell(replace(cell, latency_ms=None, status=Status.OOM)) == "OOM"
+    ours = replace(cell, ours=True, tflops=60.0), replace(cell, ours=True, tflops=600.0, reduced=True)
+    assert imported._ratio(BesideRow(case, "fwd", (cell, *ours)))["ratio"] == 2.0
     case = attention_case(batch=1, num_heads=16, seqlen=128, head_dim=64, dtype="float16", causal=True)
     row = BesideRow(replace(case, num_kv_heads=None, seqlen_k=None, batch=None, dtype=None), "fwd", ())
     assert beside.words(row) == "B? H16 128 d64 causal dtype not stated"

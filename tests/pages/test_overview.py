@@ -6,7 +6,7 @@ import re
 import pytest
 
 from pages.ui.draw import cells, titles
-from pages.ui.overview import ranking
+from pages.ui.overview import my_shape, ranking
 from results.records import Status
 from results.slice import Filters, best_baseline, in_order, level_in
 from results.store.database import open_store
@@ -197,6 +197,9 @@ def test_the_window_of_a_typed_shape_reaches_the_form_that_measures_it(home, app
     kinds.set_value(next(kind for kind in kinds.options if "window 64" in kind)).run()
     (link,) = (link for link in app.get("page_link") if link.proto.label == "Measure this shape")
     assert "edit_window_size_fa_paper=64" in link.proto.query_string
+    case = small_case(window_size=64, batch=2)
+    point = vars(small_case()) | {"seqlen": case.seqlen_q, "batch": 1, "latency_ms": 3.0}
+    assert my_shape.scaled_ms(point, case, "fwd") == 6.0, "both have the window"
 
 
 def test_every_gpu_has_a_column_of_one_map(app):

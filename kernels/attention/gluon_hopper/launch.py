@@ -132,7 +132,7 @@ class Launch:
             if encoded is None:
                 if len(known) >= _MAX_KNOWN:
                     known.clear()
-                encoded = known[address] = _encoded(make, address, description)
+                encoded = known[address] = _encode(make(SimpleNamespace(data_ptr=partial(int, address))), description)
             arguments += encoded
         return arguments
 
@@ -151,10 +151,10 @@ def _flat_launcher(run: Any) -> tuple[Any, list[Any]] | None:
     return cells["launcher"], cells["tensordesc_meta"]
 
 
-def _encoded(make: Descriptor, address: int, description: Any) -> list[Any]:
+def _encode(descriptor: TensorDescriptor, description: Any) -> list[Any]:
     from triton.backends.nvidia.driver import make_tensordesc_arg  # has this form in Triton 3.6
 
-    return make_tensordesc_arg(make(SimpleNamespace(data_ptr=lambda: address)), description)
+    return make_tensordesc_arg(descriptor, description)
 
 
 def is_addressable(x: torch.Tensor) -> bool:
