@@ -182,9 +182,10 @@ def test_a_node_killed_in_the_middle_loses_and_doubles_nothing(cluster, tmp_path
     check_rows(folder)
 
 
-def _next(runner: Runner, words: Sequence[str]) -> Sequence[str]:
+def _next(runner: Runner, words: Sequence[str], code: int) -> Sequence[str]:
     """Return the command that goes on with the run, or begins it where a kill came before its folder."""
-    return ["run", "--resume", runner.folder().run_id, *words[-2:]] if run_folders(runner.home) else words
+    assert code != command_line.EXIT_ARGUMENTS
+    return ["run", "--resume", runner.folder().run_id, *words[-4:]] if run_folders(runner.home) else words
 
 
 def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(cluster, runner, pids, wait_for) -> None:
@@ -198,7 +199,7 @@ def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(c
         if process.poll() is not None:
             if run_folders(runner.home) and runner.folder().condition() == "finished":
                 break
-            process = runner.start(*_next(runner, words))
+            process = runner.start(*_next(runner, words, process.returncode))
             continue
         time.sleep(chance.uniform(0.0, 0.25))
         if kills % 4 == 2:
@@ -210,7 +211,7 @@ def test_many_kills_of_drivers_supervisors_and_workers_lose_and_double_nothing(c
         kills += 1
         assert len(runner.lines()) >= done
     while process.wait() or runner.folder().condition() != "finished":
-        process = runner.start(*_next(runner, words))
+        process = runner.start(*_next(runner, words, process.returncode))
     assert kills >= KILLS
     rows = runner.folder().read()[0]
     ids = [row.measurement_id for row in rows]
