@@ -166,19 +166,6 @@ def of_report(shipped: Shipped) -> str:
     return speedups_beside(printed, own, baseline=baseline, implementation=implementation).rstrip("\n")
 
 
-def forward_us(shipped: Shipped) -> str:
-    """Return microseconds of PyTorch's fastest / triton_fa2, bfloat16 forward, by head_dim and seqlen."""
-    found = {
-        (case.head_dim, case.seqlen_q): " / ".join(
-            f"{1e3 * min(times[name].value for name in names if name in times):.1f}"
-            for names in (NAMES["pytorch"], NAMES["triton"])
-        )
-        for (case, mode), times in shipped.latencies("one_head").items()
-        if (mode, case.dtype) == ("fwd", "bfloat16") and NAMES["triton"][0] in times
-    }
-    return _pivot("head_dim", {(str(dim), seqlen): found[dim, seqlen] for dim, seqlen in sorted(found)})
-
-
 def behind(shipped: Shipped) -> str:
     """Return the cells of single heads in which PyTorch's fastest is faster than ours."""
     found = [ratio for ratio in shipped.ratios("one_head", "pytorch", "ours") if ratio.value < 1]
@@ -435,7 +422,7 @@ def _slowed(m: Measurement) -> Measurement:
 
 
 _NAMED = (
-    *(forward_us, behind, fa_paper, torch_naive, window, fp8, decode_forms, layers, generation, runs, features),
+    *(behind, fa_paper, torch_naive, window, fp8, decode_forms, layers, generation, runs, features),
     *(findings, reports_filled, same_code),
 )
 TABLES: Mapping[str, Callable[[Shipped], str]] = {table.__name__: table for table in _NAMED} | {

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from pages.ui.compare import imported, verdicts
+from pages.ui.compare import choose, imported, verdicts
 from pages.ui.draw import charts
 from pages.ui.runs import listing
 from results.compare import beside
@@ -120,6 +120,8 @@ def test_two_implementations_of_one_run_are_judged(page, home):
     assert "One run: one machine" in shown(page)
     assert "UNCLEAR: too noisy" in set(cells(page)["verdict"])
     assert "Speedup of triton_fa2 over torch_naive. ▲ faster" in shown(page)
+    assert choose.file_name("run-a", "run-a", ("x", "y")) == "compare-run-a-x-y"
+    assert choose.file_name("run-a", "run-b") == "compare-run-a-run-b"
 
 
 def test_gpus_stand_side_by_side_on_the_shapes_they_share(page, home):
