@@ -10,6 +10,7 @@ from results.compare.cards import differences, neighbours
 from results.records import Measurement, Run, Status, measurement_to_json
 from runner import sweeps
 from runner.cells import ordered_cells
+from runner.launchers import share as shares
 from runner.launchers.share import LOSSES_OF_CASE, Share
 from runner.supervise.job import Job, Refused
 
@@ -56,6 +57,18 @@ def measured(share: Share, card: str, value: float = 1.0) -> None:
     assert do == "case"
     share.lines(card, rows_of(index, value))
     share.done(card)
+
+
+def test_seconds_of_cards_at_once_are_added_and_the_wall_time_is_that_of_the_run(tmp_path, monkeypatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(shares.time, "monotonic", lambda: now[0])
+    share = new_share(tmp_path)
+    assert share.costs is None
+    share.spent(0, {"total": 4.0, "checks": 1.0})
+    share.spent(1, {"total": 3.0})
+    share.spent(0, {"total": 5.0, "checks": 1.5})  # what it has spent so far, in place of what it said before
+    now[0] = 106.0
+    assert share.costs == {"total": 8.0, "checks": 1.5, "wall": 6.0}
 
 
 def journaled(share: Share):
