@@ -120,14 +120,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.experiment == "planted":
         return 0 if planted.main(options.device) else 1
+    reached = True
     try:
-        findings = list(_experiments(options))
+        for finding in _experiments(options):
+            print(finding.words, flush=True)
+            reached = reached and finding.reached
     except (Refused, SweepError, SweepFailed, DeviceBusy, JournalError, RuleError) as error:
         print(error, file=sys.stderr)
         return 2
-    for finding in findings:
-        print(finding.words)
-    return 0 if all(finding.reached for finding in findings) else 1
+    return 0 if reached else 1
 
 
 def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
