@@ -25,7 +25,7 @@ MOST_IN_THE_MEAN, MOST = 1.03, 1.15
 HALVES = 10
 _PORTABLE = "triton_fa2"
 Cell = tuple[Case, str, str]  # case, mode and timing
-Losses = dict[Cell, tuple[str, float]]  # what the rule names, and its time over the best
+Losses = dict[Cell, tuple[str, float]]  # the named implementation, and its time over the best
 
 
 class Tuned:
@@ -33,7 +33,7 @@ class Tuned:
 
     def __init__(self, run: Run, measurements: Sequence[Measurement]) -> None:
         """Read the times."""
-        self._rule = choice.parsed(Path(run.run_id), rule_file.rule_of_run(run, measurements), "a tune")
+        self._rule = rule_of(run, measurements)
         self._cells = {cell: times for cell, times in _times(run, measurements).items() if _PORTABLE in times}
         self._asked = {cell: _problem(*cell) for cell in self._cells}
         self.cases = sorted({case for case, _, _ in self._cells}, key=repr)
@@ -62,6 +62,21 @@ class Tuned:
         return found
 
 
+def rule_of(run: Run, measurements: Sequence[Measurement]) -> choice.Rule:
+    """Return the rule of a run. Raises RuleError."""
+    return choice.parsed(Path(run.run_id), rule_file.rule_of_run(run, measurements), "a tune")
+
+
+def agreed(*rules: choice.Rule) -> tuple[str, bool]:
+    """Return in how far two tunes of one card agree in a sentence, and whether they differ only in ties."""
+    ours, theirs = ({point.problem: point for point in rule.points} for rule in rules)
+    pairs = [(ours[asked], theirs[asked]) for asked in ours.keys() & theirs.keys()]
+    differ = [(a, b) for a, b in pairs if a.implementation != b.implementation]
+    tied = sum(a.keeps((b.implementation,)) and b.keeps((a.implementation,)) for a, b in differ)
+    ties = f"{len(differ)} are decided differently, {tied} of them within ties (goal: all)"
+    return f"Of {len(pairs)} problems that both tunes decide, {ties}.", bool(pairs) and tied == len(differ)
+
+
 def _problem(case: Case, mode: str, timing: str) -> problem.Problem:
     return problem.of_case(case, rule_file.DIRECTIONS[mode], rule_file.REGIMES[timing])
 
@@ -81,9 +96,11 @@ def judged(run: Run, measurements: Sequence[Measurement]) -> tuple[str, bool]:
     tuned = Tuned(run, measurements)
     halves = [tuned.of_half(seed) for seed in range(HALVES)]
     (mean, worst), means = _mean_and_worst(*halves), [_mean_and_worst(half)[0] for half in halves]
+    slower = fmean(loss > 1.02 for half in halves for _, loss in half.values())
     words = (
         f"In {HALVES} random halves, cells that the tune had not seen take {mean:.3f} times the best in the mean "
-        f"({min(means):.3f} to {max(means):.3f}, goal {MOST_IN_THE_MEAN}), {worst:.3f} at worst (goal {MOST}). "
+        f"({min(means):.3f} to {max(means):.3f}, goal {MOST_IN_THE_MEAN}), {worst:.3f} at worst (goal {MOST}); "
+        f"{slower:.0%} are over 2 % slower. "
         "With all other shapes measured, they take {:.3f} and {:.3f}.".format(*_mean_and_worst(tuned.of_each()))
     )
     return words, mean <= MOST_IN_THE_MEAN and worst <= MOST

@@ -145,6 +145,16 @@ def test_a_tune_finds_a_hidden_rule_again_from_made_up_times() -> None:
         assert sum(name == hidden(case) for (case, _, _), (name, _) in found.items()) >= 0.97 * len(found) >= 55
     assert all(name == hidden(case) for (case, _, _), (name, _) in made.of_each().items())
     assert tuned.judged(RUN, rows)[1]
+    rule = tuned.rule_of(RUN, rows)
+    other, *same = rule.points
+    other = replace(other, implementation="torch_naive")
+    assert tuned.agreed(rule, rule) == (
+        "Of 120 problems that both tunes decide, 0 are decided differently, 0 of them within ties (goal: all).",
+        True,
+    )
+    assert not tuned.agreed(rule, replace(rule, points=(other, *same)))[1]
+    tied = replace(other, beaten=("another",)), replace(rule.points[0], beaten=())
+    assert tuned.agreed(*(replace(rule, points=(point, *same)) for point in tied))[1]
 
 
 def test_existing_runs_are_judged_again_without_measuring(tmp_path, monkeypatch, capsys) -> None:
