@@ -52,8 +52,23 @@ def release_keys(slot, buffers, CONFIG: gl.constexpr):
     """Tell the producer that the keys of a slot have been read."""
     if CONFIG.release_per_warp:
         execute(_for_all("bar.arrive", CONFIG.consumers), 2 + CONFIG.consumers + slot)
+    elif CONFIG.kv_slots == 1:  # the pieces before the last have been released (pieces.py)
+        mbarrier.arrive(buffers.k_empty.index(CONFIG.pieces - 1), count=1)
     else:
         mbarrier.arrive(buffers.k_empty.index(slot), count=1)
+
+
+@gluon.jit
+def skip_keys(count, buffers, CONFIG: gl.constexpr):
+    """Release the count-th block's keys without having used them."""
+    if CONFIG.kv_slots == 1:
+        for piece in gl.static_range(CONFIG.pieces):
+            mbarrier.wait(buffers.k_full.index(piece), count & 1)
+            mbarrier.arrive(buffers.k_empty.index(piece), count=1)
+    else:
+        slot = count % CONFIG.kv_slots
+        mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.kv_slots) & 1)
+        release_keys(slot, buffers, CONFIG)
 
 
 @gluon.jit

@@ -54,7 +54,7 @@ from .forward_tiles import (
     split_key_blocks,
 )
 from .masks import hide_keys, key_blocks
-from .pieces import load_pieces, pieces_of, place_of
+from .pieces import load_keys_by_piece, load_pieces, pieces_of, place_of
 from .rows import store_tile
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
@@ -109,17 +109,19 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
     q_empty = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
-    k_full = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
-    k_empty = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
+    k_parts: gl.constexpr = pieces if kv_slots == 1 else kv_slots
+    k_full = gl.allocate_shared_memory(gl.int64, [k_parts, 1], bar)
+    k_empty = gl.allocate_shared_memory(gl.int64, [k_parts, 1], bar)
     v_full = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
     v_empty = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
     for i in gl.static_range(q_slots):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(q_empty.index(i), count=1)
-    for i in gl.static_range(kv_slots):
+    for i in gl.static_range(k_parts):
         mbarrier.init(k_full.index(i), count=1)
-        mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(k_empty.index(i), count=CONFIG.consumers)
+    for i in gl.static_range(kv_slots):
+        mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(v_empty.index(i), count=CONFIG.consumers)
     buffers = ForwardBuffers(q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty)
     n_tiles, n_m, heads_in_l2 = sizes.n_tiles, sizes.n_m, sizes.heads_in_l2
@@ -191,7 +193,13 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
             j = high - 1 - (i - low)
             row = sequence.first_k + j * CONFIG.block_n
             slot = count % CONFIG.kv_slots
-            if CONFIG.page_size > 0:
+            if CONFIG.kv_slots == 1:  # keys of a block before the values of the block in front of it, as they are used
+                load_keys_by_piece(k_desc, batch, h_kv, row, count, buffers, CONFIG)
+                if i > low:
+                    _load_values(v_desc, batch, h_kv, row + CONFIG.block_n, count - 1, buffers, CONFIG)
+                if i == high - 1:
+                    _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG)
+            elif CONFIG.page_size > 0:
                 pages = pages_of_block(page_table, sequence, j, CONFIG)
                 acquire_keys_slot(count, buffers, CONFIG)
                 load_pages(k_desc, pages, h_kv, j, buffers.k_full.index(slot), buffers.k, slot, CONFIG)
@@ -201,10 +209,17 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
                 acquire_keys_slot(count, buffers, CONFIG)
                 k_full = buffers.k_full.index(slot)
                 load_pieces(k_desc, batch, h_kv, row, k_full, buffers.k, slot, CONFIG.pieces)
-                acquire_values_slot(count, buffers, CONFIG)
-                mbarrier.expect(buffers.v_full.index(slot), v_desc.block_type.nbytes)
-                tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(slot), buffers.v.index(slot))
+                _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG)
             count += 1
+
+
+@gluon.jit
+def _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG: gl.constexpr):
+    """Load the count-th block's values into their slot."""
+    slot = count % CONFIG.kv_slots
+    acquire_values_slot(count, buffers, CONFIG)
+    mbarrier.expect(buffers.v_full.index(slot), v_desc.block_type.nbytes)
+    tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(slot), buffers.v.index(slot))
 
 
 @gluon.jit

@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .compat import tma_load, tma_store
+from .compat import opaque_zero, tma_load, tma_store
 
 
 @gluon.jit
@@ -66,6 +66,35 @@ def product_of_rows(a, b_t, acc, PIECES: gl.constexpr):
     """Begin the product of two tiles, in pieces, the second transposed; what `acc` holds is not added to."""
     for piece in gl.static_range(PIECES):
         acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
+    return acc
+
+
+@gluon.jit
+def load_keys_by_piece(desc, batch, head, row, count, buffers, CONFIG: gl.constexpr):
+    """Load the count-th block's keys into the only slot, each piece as soon as both consumers have released it."""
+    for piece in gl.static_range(CONFIG.pieces):
+        full = buffers.k_full.index(piece)
+        mbarrier.wait(buffers.k_empty.index(piece), (count & 1) ^ 1)
+        mbarrier.expect(full, desc.block_type.nbytes)
+        column = piece * buffers.k.shape[4]
+        tma_load(desc, [batch, head, row, column], full, place_of(buffers.k, 0, piece, CONFIG.pieces))
+
+
+@gluon.jit
+def product_by_piece(q, exists, count, acc, buffers, CONFIG: gl.constexpr):
+    """Begin the product of queries with the count-th block's keys, in one slot, and release all pieces but the last.
+
+    Unless a block `exists`, it is a product that nobody reads.
+    """
+    for piece in gl.static_range(CONFIG.pieces):
+        if exists:
+            mbarrier.wait(buffers.k_full.index(piece), count & 1)
+        keys = piece_of(buffers.k, opaque_zero(), piece, CONFIG.pieces)
+        acc = warpgroup_mma(q[piece], keys.permute((1, 0)), acc, use_acc=piece > 0, is_async=True)
+        if piece > 0:
+            acc = warpgroup_mma_wait(1, deps=(acc,))
+            if exists:
+                mbarrier.arrive(buffers.k_empty.index(piece - 1), count=1)
     return acc
 
 
