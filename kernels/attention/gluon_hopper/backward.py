@@ -207,11 +207,11 @@ def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffe
         store_packed_dkv(consumer, dk, dv, dk_desc, dv_desc, tile, shape, scales.softmax, CONFIG)
         tma.store_wait(0)
     elif CONFIG.split_q:
-        store_partial_dkv(consumer, dk, dv, partial_dkv, split, CONFIG)
+        store_partial_dkv(consumer, (dk,), (dv,), partial_dkv, split, CONFIG)
         tma.store_wait(0)
     else:
         pair_sync()  # the other consumer has read all keys: their tiles take the gradients to TMA
-        store_dkv(consumer, (dk,), dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
+        store_dkv(consumer, (dk,), (dv,), dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit

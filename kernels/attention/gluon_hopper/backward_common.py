@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .compat import pair_sync, reinterpret, tma_add, tma_store
-from .pieces import piece_of
+from .pieces import columns_of, piece_of
 
 FRAGMENT = gl.constexpr(64)  # rows and columns of a fragment of dQ
 
@@ -99,15 +99,24 @@ def backward_buffers(q_desc, k_desc, v_desc, do_desc, lse_desc, CONFIG: gl.const
 
 @gluon.jit
 def store_dkv(consumer: gl.constexpr, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG: gl.constexpr):
-    """Store dK, in pieces (pieces.py), and dV of a consumer's half of the keys by TMA, through the tiles of both."""
+    """Store dK, in pieces (pieces.py), and dV of a consumer's half of the keys by TMA, through the tiles of both.
+
+    dv is a tuple of sums over columns, and so is dk where it is in no pieces.
+    """
     dtype: gl.constexpr = buffers.q.dtype
     HALF: gl.constexpr = CONFIG.block_n // 2
     columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
+    v_s = buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim_v]).slice(consumer * HALF, HALF, 0)
     for piece in gl.static_range(CONFIG.pieces):
         k_s = piece_of(buffers.k, 0, piece, CONFIG.pieces).slice(consumer * HALF, HALF, 0)
-        k_s.store((dk[piece] * softmax_scale).to(dtype))
-    v_s = buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim_v])
-    v_s.slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
+        if CONFIG.sums == 1:
+            k_s.store((dk[piece] * softmax_scale).to(dtype))
+    if CONFIG.sums == 1:
+        v_s.store(dv[0].to(dtype))
+    else:
+        for piece in gl.static_range(CONFIG.sums):
+            columns_of(k_s, piece, dk).store((dk[piece] * softmax_scale).to(dtype))
+            columns_of(v_s, piece, dv).store(dv[piece].to(dtype))
     fence_async_shared()
     pair_sync()
     if consumer == 0:

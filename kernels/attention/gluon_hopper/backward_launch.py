@@ -388,6 +388,11 @@ class TwoKernelBackward(BackwardLaunches):
 class DqWarpgroupBackward(AddingBackward):
     """Launches for delta, for all gradients, and for dQ of the last key heads from what is left in the ring."""
 
+    def config_of(self, tiles: configs.BackwardTiles) -> configs.BackwardConfig:
+        """Return what a kernel with these tiles is compiled for."""
+        config = super().config_of(tiles)
+        return replace(config, sums=2 if configs.NARROW and config.columns < config.head_dim else 1)
+
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         tiles = tuning.backward_tiles("sums", plan.size)
         self._kv_heads = plan.batch * plan.num_kv_heads

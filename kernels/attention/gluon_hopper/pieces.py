@@ -113,6 +113,34 @@ def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
 
 
 @gluon.jit
+def zeros_in_columns(rows: gl.constexpr, CONFIG: gl.constexpr):
+    """Return a tuple of sums over the columns in use of a tile of `rows` rows: of 64 and of the others, or all in one."""
+    FIRST: gl.constexpr = CONFIG.head_dim // CONFIG.sums
+    sums = (gl.zeros([rows, FIRST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FIRST, 16])),)
+    if CONFIG.sums == 2:
+        REST: gl.constexpr = CONFIG.columns - FIRST
+        sums += (gl.zeros([rows, REST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, REST, 16])),)
+    return sums
+
+
+@gluon.jit
+def columns_of(tile, piece: gl.constexpr, sums):
+    """Return the columns of a tile that a sum of `zeros_in_columns` has."""
+    return tile.slice(piece * sums[0].shape[1], sums[piece].shape[1], 1)
+
+
+@gluon.jit
+def add_in_columns(a, tile, sums, CONFIG: gl.constexpr):
+    """Begin the products of a tile `a`, 16 bits, with the columns in use of another, added to a tuple of sums."""
+    if CONFIG.sums == 1:
+        return (warpgroup_mma(a, tile, sums[0], is_async=True),)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        first = warpgroup_mma(a, columns_of(tile, 0, sums), sums[0], is_async=True)
+        a = gl.convert_layout(a, gl.DotOperandLayout(0, sums[1].type.layout, 2), assert_trivial=True)
+        return (first, warpgroup_mma(a, columns_of(tile, 1, sums), sums[1], is_async=True))
+
+
+@gluon.jit
 def zeros_of_pieces(rows: gl.constexpr, columns: gl.constexpr, layout: gl.constexpr, PIECES: gl.constexpr):
     """Return a tuple of sums, one for each piece of a tile of `rows` rows."""
     sums = (gl.zeros([rows, columns], gl.float32, layout),)
@@ -137,6 +165,9 @@ def wait_for_pieces(pending: gl.constexpr, sums, operand, PIECES: gl.constexpr):
     if PIECES == 1:
         first, operand = warpgroup_mma_wait(pending, deps=(sums[0], operand))
         return (first,), operand
+    elif PIECES == 2:  # noqa: RET505
+        first, second, operand = warpgroup_mma_wait(pending, deps=(sums[0], sums[1], operand))
+        return (first, second), operand
     else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
         first, second, third, operand = warpgroup_mma_wait(pending, deps=(sums[0], sums[1], sums[2], operand))
         return (first, second, third), operand
