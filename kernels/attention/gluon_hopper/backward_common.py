@@ -184,10 +184,28 @@ def fragment_buffers():
 
 
 @gluon.jit
+def first_columns(dq_s, WIDTH: gl.constexpr):
+    """Return the first 16 or 32 columns of a fragment's buffer."""
+    if WIDTH == 16:
+        layout: gl.constexpr = gl.SharedLinearLayout(
+            [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8]]
+        )
+        return reinterpret(dq_s, gl.float32, [FRAGMENT, WIDTH], layout)
+    else:
+        layout: gl.constexpr = gl.SharedLinearLayout(
+            [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16]]
+        )
+        return reinterpret(dq_s, gl.float32, [FRAGMENT, WIDTH], layout)
+
+
+@gluon.jit
 def add_fragment(dq, number, dq_desc, dq_s, CONFIG: gl.constexpr, PENDING: gl.constexpr = 0):
     """Add a fragment to global memory by TMA; PENDING stores before it are from other buffers."""
     tma.store_wait(PENDING)  # the fragment before has left its buffer
-    dq_s.store(dq)
+    if dq.shape[1] == FRAGMENT:
+        dq_s.store(dq)
+    else:
+        first_columns(dq_s, dq.shape[1]).store(dq)
     fence_async_shared()
     ACROSS: gl.constexpr = CONFIG.head_dim // FRAGMENT
     place = [number // ACROSS, number % ACROSS * 16, 0]

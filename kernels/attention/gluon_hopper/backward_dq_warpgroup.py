@@ -230,15 +230,16 @@ def _convert_earlier_head(ring, part_full, dq_0, dq_1, share, key_tiles, heads, 
 @gluon.jit
 def _fragment(part: gl.constexpr, ds_tile, k_s, CONFIG: gl.constexpr):
     """Begin a fragment of dQ: half of its rows, or half of its columns."""
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
-    zero = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, layout)
+    WIDTH: gl.constexpr = CONFIG.columns - FRAGMENT if CONFIG.narrow_dq and part == 1 else FRAGMENT
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
+    zero = gl.zeros([FRAGMENT, WIDTH], gl.float32, layout)
     k = k_s.index(opaque_zero()).reshape([CONFIG.block_n, CONFIG.head_dim])
     if CONFIG.head_dim == FRAGMENT:
         rows = ds_tile.slice(part * FRAGMENT, FRAGMENT, 0)
         columns = k
     else:
         rows = ds_tile
-        columns = k.slice(part * FRAGMENT, FRAGMENT, 1)
+        columns = k.slice(part * FRAGMENT, WIDTH, 1)
     return warpgroup_mma(rows, columns, zero, use_acc=False, is_async=True)
 
 
