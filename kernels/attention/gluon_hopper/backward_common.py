@@ -199,13 +199,14 @@ def first_columns(dq_s, WIDTH: gl.constexpr):
 
 
 @gluon.jit
-def add_fragment(dq, number, dq_desc, dq_s, CONFIG: gl.constexpr, PENDING: gl.constexpr = 0):
+def add_fragment(dq, number, dq_desc, dq_s, CONFIG: gl.constexpr, PENDING: gl.constexpr = 0,
+                 WIDTH: gl.constexpr = FRAGMENT):  # fmt: skip
     """Add a fragment to global memory by TMA; PENDING stores before it are from other buffers."""
     tma.store_wait(PENDING)  # the fragment before has left its buffer
-    if dq.shape[1] == FRAGMENT:
+    if WIDTH == FRAGMENT:
         dq_s.store(dq)
     else:
-        first_columns(dq_s, dq.shape[1]).store(dq)
+        first_columns(dq_s, WIDTH).store(dq)
     fence_async_shared()
     ACROSS: gl.constexpr = CONFIG.head_dim // FRAGMENT
     place = [number // ACROSS, number % ACROSS * 16, 0]

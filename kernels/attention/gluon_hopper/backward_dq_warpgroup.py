@@ -178,7 +178,8 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
         token = _fragment(1, ds_s.index(stage), buffers.k, CONFIG)
         dq = warpgroup_mma_wait(0, deps=(token,))
         mbarrier.arrive(bars.ds_empty.index(stage), count=1)
-        add_fragment(dq, fragment + 1, ring.fragments_desc, dq_1, CONFIG, 1)
+        add_fragment(dq, fragment + 1, ring.fragments_desc, dq_1, CONFIG, 1,
+                     CONFIG.columns - FRAGMENT if CONFIG.narrow_dq else FRAGMENT)  # fmt: skip
         fragment += 2
         line += 1
         if line == tile.high:
