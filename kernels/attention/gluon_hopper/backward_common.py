@@ -191,11 +191,10 @@ def first_columns(dq_s, WIDTH: gl.constexpr):
             [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8]]
         )
         return reinterpret(dq_s, gl.float32, [FRAGMENT, WIDTH], layout)
-    else:
-        layout: gl.constexpr = gl.SharedLinearLayout(
-            [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16]]
-        )
-        return reinterpret(dq_s, gl.float32, [FRAGMENT, WIDTH], layout)
+    layout: gl.constexpr = gl.SharedLinearLayout(
+        [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16]]
+    )
+    return reinterpret(dq_s, gl.float32, [FRAGMENT, WIDTH], layout)
 
 
 @gluon.jit

@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ...unspecialized import UnspecializedTuples
 from .backward_common import BackwardDescriptors, KeyTile, backward_buffers, delta_of, load_out, store_rows
 from .backward_wide_keys import wide_keys_partition
-from .barriers import await_programs, count_program, pdl_launch_dependents, pdl_wait
+from .barriers import await_programs, count_program, mbarriers, pdl_launch_dependents, pdl_wait
 from .compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
 from .masks import hide_keys, hide_queries, key_blocks, query_blocks
 from .pieces import (
@@ -331,20 +331,10 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
 @gluon.jit
 def _dkv_barriers(CONFIG: gl.constexpr):
     """Allocate and initialise the DkvBarriers of a program."""
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
     slots: gl.constexpr = CONFIG.slots
-    k_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    v_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    q_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    do_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    empty = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    mbarrier.init(k_full, count=1)
-    mbarrier.init(v_full, count=1)
-    for i in gl.static_range(slots):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(do_full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=1 if CONFIG.pieces == 1 else 2)  # consumers
-    return DkvBarriers(k_full=k_full, v_full=v_full, q_full=q_full, do_full=do_full, empty=empty)
+    consumers: gl.constexpr = 1 if CONFIG.pieces == 1 else 2
+    return DkvBarriers(k_full=mbarriers(0), v_full=mbarriers(0), q_full=mbarriers(slots), do_full=mbarriers(slots),
+                       empty=mbarriers(slots, consumers))  # fmt: skip
 
 
 @gluon.jit

@@ -24,6 +24,18 @@ from triton.language.extra.cuda import gdc_launch_dependents
 from .compat import execute, run_ptx
 
 
+@gluon.jit
+def mbarriers(SLOTS: gl.constexpr, ARRIVALS: gl.constexpr = 1):
+    """Allocate and initialise an mbarrier for each slot; with 0 slots, one without an index."""
+    shape: gl.constexpr = [SLOTS, 1] if SLOTS > 0 else [1]
+    bars = gl.allocate_shared_memory(gl.int64, shape, mbarrier.MBarrierLayout())
+    if SLOTS == 0:
+        mbarrier.init(bars, count=ARRIVALS)
+    for i in gl.static_range(SLOTS):
+        mbarrier.init(bars.index(i), count=ARRIVALS)
+    return bars
+
+
 @gluon.constexpr_function
 def _for_all(instruction, consumers):
     return f"{instruction} $1, {128 * (consumers + 1)}; mov.b32 $0, 0;"

@@ -114,7 +114,7 @@ def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
 
 @gluon.jit
 def zeros_in_columns(rows: gl.constexpr, CONFIG: gl.constexpr):
-    """Return a tuple of sums over the columns in use of a tile of `rows` rows: of 64 and of the others, or all in one."""
+    """Return sums over the columns in use of a tile of `rows` rows, a tuple: of 64 and of the others, or all in one."""
     FIRST: gl.constexpr = CONFIG.head_dim // CONFIG.sums
     sums = (gl.zeros([rows, FIRST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FIRST, 16])),)
     if CONFIG.sums == 2:
