@@ -171,30 +171,26 @@ def packed_powers(x, dtype: gl.constexpr):
         return gl.inline_asm_elementwise(_FLOAT16, _OPERANDS, [x], dtype=gl.float16, is_pure=False, pack=_PACK)
 
 
+@gluon.constexpr_function
+def _fragment_layout(width):
+    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. finish_kernel undoes it.
+    rows = [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0]]
+    return gl.SharedLinearLayout(rows + [[0, column] for column in (8, 16, 32) if column < width])
+
+
 @gluon.jit
 def fragment_buffers():
     """Allocate two buffers of a fragment each."""
-    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. finish_kernel undoes it.
-    layout: gl.constexpr = gl.SharedLinearLayout(
-        [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16], [0, 32]]
-    )
+    layout: gl.constexpr = _fragment_layout(FRAGMENT)
     first = gl.allocate_shared_memory(gl.float32, [FRAGMENT, FRAGMENT], layout)
     second = gl.allocate_shared_memory(gl.float32, [FRAGMENT, FRAGMENT], layout)
     return first, second
 
 
-@gluon.jit
-def first_columns(dq_s, WIDTH: gl.constexpr):
-    """Return the first 16 or 32 columns of a fragment's buffer."""
-    if WIDTH == 16:
-        layout: gl.constexpr = gl.SharedLinearLayout(
-            [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8]]
-        )
-        return reinterpret(dq_s, gl.float32, [FRAGMENT, WIDTH], layout)
-    layout: gl.constexpr = gl.SharedLinearLayout(
-        [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16]]
-    )
-    return reinterpret(dq_s, gl.float32, [FRAGMENT, WIDTH], layout)
+@gluon.constexpr_function
+def fragment_width(config, part):
+    """Return how many columns of a fragment are computed: of the second of a row's two, those in use."""
+    return config.columns - 64 if config.sums == 2 and part == 1 else 64
 
 
 @gluon.jit
@@ -202,10 +198,9 @@ def add_fragment(dq, number, dq_desc, dq_s, CONFIG: gl.constexpr, PENDING: gl.co
                  WIDTH: gl.constexpr = FRAGMENT):  # fmt: skip
     """Add a fragment to global memory by TMA; PENDING stores before it are from other buffers."""
     tma.store_wait(PENDING)  # the fragment before has left its buffer
-    if WIDTH == FRAGMENT:
-        dq_s.store(dq)
-    else:
-        first_columns(dq_s, WIDTH).store(dq)
+    if WIDTH < FRAGMENT:  # columns that are not in use are out of bounds
+        dq_s = reinterpret(dq_s, gl.float32, [FRAGMENT, WIDTH], _fragment_layout(WIDTH))
+    dq_s.store(dq)
     fence_async_shared()
     ACROSS: gl.constexpr = CONFIG.head_dim // FRAGMENT
     place = [number // ACROSS, number % ACROSS * 16, 0]

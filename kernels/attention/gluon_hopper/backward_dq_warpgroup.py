@@ -34,6 +34,7 @@ from .backward_common import (
     add_fragment,
     backward_buffers,
     fragment_buffers,
+    fragment_width,
     packed_powers,
     store_dkv,
     unpacked,
@@ -178,8 +179,7 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
         token = _fragment(1, ds_s.index(stage), buffers.k, CONFIG)
         dq = warpgroup_mma_wait(0, deps=(token,))
         mbarrier.arrive(bars.ds_empty.index(stage), count=1)
-        add_fragment(dq, fragment + 1, ring.fragments_desc, dq_1, CONFIG, 1,
-                     CONFIG.columns - FRAGMENT if CONFIG.narrow_dq else FRAGMENT)  # fmt: skip
+        add_fragment(dq, fragment + 1, ring.fragments_desc, dq_1, CONFIG, 1, fragment_width(CONFIG, 1))
         fragment += 2
         line += 1
         if line == tile.high:
@@ -231,7 +231,7 @@ def _convert_earlier_head(ring, part_full, dq_0, dq_1, share, key_tiles, heads, 
 @gluon.jit
 def _fragment(part: gl.constexpr, ds_tile, k_s, CONFIG: gl.constexpr):
     """Begin a fragment of dQ: half of its rows, or half of its columns."""
-    WIDTH: gl.constexpr = CONFIG.columns - FRAGMENT if CONFIG.narrow_dq and part == 1 else FRAGMENT
+    WIDTH: gl.constexpr = fragment_width(CONFIG, part)
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
     zero = gl.zeros([FRAGMENT, WIDTH], gl.float32, layout)
     k = k_s.index(opaque_zero()).reshape([CONFIG.block_n, CONFIG.head_dim])

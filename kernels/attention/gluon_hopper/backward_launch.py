@@ -391,9 +391,7 @@ class DqWarpgroupBackward(AddingBackward):
     def config_of(self, tiles: configs.BackwardTiles) -> configs.BackwardConfig:
         """Return what a kernel with these tiles is compiled for."""
         config = super().config_of(tiles)
-        if configs.NARROW and config.columns < config.head_dim:
-            config = replace(config, sums=2, narrow_dq=configs.NARROW == 2)
-        return config
+        return replace(config, sums=2 if config.columns < config.head_dim else 1)
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         tiles = tuning.backward_tiles("sums", plan.size)

@@ -19,7 +19,6 @@ HEAD_DIMS = (64, 128, 256, 512)  # other head_dims are padded: TMA fills the col
 WIDE_KEYS, NARROW_VALUES = 192, 128  # head_dims of keys and of values in training of latent attention
 HALVED, HALF = 512, 256  # a head_dim whose output is computed by halves, and a half of it
 ONLY_TWO_KERNELS = (WIDE_KEYS, 256)  # head_dims whose backward has no other kind
-NARROW = 2
 PIECES = {WIDE_KEYS: 3, HALVED: 2}  # of a row in shared memory (pieces.py); one, if nothing is said
 
 
@@ -94,8 +93,7 @@ class BackwardConfig:
     scores_in_turn: bool = False  # see BackwardTiles
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
     columns: int = 0  # of rows that products over head_dim take: fewer than head_dim where it is padded
-    narrow_dq: bool = False
-    sums: int = 1  # tiles of dK and of dV: two, of 64 columns and of the others in use, or all in one
+    sums: int = 1  # tiles of dQ, dK and dV: two, of 64 columns and of the others in use, or all in one
 
 
 def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:
