@@ -71,14 +71,13 @@ def release_keys(slot, buffers, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def skip_keys(count, buffers, CONFIG: gl.constexpr):
-    """Release the count-th block's keys without having used them."""
+def skip_keys(slot, count, buffers, CONFIG: gl.constexpr):
+    """Release the count-th block's keys, which are in a slot, without having used them."""
     if CONFIG.kv_slots == 1:
         for piece in gl.static_range(CONFIG.pieces):
             mbarrier.wait(buffers.k_full.index(piece), count & 1)
             mbarrier.arrive(buffers.k_empty.index(piece), count=1)
     else:
-        slot = count % CONFIG.kv_slots
         mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.kv_slots) & 1)
         release_keys(slot, buffers, CONFIG)
 

@@ -58,12 +58,13 @@ def begin_first_scores(consumer: gl.constexpr, i_tile, n_tiles, count, buffers, 
             mbarrier.wait(buffers.q_full.index(q_slot), (i_tile // CONFIG.q_slots) & 1)
             if CONFIG.kv_slots > 1:
                 mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.kv_slots) & 1)
-    zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
     if CONFIG.kv_slots == 1:
+        zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
         q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
         return product_by_piece(q, i_tile < n_tiles, count, zero, buffers, CONFIG)
     else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
         k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
+        zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
         q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
         return product_of_rows(q, k_t, zero, CONFIG.pieces)
 
@@ -99,11 +100,12 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
         mbarrier.wait(buffers.k_full.index(slot), phase_of(count, CONFIG))
     if CONFIG.pingpong:
         pingpong_wait(consumer)
-    zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
     if CONFIG.kv_slots == 1:
+        zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
         s_token = product_by_piece(q, True, count, zero, buffers, CONFIG)
     else:
         k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
+        zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
         s_token = product_of_rows(q, k_t, zero, CONFIG.pieces)
     mbarrier.wait(buffers.v_full.index(last), last_phase)
     values = buffers.v.index(last).reshape([CONFIG.block_n, CONFIG.head_dim_v])
@@ -164,8 +166,9 @@ def clear_values(count, inside, buffers, CONFIG: gl.constexpr):
 def skip_block(count, buffers, CONFIG: gl.constexpr):
     """Release a block of keys and values without having used it."""
     slot = count % CONFIG.kv_slots
-    skip_keys(count, buffers, CONFIG)
-    mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
+    phase = (count // CONFIG.kv_slots) & 1
+    skip_keys(slot, count, buffers, CONFIG)
+    mbarrier.wait(buffers.v_full.index(slot), phase)
     release_values(slot, buffers, CONFIG)
     return count + 1
 
@@ -176,8 +179,9 @@ def skip_values_and_next_keys(count, buffers, CONFIG: gl.constexpr):
     slot = count % CONFIG.kv_slots
     mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
     release_values(slot, buffers, CONFIG)
-    skip_keys(count + 1, buffers, CONFIG)
-    return count + 1
+    count += 1
+    skip_keys(count % CONFIG.kv_slots, count, buffers, CONFIG)
+    return count
 
 
 @gluon.jit
