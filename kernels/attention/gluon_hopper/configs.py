@@ -29,7 +29,7 @@ class ForwardTiles:
     block_n: int  # keys of a step
     consumers: int  # warpgroups of 64 query rows
     q_slots: int  # tiles of queries in shared memory, for each consumer
-    kv_slots: int  # blocks of keys, and of values, in shared memory
+    kv_slots: int  # blocks of keys, and of values, in shared memory; if one, keys are released by piece
     registers: int  # per consumer thread
     pingpong: bool = False  # two consumers alternate on the tensor cores (FlashAttention-3)
     store_from_registers: bool = False  # not by TMA, so that the next queries need not wait for their slot

@@ -59,9 +59,8 @@ def begin_first_scores(consumer: gl.constexpr, i_tile, n_tiles, count, buffers, 
             if CONFIG.kv_slots > 1:
                 mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.kv_slots) & 1)
     if CONFIG.kv_slots == 1:
-        zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
         q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
-        return product_by_piece(q, i_tile < n_tiles, count, zero, buffers, CONFIG)
+        return product_by_piece(q, i_tile < n_tiles, count, buffers, s_layout, CONFIG)
     else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
         k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
         zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
@@ -101,8 +100,7 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
     if CONFIG.pingpong:
         pingpong_wait(consumer)
     if CONFIG.kv_slots == 1:
-        zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
-        s_token = product_by_piece(q, True, count, zero, buffers, CONFIG)
+        s_token = product_by_piece(q, True, count, buffers, s_layout, CONFIG)
     else:
         k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
         zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)

@@ -71,7 +71,7 @@ def product_of_rows(a, b_t, acc, PIECES: gl.constexpr):
 
 @gluon.jit
 def load_keys_by_piece(desc, batch, head, row, count, buffers, CONFIG: gl.constexpr):
-    """Load the count-th block's keys into the only slot, each piece as soon as both consumers have released it."""
+    """Load the count-th block's keys into the only slot, each piece when both consumers have released it."""
     for piece in gl.static_range(CONFIG.pieces):
         full = buffers.k_full.index(piece)
         mbarrier.wait(buffers.k_empty.index(piece), (count & 1) ^ 1)
@@ -81,11 +81,12 @@ def load_keys_by_piece(desc, batch, head, row, count, buffers, CONFIG: gl.conste
 
 
 @gluon.jit
-def product_by_piece(q, exists, count, acc, buffers, CONFIG: gl.constexpr):
-    """Begin the product of queries with the count-th block's keys, in one slot, and release all pieces but the last.
+def product_by_piece(q, exists, count, buffers, layout: gl.constexpr, CONFIG: gl.constexpr):
+    """Begin the product of queries with the count-th block's keys, in the only slot; release all pieces but the last.
 
-    Unless a block `exists`, it is a product that nobody reads.
+    Unless the block `exists`, nobody reads the product.
     """
+    acc = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, layout)
     for piece in gl.static_range(CONFIG.pieces):
         if exists:
             mbarrier.wait(buffers.k_full.index(piece), count & 1)
