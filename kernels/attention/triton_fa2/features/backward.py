@@ -9,7 +9,7 @@ import triton.language as tl
 from ..backward import query_ranges
 from ..panels import product_of_panels, store_panels
 from ..tile_ops import load_logsumexp, probabilities
-from .forward import key_at, span_of_documents, walk_of_keys
+from .forward import key_at, shown_span, span_of_documents, walk_of_keys
 from .scores import (
     add_to_panels,
     capped,
@@ -78,7 +78,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     sums = zero_panels(BLOCK_M, CONFIG)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
-        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left)):
+        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
             sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
     base, stride = rows_of(dq, batch, head, first_q, CONFIG)
@@ -153,6 +153,12 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
         shift = seqlen_k - seqlen_q
         lo = tl.maximum(lo, tl.maximum(begin - shift, 0) // BLOCK_M * BLOCK_M)
         hi = tl.minimum(hi, end - shift)
+    if CONFIG.spans:
+        begin, end, whole = shown_span(batch, tensors)
+        hi = tl.where((begin < start_n + BLOCK_N) & (end > start_n), hi, lo)
+        whole = whole & (begin <= start_n) & (end >= tl.minimum(start_n + BLOCK_N, seqlen_k))
+        full_lo = tl.where(whole, full_lo, lo)
+        full_hi = tl.where(whole, full_hi, lo)
     first = 0
     if CONFIG.blocks > 0:  # the lists of a group's heads follow each other
         line = batch * tensors.blocks_b * tl.cdiv(seqlen_k, CONFIG.blocks) + start_n // CONFIG.blocks
@@ -171,8 +177,9 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     dv_sum = tl.zeros([BLOCK_N, CONFIG.block_dv], dtype=tl.float32)
     walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
     ends = (lo, full_lo, full_hi, hi)
+    HAS_LAST: tl.constexpr = CONFIG.has_left or CONFIG.spans or CONFIG.one_loop
     for PART in tl.static_range(3):
-        if PART == 2 if CONFIG.one_loop else PART == 1 or (CONFIG.has_left if PART == 2 else CONFIG.has_right):
+        if HAS_LAST if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_right):
             sums, dv_sum = _dkdv_of_queries(
                 sums, dv_sum, ends[PART], ends[PART + 1], walk, tiles, queries, tensors, shape, CONFIG, PART != 1
             )

@@ -25,10 +25,11 @@ from ..problem import DTYPES, too_far
 from ..tuning import Tile
 from .arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
 from .backward import features_dkdv_kernel, features_dq_kernel
-from .forward import features_forward_kernel
+from .forward import features_forward_kernel, spans_kernel
 
 Tensors = tuple[torch.Tensor, ...]
 SHORT_WINDOW = 512  # keys; not timed
+KEYS_AT_ONCE = 1024  # of a mask of keys, that a program reads at a time
 KERNELS = {"forward": features_forward_kernel, "dq": features_dq_kernel, "dkdv": features_dkdv_kernel}
 
 
@@ -179,10 +180,23 @@ class FeatureCall:
             for x in (asked.sinks, asked.prefix_lengths, ids, least, largest, *bounds, seed)
         )
         found = FeatureTensors(mask, step_b, step_h, step_m, step_n, slopes, slopes_b, *contiguous)
+        if mask is not None and self._is_of_keys:
+            spans = torch.empty((len(mask), 3), dtype=torch.int32, device=mask.device)
+            with device_guard(mask.device):
+                spans_kernel[(len(mask),)](mask, spans, step_b, step_n, mask.shape[3], AT_ONCE=KEYS_AT_ONCE)
+            found = found._replace(spans=spans, spans_b=3 if step_b else 0)
         if (blocks := asked.block_mask) is None:
             return found
         lists = dict(zip(blocks._fields[1:], blocks[1:], strict=True))
         return found._replace(**lists, blocks_b=int(len(blocks.listed) > 1))
+
+    @property
+    def _is_of_keys(self) -> bool:
+        """Return whether the mask is boolean and for all heads and rows of a batch, as that of padding."""
+        mask, alone = self.features.mask, self.bounds is None and self.features.block_mask is None
+        if mask is None or mask.dtype != torch.bool or not alone or mask.dim() == 0 or mask.shape[-1] == 1:
+            return False
+        return all(size == 1 for size in mask.shape[-3:-1])
 
     def _shape(self, q: torch.Tensor, k: torch.Tensor) -> FeatureShape:
         heads, asked = q.shape[1], self.features
@@ -229,7 +243,10 @@ class FeatureCall:
             softcap=tanh if asked.softcap else "",
             mask=kind,
             scale_last=q.dtype.itemsize == 2 and self.scale > 0 and not added,
-            one_loop=bool(asked.document_ids is not None or kind == "boolean" or short or some_seen),
+            one_loop=bool(
+                asked.document_ids is not None or (kind == "boolean" and not self._is_of_keys) or short or some_seen
+            ),
+            spans=self._is_of_keys,
             precision=self.precision,
             page_size=v.shape[2] if self.table is not None else 0,
             blocks=blocks,
