@@ -385,15 +385,20 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     if isinstance(call.window_size, tuple) or torch.are_deterministic_algorithms_enabled() or invariant.wanted():
         return None
     plain = call.packed and not call.features.asked
-    if not (plain or (sinks and (bounds is None or call.packed) and routes.takes(q, k, v))):
+    bent = bounds is None and call.features.asked in (("softcap",), ("alibi_slopes",))
+    if not (plain or ((bent or (sinks and (bounds is None or call.packed))) and routes.takes(q, k, v))):
         return None
     if bounds is None:
         options = (call.scale, call.window_size, call.causal)
         names = {way: routes.name(way, q, k, *options) for way in ("forward", "backward")}
     else:
         names = routes.packed_names(q, k, v, len(bounds.starts_q), masks)
-    if names["forward"] != "gluon_hopper" or (sinks and names["backward"] != "gluon_hopper"):
+    if names["forward"] != "gluon_hopper" or ((sinks or bent) and names["backward"] != "gluon_hopper"):
         return None
+    if bent:
+        from .attention.gluon_hopper.scores import with_scores
+
+        return with_scores(call.features, q, k, v, masks)
     if sinks and bounds is None and q.shape[3] == 64 and 0 < call.window_size <= _SHORT_WINDOW:
         return None
     if sinks:
