@@ -73,7 +73,7 @@ def attention_with(
     if wanted.return_max_logits and found.sinks is not None:
         raise UnsupportedCase("return_max_logits does not go with sinks, which are logits without a key.")
     exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)  # then gradients of the only key are 0
-    if takes(q, k, v, found.asked) and not found.learns_mask and not exact:
+    if takes(q, k, v, found.asked) and learns_by_kernels(found, q, k, v) and not exact:
         return by_kernels(q, k, v, found, (causal, window_size, scale), None, wanted)
     masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
     if wanted.return_lse or wanted.return_max_logits:
@@ -302,6 +302,12 @@ def _check_packed(
         raise UnsupportedCase(
             "attention_varlen does not support mask, document_ids or block_mask; each sequence is a document."
         )
+
+
+def learns_by_kernels(found: Features, *tensors: torch.Tensor) -> bool:
+    """Return whether kernels of ours compute the gradient of a mask, if one is wanted."""
+    free = found.block_mask is None and not torch.compiler.is_compiling() and all(type(x) in _PLAIN for x in tensors)
+    return free or not found.learns_mask
 
 
 def features_of(asked: dict[str, Any], device: torch.device) -> Features:

@@ -57,7 +57,7 @@ IMPLEMENTATIONS = tuple(
     declare(
         name,
         partial(attention, precision=float32),
-        features=tuple(name for name in FEATURES if name != "mask_gradient"),
+        features=FEATURES,
         unavailable=triton_missing(),
         refuses=_refuses,
     )

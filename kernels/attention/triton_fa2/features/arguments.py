@@ -18,6 +18,9 @@ FeatureTensors = namedtuple(
     "spans spans_b",
     defaults=[None] * 12,
 )
+# Sums for the gradient of a mask: the address of `parts` of `lines` of all scores; the mask's heads; and how many
+# batches and heads share a line.
+MaskSums = namedtuple("MaskSums", "base parts lines heads of_batches of_heads")
 # A tensor of rows: its address, and the strides between batches or pages, heads and rows, in units.
 Rows = namedtuple("Rows", "base b h m")
 # Sizes and factors of a call. Of packed sequences the lengths are the largest. `scale`: softmax_scale; `factor`: of

@@ -1,5 +1,7 @@
 """The backward with features in two walks, as backward.py's: dq by queries, dk and dv by keys; no atomics.
 
+The gradient of an added mask is a third one, by tiles of the mask, over the batches and heads that share it.
+
 Blocks that every row sees whole take no mask, and those that none sees are not computed.
 """
 
@@ -187,3 +189,47 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     base, stride = rows_of(dk, batch, head_k, first_k, CONFIG)
     store_panels(base, start_n, stride, seqlen_k, values, BLOCK_N, CONFIG)
     store_values(dv, batch, head_k, first_k, start_n, seqlen_k, dv_sum, BLOCK_N, CONFIG)
+
+
+@triton.jit
+def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
+    """Compute the gradient of a tile of an added mask over a part of what shares it; a program a tile, part and line."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
+    seqlen_q, seqlen_k = shape.seqlen_q, shape.seqlen_k
+    tiles_m, tiles_n = tl.cdiv(seqlen_q, BLOCK_M), tl.cdiv(seqlen_k, BLOCK_N)
+    number = tl.program_id(0)
+    start_n = number % tiles_n * BLOCK_N
+    start_m = number // tiles_n % tiles_m * BLOCK_M
+    line = number // (tiles_m * tiles_n)
+    place = tl.cast(line, tl.int64)  # of this part of the line
+    part, line = line // sums.lines, line % sums.lines
+    count = sums.of_batches * sums.of_heads
+    begin, end = part * count // sums.parts, (part + 1) * count // sums.parts
+    rows, keys = start_m + tl.arange(0, BLOCK_M), start_n + tl.arange(0, BLOCK_N)
+    shift = seqlen_k - seqlen_q
+    if CONFIG.has_right and tensors.prefixes is None:
+        end = tl.where(start_n > start_m + BLOCK_M - 1 + shift + shape.right, begin, end)
+    if CONFIG.has_left:
+        end = tl.where(start_n + BLOCK_N - 1 < start_m + shift - shape.left, begin, end)
+    total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    for i in tl.range(begin, end):
+        batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
+        head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)
+        own = (batch, head, (0, 0, seqlen_q, seqlen_k))
+        q_tile = load_wide(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+        k_tile = load_wide(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+        scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, True)
+        statistics = batch * shape.stats_b + head * shape.stats_h + rows
+        lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
+        dout_tile = load_values(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+        v_tile = load_values(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+        dp = tl.dot(dout_tile, tl.trans(v_tile), input_precision=CONFIG.precision)
+        dp = kept(dp, start_m, start_n, own, tensors, shape, CONFIG, False)
+        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
+        total += p * (dp - delta[:, None])
+    pointers = sums.base + (place * seqlen_q + rows)[:, None] * seqlen_k + keys[None, :]
+    tl.store(pointers, total, mask=(rows < seqlen_q)[:, None] & (keys < seqlen_k)[None, :])

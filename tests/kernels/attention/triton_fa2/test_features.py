@@ -247,8 +247,9 @@ def test_a_mask_has_a_gradient_that_is_summed_over_what_it_is_broadcast_to(shape
     )
     of_q, of_whole = torch.autograd.grad(exact, (exact_q, whole), dout.double())
     torch.testing.assert_close(found, (of_q.float(), of_whole.sum_to_size(shape).float()))
+    blocks = kernels.block_mask(torch.ones(1, 2, 1, 1) > 0)
     with pytest.raises(UnsupportedCase, match="no gradient of a mask"):
-        triton_fa2.attention(q, k, k, features=Features(mask=mask))
+        triton_fa2.attention(q, k, k, features=Features(mask=mask, block_mask=blocks))
 
 
 def test_the_definition_is_that_of_pytorch_for_masks_written_out():
@@ -278,9 +279,8 @@ def test_starts_of_sequences_that_kernels_cannot_read_are_refused():
 
 
 def test_an_implementation_says_which_features_it_lacks():
-    names = tuple(name for name in registry.FEATURES if name != "mask_gradient")
-    assert registry.get("triton_fa2").reason_against_features(names) is None
-    assert registry.get("triton_fa2").facts["features"] == list(names)
+    assert registry.get("triton_fa2").reason_against_features(registry.FEATURES) is None
+    assert registry.get("triton_fa2").facts["features"] == list(registry.FEATURES)
     reason = registry.get("tiled_v1").reason_against_features(("softcap", "dropout"))
     assert reason == "tiled_v1 does not support softcaps or dropout."
 
