@@ -16,6 +16,7 @@ from .scores import (
     add_to_panels,
     capped,
     kept,
+    load_once,
     load_values,
     load_wide,
     masked,
@@ -23,6 +24,7 @@ from .scores import (
     rows_of,
     sequence,
     store_values,
+    to_nearest,
     zero_panels,
 )
 
@@ -67,7 +69,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+    q_tile = load_once(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG)
     dout_tile = load_values(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     out_tile = load_values(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
@@ -76,7 +78,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
         delta -= tl.load(tensors.dlse + statistics, mask=rows < seqlen_q, other=0.0)
     tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
     lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
-    queries = (q_tile, dout_tile, lse, delta)
+    queries = (q_tile, to_nearest(dout_tile, CONFIG), lse, delta)
     sums = zero_panels(BLOCK_M, CONFIG)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
@@ -173,8 +175,8 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     if CONFIG.one_loop:
         full_hi = lo
 
-    k_tile = load_wide(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True)
-    v_tile = load_values(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+    k_tile = load_once(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG)
+    v_tile = to_nearest(load_values(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True), CONFIG)
     sums = zero_panels(BLOCK_N, CONFIG)
     dv_sum = tl.zeros([BLOCK_N, CONFIG.block_dv], dtype=tl.float32)
     walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)

@@ -15,6 +15,7 @@ from .scores import (
     capped,
     kept,
     load_columns,
+    load_once,
     load_values,
     load_wide,
     masked,
@@ -185,7 +186,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+    q_tile = load_once(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     if tensors.sinks is not None:  # a key without a value, seen first
