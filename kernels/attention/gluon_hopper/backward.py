@@ -64,8 +64,8 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
 
     `shape` is a BackwardShape, `order` a TileOrder, `scales` a Scales, CONFIG a configs.BackwardConfig. With
     `split_q` the program computes the split of the queries that `split_table` names, and stores dK and dV in
-    `partial_dkv` (backward_launch.py). With `alibi` `partial_dkv` are slopes, as in `forward_kernel`. With `packed`, `split_table` is the list of packed_tiles.py, and dK and dV are
-    addresses of (total_k, num_kv_heads, head_dim).
+    `partial_dkv` (backward_launch.py), which with `alibi` are slopes, as in `forward_kernel`. With `packed`,
+    `split_table` is the list of packed_tiles.py, and dK and dV are addresses of (total_k, num_kv_heads, head_dim).
     """
     if CONFIG.packed:
         place, h_kv = packed_place(split_table, shape.num_heads // shape.group_size)

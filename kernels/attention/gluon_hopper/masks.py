@@ -1,4 +1,4 @@
-"""Which keys a query sees: by tile, to skip the others, and by element; softcap and slopes. Causal is aligned bottom-right."""
+"""Which keys a query sees: by tile, to skip the others, and by element; softcap and slopes. Causal: bottom-right."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -138,8 +138,6 @@ def less_distance(x, slope, distance, KEYS_DOWN: gl.constexpr, CAUSAL: gl.conste
     layout: gl.constexpr = x.type.layout
     down = gl.arange(0, x.shape[0], gl.SliceLayout(1, layout)).to(gl.float32)[:, None]
     across = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout)).to(gl.float32)[None, :]
-    if KEYS_DOWN:
-        far = (distance.to(gl.float32) - down) + across
-    else:
-        far = (distance.to(gl.float32) + down) - across
+    first = distance.to(gl.float32)
+    far = (first - down) + across if KEYS_DOWN else (first + down) - across
     return x - slope * (far if CAUSAL else gl.abs(far))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...features import Features
-from ...plans import Masks, Tensors
+from ...plans import Masks
 from .configs import SCORES
 from .plan import GluonHopperPlan, plan_of
 
@@ -25,7 +25,7 @@ class WithScores:
 
     def __init__(self, features: Features, plan: GluonHopperPlan) -> None:
         self.features, self._plan = features, plan
-        self._slopes: Tensors = ()
+        self._slopes: tuple[torch.Tensor, ...] = ()
         if (slopes := features.alibi_slopes) is not None:
             over = slopes.detach().float() / plan.softmax_scale
             self._slopes = (over.expand(plan.batch, plan.num_heads).contiguous(),)

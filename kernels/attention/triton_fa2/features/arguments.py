@@ -16,7 +16,7 @@ FeatureTensors = namedtuple(
     "mask mask_b mask_h mask_m mask_n slopes slopes_b sinks prefixes documents least_ids largest_ids starts_q ends_q "
     "starts_k ends_k seed dlse table table_b last_page max_logits key_starts keys query_starts queries blocks_b "
     "spans spans_b",
-    defaults=[None] * 12,
+    defaults=[None, None, None, None, None, None, None, None, None, None, None, None],
 )
 # Sums for the gradient of a mask: the address of `parts` of `lines` of all scores; the mask's heads; and how many
 # batches and heads share a line.

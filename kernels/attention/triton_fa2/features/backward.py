@@ -195,7 +195,7 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
 
 @triton.jit
 def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
-    """Compute the gradient of a tile of an added mask over a part of what shares it; a program a tile, part and line."""
+    """Compute the gradient of a tile of an added mask over a part of what shares it; a program a tile and part."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
     EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty

@@ -85,9 +85,7 @@ class FeatureCall:
         self._launch("forward", (q, k, v, out), (lse,), (q, k, v))
         return out, lse
 
-    def backward(
-        self, *saved: torch.Tensor, dlse: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor | None, ...]:
+    def backward(self, *saved: torch.Tensor, dlse: torch.Tensor | None = None) -> tuple[torch.Tensor | None, ...]:
         """Return dq, dk, dv and the gradients of the sinks and of a learned mask; saved: q, k, v, out, lse and dout.
 
         dlse: the gradient of the natural logsumexp.

@@ -55,7 +55,7 @@ def span_of_documents(first, last, seqlen, batch, tensors, TILE: tl.constexpr):
 
 @triton.jit
 def spans_kernel(mask, spans, mask_b, mask_n, seqlen_k, AT_ONCE: tl.constexpr):
-    """Store the first key that a batch's mask of keys shows, the end of the last one, and whether it shows all between."""
+    """Store the first key that a batch's mask shows, the end of the last one, and whether it shows all between."""
     batch = tl.program_id(0)
     mask += tl.cast(batch, tl.int64) * mask_b
     firsts = tl.full([AT_ONCE], seqlen_k, tl.int32)

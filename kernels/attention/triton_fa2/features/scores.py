@@ -51,10 +51,7 @@ def load_values(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONF
 
 @triton.jit
 def to_nearest(x, CONFIG: tl.constexpr):
-    """Round a float32 tile to TF32 where products take that: a tensor core cuts the low bits off, which makes sums smaller.
-
-    Of each product one factor is loaded once, so that rounding it takes no time in the loops.
-    """
+    """Round a float32 tile that is loaded once to TF32, if products take that: a tensor core cuts its low bits off."""
     if CONFIG.precision == "tf32" and x.dtype == tl.float32:
         x = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
     return x
