@@ -16,6 +16,7 @@ import triton.language as tl
 from . import routes
 from .attention.triton_fa2.features.call import FeatureCall
 from .decode.triton_decode import MAX_SEQLEN_Q, decode
+from .decode.triton_decode.schedule import SKIPPED
 from .features import Features, SequenceBounds
 from .plans import Masks, device_guard
 
@@ -31,7 +32,7 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
                   BLOCK: tl.constexpr):  # fmt: skip
     """Write where each sequence's copied keys lie, and copy its last queries to `few_q` if it has up to FEW.
 
-    found: int32 (4, sequences): keys to decode, and starts of q, starts of k and ends of k for what is not decoded.
+    found: int32 (4, sequences): keys to decode, or SKIPPED, and starts of q, starts of k and ends of k for the others.
     Nothing is left of a sequence that is decoded, not even a tile without keys behind the last one.
     """
     own, i = tl.program_id(0), tl.program_id(1)
@@ -40,7 +41,7 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
     keys = tl.load(starts_k + own + 1) - tl.load(starts_k + own)
     few = last - first <= FEW
     if (i == 0) & (tl.program_id(2) == 0):
-        tl.store(found + own, tl.where(few & (last > first), keys, 0))
+        tl.store(found + own, tl.where(few & (last > first), keys, SKIPPED))
         tl.store(found + sequences + own, tl.where(few, last, first))
         tl.store(found + 2 * sequences + own, own * room)
         tl.store(found + 3 * sequences + own, own * room + tl.where(few, 0, keys))
