@@ -365,12 +365,11 @@ def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch
         return None
     if isinstance(call.window_size, tuple):
         from .attention.triton_fa2.features.call import addressable
-        from .attention.triton_fa2.plan import plan_of
 
         rows = all(type(x) in _PLAIN and x.numel() > 0 and addressable(x) is x for x in (q, k, v))
         if call.bounds is not None or not rows or k.shape != v.shape or torch.compiler.is_compiling():
             return None
-        return plan_of(q, k, v, call.causal, call.window_size, call.scale, call.precision)
+        return routes.plan_of_widths(q, k, v, call.causal, call.window_size, call.scale)
     if call.bounds is not None:
         return _on_hopper(call, q, k, v)
     return routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)

@@ -19,6 +19,7 @@ import torch
 
 from . import choice, invariant, plans, problem, registry, tables
 from .attention.gluon_hopper.configs import takes_head_dims
+from .features import Window, reach
 from .plans import Decided, Masks, Options, Prepare, Tensors, check_inputs, plan_key
 from .problem import CAPTURED, EAGER, FORWARD, TRAINING
 from .ruled import Attend, Bind, Ruled
@@ -76,6 +77,13 @@ def plan_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) ->
     """Return our kernels for these tensors, even if a rule names others; None if they do not take them."""
     found = route_of(q, k, v, *options)
     return found.plan(q, k, v) if isinstance(found, Ruled) else found
+
+
+def plan_of_widths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route:
+    """Return our kernels for a window of two widths, which rules do not decide, and tensors that `takes` accepts."""
+    key = plan_key(q, k, v, options)
+    found = _ROUTES.get(key, None)
+    return _ROUTES.remember(key, _route_by_names(q, k, v, *options)) if found is None else found
 
 
 def bound(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Callable[..., torch.Tensor]:
@@ -410,7 +418,7 @@ def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
 
 def name(
-    direction: str, q: torch.Tensor, k: torch.Tensor, scale: float | None, window_size: int = 0, causal: bool = True
+    direction: str, q: torch.Tensor, k: torch.Tensor, scale: float | None, window_size: Window = 0, causal: bool = True
 ) -> str:
     """Return the implementation that computes a direction of tensors that `takes` accepts."""
     if q.dtype == torch.float32 or (scale is not None and scale <= 0):
@@ -418,6 +426,8 @@ def name(
     if q.device.type != "cuda" or _capability(q.device) != HOPPER or not _has_gluon():
         return _PORTABLE
     heads, queries = q.shape[0] * q.shape[1], q.shape[2]
+    if isinstance(window_size, tuple):  # as one of as many keys
+        window_size = sum(reach(False, window_size, queries + k.shape[2])) // 2 + 1
     sizes = {"heads": heads, "rows": heads * queries, "queries": queries, "keys": k.shape[2]}
     asked = {"direction": direction, "head_dim": q.shape[3], "grouped": q.shape[1] != k.shape[1]}
     found = _table("routes", q.device).first(**asked, **sizes, window=window_size)
