@@ -16,7 +16,7 @@ import triton.language as tl
 from . import routes
 from .attention.triton_fa2.features.call import FeatureCall
 from .decode.triton_decode import MAX_SEQLEN_Q, decode
-from .decode.triton_decode.schedule import SKIPPED
+from .decode.triton_decode.cache import SKIPPED
 from .features import Features, SequenceBounds
 from .lse import natural
 from .plans import Masks, device_guard

@@ -115,27 +115,27 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, queries, p, out, m_i
         s = hide_keys(s, -float("inf"), j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, edges.window,
                       CONFIG.causal, CONFIG.has_window)  # fmt: skip
     by_sum: gl.constexpr = CONFIG.rescale_by_sum and not CONFIG.flag_overflow and not MASKED
-    limits = limit, queries.largest
-    if by_sum:
+    late: gl.constexpr = by_sum and not CONFIG.exp_before_wait
+    if by_sum or (CONFIG.flag_overflow and not MASKED):
         p_new, sums = _probabilities(s, m_i, scale)
-        if CONFIG.exp_before_wait:
-            p_new, m_i, l_i, alpha, limit = _rescale_by_sum(
-                p_new, s, m_i, l_i, sums, limits, scale, p_layout, dtype, CONFIG
-            )
+        if CONFIG.exp_before_wait and by_sum:
+            p_new, m_i, sums, alpha = _rescale_by_sum(p_new, s, m_i, sums, scale)
+    elif CONFIG.per_lane_max and not MASKED:
+        p_new, m_i, sums, alpha = _softmax_per_lane(s, m_i, scale)
     else:
-        if CONFIG.flag_overflow and not MASKED:
-            p_new, l_i, limit = _softmax_without_max(s, m_i, l_i, alpha, limits, scale, p_layout, dtype, CONFIG)
-        elif CONFIG.per_lane_max and not MASKED:
-            p_new, m_i, l_i, alpha, limit = _softmax_per_lane(s, m_i, l_i, limits, scale, p_layout, dtype, CONFIG)
-        else:
-            p_new, m_i, l_i, alpha, limit = _softmax(s, m_i, l_i, limits, scale, p_layout, dtype, CONFIG, MASKED)
-        if CONFIG.exp_before_wait:
+        p_new, m_i, sums, alpha = _softmax(s, m_i, scale, MASKED)
+    if not late:
+        p_new, l_i, limit = _summed(
+            p_new, m_i, l_i, sums, alpha, limit, queries.largest, p_layout, dtype, CONFIG, MASKED
+        )
+        if CONFIG.exp_before_wait and not by_sum:
             l_i = keep_pairs_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
     release_values(last, buffers, CONFIG)
-    if by_sum and not CONFIG.exp_before_wait:
-        p_new, m_i, l_i, alpha, limit = _rescale_by_sum(
-            p_new, s, m_i, l_i, sums, limits, scale, p_layout, dtype, CONFIG
+    if late:
+        p_new, m_i, sums, alpha = _rescale_by_sum(p_new, s, m_i, sums, scale)
+        p_new, l_i, limit = _summed(
+            p_new, m_i, l_i, sums, alpha, limit, queries.largest, p_layout, dtype, CONFIG, MASKED
         )
     lanes = by_lane(out)
     together: gl.constexpr = 64 if (CONFIG.rescale_by_sum or CONFIG.flag_overflow) and CONFIG.head_dim_v > 64 else 32
@@ -194,20 +194,18 @@ def first_softmax(s, scale, rows, largest, layout: gl.constexpr, dtype: gl.const
     if CONFIG.masked:
         m_used = gl.where(m_i == -float("inf"), 0.0, m_i)
     p = gl.exp2(x * scale - of_lanes(m_used, x))
+    l_i = row_sums(p)
     limit = gl.to_tensor(0)
     if CONFIG.max_logits:
         limit = limits_of(gl.load(largest, volatile=True), m_i)
         real = gl.arange(0, CONFIG.rows, gl.SliceLayout(1, m_i.type.layout)) < rows
-        limit = gl.where(real[:, None], limit, float("inf"))
-    sums = row_sums(p)
-    limit = _limits(p, m_i, sums, 1.0, (limit, largest), CONFIG)
-    return _operand(p, s.shape, layout, dtype), m_i, sums, limit
+        limit = _raised(p, m_i, l_i, gl.where(real[:, None], limit, float("inf")), largest)
+    return _operand(p, layout, dtype, CONFIG), m_i, l_i, limit
 
 
 @gluon.jit
-def _softmax(s, m_i, l_i, limits, scale, layout: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr,
-             MASKED: gl.constexpr):  # fmt: skip
-    """Compute P of a block; update maxima, sums and limits; returns also the factor for what was summed before."""
+def _softmax(s, m_i, scale, MASKED: gl.constexpr):
+    """Return P of a block, raised maxima, its sums, and the factor for what was summed before."""
     x = by_lane(s)
     m_new = gl.maximum(m_i, row_maxima(s, m_i) * scale)
     m_new = gl.where(m_new - m_i > RESCALE_THRESHOLD, m_new, m_i)
@@ -216,46 +214,39 @@ def _softmax(s, m_i, l_i, limits, scale, layout: gl.constexpr, dtype: gl.constex
         m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
     alpha = gl.exp2(m_i - m_used)
     p = gl.exp2(x * scale - of_lanes(m_used, x))
-    l_i *= alpha
-    sums = row_sums(p)
-    limit = _limits(p, m_new, sums, alpha, limits, CONFIG)
-    return _operand(p, s.shape, layout, dtype), m_new, l_i + sums, alpha, limit
+    return p, m_new, row_sums(p), alpha
 
 
 @gluon.jit
-def _softmax_per_lane(s, m_i, l_i, limits, scale, layout: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr):
-    """Update the online softmax of rows that see all keys; lanes exchange maxima only where one is exceeded."""
+def _softmax_per_lane(s, m_i, scale):
+    """Return what `_softmax` does for rows that see all keys; lanes exchange maxima only where one is exceeded."""
     x = by_lane(s)
     rise, alpha = rise_of_rows(lane_maxima(s, m_i) * scale - m_i)
     x = subtract_rise(x * scale - of_lanes(m_i, x), of_lanes(rise, x))
     p = gl.exp2(x)
-    l_i *= alpha
-    sums = row_sums(p)
-    m_i += rise
-    limit = _limits(p, m_i, sums, alpha, limits, CONFIG)
-    return _operand(p, s.shape, layout, dtype), m_i, l_i + sums, alpha, limit
+    return p, m_i + rise, row_sums(p), alpha
 
 
 @gluon.jit
-def _softmax_without_max(s, m_i, l_i, alpha, limits, scale, layout: gl.constexpr, dtype: gl.constexpr,
-                         CONFIG: gl.constexpr):  # fmt: skip
-    """Compute P relative to the old maxima and update sums; `renormalise_sums` corrects both a step later."""
-    p, sums = _probabilities(s, m_i, scale)
-    limit = _limits(p, m_i, sums, alpha, limits, CONFIG)
-    return _operand(p, s.shape, layout, dtype), l_i + sums, limit
-
-
-@gluon.jit
-def _rescale_by_sum(p, s, m_i, l_i, sums, limits, scale, layout: gl.constexpr, dtype: gl.constexpr,
-                    CONFIG: gl.constexpr):  # fmt: skip
-    """Update the online softmax with the block's P, computed again where its sums have grown too large."""
+def _rescale_by_sum(p, s, m_i, sums, scale):
+    """Return what `_softmax` does, with the block's P computed again where its sums have grown too large."""
     x = by_lane(s)
     p, of_rows = probabilities_again(p, x, of_lanes(m_i, x), of_lanes(sums, x), scale)
     first, second = of_rows.split()
     m_i, alpha = _first_groups(first, m_i)
     sums, _ = _first_groups(second, m_i)
-    limit = _limits(p, m_i, sums, alpha, limits, CONFIG)
-    return _operand(p, s.shape, layout, dtype), m_i, l_i * alpha + sums, alpha, limit
+    return p, m_i, sums, alpha
+
+
+@gluon.jit
+def _summed(p, m_i, l_i, sums, alpha, limit, largest, layout: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr,
+            MASKED: gl.constexpr):  # fmt: skip
+    """Return a block's P as an operand, all sums, and limits for the next block."""
+    if MASKED or not CONFIG.flag_overflow:  # else `renormalise_sums` has done so
+        l_i *= alpha
+    if CONFIG.max_logits:
+        limit = _raised(p, m_i, sums, limit * alpha, largest)
+    return _operand(p, layout, dtype, CONFIG), l_i + sums, limit
 
 
 @gluon.jit
@@ -267,13 +258,11 @@ def _probabilities(s, m_i, scale):
 
 
 @gluon.jit
-def _limits(p, m_i, sums, alpha, limits, CONFIG: gl.constexpr):
-    """Return a block's limits for the next one, and raise the head's largest logit where a sum exceeds them."""
-    limit, largest = limits
-    if CONFIG.max_logits:
-        limit = raise_largest(p, of_lanes(m_i, p), of_lanes(sums, p), of_lanes(limit * alpha, p), largest)
-        first, _ = limit.split()
-        limit, _ = _first_groups(first, m_i)
+def _raised(p, m_i, sums, limit, largest):
+    """Return the limits of `raise_largest`, (rows, lanes)."""
+    tile = raise_largest(p, of_lanes(m_i, p), of_lanes(sums, p), of_lanes(limit, p), largest)
+    first, _ = tile.split()
+    limit, _ = _first_groups(first, m_i)
     return limit
 
 
@@ -295,13 +284,13 @@ def _first_groups(x, like):
 
 
 @gluon.jit
-def _operand(p, shape: gl.constexpr, layout: gl.constexpr, dtype: gl.constexpr):
+def _operand(p, layout: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr):
     """Convert P to a product's operand. Left to LLVM, each costs an instruction more in some consumers."""
     if dtype == gl.bfloat16:
         p = gl.inline_asm_elementwise("cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [p], gl.bfloat16, True, 2)
     else:
         p = gl.inline_asm_elementwise("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [p], gl.float16, True, 2)
-    return gl.convert_layout(p.reshape(shape), layout, assert_trivial=True)
+    return gl.convert_layout(p.reshape([CONFIG.rows, CONFIG.block_n]), layout, assert_trivial=True)
 
 
 @gluon.jit

@@ -11,7 +11,7 @@ Equal payloads of key blocks are the idea of FlashMLA's scheduler. Stream-K: Osa
 import triton
 import triton.language as tl
 
-SKIPPED = tl.constexpr(-(2**31))  # as a length: nothing is computed or written for the sequence
+from .cache import SKIPPED
 
 
 @triton.jit
@@ -49,11 +49,11 @@ def block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFI
     blocks = blocks * num_kv_heads
     total = tl.sum(blocks, 0)
     even = tl.where(total == most * (batch * num_kv_heads), most, 0)
-    alike = even
+    same = even
     if even == 0:
-        alike = tl.where(total == most * (tl.sum(real.to(tl.int32), 0) * num_kv_heads), most, 0)
+        same = tl.where(total == most * (tl.sum(real.to(tl.int32), 0) * num_kv_heads), most, 0)
         blocks = tl.cumsum(blocks, 0)
-    return blocks, total, even, alike
+    return blocks, total, even, same
 
 
 @triton.jit
@@ -79,19 +79,19 @@ def begin_of(seq, ends, even, num_kv_heads, BATCH: tl.constexpr):
 
 
 @triton.jit
-def share_of(total, alike, slots, least):
+def share_of(total, same, slots, least):
     """Return the number of blocks of a program: at least `least`, because short splits cost more than they save.
 
-    `alike`: the number of blocks of a tile if it is the same for all tiles, else 0. A share that begins and ends with a
+    `same`: the number of blocks of a tile if it is the same for all tiles, else 0. A share that begins and ends with a
     tile, or divides a tile evenly, is used if it takes at most a tenth more blocks (tuning.aligned_share does the same
     for lengths that the host knows).
     """
     share = tl.maximum(tl.cdiv(total, slots), least)
-    if alike > 0:
-        tiles = total // alike
-        aligned = tl.maximum(tl.cdiv(alike, tl.maximum(slots // tiles, 1)), least)
+    if same > 0:
+        tiles = total // same
+        aligned = tl.maximum(tl.cdiv(same, tl.maximum(slots // tiles, 1)), least)
         if tiles > slots:
-            aligned = tl.cdiv(tiles, slots) * alike
+            aligned = tl.cdiv(tiles, slots) * same
         if aligned * 10 <= share * 11:
             share = aligned
     return share
