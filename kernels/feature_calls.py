@@ -364,15 +364,11 @@ def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch
     """Return the plan of the fastest kernels for a FeatureCall without features, where there are any."""
     if call.features.asked or invariant.wanted():
         return None
-    if isinstance(call.window_size, tuple):
-        from .attention.triton_fa2.features.call import addressable
-
-        rows = all(type(x) in _PLAIN and x.numel() > 0 and addressable(x) is x for x in (q, k, v))
-        if call.bounds is not None or not rows or k.shape != v.shape or torch.compiler.is_compiling():
-            return None
-        return routes.plan_of_widths(q, k, v, call.causal, call.window_size, call.scale)
     if call.bounds is not None:
         return _on_hopper(call, q, k, v)
+    usual = not torch.compiler.is_compiling() and all(type(x) in _PLAIN for x in (q, k, v))
+    if isinstance(call.window_size, tuple) and not usual:
+        return None
     return routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)
 
 

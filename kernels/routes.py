@@ -64,7 +64,8 @@ def route_of(
 ) -> Route | _DecodingRoute | Ruled | None:
     """Look up what computes these tensors, decided at the first call of their shape.
 
-    None where neither our kernels take them nor a rule names an implementation.
+    None where neither our kernels take them nor a rule names an implementation. Rules do not decide windows of two
+    widths.
     """
     key = plan_key(q, k, v, options)
     found = _ROUTES.get(key, _UNDECIDED)
@@ -77,13 +78,6 @@ def plan_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) ->
     """Return our kernels for these tensors, even if a rule names others; None if they do not take them."""
     found = route_of(q, k, v, *options)
     return found.plan(q, k, v) if isinstance(found, Ruled) else found
-
-
-def plan_of_widths(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route:
-    """Return our kernels for a window of two widths, which rules do not decide, and tensors that `takes` accepts."""
-    key = plan_key(q, k, v, options)
-    found = _ROUTES.get(key, None)
-    return _ROUTES.remember(key, _route_by_names(q, k, v, *options)) if found is None else found
 
 
 def bound(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Callable[..., torch.Tensor]:
@@ -247,6 +241,8 @@ def _left(asked: tuple[str, ...], device: torch.device, operations: int, head_di
 
 
 def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | Ruled | None:
+    if isinstance(options[1], tuple):
+        return _route_by_names(q, k, v, *options) if _ours(q, k, v, options[2]) else None
     decided = decisions(q, k, v, *options)
     asked = {way: _named(each.implementation, q, k, v, options) for way, each in decided.items() if each.implementation}
     named = {way: bind for way, bind in asked.items() if bind}

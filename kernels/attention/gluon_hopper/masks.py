@@ -29,14 +29,10 @@ def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.co
     first = m * TILE + seqlen_k - seqlen_q  # the key at the diagonal of the first row
     last = first + TILE - 1
     low = gl.to_tensor(0)
-    if WINDOW:
-        window, ahead = _widths(window, CAUSAL)
     high = gl.cdiv(seqlen_k, BLOCK_N)
     right = seqlen_k // BLOCK_N
-    if CAUSAL:
-        high = gl.minimum(high, gl.cdiv(gl.maximum(last + 1, 0), BLOCK_N))
-        right = gl.minimum(right, gl.maximum(first, 0) // BLOCK_N)
-    elif WINDOW:
+    if CAUSAL or WINDOW:
+        window, ahead = _widths(window, CAUSAL)
         high = gl.minimum(high, gl.cdiv(gl.maximum(last + ahead, 0), BLOCK_N))
         right = gl.minimum(right, gl.maximum(first + ahead - 1, 0) // BLOCK_N)
     left = low
@@ -56,16 +52,12 @@ def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLO
     Those in [left, right) need no mask.
     """
     shift = seqlen_k - seqlen_q
-    if WINDOW:
-        window, ahead = _widths(window, CAUSAL)
     low = gl.to_tensor(0)
     high = n_m
     left = low
     right = n_m
-    if CAUSAL:
-        low = gl.maximum(n0 - shift, 0) // BLOCK_M
-        left = gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 - shift, 0), BLOCK_M)
-    elif WINDOW:
+    if CAUSAL or WINDOW:
+        window, ahead = _widths(window, CAUSAL)
         low = gl.maximum(n0 - ahead + 1 - shift, 0) // BLOCK_M
         left = gl.cdiv(gl.maximum(n0 + BLOCK_N - ahead - shift, 0), BLOCK_M)
     if WINDOW:
