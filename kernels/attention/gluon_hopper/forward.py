@@ -53,7 +53,7 @@ from .forward_tiles import (
     program_tile,
     split_key_blocks,
 )
-from .masks import hide_keys, key_blocks
+from .masks import capped, hide_keys, key_blocks, less_distance
 from .pieces import load_pieces, pieces_of, place_of
 from .rows import store_tile
 
@@ -91,6 +91,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
       `seqlen_k` are the totals of all sequences.
     - `page_size`: k and v are pages of so many keys, whose numbers are in `page_table` (forward_tiles.py).
     - `natural_lse`, `max_logits`: both are stored, too; `max_logits` holds -inf before.
+    - `alibi`: `max_logits` are slopes instead, (batch, num_heads), over what multiplies scores before log2(e).
     """
     if CONFIG.flag_overflow:
         clear_overflow(overflow)
@@ -233,9 +234,9 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         q_slot = consumer * CONFIG.q_slots + i_tile % CONFIG.q_slots
         q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
         q_done = buffers.q_empty.index(q_slot)
-        h = tile.head - tile.head // shape.num_heads * shape.num_heads
-        queries = TileQueries(q=q, slot=q_slot, done=q_done, largest=output.max_logits + h)
-        edges = MaskEdges(diagonal=diagonal, seqlen_k=sequence.seqlen_k, window=sequence.window)
+        queries = TileQueries(q=q, slot=q_slot, done=q_done)
+        slope = gl.load(output.max_logits + tile.head) if CONFIG.alibi else gl.to_tensor(0)
+        edges = MaskEdges(diagonal=diagonal, seqlen_k=sequence.seqlen_k, window=sequence.window, slope=slope)
         if CONFIG.store_from_registers:
             only = high - 1 == low
             if not CONFIG.pingpong:
@@ -243,11 +244,14 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             if only:  # one block, or none of ours: no product with these queries follows
                 mbarrier.arrive(q_done, count=1)
         out = gl.zeros([CONFIG.rows, CONFIG.head_dim_v], gl.float32, out_layout)
+        s = capped(s, CONFIG.bend)
+        if CONFIG.alibi:
+            s = less_distance(s, slope, diagonal - (high - 1) * CONFIG.block_n, False, CONFIG.causal)
         if CONFIG.masked:
             s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence.seqlen_k, sequence.window,
                           CONFIG.causal, CONFIG.has_window)  # fmt: skip
-        rows = sequence.seqlen_q - tile.row
-        p, m_i, l_i, limit = first_softmax(s, scale, rows, queries.largest, p_layout, dtype, CONFIG)
+        p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, CONFIG.masked)
+        top = m_i if CONFIG.max_logits else gl.to_tensor(0)
         if CONFIG.packed:  # noqa: SIM102 - decided at compile time
             if high * CONFIG.block_n > sequence.seqlen_k:
                 clear_values(count, sequence.seqlen_k - (high - 1) * CONFIG.block_n, buffers, CONFIG)
@@ -262,16 +266,16 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
                     count = skip_values_and_next_keys(count, buffers, CONFIG)
                 low, left, right, high = low, low, low, low + 1
         if CONFIG.causal or CONFIG.has_window:
-            count, p, out, m_i, l_i, limit = attend_blocks(
-                consumer, right, high - 1, low, count, queries, p, out, m_i, l_i, limit, buffers, edges, scale,
-                CONFIG, True)  # fmt: skip
-        count, p, out, m_i, l_i, limit = attend_blocks(
-            consumer, left, right, low, count, queries, p, out, m_i, l_i, limit, buffers, edges, scale,
-            CONFIG, False)  # fmt: skip
+            count, p, out, m_i, l_i, top = attend_blocks(
+                consumer, right, high - 1, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale, CONFIG,
+                True)  # fmt: skip
+        count, p, out, m_i, l_i, top = attend_blocks(
+            consumer, left, right, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale, CONFIG,
+            False)  # fmt: skip
         if CONFIG.has_window:
-            count, p, out, m_i, l_i, limit = attend_blocks(
-                consumer, low, left, low, count, queries, p, out, m_i, l_i, limit, buffers, edges, scale,
-                CONFIG, True)  # fmt: skip
+            count, p, out, m_i, l_i, top = attend_blocks(
+                consumer, low, left, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale, CONFIG,
+                True)  # fmt: skip
         slot = count % CONFIG.kv_slots
         mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
         count += 1
@@ -293,7 +297,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             count, s_token = _begin_next_tile(consumer, i_tile + 1, n_tiles, skipped, count, buffers, CONFIG)
         if CONFIG.pingpong:
             pingpong_signal((consumer + 1) % CONFIG.consumers)
-        inverse = _store_lse(consumer, output, this_tile, m_i, l_i, shape, dtype, CONFIG)
+        inverse = _store_lse(consumer, output, this_tile, m_i, l_i, top, shape, dtype, CONFIG)
         if CONFIG.q_slots > 1:
             out, p = warpgroup_mma_wait(1, deps=(out_token, p))
         else:
@@ -327,7 +331,7 @@ def _begin_next_tile(consumer: gl.constexpr, i_tile, n_tiles, skipped, count, bu
 
 
 @gluon.jit
-def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, shape, dtype: gl.constexpr,
+def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype: gl.constexpr,
                CONFIG: gl.constexpr):  # fmt: skip
     """Store the logsumexps of a consumer's rows, or of its split of their keys, and return the inverse sums."""
     layout: gl.constexpr = gl.SliceLayout(1, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16]))
@@ -343,6 +347,10 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, shape, dtype: gl.
         inside = (rows < seqlen_q) & (tile.split < 0)  # combine_kernel stores the others'
         natural = gl.where(l_i == 0.0, -float("inf"), lse * _LN2)
         gl.store(output.natural_lse + first + rows, natural, mask=inside)
+    if CONFIG.max_logits:
+        h = tile.head - tile.head // shape.num_heads * shape.num_heads
+        top = gl.convert_layout(gl.max(top, 1), layout)
+        _store_largest(output.max_logits + h, gl.where(rows < seqlen_q, top * _LN2, -float("inf")))
     if CONFIG.split_kv:
         if tile.split < 0:
             gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
@@ -351,6 +359,13 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, shape, dtype: gl.
     else:
         gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
     return 1.0 / gl.where(l_i == 0.0, 1.0, _sum_of_rounded(l_i, largest, m_i, dtype))
+
+
+@gluon.jit
+def _store_largest(place, logits):
+    """Raise the number at `place` to the largest of 64 logits of a warpgroup; each warp does so for its 16."""
+    largest = gl.max(logits.reshape([4, 16]), 1)
+    gl.atomic_max(place + gl.zeros_like(largest).to(gl.int32), largest)
 
 
 @gluon.jit

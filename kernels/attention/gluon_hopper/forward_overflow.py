@@ -1,4 +1,4 @@
-"""Rescaling, overflow flags and largest logits: work only where scores exceed a maximum of their row or head.
+"""Rescaling and overflow flags: the forward needs them only where scores exceed the maximum of their row.
 
 Rescaling is in PTX, as Gluon has no branch of a single warp. A thread's numbers are in the order of a product's
 accumulator: pairs of one row, then pairs of the row eight further down.
@@ -7,7 +7,6 @@ Where the maximum may rise a step late (`ForwardConfig.flag_overflow`), a row ca
 a flag, and a second launch of the kernel, which looks at every maximum, computes everything again.
 """
 
-import math
 import struct
 
 from triton.experimental import gluon
@@ -16,13 +15,7 @@ from triton.experimental.gluon import language as gl
 from .compat import run_ptx
 
 RESCALE_THRESHOLD = gl.constexpr(8.0)  # powers of two by which a score may exceed its row's maximum, where compared
-MOST_LIMIT = 100.0  # power of two of a limit of P: finite, and no P is far above it where P is not infinite
 SUM_LIMIT = 2.0**12  # limit of a lane's sum of probabilities, where scores are not compared; float16 holds 2^15
-
-
-def _bits(x: float) -> str:
-    """Return a number as PTX writes it."""
-    return f"0f{int.from_bytes(struct.pack('<f', x), 'little'):08X}"
 
 
 def _unless(n: int, neutral: str, instruction: str) -> str:
@@ -86,7 +79,7 @@ def _again(n: int) -> str:
     the scale.
     """
     p, row, _, score, old, total, (scale, *_) = ([f"${k * n + i}" for i in range(n)] for k in range(7))
-    limit = _bits(SUM_LIMIT)
+    limit = f"0f{int.from_bytes(struct.pack('<f', SUM_LIMIT), 'little'):08X}"
     rows = list(zip("ab", (0, 2), (row[0], row[2]), (row[1], row[3]), (row[4], row[6]), strict=True))
     code = [f"setp.gt.f32 p, {total[0]}, {limit}; setp.gt.or.f32 p, {total[2]}, {limit}, p;"]
     for _, i, new, sum_, factor in rows:
@@ -114,43 +107,6 @@ def _again_operands(n: int) -> str:
 
 _AGAIN = gl.constexpr({n: _again(n) for n in (32, 64)})
 _AGAIN_OPERANDS = gl.constexpr({n: _again_operands(n) for n in (32, 64)})
-
-
-def _largest(n: int) -> str:
-    """Return PTX that raises a head's largest logit to that of n of a thread's probabilities, if a sum exceeds a limit.
-
-    Its operands are n each of: limits, as outputs; probabilities, maxima, sums, limits, the address.
-    """
-    new, p, m_i, total, limit, (place, *_) = ([f"${k * n + i}" for i in range(n)] for k in range(6))
-    code = [f"setp.gt.f32 p, {total[0]}, {limit[0]}; setp.gt.or.f32 p, {total[2]}, {limit[2]}, p;"]
-    code += [f"mov.f32 {new[i]}, {limit[i]};" for i in (0, 2)]
-    code += ["vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE;"]
-    for top, i in (("a", 0), ("b", 2)):
-        code += [f"max.f32 {top}, {p[i]}, {p[i + 1]};"]
-        code += [f"max.f32 {top}, {top}, {p[k]};" for k in range(4, n) if k & 2 == i]
-        code += [f"setp.gt.f32 p, {top}, {limit[i]}; setp.lt.and.f32 p, {top}, {_bits(math.inf)}, p;"]
-        code += [f"lg2.approx.ftz.f32 {top}, {top}; add.f32 {top}, {top}, {m_i[i]};"]
-        code += [f"selp.f32 {top}, {top}, {_bits(-math.inf)}, p;"]
-    code += [
-        f"max.f32 a, a, b; setp.gt.f32 q, a, {_bits(-math.inf)}; mul.f32 a, a, {_bits(math.log(2))}; mov.b32 x, a;"
-    ]
-    for test, change in (("ge", "max.s32"), ("lt", "min.u32")):  # by the order of a float's bits
-        code += [f"setp.{test}.and.s32 p, x, 0, q; @p red.relaxed.gpu.global.{change} [{place}], x;"]
-    # Others may have raised it meanwhile: read it again then, and every eighth time, as all read the same address.
-    code += ["mov.u32 x, %clock; and.b32 x, x, 112; setp.eq.or.u32 p, x, 0, q; vote.sync.any.pred p, p, 0xffffffff;"]
-    code += [f"@!p bra.uni DONE; ld.relaxed.gpu.global.f32 a, [{place}]; mul.f32 a, a, {_bits(1 / math.log(2))};"]
-    for i in (0, 2):
-        code += [f"sub.f32 b, a, {m_i[i]}; min.f32 b, b, {_bits(MOST_LIMIT)}; ex2.approx.ftz.f32 b, b;"]
-        code += [f"setp.lt.f32 p, {limit[i]}, {_bits(math.inf)}; selp.f32 {new[i]}, b, {limit[i]}, p;"]
-    return f"{{ .reg .pred p, q; .reg .f32 a, b; .reg .b32 x; {' '.join(code)} DONE: }}"
-
-
-def _largest_operands(n: int) -> str:
-    return ",".join(["=&f"] * n + ["f"] * (4 * n) + ["l"] * n)
-
-
-_LARGEST = gl.constexpr({n: _largest(n) for n in (16, 32, 64)})
-_LARGEST_OPERANDS = gl.constexpr({n: _largest_operands(n) for n in (16, 32, 64)})
 
 
 @gluon.constexpr_function
@@ -202,29 +158,6 @@ def probabilities_again(p, s, m_i, sums, scale):
     m_i, sums, scale = gl.broadcast(s, m_i)[1], gl.broadcast(s, sums)[1], gl.broadcast(s, gl.to_tensor(scale))[1]
     arguments = (p, s, m_i, sums, scale)
     return run_ptx(_for(N, _AGAIN), _for(N, _AGAIN_OPERANDS), arguments, (gl.float32, gl.float32), N)
-
-
-_LOG2_E, _MOST_LIMIT = gl.constexpr(1 / math.log(2)), gl.constexpr(MOST_LIMIT)
-
-
-@gluon.jit
-def limits_of(largest, m_i):
-    """Return what P of a row's logits is below, if none exceeds its head's largest so far; 2^100 at most."""
-    return gl.exp2(gl.minimum(largest * _LOG2_E - m_i, _MOST_LIMIT))
-
-
-@gluon.jit
-def raise_largest(p, m_i, sums, limit, largest):
-    """Raise the number at `largest` to the largest logit of P by lane, where a lane's sum exceeds its limit.
-
-    Return a tile whose first group of columns has the limits for the next block in its first numbers, `limits_of` what
-    is there then where a warp looked. An infinite limit never changes: the row is nobody's. The others are multiplied
-    by the factor of what was summed before.
-    """
-    N: gl.constexpr = p.shape[1] * 4
-    m_i, sums, limit = gl.broadcast(p, m_i)[1], gl.broadcast(p, sums)[1], gl.broadcast(p, limit)[1]
-    place = gl.broadcast(p, largest.to(gl.int64))[1]
-    return run_ptx(_for(N, _LARGEST), _for(N, _LARGEST_OPERANDS), (p, m_i, sums, limit, place), gl.float32, N)
 
 
 MAX_FLAGS = 256  # room for the flags of all programs: one a multiprocessor

@@ -5,8 +5,8 @@ keeps a separate sum, and these are added once a tile, which saves two exchanges
 
 The maximum that probabilities are relative to is raised only when scores exceed it by `RESCALE_THRESHOLD` powers of two
 (as in FlashAttention-4): probabilities stay below 2^RESCALE_THRESHOLD, and a block that does not raise it leaves the
-output as it is. With `max_logits`, lanes look for a larger logit of their head only where a block's sum could hold one
-(`raise_largest`). Where no key is hidden, three cheaper ways to find a raised maximum exist, by `ForwardConfig`:
+output as it is. With `max_logits` each lane keeps the largest of all its scores, too. Where no key is hidden, three
+cheaper ways to find a raised maximum exist, by `ForwardConfig`:
 
 - `per_lane_max`: lanes exchange their maxima only where one of the warp exceeds the threshold.
 - `rescale_by_sum`: no maximum is computed. A lane's sum that has become too large tells that one was exceeded, and only
@@ -30,23 +30,20 @@ from .barriers import phase_of, release_keys, release_values, slot_of
 from .compat import keep_pairs_before_wait, opaque_zero, partition_sync, pingpong_signal, pingpong_wait
 from .forward_overflow import (
     RESCALE_THRESHOLD,
-    limits_of,
     probabilities_again,
-    raise_largest,
     renormalise_sums,
     rescale,
     rise_of_rows,
     subtract_rise,
 )
-from .masks import hide_keys
+from .masks import capped, hide_keys, less_distance
 from .pieces import pieces_of, product_of_rows, transposed
 from .rows import clear_rows
 
-# A consumer's queries of a tile, in pieces (pieces.py), the number of their slot, the mbarrier that releases it, and
-# where the largest logit of their head is.
-TileQueries = namedtuple("TileQueries", "q slot done largest")
-# What decides which keys a row sees. `diagonal`: the key on the first row's diagonal.
-MaskEdges = namedtuple("MaskEdges", "diagonal seqlen_k window")
+# A consumer's queries of a tile, in pieces (pieces.py), the number of their slot, and the mbarrier that releases it.
+TileQueries = namedtuple("TileQueries", "q slot done")
+# What decides which keys a row sees. `diagonal`: the key on the first row's diagonal; `slope`: of the head.
+MaskEdges = namedtuple("MaskEdges", "diagonal seqlen_k window slope")
 
 
 @gluon.jit
@@ -67,22 +64,22 @@ def begin_first_scores(consumer: gl.constexpr, i_tile, n_tiles, count, buffers, 
 
 
 @gluon.jit
-def attend_blocks(consumer: gl.constexpr, first, end, low, count, queries, p, out, m_i, l_i, limit, buffers, edges,
-                  scale, CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
+def attend_blocks(consumer: gl.constexpr, first, end, low, count, queries, p, out, m_i, l_i, top, buffers, edges, scale,
+                  CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Attend to the key blocks [first, end), from the right, of a tile whose first block is `low`."""
     for i in range(first, end):
         q = queries.q
         if MASKED:
             # Indexed again: otherwise ptxas of Triton 3.6 computes descriptors that both loops need in only one loop.
             q = pieces_of(buffers.q, queries.slot + opaque_zero(), CONFIG.pieces)
-        count, p, out, m_i, l_i, limit = _attend_block(
-            consumer, end - 1 - (i - first), low, count, q, queries, p, out, m_i, l_i, limit, buffers, edges, scale,
+        count, p, out, m_i, l_i, top = _attend_block(
+            consumer, end - 1 - (i - first), low, count, q, queries.done, p, out, m_i, l_i, top, buffers, edges, scale,
             CONFIG, MASKED)  # fmt: skip
-    return count, p, out, m_i, l_i, limit
+    return count, p, out, m_i, l_i, top
 
 
 @gluon.jit
-def _attend_block(consumer: gl.constexpr, j, low, count, q, queries, p, out, m_i, l_i, limit, buffers, edges, scale,
+def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i, l_i, top, buffers, edges, scale,
                   CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Compute scores and softmax of key block j, while P of the block before is multiplied with its values."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16])
@@ -110,38 +107,38 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, queries, p, out, m_i
     release_keys(slot, buffers, CONFIG)
     if CONFIG.store_from_registers:  # noqa: SIM102 - decided at compile time
         if j == low:  # the last product of these queries
-            mbarrier.arrive(queries.done, count=1)
+            mbarrier.arrive(q_done, count=1)
+    s = capped(s, CONFIG.bend)
+    if CONFIG.alibi:
+        s = less_distance(s, edges.slope, edges.diagonal - j * CONFIG.block_n, False, CONFIG.causal)
     if MASKED:
         s = hide_keys(s, -float("inf"), j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, edges.window,
                       CONFIG.causal, CONFIG.has_window)  # fmt: skip
     by_sum: gl.constexpr = CONFIG.rescale_by_sum and not CONFIG.flag_overflow and not MASKED
-    late: gl.constexpr = by_sum and not CONFIG.exp_before_wait
-    if by_sum or (CONFIG.flag_overflow and not MASKED):
+    if CONFIG.max_logits:
+        top = gl.maximum(top, lane_maxima(s, top) * scale)
+    if by_sum:
         p_new, sums = _probabilities(s, m_i, scale)
-        if CONFIG.exp_before_wait and by_sum:
-            p_new, m_i, sums, alpha = _rescale_by_sum(p_new, s, m_i, sums, scale)
-    elif CONFIG.per_lane_max and not MASKED:
-        p_new, m_i, sums, alpha = _softmax_per_lane(s, m_i, scale)
+        if CONFIG.exp_before_wait:
+            p_new, m_i, l_i, alpha = _rescale_by_sum(p_new, s, m_i, l_i, sums, scale, p_layout, dtype)
     else:
-        p_new, m_i, sums, alpha = _softmax(s, m_i, scale, MASKED)
-    if not late:
-        p_new, l_i, limit = _summed(
-            p_new, m_i, l_i, sums, alpha, limit, queries.largest, p_layout, dtype, CONFIG, MASKED
-        )
-        if CONFIG.exp_before_wait and not by_sum:
+        if CONFIG.flag_overflow and not MASKED:
+            p_new, l_i = _softmax_without_max(s, m_i, l_i, scale, p_layout, dtype)
+        elif CONFIG.per_lane_max and not MASKED:
+            p_new, m_i, l_i, alpha = _softmax_per_lane(s, m_i, l_i, scale, p_layout, dtype)
+        else:
+            p_new, m_i, l_i, alpha = _softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
+        if CONFIG.exp_before_wait:
             l_i = keep_pairs_before_wait(l_i)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
     release_values(last, buffers, CONFIG)
-    if late:
-        p_new, m_i, sums, alpha = _rescale_by_sum(p_new, s, m_i, sums, scale)
-        p_new, l_i, limit = _summed(
-            p_new, m_i, l_i, sums, alpha, limit, queries.largest, p_layout, dtype, CONFIG, MASKED
-        )
+    if by_sum and not CONFIG.exp_before_wait:
+        p_new, m_i, l_i, alpha = _rescale_by_sum(p_new, s, m_i, l_i, sums, scale, p_layout, dtype)
     lanes = by_lane(out)
     together: gl.constexpr = 64 if (CONFIG.rescale_by_sum or CONFIG.flag_overflow) and CONFIG.head_dim_v > 64 else 32
     out = rescale(lanes, of_lanes(alpha, lanes), together).reshape([CONFIG.rows, CONFIG.head_dim_v])
     out = gl.convert_layout(out, out_layout, assert_trivial=True)
-    return count, p_new, out, m_i, l_i, limit
+    return count, p_new, out, m_i, l_i, top
 
 
 @gluon.jit
@@ -183,29 +180,20 @@ def skip_values_and_next_keys(count, buffers, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def first_softmax(s, scale, rows, largest, layout: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr):
-    """Compute P in 16 bits, maxima, sums and limits of a tile's first block of scores s, float32 (rows, block_n).
-
-    So many `rows` are of queries; the largest logit of the head is at `largest`.
-    """
+def first_softmax(s, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: gl.constexpr):
+    """Compute P in 16 bits, maxima and sums of a tile's first block of scores s, float32 (rows, block_n)."""
     x = by_lane(s)
     m_i = row_maxima(s, row_sums(x)) * scale
     m_used = m_i
-    if CONFIG.masked:
+    if MASKED:
         m_used = gl.where(m_i == -float("inf"), 0.0, m_i)
     p = gl.exp2(x * scale - of_lanes(m_used, x))
-    l_i = row_sums(p)
-    limit = gl.to_tensor(0)
-    if CONFIG.max_logits:
-        limit = limits_of(gl.load(largest, volatile=True), m_i)
-        real = gl.arange(0, CONFIG.rows, gl.SliceLayout(1, m_i.type.layout)) < rows
-        limit = _raised(p, m_i, l_i, gl.where(real[:, None], limit, float("inf")), largest)
-    return _operand(p, layout, dtype, CONFIG), m_i, l_i, limit
+    return _operand(p, s.shape, layout, dtype), m_i, row_sums(p)
 
 
 @gluon.jit
-def _softmax(s, m_i, scale, MASKED: gl.constexpr):
-    """Return P of a block, raised maxima, its sums, and the factor for what was summed before."""
+def _softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: gl.constexpr):
+    """Compute P of a block and update maxima and sums; returns also the factor for what was summed before."""
     x = by_lane(s)
     m_new = gl.maximum(m_i, row_maxima(s, m_i) * scale)
     m_new = gl.where(m_new - m_i > RESCALE_THRESHOLD, m_new, m_i)
@@ -214,39 +202,37 @@ def _softmax(s, m_i, scale, MASKED: gl.constexpr):
         m_used = gl.where(m_new == -float("inf"), 0.0, m_new)  # rows that have seen no key yet
     alpha = gl.exp2(m_i - m_used)
     p = gl.exp2(x * scale - of_lanes(m_used, x))
-    return p, m_new, row_sums(p), alpha
+    l_i = l_i * alpha + row_sums(p)
+    return _operand(p, s.shape, layout, dtype), m_new, l_i, alpha
 
 
 @gluon.jit
-def _softmax_per_lane(s, m_i, scale):
-    """Return what `_softmax` does for rows that see all keys; lanes exchange maxima only where one is exceeded."""
+def _softmax_per_lane(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr):
+    """Update the online softmax of rows that see all keys; lanes exchange maxima only where one is exceeded."""
     x = by_lane(s)
     rise, alpha = rise_of_rows(lane_maxima(s, m_i) * scale - m_i)
     x = subtract_rise(x * scale - of_lanes(m_i, x), of_lanes(rise, x))
     p = gl.exp2(x)
-    return p, m_i + rise, row_sums(p), alpha
+    l_i = l_i * alpha + row_sums(p)
+    return _operand(p, s.shape, layout, dtype), m_i + rise, l_i, alpha
 
 
 @gluon.jit
-def _rescale_by_sum(p, s, m_i, sums, scale):
-    """Return what `_softmax` does, with the block's P computed again where its sums have grown too large."""
+def _softmax_without_max(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr):
+    """Compute P relative to the old maxima and update sums; `renormalise_sums` corrects both a step later."""
+    p, sums = _probabilities(s, m_i, scale)
+    return _operand(p, s.shape, layout, dtype), l_i + sums
+
+
+@gluon.jit
+def _rescale_by_sum(p, s, m_i, l_i, sums, scale, layout: gl.constexpr, dtype: gl.constexpr):
+    """Update the online softmax with the block's P, computed again where its sums have grown too large."""
     x = by_lane(s)
     p, of_rows = probabilities_again(p, x, of_lanes(m_i, x), of_lanes(sums, x), scale)
     first, second = of_rows.split()
     m_i, alpha = _first_groups(first, m_i)
     sums, _ = _first_groups(second, m_i)
-    return p, m_i, sums, alpha
-
-
-@gluon.jit
-def _summed(p, m_i, l_i, sums, alpha, limit, largest, layout: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr,
-            MASKED: gl.constexpr):  # fmt: skip
-    """Return a block's P as an operand, all sums, and limits for the next block."""
-    if MASKED or not CONFIG.flag_overflow:  # else `renormalise_sums` has done so
-        l_i *= alpha
-    if CONFIG.max_logits:
-        limit = _raised(p, m_i, sums, limit * alpha, largest)
-    return _operand(p, layout, dtype, CONFIG), l_i + sums, limit
+    return _operand(p, s.shape, layout, dtype), m_i, l_i * alpha + sums, alpha
 
 
 @gluon.jit
@@ -255,15 +241,6 @@ def _probabilities(s, m_i, scale):
     x = by_lane(s)
     p = gl.exp2(x * scale - of_lanes(m_i, x))
     return p, row_sums(p)
-
-
-@gluon.jit
-def _raised(p, m_i, sums, limit, largest):
-    """Return the limits of `raise_largest`, (rows, lanes)."""
-    tile = raise_largest(p, of_lanes(m_i, p), of_lanes(sums, p), of_lanes(limit, p), largest)
-    first, _ = tile.split()
-    limit, _ = _first_groups(first, m_i)
-    return limit
 
 
 @gluon.jit
@@ -284,13 +261,13 @@ def _first_groups(x, like):
 
 
 @gluon.jit
-def _operand(p, layout: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr):
+def _operand(p, shape: gl.constexpr, layout: gl.constexpr, dtype: gl.constexpr):
     """Convert P to a product's operand. Left to LLVM, each costs an instruction more in some consumers."""
     if dtype == gl.bfloat16:
         p = gl.inline_asm_elementwise("cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [p], gl.bfloat16, True, 2)
     else:
         p = gl.inline_asm_elementwise("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [p], gl.float16, True, 2)
-    return gl.convert_layout(p.reshape([CONFIG.rows, CONFIG.block_n]), layout, assert_trivial=True)
+    return gl.convert_layout(p.reshape(shape), layout, assert_trivial=True)
 
 
 @gluon.jit
