@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...features import Window, reach
+
 if TYPE_CHECKING:
     from .packed import PackedShape
     from .plan import GluonHopperPlan
@@ -116,6 +118,14 @@ def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles
 def product_columns(head_dim: int, size: int) -> int:
     """Return how many columns products over a head_dim that is padded to `size` take: 64 and 16 or 32 of 128."""
     return next((columns for columns in (80, 96) if size == 128 and head_dim <= columns), size)
+
+
+def window_of(causal: bool, window_size: Window, far: int) -> tuple[int, int]:
+    """Return a window as the kernels take it (masks.py), and the window_size of as many keys that has one width."""
+    if causal or not window_size:
+        return window_size, window_size  # type: ignore[return-value]  # causal ones have one width
+    left, right = reach(causal, window_size, far)
+    return left + 1 + (right + 1 << 32), (left + right) // 2 + 1
 
 
 def _fields_of(shape: "GluonHopperPlan | PackedShape") -> dict[str, Any]:
