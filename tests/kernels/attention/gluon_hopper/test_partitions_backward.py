@@ -35,7 +35,7 @@ from tests.kernels.attention.gluon_hopper.interleavings.program import Program
 from tests.kernels.attention.gluon_hopper.interleavings.registers import Pointer, Value, as_arguments
 
 KINDS = [
-    *((DqWarpgroupBackward, head_dim) for head_dim in (64, 128)),
+    *((DqWarpgroupBackward, head_dim) for head_dim in (64, 80, 128)),
     (SingleKernelBackward, 128),
     *((TwoKernelBackward, head_dim) for head_dim in (64, 128, configs.WIDE_KEYS, 256)),
 ]
