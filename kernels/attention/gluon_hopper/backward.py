@@ -184,9 +184,7 @@ def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffe
     dv = gl.zeros([HALF, CONFIG.head_dim], gl.float32, kv_layout)
     mbarrier.wait(bars.kv_full, 0)
     if CONFIG.packed:  # noqa: SIM102 - decided at compile time
-        if (
-            tile.n0 + CONFIG.block_n > shape.seqlen_k
-        ):  # keys of the next sequence: dS is 0 there, but 0 times inf is not
+        if tile.n0 + CONFIG.block_n > shape.seqlen_k:  # keys of the next sequence: dS is 0 there, but 0 x inf is not
             inside = shape.seqlen_k - tile.n0
             clear_rows(buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), inside, CONFIG.head_dim)
             clear_rows(buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), inside, CONFIG.head_dim)

@@ -321,9 +321,7 @@ def _products(consumer: gl.constexpr, count, m, s_t, lse, dk, dv, buffers, ds_s,
     columns: gl.constexpr = gl.SliceLayout(0, s_t.type.layout)
     operand: gl.constexpr = gl.DotOperandLayout(0, dv[0].type.layout, 2)
     slot = count % CONFIG.slots
-    READ_BEFORE_WAIT: gl.constexpr = (
-        CONFIG.head_dim > 64
-    )  # smaller blocks of queries leave registers to read before waiting
+    READ_BEFORE_WAIT: gl.constexpr = CONFIG.head_dim > 64  # smaller blocks of queries leave registers for it
     if not READ_BEFORE_WAIT:
         lse = buffers.lse.index(slot).load(columns)
     x = s_t * scale - lse[None, :]  # rows beyond the end hold lse = +inf

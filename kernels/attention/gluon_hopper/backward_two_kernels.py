@@ -169,9 +169,8 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
     columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 16])
     first = (tile.m * 2 + consumer) * CONFIG.block_m
-    out_tile = load_out(
-        rows_of.out, first, shape.seqlen_q, rows_of.out_m, CONFIG
-    )  # loaded at the same time as the TMA tiles
+    # Loaded at the same time as the TMA tiles.
+    out_tile = load_out(rows_of.out, first, shape.seqlen_q, rows_of.out_m, CONFIG)
     diagonal = first + shape.seqlen_k - shape.seqlen_q
     rows = first + gl.arange(0, CONFIG.block_m, gl.SliceLayout(1, s_layout))
     lse = gl.load(rows_of.lse + rows_of.head * shape.seqlen_q + rows, mask=rows < shape.seqlen_q, other=float("inf"))
@@ -308,7 +307,10 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
         p_s = gl.allocate_shared_memory(dtype, [1, CONFIG.block_n, CONFIG.block_m], score_layout)
         ds_s = gl.allocate_shared_memory(dtype, [1, CONFIG.block_n, CONFIG.block_m], score_layout)
         tiles = ScoreTiles(p=p_s, ds=ds_s)
-    bars = _dkv_barriers(CONFIG)
+    slots: gl.constexpr = CONFIG.slots
+    readers: gl.constexpr = 1 if CONFIG.pieces == 1 else 2
+    bars = DkvBarriers(k_full=mbarriers(0), v_full=mbarriers(0), q_full=mbarriers(slots), do_full=mbarriers(slots),
+                       empty=mbarriers(slots, readers))  # fmt: skip
     n, h_kv, batch = program_tile_of_grid(ready.kv_heads, CONFIG.causal and not CONFIG.has_window)
     n0 = n * CONFIG.block_n
     low, left, right, high = query_blocks(
@@ -330,15 +332,6 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
             (wide_keys_partition, (0, dk_desc, dv_desc, buffers, bars, tile, shape, scales, CONFIG)),
             (wide_keys_partition, (1, dk_desc, dv_desc, buffers, bars, tile, shape, scales, CONFIG)),
         ], [4, 4], [240, 240])  # fmt: skip
-
-
-@gluon.jit
-def _dkv_barriers(CONFIG: gl.constexpr):
-    """Allocate and initialise the DkvBarriers of a program."""
-    slots: gl.constexpr = CONFIG.slots
-    consumers: gl.constexpr = 1 if CONFIG.pieces == 1 else 2
-    return DkvBarriers(k_full=mbarriers(0), v_full=mbarriers(0), q_full=mbarriers(slots), do_full=mbarriers(slots),
-                       empty=mbarriers(slots, consumers))  # fmt: skip
 
 
 @gluon.jit
