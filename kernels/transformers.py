@@ -117,7 +117,8 @@ def attend(
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     known: Any = None
-    if not _tracing() and attention_mask is None and attention is dispatch.attention and _asks_nothing(asked):
+    plain = attention_mask is None and attention is dispatch.attention and not _tracing()
+    if plain and (_ASKED.isdisjoint(asked) or _asks_nothing(asked)):
         sizes = query.shape, key.shape, query.dtype, query.requires_grad, _records()
         known = (type(module), *sizes, causal, dropout, scaling, sliding_window)
         if passed := _SEEN.passed_on(known):
