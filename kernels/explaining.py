@@ -107,7 +107,8 @@ def _with_features(
     more += ["a window of two widths"] if isinstance(masks[1], tuple) else []
     why = f"rules do not decide calls with features ({', '.join((*found.asked, *more)) or 'none in effect'})"
     exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)
-    if not feature_calls.takes(q, k, v, found.asked) or found.learns_mask or exact:
+    ours = feature_calls.takes(q, k, v, found.asked) and feature_calls.learns_by_kernels(found, q, k, v)
+    if not ours or exact:
         by_sdpa = found.asked == ("mask",) and not more and not any(masks[:2]) and (masks[2] is None or masks[2] > 0)
         return Answer("torch_sdpa_auto" if by_sdpa else _DEFINITION, why)
     return Answer(_both(*_names(q, k, v, masks, found, wanted)), _INVARIANT if invariant.wanted() else why)
@@ -153,7 +154,8 @@ def _packed(
         why = decided.why if decided else _NO_RULE
         if not asked.get("copy_pages", True) or (decided and decided.implementation == routes.IN_PLACE):
             return Answer("triton_fa2 forward, which reads the pages in place", why)
-        if plain and (way := _over_pages(q, (k, v), table, sequences, longest[0], decided_masks)):
+        whole = plain or (not found.asked and wanted == Wanted(return_lse=True) and type(masks[1]) is int)
+        if whole and (way := _over_pages(q, (k, v), table, sequences, longest[0], decided_masks, plain)):
             return Answer(way, why)
     if table is not None:
         before, k, v = "a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
@@ -170,11 +172,13 @@ def _packed(
     return Answer(f"{before}{named or how}", by_rule.why if by_rule else _NO_RULE)
 
 
-def _over_pages(q: torch.Tensor, pages: Any, table: torch.Tensor, sequences: int, longest: int, masks: Any) -> str:
-    """Return how `paged.attend` computes packed queries over pages; nothing where it does not."""
+def _over_pages(
+    q: torch.Tensor, pages: Any, table: torch.Tensor, sequences: int, longest: int, masks: Any, decodes: bool
+) -> str:
+    """Return how `paged.attend` computes packed queries over pages, perhaps decoding; nothing where it does not."""
     from . import paged
 
-    mixed = paged.is_mixed(q, sequences, longest)
+    mixed = decodes and paged.is_mixed(q, sequences, longest)
     if not paged.takes(q, *pages) or not (mixed or paged.reads(q, pages, table, sequences, masks)):
         return ""
     few = paged.few_of(len(q), sequences, longest) if mixed else 0

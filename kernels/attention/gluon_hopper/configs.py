@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...features import Window, reach
+
 if TYPE_CHECKING:
     from .packed import PackedShape
     from .plan import GluonHopperPlan
@@ -19,6 +21,7 @@ HEAD_DIMS = (64, 128, 256, 512)  # other head_dims are padded: TMA fills the col
 WIDE_KEYS, NARROW_VALUES = 192, 128  # head_dims of keys and of values in training of latent attention
 HALVED, HALF = 512, 256  # a head_dim whose output is computed by halves, and a half of it
 ONLY_TWO_KERNELS = (WIDE_KEYS, 256)  # head_dims whose backward has no other kind
+SCORES = {"softcap": range(1, 257), "alibi_slopes": range(65, 129)}  # head_dims; slopes at 64 would spill 456 bytes
 PIECES = {WIDE_KEYS: 3, HALVED: 2}  # of a row in shared memory (pieces.py); one, if nothing is said
 
 
@@ -29,7 +32,7 @@ class ForwardTiles:
     block_n: int  # keys of a step
     consumers: int  # warpgroups of 64 query rows
     q_slots: int  # tiles of queries in shared memory, for each consumer
-    kv_slots: int  # blocks of keys, and of values, in shared memory
+    kv_slots: int  # blocks of keys, and of values, in shared memory; if one, keys are released by piece
     registers: int  # per consumer thread
     pingpong: bool = False  # two consumers alternate on the tensor cores (FlashAttention-3)
     store_from_registers: bool = False  # not by TMA, so that the next queries need not wait for their slot
@@ -58,6 +61,8 @@ class ForwardConfig(ForwardTiles):
     page_size: int = 0  # keys of a page, if packed sequences have their keys in pages
     natural_lse: bool = False  # the natural logsumexp is stored, too
     max_logits: bool = False  # the largest logit of each head is stored, too
+    bend: float = 0.0  # softmax_scale / softcap; 0: scores have no softcap
+    alibi: bool = False  # scores lose slope x distance
     rows: int = ROWS  # query rows of a consumer
 
 
@@ -93,6 +98,9 @@ class BackwardConfig:
     scores_in_turn: bool = False  # see BackwardTiles
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
     columns: int = 0  # of rows that products over head_dim take: fewer than head_dim where it is padded
+    sums: int = 1  # tiles of dQ, dK and dV: two, of 64 columns and of the others in use, or all in one
+    bend: float = 0.0  # as in ForwardConfig
+    alibi: bool = False  # as in ForwardConfig
 
 
 def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:
@@ -110,6 +118,14 @@ def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles
 def product_columns(head_dim: int, size: int) -> int:
     """Return how many columns products over a head_dim that is padded to `size` take: 64 and 16 or 32 of 128."""
     return next((columns for columns in (80, 96) if size == 128 and head_dim <= columns), size)
+
+
+def window_of(causal: bool, window_size: Window, far: int) -> tuple[int, int]:
+    """Return a window as the kernels take it (masks.py), and the window_size of as many keys that has one width."""
+    if causal or not window_size:
+        return window_size, window_size  # type: ignore[return-value]  # causal ones have one width
+    left, right = reach(causal, window_size, far)
+    return left + 1 + (right + 1 << 32), (left + right) // 2 + 1
 
 
 def _fields_of(shape: "GluonHopperPlan | PackedShape") -> dict[str, Any]:

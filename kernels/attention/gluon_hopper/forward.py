@@ -53,8 +53,8 @@ from .forward_tiles import (
     program_tile,
     split_key_blocks,
 )
-from .masks import hide_keys, key_blocks
-from .pieces import load_pieces, pieces_of, place_of
+from .masks import capped, hide_keys, key_blocks, less_distance
+from .pieces import load_keys_by_piece, load_pieces, pieces_of, place_of
 from .rows import store_tile
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
@@ -91,6 +91,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
       `seqlen_k` are the totals of all sequences.
     - `page_size`: k and v are pages of so many keys, whose numbers are in `page_table` (forward_tiles.py).
     - `natural_lse`, `max_logits`: both are stored, too; `max_logits` holds -inf before.
+    - `alibi`: `max_logits` are slopes instead, (batch, num_heads), over what multiplies scores before log2(e).
     """
     if CONFIG.flag_overflow:
         clear_overflow(overflow)
@@ -107,10 +108,11 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     k_s = gl.allocate_shared_memory(dtype, [kv_slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
     v_s = gl.allocate_shared_memory(dtype, [kv_slots, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
+    k_parts: gl.constexpr = pieces if kv_slots == 1 else kv_slots
     q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
     q_empty = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
-    k_full = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
-    k_empty = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
+    k_full = gl.allocate_shared_memory(gl.int64, [k_parts, 1], bar)
+    k_empty = gl.allocate_shared_memory(gl.int64, [k_parts, 1], bar)
     v_full = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
     v_empty = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
     for i in gl.static_range(q_slots):
@@ -121,6 +123,9 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(k_empty.index(i), count=CONFIG.consumers)
         mbarrier.init(v_empty.index(i), count=CONFIG.consumers)
+    for i in gl.static_range(kv_slots, k_parts):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(k_empty.index(i), count=CONFIG.consumers)
     buffers = ForwardBuffers(q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty)
     n_tiles, n_m, heads_in_l2 = sizes.n_tiles, sizes.n_m, sizes.heads_in_l2
     if CONFIG.packed:
@@ -191,7 +196,13 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
             j = high - 1 - (i - low)
             row = sequence.first_k + j * CONFIG.block_n
             slot = count % CONFIG.kv_slots
-            if CONFIG.page_size > 0:
+            if CONFIG.kv_slots == 1:  # keys of a block before the values of the block in front of it, as they are used
+                load_keys_by_piece(k_desc, batch, h_kv, row, count, buffers, CONFIG)
+                if i > low:
+                    _load_values(v_desc, batch, h_kv, row + CONFIG.block_n, count - 1, buffers, CONFIG)
+                if i == high - 1:
+                    _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG)
+            elif CONFIG.page_size > 0:
                 pages = pages_of_block(page_table, sequence, j, CONFIG)
                 acquire_keys_slot(count, buffers, CONFIG)
                 load_pages(k_desc, pages, h_kv, j, buffers.k_full.index(slot), buffers.k, slot, CONFIG)
@@ -205,6 +216,14 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
                 mbarrier.expect(buffers.v_full.index(slot), v_desc.block_type.nbytes)
                 tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(slot), buffers.v.index(slot))
             count += 1
+
+
+@gluon.jit
+def _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG: gl.constexpr):
+    """Load the count-th block's values into the only slot."""
+    acquire_values_slot(count, buffers, CONFIG)
+    mbarrier.expect(buffers.v_full.index(0), v_desc.block_type.nbytes)
+    tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(0), buffers.v.index(0))
 
 
 @gluon.jit
@@ -234,7 +253,8 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
         q_done = buffers.q_empty.index(q_slot)
         queries = TileQueries(q=q, slot=q_slot, done=q_done)
-        edges = MaskEdges(diagonal=diagonal, seqlen_k=sequence.seqlen_k, window=sequence.window)
+        slope = gl.load(output.max_logits + tile.head) if CONFIG.alibi else gl.to_tensor(0)
+        edges = MaskEdges(diagonal=diagonal, seqlen_k=sequence.seqlen_k, window=sequence.window, slope=slope)
         if CONFIG.store_from_registers:
             only = high - 1 == low
             if not CONFIG.pingpong:
@@ -242,6 +262,9 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             if only:  # one block, or none of ours: no product with these queries follows
                 mbarrier.arrive(q_done, count=1)
         out = gl.zeros([CONFIG.rows, CONFIG.head_dim_v], gl.float32, out_layout)
+        s = capped(s, CONFIG.bend)
+        if CONFIG.alibi:
+            s = less_distance(s, slope, diagonal - (high - 1) * CONFIG.block_n, False, CONFIG.causal)
         if CONFIG.masked:
             s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence.seqlen_k, sequence.window,
                           CONFIG.causal, CONFIG.has_window)  # fmt: skip
