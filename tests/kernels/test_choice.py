@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import kernels
-from kernels import choice, dispatch, feature_calls, forms, problem, registry, routes, torch_ops
+from kernels import choice, dispatch, feature_calls, forms, problem, registry, routes
 from kernels.attention import torch_sdpa
 from kernels.decode.triton_decode import calls
 from kernels.problem import Chip, Problem
@@ -321,6 +321,8 @@ def test_packed_calls_obey_points_of_packed_sequences_alone(user, ran, monkeypat
 
 
 def test_a_compiled_call_obeys_points_of_captured_calls_alone(user, interpreted, capsys, monkeypatch) -> None:
+    from kernels import torch_ops  # brings torch._dynamo, which no other process of the tests is to load
+
     q, k, v = tensors()
     wanted = scaled_dot_product_attention(q, k, v, is_causal=True)
 
