@@ -107,7 +107,8 @@ def _with_features(
     more += ["a window of two widths"] if isinstance(masks[1], tuple) else []
     why = f"rules do not decide calls with features ({', '.join((*found.asked, *more)) or 'none in effect'})"
     exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)
-    if not feature_calls.takes(q, k, v, found.asked) or found.learns_mask or exact:
+    ours = feature_calls.takes(q, k, v, found.asked) and feature_calls.learns_by_kernels(found, q, k, v)
+    if not ours or exact:
         by_sdpa = found.asked == ("mask",) and not more and not any(masks[:2]) and (masks[2] is None or masks[2] > 0)
         return Answer("torch_sdpa_auto" if by_sdpa else _DEFINITION, why)
     return Answer(_both(*_names(q, k, v, masks, found, wanted)), _INVARIANT if invariant.wanted() else why)

@@ -73,7 +73,7 @@ def attention_with(
     if wanted.return_max_logits and found.sinks is not None:
         raise UnsupportedCase("return_max_logits does not go with sinks, which are logits without a key.")
     exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)  # then gradients of the only key are 0
-    if takes(q, k, v, found.asked) and not found.learns_mask and not exact:
+    if takes(q, k, v, found.asked) and learns_by_kernels(found, q, k, v) and not exact:
         return by_kernels(q, k, v, found, (causal, window_size, scale), None, wanted)
     masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
     if wanted.return_lse or wanted.return_max_logits:
@@ -305,6 +305,12 @@ def _check_packed(
         )
 
 
+def learns_by_kernels(found: Features, *tensors: torch.Tensor) -> bool:
+    """Return whether kernels of ours compute the gradient of a mask, if one is wanted."""
+    free = found.block_mask is None and not torch.compiler.is_compiling() and all(type(x) in _PLAIN for x in tensors)
+    return free or not found.learns_mask
+
+
 def features_of(asked: dict[str, Any], device: torch.device) -> Features:
     """Return the features; a seed that is not given is drawn from PyTorch's generator of the device."""
     found = Features(**asked)
@@ -388,15 +394,20 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     if isinstance(call.window_size, tuple) or torch.are_deterministic_algorithms_enabled() or invariant.wanted():
         return None
     plain = call.packed and not call.features.asked
-    if not (plain or (sinks and (bounds is None or call.packed) and routes.takes(q, k, v))):
+    bent = bounds is None and call.features.asked in (("softcap",), ("alibi_slopes",))
+    if not (plain or ((bent or (sinks and (bounds is None or call.packed))) and routes.takes(q, k, v))):
         return None
     if bounds is None:
         options = (call.scale, call.window_size, call.causal)
         names = {way: routes.name(way, q, k, *options) for way in ("forward", "backward")}
     else:
         names = routes.packed_names(q, k, v, len(bounds.starts_q), masks)
-    if names["forward"] != "gluon_hopper" or (sinks and names["backward"] != "gluon_hopper"):
+    if names["forward"] != "gluon_hopper" or ((sinks or bent) and names["backward"] != "gluon_hopper"):
         return None
+    if bent:
+        from .attention.gluon_hopper.scores import with_scores
+
+        return with_scores(call.features, q, k, v, masks)
     if sinks and bounds is None and q.shape[3] == 64 and 0 < call.window_size <= _SHORT_WINDOW:
         return None
     if sinks:

@@ -89,7 +89,7 @@ class Features:
 
     @property
     def learns_mask(self) -> bool:
-        """Return whether a gradient of the mask is wanted, which the definition computes and no kernel of ours does."""
+        """Return whether a gradient of the mask is wanted."""
         return self.mask_is_learned and torch.is_grad_enabled()
 
     def seeded(self, device: torch.device) -> Features:

@@ -43,7 +43,8 @@ def attend(
     `plan` computes the same call faster, except for gradients of the logsumexp; where the call has max_logits, the plan
     has `forward_with_more`.
     """
-    return _AttentionWithLse.apply(q, k, v, call.features.sinks, call, plan)
+    learned = (call.features.mask,) if call.features.mask_is_learned else ()
+    return _AttentionWithLse.apply(call, plan, q, k, v, call.features.sinks, *learned)
 
 
 class _AttentionWithLse(torch.autograd.Function):
@@ -51,7 +52,7 @@ class _AttentionWithLse(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: torch.Tensor | None, call: Any, plan: Any
+        ctx: Any, call: Any, plan: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *more: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if plan is not None and plan.prepare is not None:
             q, k, v = map(plan.prepare, (q, k, v))
@@ -71,7 +72,7 @@ class _AttentionWithLse(torch.autograd.Function):
         *_, out, lse = ctx.saved_tensors
         saved = (*ctx.saved_tensors, torch.zeros_like(out) if dout is None else dout)
         if dlse is None and ctx.plan is not None:
-            return *ctx.plan.backward(*saved), None, None, None
+            return None, None, *ctx.plan.backward(*saved), None
         if dlse is not None:
             dlse = dlse.float().masked_fill(lse == float("inf"), 0.0).contiguous()
-        return *ctx.call.backward(*saved, dlse=dlse), None, None
+        return None, None, *ctx.call.backward(*saved, dlse=dlse)

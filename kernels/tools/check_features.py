@@ -58,6 +58,9 @@ def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
     seen = numbers(1, 2, q, k) > 0
     seen[:, :, 3] = False  # a query that sees no key
     of_heads, of_batches = numbers(2).abs(), numbers(2, 2).abs()
+    padding = torch.ones(4, 1, 1, k, dtype=torch.bool)  # behind, on both sides with a hole, in front; nothing is seen
+    padding[0, ..., 13 * times :] = padding[1, ..., : 2 * times] = padding[1, ..., 9] = padding[1, ..., q:] = False
+    padding[2, ..., : 7 * times] = padding[3] = False
     added = numbers(2, 1, k, q).mT.log().nan_to_num(-torch.inf)  # -inf for half of the keys
     prefixes, packed = torch.tensor([0, k // 2 - 1, 5 * k]), ((3 * times, 0, k, 7 * times), (5 * times, 10, q, 0))
     rows, sinks = tuple(map(sum, packed)), torch.tensor([0.5, -torch.inf])  # the second head has no sink
@@ -75,6 +78,8 @@ def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
         "sinks and rows without a key": FeatureCase("sinks", (1, 2, 1, k + q, q, d, d), True, asked={"sinks": sinks}),
         "boolean mask": FeatureCase("mask", (1, 2, 1, q, k, d, d), asked={"mask": seen}),
         "boolean mask of keys": FeatureCase("mask", (1, 2, 1, q, k, d, d), True, asked={"mask": seen[:, :1, :1]}),
+        "padding mask": FeatureCase("mask", (4, 2, 1, q, k, d, d), asked={"mask": padding}),
+        "padding mask in a window": FeatureCase("mask", (4, 2, 1, q, k, d, d), True, 9 * times, {"mask": padding}),
         "additive mask": FeatureCase("mask", (2, 2, 2, q, k, d, d), asked={"mask": added}),
         "learned mask": FeatureCase("mask_gradient", (2, 2, 2, q, k, d, d), asked={"mask": numbers(1, 2, q, k)}),
         "prefixes": FeatureCase("prefix_lengths", (3, 1, 1, k, k, d, d), True, asked={"prefix_lengths": prefixes}),

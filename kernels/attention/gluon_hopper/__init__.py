@@ -15,9 +15,13 @@ from ...features import Features, SequenceBounds
 from ...features import check as check_features
 from ...plans import Options, check_inputs
 from ...registry import AttentionCase, Device, UnsupportedCase, declare, triton_missing
-from .configs import HALF, HEAD_DIMS, MOST_PACKED, takes_head_dims, takes_packed
+from .configs import HALF, HEAD_DIMS, MOST_PACKED, SCORES, takes_head_dims, takes_packed
 
 DTYPES = (torch.bfloat16, torch.float16)
+_SCORES = (
+    "Of features, gluon_hopper takes sinks, or for whole sequences in bfloat16 with a positive scale a softcap of at "
+    "least 2 (head_dim 1 to 256) or slopes (head_dim 65 to 128) alone."
+)
 _HEAD_DIMS = "head_dim_v must be head_dim, or 128 where head_dim is 129 to 192."
 TRITON_VERSIONS = ((3, 6), (4, 0))  # the first that serves, the first that may not
 
@@ -71,10 +75,14 @@ def _attend_with_sinks(
 ) -> torch.Tensor:
     causal, window_size, scale = masks
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    if features.asked != ("sinks",) or scale <= 0:
-        raise UnsupportedCase(f"gluon_hopper takes sinks and a positive scale, not {features.asked} with {scale}.")
+    sinks = features.asked == ("sinks",)
+    if sinks and scale <= 0:
+        raise UnsupportedCase(f"gluon_hopper takes sinks and a positive scale, not {scale}.")
+    if not sinks and bounds is not None:
+        raise UnsupportedCase(_SCORES)
     from ..triton_fa2.features.call import attend
     from .launch import addressable
+    from .scores import with_scores
     from .sinks import with_sinks
 
     if bounds is None:
@@ -85,7 +93,10 @@ def _attend_with_sinks(
     if not q.numel() or not k.numel():
         raise UnsupportedCase(f"gluon_hopper got q {tuple(q.shape)} and k {tuple(k.shape)}: with sinks none is empty.")
     q, k, v = map(addressable, (q, k, v))
-    call: Any = with_sinks(features, q, k, v, bounds, (causal, window_size, scale))
+    masks = causal, window_size, scale
+    call: Any = with_sinks(features, q, k, v, bounds, masks) if sinks else with_scores(features, q, k, v, masks)
+    if call is None:
+        raise UnsupportedCase(_SCORES)
     return attend(call, q, k, v)
 
 
@@ -131,6 +142,10 @@ def _unavailable() -> str | None:
 def _refuses(case: AttentionCase, device: Device) -> str | None:
     if case.head_dim_v not in (None, case.head_dim) and not takes_head_dims(case.head_dim or 0, case.head_dim_v):
         return f"gluon_hopper got head_dim {case.head_dim} and head_dim_v {case.head_dim_v}: {_HEAD_DIMS}"
+    asked = set(case.asked or ())
+    for name in asked & set(SCORES):
+        if len(asked) > 1 or case.dtype not in (None, "bfloat16") or (case.head_dim or 128) not in SCORES[name]:
+            return _SCORES
     try:
         importlib.import_module(".plan", __name__)
     except (ImportError, AttributeError) as error:  # Gluon is experimental: its names move

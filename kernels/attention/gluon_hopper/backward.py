@@ -44,7 +44,7 @@ from .barriers import (
     wait_at,
 )
 from .compat import keep_p_before_wait, opaque_zero, pair_sync, partition_sync, tma_load
-from .masks import hide_queries
+from .masks import capped, hide_queries, less_distance
 from .pieces import product_over_columns
 from .rows import clear_rows
 
@@ -64,8 +64,8 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
 
     `shape` is a BackwardShape, `order` a TileOrder, `scales` a Scales, CONFIG a configs.BackwardConfig. With
     `split_q` the program computes the split of the queries that `split_table` names, and stores dK and dV in
-    `partial_dkv` (backward_launch.py). With `packed`, `split_table` is the list of packed_tiles.py, and dK and dV are
-    addresses of (total_k, num_kv_heads, head_dim).
+    `partial_dkv` (backward_launch.py), which with `alibi` are slopes, as in `forward_kernel`. With `packed`,
+    `split_table` is the list of packed_tiles.py, and dK and dV are addresses of (total_k, num_kv_heads, head_dim).
     """
     if CONFIG.packed:
         place, h_kv = packed_place(split_table, shape.num_heads // shape.group_size)
@@ -202,7 +202,7 @@ def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffe
             partition_sync()
     if tile.high > tile.low:
         dq_to = QueryGradient(desc=dq_desc, ds=ds_s, fragment=dq_s)
-        dk, dv = _gradients(consumer, dk, dv, dq_to, buffers, bars, tile, shape, scales.log2, CONFIG)
+        dk, dv = _gradients(consumer, dk, dv, dq_to, buffers, bars, tile, shape, scales.log2, partial_dkv, CONFIG)
     if CONFIG.packed:
         store_packed_dkv(consumer, dk, dv, dk_desc, dv_desc, tile, shape, scales.softmax, CONFIG)
         tma.store_wait(0)
@@ -215,7 +215,8 @@ def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffe
 
 
 @gluon.jit
-def _gradients(consumer: gl.constexpr, dk, dv, dq_to, buffers, bars, tile, shape, scale, CONFIG: gl.constexpr):
+def _gradients(consumer: gl.constexpr, dk, dv, dq_to, buffers, bars, tile, shape, scale, slopes,
+               CONFIG: gl.constexpr):  # fmt: skip
     """Compute dK and dV of this consumer's keys over all blocks of queries, of which there is at least one."""
     count = 0
     before = gl.to_tensor(0)
@@ -223,12 +224,13 @@ def _gradients(consumer: gl.constexpr, dk, dv, dq_to, buffers, bars, tile, shape
     release_ds_half(consumer, 1)  # for the first step
     for member in range(shape.group_size):
         head = tile.batch * shape.num_heads + tile.h_kv * shape.group_size + member
+        slope = gl.load(slopes + head) if CONFIG.alibi else gl.to_tensor(0)
         for PART in gl.static_range(3):
             if PART == 1 or (CONFIG.masked if PART == 0 else CONFIG.has_window or CONFIG.packed):
                 for m in range(edges[PART], edges[PART + 1]):
                     count, before, dk, dv = _step(
-                        consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, CONFIG,
-                        PART != 1)  # fmt: skip
+                        consumer, count, m, head, before, dk, dv, dq_to, buffers, bars, tile.n0, shape, scale, slope,
+                        CONFIG, PART != 1)  # fmt: skip
     stage = (count + 1) % 2
     keys = buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim])
     token = _begin_dq(consumer, stage, keys, dq_to.ds)
@@ -238,7 +240,7 @@ def _gradients(consumer: gl.constexpr, dk, dv, dq_to, buffers, bars, tile, shape
 
 
 @gluon.jit
-def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_to, buffers, bars, n0, shape, scale,
+def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_to, buffers, bars, n0, shape, scale, slope,
           CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Add one block of queries to dK and dV of this consumer's keys, and the block before to dQ.
 
@@ -263,7 +265,10 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_to, buffers
     lse = buffers.lse.index(slot).load(columns)
     mbarrier.wait(bars.do_full.index(slot), phase)
     dp_token = product_over_columns(v, do, zero, CONFIG.columns)
-    s_t = warpgroup_mma_wait(1, deps=(s_token,))
+    s_t = capped(warpgroup_mma_wait(1, deps=(s_token,)), CONFIG.bend)
+    if CONFIG.alibi:
+        distance = m * CONFIG.block_m + shape.seqlen_k - shape.seqlen_q - (n0 + consumer * HALF)
+        s_t = less_distance(s_t, slope, distance, True, CONFIG.causal)
     p = gl.exp2(s_t * scale - lse[None, :])  # rows beyond the end hold lse = +inf
     if MASKED:
         first = m * CONFIG.block_m + shape.seqlen_k - shape.seqlen_q
@@ -276,7 +281,10 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_to, buffers
     dq_token = _begin_dq(consumer, (count + 1) % 2, k, dq_to.ds)
     delta = buffers.delta.index(slot).load(columns)
     dp = warpgroup_mma_wait(2, deps=(dp_token,))
-    ds16 = (unpacked(p16) * (dp - delta[None, :])).to(dtype)  # p itself would be 32 registers more
+    if CONFIG.bend > 0:
+        dp = (dp - delta[None, :]) * _slope_of_cap(p16, buffers.lse.index(slot).load(columns), scale)
+    # p itself would be 32 registers more
+    ds16 = (unpacked(p16) * (dp if CONFIG.bend > 0 else dp - delta[None, :])).to(dtype)
     ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
     dq_to.ds.index(count % 2).slice(consumer * HALF, HALF, 1).permute((1, 0)).store(ds16)
     fence_async_shared()
@@ -292,6 +300,14 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_to, buffers
     if CONFIG.packed:
         m += shape.first_m
     return count + 1, (head * shape.n_m + m) * 2 + consumer, dk, dv
+
+
+@gluon.jit
+def _slope_of_cap(p16, lse, scale):
+    """Return 1 - tanh^2 of a softcap's scores, found again from P: kept, it would be 16 registers more."""
+    log2 = gl.inline_asm_elementwise("lg2.approx.f32 $0, $1;", "=f,f", [unpacked(p16)], gl.float32, True, 1)
+    bend = gl.minimum(gl.maximum((log2 + lse[None, :]) * (1.0 / scale), -1.0), 1.0)  # where P is 0, -1 or 1
+    return 1.0 - bend * bend
 
 
 @gluon.jit

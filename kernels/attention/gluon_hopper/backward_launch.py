@@ -126,7 +126,7 @@ class KeyTileLaunches:
         key_tiles = -(-plan.seqlen_k // block_n)
         heads, masks = plan.num_kv_heads * plan.batch, (plan.causal, plan.window_size > 0)
         n_tiles = key_tiles * heads
-        even = not any(masks) and (not in_order or n_tiles < programs)
+        even = not any(masks) and not backward.config.alibi and (not in_order or n_tiles < programs)
         left_over = tuning.tiles_to_split(n_tiles, plan.seqlen_q, programs) if even else 0
         by_length = (heads, 1) if in_order else tuning.heads_by_length(heads, key_tiles, programs, *masks)
         arguments = (backward.shape, *extra, TileOrder(*by_length), backward.scales)
@@ -147,10 +147,10 @@ class KeyTileLaunches:
             self._splits = SplitTiles(plan, block_n, range(n_tiles - left_over, n_tiles), backward.n_m, programs)
             self._split = launch((len(self._splits.table), 1, 1), True)
 
-    def steps(self, rooms: Rooms, *tensors: torch.Tensor) -> Iterator[Step]:
+    def steps(self, rooms: Rooms, *tensors: torch.Tensor, slopes: torch.Tensor | None = None) -> Iterator[Step]:
         """Yield the launches for these tensors."""
         if self._whole is not None:
-            yield self._whole, (*tensors, tensors[-1], tensors[-1])  # no splits: not read
+            yield self._whole, (*tensors, tensors[-1], tensors[-1] if slopes is None else slopes)  # no splits: not read
         if self._splits is not None:
             partial_dkv = rooms.note(self._splits.room(tensors[-1]))
             yield self._split, (*tensors, self._splits.table, partial_dkv)
@@ -166,6 +166,7 @@ class BackwardInputs(NamedTuple):
     out: torch.Tensor
     lse: torch.Tensor  # (batch, num_heads, seqlen_q), to the base 2
     dout: torch.Tensor
+    slopes: torch.Tensor | None = None  # as the kernel takes them
 
 
 class GroupParts:
@@ -215,7 +216,7 @@ class BackwardLaunches(ABC):
             *(plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k),
             *(self.padded_q, self.n_m, plan.window_size),
         )
-        self.scales = Scales(plan.softmax_scale * LOG2_E, plan.softmax_scale)
+        self.scales = Scales(plan.factor * LOG2_E, plan.softmax_scale)
         self.config = self.config_of(tiles)
         self.dq_strides = dq.stride()[:3]
         self._recorded: Callable[..., None] | None = None
@@ -224,11 +225,12 @@ class BackwardLaunches(ABC):
         """Return dq, dk and dv; the caller has made the tensors' device the current one."""
         gradients = self.plan.new_gradients(*given[:3])
         if self._recorded is not None:
-            self._recorded(*given, *gradients)
+            self._recorded(*(x for x in given if x is not None), *gradients)
             return gradients
-        rooms, tensors = Rooms(), [x.detach() for x in (*given, *gradients)]  # a call may have one tensor twice
-        dq, dk, dv = tensors[6:]
-        steps = list(self._all_steps(BackwardInputs(*tensors[:6]), (dq, dk, dv), rooms))
+        rooms = Rooms()
+        tensors = [x.detach() for x in (*given, *gradients) if x is not None]  # a call may have one tensor twice
+        *inputs, dq, dk, dv = tensors
+        steps = list(self._all_steps(BackwardInputs(*inputs), (dq, dk, dv), rooms))
         run_in_order(steps)
         self._recorded = recorded(steps, tensors, rooms, self.plan.device)
         return gradients
@@ -251,7 +253,7 @@ class BackwardLaunches(ABC):
         """Return what a kernel with these tiles is compiled for."""
         plan = self.plan
         masked = plan.masked(tiles.block_n)
-        return configs.backward_config(plan, tiles, masked=masked, group_splits=plan.group_splits)
+        return configs.backward_config(plan, tiles, masked=masked, group_splits=plan.group_splits, **plan.of_scores)
 
     def row_of(self, like: torch.Tensor, more: int = 0) -> torch.Tensor:
         """Return room for lse or delta, padded to whole tiles, and for more numbers behind."""
@@ -323,11 +325,11 @@ class SingleKernelBackward(AddingBackward):
         self._finish = self._finishing(0, plan.n_heads, plan.n_heads)
 
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
-        (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
+        (q, k, v, out, lse, dout, slopes), (dq, dk, dv) = given, gradients
         fragments = rooms.note(q.new_empty(self._fragments_shape, dtype=torch.float32))
         padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
         yield self.prepare, (out, dout, lse, padded, delta, fragments)
-        yield from self._main.steps(rooms, q, k, v, dout, fragments, dk, dv, padded, delta)
+        yield from self._main.steps(rooms, q, k, v, dout, fragments, dk, dv, padded, delta, slopes=slopes)
         yield self._finish, (fragments, dq)
 
 
@@ -378,7 +380,7 @@ class TwoKernelBackward(BackwardLaunches):
         return group, tiles, heads * self.plan.batch // group
 
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
-        (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
+        (q, k, v, out, lse, dout, _), (dq, dk, dv) = given, gradients
         padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q, more=self._counters))
         yield self._zero, (delta,)
         yield self._queries, (q, k, v, dout, dq, out, lse, padded, delta)
@@ -431,7 +433,7 @@ class DqWarpgroupBackward(AddingBackward):
         return super().zeros() + -(-self._kv_heads // 256) * 256
 
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
-        (q, k, v, out, lse, dout), (dq, dk, dv) = given, gradients
+        (q, k, v, out, lse, dout, _), (dq, dk, dv) = given, gradients
         ring = rooms.note(q.new_empty(self._ring_shape, dtype=torch.float32))
         padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
         yield self.prepare, (out, dout, lse, padded, delta, ring)

@@ -28,7 +28,7 @@ from .backward_common import BackwardDescriptors, KeyTile, backward_buffers, del
 from .backward_wide_keys import wide_keys_partition
 from .barriers import await_programs, count_program, pdl_launch_dependents, pdl_wait
 from .compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
-from .masks import hide_keys, hide_queries, key_blocks, query_blocks
+from .masks import capped, hide_keys, hide_queries, key_blocks, query_blocks
 from .pieces import (
     add_products,
     load_pieces,
@@ -273,7 +273,11 @@ def _dq_probabilities(s, j, lse, scale, diagonal, seqlen_k, window, dtype: gl.co
 
     Masked here, not where dP is added: in the long block behind the loops, MLIR's canonicalizer took 3 s for the mask.
     """
-    p = gl.exp2(s * scale - lse[:, None]).to(dtype)
+    s = capped(s, CONFIG.bend)
+    p = gl.exp2(s * scale - lse[:, None])
+    if CONFIG.bend > 0:  # dS has the derivative of the softcap as a factor
+        p = p * (1.0 - s * s)
+    p = p.to(dtype)
     if MASKED:
         p = hide_keys(p, 0.0, j * CONFIG.block_n, diagonal, seqlen_k, window, CONFIG.causal, CONFIG.has_window)
     return keep_p_before_wait(p)
@@ -389,7 +393,7 @@ def _dkv_consumer_partition(dk_desc, dv_desc, buffers, tiles, bars, tile, shape,
     total = shape.group_size * (tile.high - tile.low)
     count = 0
     s_token, dp_token, lse, delta = _dkv_scores(count, buffers, bars, total, CONFIG, True)
-    p, dp = _dkv_probabilities(s_token, dp_token, lse, scale, dtype)
+    p, dp = _dkv_probabilities(s_token, dp_token, lse, delta, scale, dtype, CONFIG)
     last = gl.maximum(tile.high - 1, tile.low)
     edges = (tile.low, tile.left, tile.right)
     for member in range(shape.group_size):
@@ -426,7 +430,7 @@ def _dkv_step(count, m, p, dp, delta, dk, dv, buffers, tiles, bars, n0, shape, s
     s_token, dp_token, lse, delta = _dkv_scores(count, buffers, bars, 0, CONFIG, False)
     dv, dk = warpgroup_mma_wait(2, deps=(dv_token, dk_token))
     mbarrier.arrive(bars.empty.index(slot), count=1)
-    p, dp = _dkv_probabilities(s_token, dp_token, lse, scale, buffers.q.dtype)
+    p, dp = _dkv_probabilities(s_token, dp_token, lse, delta, scale, buffers.q.dtype, CONFIG)
     return count, p, dp, delta, dk, dv
 
 
@@ -461,12 +465,15 @@ def _dkv_scores(count, buffers, bars, total, CONFIG: gl.constexpr, FIRST: gl.con
 
 
 @gluon.jit
-def _dkv_probabilities(s_token, dp_token, lse, scale, dtype: gl.constexpr):
-    """Compute P^T in 16 bits, unmasked, while dP^T runs, and wait for dP^T."""
-    s_t = warpgroup_mma_wait(1, deps=(s_token,))
+def _dkv_probabilities(s_token, dp_token, lse, delta, scale, dtype: gl.constexpr, CONFIG: gl.constexpr):
+    """Compute P^T in 16 bits, unmasked, while dP^T runs, and wait for dP^T; a softcap makes it dS^T / P^T."""
+    s_t = capped(warpgroup_mma_wait(1, deps=(s_token,)), CONFIG.bend)
     p = gl.exp2(s_t * scale - lse[None, :])  # rows beyond the end hold lse = +inf
     p = keep_p_before_wait(p.to(dtype))
-    return p, warpgroup_mma_wait(0, deps=(dp_token,))
+    dp = warpgroup_mma_wait(0, deps=(dp_token,))
+    if CONFIG.bend > 0:
+        dp = (dp - delta[None, :]) * (1.0 - s_t * s_t)
+    return p, dp
 
 
 @gluon.jit
@@ -481,7 +488,7 @@ def _dkv_add(count, m, p, dp, delta, dk, dv, buffers, tiles, n0, shape, CONFIG: 
         diagonal = m * CONFIG.block_m + shape.seqlen_k - shape.seqlen_q
         p = hide_queries(p, 0.0, diagonal, n0, shape.seqlen_k, shape.window, CONFIG.causal, CONFIG.has_window)
     p_tile.store(p)
-    ds_tile.store((p.to(gl.float32) * (dp - delta[None, :])).to(dtype))
+    ds_tile.store((p.to(gl.float32) * (dp if CONFIG.bend > 0 else dp - delta[None, :])).to(dtype))
     fence_async_shared()  # and a barrier of both warpgroups, by the compiler, as one reads what the other has stored
     do = buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
     dv_token = warpgroup_mma(p_tile, do, dv, is_async=True)

@@ -19,6 +19,7 @@ HEAD_DIMS = (64, 128, 256, 512)  # other head_dims are padded: TMA fills the col
 WIDE_KEYS, NARROW_VALUES = 192, 128  # head_dims of keys and of values in training of latent attention
 HALVED, HALF = 512, 256  # a head_dim whose output is computed by halves, and a half of it
 ONLY_TWO_KERNELS = (WIDE_KEYS, 256)  # head_dims whose backward has no other kind
+SCORES = {"softcap": range(1, 257), "alibi_slopes": range(65, 129)}  # head_dims; slopes at 64 would spill 456 bytes
 PIECES = {WIDE_KEYS: 3, HALVED: 2}  # of a row in shared memory (pieces.py); one, if nothing is said
 
 
@@ -58,6 +59,8 @@ class ForwardConfig(ForwardTiles):
     page_size: int = 0  # keys of a page, if packed sequences have their keys in pages
     natural_lse: bool = False  # the natural logsumexp is stored, too
     max_logits: bool = False  # the largest logit of each head is stored, too
+    bend: float = 0.0  # softmax_scale / softcap; 0: scores have no softcap
+    alibi: bool = False  # scores lose slope x distance
     rows: int = ROWS  # query rows of a consumer
 
 
@@ -93,6 +96,8 @@ class BackwardConfig:
     scores_in_turn: bool = False  # see BackwardTiles
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
     columns: int = 0  # of rows that products over head_dim take: fewer than head_dim where it is padded
+    bend: float = 0.0  # as in ForwardConfig
+    alibi: bool = False  # as in ForwardConfig
 
 
 def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:

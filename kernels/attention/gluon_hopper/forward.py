@@ -53,7 +53,7 @@ from .forward_tiles import (
     program_tile,
     split_key_blocks,
 )
-from .masks import hide_keys, key_blocks
+from .masks import capped, hide_keys, key_blocks, less_distance
 from .pieces import load_pieces, pieces_of, place_of
 from .rows import store_tile
 
@@ -91,6 +91,7 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
       `seqlen_k` are the totals of all sequences.
     - `page_size`: k and v are pages of so many keys, whose numbers are in `page_table` (forward_tiles.py).
     - `natural_lse`, `max_logits`: both are stored, too; `max_logits` holds -inf before.
+    - `alibi`: `max_logits` are slopes instead, (batch, num_heads), over what multiplies scores before log2(e).
     """
     if CONFIG.flag_overflow:
         clear_overflow(overflow)
@@ -234,7 +235,8 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
         q_done = buffers.q_empty.index(q_slot)
         queries = TileQueries(q=q, slot=q_slot, done=q_done)
-        edges = MaskEdges(diagonal=diagonal, seqlen_k=sequence.seqlen_k, window=sequence.window)
+        slope = gl.load(output.max_logits + tile.head) if CONFIG.alibi else gl.to_tensor(0)
+        edges = MaskEdges(diagonal=diagonal, seqlen_k=sequence.seqlen_k, window=sequence.window, slope=slope)
         if CONFIG.store_from_registers:
             only = high - 1 == low
             if not CONFIG.pingpong:
@@ -242,6 +244,9 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             if only:  # one block, or none of ours: no product with these queries follows
                 mbarrier.arrive(q_done, count=1)
         out = gl.zeros([CONFIG.rows, CONFIG.head_dim_v], gl.float32, out_layout)
+        s = capped(s, CONFIG.bend)
+        if CONFIG.alibi:
+            s = less_distance(s, slope, diagonal - (high - 1) * CONFIG.block_n, False, CONFIG.causal)
         if CONFIG.masked:
             s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence.seqlen_k, sequence.window,
                           CONFIG.causal, CONFIG.has_window)  # fmt: skip

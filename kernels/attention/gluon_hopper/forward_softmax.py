@@ -36,14 +36,14 @@ from .forward_overflow import (
     rise_of_rows,
     subtract_rise,
 )
-from .masks import hide_keys
+from .masks import capped, hide_keys, less_distance
 from .pieces import pieces_of, product_of_rows, transposed
 from .rows import clear_rows
 
 # A consumer's queries of a tile, in pieces (pieces.py), the number of their slot, and the mbarrier that releases it.
 TileQueries = namedtuple("TileQueries", "q slot done")
-# What decides which keys a row sees. `diagonal`: the key on the first row's diagonal.
-MaskEdges = namedtuple("MaskEdges", "diagonal seqlen_k window")
+# What decides which keys a row sees. `diagonal`: the key on the first row's diagonal; `slope`: of the head.
+MaskEdges = namedtuple("MaskEdges", "diagonal seqlen_k window slope")
 
 
 @gluon.jit
@@ -108,6 +108,9 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
     if CONFIG.store_from_registers:  # noqa: SIM102 - decided at compile time
         if j == low:  # the last product of these queries
             mbarrier.arrive(q_done, count=1)
+    s = capped(s, CONFIG.bend)
+    if CONFIG.alibi:
+        s = less_distance(s, edges.slope, edges.diagonal - j * CONFIG.block_n, False, CONFIG.causal)
     if MASKED:
         s = hide_keys(s, -float("inf"), j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, edges.window,
                       CONFIG.causal, CONFIG.has_window)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which keys a query sees: by tile, to skip the others, and by element. Causal is aligned bottom-right."""
+"""Which keys a query sees: by tile, to skip the others, and by element; softcap and slopes. Causal: bottom-right."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -122,3 +122,22 @@ def hide_queries(x, value: gl.constexpr, diagonal, key, seqlen_k, window, CAUSAL
         if not CAUSAL:
             keep = keep & (own > first - window)
     return gl.where(keep, x, value)
+
+
+@gluon.jit
+def capped(x, BEND: gl.constexpr):
+    """Return tanh(BEND x) of products q k, by an instruction that is off by 2^-11 at most; without BEND x."""
+    if BEND > 0:
+        x = gl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x * BEND], gl.float32, True, 1)
+    return x
+
+
+@gluon.jit
+def less_distance(x, slope, distance, KEYS_DOWN: gl.constexpr, CAUSAL: gl.constexpr):
+    """Return x - slope x the distance of query and key; `distance`: of the first of both, positive for earlier keys."""
+    layout: gl.constexpr = x.type.layout
+    down = gl.arange(0, x.shape[0], gl.SliceLayout(1, layout)).to(gl.float32)[:, None]
+    across = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout)).to(gl.float32)[None, :]
+    first = distance.to(gl.float32)
+    far = (first - down) + across if KEYS_DOWN else (first + down) - across
+    return x - slope * (far if CAUSAL else gl.abs(far))

@@ -228,7 +228,7 @@ class PackedBackward:
 
     def __call__(self, given: BackwardInputs, bounds: SequenceBounds) -> Tensors:
         """Return dq, dk and dv."""
-        q, k, v, out, lse, dout = given
+        q, k, v, out, lse, dout = given[:6]
         out, dout = map(_as_packed, (out, dout))
         dq, dk, dv = map(_packed_like, (q, k, v))
         padded, delta, fragments, listed = self._rows(q), self._rows(q), self._fragments(q), self._tiles.room(q)

@@ -43,11 +43,14 @@ def known_plan(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *masks: *Masks
     return _PLANS.get(plan_key(q, k, v, masks))
 
 
-def plan_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *masks: *Masks) -> GluonHopperPlan | None:
-    """Return the plan of these shapes and strides, or None if TMA cannot address them."""
-    plan = known_plan(q, k, v, *masks)
+def plan_of(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *masks: *Masks, **of_scores: Any
+) -> GluonHopperPlan | None:
+    """Return the plan of these shapes, strides and fields of configs, or None if TMA cannot address the tensors."""
+    key = plan_key(q, k, v, (*masks, *of_scores.items()))
+    plan = _PLANS.get(key)
     if plan is None and all(map(is_addressable, (q, k, v))):
-        plan = _PLANS.remember(plan_key(q, k, v, masks), GluonHopperPlan(q, k, v, *masks))
+        plan = _PLANS.remember(key, GluonHopperPlan(q, k, v, *masks, **of_scores))
     return plan
 
 
@@ -56,7 +59,7 @@ class GluonHopperPlan:
 
     prepare: plans.Prepare | None = None
 
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *masks: *Masks) -> None:
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *masks: *Masks, **of_scores: Any) -> None:
         self.device = q.device
         self.batch, self.num_heads, self.seqlen_q, self.head_dim = q.shape
         self.num_kv_heads, self.seqlen_k = k.shape[1:3]
@@ -65,6 +68,8 @@ class GluonHopperPlan:
         self.size, self.size_v = configs.padded_head_dims(self.head_dim, self.head_dim_v)
         self.pieces = configs.PIECES.get(self.size, 1)
         self.causal, self.window_size, self.softmax_scale = masks
+        self.of_scores = of_scores  # fields of both configs: bend or alibi
+        self.factor = self.softmax_scale / of_scores.get("bend", 1.0)  # of scores in the softmax
         self.more: dict[str, bool] = {}  # fields of ForwardConfig: what else its forward stores
         self._with_more: dict[bool, Forward] = {}
         self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
@@ -84,10 +89,13 @@ class GluonHopperPlan:
         """Return whether any block of keys needs a mask."""
         return self.causal or self.window_size > 0 or self.seqlen_k % block_n > 0
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the output, and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key."""
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the output, and the base-2 logsumexp (batch, num_heads, seqlen_q); +inf for a row that sees no key.
+
+        given: q, k, v, and with alibi the slopes as the kernels take them.
+        """
         with device_guard(self.device):
-            return self._forward(q, k, v)
+            return self._forward(*given)
 
     def forward_with_more(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, max_logits: torch.Tensor | None
@@ -125,7 +133,7 @@ class GluonHopperPlan:
         key = (given.dout.stride(), given.dout.data_ptr() & 15, two_kernels)
         launches = self._backwards.get(key)
         if launches is None and not is_addressable(given.dout):
-            return self.backward(*saved[:5], addressable(given.dout))
+            return self.backward(*saved[:5], addressable(given.dout), *saved[6:])
         if launches is None:
             shape = self.with_groups_split(self._splits_in_backward)
             adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
@@ -142,13 +150,15 @@ class GluonHopperPlan:
 
     @cached_property
     def _only_two_kernels(self) -> bool:
-        if self.causal or self.window_size or self.group_size > 1:
+        if self.causal or self.window_size or self.group_size > 1 or self.of_scores:
             return self.size in configs.ONLY_TWO_KERNELS
         shape = (self.n_heads, self.seqlen_q, -(-self.seqlen_k // tuning.backward_tiles("sums", 128).block_n))
         outgrow = tuning.sums_outgrow_memory(self.size, *shape, self.l2_bytes)
         return self.size in configs.ONLY_TWO_KERNELS or outgrow
 
     def _has_dq_warpgroup(self) -> bool:
+        if self.of_scores:
+            return False
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         return tuning.has_dq_warpgroup(self.size, *shape, self.causal, self.window_size > 0, self.multiprocessors)
 
@@ -194,11 +204,11 @@ class Forward:
                 *(schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
                 *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window_size),
             ),
-            plan.softmax_scale * LOG2_E,
+            plan.factor * LOG2_E,
             strides,
         )
         masked = plan.masked(tiles.block_n)
-        config = configs.forward_config(plan, tiles, masked=masked, split_kv=split_kv, **plan.more)
+        config = configs.forward_config(plan, tiles, masked=masked, split_kv=split_kv, **plan.more, **plan.of_scores)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
         self._recompute = None
@@ -211,10 +221,12 @@ class Forward:
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest)
 
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *slopes: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the output and its logsumexp; the caller has made the tensors' device the current one."""
         out, lse = self._plan.new_out(q), self.new_lse()
-        self.write(q, k, v, out, lse)
+        self.write(q, k, v, out, lse, *slopes * 2)
         return out, lse
 
     def new_lse(self) -> torch.Tensor:

@@ -55,11 +55,7 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
 
 IMPLEMENTATIONS = tuple(
     declare(
-        name,
-        partial(attention, precision=float32),
-        features=tuple(name for name in FEATURES if name != "mask_gradient"),
-        unavailable=triton_missing(),
-        refuses=_refuses,
+        name, partial(attention, precision=float32), features=FEATURES, unavailable=triton_missing(), refuses=_refuses
     )
     for name, float32 in (("triton_fa2", "ieee"), ("triton_fa2_tf32", "tf32"))
 )

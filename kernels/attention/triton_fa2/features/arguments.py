@@ -9,14 +9,18 @@ from dataclasses import dataclass
 # 0 where it is broadcast; slopes_b is 0 for slopes of heads alone; least and largest ids are those of documents in each
 # 64 keys; starts and ends are rows of sequences in q and k; the seed is one int64; dlse, the gradient of the natural
 # logsumexp, has the strides of delta; the table, int32, has the pages of each sequence, None if keys lie in a row;
-# max_logits are float32 (num_heads,); the last five are those of a features.BlockMask, blocks_b 0 if all batches have
-# the same lists, else 1.
+# max_logits are float32 (num_heads,); the next five are those of a features.BlockMask, blocks_b 0 if all batches have
+# the same lists, else 1; spans are those of forward.spans_kernel, spans_b 0 if all batches have the same one, else 3.
 FeatureTensors = namedtuple(
     "FeatureTensors",
     "mask mask_b mask_h mask_m mask_n slopes slopes_b sinks prefixes documents least_ids largest_ids starts_q ends_q "
-    "starts_k ends_k seed dlse table table_b last_page max_logits key_starts keys query_starts queries blocks_b",
-    defaults=[None, None, None, None, None, None, None, None, None, None],
+    "starts_k ends_k seed dlse table table_b last_page max_logits key_starts keys query_starts queries blocks_b "
+    "spans spans_b",
+    defaults=[None, None, None, None, None, None, None, None, None, None, None, None],
 )
+# Sums for the gradient of a mask: the address of `parts` of `lines` of all scores; the mask's heads; and how many
+# batches and heads share a line.
+MaskSums = namedtuple("MaskSums", "base parts lines heads of_batches of_heads")
 # A tensor of rows: its address, and the strides between batches or pages, heads and rows, in units.
 Rows = namedtuple("Rows", "base b h m")
 # Sizes and factors of a call. Of packed sequences the lengths are the largest. `scale`: softmax_scale; `factor`: of
@@ -48,4 +52,5 @@ class FeatureConfig:
     one_loop: bool  # whether all blocks of a walk are masked
     precision: str  # float32 products: "ieee" or "tf32"
     page_size: int = 0  # keys of a page; 0: keys lie in a row
+    spans: bool = False  # whether a boolean mask is that of keys alone, so that blocks before and after are left out
     blocks: int = 0  # rows and keys of a listed block, a multiple of both tiles; 0: there are no lists

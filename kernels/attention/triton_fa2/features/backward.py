@@ -1,5 +1,7 @@
 """The backward with features in two walks, as backward.py's: dq by queries, dk and dv by keys; no atomics.
 
+The gradient of an added mask is a third one, by tiles of the mask, over the batches and heads that share it.
+
 Blocks that every row sees whole take no mask, and those that none sees are not computed.
 """
 
@@ -9,11 +11,12 @@ import triton.language as tl
 from ..backward import query_ranges
 from ..panels import product_of_panels, store_panels
 from ..tile_ops import load_logsumexp, probabilities
-from .forward import key_at, span_of_documents, walk_of_keys
+from .forward import key_at, shown_span, span_of_documents, walk_of_keys
 from .scores import (
     add_to_panels,
     capped,
     kept,
+    load_once,
     load_values,
     load_wide,
     masked,
@@ -21,6 +24,7 @@ from .scores import (
     rows_of,
     sequence,
     store_values,
+    to_nearest,
     zero_panels,
 )
 
@@ -65,7 +69,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+    q_tile = load_once(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG)
     dout_tile = load_values(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     out_tile = load_values(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
@@ -74,11 +78,11 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
         delta -= tl.load(tensors.dlse + statistics, mask=rows < seqlen_q, other=0.0)
     tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
     lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
-    queries = (q_tile, dout_tile, lse, delta)
+    queries = (q_tile, to_nearest(dout_tile, CONFIG), lse, delta)
     sums = zero_panels(BLOCK_M, CONFIG)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
-        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left)):
+        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
             sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
     base, stride = rows_of(dq, batch, head, first_q, CONFIG)
@@ -153,6 +157,12 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
         shift = seqlen_k - seqlen_q
         lo = tl.maximum(lo, tl.maximum(begin - shift, 0) // BLOCK_M * BLOCK_M)
         hi = tl.minimum(hi, end - shift)
+    if CONFIG.spans:
+        begin, end, whole = shown_span(batch, tensors)
+        hi = tl.where((begin < start_n + BLOCK_N) & (end > start_n), hi, lo)
+        whole = whole & (begin <= start_n) & (end >= tl.minimum(start_n + BLOCK_N, seqlen_k))
+        full_lo = tl.where(whole, full_lo, lo)
+        full_hi = tl.where(whole, full_hi, lo)
     first = 0
     if CONFIG.blocks > 0:  # the lists of a group's heads follow each other
         line = batch * tensors.blocks_b * tl.cdiv(seqlen_k, CONFIG.blocks) + start_n // CONFIG.blocks
@@ -165,14 +175,15 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     if CONFIG.one_loop:
         full_hi = lo
 
-    k_tile = load_wide(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True)
-    v_tile = load_values(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+    k_tile = load_once(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG)
+    v_tile = to_nearest(load_values(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True), CONFIG)
     sums = zero_panels(BLOCK_N, CONFIG)
     dv_sum = tl.zeros([BLOCK_N, CONFIG.block_dv], dtype=tl.float32)
     walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
     ends = (lo, full_lo, full_hi, hi)
+    HAS_LAST: tl.constexpr = CONFIG.has_left or CONFIG.spans or CONFIG.one_loop
     for PART in tl.static_range(3):
-        if PART == 2 if CONFIG.one_loop else PART == 1 or (CONFIG.has_left if PART == 2 else CONFIG.has_right):
+        if HAS_LAST if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_right):
             sums, dv_sum = _dkdv_of_queries(
                 sums, dv_sum, ends[PART], ends[PART + 1], walk, tiles, queries, tensors, shape, CONFIG, PART != 1
             )
@@ -180,3 +191,47 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     base, stride = rows_of(dk, batch, head_k, first_k, CONFIG)
     store_panels(base, start_n, stride, seqlen_k, values, BLOCK_N, CONFIG)
     store_values(dv, batch, head_k, first_k, start_n, seqlen_k, dv_sum, BLOCK_N, CONFIG)
+
+
+@triton.jit
+def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
+    """Compute the gradient of a tile of an added mask over a part of what shares it; a program a tile and part."""
+    BLOCK_M: tl.constexpr = CONFIG.block_m
+    BLOCK_N: tl.constexpr = CONFIG.block_n
+    EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
+    seqlen_q, seqlen_k = shape.seqlen_q, shape.seqlen_k
+    tiles_m, tiles_n = tl.cdiv(seqlen_q, BLOCK_M), tl.cdiv(seqlen_k, BLOCK_N)
+    number = tl.program_id(0)
+    start_n = number % tiles_n * BLOCK_N
+    start_m = number // tiles_n % tiles_m * BLOCK_M
+    line = number // (tiles_m * tiles_n)
+    place = tl.cast(line, tl.int64)  # of this part of the line
+    part, line = line // sums.lines, line % sums.lines
+    count = sums.of_batches * sums.of_heads
+    begin, end = part * count // sums.parts, (part + 1) * count // sums.parts
+    rows, keys = start_m + tl.arange(0, BLOCK_M), start_n + tl.arange(0, BLOCK_N)
+    shift = seqlen_k - seqlen_q
+    if CONFIG.has_right and tensors.prefixes is None:
+        end = tl.where(start_n > start_m + BLOCK_M - 1 + shift + shape.right, begin, end)
+    if CONFIG.has_left:
+        end = tl.where(start_n + BLOCK_N - 1 < start_m + shift - shape.left, begin, end)
+    total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    for i in tl.range(begin, end):
+        batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
+        head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)
+        own = (batch, head, (0, 0, seqlen_q, seqlen_k))
+        q_tile = load_wide(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+        k_tile = load_wide(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+        scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, True)
+        statistics = batch * shape.stats_b + head * shape.stats_h + rows
+        lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
+        dout_tile = load_values(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+        v_tile = load_values(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+        dp = tl.dot(dout_tile, tl.trans(v_tile), input_precision=CONFIG.precision)
+        dp = kept(dp, start_m, start_n, own, tensors, shape, CONFIG, False)
+        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
+        total += p * (dp - delta[:, None])
+    pointers = sums.base + (place * seqlen_q + rows)[:, None] * seqlen_k + keys[None, :]
+    tl.store(pointers, total, mask=(rows < seqlen_q)[:, None] & (keys < seqlen_k)[None, :])

@@ -23,13 +23,16 @@ from ....tables import family, machine_of
 from ..panels import padded_size, panels
 from ..problem import DTYPES, too_far
 from ..tuning import Tile
-from .arguments import FeatureConfig, FeatureShape, FeatureTensors, Rows
-from .backward import features_dkdv_kernel, features_dq_kernel
-from .forward import features_forward_kernel
+from .arguments import FeatureConfig, FeatureShape, FeatureTensors, MaskSums, Rows
+from .backward import features_dkdv_kernel, features_dmask_kernel, features_dq_kernel
+from .forward import features_forward_kernel, spans_kernel
 
 Tensors = tuple[torch.Tensor, ...]
 SHORT_WINDOW = 512  # keys; not timed
+KEYS_AT_ONCE = 1024  # of a mask of keys, that a program reads at a time
+MASK_PROGRAMS = 528  # for the gradient of a mask, four for each multiprocessor of an H200; not timed
 KERNELS = {"forward": features_forward_kernel, "dq": features_dq_kernel, "dkdv": features_dkdv_kernel}
+KERNELS["dmask"] = features_dmask_kernel
 
 
 def tiles(kernel: str, q: torch.Tensor, v: torch.Tensor) -> tuple[Tile, ...]:
@@ -82,10 +85,8 @@ class FeatureCall:
         self._launch("forward", (q, k, v, out), (lse,), (q, k, v))
         return out, lse
 
-    def backward(
-        self, *saved: torch.Tensor, dlse: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return dq, dk, dv and the gradient of the sinks; saved: q, k, v, out, lse and dout.
+    def backward(self, *saved: torch.Tensor, dlse: torch.Tensor | None = None) -> tuple[torch.Tensor | None, ...]:
+        """Return dq, dk, dv and the gradients of the sinks and of a learned mask; saved: q, k, v, out, lse and dout.
 
         dlse: the gradient of the natural logsumexp.
         """
@@ -95,7 +96,10 @@ class FeatureCall:
         delta = torch.zeros(lse.shape, dtype=torch.float32, device=q.device)
         self._launch("dq", (q, k, v, out, dout, dq), (lse, delta), (q, k, v), dlse)
         self._launch("dkdv", (q, k, v, dout, dk, dv), (lse, delta), (q, k, v))
-        return dq, dk, dv, self._sinks_gradient(lse, delta)
+        found = dq, dk, dv, self._sinks_gradient(lse, delta)
+        if not self.features.mask_is_learned:
+            return found
+        return *found, self._mask_gradient((q, k, v, dout), (lse, delta))
 
     def _rows_like(self, x: torch.Tensor, width: int) -> torch.Tensor:
         """Allocate rows for a result, heads and rows in memory as those of x; zeros where rows may be nobody's."""
@@ -113,8 +117,22 @@ class FeatureCall:
         p = torch.exp2(sinks.to(lse.dtype)[None, :, None] * LOG2_E - lse)
         return -(p * delta).sum((0, 2)).to(sinks.dtype)
 
+    def _mask_gradient(self, rows: Tensors, statistics: Tensors) -> torch.Tensor:
+        """Return the gradient of the mask; rows: q, k, v and dout; statistics: lse and delta."""
+        mask: Any = self.features.mask
+        q, k = rows[:2]
+        batch, heads, seqlen_q, seqlen_k = *q.shape[:3], k.shape[2]
+        sizes = (1,) * (4 - mask.dim()) + tuple(mask.shape)
+        lines, of_batches, of_heads = sizes[0] * sizes[1], batch // sizes[0], heads // sizes[1]
+        tiles = lines * -(-seqlen_q // 64) * -(-seqlen_k // 64)
+        parts = min(of_batches * of_heads, -(-MASK_PROGRAMS // max(tiles, 1)))
+        sums = torch.empty(parts, *sizes[:2], seqlen_q, seqlen_k, dtype=torch.float32, device=q.device)
+        given = MaskSums(sums, parts, lines, sizes[1], of_batches, of_heads)
+        self._launch("dmask", rows, (given, *statistics), (q, k, rows[2]))
+        return sums.sum(0).sum_to_size(sizes).view(mask.shape).to(mask.dtype)
+
     def _launch(
-        self, walk: str, strided: Tensors, statistics: Tensors, qkv: Tensors, dlse: torch.Tensor | None = None
+        self, walk: str, strided: Tensors, statistics: tuple[Any, ...], qkv: Tensors, dlse: torch.Tensor | None = None
     ) -> None:
         """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
         q, k, v = qkv
@@ -127,7 +145,7 @@ class FeatureCall:
             tensors = tensors._replace(table=self.table, table_b=self.table.stride(0), last_page=len(k) - 1)
         plain = self.bounds is not None and not self.features.asked and self.table is None
         plain = plain and q.dtype.itemsize == 2 and q.shape[3] == v.shape[3] <= 128  # as was timed
-        name = f"packed_{walk}" if plain else walk
+        name = f"packed_{walk}" if plain else "dq" if walk == "dmask" else walk
         steps = [(0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
         if self.table is not None:  # forward: q, k, v and out
             steps[1:3] = [x.stride()[:3] for x in strided[1:3]]
@@ -142,6 +160,10 @@ class FeatureCall:
             choices = choices[1:] or choices  # the first would spill the numbers of dropout next to other features
         for tile in choices:
             grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * batches,)
+            if walk == "dmask":
+                sums = statistics[0]
+                tiles_k = -(-shape.seqlen_k // tile.block_n)
+                grid = (-(-shape.seqlen_q // tile.block_m) * tiles_k * sums.lines * sums.parts,)
             if config.blocks % max(tile.block_m, tile.block_n):
                 continue
             constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n, unit=unit))
@@ -161,7 +183,7 @@ class FeatureCall:
         step_b = step_h = step_m = step_n = 0  # strides of the mask
         mask = asked.mask
         if mask is not None:
-            mask = mask[(None,) * (4 - mask.dim())]
+            mask = mask.detach()[(None,) * (4 - mask.dim())]
             steps = (0 if size == 1 else step for size, step in zip(mask.shape, mask.stride(), strict=True))
             step_b, step_h, step_m, step_n = steps
             mask = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
@@ -179,10 +201,23 @@ class FeatureCall:
             for x in (asked.sinks, asked.prefix_lengths, ids, least, largest, *bounds, seed)
         )
         found = FeatureTensors(mask, step_b, step_h, step_m, step_n, slopes, slopes_b, *contiguous)
+        if mask is not None and self._is_of_keys:
+            spans = torch.empty((len(mask), 3), dtype=torch.int32, device=mask.device)
+            with device_guard(mask.device):
+                spans_kernel[(len(mask),)](mask, spans, step_b, step_n, mask.shape[3], AT_ONCE=KEYS_AT_ONCE)
+            found = found._replace(spans=spans, spans_b=3 if step_b else 0)
         if (blocks := asked.block_mask) is None:
             return found
         lists = dict(zip(blocks._fields[1:], blocks[1:], strict=True))
         return found._replace(**lists, blocks_b=int(len(blocks.listed) > 1))
+
+    @property
+    def _is_of_keys(self) -> bool:
+        """Return whether the mask is boolean and for all heads and rows of a batch, as that of padding."""
+        mask, alone = self.features.mask, self.bounds is None and self.features.block_mask is None
+        if mask is None or mask.dtype != torch.bool or not alone or mask.dim() == 0 or mask.shape[-1] == 1:
+            return False
+        return all(size == 1 for size in mask.shape[-3:-1])
 
     def _shape(self, q: torch.Tensor, k: torch.Tensor) -> FeatureShape:
         heads, asked = q.shape[1], self.features
@@ -229,7 +264,10 @@ class FeatureCall:
             softcap=tanh if asked.softcap else "",
             mask=kind,
             scale_last=q.dtype.itemsize == 2 and self.scale > 0 and not added,
-            one_loop=bool(asked.document_ids is not None or kind == "boolean" or short or some_seen),
+            one_loop=bool(
+                asked.document_ids is not None or (kind == "boolean" and not self._is_of_keys) or short or some_seen
+            ),
+            spans=self._is_of_keys,
             precision=self.precision,
             page_size=v.shape[2] if self.table is not None else 0,
             blocks=blocks,
@@ -256,9 +294,10 @@ def attend_checked(
     if bounds is not None:
         shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
     check(features, shape, q.device, causal=causal, window_size=window_size)
-    if features.learns_mask:
+    if features.learns_mask and (bounds or features.block_mask):
         raise UnsupportedCase(
-            "triton_fa2 has no gradient of a mask; kernels.attention computes it from the definition."
+            "triton_fa2 has no gradient of a mask of packed sequences or with a block_mask; kernels.attention computes "
+            "the latter from the definition."
         )
     features = features.seeded(q.device)
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
@@ -277,8 +316,9 @@ def check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
 
 
 def attend(call: FeatureCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Compute out; gradients flow to q, k, v and the sinks."""
-    return attend_with_sinks(call, q, k, v, call.features.sinks)
+    """Compute out; gradients flow to q, k, v, the sinks and a mask."""
+    learned = (call.features.mask,) if call.features.mask_is_learned else ()
+    return attend_with_sinks(call, q, k, v, call.features.sinks, *learned)
 
 
 def addressable(x: torch.Tensor) -> torch.Tensor:

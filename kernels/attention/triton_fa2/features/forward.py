@@ -15,6 +15,7 @@ from .scores import (
     capped,
     kept,
     load_columns,
+    load_once,
     load_values,
     load_wide,
     masked,
@@ -53,6 +54,34 @@ def span_of_documents(first, last, seqlen, batch, tensors, TILE: tl.constexpr):
 
 
 @triton.jit
+def spans_kernel(mask, spans, mask_b, mask_n, seqlen_k, AT_ONCE: tl.constexpr):
+    """Store the first key that a batch's mask shows, the end of the last one, and whether it shows all between."""
+    batch = tl.program_id(0)
+    mask += tl.cast(batch, tl.int64) * mask_b
+    firsts = tl.full([AT_ONCE], seqlen_k, tl.int32)
+    ends = tl.zeros([AT_ONCE], tl.int32)
+    shown = tl.zeros([AT_ONCE], tl.int32)
+    for start in tl.range(0, seqlen_k, AT_ONCE):
+        keys = start + tl.arange(0, AT_ONCE)
+        seen = tl.load(mask + keys * mask_n, mask=keys < seqlen_k, other=0) != 0
+        firsts = tl.where(seen, tl.minimum(firsts, keys), firsts)
+        ends = tl.where(seen, keys + 1, ends)
+        shown += seen.to(tl.int32)
+    end = tl.max(ends, 0)
+    first = tl.minimum(tl.min(firsts, 0), end)
+    tl.store(spans + batch * 3, first)
+    tl.store(spans + batch * 3 + 1, end)
+    tl.store(spans + batch * 3 + 2, (tl.sum(shown, 0) == end - first).to(tl.int32))
+
+
+@triton.jit
+def shown_span(batch, tensors):
+    """Return what `spans_kernel` stored for the mask of a batch."""
+    span = tensors.spans + batch * tensors.spans_b
+    return tl.load(span), tl.load(span + 1), tl.load(span + 2) != 0
+
+
+@triton.jit
 def walk_of_keys(start_m, own, tensors, shape, CONFIG: tl.constexpr):
     """Return the bounds of a tile of query rows as forward.key_ranges does, and where its list begins.
 
@@ -74,6 +103,14 @@ def walk_of_keys(start_m, own, tensors, shape, CONFIG: tl.constexpr):
         begin, end = span_of_documents(position, last, seqlen_k, batch, tensors, CONFIG.block_m)
         lo = tl.maximum(lo, begin // BLOCK_N * BLOCK_N)
         hi = tl.minimum(hi, end)
+    if CONFIG.spans:
+        begin, end, whole = shown_span(batch, tensors)
+        lo = tl.maximum(lo, begin // BLOCK_N * BLOCK_N)
+        hi = tl.minimum(hi, end)
+        full_lo = tl.minimum(tl.maximum(full_lo, tl.cdiv(begin, BLOCK_N) * BLOCK_N), tl.maximum(hi, lo))
+        full_hi = tl.maximum(tl.minimum(full_hi, end // BLOCK_N * BLOCK_N), full_lo)
+        full_lo = tl.where(whole, full_lo, lo)
+        full_hi = tl.where(whole, full_hi, lo)
     first = 0
     if CONFIG.blocks > 0:
         line = (batch * tensors.blocks_b * shape.num_heads + head) * tl.cdiv(seqlen_q, CONFIG.blocks)
@@ -149,7 +186,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+    q_tile = load_once(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     if tensors.sinks is not None:  # a key without a value, seen first
@@ -159,7 +196,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     state = (tl.zeros([BLOCK_M, CONFIG.block_dv], dtype=tl.float32), row_sum, row_max)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
-        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left)):
+        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
             state = _fold(state, ends[PART], ends[PART + 1], walk, q_tile, k, v, tensors, shape, CONFIG, PART != 1)
     acc, row_sum, row_max = state
 

@@ -50,6 +50,21 @@ def load_values(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONF
 
 
 @triton.jit
+def to_nearest(x, CONFIG: tl.constexpr):
+    """Round a float32 tile that is loaded once to TF32, if products take that: a tensor core cuts its low bits off."""
+    if CONFIG.precision == "tf32" and x.dtype == tl.float32:
+        x = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return x
+
+
+@triton.jit
+def load_once(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr):
+    """Load rows of q or k that a program keeps, `to_nearest`."""
+    low, high = load_wide(rows, batch, head, first, start, limit, ROWS, CONFIG, True)
+    return to_nearest(low, CONFIG), to_nearest(high, CONFIG)
+
+
+@triton.jit
 def store_values(rows, batch, head, first, start, limit, values, ROWS: tl.constexpr, CONFIG: tl.constexpr):
     """Write rows of out or dv; those of a sequence begin at row `first`."""
     base, stride = rows_of(rows, batch, head, first, CONFIG)

@@ -142,6 +142,21 @@ def test_keys_in_pages_are_read_as_those_in_a_row(form, dtype, page_size, monkey
     assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(pages, before, strict=True))
 
 
+def test_softcaps_or_slopes_alone_go_to_gluon_hopper_in_bfloat16(monkeypatch):
+    scores = pytest.importorskip("kernels.attention.gluon_hopper.scores")
+    monkeypatch.setattr(scores, "plan_of", lambda *asked, **of_scores: of_scores)
+    monkeypatch.setattr(scores, "WithScores", lambda found, plan: plan)
+    monkeypatch.setattr(feature_calls.routes, "takes", lambda *asked: True)
+    monkeypatch.setattr(feature_calls.routes, "name", lambda *asked: "gluon_hopper")
+    q, slopes = torch.zeros(1, 2, 9, 128, dtype=torch.bfloat16), torch.zeros(2)
+    asked = ({"softcap": 4.0}, {"alibi_slopes": slopes}, {"softcap": 1.0}, {"softcap": 4.0, "alibi_slopes": slopes})
+    chosen = [feature_calls._on_hopper(call.FeatureCall(Features(**x), True, 0, 0.5, "ieee"), q, q, q) for x in asked]
+    assert chosen == [{"bend": 0.125}, {"alibi": True}, None, None]
+    wide = q.new_zeros(1, 2, 9, 256)
+    assert scores.with_scores(Features(alibi_slopes=slopes), wide, wide, wide, (True, 0, 0.5)) is None
+    assert scores.with_scores(Features(softcap=4.0), q.half(), q.half(), q.half(), (True, 0, 0.5)) is None
+
+
 def test_sinks_in_short_windows_stay_with_the_kernels_with_features(monkeypatch):
     sinks = pytest.importorskip("kernels.attention.gluon_hopper.sinks")
     monkeypatch.setattr(sinks, "with_sinks", lambda *asked: "gluon_hopper")
@@ -237,7 +252,9 @@ def test_a_block_mask_is_refused_for_packed_sequences_and_for_what_is_no_list():
 
 @pytest.mark.parametrize("asked", [{}, {"softcap": 3.0, "sinks": numbers(2)}], ids=["alone", "with features"])
 @pytest.mark.parametrize("shape", [(2, 2, 5, 7), (1, 2, 5, 7), (2, 1, 1, 7), (5, 7)])
-def test_a_mask_has_a_gradient_that_is_summed_over_what_it_is_broadcast_to(shape, asked):
+@pytest.mark.parametrize("ours", [True, False], ids=["by a kernel", "by definition"])
+def test_a_mask_has_a_gradient_that_is_summed_over_what_it_is_broadcast_to(shape, asked, ours, monkeypatch):
+    monkeypatch.setattr(feature_calls, "takes", lambda *given: ours)
     q, k, dout = (numbers(2, 2, rows, 16, seed=rows) for rows in (5, 7, 5))
     mask, q = numbers(*shape).requires_grad_(), q.requires_grad_()
     found = torch.autograd.grad(kernels.attention(q, k, k, mask=mask, **asked), (q, mask), dout)
@@ -247,8 +264,9 @@ def test_a_mask_has_a_gradient_that_is_summed_over_what_it_is_broadcast_to(shape
     )
     of_q, of_whole = torch.autograd.grad(exact, (exact_q, whole), dout.double())
     torch.testing.assert_close(found, (of_q.float(), of_whole.sum_to_size(shape).float()))
+    blocks = kernels.block_mask(torch.ones(1, 2, 1, 1) > 0)
     with pytest.raises(UnsupportedCase, match="no gradient of a mask"):
-        triton_fa2.attention(q, k, k, features=Features(mask=mask))
+        triton_fa2.attention(q, k, k, features=Features(mask=mask, block_mask=blocks))
 
 
 def test_the_definition_is_that_of_pytorch_for_masks_written_out():
@@ -278,9 +296,8 @@ def test_starts_of_sequences_that_kernels_cannot_read_are_refused():
 
 
 def test_an_implementation_says_which_features_it_lacks():
-    names = tuple(name for name in registry.FEATURES if name != "mask_gradient")
-    assert registry.get("triton_fa2").reason_against_features(names) is None
-    assert registry.get("triton_fa2").facts["features"] == list(names)
+    assert registry.get("triton_fa2").reason_against_features(registry.FEATURES) is None
+    assert registry.get("triton_fa2").facts["features"] == list(registry.FEATURES)
     reason = registry.get("tiled_v1").reason_against_features(("softcap", "dropout"))
     assert reason == "tiled_v1 does not support softcaps or dropout."
 
@@ -307,3 +324,12 @@ def test_every_declared_feature_is_right_on_the_gpu(name, case):
     implementation = registry.get(name)
     ratio = check(implementation, cases(16, 64)[case], "cuda", getattr(torch, implementation.dtypes[0]))
     assert ratio is None or ratio <= 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not CUDA or torch.cuda.get_device_capability() != (9, 0), reason="needs compute capability 9.0")
+@pytest.mark.parametrize(
+    ("head_dim", "case"), [(128, "softcap"), (256, "softcap"), (128, "slopes of heads"), (112, "slopes of batches")]
+)
+def test_softcaps_and_slopes_are_right_in_gluon_hopper(head_dim, case):
+    assert check(registry.get("gluon_hopper"), cases(16, head_dim)[case], "cuda", torch.bfloat16) <= 1
