@@ -321,8 +321,6 @@ def test_packed_calls_obey_points_of_packed_sequences_alone(user, ran, monkeypat
 
 
 def test_a_compiled_call_obeys_points_of_captured_calls_alone(user, interpreted, capsys, monkeypatch) -> None:
-    from kernels import torch_ops  # brings torch._dynamo, which no other process of the tests is to load
-
     q, k, v = tensors()
     wanted = scaled_dot_product_attention(q, k, v, is_causal=True)
 
@@ -332,6 +330,8 @@ def test_a_compiled_call_obeys_points_of_captured_calls_alone(user, interpreted,
         return interpreted[-1:]
 
     def in_program():
+        from kernels import torch_ops  # brings torch._dynamo, which other processes need not load
+
         return torch_ops.forward(q, k, v, True, 0, None)[0]
 
     usual = tiles_of(in_program)
