@@ -20,14 +20,14 @@ from torch.nn import functional
 from . import choice, dispatch, feature_calls, registry, routes
 from .attention import torch_sdpa  # imported now: within a context it would import the replacement
 from .features import Features
-from .plans import NO_KEY, PassedOn, SeenCalls
+from .plans import NO_KEY, PassedOn, SeenCalls, is_aligned
 from .registry import UnsupportedCase
 
 _ORIGINAL = functional.scaled_dot_product_attention
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _LEFT = _FASTER, _LEARNED = ("calls that PyTorch computes faster, by a rule or a table", "a mask that wants a gradient")
 _SEEN = _NOTHING = SeenCalls()  # of the implementation in effect; nothing is noted where there is none
-_records, _tracing, _address = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling, torch.Tensor.data_ptr
+_records, _tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 _TALLIES: dict[str | None, list[int]] = {}  # how many calls: None, of ours; else left to PyTorch, by reason
 
 
@@ -144,19 +144,10 @@ def _replaced(
             passed.tally[0] += 1  # anything more would take as long as the rest where a program's code fills the caches
             return passed.attend(*tensors)
         for holds, attend, tally in seen.get(known, ()):
-            if _is_aligned(*tensors) and holds(*tensors) and forward_ad._current_level < 0:
+            if is_aligned(*tensors) and holds(*tensors) and forward_ad._current_level < 0:
                 tally[0] += 1
                 return attend(*tensors)
     return _first(known, tensors, dropout_p, is_causal, scale, enable_gqa)
-
-
-def _is_aligned(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> bool:
-    """Return whether a guard can be asked about tensors, whose addresses are multiples of 16 bytes."""
-    try:
-        nested = v.is_nested or (mask is not None and mask.is_nested)
-        return not (nested or (_address(q) | _address(k) | _address(v)) & 15)
-    except NO_KEY:  # such as sparse ones
-        return False
 
 
 def _first(
@@ -185,7 +176,7 @@ def _first(
         out = attend(*tensors)
     if known and reason in _LEFT and not mode and not (reason == _FASTER and choice.anything_named(tensors[0].device)):
         _SEEN.remember(known, PassedOn(known, attend, tally))
-    elif known and not mode and _is_aligned(*tensors):  # a rule may ask for strides too
+    elif known and not mode and is_aligned(*tensors):  # a rule may ask for strides too
         _SEEN.note(known, tensors, attend, tally)
     return out
 

@@ -154,7 +154,8 @@ def _packed(
         why = decided.why if decided else _NO_RULE
         if not asked.get("copy_pages", True) or (decided and decided.implementation == routes.IN_PLACE):
             return Answer("triton_fa2 forward, which reads the pages in place", why)
-        if plain and (way := _over_pages(q, (k, v), table, sequences, longest[0], decided_masks)):
+        whole = plain or (not found.asked and wanted == Wanted(return_lse=True) and type(masks[1]) is int)
+        if whole and (way := _over_pages(q, (k, v), table, sequences, longest[0], decided_masks, plain)):
             return Answer(way, why)
     if table is not None:
         before, k, v = "a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
@@ -171,11 +172,13 @@ def _packed(
     return Answer(f"{before}{named or how}", by_rule.why if by_rule else _NO_RULE)
 
 
-def _over_pages(q: torch.Tensor, pages: Any, table: torch.Tensor, sequences: int, longest: int, masks: Any) -> str:
-    """Return how `paged.attend` computes packed queries over pages; nothing where it does not."""
+def _over_pages(
+    q: torch.Tensor, pages: Any, table: torch.Tensor, sequences: int, longest: int, masks: Any, decodes: bool
+) -> str:
+    """Return how `paged.attend` computes packed queries over pages, perhaps decoding; nothing where it does not."""
     from . import paged
 
-    mixed = paged.is_mixed(q, sequences, longest)
+    mixed = decodes and paged.is_mixed(q, sequences, longest)
     if not paged.takes(q, *pages) or not (mixed or paged.reads(q, pages, table, sequences, masks)):
         return ""
     few = paged.few_of(len(q), sequences, longest) if mixed else 0

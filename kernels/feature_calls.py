@@ -165,17 +165,18 @@ def attention_varlen(
             _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
             scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
             masks: Any = (*features.one_window(causal, window_size), scale)
-            plain = not asked and type(masks[1]) is int and scale > 0 and _is_eager(q, k, v)
+            with_lse = asked == {"return_lse": True} and max_seqlen_q > 0
+            plain = (not asked or with_lse) and type(masks[1]) is int and scale > 0 and _is_eager(q, k, v)
             room = block_table.shape[1] * k.shape[1]
-            decided = routes.packed_decision(q, k, v, len(of_k[0]), masks, True, room) if plain else None
+            decided = routes.packed_decision(q, k, v, len(of_k[0]), masks, True, room) if plain and not asked else None
             if not copy_pages or (decided and decided.implementation == routes.IN_PLACE):
                 bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
                 return _over_pages(q, k, v, bounds, block_table, asked, (causal, window_size, softmax_scale))
             if paged.takes(q, k, v):
-                mixed = plain and paged.is_mixed(q, len(of_k[0]), max_seqlen_q)
+                mixed = plain and not asked and paged.is_mixed(q, len(of_k[0]), max_seqlen_q)
                 if mixed or (plain and paged.reads(q, (k, v), block_table, len(of_k[0]), masks)):
                     longest = max_seqlen_q, max_seqlen_k
-                    return paged.attend(q, (k, v), (starts[0], starts[1]), longest, block_table, masks)
+                    return paged.attend(q, (k, v), (starts[0], starts[1]), longest, block_table, masks, with_lse)
                 (k, v), of_k = paged.copied(q, (k, v), (starts[0], starts[1]), block_table)
         if k.dim() == 4:
             (k, v), of_k = _rows_of_pages((k, v), block_table, of_k)
@@ -372,16 +373,11 @@ def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch
     """Return the plan of the fastest kernels for a FeatureCall without features, where there are any."""
     if call.features.asked or invariant.wanted():
         return None
-    if isinstance(call.window_size, tuple):
-        from .attention.triton_fa2.features.call import addressable
-        from .attention.triton_fa2.plan import plan_of
-
-        rows = all(type(x) in _PLAIN and x.numel() > 0 and addressable(x) is x for x in (q, k, v))
-        if call.bounds is not None or not rows or k.shape != v.shape or torch.compiler.is_compiling():
-            return None
-        return plan_of(q, k, v, call.causal, call.window_size, call.scale, call.precision)
     if call.bounds is not None:
         return _on_hopper(call, q, k, v)
+    usual = not torch.compiler.is_compiling() and all(type(x) in _PLAIN for x in (q, k, v))
+    if isinstance(call.window_size, tuple) and not usual:
+        return None
     return routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)
 
 

@@ -16,7 +16,9 @@ import triton.language as tl
 from . import routes
 from .attention.triton_fa2.features.call import FeatureCall
 from .decode.triton_decode import MAX_SEQLEN_Q, decode
+from .decode.triton_decode.cache import SKIPPED
 from .features import Features, SequenceBounds
+from .lse import natural
 from .plans import Masks, device_guard
 
 FEW = 8
@@ -31,7 +33,7 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
                   BLOCK: tl.constexpr):  # fmt: skip
     """Write where each sequence's copied keys lie, and copy its last queries to `few_q` if it has up to FEW.
 
-    found: int32 (4, sequences): keys to decode, and starts of q, starts of k and ends of k for what is not decoded.
+    found: int32 (4, sequences): keys to decode, or SKIPPED, and starts of q, starts of k and ends of k for the others.
     Nothing is left of a sequence that is decoded, not even a tile without keys behind the last one.
     """
     own, i = tl.program_id(0), tl.program_id(1)
@@ -40,7 +42,7 @@ def divide_kernel(q, few_q, found, starts_q, starts_k, room, q_m, NUMBERS: tl.co
     keys = tl.load(starts_k + own + 1) - tl.load(starts_k + own)
     few = last - first <= FEW
     if (i == 0) & (tl.program_id(2) == 0):
-        tl.store(found + own, tl.where(few & (last > first), keys, 0))
+        tl.store(found + own, tl.where(few & (last > first), keys, SKIPPED))
         tl.store(found + sequences + own, tl.where(few, last, first))
         tl.store(found + 2 * sequences + own, own * room)
         tl.store(found + 3 * sequences + own, own * room + tl.where(few, 0, keys))
@@ -124,20 +126,33 @@ def copied(q: torch.Tensor, pages: Pages, starts: Starts, table: torch.Tensor) -
 
 
 def attend(
-    q: torch.Tensor, pages: Pages, starts: Starts, longest: tuple[int, int], table: torch.Tensor, masks: Masks
-) -> torch.Tensor:
-    """Compute attention without features of sequences of which some may have few queries: like q."""
+    q: torch.Tensor,
+    pages: Pages,
+    starts: Starts,
+    longest: tuple[int, int],
+    table: torch.Tensor,
+    masks: Masks,
+    return_lse: bool = False,
+) -> Any:
+    """Compute attention without features of sequences of which some may have few queries: like q.
+
+    With return_lse, no sequence is decoded, and the result is out and the natural logsumexp (num_heads, total_q).
+    """
     causal, window_size, scale = masks
     k, v = pages
     sequences = len(starts[0]) - 1
-    few = few_of(len(q), sequences, longest[0]) if is_mixed(q, sequences, longest[0]) else 0
+    mixed = not return_lse and is_mixed(q, sequences, longest[0])
+    few = few_of(len(q), sequences, longest[0]) if mixed else 0
     found, few_q = _divided(q, starts, table.shape[1] * k.shape[1], few)
     table = table.int()
     if longest[0] <= few:
         out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence
     else:
         bounds = SequenceBounds(found[1], starts[0][1:], found[2], found[3], longest[0], longest[1], packed=True)
-        out = _attend_to_pages(q, pages, table, bounds, masks).contiguous()
+        out, lse = _attend_to_pages(q, pages, table, bounds, masks)
+        if return_lse:
+            return out, natural(lse)[0]
+        out = out.contiguous()
     if few:
         options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
         decoded: Any = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
@@ -178,8 +193,8 @@ def _copied(pages: Pages, table: torch.Tensor, ends: torch.Tensor) -> Pages:
 
 def _attend_to_pages(
     q: torch.Tensor, pages: Pages, table: torch.Tensor, bounds: SequenceBounds, masks: Masks
-) -> torch.Tensor:
-    """Compute attention by the kernels that the longer sequences would take alone."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return out and the base-2 logsumexp by the kernels that the longer sequences would take alone."""
     long = -(-len(q) // bounds.longest_q)
     options: dict[str, Any] = {}
     if reads(q, pages, table, long, masks):
@@ -191,5 +206,8 @@ def _attend_to_pages(
     if options or routes.packed_names(*packed, long, masks)["forward"] == "gluon_hopper":
         from .attention.gluon_hopper.packed import PackedCall
 
-        return PackedCall(bounds, *masks, **options).output(*packed)[0].transpose(0, 1)
-    return FeatureCall(Features(), *masks, "ieee", bounds).forward(*packed)[0][0].transpose(0, 1)
+        call: Any = PackedCall(bounds, *masks, **options)
+    else:
+        call = FeatureCall(Features(), *masks, "ieee", bounds)
+    out, lse = call.forward(*packed)
+    return out[0].transpose(0, 1), lse

@@ -22,6 +22,7 @@ LOG2_E = math.log2(math.e)
 MAX_PLANS = 4096
 MAX_HEAD_DIM = 512
 NO_KEY = (AttributeError, RuntimeError, TypeError)  # raised by tensors, and classes like them, that have no key
+_address = torch.Tensor.data_ptr
 _ENTRIES = 7  # older entries of a key that are kept
 _ON_CURRENT_DEVICE = nullcontext()
 
@@ -157,6 +158,15 @@ class SeenCalls(Decided[Any]):
     def clear(self) -> None:
         super().clear()
         self.last = PassedOn()
+
+
+def is_aligned(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> bool:
+    """Return whether a guard can be asked about tensors, whose addresses are multiples of 16 bytes."""
+    try:
+        nested = v.is_nested or (mask is not None and mask.is_nested)
+        return not (nested or (_address(q) | _address(k) | _address(v)) & 15)
+    except NO_KEY:  # such as sparse ones
+        return False
 
 
 def forget(kind: type[PlanCache[Any]] = PlanCache) -> None:

@@ -19,6 +19,7 @@ import torch
 
 from . import choice, invariant, plans, problem, registry, tables
 from .attention.gluon_hopper.configs import takes_head_dims
+from .features import Window, reach
 from .plans import Decided, Masks, Options, Prepare, Tensors, check_inputs, plan_key
 from .problem import CAPTURED, EAGER, FORWARD, TRAINING
 from .ruled import Attend, Bind, Ruled
@@ -63,7 +64,8 @@ def route_of(
 ) -> Route | _DecodingRoute | Ruled | None:
     """Look up what computes these tensors, decided at the first call of their shape.
 
-    None where neither our kernels take them nor a rule names an implementation.
+    None where neither our kernels take them nor a rule names an implementation. Rules do not decide windows of two
+    widths.
     """
     key = plan_key(q, k, v, options)
     found = _ROUTES.get(key, _UNDECIDED)
@@ -239,6 +241,8 @@ def _left(asked: tuple[str, ...], device: torch.device, operations: int, head_di
 
 
 def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | Ruled | None:
+    if isinstance(options[1], tuple):
+        return _route_by_names(q, k, v, *options) if _ours(q, k, v, options[2]) else None
     decided = decisions(q, k, v, *options)
     asked = {way: _named(each.implementation, q, k, v, options) for way, each in decided.items() if each.implementation}
     named = {way: bind for way, bind in asked.items() if bind}
@@ -410,7 +414,7 @@ def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
 
 def name(
-    direction: str, q: torch.Tensor, k: torch.Tensor, scale: float | None, window_size: int = 0, causal: bool = True
+    direction: str, q: torch.Tensor, k: torch.Tensor, scale: float | None, window_size: Window = 0, causal: bool = True
 ) -> str:
     """Return the implementation that computes a direction of tensors that `takes` accepts."""
     if q.dtype == torch.float32 or (scale is not None and scale <= 0):
@@ -418,6 +422,8 @@ def name(
     if q.device.type != "cuda" or _capability(q.device) != HOPPER or not _has_gluon():
         return _PORTABLE
     heads, queries = q.shape[0] * q.shape[1], q.shape[2]
+    if isinstance(window_size, tuple):  # as one of as many keys
+        window_size = sum(reach(False, window_size, queries + k.shape[2])) // 2 + 1
     sizes = {"heads": heads, "rows": heads * queries, "queries": queries, "keys": k.shape[2]}
     asked = {"direction": direction, "head_dim": q.shape[3], "grouped": q.shape[1] != k.shape[1]}
     found = _table("routes", q.device).first(**asked, **sizes, window=window_size)

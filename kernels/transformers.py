@@ -62,7 +62,7 @@ class PaddingGroup(NamedTuple):
 # By mask, which all layers of a model share: groups of rows, bounds and biases by what they depend on; causality.
 _DERIVED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _CAUSAL: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-_SEEN = plans.SeenCalls()  # calls that PyTorch computes faster
+_SEEN = plans.SeenCalls()  # calls without a mask
 _records, _tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
 
@@ -118,11 +118,14 @@ def attend(
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     known: Any = None
-    if not _tracing() and attention_mask is None and attention is dispatch.attention and _ASKED.isdisjoint(asked):
+    if not _tracing() and attention_mask is None and attention is dispatch.attention and _asks_nothing(asked):
         sizes = query.shape, key.shape, query.dtype, query.requires_grad, _records()
         known = (type(module), *sizes, causal, dropout, scaling, sliding_window)
         if passed := _SEEN.passed_on(known):
             return passed.attend(query, key, value).transpose(1, 2).contiguous(), None
+        for holds, ours in _SEEN.get(known, ()):
+            if plans.is_aligned(query, key, value) and holds(query, key, value):
+                return ours(query, key, value).transpose(1, 2).contiguous(), None
     named = {name: asked[name] for name in asked if name in _ASKED and asked[name] is not None}
     _refuse(named, type(module))
     if query.shape[0] < key.shape[0]:  # learned queries, the same for all sequences
@@ -138,9 +141,18 @@ def attend(
     if "position_bias" in named:
         attention_mask = _biased(named["position_bias"], call.as_tensor(attention_mask))
     out = _by_mask(call, attention_mask, asked).transpose(1, 2).contiguous()
-    if known and (passing := call.passing_on()):
-        _SEEN.remember(known, plans.PassedOn(known, passing))
+    if known and (found := call.bound()):
+        if torch_sdpa.is_pytorch(found) and not choice.anything_named(query.device):
+            _SEEN.remember(known, plans.PassedOn(known, found))
+        elif plans.is_aligned(query, key, value):  # a rule may ask for strides, too
+            _SEEN.note(known, (query, key, value), found)
     return out, None
+
+
+def _asks_nothing(asked: dict[str, Any]) -> bool:
+    """Return whether a module asks for nothing more, as with output_attentions=False."""
+    found = [asked[name] for name in _ASKED.intersection(asked)]
+    return not [x for x in found if x is not None and x is not False]
 
 
 def describe_mask(
@@ -343,15 +355,17 @@ class _Call:
         one_each = not masked or self.q.shape[1] == self.k.shape[1]
         return one_each and routes.left_to_pytorch(self.q, self.k, self.causal, self.window_size, asked)
 
-    def passing_on(self) -> Callable[..., torch.Tensor] | None:
-        """Return PyTorch's function where a table leaves all such calls, without a mask, to it; None elsewhere."""
-        if choice.anything_named(self.q.device) or (self.features and not self.left_to_pytorch()):
-            return None
+    def bound(self) -> Callable[..., torch.Tensor] | None:
+        """Return what computes all such calls without a mask; None for features that PyTorch is not left with."""
         if self.features:
             masks: dict[str, Any] = {"is_causal": self.causal, "enable_gqa": self.q.shape[1] != self.k.shape[1]}
-            return partial(functional.scaled_dot_product_attention, scale=self.scale, **masks, **self.features)
-        found = dispatch.bound(self.q, self.k, self.v, self.causal, self.window_size, self.scale)[0]
-        return found if torch_sdpa.is_pytorch(found) else None
+            by_pytorch = partial(functional.scaled_dot_product_attention, scale=self.scale, **masks, **self.features)
+            return by_pytorch if self.left_to_pytorch() else None
+        tensors = self.q, self.k, self.v
+        if torch._C._are_functorch_transforms_active() or not all(type(x) is torch.Tensor for x in tensors):
+            return None
+        found, cast = dispatch.bound(*tensors, self.causal, self.window_size, self.scale)
+        return found if dispatch.same(cast, tensors) or torch_sdpa.is_pytorch(found) else None
 
     def as_tensor(self, mask: torch.Tensor | None) -> torch.Tensor | None:
         """Return a mask tensor with causality, window and the mask in it; None if all queries see all keys."""

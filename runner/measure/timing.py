@@ -4,7 +4,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -71,12 +71,14 @@ class Rounds:
             self._go_round(throttled)
         rounds = self.bench.protocol.rounds
         if self.bench.turn:
-            brief = [item for item in self._left() if _took_s(item) <= self.bench.protocol.more_s]
-            more = self.bench.turn((rounds, 0.0), self._rounds_of(brief))
-            self._go_round([item for item in self._left() if item.cell in more], rounds)
-            self._wait_for_turn(2 * rounds, 0.0)
+            more: Collection[Cell] = [item.cell for item in self._left()]
+            for done in (rounds, 2 * rounds):  # doubled in blocks, as in _undecided
+                open_ = [i for i in self._left() if i.cell in more and _took_s(i) <= self.bench.protocol.more_s]
+                more = self.bench.turn((done, 0.0), self._rounds_of(open_))
+                self._go_round([item for item in open_ if item.cell in more], done, 2 * done)
+            self._wait_for_turn(4 * rounds, 0.0)
         elif self.bench.protocol.more_s:
-            self._go_round(self._undecided(), rounds)
+            self._go_round(self._undecided(), rounds, 2 * rounds)
         for item in self._left():
             self._attempt(item, "check after timing", partial(self._check_again, item))
         for item in self._left():
@@ -116,8 +118,9 @@ class Rounds:
         each = {(i.cell, of): rounds_of(samples, i.round_sizes[of]) for i in items for of, samples in i.samples.items()}
         return {key: medians for key, medians in each.items() if medians}
 
-    def _go_round(self, items: list[Timed], done: int = 0) -> None:
-        rounds = self.bench.protocol.rounds + done
+    def _go_round(self, items: list[Timed], done: int = 0, rounds: int = 0) -> None:
+        """Take the rounds after those that are done, up to a number, or to that of the protocol."""
+        rounds = rounds or self.bench.protocol.rounds
         for number in range(done, rounds):
             for item in sorted(items, key=partial(self._rank, number=number)):
                 self._wait_for_turn(number, self._rank(item, number))

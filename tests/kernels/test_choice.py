@@ -271,9 +271,8 @@ def test_explain_says_what_computes_packed_sequences_and_what_happens_to_pages(m
     assert copied.startswith("a copy of the pages, then triton_fa2: rules do not decide packed sequences with features")
     in_place = kernels.explain(rows, pages, pages, block_table=table, copy_pages=False, **packed)
     assert "reads the pages in place" in in_place
+    assert "a copy of the pages" in kernels.explain(rows, pages, pages, block_table=table, **packed)
     monkeypatch.setattr("kernels.paged.reads", lambda *given: True)
-    assert "a copy of the pages" in kernels.explain(rows, pages, pages, block_table=table, **packed)  # lse is wanted
-    packed["return_lse"] = False
     assert "gluon_hopper forward, which loads" in kernels.explain(rows, pages, pages, block_table=table, **packed)
 
 

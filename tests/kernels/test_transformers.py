@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import kernels
-from kernels import dispatch, features, registry, routes
+from kernels import dispatch, features, plans, registry, routes
 from kernels import transformers as ours
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
@@ -245,6 +245,29 @@ def test_learned_queries_are_those_of_every_sequence() -> None:
     q, k = torch.randn(1, 4, 3, 16), torch.randn(2, 4, 7, 16)
     found, _ = ours.attend(dispatch.attention, torch.nn.Module(), q, k, k, None, is_causal=False)
     torch.testing.assert_close(found, torch.nn.functional.scaled_dot_product_attention(q, k, k).transpose(1, 2))
+
+
+def test_a_call_like_one_before_is_bound_already_unless_it_asks_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, masked, by_mask = torch.nn.Module(), [], ours._by_mask
+    for package in (ours, dispatch):
+        monkeypatch.setattr(package, "_SEEN", plans.SeenCalls())
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    kernel = functools.partial(sdpa, is_causal=True).__call__  # not known as PyTorch's
+    monkeypatch.setattr(dispatch, "bound", lambda q, k, v, *options: (kernel, (q, k, v)))
+    monkeypatch.setattr(ours, "_by_mask", lambda *call: masked.append(call) or by_mask(*call))
+
+    def attends(q: torch.Tensor, **asked) -> bool:
+        """Return whether the call was decided anew."""
+        before = len(masked)
+        out, _ = ours.attend(dispatch.attention, module, q, k, v, None, **asked)
+        torch.testing.assert_close(out, sdpa(q, k, v, is_causal=True).transpose(1, 2))
+        return len(masked) > before
+
+    q, k, v = torch.randn(3, 1, 2, 8, 16)
+    assert attends(q) and not attends(q.clone(), output_attentions=False) and not attends(q, s_aux=None)
+    assert attends(q.mT.contiguous().mT) and attends(q.clone().requires_grad_()) and not attends(q)
+    with pytest.raises(UnsupportedCase):
+        attends(q, output_attentions=True)
 
 
 def test_a_name_says_which_features_it_lacks() -> None:

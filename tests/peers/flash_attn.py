@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ STAND_IN = {
     "cute/cache_utils.py": "from tests.peers.cute import JITCache\n",
     **{f"{folder}/__init__.py": "" for folder in ("layers", "ops", "ops/triton")},
 }
-SAMPLE = "ATTNBENCH_PEERS_SAMPLE"
+SAMPLE, END = "ATTNBENCH_PEERS_SAMPLE", "ATTNBENCH_PEERS_END"
+LATE = "No time is left."
 RESULTS = ("collected", "passed", "refused", "failed", "skipped")
 
 
@@ -38,6 +40,8 @@ class Results:
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Count a test when it begins, and when it was called, or skipped or failed before."""
         counts = self.counts.setdefault(report.nodeid.split("::")[-1].split("[")[0], Counter())
+        if LATE in str(report.longrepr):
+            return
         counts["collected"] += report.when == "setup"
         if report.when == "call" or report.outcome != "passed":
             said = str(getattr(getattr(report.longrepr, "reprcrash", None), "message", ""))
@@ -65,6 +69,18 @@ def pytest_generate_tests(metafunc: Any) -> Any:
         metafunc._calls = [calls[i] for i in sorted(random.Random(0).sample(range(len(calls)), sample))]
 
 
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Put the tests in a random order, the same in each process, if some of them will not be reached."""
+    if END in os.environ:
+        random.Random(0).shuffle(items)
+
+
+def pytest_runtest_setup() -> None:
+    """Leave out the tests that come when no time is left."""
+    if time.time() > float(os.environ.get(END, "inf")):
+        pytest.skip(LATE)
+
+
 def make_stand_in(checkout: Path, folder: Path) -> None:
     """Write a package flash_attn that imports our functions, and the files that their tests also import."""
     package = folder / "flash_attn"
@@ -82,6 +98,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("checkout", type=Path, help="a clone of flash-attention")
     parser.add_argument("-k", default="", metavar="WORDS", help="select tests, as pytest does")
     parser.add_argument("--sample", type=int, default=0, help="how many tests of a function -k selects from")
+    parser.add_argument("--seconds", type=float, help="begin no test after so many seconds, and take them in any order")
     parser.add_argument("-n", default="0", metavar="PROCESSES", help="run in this many processes, by pytest-xdist")
     parser.add_argument(
         "--file", default="test_flash_attn.py", help="of the folder tests, such as cute/test_flash_attn.py"
@@ -91,6 +108,8 @@ def main(arguments: list[str]) -> int:
     if not tests.is_file():
         parser.error(f"{given.checkout} has no tests/{given.file}")
     os.environ |= {"ATTNBENCH_CHECK": "1", SAMPLE: str(given.sample)}
+    if given.seconds:
+        os.environ[END] = str(time.time() + given.seconds)
     results = Results()
     with tempfile.TemporaryDirectory() as folder:
         make_stand_in(given.checkout, Path(folder))

@@ -14,10 +14,11 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
 from ...unspecialized import UnspecializedTuples
+from ..gluon_hopper.barriers import mbarriers
 from ..gluon_hopper.compat import keep_before_wait, tma_load
 from ..gluon_hopper.forward_tiles import num_static_tiles
 from . import tuning
-from .memory import Fp8Scales, Fp8Tables, TileScales, by_row, full_and_empty, load_queries, store_tile
+from .memory import Fp8Scales, Fp8Tables, TileScales, by_row, load_queries, store_tile
 from .probabilities import begin_scores, begin_values, unpack
 from .softmax import first_softmax, softmax
 from .tiles import hide_keys, program_tile
@@ -43,10 +44,9 @@ def forward_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v_scale
     k_s = gl.allocate_shared_memory(k_desc.dtype, [slots, 1, 1, CONFIG.block_n, CONFIG.head_dim], k_desc.layout)
     v_s = gl.allocate_shared_memory(v_desc.dtype, [slots, 1, 1, CONFIG.head_dim, CONFIG.block_n], v_desc.layout)
     out_s = gl.allocate_shared_memory(out_desc.dtype, [2, 1, 1, CONFIG.rows, CONFIG.head_dim], out_desc.layout)
-    q_full, q_empty = full_and_empty(2, 1)
-    k_full, k_empty = full_and_empty(slots, 2)
-    v_full, v_empty = full_and_empty(slots, 2)
-    buffers = Fp8Buffers(q_s, k_s, v_s, out_s, q_full, q_empty, k_full, k_empty, v_full, v_empty)
+    buffers = Fp8Buffers(q=q_s, k=k_s, v=v_s, out=out_s, q_full=mbarriers(2), q_empty=mbarriers(2),
+                         k_full=mbarriers(slots), k_empty=mbarriers(slots, 2), v_full=mbarriers(slots),
+                         v_empty=mbarriers(slots, 2))  # fmt: skip
     scales = Fp8Scales(q=q_scales, k=k_scales, v=v_scales)
     # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([

@@ -12,12 +12,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
 from ...unspecialized import UnspecializedTuples
+from ..gluon_hopper.barriers import mbarriers
 from ..gluon_hopper.compat import tma_load
 from ..gluon_hopper.forward_overflow import rescale
 from ..gluon_hopper.forward_softmax import by_lane, of_lanes
 from ..gluon_hopper.forward_tiles import num_static_tiles
 from . import tuning
-from .memory import Fp8Scales, Fp8Tables, TileScales, full_and_empty, load_queries, store_tile
+from .memory import Fp8Scales, Fp8Tables, TileScales, load_queries, store_tile
 from .probabilities import begin_scores, begin_values, put
 from .softmax import first_softmax_per_lane, softmax_per_lane
 from .tiles import hide_keys, tile_of_three
@@ -46,9 +47,8 @@ def forward_three_kernel(q_desc, k_desc, v_desc, out_desc, q_scales, k_scales, v
     v_s = gl.allocate_shared_memory(v_desc.dtype, [slots, 1, 1, CONFIG.head_dim, CONFIG.block_n], v_desc.layout)
     out_s = gl.allocate_shared_memory(out_desc.dtype, [3, 1, 1, CONFIG.rows, CONFIG.head_dim], out_desc.layout)
     p_s = gl.allocate_shared_memory(v_desc.dtype, [3, CONFIG.rows, CONFIG.block_n], gl.NVMMASharedLayout(128, 8, 2))
-    q_full, q_empty = full_and_empty(3, 1)
-    full, empty = full_and_empty(slots, 3)
-    buffers = ThreeConsumerBuffers(q_s, k_s, v_s, out_s, p_s, q_full, q_empty, full, empty)
+    buffers = ThreeConsumerBuffers(q=q_s, k=k_s, v=v_s, out=out_s, p=p_s, q_full=mbarriers(3), q_empty=mbarriers(3),
+                                   full=mbarriers(slots), empty=mbarriers(slots, 3))  # fmt: skip
     scales = Fp8Scales(q=q_scales, k=k_scales, v=v_scales)
     # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([

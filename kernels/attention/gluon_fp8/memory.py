@@ -40,18 +40,6 @@ def store_tile(out, l_i, v_scale, out_desc, out_s, consumer: gl.constexpr, head,
 
 
 @gluon.jit
-def full_and_empty(SLOTS: gl.constexpr, READERS: gl.constexpr):
-    """Return two mbarriers for each slot: TMA completes the first, the readers complete the second."""
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
-    full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
-    empty = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], bar)
-    for i in gl.static_range(SLOTS):
-        mbarrier.init(full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=READERS)
-    return full, empty
-
-
-@gluon.jit
 def load_queries(i_tile, batch, head, row, q_desc, q_s, q_full, q_empty, CONFIG: gl.constexpr, CONSUMERS: gl.constexpr):
     """Load a tile of queries, of which each consumer has `rows` rows, when the one before has been read."""
     for c in gl.static_range(CONSUMERS):

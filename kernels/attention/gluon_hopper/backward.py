@@ -38,6 +38,7 @@ from .barriers import (
     Q_EMPTY,
     acquire_ds_half,
     arrive_at,
+    mbarriers,
     pdl_launch_dependents,
     pdl_wait,
     release_ds_half,
@@ -76,24 +77,15 @@ def backward_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, dk_desc, dv_desc, 
     ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONFIG.block_m, CONFIG.block_n], dtype)
     ds_s = gl.allocate_shared_memory(dtype, [2, CONFIG.block_m, CONFIG.block_n], ds_layout)
     dq_0, dq_1 = fragment_buffers()
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
     slots: gl.constexpr = CONFIG.slots
     q_slots: gl.constexpr = slots + 1 if CONFIG.packed else slots
-    kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
-    do_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    mbarrier.init(kv_full, count=1)
-    for i in gl.static_range(slots):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(do_full.index(i), count=1)
+    bars = SingleKernelBarriers(kv_full=mbarriers(0), q_full=mbarriers(q_slots), do_full=mbarriers(slots))
     if CONFIG.packed:
-        mbarrier.init(q_full.index(slots), count=1)
         tile, shape = packed_key_tile(split_table, place, h_kv, shape, CONFIG)
         split = place
     else:
         tile, split = program_key_tile(split_table, shape, order, CONFIG, True)
     descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
-    bars = SingleKernelBarriers(kv_full=kv_full, q_full=q_full, do_full=do_full)
     # Constants must be written in the call itself: a tuple bound to a name turns them into tensors.
     gl.warp_specialize([
         (_load_partition, (descs, buffers, bars, tile, shape, CONFIG)),
@@ -192,9 +184,7 @@ def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffe
     dv = gl.zeros([HALF, CONFIG.head_dim], gl.float32, kv_layout)
     mbarrier.wait(bars.kv_full, 0)
     if CONFIG.packed:  # noqa: SIM102 - decided at compile time
-        if (
-            tile.n0 + CONFIG.block_n > shape.seqlen_k
-        ):  # keys of the next sequence: dS is 0 there, but 0 times inf is not
+        if tile.n0 + CONFIG.block_n > shape.seqlen_k:  # keys of the next sequence: dS is 0 there, but 0 x inf is not
             inside = shape.seqlen_k - tile.n0
             clear_rows(buffers.k.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), inside, CONFIG.head_dim)
             clear_rows(buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim]), inside, CONFIG.head_dim)
@@ -207,11 +197,11 @@ def _consumer_partition(consumer: gl.constexpr, dq_desc, dk_desc, dv_desc, buffe
         store_packed_dkv(consumer, dk, dv, dk_desc, dv_desc, tile, shape, scales.softmax, CONFIG)
         tma.store_wait(0)
     elif CONFIG.split_q:
-        store_partial_dkv(consumer, dk, dv, partial_dkv, split, CONFIG)
+        store_partial_dkv(consumer, (dk,), (dv,), partial_dkv, split, CONFIG)
         tma.store_wait(0)
     else:
         pair_sync()  # the other consumer has read all keys: their tiles take the gradients to TMA
-        store_dkv(consumer, (dk,), dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
+        store_dkv(consumer, (dk,), (dv,), dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit

@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .compat import pair_sync, reinterpret, tma_add, tma_store
-from .pieces import piece_of
+from .pieces import columns_of, piece_of
 
 FRAGMENT = gl.constexpr(64)  # rows and columns of a fragment of dQ
 
@@ -99,15 +99,24 @@ def backward_buffers(q_desc, k_desc, v_desc, do_desc, lse_desc, CONFIG: gl.const
 
 @gluon.jit
 def store_dkv(consumer: gl.constexpr, dk, dv, dk_desc, dv_desc, buffers, tile, softmax_scale, CONFIG: gl.constexpr):
-    """Store dK, in pieces (pieces.py), and dV of a consumer's half of the keys by TMA, through the tiles of both."""
+    """Store dK, in pieces (pieces.py), and dV of a consumer's half of the keys by TMA, through the tiles of both.
+
+    dv is a tuple of sums over columns, and so is dk where it is in no pieces.
+    """
     dtype: gl.constexpr = buffers.q.dtype
     HALF: gl.constexpr = CONFIG.block_n // 2
     columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
+    v_s = buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim_v]).slice(consumer * HALF, HALF, 0)
     for piece in gl.static_range(CONFIG.pieces):
         k_s = piece_of(buffers.k, 0, piece, CONFIG.pieces).slice(consumer * HALF, HALF, 0)
-        k_s.store((dk[piece] * softmax_scale).to(dtype))
-    v_s = buffers.v.index(0).reshape([CONFIG.block_n, CONFIG.head_dim_v])
-    v_s.slice(consumer * HALF, HALF, 0).store(dv.to(dtype))
+        if CONFIG.sums == 1:
+            k_s.store((dk[piece] * softmax_scale).to(dtype))
+    if CONFIG.sums == 1:
+        v_s.store(dv[0].to(dtype))
+    else:
+        for piece in gl.static_range(CONFIG.sums):
+            columns_of(k_s, piece, dk).store((dk[piece] * softmax_scale).to(dtype))
+            columns_of(v_s, piece, dv).store(dv[piece].to(dtype))
     fence_async_shared()
     pair_sync()
     if consumer == 0:
@@ -162,22 +171,35 @@ def packed_powers(x, dtype: gl.constexpr):
         return gl.inline_asm_elementwise(_FLOAT16, _OPERANDS, [x], dtype=gl.float16, is_pure=False, pack=_PACK)
 
 
+@gluon.constexpr_function
+def _fragment_layout(width):
+    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. finish_kernel undoes it.
+    rows = [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0]]
+    return gl.SharedLinearLayout(rows + [[0, column] for column in (8, 16, 32) if column < width])
+
+
 @gluon.jit
 def fragment_buffers():
     """Allocate two buffers of a fragment each."""
-    # In the order of the registers that hold a fragment: 16-byte stores, no bank conflicts. finish_kernel undoes it.
-    layout: gl.constexpr = gl.SharedLinearLayout(
-        [[0, 1], [8, 0], [0, 2], [0, 4], [1, 0], [2, 0], [4, 0], [16, 0], [32, 0], [0, 8], [0, 16], [0, 32]]
-    )
+    layout: gl.constexpr = _fragment_layout(FRAGMENT)
     first = gl.allocate_shared_memory(gl.float32, [FRAGMENT, FRAGMENT], layout)
     second = gl.allocate_shared_memory(gl.float32, [FRAGMENT, FRAGMENT], layout)
     return first, second
 
 
+@gluon.constexpr_function
+def fragment_width(config, part):
+    """Return how many columns of a fragment are computed: of the second of a row's two, those in use."""
+    return config.columns - 64 if config.sums == 2 and part == 1 else 64
+
+
 @gluon.jit
-def add_fragment(dq, number, dq_desc, dq_s, CONFIG: gl.constexpr, PENDING: gl.constexpr = 0):
+def add_fragment(dq, number, dq_desc, dq_s, CONFIG: gl.constexpr, PENDING: gl.constexpr = 0,
+                 WIDTH: gl.constexpr = FRAGMENT):  # fmt: skip
     """Add a fragment to global memory by TMA; PENDING stores before it are from other buffers."""
     tma.store_wait(PENDING)  # the fragment before has left its buffer
+    if WIDTH < FRAGMENT:  # columns that are not in use are out of bounds
+        dq_s = reinterpret(dq_s, gl.float32, [FRAGMENT, WIDTH], _fragment_layout(WIDTH))
     dq_s.store(dq)
     fence_async_shared()
     ACROSS: gl.constexpr = CONFIG.head_dim // FRAGMENT

@@ -34,6 +34,7 @@ from .backward_common import (
     add_fragment,
     backward_buffers,
     fragment_buffers,
+    fragment_width,
     packed_powers,
     store_dkv,
     unpacked,
@@ -43,7 +44,7 @@ from .backward_schedule import program_key_tile, store_partial_dkv
 from .barriers import DO_EMPTY, Q_EMPTY, arrive_at, await_programs, pdl_launch_dependents, pdl_wait, wait_at
 from .compat import opaque_zero, tma_load
 from .masks import hide_queries
-from .pieces import product_over_columns
+from .pieces import add_in_columns, product_over_columns, wait_for_pieces, zeros_in_columns
 
 # Named barriers of all three warpgroups; the first is that of the first stage of dS, and that of the second follows.
 DS_FULL, ALL_READ = gl.constexpr(6), gl.constexpr(13)
@@ -178,7 +179,7 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
         token = _fragment(1, ds_s.index(stage), buffers.k, CONFIG)
         dq = warpgroup_mma_wait(0, deps=(token,))
         mbarrier.arrive(bars.ds_empty.index(stage), count=1)
-        add_fragment(dq, fragment + 1, ring.fragments_desc, dq_1, CONFIG, 1)
+        add_fragment(dq, fragment + 1, ring.fragments_desc, dq_1, CONFIG, 1, fragment_width(CONFIG, 1))
         fragment += 2
         line += 1
         if line == tile.high:
@@ -230,15 +231,16 @@ def _convert_earlier_head(ring, part_full, dq_0, dq_1, share, key_tiles, heads, 
 @gluon.jit
 def _fragment(part: gl.constexpr, ds_tile, k_s, CONFIG: gl.constexpr):
     """Begin a fragment of dQ: half of its rows, or half of its columns."""
-    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FRAGMENT, 16])
-    zero = gl.zeros([FRAGMENT, FRAGMENT], gl.float32, layout)
+    WIDTH: gl.constexpr = fragment_width(CONFIG, part)
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
+    zero = gl.zeros([FRAGMENT, WIDTH], gl.float32, layout)
     k = k_s.index(opaque_zero()).reshape([CONFIG.block_n, CONFIG.head_dim])
     if CONFIG.head_dim == FRAGMENT:
         rows = ds_tile.slice(part * FRAGMENT, FRAGMENT, 0)
         columns = k
     else:
         rows = ds_tile
-        columns = k.slice(part * FRAGMENT, FRAGMENT, 1)
+        columns = k.slice(part * FRAGMENT, WIDTH, 1)
     return warpgroup_mma(rows, columns, zero, use_acc=False, is_async=True)
 
 
@@ -251,9 +253,8 @@ def _consumer_partition(consumer: gl.constexpr, dk_desc, dv_desc, next_delta, bu
     if CONFIG.next_delta:
         o, do = read_next_rows(consumer, next_delta, kv_head, shape, CONFIG)
     HALF: gl.constexpr = CONFIG.block_n // 2
-    kv_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim, 16])
-    dk = gl.zeros([HALF, CONFIG.head_dim], gl.float32, kv_layout)
-    dv = gl.zeros([HALF, CONFIG.head_dim], gl.float32, kv_layout)
+    dk = zeros_in_columns(HALF, CONFIG)
+    dv = zeros_in_columns(HALF, CONFIG)
     mbarrier.wait(bars.kv_full, 0)
     if tile.high > tile.low:
         dk, dv = _gradients(
@@ -265,7 +266,7 @@ def _consumer_partition(consumer: gl.constexpr, dk_desc, dv_desc, next_delta, bu
     if CONFIG.split_q:
         store_partial_dkv(consumer, dk, dv, partial_dkv, split, CONFIG)
     else:
-        store_dkv(consumer, (dk,), dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
+        store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit
@@ -292,7 +293,7 @@ def _gradients(consumer: gl.constexpr, dk, dv, o, do, next_delta, kv_head, buffe
     dv, dk_token, ds_operand = _products(
         consumer, count, tile.high - 1, s_t, lse, dk, dv, buffers, ds_s, bars, tile.n0, shape, scale, CONFIG,
         CONFIG.masked)  # fmt: skip
-    dk, ds_operand = warpgroup_mma_wait(0, deps=(dk_token, ds_operand))
+    dk, ds_operand = wait_for_pieces(0, dk_token, ds_operand, CONFIG.sums)
     arrive_at(Q_EMPTY + count % CONFIG.slots)
     return dk, dv
 
@@ -306,7 +307,7 @@ def _step(consumer: gl.constexpr, count, m, s_t, lse, dk, dv, buffers, ds_s, bar
     s_token = _scores(consumer, count + 1, buffers.k, bars.q_full, buffers.q, CONFIG)
     if CONFIG.head_dim > 64:
         lse = buffers.lse.index((count + 1) % CONFIG.slots).load(gl.SliceLayout(0, s_t.type.layout))
-    dk, ds_operand = warpgroup_mma_wait(1, deps=(dk_token, ds_operand))
+    dk, ds_operand = wait_for_pieces(CONFIG.sums, dk_token, ds_operand, CONFIG.sums)
     arrive_at(Q_EMPTY + count % CONFIG.slots)
     s_t = warpgroup_mma_wait(0, deps=(s_token,))
     return count + 1, s_t, lse, dk, dv
@@ -318,11 +319,9 @@ def _products(consumer: gl.constexpr, count, m, s_t, lse, dk, dv, buffers, ds_s,
     """Compute dV, begin dK, and pass dS to the dQ warpgroup."""
     HALF: gl.constexpr = CONFIG.block_n // 2
     columns: gl.constexpr = gl.SliceLayout(0, s_t.type.layout)
-    operand: gl.constexpr = gl.DotOperandLayout(0, dv.type.layout, 2)
+    operand: gl.constexpr = gl.DotOperandLayout(0, dv[0].type.layout, 2)
     slot = count % CONFIG.slots
-    READ_BEFORE_WAIT: gl.constexpr = (
-        CONFIG.head_dim > 64
-    )  # smaller blocks of queries leave registers to read before waiting
+    READ_BEFORE_WAIT: gl.constexpr = CONFIG.head_dim > 64  # smaller blocks of queries leave registers for it
     if not READ_BEFORE_WAIT:
         lse = buffers.lse.index(slot).load(columns)
     x = s_t * scale - lse[None, :]  # rows beyond the end hold lse = +inf
@@ -334,18 +333,18 @@ def _products(consumer: gl.constexpr, count, m, s_t, lse, dk, dv, buffers, ds_s,
     dp_token = _scores(consumer, count, buffers.v, bars.do_full, buffers.do, CONFIG)
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
     do = buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
-    dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)
+    dv_token = add_in_columns(p_operand, do, dv, CONFIG)
     if READ_BEFORE_WAIT and _DELTA_BEFORE_WAIT:
         delta = buffers.delta.index(slot).load(columns)
-    dp = warpgroup_mma_wait(1, deps=(dp_token,))
+    dp = warpgroup_mma_wait(CONFIG.sums, deps=(dp_token,))
     if not (READ_BEFORE_WAIT and _DELTA_BEFORE_WAIT):
         delta = buffers.delta.index(slot).load(columns)
     ds16 = (unpacked(p16) * (dp - delta[None, :])).to(buffers.q.dtype)  # p itself would be 64 registers more
     ds_operand = gl.convert_layout(ds16, operand, assert_trivial=True)
     _pass_ds(consumer, count, ds16, ds_s, bars.ds_empty, HALF)
     q = buffers.q.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim])
-    dk_token = warpgroup_mma(ds_operand, q, dk, is_async=True)
-    dv, p_operand = warpgroup_mma_wait(1, deps=(dv_token, p_operand))
+    dk_token = add_in_columns(ds_operand, q, dk, CONFIG)
+    dv, p_operand = wait_for_pieces(CONFIG.sums, dv_token, p_operand, CONFIG.sums)
     arrive_at(DO_EMPTY + slot)
     return dv, dk_token, ds_operand
 

@@ -213,8 +213,7 @@ class BackwardLaunches(ABC):
         self.n_rows = plan.n_heads * self.padded_q
         self.row = Descriptor(self.row_of(q), [self.tiles.block_m])
         self.shape = BackwardShape(
-            *(plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k),
-            *(self.padded_q, self.n_m, plan.window_size),
+            *(plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k), *(self.padded_q, self.n_m, plan.window)
         )
         self.scales = Scales(plan.factor * LOG2_E, plan.softmax_scale)
         self.config = self.config_of(tiles)
@@ -356,7 +355,7 @@ class TwoKernelBackward(BackwardLaunches):
             tuple(stride // 8 for stride in like.out.stride()[:3]),
             DqSizes(
                 *(self.n_rows, plan.num_kv_heads, plan.num_heads, plan.group_size),
-                *(plan.seqlen_q, plan.seqlen_k, self.padded_q, plan.window_size),
+                *(plan.seqlen_q, plan.seqlen_k, self.padded_q, plan.window),
             ),
             self.scales,
             replace(self.config_of(tiles), unpadded_head_dim=plan.head_dim_v),
@@ -389,6 +388,11 @@ class TwoKernelBackward(BackwardLaunches):
 
 class DqWarpgroupBackward(AddingBackward):
     """Launches for delta, for all gradients, and for dQ of the last key heads from what is left in the ring."""
+
+    def config_of(self, tiles: configs.BackwardTiles) -> configs.BackwardConfig:
+        """Return what a kernel with these tiles is compiled for."""
+        config = super().config_of(tiles)
+        return replace(config, sums=2 if config.columns < config.head_dim else 1)
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         tiles = tuning.backward_tiles("sums", plan.size)

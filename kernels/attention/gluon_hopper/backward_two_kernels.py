@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ...unspecialized import UnspecializedTuples
 from .backward_common import BackwardDescriptors, KeyTile, backward_buffers, delta_of, load_out, store_rows
 from .backward_wide_keys import wide_keys_partition
-from .barriers import await_programs, count_program, pdl_launch_dependents, pdl_wait
+from .barriers import await_programs, count_program, mbarriers, pdl_launch_dependents, pdl_wait
 from .compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
 from .masks import capped, hide_keys, hide_queries, key_blocks, query_blocks
 from .pieces import (
@@ -169,9 +169,8 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
     columns: gl.constexpr = CONFIG.head_dim // CONFIG.pieces
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 16])
     first = (tile.m * 2 + consumer) * CONFIG.block_m
-    out_tile = load_out(
-        rows_of.out, first, shape.seqlen_q, rows_of.out_m, CONFIG
-    )  # loaded at the same time as the TMA tiles
+    # Loaded at the same time as the TMA tiles.
+    out_tile = load_out(rows_of.out, first, shape.seqlen_q, rows_of.out_m, CONFIG)
     diagonal = first + shape.seqlen_k - shape.seqlen_q
     rows = first + gl.arange(0, CONFIG.block_m, gl.SliceLayout(1, s_layout))
     lse = gl.load(rows_of.lse + rows_of.head * shape.seqlen_q + rows, mask=rows < shape.seqlen_q, other=float("inf"))
@@ -308,7 +307,10 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
         p_s = gl.allocate_shared_memory(dtype, [1, CONFIG.block_n, CONFIG.block_m], score_layout)
         ds_s = gl.allocate_shared_memory(dtype, [1, CONFIG.block_n, CONFIG.block_m], score_layout)
         tiles = ScoreTiles(p=p_s, ds=ds_s)
-    bars = _dkv_barriers(CONFIG)
+    slots: gl.constexpr = CONFIG.slots
+    readers: gl.constexpr = 1 if CONFIG.pieces == 1 else 2
+    bars = DkvBarriers(k_full=mbarriers(0), v_full=mbarriers(0), q_full=mbarriers(slots), do_full=mbarriers(slots),
+                       empty=mbarriers(slots, readers))  # fmt: skip
     n, h_kv, batch = program_tile_of_grid(ready.kv_heads, CONFIG.causal and not CONFIG.has_window)
     n0 = n * CONFIG.block_n
     low, left, right, high = query_blocks(
@@ -330,25 +332,6 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
             (wide_keys_partition, (0, dk_desc, dv_desc, buffers, bars, tile, shape, scales, CONFIG)),
             (wide_keys_partition, (1, dk_desc, dv_desc, buffers, bars, tile, shape, scales, CONFIG)),
         ], [4, 4], [240, 240])  # fmt: skip
-
-
-@gluon.jit
-def _dkv_barriers(CONFIG: gl.constexpr):
-    """Allocate and initialise the DkvBarriers of a program."""
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
-    slots: gl.constexpr = CONFIG.slots
-    k_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    v_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    q_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    do_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    empty = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    mbarrier.init(k_full, count=1)
-    mbarrier.init(v_full, count=1)
-    for i in gl.static_range(slots):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(do_full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=1 if CONFIG.pieces == 1 else 2)  # consumers
-    return DkvBarriers(k_full=k_full, v_full=v_full, q_full=q_full, do_full=do_full, empty=empty)
 
 
 @gluon.jit

@@ -38,7 +38,7 @@ def wide_keys_partition(consumer: gl.constexpr, dk_desc, dv_desc, buffers, bars,
                     count, dk, dv = _step(
                         consumer, count, m, dk, dv, buffers, bars, tile.n0, shape, scale, CONFIG, PART != 1
                     )
-    store_dkv(consumer, dk, dv, dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
+    store_dkv(consumer, dk, (dv,), dk_desc, dv_desc, buffers, tile, scales.softmax, CONFIG)
 
 
 @gluon.jit

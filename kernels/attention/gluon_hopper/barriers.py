@@ -24,6 +24,18 @@ from triton.language.extra.cuda import gdc_launch_dependents
 from .compat import execute, run_ptx
 
 
+@gluon.jit
+def mbarriers(SLOTS: gl.constexpr, ARRIVALS: gl.constexpr = 1):
+    """Allocate and initialise an mbarrier for each slot; with 0 slots, one without an index."""
+    shape: gl.constexpr = [SLOTS, 1] if SLOTS > 0 else [1]
+    bars = gl.allocate_shared_memory(gl.int64, shape, mbarrier.MBarrierLayout())
+    if SLOTS == 0:
+        mbarrier.init(bars, count=ARRIVALS)
+    for i in gl.static_range(SLOTS):
+        mbarrier.init(bars.index(i), count=ARRIVALS)
+    return bars
+
+
 @gluon.constexpr_function
 def _for_all(instruction, consumers):
     return f"{instruction} $1, {128 * (consumers + 1)}; mov.b32 $0, 0;"
@@ -52,8 +64,22 @@ def release_keys(slot, buffers, CONFIG: gl.constexpr):
     """Tell the producer that the keys of a slot have been read."""
     if CONFIG.release_per_warp:
         execute(_for_all("bar.arrive", CONFIG.consumers), 2 + CONFIG.consumers + slot)
+    elif CONFIG.kv_slots == 1:  # the pieces before the last have been released (pieces.py)
+        mbarrier.arrive(buffers.k_empty.index(CONFIG.pieces - 1), count=1)
     else:
         mbarrier.arrive(buffers.k_empty.index(slot), count=1)
+
+
+@gluon.jit
+def skip_keys(slot, count, buffers, CONFIG: gl.constexpr):
+    """Release the count-th block's keys, which are in a slot, without having used them."""
+    if CONFIG.kv_slots == 1:
+        for piece in gl.static_range(CONFIG.pieces):
+            mbarrier.wait(buffers.k_full.index(piece), count & 1)
+            mbarrier.arrive(buffers.k_empty.index(piece), count=1)
+    else:
+        mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.kv_slots) & 1)
+        release_keys(slot, buffers, CONFIG)
 
 
 @gluon.jit

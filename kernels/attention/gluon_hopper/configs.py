@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...features import Window, reach
+
 if TYPE_CHECKING:
     from .packed import PackedShape
     from .plan import GluonHopperPlan
@@ -30,7 +32,7 @@ class ForwardTiles:
     block_n: int  # keys of a step
     consumers: int  # warpgroups of 64 query rows
     q_slots: int  # tiles of queries in shared memory, for each consumer
-    kv_slots: int  # blocks of keys, and of values, in shared memory
+    kv_slots: int  # blocks of keys, and of values, in shared memory; if one, keys are released by piece
     registers: int  # per consumer thread
     pingpong: bool = False  # two consumers alternate on the tensor cores (FlashAttention-3)
     store_from_registers: bool = False  # not by TMA, so that the next queries need not wait for their slot
@@ -96,6 +98,7 @@ class BackwardConfig:
     scores_in_turn: bool = False  # see BackwardTiles
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
     columns: int = 0  # of rows that products over head_dim take: fewer than head_dim where it is padded
+    sums: int = 1  # tiles of dQ, dK and dV: two, of 64 columns and of the others in use, or all in one
     bend: float = 0.0  # as in ForwardConfig
     alibi: bool = False  # as in ForwardConfig
 
@@ -115,6 +118,14 @@ def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles
 def product_columns(head_dim: int, size: int) -> int:
     """Return how many columns products over a head_dim that is padded to `size` take: 64 and 16 or 32 of 128."""
     return next((columns for columns in (80, 96) if size == 128 and head_dim <= columns), size)
+
+
+def window_of(causal: bool, window_size: Window, far: int) -> tuple[int, int]:
+    """Return a window as the kernels take it (masks.py), and the window_size of as many keys that has one width."""
+    if causal or not window_size:
+        return window_size, window_size  # type: ignore[return-value]  # causal ones have one width
+    left, right = reach(causal, window_size, far)
+    return left + 1 + (right + 1 << 32), (left + right) // 2 + 1
 
 
 def _fields_of(shape: "GluonHopperPlan | PackedShape") -> dict[str, Any]:

@@ -54,7 +54,7 @@ from .forward_tiles import (
     split_key_blocks,
 )
 from .masks import capped, hide_keys, key_blocks, less_distance
-from .pieces import load_pieces, pieces_of, place_of
+from .pieces import load_keys_by_piece, load_pieces, pieces_of, place_of
 from .rows import store_tile
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
@@ -108,10 +108,11 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     k_s = gl.allocate_shared_memory(dtype, [kv_slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
     v_s = gl.allocate_shared_memory(dtype, [kv_slots, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
+    k_parts: gl.constexpr = pieces if kv_slots == 1 else kv_slots
     q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
     q_empty = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
-    k_full = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
-    k_empty = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
+    k_full = gl.allocate_shared_memory(gl.int64, [k_parts, 1], bar)
+    k_empty = gl.allocate_shared_memory(gl.int64, [k_parts, 1], bar)
     v_full = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
     v_empty = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
     for i in gl.static_range(q_slots):
@@ -122,6 +123,9 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(k_empty.index(i), count=CONFIG.consumers)
         mbarrier.init(v_empty.index(i), count=CONFIG.consumers)
+    for i in gl.static_range(kv_slots, k_parts):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(k_empty.index(i), count=CONFIG.consumers)
     buffers = ForwardBuffers(q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty)
     n_tiles, n_m, heads_in_l2 = sizes.n_tiles, sizes.n_m, sizes.heads_in_l2
     if CONFIG.packed:
@@ -192,7 +196,13 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
             j = high - 1 - (i - low)
             row = sequence.first_k + j * CONFIG.block_n
             slot = count % CONFIG.kv_slots
-            if CONFIG.page_size > 0:
+            if CONFIG.kv_slots == 1:  # keys of a block before the values of the block in front of it, as they are used
+                load_keys_by_piece(k_desc, batch, h_kv, row, count, buffers, CONFIG)
+                if i > low:
+                    _load_values(v_desc, batch, h_kv, row + CONFIG.block_n, count - 1, buffers, CONFIG)
+                if i == high - 1:
+                    _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG)
+            elif CONFIG.page_size > 0:
                 pages = pages_of_block(page_table, sequence, j, CONFIG)
                 acquire_keys_slot(count, buffers, CONFIG)
                 load_pages(k_desc, pages, h_kv, j, buffers.k_full.index(slot), buffers.k, slot, CONFIG)
@@ -206,6 +216,14 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
                 mbarrier.expect(buffers.v_full.index(slot), v_desc.block_type.nbytes)
                 tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(slot), buffers.v.index(slot))
             count += 1
+
+
+@gluon.jit
+def _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG: gl.constexpr):
+    """Load the count-th block's values into the only slot."""
+    acquire_values_slot(count, buffers, CONFIG)
+    mbarrier.expect(buffers.v_full.index(0), v_desc.block_type.nbytes)
+    tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(0), buffers.v.index(0))
 
 
 @gluon.jit

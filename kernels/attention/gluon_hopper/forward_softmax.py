@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .barriers import phase_of, release_keys, release_values, slot_of
+from .barriers import phase_of, release_keys, release_values, skip_keys, slot_of
 from .compat import keep_pairs_before_wait, opaque_zero, partition_sync, pingpong_signal, pingpong_wait
 from .forward_overflow import (
     RESCALE_THRESHOLD,
@@ -37,7 +37,7 @@ from .forward_overflow import (
     subtract_rise,
 )
 from .masks import capped, hide_keys, less_distance
-from .pieces import pieces_of, product_of_rows, transposed
+from .pieces import pieces_of, product_by_piece, product_of_rows, transposed
 from .rows import clear_rows
 
 # A consumer's queries of a tile, in pieces (pieces.py), the number of their slot, and the mbarrier that releases it.
@@ -56,11 +56,16 @@ def begin_first_scores(consumer: gl.constexpr, i_tile, n_tiles, count, buffers, 
     if WAIT:  # noqa: SIM102 - decided at compile time
         if i_tile < n_tiles:
             mbarrier.wait(buffers.q_full.index(q_slot), (i_tile // CONFIG.q_slots) & 1)
-            mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.kv_slots) & 1)
-    k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
-    zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
-    q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
-    return product_of_rows(q, k_t, zero, CONFIG.pieces)
+            if CONFIG.kv_slots > 1:
+                mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.kv_slots) & 1)
+    if CONFIG.kv_slots == 1:
+        q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
+        return product_by_piece(q, i_tile < n_tiles, count, buffers, s_layout, CONFIG)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
+        zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
+        q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
+        return product_of_rows(q, k_t, zero, CONFIG.pieces)
 
 
 @gluon.jit
@@ -90,12 +95,16 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, q_done, p, out, m_i,
     last_phase = phase_of(count, CONFIG)
     count += 1
     slot = slot_of(count, CONFIG)
-    mbarrier.wait(buffers.k_full.index(slot), phase_of(count, CONFIG))
+    if CONFIG.kv_slots > 1:
+        mbarrier.wait(buffers.k_full.index(slot), phase_of(count, CONFIG))
     if CONFIG.pingpong:
         pingpong_wait(consumer)
-    k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
-    zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
-    s_token = product_of_rows(q, k_t, zero, CONFIG.pieces)
+    if CONFIG.kv_slots == 1:
+        s_token = product_by_piece(q, True, count, buffers, s_layout, CONFIG)
+    else:
+        k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
+        zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
+        s_token = product_of_rows(q, k_t, zero, CONFIG.pieces)
     mbarrier.wait(buffers.v_full.index(last), last_phase)
     values = buffers.v.index(last).reshape([CONFIG.block_n, CONFIG.head_dim_v])
     out_token = warpgroup_mma(p, values, out, is_async=True)
@@ -159,8 +168,7 @@ def skip_block(count, buffers, CONFIG: gl.constexpr):
     """Release a block of keys and values without having used it."""
     slot = count % CONFIG.kv_slots
     phase = (count // CONFIG.kv_slots) & 1
-    mbarrier.wait(buffers.k_full.index(slot), phase)
-    release_keys(slot, buffers, CONFIG)
+    skip_keys(slot, count, buffers, CONFIG)
     mbarrier.wait(buffers.v_full.index(slot), phase)
     release_values(slot, buffers, CONFIG)
     return count + 1
@@ -173,9 +181,7 @@ def skip_values_and_next_keys(count, buffers, CONFIG: gl.constexpr):
     mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
     release_values(slot, buffers, CONFIG)
     count += 1
-    slot = count % CONFIG.kv_slots
-    mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.kv_slots) & 1)
-    release_keys(slot, buffers, CONFIG)
+    skip_keys(count % CONFIG.kv_slots, count, buffers, CONFIG)
     return count
 
 

@@ -1,7 +1,20 @@
-"""Which keys a query sees: by tile, to skip the others, and by element; softcap and slopes. Causal: bottom-right."""
+"""Which keys a query sees: by tile, to skip the others, and by element; softcap and slopes. Causal: bottom-right.
+
+`window` is how many keys a query sees up to its own; where there is no causal mask, in the lower half of 64 bits, and
+from its own on in the upper half (`configs.window_of`).
+"""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+
+
+@gluon.jit
+def _widths(window, CAUSAL: gl.constexpr):
+    """Return how many keys a query sees up to its own, and from its own on."""
+    if CAUSAL:
+        return window, gl.to_tensor(1)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return window.to(gl.int32), (window >> 32).to(gl.int32)
 
 
 @gluon.jit
@@ -18,12 +31,10 @@ def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.co
     low = gl.to_tensor(0)
     high = gl.cdiv(seqlen_k, BLOCK_N)
     right = seqlen_k // BLOCK_N
-    if CAUSAL:
-        high = gl.minimum(high, gl.cdiv(gl.maximum(last + 1, 0), BLOCK_N))
-        right = gl.minimum(right, gl.maximum(first, 0) // BLOCK_N)
-    elif WINDOW:
-        high = gl.minimum(high, gl.cdiv(gl.maximum(last + window, 0), BLOCK_N))
-        right = gl.minimum(right, gl.maximum(first + window - 1, 0) // BLOCK_N)
+    if CAUSAL or WINDOW:
+        window, ahead = _widths(window, CAUSAL)
+        high = gl.minimum(high, gl.cdiv(gl.maximum(last + ahead, 0), BLOCK_N))
+        right = gl.minimum(right, gl.maximum(first + ahead - 1, 0) // BLOCK_N)
     left = low
     if WINDOW:
         low = gl.maximum(first - window + 1, 0) // BLOCK_N
@@ -45,12 +56,10 @@ def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLO
     high = n_m
     left = low
     right = n_m
-    if CAUSAL:
-        low = gl.maximum(n0 - shift, 0) // BLOCK_M
-        left = gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 - shift, 0), BLOCK_M)
-    elif WINDOW:
-        low = gl.maximum(n0 - window + 1 - shift, 0) // BLOCK_M
-        left = gl.cdiv(gl.maximum(n0 + BLOCK_N - window - shift, 0), BLOCK_M)
+    if CAUSAL or WINDOW:
+        window, ahead = _widths(window, CAUSAL)
+        low = gl.maximum(n0 - ahead + 1 - shift, 0) // BLOCK_M
+        left = gl.cdiv(gl.maximum(n0 + BLOCK_N - ahead - shift, 0), BLOCK_M)
     if WINDOW:
         high = gl.minimum(high, gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 + window - shift, 0), BLOCK_M))
         right = gl.minimum(right, gl.maximum(n0 + window - shift, 0) // BLOCK_M)
@@ -80,8 +89,9 @@ def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: g
         keys = key + columns
         keep = keys < seqlen_k
         if WINDOW:
+            window, ahead = _widths(window, CAUSAL)
             keep = keep & (rows - keys < window)
-            keep = keep & (keys - rows < window)
+            keep = keep & (keys - rows < ahead)
     return gl.where(keep, x, value)
 
 
@@ -118,9 +128,10 @@ def hide_queries(x, value: gl.constexpr, diagonal, key, seqlen_k, window, CAUSAL
     if not CAUSAL:
         keep = gl.broadcast(keys < seqlen_k, keep)[0]
     if WINDOW:
+        window, ahead = _widths(window, CAUSAL)
         keep = keep & (own < first + window)
         if not CAUSAL:
-            keep = keep & (own > first - window)
+            keep = keep & (own > first - ahead)
     return gl.where(keep, x, value)
 
 

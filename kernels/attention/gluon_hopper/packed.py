@@ -118,7 +118,8 @@ class PackedShape:
         self.pieces = 1
         self.total_k = k.shape[2]
         self.group_size = self.num_heads // k.shape[1]
-        self.causal, self.window_size, self.softmax_scale = masks
+        self.causal, self.softmax_scale = masks[0], masks[2]
+        self.window, self.window_size = configs.window_of(*masks[:2], self.total_q + self.total_k)
         self.multiprocessors = torch.cuda.get_device_properties(self.device).multi_processor_count
 
 
@@ -148,7 +149,7 @@ class PackedForward:
         rest = (
             ForwardShape(
                 *(0, 0, 0, shape.num_heads, shape.num_heads, shape.group_size, in_l2),
-                *(shape.total_q, shape.total_k, shape.window_size),
+                *(shape.total_q, shape.total_k, shape.window),
             ),
             shape.softmax_scale * LOG2_E,
             tuple(stride // 8 for stride in _packed_like(q).stride()[:3]),
@@ -196,7 +197,7 @@ class PackedBackward:
         rest = (
             BackwardShape(
                 *(shape.num_heads, shape.group_size, shape.total_q, shape.total_k),
-                *(self._n_m * tiles.block_m, self._n_m, shape.window_size),
+                *(self._n_m * tiles.block_m, self._n_m, shape.window),
             ),
             TileOrder(0, 1),
             Scales(shape.softmax_scale * LOG2_E, shape.softmax_scale),

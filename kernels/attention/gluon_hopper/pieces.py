@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .compat import tma_load, tma_store
+from .compat import opaque_zero, tma_load, tma_store
 
 
 @gluon.jit
@@ -70,6 +70,36 @@ def product_of_rows(a, b_t, acc, PIECES: gl.constexpr):
 
 
 @gluon.jit
+def load_keys_by_piece(desc, batch, head, row, count, buffers, CONFIG: gl.constexpr):
+    """Load the count-th block's keys into the only slot, each piece when both consumers have released it."""
+    for piece in gl.static_range(CONFIG.pieces):
+        full = buffers.k_full.index(piece)
+        mbarrier.wait(buffers.k_empty.index(piece), (count & 1) ^ 1)
+        mbarrier.expect(full, desc.block_type.nbytes)
+        column = piece * buffers.k.shape[4]
+        tma_load(desc, [batch, head, row, column], full, place_of(buffers.k, 0, piece, CONFIG.pieces))
+
+
+@gluon.jit
+def product_by_piece(q, exists, count, buffers, layout: gl.constexpr, CONFIG: gl.constexpr):
+    """Begin the product of queries with the count-th block's keys, in the only slot; release all pieces but the last.
+
+    Unless the block `exists`, nobody reads the product.
+    """
+    acc = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, layout)
+    for piece in gl.static_range(CONFIG.pieces):
+        if exists:
+            mbarrier.wait(buffers.k_full.index(piece), count & 1)
+        keys = piece_of(buffers.k, opaque_zero(), piece, CONFIG.pieces)
+        acc = warpgroup_mma(q[piece], keys.permute((1, 0)), acc, use_acc=piece > 0, is_async=True)
+        if piece > 0:
+            acc = warpgroup_mma_wait(1, deps=(acc,))
+            if exists:
+                mbarrier.arrive(buffers.k_empty.index(piece - 1), count=1)
+    return acc
+
+
+@gluon.jit
 def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
     """Begin a b^T over the first 64 + 16, 64 + 32 or all columns of two tiles of rows."""
     FIRST: gl.constexpr = 64
@@ -81,6 +111,34 @@ def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
         token = warpgroup_mma(a.slice(0, FIRST, 1), b_t, zero, use_acc=False, is_async=True)
         b_t = b.slice(FIRST, REST, 1).permute((1, 0))
         return warpgroup_mma(a.slice(FIRST, REST, 1), b_t, token, is_async=True)
+
+
+@gluon.jit
+def zeros_in_columns(rows: gl.constexpr, CONFIG: gl.constexpr):
+    """Return sums over the columns in use of a tile of `rows` rows, a tuple: of 64 and of the others, or all in one."""
+    FIRST: gl.constexpr = CONFIG.head_dim // CONFIG.sums
+    sums = (gl.zeros([rows, FIRST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FIRST, 16])),)
+    if CONFIG.sums == 2:
+        REST: gl.constexpr = CONFIG.columns - FIRST
+        sums += (gl.zeros([rows, REST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, REST, 16])),)
+    return sums
+
+
+@gluon.jit
+def columns_of(tile, piece: gl.constexpr, sums):
+    """Return the columns of a tile that a sum of `zeros_in_columns` has."""
+    return tile.slice(piece * sums[0].shape[1], sums[piece].shape[1], 1)
+
+
+@gluon.jit
+def add_in_columns(a, tile, sums, CONFIG: gl.constexpr):
+    """Begin the products of a tile `a`, 16 bits, with the columns in use of another, added to a tuple of sums."""
+    if CONFIG.sums == 1:
+        return (warpgroup_mma(a, tile, sums[0], is_async=True),)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        first = warpgroup_mma(a, columns_of(tile, 0, sums), sums[0], is_async=True)
+        a = gl.convert_layout(a, gl.DotOperandLayout(0, sums[1].type.layout, 2), assert_trivial=True)
+        return (first, warpgroup_mma(a, columns_of(tile, 1, sums), sums[1], is_async=True))
 
 
 @gluon.jit
@@ -108,6 +166,9 @@ def wait_for_pieces(pending: gl.constexpr, sums, operand, PIECES: gl.constexpr):
     if PIECES == 1:
         first, operand = warpgroup_mma_wait(pending, deps=(sums[0], operand))
         return (first,), operand
+    elif PIECES == 2:  # noqa: RET505
+        first, second, operand = warpgroup_mma_wait(pending, deps=(sums[0], sums[1], operand))
+        return (first, second), operand
     else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
         first, second, third, operand = warpgroup_mma_wait(pending, deps=(sums[0], sums[1], sums[2], operand))
         return (first, second, third), operand

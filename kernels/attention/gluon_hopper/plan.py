@@ -67,7 +67,8 @@ class GluonHopperPlan:
         self.head_dim_v = v.shape[3]
         self.size, self.size_v = configs.padded_head_dims(self.head_dim, self.head_dim_v)
         self.pieces = configs.PIECES.get(self.size, 1)
-        self.causal, self.window_size, self.softmax_scale = masks
+        self.masks, self.causal, self.softmax_scale = masks, masks[0], masks[2]
+        self.window, self.window_size = configs.window_of(*masks[:2], self.seqlen_q + self.seqlen_k)
         self.of_scores = of_scores  # fields of both configs: bend or alibi
         self.factor = self.softmax_scale / of_scores.get("bend", 1.0)  # of scores in the softmax
         self.more: dict[str, bool] = {}  # fields of ForwardConfig: what else its forward stores
@@ -82,7 +83,8 @@ class GluonHopperPlan:
         self.l2_bytes: int = getattr(chip, "L2_cache_size", 0)  # distinguishes an H100 from an H200; 0 if unknown
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         self.group_splits = 1
-        self._splits_in_backward = tuning.group_splits(self.size, *shape, *masks[:2], self.multiprocessors)
+        chosen_by = self.causal, self.window_size, self.multiprocessors
+        self._splits_in_backward = tuning.group_splits(self.size, *shape, *chosen_by)
         self._forward = (ForwardByHalves if self.size == configs.HALVED else Forward)(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:
@@ -126,8 +128,7 @@ class GluonHopperPlan:
             from ..triton_fa2 import plan as portable
 
             q, k, v = saved[:3]
-            masks = self.causal, self.window_size, self.softmax_scale
-            return portable.plan_of(q, k, v, *masks, "ieee").backward(*saved)
+            return portable.plan_of(q, k, v, *self.masks, "ieee").backward(*saved)
         two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
         given = BackwardInputs(*saved)
         key = (given.dout.stride(), given.dout.data_ptr() & 15, two_kernels)
@@ -202,7 +203,7 @@ class Forward:
             schedule.entries,
             ForwardShape(
                 *(schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
-                *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window_size),
+                *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window),
             ),
             plan.factor * LOG2_E,
             strides,

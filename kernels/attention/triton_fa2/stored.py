@@ -218,9 +218,7 @@ def stored_dq_kernel(
         if lo < start:
             acc = _load(sums, row, column, BLOCK_M, WIDTH, CONFIG)
         k = HeadRows(k_base, strides.k.row, seqlen_k)
-        first = (
-            tl.maximum(lo - start, 0) // STEP
-        )  # of the part's steps; counted, so that Triton knows STEP divides a key
+        first = tl.maximum(lo - start, 0) // STEP  # steps are counted, so that Triton knows STEP divides a key
         for step in tl.range(first, tl.cdiv(tl.minimum(hi, stop) - start, STEP)):
             key = step * STEP
             place, inside = _scores(tensors.ds, local, row, key, seqlen_q, pitch, BLOCK_M, STEP)

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+SKIPPED = tl.constexpr(-(2**31))  # as a length: nothing is computed or written for the sequence
+
 
 @triton.jit
 def load_block(

@@ -106,10 +106,10 @@ def combine_kernel(
     if CONFIG.batch > 0:
         if CONFIG.chained:
             gdc_wait()
-        ends, total, even = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFIG)
+        ends, total, even, same = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFIG)
         _, blocks = visible_blocks(length_of(lengths_ptr, seq, capacity), seqlen_q, left, CONFIG)
         tile_start = begin_of(seq, ends, even, num_kv_heads, CONFIG.batch) + head * blocks
-        chunk = share_of(total, even, batch * num_kv_heads, slots, least)
+        chunk = share_of(total, same, slots, least)
     else:
         _, blocks = visible_blocks(capacity, seqlen_q, left, CONFIG)
         tile_start = tile * blocks

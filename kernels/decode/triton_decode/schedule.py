@@ -11,6 +11,8 @@ Equal payloads of key blocks are the idea of FlashMLA's scheduler. Stream-K: Osa
 import triton
 import triton.language as tl
 
+from .cache import SKIPPED
+
 
 @triton.jit
 def length_of(lengths_ptr, seq, capacity):
@@ -35,20 +37,23 @@ def block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFI
     """Return where the blocks of each sequence end in the row of blocks (CONFIG.batch,), and the length of that row.
 
     The third result is the number of blocks of a tile if it is the same for all tiles. Otherwise it is 0. The ends are
-    valid only if it is 0.
+    valid only if it is 0. The fourth is that number if it is the same for all but the tiles of skipped sequences.
     """
     sequences = tl.arange(0, CONFIG.batch)
     lengths = tl.load(lengths_ptr + sequences, mask=sequences < batch, other=0)
+    real = (sequences < batch) & (lengths != SKIPPED)
     lengths = tl.minimum(tl.maximum(lengths, 0), capacity)
     _, blocks = visible_blocks(lengths, seqlen_q, left, CONFIG)
-    blocks = tl.where(sequences < batch, blocks, 0)
+    blocks = tl.where(real, blocks, 0)
     most = tl.max(blocks, 0)
     blocks = blocks * num_kv_heads
     total = tl.sum(blocks, 0)
     even = tl.where(total == most * (batch * num_kv_heads), most, 0)
+    same = even
     if even == 0:
+        same = tl.where(total == most * (tl.sum(real.to(tl.int32), 0) * num_kv_heads), most, 0)
         blocks = tl.cumsum(blocks, 0)
-    return blocks, total, even
+    return blocks, total, even, same
 
 
 @triton.jit
@@ -74,18 +79,19 @@ def begin_of(seq, ends, even, num_kv_heads, BATCH: tl.constexpr):
 
 
 @triton.jit
-def share_of(total, even, tiles, slots, least):
+def share_of(total, same, slots, least):
     """Return the number of blocks of a program: at least `least`, because short splits cost more than they save.
 
-    `even`: the number of blocks of a tile if it is the same for all tiles, else 0. A share that begins and ends with a
+    `same`: the number of blocks of a tile if it is the same for all tiles, else 0. A share that begins and ends with a
     tile, or divides a tile evenly, is used if it takes at most a tenth more blocks (tuning.aligned_share does the same
     for lengths that the host knows).
     """
     share = tl.maximum(tl.cdiv(total, slots), least)
-    if even > 0:
-        aligned = tl.maximum(tl.cdiv(even, tl.maximum(slots // tiles, 1)), least)
+    if same > 0:
+        tiles = total // same
+        aligned = tl.maximum(tl.cdiv(same, tl.maximum(slots // tiles, 1)), least)
         if tiles > slots:
-            aligned = tl.cdiv(tiles, slots) * even
+            aligned = tl.cdiv(tiles, slots) * same
         if aligned * 10 <= share * 11:
             share = aligned
     return share

@@ -89,8 +89,8 @@ def split_kernel(
         gdc_launch_dependents()  # the next kernel may start now; it waits for this one before it reads anything
         gdc_wait()
     if CONFIG.batch > 0:
-        ends, total, even = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFIG)
-        chunk = share_of(total, even, batch * num_kv_heads, slots, least)
+        ends, total, even, same = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFIG)
+        chunk = share_of(total, same, slots, least)
     else:
         length = capacity
         first_block, blocks = visible_blocks(length, seqlen_q, left, CONFIG)

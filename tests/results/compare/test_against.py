@@ -13,10 +13,12 @@ from results.compare.between_rounds import PairOfRounds, RoundMedians
 from results.files.journal import RunFolder
 from results.records import Case, Measurement, Run, Status, attention_case
 from results.spread import spread
+from tests.test_readme import ROOT
 
 RUN = Run("r", "local", protocol="paired/1", torch="2.13.0", against={"label": "abc1234", "torch": "2.13.0"})
 ROUNDS, OF_ROUND = 8, 4
 CELLS = 300
+README = " ".join((ROOT / "results" / "README.md").read_text().split())
 
 
 def case_of(number: int) -> Case:
@@ -25,7 +27,8 @@ def case_of(number: int) -> Case:
 
 def row(name: str, case: Case, samples: list[float], **fields) -> Measurement:
     plain = Measurement("r", case, name, "latency_ms", Status.ERROR, mode="fwd", timing="kernel")
-    return replace(plain, status=Status.OK, **{"round_sizes": (OF_ROUND,) * ROUNDS, **spread(samples), **fields})
+    sizes = (OF_ROUND,) * (len(samples) // OF_ROUND)
+    return replace(plain, status=Status.OK, **{"round_sizes": sizes, **spread(samples), **fields})
 
 
 def machine(
@@ -36,14 +39,16 @@ def machine(
     offset: float = 0.0,
     name: str = "triton_fa2",
     walk: float = 0.0,
+    follow: float = 1.0,
+    count: int = ROUNDS,
 ) -> list[Measurement]:
     """Both versions of each cell: rounds share the drift of the machine, samples have noise, processes an offset."""
     chance, steps, rows = random.Random(f"{slower}/{drift}/{noise}/{offset}/{name}"), random.Random(walk), []
     for number in range(CELLS):
         length = 10 ** chance.uniform(-1.7, 1)
-        rounds = [1 + chance.gauss(0, drift) for _ in range(ROUNDS)]
+        rounds = [1 + chance.gauss(0, drift) for _ in range(count)]
         for label, factor in (("@abc1234", 1 + chance.gauss(0, offset)), ("", slower)):
-            apart = accumulate(steps.gauss(0, walk) for _ in rounds)
+            apart = accumulate((steps.gauss(0, walk) for _ in rounds), lambda x, step: follow * x + step)
             rounds = [at * (1 + beyond) for at, beyond in zip(rounds, apart, strict=True)]
             samples = [
                 length * factor * at * (1 + abs(chance.gauss(0, noise))) for at in rounds for _ in range(OF_ROUND)
@@ -78,6 +83,15 @@ def test_cells_without_a_verdict_take_more_rounds_and_no_others() -> None:
 def test_5_percent_are_found_whatever_the_machine_drifts_by(drift: float) -> None:
     assert share(machine(1.05, drift=drift, offset=0.002), "SLOWER") >= 0.95
     assert share(machine(0.95, drift=drift, offset=0.002), "FASTER") >= 0.95
+
+
+@pytest.mark.parametrize("count,found", [(8, 39), (16, 68), (32, 95)])
+def test_more_rounds_give_more_verdicts_and_no_false_ones_as_the_readme_says(count: int, found: int) -> None:
+    """Rounds differ by 2 %, of which six tenths are of the round before."""
+    following = {"walk": 0.016, "follow": 0.6, "count": count}
+    assert round(100 * share(machine(1.05, **following), "SLOWER")) == found
+    assert share(machine(**following), "FASTER", "SLOWER") <= 0.01
+    assert "39, 68 and 95 % of the cells after 8, 16 and 32 rounds" in README
 
 
 def test_noise_that_no_round_settles_is_unclear_and_a_change_within_the_band_the_same() -> None:

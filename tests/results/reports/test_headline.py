@@ -1,11 +1,14 @@
 """The tables of the documents, from the runs that ship."""
 
+import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from results import levels
 from results.__main__ import main
+from results.files.journal import REPOSITORY, folders_in
 from results.records import Case, Measurement, Run, Status, attention_case, decode_case
 from results.reports import headline
 from results.reports.headline import Shipped
@@ -137,3 +140,23 @@ def test_generation_is_in_tokens_a_second_and_of_what_a_copy_reaches() -> None:
         "| --- | --- | --- |",
         f"| Llama-2 7B, 2048 | 125, {share / 2:.0%} | 250, {share:.0%} |",
     ]
+
+
+def test_what_the_tables_page_says_of_runs_between_its_tables_is_so() -> None:
+    place = REPOSITORY / "results" / "published"
+    said = " ".join((place / "TABLES.md").read_text(encoding="utf-8").split())
+    runs = {run.run_id: run for folder in folders_in(place) if (run := folder.run())}
+    for pair in ("`h200-torch_vs_triton` and `h200-fa2_", "`h200-fa_paper-one-card` and `h200-fa_paper-two-"):
+        words = pair + said.partition(pair)[2].partition("hash")[0]
+        one, other = (runs[name] for name in re.findall(r"`(.*?)`", words))
+        assert "have the same commit and" in words
+        assert (one.git_commit, one.kernel_hash) == (other.git_commit, other.kernel_hash)
+    words = "as `h200-fa_paper-full`, `h200-fa_paper-causal`, `h200-long_context` and `h200-fa2_speedup` did"
+    at_once = re.findall(r"`(.*?)`", words)
+    states = [json.loads((place / name / "state.json").read_text()) for name in at_once]
+    assert words in said and max(state["started"] for state in states) < min(state["updated"] for state in states)
+    assert len({runs[name].gpu_uuid for name in at_once}) == 4
+    old = runs["h200-training"]
+    assert "h200-training` was written after the run, so its driver, host, power limit and measured peaks are" in said
+    assert not any((old.driver, old.host, old.power_limit_w, old.measured_tflops, old.measured_gbs))
+    assert "The five published reports" in said and len({run.report for run in runs.values() if run.report}) == 5

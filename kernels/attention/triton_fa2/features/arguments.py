@@ -43,6 +43,7 @@ class FeatureConfig:
     block_d2: int  # columns of the second panel; 0: there is none
     head_dim_v: int
     block_dv: int
+    block_dv2: int  # columns of a second panel of values, out and dout; 0: there is none
     has_left: bool
     has_right: bool
     softcap: str  # "", or how its tanh is computed: "hardware" (off by 2^-11), "exponential" (1e-7 near 0) or "series"

@@ -8,6 +8,7 @@ Blocks that every row sees whole take no mask, and those that none sees are not 
 import triton
 import triton.language as tl
 
+from ....plans import LOG2_E
 from ..backward import query_ranges
 from ..panels import product_of_panels, store_panels
 from ..tile_ops import load_logsumexp, probabilities
@@ -16,17 +17,20 @@ from .scores import (
     add_to_panels,
     capped,
     kept,
-    load_once,
+    load_mask,
     load_values,
     load_wide,
     masked,
     place,
+    product_of_values,
     rows_of,
     sequence,
     store_values,
     to_nearest,
     zero_panels,
 )
+
+_LOG2_E = tl.constexpr(LOG2_E)
 
 
 @triton.jit
@@ -48,12 +52,12 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
         scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
         v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
-        dp = tl.dot(dout_tile, tl.trans(v_tile), input_precision=CONFIG.precision)
+        dp = product_of_values(dout_tile, v_tile, CONFIG)
         dp = kept(dp, start_m, start, own, tensors, shape, CONFIG, False)
         ds = p * (dp - delta[:, None])
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
-        sums = add_to_panels(sums, ds, k_tile, CONFIG)
+        sums = add_to_panels(sums, ds, k_tile, CONFIG.block_d2, CONFIG)
     return sums
 
 
@@ -69,17 +73,19 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = load_once(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG)
+    q_tile = to_nearest(load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True), CONFIG)
     dout_tile = load_values(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     out_tile = load_values(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-    delta = tl.sum(out_tile.to(tl.float32) * dout_tile.to(tl.float32), 1)
+    delta = tl.sum(out_tile[0].to(tl.float32) * dout_tile[0].to(tl.float32), 1)
+    if CONFIG.block_dv2 > 0:
+        delta += tl.sum(out_tile[1].to(tl.float32) * dout_tile[1].to(tl.float32), 1)
     if tensors.dlse is not None:
         delta -= tl.load(tensors.dlse + statistics, mask=rows < seqlen_q, other=0.0)
     tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
     lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
     queries = (q_tile, to_nearest(dout_tile, CONFIG), lse, delta)
-    sums = zero_panels(BLOCK_M, CONFIG)
+    sums = zero_panels(BLOCK_M, CONFIG.block_d, CONFIG.block_d2)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
@@ -124,14 +130,14 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
         dout_tile = load_values(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
         p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
-        dv_sum = tl.dot(p_kept.to(dout_tile.dtype), dout_tile, dv_sum, input_precision=CONFIG.precision)
-        dp = tl.dot(v_tile, tl.trans(dout_tile), input_precision=CONFIG.precision)
+        dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.block_dv2, CONFIG)
+        dp = product_of_values(v_tile, dout_tile, CONFIG)
         dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
         delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
         ds = p * (dp - delta[None, :])
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
-        sums = add_to_panels(sums, ds, q_tile, CONFIG)
+        sums = add_to_panels(sums, ds, q_tile, CONFIG.block_d2, CONFIG)
     return sums, dv_sum
 
 
@@ -175,10 +181,10 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     if CONFIG.one_loop:
         full_hi = lo
 
-    k_tile = load_once(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG)
+    k_tile = to_nearest(load_wide(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True), CONFIG)
     v_tile = to_nearest(load_values(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True), CONFIG)
-    sums = zero_panels(BLOCK_N, CONFIG)
-    dv_sum = tl.zeros([BLOCK_N, CONFIG.block_dv], dtype=tl.float32)
+    sums = zero_panels(BLOCK_N, CONFIG.block_d, CONFIG.block_d2)
+    dv_sum = zero_panels(BLOCK_N, CONFIG.block_dv, CONFIG.block_dv2)
     walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
     ends = (lo, full_lo, full_hi, hi)
     HAS_LAST: tl.constexpr = CONFIG.has_left or CONFIG.spans or CONFIG.one_loop
@@ -216,6 +222,8 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
     if CONFIG.has_left:
         end = tl.where(start_n + BLOCK_N - 1 < start_m + shift - shape.left, begin, end)
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    shared = (line // sums.heads, line % sums.heads, (0, 0, seqlen_q, seqlen_k))
+    added = load_mask(rows[:, None], keys[None, :], shared, tensors).to(tl.float32) * _LOG2_E
     for i in tl.range(begin, end):
         batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
         head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)
@@ -223,13 +231,13 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         q_tile = load_wide(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
         k_tile = load_wide(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, True)
+        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, True, False) + added
         statistics = batch * shape.stats_b + head * shape.stats_h + rows
         lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
         dout_tile = load_values(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
         v_tile = load_values(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
-        dp = tl.dot(dout_tile, tl.trans(v_tile), input_precision=CONFIG.precision)
+        dp = product_of_values(dout_tile, v_tile, CONFIG)
         dp = kept(dp, start_m, start_n, own, tensors, shape, CONFIG, False)
         delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
         total += p * (dp - delta[:, None])

@@ -20,7 +20,7 @@ from ....launches import INTERPRETED
 from ....plans import LOG2_E, MAX_HEAD_DIM, attend_with_sinks, check_inputs, device_guard
 from ....registry import UnsupportedCase
 from ....tables import family, machine_of
-from ..panels import padded_size, panels
+from ..panels import panels
 from ..problem import DTYPES, too_far
 from ..tuning import Tile
 from .arguments import FeatureConfig, FeatureShape, FeatureTensors, MaskSums, Rows
@@ -249,7 +249,7 @@ class FeatureCall:
             tanh = "hardware"
         short = self.window_size and sum(reach(self.causal, self.window_size, SHORT_WINDOW)) < SHORT_WINDOW
         some_seen = blocked is not None and (self.causal or self.window_size or v.shape[2] % blocks)
-        first, second = panels(q.shape[3])
+        (first, second), (first_v, second_v) = panels(q.shape[3]), panels(v.shape[3])
         return FeatureConfig(
             block_m=0,
             block_n=0,
@@ -258,7 +258,8 @@ class FeatureCall:
             block_d=first,
             block_d2=second,
             head_dim_v=v.shape[3],
-            block_dv=padded_size(v.shape[3]),
+            block_dv=first_v,
+            block_dv2=second_v,
             has_left=bool(self.window_size),
             has_right=bool(self.causal or self.window_size),
             softcap=tanh if asked.softcap else "",

@@ -15,7 +15,6 @@ from .scores import (
     capped,
     kept,
     load_columns,
-    load_once,
     load_values,
     load_wide,
     masked,
@@ -23,6 +22,8 @@ from .scores import (
     rows_in_pages,
     sequence,
     store_values,
+    to_nearest,
+    zero_panels,
 )
 
 _LN_2 = tl.constexpr(math.log(2))
@@ -166,11 +167,21 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
         p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
         if CONFIG.page_size > 0:
             pointers = rows_in_pages(v, keys, keys < seqlen_k, head_k, batch, tensors, CONFIG)
-            v_tile = load_columns(pointers, keys < seqlen_k, CONFIG.head_dim_v, CONFIG.block_dv)
+            FIRST_V: tl.constexpr = CONFIG.block_dv if CONFIG.block_dv2 > 0 else CONFIG.head_dim_v
+            low = load_columns(pointers, keys < seqlen_k, FIRST_V, CONFIG.block_dv)
+            high = low
+            if CONFIG.block_dv2 > 0:
+                rest = pointers + FIRST_V
+                high = load_columns(rest, keys < seqlen_k, CONFIG.head_dim_v - FIRST_V, CONFIG.block_dv2)
+            v_tile = (low, high)
         else:
             v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
         p = kept(p, start_m, start, own, tensors, shape, CONFIG, False)
-        acc = tl.dot(p.to(v_tile.dtype), v_tile, acc * alpha[:, None], input_precision=CONFIG.precision)
+        low = tl.dot(p.to(v_tile[0].dtype), v_tile[0], acc[0] * alpha[:, None], input_precision=CONFIG.precision)
+        high = low
+        if CONFIG.block_dv2 > 0:
+            high = tl.dot(p.to(v_tile[0].dtype), v_tile[1], acc[1] * alpha[:, None], input_precision=CONFIG.precision)
+        acc = (low, high)
     return acc, row_sum, row_max
 
 
@@ -186,14 +197,14 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = load_once(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG)
+    q_tile = to_nearest(load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True), CONFIG)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     if tensors.sinks is not None:  # a key without a value, seen first
         sink = tl.load(tensors.sinks + head).to(tl.float32) / (_LN_2 * shape.factor)
         row_max = tl.zeros([BLOCK_M], dtype=tl.float32) + sink
         row_sum = tl.where(row_max == float("-inf"), 0.0, 1.0)
-    state = (tl.zeros([BLOCK_M, CONFIG.block_dv], dtype=tl.float32), row_sum, row_max)
+    state = (zero_panels(BLOCK_M, CONFIG.block_dv, CONFIG.block_dv2), row_sum, row_max)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
@@ -207,6 +218,8 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     row_sum = tl.where(some, row_sum, 1.0)
     row_max = tl.where(some, row_max, 0.0)
     total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty) if CONFIG.scale_last else row_sum
-    store_values(out, batch, head, first_q, start_m, seqlen_q, acc / total[:, None], BLOCK_M, CONFIG)
+    low = acc[0] / total[:, None]
+    values = (low, acc[1] / total[:, None] if CONFIG.block_dv2 > 0 else low)
+    store_values(out, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG)
     statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q + rows
     store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, rows < seqlen_q)

@@ -44,31 +44,36 @@ def load_wide(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG
 
 @triton.jit
 def load_values(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
-    """Load rows of v, out or dout as tile_ops.load_rows does; those of a sequence begin at row `first`."""
+    """Load rows of v, out or dout as panels.load_panels does; those of a sequence begin at row `first`."""
     base, stride = rows_of(rows, batch, head, first, CONFIG)
-    return load_rows(base, start, stride, limit, ROWS, CONFIG.head_dim_v, CONFIG.block_dv, MASKED)
+    FIRST: tl.constexpr = CONFIG.block_dv if CONFIG.block_dv2 > 0 else CONFIG.head_dim_v
+    low = load_rows(base, start, stride, limit, ROWS, FIRST, CONFIG.block_dv, MASKED)
+    high = low
+    if CONFIG.block_dv2 > 0:
+        SECOND: tl.constexpr = CONFIG.head_dim_v - CONFIG.block_dv
+        high = load_rows(base + CONFIG.block_dv, start, stride, limit, ROWS, SECOND, CONFIG.block_dv2, MASKED)
+    return low, high
 
 
 @triton.jit
 def to_nearest(x, CONFIG: tl.constexpr):
-    """Round a float32 tile that is loaded once to TF32, if products take that: a tensor core cuts its low bits off."""
-    if CONFIG.precision == "tf32" and x.dtype == tl.float32:
-        x = ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
-    return x
-
-
-@triton.jit
-def load_once(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr):
-    """Load rows of q or k that a program keeps, `to_nearest`."""
-    low, high = load_wide(rows, batch, head, first, start, limit, ROWS, CONFIG, True)
-    return to_nearest(low, CONFIG), to_nearest(high, CONFIG)
+    """Round float32 panels that are loaded once to TF32, if products take that: a tensor core cuts low bits off."""
+    low, high = x
+    if CONFIG.precision == "tf32" and low.dtype == tl.float32:
+        low = ((low.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        high = ((high.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return low, high
 
 
 @triton.jit
 def store_values(rows, batch, head, first, start, limit, values, ROWS: tl.constexpr, CONFIG: tl.constexpr):
     """Write rows of out or dv; those of a sequence begin at row `first`."""
     base, stride = rows_of(rows, batch, head, first, CONFIG)
-    store_rows(base, start, stride, limit, values, ROWS, CONFIG.head_dim_v, CONFIG.block_dv)
+    FIRST: tl.constexpr = CONFIG.block_dv if CONFIG.block_dv2 > 0 else CONFIG.head_dim_v
+    store_rows(base, start, stride, limit, values[0], ROWS, FIRST, CONFIG.block_dv)
+    if CONFIG.block_dv2 > 0:
+        SECOND: tl.constexpr = CONFIG.head_dim_v - CONFIG.block_dv
+        store_rows(base + CONFIG.block_dv, start, stride, limit, values[1], ROWS, SECOND, CONFIG.block_dv2)
 
 
 @triton.jit
@@ -102,23 +107,32 @@ def sequence(tensors, shape, batch):
 
 
 @triton.jit
-def zero_panels(ROWS: tl.constexpr, CONFIG: tl.constexpr):
-    """Return sums of rows of dq or dk to begin with."""
-    low = tl.zeros([ROWS, CONFIG.block_d], dtype=tl.float32)
+def zero_panels(ROWS: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr):
+    """Return sums of rows to begin with, in panels of so many columns."""
+    low = tl.zeros([ROWS, FIRST], dtype=tl.float32)
     high = low
-    if CONFIG.block_d2 > 0:
-        high = tl.zeros([ROWS, CONFIG.block_d2], dtype=tl.float32)
+    if SECOND > 0:
+        high = tl.zeros([ROWS, SECOND], dtype=tl.float32)
     return low, high
 
 
 @triton.jit
-def add_to_panels(sums, a, b, CONFIG: tl.constexpr):
-    """Return sums + a b, where b has two panels."""
+def add_to_panels(sums, a, b, SECOND: tl.constexpr, CONFIG: tl.constexpr):
+    """Return sums + a b, where b has a second panel of SECOND columns, if any."""
     low = tl.dot(a.to(b[0].dtype), b[0], sums[0], input_precision=CONFIG.precision)
     high = low
-    if CONFIG.block_d2 > 0:
+    if SECOND > 0:
         high = tl.dot(a.to(b[1].dtype), b[1], sums[1], input_precision=CONFIG.precision)
     return low, high
+
+
+@triton.jit
+def product_of_values(a, b, CONFIG: tl.constexpr):
+    """Return a b^T of rows of values and their gradients."""
+    out = tl.dot(a[0], tl.trans(b[0]), input_precision=CONFIG.precision)
+    if CONFIG.block_dv2 > 0:
+        out = tl.dot(a[1], tl.trans(b[1]), out, input_precision=CONFIG.precision)
+    return out
 
 
 @triton.jit
@@ -150,11 +164,24 @@ def capped(products, shape, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+def load_mask(rows, keys, own, tensors):
+    """Return the mask of rows and keys, 0 beyond the ends of both; own: as in `masked`."""
+    batch, head, bounds = own
+    first_q, first_k, seqlen_q, seqlen_k = bounds
+    there = (rows < seqlen_q) & (keys < seqlen_k)
+    mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
+    mask_rows = tl.cast(first_q + rows, tl.int64) * tensors.mask_m
+    pointers = mask + mask_rows + tl.cast(first_k + keys, tl.int64) * tensors.mask_n
+    return tl.load(pointers, mask=there, other=0)
+
+
+@triton.jit
+def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr,
+           ADDED: tl.constexpr = True):  # fmt: skip
     """Return scores with slopes and masks, -inf where a key is not seen.
 
     own: the batch, the query head and the bounds of the sequence. Without MASKED all keys of the sequence are seen;
-    rows and keys beyond it have any score.
+    rows and keys beyond it have any score. Without ADDED a mask that is added is not.
     """
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
@@ -171,15 +198,10 @@ def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED
             ids = tensors.documents + batch * seqlen_k
             of_rows = tl.load(ids + positions, mask=rows < seqlen_q, other=0)
             seen = seen & (of_rows == tl.load(ids + keys, mask=keys < seqlen_k, other=0))
-    if CONFIG.mask != "":
-        there = (rows < seqlen_q) & (keys < seqlen_k)
-        mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
-        mask_rows = tl.cast(first_q + rows, tl.int64) * tensors.mask_m
-        pointers = mask + mask_rows + tl.cast(first_k + keys, tl.int64) * tensors.mask_n
-        if CONFIG.mask == "boolean":
-            seen = seen & (tl.load(pointers, mask=there, other=0) != 0)
-        else:
-            scores = scores + tl.load(pointers, mask=there, other=0.0).to(tl.float32) * _LOG2_E
+    if CONFIG.mask == "boolean":
+        seen = seen & (load_mask(rows, keys, own, tensors) != 0)
+    elif CONFIG.mask != "" and ADDED:
+        scores = scores + load_mask(rows, keys, own, tensors).to(tl.float32) * _LOG2_E
     return tl.where(seen, scores, float("-inf")) if MASKED else scores
 
 

@@ -35,7 +35,7 @@ from tests.kernels.attention.gluon_hopper.interleavings.program import Program
 from tests.kernels.attention.gluon_hopper.interleavings.registers import Pointer, Value, as_arguments
 
 KINDS = [
-    *((DqWarpgroupBackward, head_dim) for head_dim in (64, 128)),
+    *((DqWarpgroupBackward, head_dim) for head_dim in (64, 80, 128)),
     (SingleKernelBackward, 128),
     *((TwoKernelBackward, head_dim) for head_dim in (64, 128, configs.WIDE_KEYS, 256)),
 ]
@@ -94,9 +94,7 @@ def _tensor(name: str, maker: Any) -> Any:
 def test_no_order_of_the_partitions_breaks_a_rule(kind, head_dim, shape, mask, monkeypatch) -> None:
     monkeypatch.setattr(tuning, "computes_next_delta", lambda size, *_: size == 64)
     for launch in launches_of(kind, head_dim, shape, mask):
-        heads = (
-            1 if kind is SingleKernelBackward else launch[1][1]
-        )  # others' programs also work for other heads, or tiles
+        heads = 1 if kind is SingleKernelBackward else launch[1][1]  # others' programs work for other heads, or tiles
         for number, head in itertools.product(range(launch[1][0]), range(heads)):
             for seed in range(3):
                 run(launch, number, seed, head)
