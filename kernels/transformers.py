@@ -77,6 +77,7 @@ def register(names: Iterable[str] | None = None) -> dict[str, str]:
         raise UnsupportedCase(NEEDS)
     from transformers import AttentionInterface, AttentionMaskInterface
 
+    torch.compiler.assume_constant_result(_eager_alone)  # not where it is defined: it loads torch._dynamo
     chosen = list(registry.implementations()) if names is None else list(names)
     attends = {FRONT_DOOR: partial(attend, dispatch.attention)}
     attends |= {name: partial(attend, _checked(name)) for name in chosen if name != FRONT_DOOR}
@@ -307,7 +308,6 @@ def _refuse_model(file: str) -> None:
         raise UnsupportedCase(f"transformers declares no attention but 'eager' for the models of {file}.")
 
 
-@torch.compiler.assume_constant_result
 @cache
 def _eager_alone(file: str) -> bool:
     defined = vars(sys.modules[file]).values() if file in sys.modules else ()
