@@ -92,7 +92,7 @@ def box(label: str, key: str, choices: Sequence[Any], default: Any = None, **mor
 
 def segments(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:
     """Ask for exactly one of `choices` as a segmented control; the default is the first."""
-    return _one(st.segmented_control, label, key, choices, default, **more)
+    return _one(st.segmented_control, label, key, choices, default, wrap=True, **more)
 
 
 def _one(draw: Callable[..., Any], label: str, key: str, choices: Sequence, default: Any, **more: Any) -> Any:
