@@ -86,7 +86,7 @@ def decide(device: torch.device, problem: Problem, today: tuple[str, ...]) -> De
     for rule in rules_of(device):
         if (found := rule.nearest(problem)) is not None:
             return _by_rule(device, problem, today, rule, *found)
-    return Decision(None, "built-in table: no rule has a problem of this class")
+    return Decision(None, f"built-in table: no rule has a problem of this class within {problems.REACH:g} doublings")
 
 
 def _by_rule(

@@ -15,12 +15,13 @@ FORWARD, TRAINING = "forward", "training"  # directions: without gradients; forw
 EAGER, CAPTURED = "eager", "captured"  # regimes: host and device time; device time alone
 FEW_QUERIES = 16  # query tokens, as when text is generated
 
-# What a factor of two counts. Both lengths, and both head dims, count once where they change together.
-WEIGHTS = {
-    "head_dim": 1.0, "head_dim_v": 1.0, "seqlen_q": 0.5, "seqlen_k": 0.5, "group": 1.0, "heads": 0.5,
-    "window_size": 0.5,
-}  # fmt: skip
-_CLASS = ("operator", "direction", "regime", "dtype", "mask", "features", "lengths")
+# What a factor of two counts, a fifth of it beyond 256, where tiles are full. Fitted on halves of `real_models` by
+# `python -m runner.validate tune`. A causal mask and none are as far from each other as twice as many keys.
+WEIGHTS = {"head_dim": 0.5, "head_dim_v": 0.5, "seqlen_q": 2.0, "keys": 1.0, "causal": 1.0, "group": 0.25, "heads": 0.1}
+_FULL, _BEYOND = 256, 0.2
+REACH = 3.0  # the largest distance at which a measured problem decides
+_SIZES = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "window_size")
+_CLASS = ("operator", "direction", "regime", "dtype", "features", "has_window", "few_queries")
 
 
 @dataclass(frozen=True)
@@ -64,17 +65,22 @@ class Problem:
     chip: str | None = None
 
     @property
-    def lengths(self) -> str:
-        """Return the kind of lengths: equal, few queries, or different."""
-        if self.seqlen_q == self.seqlen_k:
-            return "equal"
-        return "few queries" if self.seqlen_q is not None and self.seqlen_q <= FEW_QUERIES else "different"
+    def few_queries(self) -> bool:
+        """Return whether there are only the query tokens of generated text, which other kernels serve."""
+        return self.seqlen_q is not None and self.seqlen_q <= FEW_QUERIES
+
+    @property
+    def has_window(self) -> bool:
+        """Return whether the mask has a window, for which some implementations make a tensor of all scores."""
+        return self.window_size > 0
 
     @property
     def sizes(self) -> dict[str, float | None]:
         """Return the sizes of WEIGHTS."""
-        heads, kv_heads = self.num_heads, self.num_kv_heads
-        return {name: getattr(self, name) for name in WEIGHTS if name not in ("group", "heads")} | {
+        heads, kv_heads, seen = self.num_heads, self.num_kv_heads, self.window_size or math.inf
+        return {name: getattr(self, name) for name in ("head_dim", "head_dim_v", "seqlen_q")} | {
+            "keys": min(self.seqlen_k, seen) if self.seqlen_k else None,
+            "causal": 1 + self.mask.startswith("causal"),
             "group": heads / kv_heads if heads and kv_heads else None,
             "heads": self.batch * heads if self.batch and heads else None,
         }
@@ -98,14 +104,15 @@ class Problem:
         return SimpleNamespace(**vars(self) | own | asked, level=level)
 
     def distance(self, measured: Problem) -> float | None:
-        """Return the doublings between this and a measured problem; None if they are of different classes."""
+        """Return the doublings between this and a measured problem; None if of another class or out of REACH."""
         if any(getattr(self, name) != getattr(measured, name) for name in _CLASS):
             return None
         if measured.layout not in (None, self.layout):
             return None
         sizes = measured.sizes
         known = {name: value for name, value in self.sizes.items() if value and sizes[name]}
-        return sum(WEIGHTS[name] * abs(math.log2(value / sizes[name])) for name, value in known.items())
+        found = sum(WEIGHTS[name] * abs(_doublings(value) - _doublings(sizes[name])) for name, value in known.items())
+        return found if found <= REACH else None
 
 
 def of_tensors(
@@ -169,7 +176,7 @@ def of_case(case: Any, direction: str, regime: str, chip: str | None = None) -> 
 def of_record(record: Mapping[str, Any]) -> Problem:
     """Return the problem of a rule's record. Raises TypeError if a field is missing, unknown or of the wrong type."""
     problem = Problem(**{**record, "features": tuple(record.get("features") or ())})
-    for name in ("batch", "num_heads", "num_kv_heads", *(name for name in WEIGHTS if name in record)):
+    for name in _SIZES:
         value = getattr(problem, name)
         if value is not None and (type(value) is not int or value < (name != "window_size")):
             raise TypeError(f"{name} must be a positive integer, not {value!r}")
@@ -196,3 +203,7 @@ def _layout(x: torch.Tensor) -> str:
     if x.is_contiguous():
         return "contiguous"
     return "transposed" if x.transpose(1, 2).is_contiguous() else "other"
+
+
+def _doublings(size: float) -> float:
+    return math.log2(min(size, _FULL)) + _BEYOND * math.log2(max(size, _FULL) / _FULL)

@@ -172,16 +172,33 @@ def _shapes(options: argparse.Namespace) -> int:
 
 
 def _several(options: argparse.Namespace) -> int | None:
-    """Do a command for each of several sweeps, and return the first exit code that is not 0; None for one sweep."""
-    names = [name.strip() for name in (options.sweep or "").split(",")]
-    if len(names) == 1:
+    """Do a command for each of several sweeps, or a tune for each level; return the first code that is not 0.
+
+    None where there is one of them.
+    """
+    parts: list[dict[str, Any]] = [{"sweep": name} for name in _words(options.sweep)]
+    if "program" in options:
+        levels = tune.by_level(options.program, _words(options.sweeps))
+        parts = [{"program": programs, "sweeps": ",".join(names), "levels": len(levels)} for programs, names in levels]
+    if len(parts) < 2:
         return None
     if options.set or any(getattr(options, name, None) for name in ("run_id", "resume")):
         raise Refused("--run-id, --resume and --set belong to one sweep; name one instead of several.")
-    for name in names:  # no name is unknown before anything is done
+    if "program" in options and options.implementations:
+        raise Refused("--implementations belongs to one level; tune programs and decode separately with it.")
+    for name in _words(options.sweep):  # no name is unknown before anything is done
         sweeps.get(name)
-    codes = [options.do(argparse.Namespace(**{**vars(options), "sweep": name})) for name in names]
+    codes = []
+    for part in parts:
+        try:
+            codes.append(options.do(argparse.Namespace(**{**vars(options), **part})))
+        except tune.OutOfTime as over:
+            codes.append(_complain(_how_to_go_on(over.args), EXIT_CANCELLED))
     return next(filter(None, codes), 0)
+
+
+def _words(listed: str | None) -> list[str]:
+    return [name.strip() for name in (listed or "").split(",") if name.strip()]
 
 
 def _plan(options: argparse.Namespace) -> int:
@@ -203,7 +220,7 @@ def _run(options: argparse.Namespace) -> int:
     job = _resumed(options) if options.resume else _new(options)
     progress = Progress()
     command = tuple(shlex.split(os.environ.get("ATTNBENCH_WORKER", ""))) or COMMAND  # tests bring their own worker
-    with _stop_signals() as signalled, _budget(job, signalled) as stop:
+    with _stop_signals() as signalled, _budget(job, signalled, options) as stop:
         if (where := _cluster(options, job)) is not None:
             folders = launcher.measure(job, home(), where, progress=progress, stop=stop, worker_command=command)
         else:
@@ -272,7 +289,7 @@ def _new(options: argparse.Namespace) -> Job:
 def _chosen(options: argparse.Namespace) -> Sweep:
     """Return the named sweep with the axes of --set, or the sweep over the cases of a run or of a rule."""
     if options.do is _run and "program" in options:
-        wanted = [name.strip() for name in (options.sweeps or "").split(",") if name.strip()]
+        wanted = _words(options.sweeps)
         if not wanted and not options.program:
             raise Refused(
                 "Name what to tune: --program FILE, a recording of `python -m runner record` or one of "
@@ -380,14 +397,14 @@ def _cluster_wanted(options: argparse.Namespace) -> bool:
 def _names(options: argparse.Namespace) -> tuple[str, ...] | None:
     if options.implementations is None:
         return None
-    names = tuple(name.strip() for name in options.implementations.split(",") if name.strip())
+    names = tuple(_words(options.implementations))
     if not names:
         raise Refused("--implementations is empty; give a comma-separated list, such as torch_naive,triton_fa2.")
     return names
 
 
 def _capabilities(options: argparse.Namespace) -> tuple[str, ...]:
-    return tuple(name.strip() for name in (options.features or "").split(",") if name.strip())
+    return tuple(_words(options.features))
 
 
 @contextlib.contextmanager
@@ -404,10 +421,11 @@ def _stop_signals() -> Iterator[Callable[[], bool]]:
 
 
 @contextlib.contextmanager
-def _budget(job: Job, signalled: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
+def _budget(job: Job, signalled: Callable[[], bool], options: argparse.Namespace) -> Iterator[Callable[[], bool]]:
     """End a quick tune in time, with a rule of what it has measured by then."""
     quick = job.sweep.name == tune.NAME and job.protocol == "quick" and not job.resume
-    ends = time.monotonic() + tune.QUICK_S if quick else float("inf")
+    seconds = tune.QUICK_S / options.levels if quick else float("inf")
+    ends = time.monotonic() + seconds
     try:
         yield lambda: signalled() or time.monotonic() >= ends
     except Cancelled as cancelled:
@@ -415,8 +433,9 @@ def _budget(job: Job, signalled: Callable[[], bool]) -> Iterator[Callable[[], bo
             folder = RunFolder.open(home(), cancelled.args[0])
             state = folder.read_state()
             left = f"{state.done} of {state.total} cells" if state else "a part"
-            print(f"{tune.QUICK_S / 60:g} minutes are over: {left} measured, the heaviest first.", file=sys.stderr)
-            tune.finish(folder)
+            print(f"{seconds / 60:g} minutes are over: {left} measured, the heaviest first.", file=sys.stderr)
+            tune.finish(folder, options.export)
+            raise tune.OutOfTime(*cancelled.args) from None
         raise
 
 

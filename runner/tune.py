@@ -4,38 +4,45 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from results.files.durable import replace_file
 from results.files.journal import RunFolder
 from results.levels import flops
 from results.programs import Program
 from results.recommend import rule_file
 from results.records import TIMINGS, Case
+from runner.supervise.job import Cancelled
 from runner.sweeps import SweepError, get
 from runner.sweeps.given import MAX_CASES, GivenSweep
 
 TILES = "tiles"  # in place of a name: `kernels.forms.TILES`
 NAME = "tune"  # of the sweep: a run of it installs its rule when it ends
-QUICK_S = 600.0  # after which --quick stops and keeps what it has
+QUICK_S = 600.0  # after which --quick stops and keeps what it has; all levels share it
 _MODES = {"op": ("fwd", "fwd_bwd"), "decode": ("decode",)}  # by level
+
+
+def by_level(programs: Sequence[str], names: Sequence[str]) -> list[tuple[Sequence[str], Sequence[str]]]:
+    """Return files of recordings and names of sweeps for one run of each level. Raises SweepError."""
+    levels: dict[str, list[str]] = {"op": []} if programs else {}
+    for name in names:
+        levels.setdefault(get(name).level, []).append(name)
+    if others := levels.keys() - _MODES.keys():
+        raise SweepError(
+            "Rules decide calls of attention, as in fa_paper, or over caches, as in decode, and nothing of level "
+            f"{' or '.join(sorted(others))}."
+        )
+    return [(programs if level == "op" else (), found) for level, found in levels.items()]
 
 
 def sweep_of(programs: Iterable[Program], names: Iterable[str], tiles: bool) -> tuple[GivenSweep, list[str]]:
     """Return the sweep over the problems of recordings and of sweeps, and sentences on what it leaves out.
 
     It has every implementation that can serve a call, and with `tiles` their forms; what takes most of a program's time
-    comes first. A run has one level. Raises SweepError if nothing can be measured.
+    comes first. All have one level, see `by_level`. Raises SweepError if nothing can be measured.
     """
     sweeps = [get(name) for name in names]
-    levels = {*(["op"] if (programs := list(programs)) else []), *(sweep.level for sweep in sweeps)}
-    if not levels <= set(_MODES) or len(levels) > 1:
-        raise SweepError(
-            "Rules decide calls of attention, as in fa_paper, or over caches, as in decode; a tune has one of both, "
-            f"and this asks for {' and '.join(sorted(levels))}."
-        )
-    level = next(iter(levels), "op")
+    level = next((sweep.level for sweep in sweeps), "op")
     weights: Counter[Case] = Counter()
     modes: set[str] = set()
     left: list[str] = []
@@ -67,6 +74,10 @@ def sweep_of(programs: Iterable[Program], names: Iterable[str], tiles: bool) -> 
     return found, left
 
 
+class OutOfTime(Cancelled):
+    """The time of a quick tune is over; its rule holds what was measured."""
+
+
 def finish(folder: RunFolder, export: Path | None = None) -> None:
     """Install the rule that follows from a run, or write it to a file, and say what it holds. Raises RuleError."""
     try:
@@ -74,9 +85,7 @@ def finish(folder: RunFolder, export: Path | None = None) -> None:
     except rule_file.RuleError as nothing:
         print(nothing, file=sys.stderr)
         return
-    if export:
-        replace_file(export, rule_file.as_text(rule))
-    path = export or rule_file.install(rule)
+    path = rule_file.install(rule, export)
     print(f"{path}: {rule_file.summary(rule)}", file=sys.stderr)
     if not export:
         print("Programs that start now obey it; `python -m runner prove` shows what it is worth.", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from statistics import median
@@ -30,9 +30,11 @@ _LEAST_RATIO = 0.85
 _MEMORY = (0.9, 1.03)  # reported over nominal memory: drivers reserve up to 6 %, and gigabytes are rounded
 _L2 = (0.9, 1.1)
 _CLOCK = 1.1  # relative to the boost clock of a card that nobody overclocks
-# Times of PyTorch's kernels, relative to one another, differ by 0.3 to 0.9 % (median) between H200s and by 1.2 to 2.1 %
+# Times of PyTorch's kernels, relative to one another, differ by 0.3 to 0.9 % (median) between H200s and by 1.1 to 2.1 %
 # between an H200 and an H100. Their medians are within 3.5 % even so.
-_CELLS, _APART, _TIMES_AS_FAR, _RATE = 20, 0.01, 2.0, 1.3
+_CELLS, _ALIKE, _APART, _TIMES_AS_FAR, _RATE = 20, 0.007, 0.01, 2.0, 1.3
+_OF_HOST_MS = 1.0  # launches can hide below longer plain calls
+_MANY, _FAR = 60, 0.012  # cells, and how far, that show another chip without a run of it
 
 
 def of_another(numbers: Numbers, weight: str) -> Found:
@@ -71,32 +73,47 @@ def of_another_gpu(numbers: Numbers) -> Found:
 
 
 def unlike_its_chip(numbers: Numbers) -> Found:
-    """Yield the runs in which PyTorch's kernels relate to one another as on another chip, or are far from their times.
+    """Yield the runs in which kernels relate to one another as on another chip, or are far from the chip's times.
 
-    What all times have in common, such as a clock, does not count unless it is large.
+    Kernels are PyTorch's, or all where both runs have the same. What all times have in common, such as a clock, does
+    not count unless it is large.
     """
     here: stolen.Elsewhere | None = numbers.elsewhere
     for run_id, run in numbers.runs.items() if here else ():
-        ratios: dict[str, list[float]] = {}
-        rows = [m for m in numbers.latencies_of(run_id) if is_control(m.implementation) and m.timing == "kernel"]
-        for m in rows if find(run.gpu_name) else []:
-            for other in here.by_cell.get(stolen.cell_of(m), {}).values():
-                usable = not (m.flags or other.flags) and other.run_id not in numbers.runs
-                if usable and here.is_before(other.run_id, run_id):
-                    ratios.setdefault(other.run_id, []).append(math.log(m.value / other.value))
-        apart = []
-        for each, logs in ratios.items():
-            middle = median(logs)
-            if len(logs) >= _CELLS:
-                apart.append((median(abs(log - middle) for log in logs), middle, here.runs[each]))
-        apart.sort(key=itemgetter(0))
-        of_name = (each for each in apart if find(each[2].gpu_name) is find(run.gpu_name))
-        near, shift, own = next(of_name, (0.0, 0.0, None))
-        facts = {"run": run, "count": len(rows), "times": math.exp(shift), "own": own, "near": near}
-        if near > _APART and near > _TIMES_AS_FAR * apart[0][0]:
-            yield said("unlike_its_chip", *rows, other=apart[0][2], least=apart[0][0], **facts)
+        settled = [m for m in numbers.latencies_of(run_id) if m.timing == "kernel" or m.value > _OF_HOST_MS]
+        settled = settled if find(run.gpu_name) else []
+        rows = [m for m in settled if m.timing == "kernel"]
+        apart = sorted(_apart(run, rows, numbers), key=itemgetter(0))
+        of_name = (each for each in apart if find(each[3].gpu_name) is find(run.gpu_name))
+        near, shift, count, own = next(of_name, (0.0, 0.0, 0, None))
+        alike = apart or sorted(_apart(run, settled, numbers), key=itemgetter(0))
+        least, _, most, other = alike[0] if alike else (1.0, 0.0, 0, None)
+        facts = {"run": run, "times": math.exp(shift), "own": own, "near": near, "other": other, "least": least}
+        if near > _APART and near > _TIMES_AS_FAR * least:
+            yield said("unlike_its_chip", *rows, count=count, **facts)
         elif abs(shift) > math.log(_RATE):
             yield said("unlike_its_chip rate", *rows, **facts)
+        elif other and least < _ALIKE and find(other.gpu_name) is not find(run.gpu_name):
+            yield said("unlike_its_chip alike", *settled, count=most, **facts)
+        elif own and near > _FAR and count >= _MANY and own.power_limit_w == run.power_limit_w:
+            yield said("unlike_its_chip far", *rows, count=count, **facts)
+
+
+def _apart(run: Run, rows: Sequence[Measurement], numbers: Numbers) -> Iterator[tuple[float, float, int, Run]]:
+    """Yield of each earlier run that is here how far the shared times are apart, their shift, their count, and it."""
+    ratios: dict[str, list[float]] = {}
+    here: stolen.Elsewhere = numbers.elsewhere
+    for m in rows:
+        for other in here.by_cell.get(stolen.cell_of(m), {}).values():
+            usable = not (m.flags or other.flags) and other.run_id not in numbers.runs
+            if usable and here.is_before(other.run_id, run.run_id):
+                same = run.kernel_hash and run.kernel_hash == here.runs[other.run_id].kernel_hash
+                if same or is_control(m.implementation):
+                    ratios.setdefault(other.run_id, []).append(math.log(m.value / other.value))
+    for each, logs in ratios.items():
+        middle = median(logs)
+        if len(logs) >= _CELLS and run.torch == here.runs[each].torch:
+            yield median(abs(log - middle) for log in logs), middle, len(logs), here.runs[each]
 
 
 def _resembles(run: Run, rows: Sequence[Measurement], named: DataSheet) -> str:

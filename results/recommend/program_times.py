@@ -24,7 +24,7 @@ from results.store.database import Store
 
 NOW = "torch_sdpa_auto"  # SDPA with the backend that PyTorch chooses
 Asked = tuple[Case, str, str, int]  # case, mode, timing, and how often a step calls it
-# What a factor of two counts, as in kernels.problem, and what another timing and another GPU count.
+# What a factor of two counts here, where times are scaled, and what another timing and another GPU count.
 _WEIGHTS = {"head_dim": 2.0, "seqlen_q": 0.5, "seqlen_k": 0.5, "group": 1.0, "heads": 0.5, "window_size": 0.5}
 _OTHER_TIMING, _OTHER_GPU = 0.5, 3.0
 _MOST_RELATIVES = 2

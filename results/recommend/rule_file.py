@@ -95,12 +95,12 @@ def _rule(gpu: str, known: Mapping[str, Mapping[str, Any]], points: list[dict[st
     }
 
 
-def install(rule: Mapping[str, Any]) -> Path:
-    """Write a rule where `kernels.choice` looks, together with what was installed for other problems.
+def install(rule: Mapping[str, Any], path: Path | None = None) -> Path:
+    """Write a rule where `kernels.choice` looks, or elsewhere, together with what is there for other problems.
 
     Two writers wait for each other, and a reader sees a whole file. Returns its path. Raises RuleError.
     """
-    path = installed_at(rule)
+    path = path or installed_at(rule)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path.with_suffix(".lock"), "w") as lock:

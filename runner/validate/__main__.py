@@ -5,8 +5,9 @@
   microseconds that is not SLOWER is a miss. `both` runs both experiments.
 - `against` compares two versions in one sweep, as `runner run --against` does: first the same code, then with every
   forward and backward of the other version 5 % and 2 % longer.
-- `tune` makes a rule of half of a run's cases and prints what it loses on the other half; --first names the run, and
-  without it those of real models that ship are taken. Nothing is measured.
+- `tune` makes rules of random halves of a run's cases and prints their loss on the other halves; --first names the
+  run, and without it those of real models that ship are taken. With --second it prints how far the rules of two tunes
+  of one card agree. Nothing is measured.
 - `planted` measures planted bugs and prints how many of them the correctness check catches.
 
 Each experiment prints its share and the goal. The runs stay in the home like all others.
@@ -120,21 +121,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.experiment == "planted":
         return 0 if planted.main(options.device) else 1
+    reached = True
     try:
-        findings = list(_experiments(options))
+        for finding in _experiments(options):
+            print(finding.words, flush=True)
+            reached = reached and finding.reached
     except (Refused, SweepError, SweepFailed, DeviceBusy, JournalError, RuleError) as error:
         print(error, file=sys.stderr)
         return 2
-    for finding in findings:
-        print(finding.words)
-    return 0 if all(finding.reached for finding in findings) else 1
+    return 0 if reached else 1
 
 
 def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
+    if options.experiment == "tune" and options.second:
+        tunes = [_side(name) for name in (options.first, options.second)]
+        yield MeasuredShare(*tuned.agreed(*(tuned.rule_of(each.run, each.measurements) for each in tunes)))
+        return
     if options.experiment == "tune":
         for name in [options.first] if options.first else tuned.SHIPPED:
             folder = {x.run_id: x for x in published_folders()}.get(name) or RunFolder.open(home(), name)
-            words, reached = tuned.judged(tuned.losses(folder.run(), folder.read()[0]))
+            words, reached = tuned.judged(folder.run(), folder.read()[0])
             yield MeasuredShare(f"{name}: {words}", reached)
         return
     if options.experiment == "against":

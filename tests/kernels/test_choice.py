@@ -139,9 +139,9 @@ def test_the_built_in_choice_stays_unless_it_was_measured_and_beaten(user, ran, 
 
 def test_the_users_rule_comes_first_and_the_shipped_one_fills_its_gaps(user, ran) -> None:
     write(user, point(NAIVE))
-    write(choice.SHIPPED, point(MATH), point(FLASH, mask="full"))
-    kernels.attention(*tensors(), causal=True)
-    kernels.attention(*tensors())
+    write(choice.SHIPPED, point(MATH), point(FLASH, 1024))
+    for seqlen in (64, 1024, 24):  # the user's is too far from the second, and both from the third
+        kernels.attention(*tensors(seqlen), causal=True)
     assert ran == [NAIVE, FLASH]
 
 
@@ -250,10 +250,10 @@ def test_explain_names_the_file_the_problem_and_the_evidence(user) -> None:
     built_in = "torch_sdpa_auto for forward: built-in table, as there is no rule for such tensors"
     assert kernels.explain(q, k, v, causal=True) == built_in
     evidence = {"run": "my-run", "runner_up": "torch_sdpa_auto"}
-    path = write(user, point(NAIVE, 96, evidence=evidence), point(MATH, mask="full", beaten=[]))
+    path = write(user, point(NAIVE, 64, evidence=evidence), point(MATH, mask="full", beaten=[]))
     assert kernels.explain(q, k, v, causal=True) == (
-        f"torch_naive for forward: your rule {path}, measured at float32 causal, batch 1, heads 2, seqlen 96, "
-        "head_dim 16 (distance 1); run my-run; next torch_sdpa_auto"
+        f"torch_naive for forward: your rule {path}, measured at float32 causal, batch 1, heads 2, seqlen 64, "
+        "head_dim 16 (distance 1.2); run my-run; next torch_sdpa_auto"
     )
     assert "no rule has a problem of this class" in kernels.explain(q.requires_grad_(), k, v, causal=True)
     assert "built-in choice, which is not beaten" in kernels.explain(q.detach(), k, v)
@@ -376,8 +376,12 @@ def test_tensors_of_another_shape_have_no_problem_and_distances_count_doublings(
     assert problem.of_tensors(*rows, True, 0).layout == "transposed"
     one = Problem("float16", "full", 2, 8, 8, 1024, 1024, 64, 64)
     assert one.distance(one) == 0
-    assert one.distance(replace(one, seqlen_q=2048, seqlen_k=2048)) == 1
-    assert one.distance(replace(one, head_dim=128, head_dim_v=128)) == 2
-    assert one.distance(replace(one, num_kv_heads=2)) == 2
+    assert one.distance(replace(one, head_dim=128, head_dim_v=128)) == 1
+    assert one.distance(replace(one, num_kv_heads=2)) == 0.5
     assert one.distance(replace(one, batch=None, num_heads=None, num_kv_heads=None)) == 0
-    assert one.distance(replace(one, seqlen_k=2048)) is None
+    causal = replace(one, mask="causal", seqlen_k=128)
+    assert one.distance(causal) == pytest.approx(1 + 1 + 2 * 0.2)  # a doubling counts less from 256 on
+    few, windowed = replace(one, seqlen_q=64), replace(one, mask="window", window_size=300)
+    assert few.distance(replace(few, seqlen_q=32)) == 2 and few.distance(replace(few, seqlen_k=256)) < 1
+    assert windowed.distance(replace(windowed, seqlen_k=512)) == 0 and windowed.distance(one) is None
+    assert few.distance(replace(few, seqlen_q=16)) is None is few.distance(one)  # another class; out of reach

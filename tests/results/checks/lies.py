@@ -1,39 +1,65 @@
-"""Planted lies, and whether a check catches each: python -m tests.results.checks.lies
+"""Planted lies, and what finds each: python -m tests.results.checks.lies [made] [audit] [relabeled]
 
-Every lie is a sound run of an H100 with one thing changed, as a slip, a wrong unit or a boast would change it. The run
-without a lie has no finding. What the tables cannot know to be a lie is planted too, and printed as missed with the
-reason.
+A lie is a run with one thing changed, as a slip, a wrong unit, a boast or a thief would change it. lies.json has them
+as data. `made` changes a made-up run of an H100, which has no finding, or makes one claim alone. `audit` changes our
+shipped runs as the second audit did. `relabeled` gives each shipped run the name, facts and peaks of the other of our
+two chips and moves each time, with and without its source among the runs that are here. A lie is refused if the import
+rejects rows, and caught if a check finds something that it does not find without the lie. What no rule can know to be
+a lie is planted too, with the reason.
 """
 
 import json
-import math
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from results import levels
 from results.checks import check
+from results.files.journal import REPOSITORY, RunFolder, folders_in
+from results.formats import understand
 from results.levels.tensors import tensor_bytes
-from results.records import Case, Measurement, Run, Status, attention_case, case_to_json, decode_case
+from results.records import (
+    Case,
+    Measurement,
+    RecordError,
+    Run,
+    Status,
+    attention_case,
+    case_to_json,
+    decode_case,
+    measurement_to_json,
+    run_to_json,
+)
 
 SEQLENS = (1024, 2048, 4096, 8192)
 NAMES = {"torch_naive": 60.0, "torch_sdpa_flash": 350.0, "triton_fa2": 420.0}  # TFLOP/s of a forward
 SHARE = {"fwd": 1.0, "bwd": 0.8, "fwd_bwd": 0.85}
 RUN = Run("r1", "upload", gpu_name="NVIDIA H100 80GB HBM3", gpu_memory_mb=81_559.0, power_limit_w=700.0)
-DECLARED = Path(__file__).with_name("lies.json")  # the lies that one maker of rows makes
+DECLARED = json.loads(Path(__file__).with_name("lies.json").read_text())
+SEEN_BY_THE_AUDIT, READ_RIGHT = 58, 1  # further lies of the audit, whose data it does not give
+NOISE = 0.004  # most that a relabeled run's times are moved by, beyond 1 % of all
+_SPREAD = ("mean", "std", "p20", "p80", "ci_low", "ci_high")
 Rows = list[Measurement]
+Known = Sequence[tuple[Run, Rows]]
 
 
 @dataclass(frozen=True)
 class Lie:
-    """What is claimed, the rows and the run that claim it."""
+    """The rows and the run that claim it, and what is found in the honest run."""
 
     name: str
+    run: Run
     rows: Rows
-    run: Run = RUN
-    known: Sequence[tuple[Run, Rows]] = ()  # other runs that are here
-    unseen: str = "nobody has said why"  # why no rule can know it to be a lie
+    by: Sequence[str] = ()  # the rules that are to find it, or "refused"
+    unseen: str = ""  # why no rule can know it to be a lie
+    known: Known = ()  # other runs that are here
+    honest: Counter[str] = field(default_factory=Counter)
 
 
 def case_of(seqlen: int, **changes: object) -> Case:
@@ -46,18 +72,18 @@ def sound() -> Rows:
     """Make the rows of a run that says nothing wrong: times, plain calls, memory, errors, energy."""
     rows = []
     for seqlen in SEQLENS:
-        for name, rate in NAMES.items():
-            rows += _sound_cell(case_of(seqlen), name, rate)
+        for name, rate_of in NAMES.items():
+            rows += _sound_cell(case_of(seqlen), name, rate_of)
     return rows
 
 
-def _sound_cell(case: Case, name: str, rate: float) -> Rows:
+def _sound_cell(case: Case, name: str, rate_of: float) -> Rows:
     sizes, scores = tensor_bytes(case_to_json(case)), 2.0 * 8 * 16 * case.seqlen_q**2
     matrices = 2 * scores if name == "torch_naive" else 0.0
     rows = []
     for at, mode in enumerate(SHARE):
         odd = 1 + (7 * len(name) + at) / 997 + case.seqlen_q / 1e6  # so that no two rows are alike
-        ms = levels.flops(case, mode) / rate / SHARE[mode] / 1e9 * odd
+        ms = levels.flops(case, mode) / rate_of / SHARE[mode] / 1e9 * odd
         spread = {"n": 30, "std": ms / 300, "statistic": "median"}
         rows.append(_row(case, name, ms, mode=mode, timing="kernel", **spread))
         rows.append(_row(case, name, ms * 1.02 + 0.01, mode=mode, timing="eager", **spread))
@@ -72,277 +98,199 @@ def _row(case: Case, name: str, value: float, *, metric: str = "latency_ms", **f
     return Measurement("r1", case, name, metric, Status.OK, value=value, **fields)
 
 
-def changed(change: Callable[[Measurement], float | None], rows: Iterable[Measurement] | None = None) -> Rows:
-    """Return the sound rows with the value that `change` gives; None leaves a row as it is."""
-    found = []
-    for m in sound() if rows is None else rows:
-        value = change(m)
-        found.append(m if value is None else replace(m, value=value, std=m.std and m.std * value / m.value))
-    return found
+# One claim alone.
 
 
-def only(where: str, factor: float, *, name: str | None = "triton_fa2", seqlen: int | None = None) -> Rows:
-    """Return the sound rows with one or every implementation's numbers of a mode, timing or metric multiplied."""
-
-    def change(m: Measurement) -> float | None:
-        said = (m.mode, m.timing, m.metric, f"{m.mode} {m.timing}")
-        hit = name in (None, m.implementation) and where in said and seqlen in (None, m.case.seqlen_q)
-        return m.value * factor if hit and (where not in ("fwd", "bwd") or m.metric == "latency_ms") else None
-
-    return changed(change)
-
-
-def cut() -> Rows:
-    """Return the kernel times of the sound run."""
-    return [m for m in sound() if m.metric == "latency_ms" and m.timing == "kernel"]
-
-
-def with_case(**changes: object) -> Rows:
-    """Return the sound rows with fields of their cases changed."""
-    return [replace(m, case=replace(m.case, **changes)) for m in sound()]
-
-
-def on(gpu: str | None, tflops: float, **case: object) -> Lie:
-    """Return one forward at that rate on a GPU named so."""
-    of = case_of(4096, **case)
-    row = _row(of, "boast", levels.flops(of, "fwd") / tflops / 1e9, mode="fwd")
-    return Lie(f"{tflops:g} TFLOP/s in {of.dtype} on {gpu}", [row], Run("r1", "upload", gpu_name=gpu))
-
-
-def copied(field: str, source: object, target: object) -> Rows:
-    """Return the sound rows where those with `target` in a field have the values of those with `source`."""
-    rows = [m for m in sound() if m.metric == "latency_ms"]
-    others = [name for name in ("implementation", "mode") if name != field]
-    place = lambda m: (m.case.seqlen_q, m.timing, *(getattr(m, name) for name in others))  # noqa: E731
-    values = {place(m): m.value for m in rows if getattr(m, field) == source}
-    return [replace(m, value=values[place(m)], std=None) if getattr(m, field) == target else m for m in rows]
-
-
-def also(**case: object) -> Rows:
-    """Return the sound kernel times, and the same times for cases with changed fields."""
-    rows = cut()
-    return rows + [replace(m, case=replace(m.case, **case)) for m in rows]
-
-
-def one(seqlen: int, value: float, case: dict[str, object] | None = None, **fields: object) -> Rows:
-    """Return one number of a forward, and nothing else."""
+def one(seqlen: int, value: float, case: Mapping[str, object] | None = None, **fields: object) -> Rows:
+    """Return one number of a forward."""
     return [_row(case_of(seqlen, **(case or {})), "x", value, **({"mode": "fwd"} | fields))]
 
 
-def decoding(gbs: float, *, timing: str | None = "kernel", gpu: str = RUN.gpu_name, batch: int = 64) -> Lie:
+def rate(tflops: float, *, seqlen: int = 4096, level: str = "op", subject: str = "attention", **case: object) -> Rows:
+    """Return one forward, perhaps of a layer with its projections, at that rate."""
+    of = replace(case_of(seqlen, **case), level=level, subject=subject)
+    return [_row(of, "boast", levels.flops(of, "fwd") / tflops / 1e9, mode="fwd")]
+
+
+def decoding(gbs: float, *, timing: str | None = "kernel", batch: int = 64) -> Rows:
     """Return a decoding step that reads its cache at that many GB/s."""
     of = decode_case(batch=batch, num_heads=64, num_kv_heads=8, context=32768, head_dim=128, dtype="bfloat16")
-    ms = levels.bytes_moved(of, "decode") / gbs / 1e6
-    row = _row(of, "boast", ms, mode="decode", timing=timing)
-    return Lie(f"decoding at {gbs:g} GB/s on {gpu}, {timing}", [row], replace(RUN, gpu_name=gpu))
+    return [_row(of, "boast", levels.bytes_moved(of, "decode") / gbs / 1e6, mode="decode", timing=timing)]
 
 
-def model(name: str, metric: str, value: float, mode: str, **case: object) -> Lie:
+def model(metric: str, value: float, mode: str, **case: object) -> Rows:
     """Return one number of a whole model."""
     of = Case(level="model", subject="llama2-7b", dtype="bfloat16", **({"batch": 1, "seqlen_q": 2048} | case))
-    return Lie(name, [_row(of, "boast", value, metric=metric, mode=mode)])
+    return [_row(of, "triton_fa2", value, metric=metric, mode=mode)]
 
 
-def layer(tflops: float) -> Lie:
-    """Return a full layer, projections counted, at that rate."""
-    of = replace(case_of(2048), level="layer", subject="mha_fused")
-    row = _row(of, "boast", levels.flops(of, "fwd") / tflops / 1e9, mode="fwd")
-    return Lie(f"a full layer at {tflops:g} TFLOP/s", [row])
+MAKERS: dict[str, Callable[..., Rows]] = {maker.__name__: maker for maker in (sound, one, rate, decoding, model)}
 
 
-def beside(metric: str, value: float, *, mode: str = "fwd", **fields: object) -> Rows:
-    """Return the sound rows with one more, printed for triton_fa2 at 4096 tokens."""
-    return [*sound(), _row(case_of(4096), "triton_fa2", value, metric=metric, mode=mode, **fields)]
+# Changes of rows.
 
 
-def oom(**case: object) -> Rows:
-    """Return the sound rows with an out of memory where larger cases ran."""
-    first = case_of(1024, **case)
-    failed = [Measurement("r1", first, "triton_fa2", "latency_ms", Status.OOM, mode="fwd", timing="kernel")]
-    return failed + [m for m in sound() if m.case != first or m.implementation != "triton_fa2"]
-
-
-def measured(samples: Sequence[float]) -> Rows:
-    """Return the sound rows with samples of one cell that are too good to be true."""
-    row = _row(case_of(4096), "boast", sorted(samples)[len(samples) // 2], mode="fwd", timing="kernel")
-    other = replace(row, implementation="other", samples=tuple(samples), n=len(samples))
-    return [replace(row, samples=tuple(samples), n=len(samples)), other]
-
-
-def sampled(rows: Iterable[Measurement], seed: int = 0) -> Rows:
-    """Return rows where each latency has 30 samples of its own."""
-    random_ = random.Random(seed)
-    found = []
-    for m in rows:
-        samples = tuple(m.value * math.exp(0.003 * random_.gauss(0, 1)) for _ in range(30))
-        found.append(replace(m, samples=samples, std=None) if m.metric == "latency_ms" else m)
-    return found
-
-
-def resampled(change: Callable[[tuple[float, ...]], Sequence[float]], seqlen: int) -> Rows:
-    """Return the sound rows with samples, where those of one length and implementation are changed."""
-    return [
-        replace(m, samples=tuple(change(m.samples)), n=None)
-        if m.samples and (m.case.seqlen_q, m.implementation, m.timing) == (seqlen, "triton_fa2", "kernel")
-        else m
-        for m in sampled(sound())
-    ]
-
-
-OURS = sampled(sound())
-
-
-def stolen(name: str) -> Lie:
-    """Return a run that is a changed copy of one that is here."""
-    rows = [copy for m in OURS if (copy := STOLEN[name](replace(m, run_id="r2")))]
-    here = (replace(RUN, source="shipped"), OURS)
-    return Lie(name, rows, replace(RUN, run_id="r2"), (here,), UNSEEN.get(name, Lie.unseen))
+def is_at(m: Measurement, where: Mapping[str, Any]) -> bool:
+    """Tell whether a row has these fields, its own or its case's; of a list, one of its values."""
+    for name, value in where.items():
+        found = getattr(m, name) if hasattr(m, name) else getattr(m.case, name)
+        if found not in (value if isinstance(value, list) else [value]):
+            return False
+    return True
 
 
 def scaled(m: Measurement, factor: float) -> Measurement:
-    """Return a time with its value and samples multiplied, and nothing else about its spread."""
-    if m.metric != "latency_ms":
-        return m
-    bare = dict.fromkeys(("mean", "std", "p20", "p80", "ci_low", "ci_high"))
-    return replace(m, **bare, value=m.value * factor, samples=tuple(sample * factor for sample in m.samples))
+    """Return a row with all its numbers multiplied."""
+    numbers = {name: getattr(m, name) * factor for name in ("value", *_SPREAD) if getattr(m, name) is not None}
+    return replace(m, **numbers, samples=tuple(sample * factor for sample in m.samples))
 
 
-CHANCE = random.Random(1)
-SWAPPED = {"triton_fa2": "torch_sdpa_flash", "torch_sdpa_flash": "triton_fa2"}
+def bare(m: Measurement, value: float, samples: Iterable[float] = ()) -> Measurement:
+    """Return a row with a value, perhaps samples, and nothing else about its spread."""
+    samples = tuple(samples)
+    return replace(m, value=value, samples=samples, round_sizes=(), n=len(samples) or None, **dict.fromkeys(_SPREAD))
 
 
-def _swapped(m: Measurement) -> Measurement:
-    return replace(m, implementation=SWAPPED.get(m.implementation, m.implementation))
+def _resampled(m: Measurement, change: Callable[[tuple[float, ...]], Iterable[float]]) -> Measurement:
+    return bare(m, median(samples), samples) if len(m.samples) > 8 and (samples := [*change(m.samples)]) else m
 
 
-def _noisy(m: Measurement) -> Measurement:
-    return replace(scaled(m, math.exp(0.003 * CHANCE.gauss(0, 1))), samples=())
+def _moved(m: Measurement) -> Measurement:
+    """Return a time that is moved with all of its samples, and each of them a little more."""
+    chance = random.Random(f"{m.case}{m.implementation}{m.mode}{m.timing}")
+    factor = 1.01 + chance.uniform(-NOISE, NOISE)
+    samples = [factor * sample * chance.uniform(1 - NOISE, 1 + NOISE) for sample in m.samples]
+    return bare(m, median(samples) if samples else factor * m.value, samples) if m.value else m
 
 
-def _fastest(m: Measurement) -> Measurement:
-    value = sorted(m.samples)[5] if m.samples else m.value
-    return replace(m, samples=tuple(sorted(m.samples)[:10]), n=None, value=value)
-
-
-STOLEN: dict[str, Callable[[Measurement], Measurement | None]] = {
-    "the whole run again under another id": lambda m: m,
-    "another's run, each time 0.9 of it": lambda m: scaled(m, 0.9),
-    "another's run without its samples": lambda m: replace(m, samples=(), n=None),
-    "another's run with rivals left out": lambda m: m if m.implementation == "triton_fa2" else None,
-    "another's run with labels swapped": _swapped,
-    "another's plain calls as kernels": lambda m: replace(m, timing="kernel") if m.timing == "eager" else None,
-    "another's run with its samples sorted": lambda m: replace(m, samples=tuple(sorted(m.samples))),
-    "another's run with 0.3 % of noise": _noisy,
-    "the fastest third of another's samples": _fastest,
+FUNCTIONS: dict[str, Callable[[Measurement], Measurement]] = {  # of a row
+    "rounded": lambda m: _resampled(m, lambda samples: [round(sample, 1) or 0.1 for sample in samples]),
+    "sorted": lambda m: _resampled(m, sorted),
+    "repeated": lambda m: _resampled(m, lambda samples: samples[:8] * 4),
+    "first": lambda m: _resampled(m, lambda samples: (100 * samples[0], *samples[1:])),
+    "fastest": lambda m: _resampled(m, lambda samples: sorted(samples)[: max(6, len(samples) // 3)]),
+    "warm": lambda m: bare(m, 1.5 * m.value) if m.value else m,
+    "least": lambda m: bare(m, min(m.samples or (m.value,))) if m.value else m,
+    "minimum": lambda m: replace(m, value=min(m.samples)) if m.samples else m,
+    "noisy": lambda m: bare(m, _moved(m).value / 1.01) if m.value else m,
+    "moved": _moved,
+    "no_spread": lambda m: replace(bare(m, m.value), std=0.0) if m.value else m,
+    "p20_is_p80": lambda m: replace(m, std=None, p20=m.value, p80=m.value),
+    "as_mha": lambda m: replace(m, case=replace(m.case, num_kv_heads=m.case.num_heads)),
+    "full_rate": lambda m: replace(bare(m, 2 * levels.flops(m.case, m.mode) / m.value / 1e9), metric="tflops"),
+    "tokens": lambda m: replace(bare(m, 1300 * m.case.batch * m.case.seqlen_q / m.value), metric="tokens_per_s"),
+}
+ONE: dict[str, Callable[[Measurement, Any], Measurement]] = {
+    "scale": lambda m, factor: scaled(m, factor) if m.value else m,
+    "put": lambda m, value: bare(m, value) if m.value else m,
+    "case": lambda m, fields: replace(m, case=replace(m.case, **fields)),
+    "set": lambda m, fields: replace(m, **{name: tuple(x) if x == [] else x for name, x in fields.items()}),
+    "rename": lambda m, names: replace(m, implementation=names.get(m.implementation, m.implementation)),
+    "rows": lambda m, name: FUNCTIONS[name](m),
 }
 
 
-def on_chip(name: str, implementation: str = "triton_fa2", **facts: object) -> Lie:
-    """Return sound rows of an H200, said to be of a run with those facts."""
-    known = {"compute_capability": "9.0", "sm_count": 132, "gpu_memory_mb": 143_156.0, "l2_mb": 60.0}
-    measured = {"measured_tflops": {"bfloat16": 794.0}, "measured_gbs": 4228.0}
-    run = replace(RUN, **({"gpu_name": "NVIDIA H200"} | known | measured | facts))
-    rows = [replace(m, implementation=implementation) for m in sound() if m.implementation == "triton_fa2"]
-    return Lie(name, rows, run)
+def changed(rows: Rows, steps: Iterable[tuple[str, Any, Mapping[str, Any]]]) -> Rows:
+    """Return the rows after all steps, each a change, its argument, and the fields of the rows that it is of."""
+    for do, what, where in steps:
+        there = [m for m in rows if is_at(m, where)]
+        if do == "keep":
+            rows = there
+        elif do == "also":
+            rows = [*rows, *changed(there, what)]
+        elif do == "copy":  # the values of rows that differ in the fields of `what` alone
+            sources = {_place(m, what): m.value for m in rows if is_at(m, {"metric": "latency_ms", **what})}
+            rows = [bare(m, sources.get(_place(m, what), m.value)) if is_at(m, where) else m for m in rows]
+        else:
+            rows = [ONE[do](m, what) if is_at(m, where) else m for m in rows]
+    return rows
 
 
-def training(peak_gib: float) -> Lie:
-    """Return a training step of a 7B with that peak."""
-    lie = model(f"a 7B trained in {peak_gib:g} GiB, activations left out", "peak_memory_mb", 1024 * peak_gib, "train")
-    case = replace(lie.rows[0].case, seqlen_k=2048, batch=4, optimizer="adamw_bf16")
-    return replace(lie, rows=[replace(lie.rows[0], case=case, implementation="triton_fa2")])
+def _place(m: Measurement, but: Iterable[str]) -> tuple[object, ...]:
+    names = ("case", "implementation", "mode", "timing", "metric")
+    return tuple(getattr(m, name) for name in names if name not in but)
 
 
-def tokens(times: float) -> Lie:
-    """Return a prefill whose tokens a second are so many times what its latency gives."""
-    (row,) = model("", "latency_ms", 100.0, "prefill").rows
-    said = replace(row, metric="tokens_per_s", value=times * 2048 / 0.1)
-    return Lie(f"tokens a second {times:g} times those of the latency", [row, said])
+@cache
+def shipped() -> dict[str, tuple[Run, Rows]]:
+    """Return our runs that ship, by their names."""
+    folders = folders_in(REPOSITORY / "results" / "published")
+    return {run.run_id: (run, folder.read()[0]) for folder in folders if not (run := folder.run()).report}
 
 
-MAKERS = {
-    maker.__name__: maker
-    for maker in (only, copied, beside, oom, one, also, on, on_chip, decoding, model, layer, training, tokens)
-}
+@cache
+def _honest(base: str) -> tuple[Run, Rows, Counter[str]]:
+    """Return a shipped run, its rows of some head_dims, and what is found in them."""
+    folder = RunFolder(REPOSITORY / "results" / "published" / base)
+    run, rows = folder.run(), [m for m in folder.read()[0] if m.case.head_dim in (None, 128, 576)]
+    return run, rows, Counter(finding.rule for finding in check([(run, rows)]))
 
 
-UNSEEN = {  # why no rule can know it to be a lie
-    "another's run with 0.3 % of noise": "two honest runs of one GPU differ by as much.",
-    "the fastest third of another's samples": "ten samples are a run of another protocol, and the fastest ones spread "
-    "like a quiet machine's.",
-}
+def planted(group: str) -> Iterator[Lie]:
+    """Yield the lies of a group of lies.json. A lie whose rows cannot be made is refused by the records."""
+    if group == "relabeled":
+        yield from relabeled(shipped())
+        return
+    for said in DECLARED[group]:
+        base = said.get("base")
+        run, rows, found = _honest(base) if base else (RUN, [], Counter())
+        rows = rows or MAKERS[said.get("make", "sound")](*said.get("with", ()), **said.get("fields", {}))
+        told = replace(run, run_id="told", source="upload", **said.get("facts", {}))
+        known = ((run, rows),) if said.get("known") else ()
+        expected = {name: said[name] for name in ("by", "unseen") if name in said}
+        try:
+            new = [replace(m, run_id="told") for m in changed(rows, said.get("do", ()))]
+        except RecordError:
+            new = []
+        yield Lie(said["name"], told, new, known=known, honest=found if base else Counter(), **expected)
 
 
-def lies() -> list[Lie]:
-    """Return every planted lie: those of lies.json, those that are made here, and copies of another run.
-
-    In lies.json each names a maker of this module, its arguments, and the run if it is another.
-    """
-    found = []
-    for entry in json.loads(DECLARED.read_text()):
-        made = MAKERS[entry["make"]](*entry.get("with", ()), **entry.get("fields", {}))
-        if not isinstance(made, Lie):
-            run = Run("r1", "upload", **entry["run"]) if "run" in entry else RUN
-            made = Lie(entry["name"], made, run, unseen=entry.get("unseen", Lie.unseen))
-        found.append(made)
-    found.append(Lie("another GPU named", cut(), Run("r1", "upload", gpu_name="NVIDIA A100-SXM4-80GB")))
-    return [*found, *(Lie(name, rows) for name, rows in _made_here().items()), *map(stolen, STOLEN)]
-
-
-def _made_here() -> dict[str, Rows]:
-    magic = [m for m in only("peak_memory_mb", 0.3) if m.implementation == "triton_fa2"]
-    exact = [m for m in only("error_out", 1e-10) if m.metric == "error_out"]
-    causal = _row(case_of(4096, causal=True), "triton_fa2", 840.0, metric="tflops", mode="fwd")
-    modeless = _row(case_of(4096), "triton_fa2", 2500.0 / 3, metric="tflops")
-    both = [_row(case_of(4096), "x", 4.0), _row(case_of(4096), "x", 30.0, metric="tflops")]
-    ours = [m for m in OURS if m.samples and m.implementation == "triton_fa2"]
-    mine = [replace(scaled(m, 0.9), implementation="mine") for m in ours]
-    forward = [m for m in cut() if m.mode == "fwd"]
-    longer = [m for m in OURS if m.samples and m.case.seqlen_q == 4096]
-    falling = only("fwd kernel", 0.1, name="torch_naive", seqlen=4096)
-    return {
-        "times of plain tables fall with the length": [replace(m, timing=None) for m in falling],
-        "the same time at every length": changed(lambda m: 1.234 if m.timing == "kernel" else None, cut()),
-        "30 samples without spread": [replace(m, std=0.0) if m.timing == "kernel" else m for m in sound()],
-        "30 equal samples": measured([1.5] * 30)[:1],
-        "p20 is p80": [replace(m, std=None, p20=m.value, p80=m.value) for m in cut()],
-        "two implementations with the same samples": measured([1.4 + at / 311 for at in range(30)]),
-        "plain calls copied from kernels": [m for c in cut() for m in (c, replace(c, timing="eager"))],
-        "memory of an unknown implementation below its inputs": [replace(m, implementation="magic") for m in magic],
-        "float64 error in float32": [replace(m, case=replace(m.case, dtype="float32")) for m in exact],
-        "causal TFLOP/s counted as full": [*with_case(causal=True), causal],
-        "samples that are 0.9 times another's": [*OURS, *mine],
-        "backward 2.5 times the forward to the digit": [
-            *(replace(m, std=None) for m in forward),
-            *(replace(m, mode="bwd", value=m.value * 2.5, std=None) for m in forward),
-        ],
-        "the times of 4096 tokens for 3072, too": [*OURS, *(replace(m, case=case_of(3072)) for m in longer)],
-        "samples rounded to 0.1 ms": resampled(lambda samples: [round(sample, 1) for sample in samples], 4096),
-        "samples repeated four times": resampled(lambda samples: samples[:8] * 4, 4096),
-        "a first sample of 100 times the rest": resampled(lambda samples: (100 * samples[0], *samples[1:]), 4096),
-        "TFLOP/s of a table that says no mode": [*cut(), modeless],
-        "TFLOP/s beside a time that says no mode": both,
-        "a standard deviation of 0 without a count": [replace(m, std=0.0, n=None) for m in cut()],
-    }
+def relabeled(names: Iterable[str]) -> Iterator[Lie]:
+    """Yield shipped runs as of the other chip, with and without their source among the runs that are here."""
+    said = DECLARED["relabeled"]
+    for run, rows in map(shipped().__getitem__, names):
+        (other,) = (facts for name, facts in said["chips"].items() if name != run.gpu_name)
+        peaks = {"measured_tflops": None, "measured_gbs": None} if not run.measured_tflops else {}
+        facts = {**other, **peaks, "gpu_uuid": None, "title": None, "created": "2027-01-01T00:00:00Z"}
+        new = [replace(m, run_id="told") for m in changed(rows, [("rows", "moved", {"metric": "latency_ms"})])]
+        told, honest = replace(run, run_id="told", source="upload"), [(replace(run, run_id="told"), new)]
+        before = Counter(finding.rule for finding in check(honest))
+        others = [pair for pair in shipped().values() if pair[0].run_id != run.run_id]
+        for words, known in (("", [(run, rows), *others]), (", its source not here", others)):
+            why = said["unseen"].get(run.run_id, said["unseen"]["alone"] if known is others else "")
+            name = f"{run.run_id} as of {other['gpu_name']}{words}"
+            yield Lie(name, replace(told, **facts), new, unseen=why, known=known, honest=before)
 
 
-def caught(lie: Lie) -> list[str]:
-    """Return the names of the rules that find something in it."""
-    return sorted({finding.rule for finding in check([(lie.run, lie.rows)], lie.known)})
+def fate(lie: Lie) -> list[str]:
+    """Return the rules that find more than in the honest run, or "refused" where that is expected or none does."""
+    found = sorted(Counter(finding.rule for finding in check([(lie.run, lie.rows)], lie.known)) - lie.honest)
+    return ["refused"] if ("refused" in lie.by or not found) and _is_refused(lie) else found
 
 
-def table() -> Iterable[str]:
-    """Yield the lines of the table, and the sum."""
-    planted = lies()
-    found = {lie.name: caught(lie) for lie in planted}
-    unseen = {lie.name: lie.unseen for lie in planted}
+def _is_refused(lie: Lie) -> bool:
+    records = [{n: x for n, x in measurement_to_json(m).items() if n != "measurement_id"} for m in lie.rows]
+    export = json.dumps({"runs": [run_to_json(lie.run)], "measurements": records}).encode()
+    return not lie.rows or bool(understand("told.json", export).rejected)
+
+
+def table(group: str) -> Iterator[str]:
+    """Yield the lines of a group's table, and the sum."""
     yield "| planted lie | caught by |"
     yield "| --- | --- |"
-    for name, rules in found.items():
-        yield f"| {name} | {', '.join(rules) or f'**missed**: {unseen[name]}'} |"
+    fates = []
+    for lie in planted(group):
+        fates.append(fate(lie))
+        yield f"| {lie.name} | {', '.join(fates[-1]) or f'**missed**: {lie.unseen}'} |"
+    caught = sum(map(bool, fates))
     yield ""
-    yield f"{sum(map(bool, found.values()))} of {len(found)} planted lies are caught."
+    yield f"{caught} of {len(fates)} planted lies ({group}) are caught."
+    if group == "audit":
+        seen = caught + SEEN_BY_THE_AUDIT, len(fates) + SEEN_BY_THE_AUDIT + READ_RIGHT
+        yield f"With the {SEEN_BY_THE_AUDIT} others that the audit saw caught: {seen[0]} of {seen[1]}."
 
 
 if __name__ == "__main__":
-    print("\n".join(table()))
+    for named in sys.argv[1:] or DECLARED:
+        for line in table(named):
+            print(line, flush=True)

@@ -1,21 +1,35 @@
-"""How many planted lies are caught is what results/README.md says."""
+"""Each planted lie is caught by the rules that lies.json names, or says why none can."""
 
-from results.checks import check
+from collections import Counter
+
+import pytest
+
+from results.checks import DOUBTFUL, IMPOSSIBLE, check
 from tests.results.checks import lies
 from tests.test_readme import ROOT
-
-
-def test_the_readme_says_what_the_command_prints() -> None:
-    *_, total = lies.table()
-    assert total in " ".join((ROOT / "results" / "README.md").read_text().split())
 
 
 def test_a_run_without_a_lie_has_no_finding() -> None:
     assert check([(lies.RUN, lies.sound())]) == []
 
 
-def test_every_lie_is_caught_or_says_why_no_rule_can() -> None:
-    planted = lies.lies()
-    assert len({lie.name for lie in planted}) == len(planted) >= 116
-    missed = [lie.name for lie in planted if not lies.caught(lie)]
-    assert missed == [lie.name for lie in planted if lie.unseen != lies.Lie.unseen]
+@pytest.mark.parametrize("group,least", [("made", 109), pytest.param("audit", 52, marks=pytest.mark.slow)])
+def test_every_lie_is_caught_or_says_why_no_rule_can(group: str, least: int) -> None:
+    """The audit's, of which 58 more were caught and one read right: at least 105 of 116."""
+    planted = {lie.name: lie for lie in lies.planted(group)}
+    found = {name: lies.fate(lie) for name, lie in planted.items()}
+    assert {name for name, lie in planted.items() if not set(lie.by) <= set(found[name])} == set()
+    assert [name for name, rules in found.items() if not rules] == [n for n, lie in planted.items() if lie.unseen]
+    caught = sum(map(bool, found.values()))
+    assert caught >= least and len(planted) == len(lies.DECLARED[group])
+    assert f"{caught} of {len(planted)} planted lies ({group})" in " ".join(
+        (ROOT / "results/README.md").read_text().split()
+    )
+
+
+@pytest.mark.slow  # reads every number that ships
+def test_the_shipped_runs_have_few_doubts_and_nothing_impossible_and_cannot_be_relabeled() -> None:
+    weights = Counter(finding.weight for finding in check(lies.shipped().values()))
+    assert weights[IMPOSSIBLE] == 0 and weights[DOUBTFUL] <= 600
+    relabeled = [lies.fate(lie) for lie in lies.relabeled(("h200-window_gqa", "h200-energy", "h200-prefill-1k"))]
+    assert relabeled == [["unlike_its_chip"], [], ["unlike_its_chip"], ["unlike_its_chip"], [], []]

@@ -95,7 +95,7 @@ def _kernels(run_id: str, apart: float, *, slower: float = 1.0) -> list[Measurem
     """Return times of PyTorch's kernels on a chip that is faster at every other shape than another chip."""
     return [
         replace(timed(n * slower * (1 + apart * (n % 2)), implementation=name), run_id=run_id, case=at(512 * n))
-        for n in range(1, 17)
+        for n in range(1, 33)
         for name in ("torch_sdpa_flash", "torch_naive")
     ]
 

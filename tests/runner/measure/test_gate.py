@@ -1,5 +1,6 @@
 """Bugs and cheats that got past an earlier gate: each is caught, and the sound versions pass."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from runner.validate import planted
 from runner.validate.planted import cached, fused
 from tests.cases import cases
 
-DEVICE = "cpu"
+DEVICE = "cpu"  # changed by `device`
 HALF, E4M3 = {"dtype": "bfloat16"}, {"dtype": "bfloat16", "cache_dtype": "float8_e4m3fn"}
 PLAIN = attention_case(batch=1, num_heads=4, num_kv_heads=2, seqlen=200, head_dim=32, causal=True, **HALF)
 STEP = decode_case(batch=2, num_heads=8, num_kv_heads=4, context=300, head_dim=32, **HALF)
@@ -248,16 +249,24 @@ def refused(name: str, seed: int = 0) -> str | None:
     return reason(fused({stage: planted.change_of(change) for stage, change in said.items()}), case, mode, seed=seed)
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "DEVICE", request.param)
+
+
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_version_passes(name: str) -> None:
     assert reason(*SOUND[name]) is None
 
 
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("name", sorted({case["case"] for case in STEPS.values()}))
 def test_a_sound_step_passes(name: str) -> None:
     assert reason(changed_step({}), CASES[name], fused=False) is None
 
 
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("name", [*CAUGHT, *CHEATS, *STEPS, *STAGES])
 def test_a_bug_is_caught(name: str) -> None:
     said = refused(name)

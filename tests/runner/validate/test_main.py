@@ -131,8 +131,7 @@ def test_the_delay_of_a_gpu_is_on_the_device_and_its_launch_is_in_it() -> None:
     assert longer - plain == pytest.approx(0.02, abs=0.004)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_tune_finds_a_hidden_rule_again_from_made_up_times(seed) -> None:
+def test_a_tune_finds_a_hidden_rule_again_from_made_up_times() -> None:
     def hidden(case) -> str:  # what is fastest by how much there is to compute, with another border for each head_dim
         return "triton_fa2" if case.seqlen_q * case.head_dim < 1 << 17 else "torch_sdpa_auto"
 
@@ -141,9 +140,21 @@ def test_a_tune_finds_a_hidden_rule_again_from_made_up_times(seed) -> None:
         sizes = {"seqlen": 128 << number % 8, "head_dim": (32, 64, 128)[number % 3], "batch": 1 + number // 24}
         case = attention_case(num_heads=8, dtype="float16", causal=number % 2 > 0, **sizes)
         rows += [replace(row, case=case) for row in rows_of("a", name, 1.0 if name == hidden(case) else 1.3, 1, 1.0)]
-    found = tuned.losses(RUN, rows, seed)
-    right = sum(name == hidden(case) for (case, _, _), (name, _) in found.items())
-    assert right >= 0.9 * len(found) >= 45 and "take 1.0" in tuned.judged(found)[0]
+    made = tuned.Tuned(RUN, rows)
+    for found in map(made.of_half, range(tuned.HALVES)):
+        assert sum(name == hidden(case) for (case, _, _), (name, _) in found.items()) >= 0.97 * len(found) >= 55
+    assert all(name == hidden(case) for (case, _, _), (name, _) in made.of_each().items())
+    assert tuned.judged(RUN, rows)[1]
+    rule = tuned.rule_of(RUN, rows)
+    other, *same = rule.points
+    other = replace(other, implementation="torch_naive")
+    assert tuned.agreed(rule, rule) == (
+        "Of 120 problems that both tunes decide, 0 are decided differently, 0 of them within ties (goal: all).",
+        True,
+    )
+    assert not tuned.agreed(rule, replace(rule, points=(other, *same)))[1]
+    tied = replace(other, beaten=("another",)), replace(rule.points[0], beaten=())
+    assert tuned.agreed(*(replace(rule, points=(point, *same)) for point in tied))[1]
 
 
 def test_existing_runs_are_judged_again_without_measuring(tmp_path, monkeypatch, capsys) -> None:

@@ -13,11 +13,14 @@ def test_there_are_more_kinds_than_asked_for_and_each_has_its_own_name() -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_planted_bug_is_caught_and_the_sound_version_is_not(dtype: str) -> None:
-    findings = caught("cpu", (dtype,))
+@pytest.mark.parametrize(
+    "device,dtype", [*(("cpu", dtype) for dtype in DTYPES), pytest.param("cuda:0", "bfloat16", marks=pytest.mark.gpu)]
+)
+def test_every_planted_bug_is_caught_and_the_sound_version_is_not(device: str, dtype: str) -> None:
+    findings = caught(device, (dtype,))
     assert {finding.name: finding.missed for finding in findings if finding.missed} == {}
-    there = {bug.name for bug in (*PLANTED, *planted.ON_CPU) if dtype in bug.dtypes}
+    of_process = planted.ON_CPU if device == "cpu" else (*planted.ON_CPU, *planted.ON_GPU)
+    there = {bug.name for bug in (*PLANTED, *of_process) if dtype in bug.dtypes}
     assert {finding.name for finding in findings if not finding.name.startswith(SOUND)} == there
     assert not {SOUND, *there} & set(registry.implementations())
 
