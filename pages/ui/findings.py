@@ -7,7 +7,7 @@ finding voids); `of_upload` checks an upload before it is stored.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -67,7 +67,7 @@ def so_far() -> FoundSoFar:
     before = st.session_state.get(_CHECKED, 0)
     end = time.monotonic() + (_NEXT_S if before else _FIRST_S)
     ordered = {place: groups[place] for place in order}
-    known = [] if before else list(_checked(ordered, _kept))
+    known = [] if before else list(_checked(ordered, kept_only=True))
     for each in _checked(ordered) if not known else ():
         known.append(each)
         if time.monotonic() > end and len(known) > before:
@@ -230,10 +230,8 @@ def _as_table(checked: Iterable[tuple[str, list[Finding]]]) -> pd.DataFrame:
     return table.sort_values("weight", key=lambda weights: weights.map(order.index), kind="stable", ignore_index=True)
 
 
-def _checked(
-    groups: dict[str, tuple[str, ...]], look: Callable[..., list[Finding] | None] | None = None
-) -> Iterator[tuple[str, list[Finding]]]:
-    """Yield each group of runs by name with its findings; without those of which `look` returns nothing."""
+def _checked(groups: dict[str, tuple[str, ...]], *, kept_only: bool = False) -> Iterator[tuple[str, list[Finding]]]:
+    """Yield each group of runs by name with its findings, or only those whose findings the home keeps."""
     home, folders = str(store().home), {folder.run_id: folder for folder in library.folders()}
     runs = ask(pages.runs)
     uploaded = set(runs.loc[runs["source"] == "upload", "run_id"])  # these may be copies of others
@@ -241,7 +239,7 @@ def _checked(
         there = tuple(run_id for run_id in run_ids if run_id in folders)
         similar = tuple(ask(pages.runs_like, there)) if uploaded.intersection(there) else ()
         stamps = tuple(library.stamp(folders[name]) for name in there + similar)
-        found = (look or _of_group)(home, there, similar, stamps)
+        found = (_kept if kept_only else _of_group)(home, there, similar, stamps)
         if found is not None:
             yield place, found
 
@@ -249,8 +247,7 @@ def _checked(
 @st.cache_data(max_entries=5000, show_spinner=False)
 def _of_group(home: str, run_ids: tuple[str, ...], similar: tuple[str, ...], stamps: tuple) -> list[Finding]:
     """Check runs against those that are similar; a file of the home keeps the findings for the next server."""
-    kept = _kept(home, run_ids, similar, stamps)
-    if kept is not None:
+    if (kept := _kept(home, run_ids, similar, stamps)) is not None:
         return kept
     key, path = _place(home, run_ids, similar, stamps)
     runs, known = list(_readable(run_ids)), list(_readable(similar))

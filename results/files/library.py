@@ -64,9 +64,9 @@ def read_all(
 def read(
     folder: RunFolder, complain: Callable[[str], object] = lambda _: None, metrics: Collection[str] = ()
 ) -> tuple[Run, list[Measurement]]:
-    """Read a run with its measurements, each once; `complain` gets a sentence for lines that cannot be read.
+    """Read a run with its measurements, or of a compressed run those of `metrics`, each once.
 
-    Of a compressed run only `metrics` are read, or all without them.
+    `complain` gets a sentence for lines that cannot be read.
     """
     measurements, _, problems = folder.read(metrics=metrics)
     for problem in problem_words(problems):

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.ui.filters.select import named_choice, one_value
+from pages.ui.filters.select import named_choice
 from pages.ui.runs.listing import words_of
 from pages.ui.shell.data import ask, records_of, store
 from results.compare.between_runs import LEAST
@@ -67,9 +67,9 @@ def two_implementations() -> tuple[str, str, str] | None:
     baseline = next((name for name in BASELINES if name in names), names[-1])
     rivals = [name for name in names if name != baseline]
     with left:
-        first = one_value("Against", "against", sorted(names), baseline)
+        first = named_choice("Against", "against", sorted(names), baseline)
     with right:
-        second = one_value("Implementation", "with", sorted(names), rivals[0], "Judged against the other.")
+        second = named_choice("Implementation", "with", sorted(names), rivals[0], help="Judged against the other.")
     return run_id, first, second
 
 

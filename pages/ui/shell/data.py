@@ -105,7 +105,7 @@ def records_of(run_id: str, *metrics: str) -> tuple[Run, list[Measurement]]:
     return _read(str(folder.path), library.stamp(folder), metrics, folder)
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
+@st.cache_resource(max_entries=12, show_spinner=False)
 def _read(path: str, stamp: tuple, metrics: tuple[str, ...], _folder: RunFolder) -> tuple[Run, list[Measurement]]:
     return library.read(_folder, metrics=metrics)
 
