@@ -209,7 +209,9 @@ class TestOnHopper:
         errors = {name: relative_error(value, getattr(wanted, name)) for name, value in first.items()}
         assert max(errors.values()) < 6 * ROUNDING[problem.dtype], errors
 
-    @pytest.mark.parametrize("mask", [{}, {"causal": True}, {"causal": True, "window_size": 300}])
+    @pytest.mark.parametrize(
+        "mask", [{}, {"causal": True}, {"causal": True, "window_size": 300}, {"window_size": (300, 40)}]
+    )
     @pytest.mark.parametrize("head_dim", [64, 128, 256])
     @pytest.mark.parametrize("seqlen", [513, 2050])
     def test_natural_logsumexp_and_largest_logits_are_right(self, seqlen: int, head_dim: int, mask: dict) -> None:
