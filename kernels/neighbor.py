@@ -27,8 +27,10 @@ def folders(name: str, ours: Iterable[str]) -> list[str]:
 def attribute(package: str, folder: str, name: str) -> Any:
     """Return a top-level name of Hugging Face's package in `folder`, which is executed on the first request.
 
-    Raises AttributeError if that package has no such name.
+    Raises AttributeError if that package has no such name, or if it is a submodule of ours that is imported later.
     """
+    if any((Path(__file__).parent / file).exists() for file in (name, f"{name}.py")):
+        raise AttributeError(f"The submodule {package}.{name} is not imported yet.")
     inner = f"{package}._hugging_face"
     if inner not in sys.modules:
         spec = importlib.util.spec_from_file_location(inner, Path(folder) / "__init__.py")

@@ -491,7 +491,7 @@ def _has_gluon() -> bool:
     from .registry import Device
 
     implementation = IMPLEMENTATIONS[0]
-    any_case: Any = SimpleNamespace(head_dim=None, head_dim_v=None)
+    any_case: Any = SimpleNamespace(head_dim=None, head_dim_v=None, asked=None)
     hopper = Device(type="cuda", name="", compute_capability=HOPPER)
     return implementation.unavailable is None and implementation.refuses(any_case, hopper) is None
 

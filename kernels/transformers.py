@@ -77,6 +77,7 @@ def register(names: Iterable[str] | None = None) -> dict[str, str]:
         raise UnsupportedCase(NEEDS)
     from transformers import AttentionInterface, AttentionMaskInterface
 
+    torch.compiler.assume_constant_result(_eager_alone)  # not where it is defined: it loads torch._dynamo
     chosen = list(registry.implementations()) if names is None else list(names)
     attends = {FRONT_DOOR: partial(attend, dispatch.attention)}
     attends |= {name: partial(attend, _checked(name)) for name in chosen if name != FRONT_DOOR}
@@ -117,7 +118,8 @@ def attend(
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     known: Any = None
-    if not _tracing() and attention_mask is None and attention is dispatch.attention and _asks_nothing(asked):
+    plain = attention_mask is None and attention is dispatch.attention and not _tracing()
+    if plain and (_ASKED.isdisjoint(asked) or _asks_nothing(asked)):
         sizes = query.shape, key.shape, query.dtype, query.requires_grad, _records()
         known = (type(module), *sizes, causal, dropout, scaling, sliding_window)
         if passed := _SEEN.passed_on(known):
@@ -306,7 +308,6 @@ def _refuse_model(file: str) -> None:
         raise UnsupportedCase(f"transformers declares no attention but 'eager' for the models of {file}.")
 
 
-@torch.compiler.assume_constant_result
 @cache
 def _eager_alone(file: str) -> bool:
     defined = vars(sys.modules[file]).values() if file in sys.modules else ()

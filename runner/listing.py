@@ -63,8 +63,9 @@ def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
 def old_rule(target: devices.DeviceInfo) -> str | None:
     """Return a sentence if the rule that is installed for a device was measured with other versions than today's."""
     path = rule_file.installed_at({"gpu": "CPU" if target.type == "cpu" else target.name})
-    today, rule = environment.describe(target), rule_file.read(path)
+    rule = rule_file.read(path)
     runs = rule["runs"].values() if rule else ()
+    today = environment.describe(target) if runs else {}
     other = sorted({name for run in runs for name in _VERSIONS if run.get(name) not in (None, today.get(name))})
     if not other:
         return None

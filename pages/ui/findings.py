@@ -56,17 +56,19 @@ class FoundSoFar:
 
 
 def so_far() -> FoundSoFar:
-    """Check for half a second, later longer: published reports first, then small runs; cached results take no time.
+    """Check for half a second, later longer: published reports first, then small runs.
 
-    Each call checks more than the one before, so a page that redraws until nothing is left ends.
+    The first call only reads what an earlier visit has found, if there is any. Each later one checks more than the one
+    before, so a page that redraws until nothing is left ends.
     """
     groups, sizes = _groups(str(store().home), store().version()), ask(pages.runs).set_index("run_id")["numbers"]
     # A group of own runs has the name of the run.
     order = sorted(groups, key=lambda place: (place in groups[place], sizes.reindex(groups[place]).sum()))
     before = st.session_state.get(_CHECKED, 0)
     end = time.monotonic() + (_NEXT_S if before else _FIRST_S)
-    known: list[tuple[str, list[Finding]]] = []
-    for each in _checked({place: groups[place] for place in order}):
+    ordered = {place: groups[place] for place in order}
+    known = [] if before else list(_checked(ordered, kept_only=True))
+    for each in _checked(ordered) if not known else ():
         known.append(each)
         if time.monotonic() > end and len(known) > before:
             break
@@ -228,26 +230,26 @@ def _as_table(checked: Iterable[tuple[str, list[Finding]]]) -> pd.DataFrame:
     return table.sort_values("weight", key=lambda weights: weights.map(order.index), kind="stable", ignore_index=True)
 
 
-def _checked(groups: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, list[Finding]]]:
-    """Yield each group of runs by name with its findings."""
+def _checked(groups: dict[str, tuple[str, ...]], *, kept_only: bool = False) -> Iterator[tuple[str, list[Finding]]]:
+    """Yield each group of runs by name with its findings, or only those whose findings the home keeps."""
     home, folders = str(store().home), {folder.run_id: folder for folder in library.folders()}
     runs = ask(pages.runs)
     uploaded = set(runs.loc[runs["source"] == "upload", "run_id"])  # these may be copies of others
     for place, run_ids in groups.items():
         there = tuple(run_id for run_id in run_ids if run_id in folders)
         similar = tuple(ask(pages.runs_like, there)) if uploaded.intersection(there) else ()
-        yield place, _of_group(home, there, similar, tuple(library.stamp(folders[name]) for name in there + similar))
+        stamps = tuple(library.stamp(folders[name]) for name in there + similar)
+        found = (_kept if kept_only else _of_group)(home, there, similar, stamps)
+        if found is not None:
+            yield place, found
 
 
 @st.cache_data(max_entries=5000, show_spinner=False)
 def _of_group(home: str, run_ids: tuple[str, ...], similar: tuple[str, ...], stamps: tuple) -> list[Finding]:
     """Check runs against those that are similar; a file of the home keeps the findings for the next server."""
-    key = repr((similar, stamps, _code()))
-    path = Path(home) / "findings" / f"{hashlib.sha256(repr(run_ids).encode()).hexdigest()}.json"
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(path.read_bytes())
-        if kept["key"] == key:
-            return [Finding(**each | {"measurement_ids": tuple(each["measurement_ids"])}) for each in kept["found"]]
+    if (kept := _kept(home, run_ids, similar, stamps)) is not None:
+        return kept
+    key, path = _place(home, run_ids, similar, stamps)
     runs, known = list(_readable(run_ids)), list(_readable(similar))
     found = check(runs, known)
     with suppress(OSError):  # a home that cannot be written checks again
@@ -255,6 +257,22 @@ def _of_group(home: str, run_ids: tuple[str, ...], similar: tuple[str, ...], sta
             path.parent.mkdir(exist_ok=True)
             durable.replace_file(path, json.dumps({"key": key, "found": [vars(each) for each in found]}))
     return found
+
+
+def _kept(home: str, run_ids: tuple[str, ...], similar: tuple[str, ...], stamps: tuple) -> list[Finding] | None:
+    """Return the findings that the home keeps of runs in this state, if there are any."""
+    key, path = _place(home, run_ids, similar, stamps)
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(path.read_bytes())
+        if kept["key"] == key:
+            return [Finding(**each | {"measurement_ids": tuple(each["measurement_ids"])}) for each in kept["found"]]
+    return None
+
+
+def _place(home: str, run_ids: tuple[str, ...], similar: tuple[str, ...], stamps: tuple) -> tuple[str, Path]:
+    """Return the state of runs as a key, and the file of the home for their findings."""
+    name = hashlib.sha256(repr(run_ids).encode()).hexdigest()
+    return repr((similar, stamps, _code())), Path(home) / "findings" / f"{name}.json"
 
 
 @cache

@@ -239,9 +239,10 @@ def _formula_words(table: pd.DataFrame, chosen: Filters) -> str:
 def choose_capacity(table: pd.DataFrame) -> dict[str, float]:
     """Ask for a memory size; return MiB by its name. The default is the memory of the device."""
     capacity = table["gpu_memory_mb"].max()
-    own, sizes = [_THIS] * (not text.missing(capacity)), [f"{size} GB" for size in SIZES_GB]
+    sizes = [*[_THIS] * (not text.missing(capacity)), *(f"{size} GB" for size in SIZES_GB)]
     about = "Device memory to judge by. A gigabyte is taken as 1024 MiB, as cards are sold."
-    chosen = select.box("Does it fit in", "fits_in", [*own, *sizes], None if own else "24 GB", help=about)
+    usual = _THIS if _THIS in sizes else "24 GB"
+    chosen = select.named_choice("Does it fit in", "fits_in", sizes, usual, help=about, width=240)
     if chosen == _THIS:
         return {"device memory": float(capacity)}
     return {f"{chosen}:": 1024.0 * int(chosen.split()[0])}

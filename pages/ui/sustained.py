@@ -22,7 +22,7 @@ _LIMITS = "for watts in 400 500 600 700; do sudo nvidia-smi -pl $watts && "
 _LIMITS += "python -m runner run fa_paper --set seqlen=16384 --set modes=fwd; done"
 _BELONG = "Energy is measured under load, where power can be at its limit. A single cold call can be faster than that."
 STATE = text.WORDS["trace_state"]
-RATES = {"tflops": "TFLOP/s within limit", "joules_per_tflop": "joules per TFLOP"}
+RATES = {"tflops": "TFLOP/s {how}", "joules_per_tflop": "joules per TFLOP"}
 
 
 def named(traces: pd.DataFrame) -> pd.DataFrame:
@@ -108,7 +108,7 @@ def energy() -> None:
     palette = colours.palette([row["implementation"] for row in rows])
     columns = {"implementation": TableColumn("implementation")}
     for name, label in RATES.items():
-        columns[name] = TableColumn(label, axis=tables.linear_axis(row[name] for row in rows))
+        columns[name] = TableColumn(label.format(how=_how(rows[0])), axis=tables.linear_axis(row[name] for row in rows))
         for row in rows:
             row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
     columns["cold_tflops"] = TableColumn("of a cold call", text.significant)
@@ -129,10 +129,10 @@ def by_limit(rows: pd.DataFrame) -> None:
     rows = rows.sort_values("power_limit_w").drop_duplicates(["implementation", "power_limit_w"])
     palette, found = colours.palette(rows["implementation"].unique()), []
     for panel, (name, label) in enumerate(RATES.items()):
-        hover = f"{{{name}:.3g}} {label}".format_map
+        hover = f"{{{name}:.3g}} {label.format(how='')}".format_map
         lines = charts.lines(rows.to_dict("records"), name, palette, hover, by="power_limit_w")
         found += [replace(each, panel=panel, group=each.name, legend=not panel) for each in lines]
-    axes = [charts.titled(label) | {"rangemode": "tozero"} for label in RATES.values()]
+    axes = [charts.titled(label.format(how="").strip()) | {"rangemode": "tozero"} for label in RATES.values()]
     chart = Chart(found, charts.titled("Power limit (W)"), {}, 450, rows=axes)
     named = ChartTitle("Rate and energy by power limit", (), titles.of_runs(rows["run_id"]))
     charts.show(chart, named, key="limits_chart")
@@ -198,7 +198,11 @@ def _shape(row: dict) -> str:
 
 def _rate(row: dict) -> str:
     rate, joules = text.significant(row["tflops"]), text.significant(row["joules_per_tflop"])
-    return f"{text.plain(row['implementation'])}, {rate} TFLOP/s within the power limit at {joules} joules per TFLOP"
+    return f"{text.plain(row['implementation'])}, {rate} TFLOP/s {_how(row)} at {joules} joules per TFLOP"
+
+
+def _how(row: dict) -> str:
+    return "within the power limit" if text.missing(row["watts"]) else "under load"
 
 
 def _stated(row: dict, words: dict[str, str]) -> str:

@@ -32,7 +32,7 @@ _L2 = (0.9, 1.1)
 _CLOCK = 1.1  # relative to the boost clock of a card that nobody overclocks
 # Times of PyTorch's kernels, relative to one another, differ by 0.3 to 0.9 % (median) between H200s and by 1.1 to 2.1 %
 # between an H200 and an H100. Their medians are within 3.5 % even so.
-_CELLS, _ALIKE, _APART, _TIMES_AS_FAR, _RATE = 20, 0.007, 0.01, 2.0, 1.3
+_CELLS, _NEAR, _APART, _TIMES_AS_FAR, _RATE = 20, 0.007, 0.01, 2.0, 1.3
 _OF_HOST_MS = 1.0  # launches can hide below longer plain calls
 _MANY, _FAR = 60, 0.012  # cells, and how far, that show another chip without a run of it
 
@@ -86,15 +86,15 @@ def unlike_its_chip(numbers: Numbers) -> Found:
         apart = sorted(_apart(run, rows, numbers), key=itemgetter(0))
         of_name = (each for each in apart if find(each[3].gpu_name) is find(run.gpu_name))
         near, shift, count, own = next(of_name, (0.0, 0.0, 0, None))
-        alike = apart or sorted(_apart(run, settled, numbers), key=itemgetter(0))
-        least, _, most, other = alike[0] if alike else (1.0, 0.0, 0, None)
+        nearest = apart or sorted(_apart(run, settled, numbers), key=itemgetter(0))
+        least, _, most, other = nearest[0] if nearest else (1.0, 0.0, 0, None)
         facts = {"run": run, "times": math.exp(shift), "own": own, "near": near, "other": other, "least": least}
         if near > _APART and near > _TIMES_AS_FAR * least:
             yield said("unlike_its_chip", *rows, count=count, **facts)
         elif abs(shift) > math.log(_RATE):
             yield said("unlike_its_chip rate", *rows, **facts)
-        elif other and least < _ALIKE and find(other.gpu_name) is not find(run.gpu_name):
-            yield said("unlike_its_chip alike", *settled, count=most, **facts)
+        elif other and least < _NEAR and find(other.gpu_name) is not find(run.gpu_name):
+            yield said("unlike_its_chip another", *settled, count=most, **facts)
         elif own and near > _FAR and count >= _MANY and own.power_limit_w == run.power_limit_w:
             yield said("unlike_its_chip far", *rows, count=count, **facts)
 

@@ -88,7 +88,8 @@ def rounds_of(samples: Sequence[float], sizes: Sequence[int]) -> RoundMedians | 
     if len(samples) < LEAST_SAMPLES:
         return None
     said = len(sizes) > 1 and sum(sizes) == len(samples) and min(sizes) > 0
-    cuts = [sum(sizes[:i]) for i in range(len(sizes) + 1)] if said else _thirds(len(samples))
+    thirds = [round(len(samples) * part / _THIRDS) for part in range(_THIRDS + 1)]
+    cuts = [sum(sizes[:i]) for i in range(len(sizes) + 1)] if said else thirds
     parts = (samples[cuts[i] : cuts[i + 1]] for i in range(len(cuts) - 1))
     return RoundMedians(tuple(math.log(statistics.median(part)) for part in parts), said)
 
@@ -202,10 +203,6 @@ def _chi_squared_share(certainty: float, freedom: float) -> float:
     """Return the quantile of chi-squared over its degrees of freedom, by Wilson and Hilferty (PNAS 17, 1931, 684)."""
     part = 2 / (9 * freedom)
     return (1 - part + _NORMAL(certainty) * math.sqrt(part)) ** 3
-
-
-def _thirds(count: int) -> list[int]:
-    return [round(count * part / _THIRDS) for part in range(_THIRDS + 1)]
 
 
 def _moderated(own: RoundSpread, usual: RoundSpread) -> RoundSpread:

@@ -36,6 +36,7 @@ from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
 
 LOST, GAINED = "LOST", "GAINED"  # a number that only the first, or only the second, has; both were tried
 HOST_TIMING = "eager"  # moves with the host, and so between two processes
+COMPARED = ("latency_ms", "throttled_latency_ms")  # the metrics that a comparison looks at
 ORDER = (LOST, "SLOWER", "UNCLEAR", "FASTER", GAINED, "SAME")
 # Fields of a run that can explain a difference, most likely first.
 FACTS = (

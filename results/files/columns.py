@@ -7,7 +7,7 @@ without DuckDB can still write a journal.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,10 +47,12 @@ def write(path: Path, lines: Iterable[str]) -> None:
         durable.write_synced(path, draft.read_bytes())
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the record of each journal line. Raises ColumnsError if the file cannot be read."""
+def read(path: Path, metrics: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the record of each journal line, or of these metrics. Raises ColumnsError if the file cannot be read."""
     with _connection() as connection:
-        cursor = connection.execute(f"SELECT {selected(connection, path)} FROM read_parquet(?)", [str(path)])
+        of_them, wanted = (" WHERE metric IN ?", [[*metrics]]) if metrics else ("", [])
+        sql = f"SELECT {selected(connection, path)} FROM read_parquet(?){of_them}"
+        cursor = connection.execute(sql, [str(path), *wanted])
         while rows := cursor.fetchmany(_PIECE):
             yield from (dict(zip(COLUMNS, row, strict=True)) for row in rows)
 

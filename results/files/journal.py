@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -233,14 +233,16 @@ class RunFolder:
             finally:
                 os.close(fd)
 
-    def read(self, offset: int = 0) -> tuple[list[Measurement], int, list[tuple[int, str]]]:
+    def read(
+        self, offset: int = 0, metrics: Collection[str] = ()
+    ) -> tuple[list[Measurement], int, list[tuple[int, str]]]:
         """Return the measurements from a byte offset on, the offset to go on from, and what is wrong with which line.
 
         A last line without its newline is still being written, or was cut: it is left for the next time. Compressed
-        columns are always read whole. Raises JournalError if the file cannot be read.
+        columns have no offset, but only the rows of `metrics` are read. Raises JournalError if the file cannot be read.
         """
         if self.is_compressed:
-            return self._read_columns()
+            return self._read_columns(metrics)
         data, end = self.lines(offset)
         measurements, problems = [], []
         for number, line in enumerate(data.split(b"\n")[:-1]):
@@ -344,10 +346,10 @@ class RunFolder:
         """Forget an earlier wish to stop, when the run is resumed."""
         (self.path / "cancel").unlink(missing_ok=True)
 
-    def _read_columns(self) -> tuple[list[Measurement], int, list[tuple[int, str]]]:
+    def _read_columns(self, metrics: Collection[str]) -> tuple[list[Measurement], int, list[tuple[int, str]]]:
         measurements, problems = [], []
         try:
-            for number, record in enumerate(columns.read(self.columns_path), start=1):
+            for number, record in enumerate(columns.read(self.columns_path, metrics), start=1):
                 try:
                     measurements.append(_measurement_of(record, self.run_id))
                 except RecordError as error:

@@ -5,7 +5,7 @@ checkout shows. No database is needed.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,9 +61,14 @@ def read_all(
             complain(str(error))
 
 
-def read(folder: RunFolder, complain: Callable[[str], object] = lambda _: None) -> tuple[Run, list[Measurement]]:
-    """Read a run with its measurements, each once; `complain` gets a sentence for lines that cannot be read."""
-    measurements, _, problems = folder.read()
+def read(
+    folder: RunFolder, complain: Callable[[str], object] = lambda _: None, metrics: Collection[str] = ()
+) -> tuple[Run, list[Measurement]]:
+    """Read a run with its measurements, or of a compressed run those of `metrics`, each once.
+
+    `complain` gets a sentence for lines that cannot be read.
+    """
+    measurements, _, problems = folder.read(metrics=metrics)
     for problem in problem_words(problems):
         complain(f"{folder.run_id}, {problem}")
     return folder.run(), list({m.key: m for m in reversed(measurements)}.values())[::-1]

@@ -44,10 +44,10 @@ def traces(store: Store) -> pd.DataFrame:
 def energies(store: Store) -> pd.DataFrame:
     """Return a row for each kernel whose energy was measured: joules per TFLOP under load, and the rates.
 
-    `cold_tflops` is the rate of a sampled call. `tflops` is that rate, or if it is lower the rate that the power limit
-    allows with these joules, because energy is measured under a sustained load. A case whose work is unknown has no
-    row. `cell` numbers the shapes and modes of a run; those with most
-    implementations come first. `setting` numbers the shapes and modes of a GPU, over all its runs.
+    `cold_tflops` is the rate of a sampled call. `tflops` is the rate under the load that energy is measured under, from
+    its mean power; in runs without that number the rate of the sampled call, or the lower one that the power limit
+    allows with these joules. A case whose work is unknown has no row. `cell` numbers the shapes and modes of a run;
+    those with most implementations come first. `setting` numbers the shapes and modes of a GPU, over all its runs.
     """
     table = store.query(_SQL("energies", key=_KEY))
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
@@ -56,7 +56,8 @@ def energies(store: Store) -> pd.DataFrame:
         table[name] = table.groupby([whose, "mode", *CASE_FIELDS], dropna=False, sort=False).ngroup()
     rates = {"cold_tflops": work / table["latency_ms"] / 1e9, "joules_per_tflop": 1e12 * table["joules"] / work}
     allowed = table["power_limit_w"].astype(float) / rates["joules_per_tflop"]
-    table = table.assign(**rates, tflops=rates["cold_tflops"].clip(upper=allowed))
+    under_load = table["watts"] / rates["joules_per_tflop"]
+    table = table.assign(**rates, tflops=under_load.fillna(rates["cold_tflops"].clip(upper=allowed)))
     return table[table[[*rates]].map(math.isfinite).all(axis=1)]  # a case of unknown sizes has no rate
 
 

@@ -14,8 +14,9 @@ ORDER BY created DESC NULLS LAST, {key}
 -- name: energies
 WITH calls AS (
     SELECT {key}, max(value) FILTER (metric = 'energy_j') AS joules,
+           max(value) FILTER (metric = 'energy_power_w') AS watts,
            max(value) FILTER (metric = 'latency_ms' AND timing = 'kernel') AS latency_ms
-    FROM measurements WHERE status = 'ok' AND metric IN ('energy_j', 'latency_ms')
+    FROM measurements WHERE status = 'ok' AND metric IN ('energy_j', 'energy_power_w', 'latency_ms')
           AND run_id IN (SELECT run_id FROM measurements WHERE metric = 'energy_j' AND status = 'ok')
     GROUP BY ALL HAVING joules > 0 AND latency_ms > 0)
 SELECT calls.*, gpu_name, power_limit_w, source, count(*) OVER (PARTITION BY run_id, mode, {CASE_FIELDS}) AS kernels

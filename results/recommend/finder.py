@@ -53,7 +53,10 @@ def found(store: Store, wanted: tuple[str, ...]) -> pd.DataFrame:
         there = options(store, "timing", gpu=gpu, level="op")["choice"].tolist()
         timings = [timing for timing in ("kernel", "eager") if timing in there]
         slices = (Filters(**{**vars(slice_), "timing": timing}) for timing in timings)
-        of_slices = ([each for each in contests(store, one) if has(_case(each), wanted)] for one in slices)
+        of_slices = (
+            [each for each in contests(store, one) if has(next(iter(each.values())).measurement.case, wanted)]
+            for one in slices
+        )
         cases = next((each for each in of_slices if each), [])
         sets = [
             set(right.get(gpu, {}).get(name, ())) for name in wanted if name not in _OF_SIZES or name == "head_dim_v"
@@ -80,10 +83,6 @@ def command(wanted: Collection[str]) -> str:
     sets += [f"features={texts}"] if texts else []
     sets += ["modes=fwd,bwd,fwd_bwd" if "backward" in wanted else "modes=fwd"]
     return " ".join(["python -m runner run window_gqa", *(f"--set {each}" for each in sets)])
-
-
-def _case(contest: Mapping[str, Any]) -> Case:
-    return next(iter(contest.values())).measurement.case
 
 
 def _result(cases: list[Any]) -> dict[str, Any]:

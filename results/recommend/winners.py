@@ -169,5 +169,5 @@ def rival_words(rival: Rival) -> str:
     """Return a rival in a few words: triton_fa2 takes 1.01× as long (90 % interval 0.99 to 1.03): equally fast..."""
     span = "" if rival.low is None else f" (90 % interval {rival.low:.2f} to {rival.high:.2f})"
     end = "" if rival.standing is Standing.AHEAD else f": {rival.standing}"
-    end = ": behind, not certain" if rival.standing is Standing.NOT_CERTAIN else end
+    end = ": behind, not certain by the 99 % test" if rival.standing is Standing.NOT_CERTAIN else end
     return f"{rival.name} takes {rival.ratio:.2f}× as long{span}{end}"

@@ -1,7 +1,8 @@
 """The choice of runs that fill a report best. Each table gets runs of one GPU."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import itemgetter
 from typing import Any
 
@@ -123,19 +124,21 @@ def _by_case(tried: Iterable[tuple[Case, Any]]) -> dict[Case, frozenset[_Tried]]
 def _filled(cells: Sequence[_Cell], tries: Mapping[Case, frozenset[_Tried]]) -> _Filled:
     """Return the cells that were tried."""
     usual = [(case, found) for case, found in tries.items() if is_usual(case)]
-    outcomes = [{has for of_case in usual for has in _outcomes(cell, *of_case)} for cell in cells]
-    return frozenset((at, has) for at, found in enumerate(outcomes) if found for has in {False, *found})
 
+    @cache  # many cells ask for the same case
+    def fitting(fields: Iterable[tuple[str, object]]) -> set[_Tried]:
+        of_cases = (found for case, found in usual if all(getattr(case, field) == value for field, value in fields))
+        return set().union(*of_cases)
 
-def _outcomes(cell: _Cell, case: Case, tried: frozenset[_Tried]) -> Iterator[bool]:
-    """Yield whether it has a value, for each try that fits a cell."""
-    fields, names, mode, of_memory = cell
-    if all(getattr(case, field) == value for field, value in fields.items()):
-        yield from (
+    outcomes = [
+        {
             has
-            for name, of_case, memory, has in tried
+            for name, of_case, memory, has in fitting(tuple(fields.items()))
             if name in names and mode in (None, of_case) and memory == of_memory
-        )
+        }
+        for fields, names, mode, of_memory in cells
+    ]
+    return frozenset((at, has) for at, found in enumerate(outcomes) if found for has in {False, *found})
 
 
 def _wanted(name: str, printed: Runs) -> dict[str, list[_Cell]]:

@@ -8,10 +8,8 @@ bytes of every file, so their hashes differ from all others.
 import ast
 import hashlib
 import importlib.util
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from results.paths import REPOSITORY
 
@@ -45,27 +43,28 @@ def modules(folder: Path = KERNELS) -> dict[Path, bytes]:
 
 @cache
 def _read(source: bytes, package: str) -> tuple[bytes, frozenset[str]]:
-    """Return the hashed parts of a module of a package and its imports. Cached, because a driver hashes repeatedly."""
+    """Return the hashed parts of a module of a package, and dotted names: its imports and its strings.
+
+    Docstrings and IMPLEMENTATIONS are left out of the parts. Cached, because a driver hashes repeatedly.
+    """
     tree = ast.parse(source)
-    parts: list[Any] = []
+    names: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            node.module, node.level = importlib.util.resolve_name("." * node.level + (node.module or ""), package), 0
-    imports = frozenset(_imports(tree))
-    _add_parts(_without_words(tree), parts)
-    return "".join(f"{part}\0" for part in parts).encode(), imports
-
-
-def _imports(tree: ast.Module) -> Iterator[str]:
-    """Yield dotted names that a module imports, including imports in functions and names in strings."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.Constant):
+            names |= {node.value} if isinstance(node.value, str) else set()
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            yield str(node.module)
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+            if node.level:
+                node.module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                node.level = 0
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    tree.body = [node for node in tree.body if not _declares(node)]
+    parts: list[str] = []
+    _add_parts(tree, parts)
+    return "".join(f"{part}\0" for part in parts).encode(), frozenset(names)
 
 
 def _file(folder: Path, name: str) -> Path | None:
@@ -79,15 +78,6 @@ def _file(folder: Path, name: str) -> Path | None:
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
 
 
-def _without_words(tree: ast.Module) -> ast.Module:
-    """Remove docstrings and IMPLEMENTATIONS from a syntax tree."""
-    tree.body = [node for node in tree.body if not _declares(node)]
-    for node in ast.walk(tree):
-        if isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:]
-    return tree
-
-
 def _declares(node: ast.stmt) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else []
     return any(isinstance(target, ast.Name) and target.id == _DECLARED for target in targets)
@@ -96,7 +86,8 @@ def _declares(node: ast.stmt) -> bool:
 def _add_parts(node: ast.AST, parts: list[str]) -> None:
     """Append a syntax tree in order, without empty fields; `ast.dump` differs between versions of Python."""
     parts.append(type(node).__name__)
-    for name, value in ast.iter_fields(node):
+    for name in node._fields:
+        value = getattr(node, name, None)
         for each in value if isinstance(value, list) else [] if value is None else [value]:
             parts.append(name)
             if isinstance(each, ast.AST):

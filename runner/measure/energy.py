@@ -18,6 +18,7 @@ class Energy:
 
     joules: float
     calls: int  # number of calls in the mean
+    watts: float  # mean power meanwhile
 
 
 class EnergyMeter:
@@ -64,7 +65,7 @@ class EnergyMeter:
             return None
         watts = (known - step[1]) / (self._step[0] - step[0])
         call_s = (ended[-1] - ended[0]) / (len(ended) - 1) / batch
-        return Energy(watts * call_s, len(ended) * batch)
+        return Energy(watts * call_s, len(ended) * batch, watts)
 
     def _queue(self, call: Callable[[], object], count: int) -> Callable[[], object]:
         for _ in range(count):

@@ -248,7 +248,8 @@ class Rounds:
         with self.bench.costs.of(ENERGY), self.bench.telemetry.paused():
             found = self.bench.energy.measure(call, call_ms, self.bench.protocol.energy_s)
         if found:
-            self.run.emit(item.cell, "energy_j", value=found.joules, statistic="mean", n=found.calls)
+            for metric, value in (("energy_j", found.joules), ("energy_power_w", found.watts)):
+                self.run.emit(item.cell, metric, value=value, statistic="mean", n=found.calls)
 
     def _emit_share(self, item: Timed, alone: list[float]) -> None:
         """Emit the time of the attention inside as a share of the call."""

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import kernels
-from kernels import choice, dispatch, feature_calls, forms, problem, registry, routes, torch_ops
+from kernels import choice, dispatch, feature_calls, forms, problem, registry, routes
 from kernels.attention import torch_sdpa
 from kernels.decode.triton_decode import calls
 from kernels.problem import Chip, Problem
@@ -329,6 +329,8 @@ def test_a_compiled_call_obeys_points_of_captured_calls_alone(user, interpreted,
         return interpreted[-1:]
 
     def in_program():
+        from kernels import torch_ops  # brings torch._dynamo, which other processes need not load
+
         return torch_ops.forward(q, k, v, True, 0, None)[0]
 
     usual = tiles_of(in_program)

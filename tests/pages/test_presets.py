@@ -4,8 +4,6 @@ from pages.ui.filters.offers import offered
 from tests.cases import cases
 
 CHOICES = cases(__file__, "CHOICES")
-
-
 WINDOW = CHOICES | {"seqlen": [("4096", 2)], "mode": [("fwd", 2)], "shape": [("B1 H32", 2)]}
 
 
@@ -16,20 +14,10 @@ def here(choices):
 
 def test_a_preset_sets_the_shape_or_the_lengths_that_are_there():
     title = "Training, 16k tokens"
-    assert here(CHOICES)[title] == {
-        "mask": "causal",
-        "mode": "fwd_bwd",
-        "dtype": ["bfloat16"],
-        "shape": "16384 tokens, hidden 2048",
-        "seqlen": [],
-    }
+    usual = {"mask": "causal", "mode": "fwd_bwd", "dtype": ["bfloat16"]}
+    assert here(CHOICES)[title] == usual | {"shape": "16384 tokens, hidden 2048", "seqlen": []}
     assert title not in here(CHOICES | {"shape": [("B1 H1", 9)]})
-    assert here(CHOICES)["Training, long"] == {
-        "mask": "causal",
-        "mode": "fwd_bwd",
-        "dtype": ["bfloat16"],
-        "seqlen": ["16384"],
-    }
+    assert here(CHOICES)["Training, long"] == usual | {"seqlen": ["16384"]}
     assert not any(title in ("fp16", "fp32", "With host overhead") for title in here(CHOICES))
 
 

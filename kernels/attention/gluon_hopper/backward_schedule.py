@@ -116,15 +116,20 @@ def tile_by_length(tile, head, tiles, heads, heads_in_order, heads_per_group):
 @gluon.jit
 def store_partial_dkv(consumer: gl.constexpr, dk, dv, partial_dkv, split, CONFIG: gl.constexpr):
     """Store dK and dV of a consumer's half of the keys of a split, as float32 rows."""
-    HALF: gl.constexpr = CONFIG.block_n // 2
     first = partial_dkv + split.to(gl.int64) * (2 * CONFIG.block_n * CONFIG.head_dim)
     for piece in gl.static_range(CONFIG.sums):
-        layout: gl.constexpr = dk[piece].type.layout
-        rows = consumer * HALF + gl.arange(0, HALF, gl.SliceLayout(1, layout))
-        columns = piece * dk[0].shape[1] + gl.arange(0, dk[piece].shape[1], gl.SliceLayout(0, layout))
-        place = first + (rows[:, None] * CONFIG.head_dim + columns[None, :])
-        gl.store(place, dk[piece])
-        gl.store(place + CONFIG.block_n * CONFIG.head_dim, dv[piece])
+        _store_partial_columns(consumer, dk[piece], dv[piece], first + piece * dk[0].shape[1], CONFIG)
+
+
+@gluon.jit
+def _store_partial_columns(consumer: gl.constexpr, dk, dv, address, CONFIG: gl.constexpr):
+    """Store sums over some columns of dK and dV."""
+    HALF: gl.constexpr = CONFIG.block_n // 2
+    layout: gl.constexpr = dk.type.layout
+    rows = consumer * HALF + gl.arange(0, HALF, gl.SliceLayout(1, layout))
+    place = address + (rows[:, None] * CONFIG.head_dim + gl.arange(0, dk.shape[1], gl.SliceLayout(0, layout))[None, :])
+    gl.store(place, dk)
+    gl.store(place + CONFIG.block_n * CONFIG.head_dim, dv)
 
 
 @gluon.jit

@@ -2,11 +2,11 @@
 
 import streamlit as st
 
-from pages.ui.filters.select import named_choice, one_value
+from pages.ui.filters.select import named_choice
 from pages.ui.runs.listing import words_of
 from pages.ui.shell.data import ask, records_of, store
 from results.compare.between_runs import LEAST
-from results.compare.compare import Comparison, Side, compare
+from results.compare.compare import COMPARED, Comparison, Side, compare
 from results.files import library
 from results.query import pages
 from results.slice import BASELINES
@@ -32,7 +32,7 @@ def two_runs() -> tuple[str, str] | None:
     if len(names) < 2:
         st.info("Two runs are needed. Run a sweep twice, or upload results.", icon=":material/inbox:")
         return None
-    pairs = store().rows(_SHARED)
+    pairs = store().kept(_SHARED)
     before, after, why = pairs[0] if pairs else (names[1], names[0], "the newest runs")
     words = words_of(table)
     left, right = st.columns(2)
@@ -67,9 +67,9 @@ def two_implementations() -> tuple[str, str, str] | None:
     baseline = next((name for name in BASELINES if name in names), names[-1])
     rivals = [name for name in names if name != baseline]
     with left:
-        first = one_value("Against", "against", sorted(names), baseline)
+        first = named_choice("Against", "against", sorted(names), baseline)
     with right:
-        second = one_value("Implementation", "with", sorted(names), rivals[0], "Judged against the other.")
+        second = named_choice("Implementation", "with", sorted(names), rivals[0], help="Judged against the other.")
     return run_id, first, second
 
 
@@ -91,5 +91,5 @@ def file_name(first: str, second: str, names: tuple[str | None, str | None] = (N
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")
 def _judged(first: str, second: str, names: tuple[str | None, str | None], stamps: tuple) -> Comparison:
-    read = {run_id: records_of(run_id) for run_id in {first, second}}
+    read = {run_id: records_of(run_id, *COMPARED) for run_id in {first, second}}
     return compare(Side(*read[first], names[0]), Side(*read[second], names[1]))

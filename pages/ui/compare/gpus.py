@@ -48,7 +48,7 @@ def section() -> None:
     if not names:
         st.info(f"{' and '.join(chosen)} have no implementation in common.", icon=":material/inbox:")
         return
-    name = select.one_value("Implementation", "gpu_implementation", names, _FIRST if _FIRST in names else names[0])
+    name = select.named_choice("Implementation", "gpu_implementation", names, _FIRST if _FIRST in names else names[0])
     table = _table(str(store().home), store().version(), tuple(chosen), name)
     if table.empty:
         st.info("They share no shape: a field that both sources state always differs.", icon=":material/inbox:")
@@ -168,9 +168,8 @@ def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
         if values:
             labels = {f"{value:g}" if isinstance(value, float) else str(value): value for value in values}
             with box:
-                shapes = shapes[
-                    shapes[name] == labels[select.one_value(name, f"of_{name}", [*labels], next(iter(labels)))]
-                ]
+                chosen = select.named_choice(name, f"of_{name}", [*labels])
+            shapes = shapes[shapes[name] == labels[chosen]]
     return shapes
 
 

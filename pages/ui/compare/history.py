@@ -14,6 +14,7 @@ from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters import chips, select
 from pages.ui.shell.data import records_of, store
 from results import levels
+from results.compare.compare import COMPARED
 from results.compare.history import REGRESSIONS, CellHistory, HistoryPoint, RunChain, chains, changes, histories
 from results.files import library
 from results.files.journal import JournalError
@@ -205,4 +206,4 @@ def _chains(home: str, version: str) -> list[RunChain]:
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every run against the one before")
 def _histories(run_ids: tuple[str, ...], stamps: tuple) -> list[CellHistory]:
-    return histories([records_of(run_id) for run_id in run_ids])
+    return histories([records_of(run_id, *COMPARED) for run_id in run_ids])

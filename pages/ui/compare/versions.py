@@ -26,7 +26,7 @@ def section() -> None:
         st.info("No sweep measured two versions yet.", icon=":material/inbox:")
         st.code("python -m runner run quick --against COMMIT", language=None)
         return
-    run_id = select.one_value("Run", "versions_of", list(runs), next(iter(runs)))
+    run_id = select.named_choice("Run", "versions_of", list(runs))
     found = _judged(run_id, library.stamp(library.find(run_id)))
     if found.cells:
         alt = "Speedup over the other version and its interval, of each shape by latency"

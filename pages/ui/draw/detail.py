@@ -77,7 +77,10 @@ def _bars(rows: pd.DataFrame, chosen: Filters) -> None:
     columns = tables.declared("cell", {"bar": tables.log_axis(ends, 0.3)}, baseline=chosen.baseline)
     if rows["shape"].nunique() == 1:
         del columns["shape"]
-    drawn = [row | {"bar": _bar(row, palette)} for row in rows.to_dict("records")]
+    drawn, said = rows.to_dict("records"), ask(of_rows, level_in(chosen).name)
+    for row in drawn:
+        precision = facts_of(row["implementation"], said, row["run_id"]).precision
+        row |= {"bar": _bar(row, palette), "marked": precision and precision.upper()}
     tables.show_table(drawn, columns, "Latency of every implementation for the chosen shape")
 
 
@@ -85,10 +88,8 @@ def _bar(row: dict, palette: dict[str, str]) -> tables.Bar | str:
     if text.missing(row["latency_ms"]):
         return text.status(row["status"])
     spread = None if text.missing(row["p20"]) or text.missing(row["p80"]) else (row["p20"], row["p80"])
-    hover = f"p20 {text.ms(spread[0])}, p80 {text.ms(spread[1])}" if spread else "no spread"
-    return tables.Bar(
-        row["latency_ms"], text.ms(row["latency_ms"]), palette[row["implementation"]], spread, hover=hover
-    )
+    hover, time = f"p20 {text.ms(spread[0])}, p80 {text.ms(spread[1])}" if spread else "no spread", row["latency_ms"]
+    return tables.Bar(time, text.ms(time), palette[row["implementation"]], spread, hover=hover)
 
 
 def _numbers(rows: pd.DataFrame, level: Level) -> None:

@@ -26,37 +26,17 @@ def widget(name: str, *given: Any, place: Any = st, words: Mapping[str, object] 
     return draw(label, *given, **{"key": name, **said, **more})
 
 
-def one_value(
-    label: str, key: str, choices: Sequence[str], default: str | None = None, help: str | None = None, **more: Any
-) -> str:
-    """Ask for exactly one of `choices`; an unknown value in the URL becomes the default, which is the first choice.
-
-    The URL leaves out a widget's own default, so the widget gets another choice as its default: then the value is
-    always in the URL, and a link keeps its meaning. Code sets the value in every run but the first, which also writes
-    it into the URL. `more` holds other arguments of the select box.
-    """
-    address.check(label, key, choices)
-    linked = address.named(key)
-    value = linked if linked is not None else st.session_state.get(key)
-    if value not in choices or value != linked:
-        value = st.session_state[key] = value if value in choices else default or choices[0]
-    address.note(key, value)
-    other = next((place for place, choice in enumerate(choices) if choice != value), 0)
-    first = choices.index(value) if address.takes_default(key) else other
-    return st.selectbox(label, choices, index=first, key=key, bind="query-params", help=help, **more)
-
-
 def named_choice(
     label: str,
     key: str,
     choices: Sequence[str],
-    default: str,
-    words: Callable[[str], str],
+    default: str | None = None,
+    words: Callable[[str], str] = str,
     *,
     draw: Callable[..., Any] = st.selectbox,
     **drawn: Any,
 ) -> str:
-    """Ask for one of `choices`, each drawn as `words(choice)`; an unknown id in the address becomes the default.
+    """Ask for one of `choices`, each drawn as `words(choice)`; the default is the first.
 
     A widget that is bound to the address writes the words of its option there; this one writes the id, so that links
     stay short and valid. An address that changed since it was last written, as by the Back button, wins.
@@ -67,7 +47,7 @@ def named_choice(
     elif said is not None:
         address.check(label, key, choices)
     if st.session_state.get(key) not in choices:
-        st.session_state[key] = default
+        st.session_state[key] = default or choices[0]
     chosen = draw(label, choices, key=key, format_func=words, **drawn)
     address.note(key, chosen)
     if written in st.session_state:  # write now, because a page may stop before its end
@@ -79,20 +59,13 @@ def named_choice(
 def pills(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:
     """Ask for exactly one of `choices` as pills, or in a select box if they are many; the default is the first."""
     if len(choices) > _MOST_PILLS:
-        return box(label, key, choices, default, **more)
+        return named_choice(label, key, choices, default, more.pop("format_func", str), width=240, **more)
     return _one(st.pills, label, key, choices, default, wrap=True, **more)
-
-
-def box(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:
-    """Ask for exactly one of `choices` in a select box; the address leaves out the default, which is the first."""
-    address.check(label, key, choices)
-    first = 0 if default is None else [*choices].index(default)
-    return st.selectbox(label, choices, index=first, key=key, bind="query-params", width=240, **more)
 
 
 def segments(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:
     """Ask for exactly one of `choices` as a segmented control; the default is the first."""
-    return _one(st.segmented_control, label, key, choices, default, **more)
+    return _one(st.segmented_control, label, key, choices, default, wrap=True, **more)
 
 
 def _one(draw: Callable[..., Any], label: str, key: str, choices: Sequence, default: Any, **more: Any) -> Any:

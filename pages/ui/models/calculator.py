@@ -9,7 +9,7 @@ from pages.ui.draw import charts, messages, tables, text
 from pages.ui.draw.charts import Chart, ReferenceLine, Series
 from pages.ui.draw.tables import TableColumn
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters.select import named_choice, one_value
+from pages.ui.filters.select import named_choice
 from pages.ui.shell.data import ask
 from results import levels
 from results.implementations import facts_of
@@ -28,7 +28,7 @@ DTYPES = ("bfloat16", "float16", "float32")
 SEQLENS = tuple(str(512 << at) for at in range(9))
 BATCHES = tuple(str(1 << at) for at in range(9))
 _WORDS = toml_of(__file__)
-_HELP = _WORDS["help"]
+_HELP = _WORDS["help"] | {"optimizer": "; ".join(f"{name}: {each.words}" for name, each in OPTIMIZERS.items())}
 PART_WORDS = {part: words for part, (words, _) in _WORDS["parts"].items()}
 
 
@@ -59,16 +59,12 @@ def choose(measured: Sequence[str], gpu: str | None) -> ModelQuestion:
     name = named_choice("Model", "model", names, _FIRST, lambda name: model(name).title, width=165)
     lengths = _lengths(name)
     usual = {length: length if length in lengths else lengths[-1] for length in ("8192", "32768")}
-    seqlen = one_value("Train at (tokens)", "train_seqlen", lengths, usual["8192"], _HELP["train_seqlen"], width=165)
-    context = one_value(
-        "Serve at (tokens)", "serve_context", lengths, usual["32768"], _HELP["serve_context"], width=165
-    )
-    card = one_value(
-        "Fit into", "card", list(model_fit.CARDS), model_fit.card_of(gpu or "") or "24 GB", _HELP["card"], width=165
-    )
-    attention = one_value("Memory with", "attention", list(ATTENTIONS), ATTENTIONS[0], _HELP["attention"], width=165)
+    seqlen = _ask("Train at (tokens)", "train_seqlen", lengths, usual["8192"], width=165)
+    context = _ask("Serve at (tokens)", "serve_context", lengths, usual["32768"], width=165)
+    card = _ask("Fit into", "card", list(model_fit.CARDS), model_fit.card_of(gpu or "") or "24 GB", width=165)
+    attention = _ask("Memory with", "attention", list(ATTENTIONS), width=165)
     with st.popover("Batch, optimizer, dtypes", icon=":material/tune:", key="model_settings"):
-        case = _case(name, one_value("dtype", "model_dtype", list(DTYPES), DTYPES[0]))
+        case = _case(name, _ask("dtype", "model_dtype", list(DTYPES)))
         training, serving = _training(case, int(seqlen)), _serving(case, int(context))
     return ModelQuestion(attention, card, training, serving)
 
@@ -195,10 +191,14 @@ def _lengths(name: str) -> list[str]:
     return [length for length in SEQLENS if longest is None or int(length) <= longest]
 
 
+def _ask(label: str, key: str, choices: Sequence[str], default: str | None = None, width: int | None = None) -> str:
+    return named_choice(label, key, choices, default, help=_HELP.get(key), width=width or "stretch")
+
+
 def _training(case: Case, seqlen: int) -> Case:
-    batch = one_value("Training batch", "train_batch", list(BATCHES), "1")
-    optimizer = one_value("Optimizer", "optimizer", list(OPTIMIZERS), "adamw_bf16", help=_OPTIMIZER_HELP)
-    saved = one_value("Activations", "activations", list(_SAVED), "kept", help=_HELP["activations"])
+    batch = _ask("Training batch", "train_batch", list(BATCHES), "1")
+    optimizer = _ask("Optimizer", "optimizer", list(OPTIMIZERS), "adamw_bf16")
+    saved = _ask("Activations", "activations", list(_SAVED), "kept")
     return replace(
         case,
         batch=int(batch),
@@ -211,12 +211,10 @@ def _training(case: Case, seqlen: int) -> Case:
 
 
 def _serving(case: Case, context: int) -> Case:
-    batch = one_value("Sequences served at a time", "serve_batch", list(BATCHES), "1")
-    stored = one_value("KV cache", "kv_dtype", [_AS_DTYPE, "float8_e4m3fn"], _AS_DTYPE)
+    batch = _ask("Sequences served at a time", "serve_batch", list(BATCHES), "1")
+    stored = _ask("KV cache", "kv_dtype", [_AS_DTYPE, "float8_e4m3fn"])
     latent = model(str(case.subject)).latent
-    cached = (
-        latent and one_value("Latent", "latent", ["cached", "expanded"], "cached", help=_HELP["latent"]) == "cached"
-    )
+    cached = latent and _ask("Latent", "latent", ["cached", "expanded"]) == "cached"
     return replace(
         case,
         batch=int(batch),
@@ -246,4 +244,3 @@ def _case(name: str, dtype: str) -> Case:
 _YES = {True: "yes", False: "no"}
 _AS_DTYPE = "as dtype"
 _SAVED = ("kept", "compiled", "recomputed")
-_OPTIMIZER_HELP = "; ".join(f"{name}: {optimizer.words}" for name, optimizer in OPTIMIZERS.items())

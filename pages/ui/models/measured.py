@@ -9,7 +9,7 @@ from pages.ui import frontier
 from pages.ui.draw import charts, colours, messages, tables, text
 from pages.ui.draw.charts import Chart, Series
 from pages.ui.draw.titles import ChartTitle, of_runs
-from pages.ui.filters.select import one_value, rows_of_one
+from pages.ui.filters.select import named_choice, rows_of_one
 from pages.ui.models.calculator import ModelQuestion, law_of
 from pages.ui.shell.data import ask
 from results import levels
@@ -73,7 +73,7 @@ def choose(subject: str, first: str | None) -> MeasuredModel | None:
     if not gpus:
         return None
     usual = first if first in gpus else gpus[0]
-    gpu = one_value("Model measured on", "model_gpu", gpus, usual, width=230) if len(gpus) > 1 else usual
+    gpu = named_choice("Model measured on", "model_gpu", gpus, usual, width=230) if len(gpus) > 1 else usual
     return MeasuredModel(subject, gpu, ask(models.calls, subject, gpu))
 
 
@@ -161,7 +161,7 @@ def training(found: MeasuredModel) -> None:
     if found.of("train").empty:
         return
     st.subheader("Training")
-    convention = one_value("Operations counted by", "mfu", list(FLOP_CONVENTIONS), "palm", width=260)
+    convention = named_choice("Operations counted by", "mfu", list(FLOP_CONVENTIONS), "palm", width=260)
     steps = ask(models.training_steps, found.subject, found.gpu, convention)
     shapes = [f"{row.batch} × {text.size(row.seqlen_k)}" for row in steps.itertuples()]
     rows = [row | _in_words(row) for row in steps.assign(shape=shapes).to_dict("records")]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import streamlit as st
 
@@ -93,13 +92,7 @@ def facts(choice: Choice) -> None:
 
 def own_runs(choice: Choice) -> list[tuple[Run, list[Measurement]]]:
     """Return the compared runs with their measurements."""
-    return [_read(run, library.stamp(folder)) for run in choice.runs if (folder := library.find(run))]
-
-
-@lru_cache(maxsize=12)
-def _read(run_id: str, stamp: tuple) -> tuple[Run, list[Measurement]]:
-    """Return a run, cached by the `stamp` of its files."""
-    return records_of(run_id)
+    return [records_of(run) for run in choice.runs if library.find(run)]
 
 
 def _places(report: str, runs: Sequence[str]) -> tuple[tuple[str, str], ...]:

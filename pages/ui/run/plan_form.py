@@ -105,7 +105,7 @@ def ask_for(found: dict | None) -> SweepRequest | None:
     with st.container(border=True):
         left, middle, right = st.columns(3)
         device = _device(left, found)
-        name = middle.selectbox("Sweep", list(sweeps.SWEEPS), key="sweep", bind="query-params")
+        name = select.named_choice("Sweep", "sweep", list(sweeps.SWEEPS), draw=middle.selectbox)
         sweep = sweeps.get(name)
         middle.caption(sweep.description)
         with right:

@@ -96,18 +96,18 @@ def ask_slowly(question: Callable[..., Any], *args: Any) -> Any:
         return ask(question, *args)
 
 
-def records_of(run_id: str) -> tuple[Run, list[Measurement]]:
+def records_of(run_id: str, *metrics: str) -> tuple[Run, list[Measurement]]:
     """Return a run with its measurements, which must not be changed; the latest runs are read once.
 
-    Raises JournalError if the run cannot be read.
+    `metrics` are those that are needed, or none for all. Raises JournalError if the run cannot be read.
     """
     folder = library.find(run_id)
-    return _read(str(folder.path), library.stamp(folder), folder)
+    return _read(str(folder.path), library.stamp(folder), metrics, folder)
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _read(path: str, stamp: tuple, _folder: RunFolder) -> tuple[Run, list[Measurement]]:
-    return library.read(_folder)
+@st.cache_resource(max_entries=12, show_spinner=False)
+def _read(path: str, stamp: tuple, metrics: tuple[str, ...], _folder: RunFolder) -> tuple[Run, list[Measurement]]:
+    return library.read(_folder, metrics=metrics)
 
 
 def _asked(opened: Store, version: str, question: Callable[..., Any], args: tuple, kwargs: dict) -> Any:

@@ -7,12 +7,10 @@ import pytest
 from runner.machine.kernel_hash import KERNELS, kernel_hash, modules
 from tests.cases import cases
 
-FILES = cases(__file__, "FILES")
-
 
 @pytest.fixture
 def kernels(tmp_path: Path) -> Path:
-    for name, text in FILES.items():
+    for name, text in cases(__file__, "FILES").items():
         path = tmp_path / "kernels" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -27,6 +27,7 @@ def test_the_joules_of_a_call_are_power_times_its_time(call_s: float) -> None:
     found = gpu.meter().measure(gpu.call, call_s * 1e3, least_s=0.2)
     assert found.joules == pytest.approx(500.0 * call_s, rel=0.15 if call_s > 0.01 else 0.05)
     assert found.calls * call_s >= 0.2
+    assert found.watts == pytest.approx(500.0, rel=0.15)
 
 
 def test_calls_right_after_each_other_share_a_step_and_need_no_wait_for_one() -> None:

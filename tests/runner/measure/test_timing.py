@@ -173,7 +173,7 @@ class Meter:
 @pytest.mark.parametrize(
     ("answer", "status", "value", "note"),
     [
-        (Energy(0.25, 40), Status.OK, 0.25, None),
+        (Energy(0.25, 40, 500.0), Status.OK, 0.25, None),
         (RuntimeError("no counter"), Status.ERROR, None, "RuntimeError: no counter (in its energy)"),
     ],
 )
