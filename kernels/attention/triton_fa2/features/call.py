@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from triton.runtime.errors import OutOfResources
 
+from .... import invariant
 from ....constants import Constants
 from ....features import Features, SequenceBounds, Window, check, reach, threshold
 from ....launches import INTERPRETED
@@ -39,7 +40,7 @@ def tiles(kernel: str, q: torch.Tensor, v: torch.Tensor) -> tuple[Tile, ...]:
     """Return the tile to use of the table "features" and those to fall back to.
 
     On compute capability 9.0 a product of 64 rows wants 4 warps, which is one warpgroup. Elsewhere these spill.
-    "packed_dq" and such are for packed sequences without features.
+    "packed_dq" and such are for packed sequences without features, "keys_dq" and "additive_dq" for masks alone.
     """
     chip = machine_of(q.device).family if q.device.type == "cuda" else "sm_86"
     width = max(q.shape[3], v.shape[3])
@@ -156,6 +157,9 @@ class FeatureCall:
         of_keys = walk == "dkdv"
         length, heads = (shape.seqlen_k, k.shape[1]) if of_keys else (shape.seqlen_q, q.shape[1])
         choices = tiles(name, q, v)
+        if self.features.asked == ("mask",) and not invariant.wanted():
+            kind = "keys" if config.spans else config.mask
+            choices = (*tiles(f"{kind}_{walk}", q, v), *choices)
         if walk == "forward" and self.features.dropout_p and len(self.features.asked) > 2:
             choices = choices[1:] or choices  # the first would spill the numbers of dropout next to other features
         for tile in choices:
