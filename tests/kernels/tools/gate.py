@@ -41,16 +41,17 @@ ROWS = (
     ("flash_attn_1", (80, 86, 90, 120), BOTH, ALL_DIMS, ("causal",)),
     ("decode", (80, 86, 90, 120), ("bfloat16", "float8_e4m3fn"), (128, 480, 512), ("causal",)),
     ("decode", (90,), ("bfloat16",), (64, 256), ("causal",)),
-    ("features", (86, 90), BOTH, (64, 128, 240, 480), ("feature",)),
+    ("features", (86, 90), BOTH, (64, 128, 240, 256, 480), ("feature",)),
     ("generation", (80, 90), ("bfloat16",), (128,), ("causal",)),
 )
 PACKAGES = tuple(dict.fromkeys(row[0] for row in ROWS))
 # Feature cases that use most of a kernel's registers and memory, by head_dim; the others are parts of these.
 FEATURES = {
     64: ("packed", "192 and 128"),
-    128: ("packed", "several, packed", "several, narrower values", "pages", "blocks"),
+    128: ("packed", "several, packed", "several, narrower values", "pages", "blocks", "softcap", "slopes of heads"),
+    256: ("softcap",),
 }
-FEATURES[240] = FEATURES[480] = FEATURES[128][1:-1]
+FEATURES[240] = FEATURES[480] = FEATURES[128][1:4]
 
 
 @cache

@@ -15,7 +15,7 @@ def test_a_device_replaces_its_own_entry_and_keeps_those_of_others(tmp_path, mon
     (device,) = set(record) - {"A GPU"}
     assert record[device]["environment"]["kernel_hash"] == kernel_hash()
     assert record[device]["environment"]["triton"]
-    assert record[device]["implementations"]["gluon_hopper"]["softcap"] == "gluon_hopper does not support softcaps."
+    assert record[device]["implementations"]["gluon_hopper"]["dropout"] == "gluon_hopper does not support dropout."
     monkeypatch.setattr(
         features.check_features, "chosen_report", lambda options: {"mine": {"softcap": {"errors": {"float16": 2.0}}}}
     )
