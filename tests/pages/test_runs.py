@@ -17,7 +17,7 @@ from tests.pages.conftest import run_folder, shown
 
 def test_every_run_is_listed_with_its_state_and_source(app):
     page = app.switch_page("pages/runs.py").run()
-    table = page.dataframe[0].value.set_index("run")
+    table = page.dataframe[0].value.set_index("id")
     assert table.loc["published-fa2_rtx4060", ["state", "source"]].tolist() == ["finished", "published"]
     for folder in published_folders():
         assert table.loc[folder.run_id, "state"] == folder.condition()
@@ -51,17 +51,17 @@ def test_a_deleted_run_is_gone_until_it_is_brought_back_at_once_or_later(app, ho
     page = _runs_page(app, "run-a")
     page.button(key="delete_run").click().run()
     assert "Deleted run-a" in shown(page)
-    assert "run-a" not in page.dataframe[0].value["run"].tolist()
+    assert "run-a" not in page.dataframe[0].value["id"].tolist()
     page.button(key="undo").click().run()
     assert "Brought back run-a" in shown(page)
-    assert page.dataframe[0].value.set_index("run").loc["run-a", "numbers"] == 21
+    assert page.dataframe[0].value.set_index("id").loc["run-a", "numbers"] == 21
     assert list((home / "trash").iterdir()) == []
     page.selectbox(key="run_id").select("run-a").run()
     page.button(key="delete_run").click().run()
     page.run()
     (bring_back,) = [button for button in page.button if button.label == "Bring back"]
     bring_back.click().run()
-    assert "run-a" in page.dataframe[0].value["run"].tolist()
+    assert "run-a" in page.dataframe[0].value["id"].tolist()
 
 
 def test_published_and_running_runs_cannot_be_deleted(app, home):
@@ -181,7 +181,7 @@ def test_a_run_gets_another_title_and_keeps_its_id(app, home):
     page.text_input(key="title_run-a").set_value("My H200, new driver")
     page.button(key="rename_run").click().run()
     assert "Renamed run-a to My H200, new driver." in shown(page)
-    assert page.dataframe[0].value.set_index("run").loc["run-a", "title"] == "My H200, new driver"
+    assert page.dataframe[0].value.set_index("id").loc["run-a", "run"] == "My H200, new driver"
     page = _runs_page(app, "published-fa2_rtx4060")
     assert not [each for each in page.text_input if each.key.startswith("title_")]
     assert None not in page.dataframe[0].value["created (UTC)"].tolist()

@@ -93,6 +93,7 @@ def show_table(runs: pd.DataFrame) -> None:
     missing = ask(pages.outcomes).set_index("run_id")
     shown = runs.assign(
         source=[[text.SOURCE_WORDS[source]] for source in runs["source"]],
+        title=[next(_facts(run["run_id"], run)) for run in runs.to_dict("records")],
         **{name: runs["run_id"].map(missing[name]).fillna(0).astype(int) for name in ("failed", "skipped")},
     )[[*_COLUMNS]]
     shown["created"] = pd.to_datetime(shown["created"]).dt.strftime("%Y-%m-%d %H:%M")
