@@ -1,7 +1,8 @@
-"""Which keys a query sees: by tile, to skip the others, and by element; softcap and slopes. Causal: bottom-right.
+"""Find the keys that a query sees, by tile and by element, and bend scores by a softcap or slopes.
 
-`window` is how many keys a query sees up to its own; where there is no causal mask, in the lower half of 64 bits, and
-from its own on in the upper half (`configs.window_of`).
+A causal mask is aligned bottom-right. `window` is the number of keys that a query sees up to its own key. Without a
+causal mask it is two numbers: the lower half of its 64 bits is that one, and the upper half the number of keys from its
+own on (`configs.window_of`).
 """
 
 from triton.experimental import gluon

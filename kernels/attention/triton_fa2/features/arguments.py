@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass
+from typing import Any
 
 # Addresses of what features read; None where a feature is not asked for. The mask is uint8 or floating, its strides are
 # 0 where it is broadcast; slopes_b is 0 for slopes of heads alone; least and largest ids are those of documents in each
@@ -33,17 +34,22 @@ FeatureShape = namedtuple(
 
 
 @dataclass(frozen=True)
-class FeatureConfig:
-    """What a kernel with features is compiled for."""
+class Columns:
+    """How rows are held and multiplied, as `panels` reads it."""
+
+    head_dim: int
+    block_d: int  # columns of the first panel, a power of two
+    block_d2: int  # columns of the second panel; 0: there is none
+    precision: str  # float32 products: "ieee" or "tf32"
+
+
+@dataclass(frozen=True)
+class FeatureConfig(Columns):
+    """What a kernel with features is compiled for; the columns are those of q and k."""
 
     block_m: int
     block_n: int
-    head_dim: int
-    block_d: int  # columns of the first panel of q and k, a power of two
-    block_d2: int  # columns of the second panel; 0: there is none
-    head_dim_v: int
-    block_dv: int
-    block_dv2: int  # columns of a second panel of values, out and dout; 0: there is none
+    values: Any  # Constants of the Columns of v, out and dout
     has_left: bool
     has_right: bool
     softcap: str  # "", or how its tanh is computed: "hardware" (off by 2^-11), "exponential" (1e-7 near 0) or "series"
@@ -51,7 +57,6 @@ class FeatureConfig:
     unit: int  # of strides in elements, so that rows of 72 elements are known to begin at vectors of 16 bytes
     scale_last: bool  # whether scores are multiplied with the scale where powers of two are taken of them
     one_loop: bool  # whether all blocks of a walk are masked
-    precision: str  # float32 products: "ieee" or "tf32"
     page_size: int = 0  # keys of a page; 0: keys lie in a row
     spans: bool = False  # whether a boolean mask is that of keys alone, so that blocks before and after are left out
     blocks: int = 0  # rows and keys of a listed block, a multiple of both tiles; 0: there are no lists

@@ -22,7 +22,6 @@ from .scores import (
     load_wide,
     masked,
     place,
-    product_of_values,
     rows_of,
     sequence,
     store_values,
@@ -52,12 +51,12 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
         scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
         v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
-        dp = product_of_values(dout_tile, v_tile, CONFIG)
+        dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
         dp = kept(dp, start_m, start, own, tensors, shape, CONFIG, False)
         ds = p * (dp - delta[:, None])
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
-        sums = add_to_panels(sums, ds, k_tile, CONFIG.block_d2, CONFIG)
+        sums = add_to_panels(sums, ds, k_tile, CONFIG)
     return sums
 
 
@@ -78,14 +77,14 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     out_tile = load_values(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
     delta = tl.sum(out_tile[0].to(tl.float32) * dout_tile[0].to(tl.float32), 1)
-    if CONFIG.block_dv2 > 0:
+    if CONFIG.values.block_d2 > 0:
         delta += tl.sum(out_tile[1].to(tl.float32) * dout_tile[1].to(tl.float32), 1)
     if tensors.dlse is not None:
         delta -= tl.load(tensors.dlse + statistics, mask=rows < seqlen_q, other=0.0)
     tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
     lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
     queries = (q_tile, to_nearest(dout_tile, CONFIG), lse, delta)
-    sums = zero_panels(BLOCK_M, CONFIG.block_d, CONFIG.block_d2)
+    sums = zero_panels(BLOCK_M, CONFIG)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
@@ -130,14 +129,14 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
         dout_tile = load_values(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
         p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
-        dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.block_dv2, CONFIG)
-        dp = product_of_values(v_tile, dout_tile, CONFIG)
+        dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
+        dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
         dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
         delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
         ds = p * (dp - delta[None, :])
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
-        sums = add_to_panels(sums, ds, q_tile, CONFIG.block_d2, CONFIG)
+        sums = add_to_panels(sums, ds, q_tile, CONFIG)
     return sums, dv_sum
 
 
@@ -183,8 +182,8 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
 
     k_tile = to_nearest(load_wide(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True), CONFIG)
     v_tile = to_nearest(load_values(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True), CONFIG)
-    sums = zero_panels(BLOCK_N, CONFIG.block_d, CONFIG.block_d2)
-    dv_sum = zero_panels(BLOCK_N, CONFIG.block_dv, CONFIG.block_dv2)
+    sums = zero_panels(BLOCK_N, CONFIG)
+    dv_sum = zero_panels(BLOCK_N, CONFIG.values)
     walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
     ends = (lo, full_lo, full_hi, hi)
     HAS_LAST: tl.constexpr = CONFIG.has_left or CONFIG.spans or CONFIG.one_loop
@@ -237,7 +236,7 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
         dout_tile = load_values(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
         v_tile = load_values(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
-        dp = product_of_values(dout_tile, v_tile, CONFIG)
+        dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
         dp = kept(dp, start_m, start_n, own, tensors, shape, CONFIG, False)
         delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
         total += p * (dp - delta[:, None])

@@ -24,7 +24,7 @@ from ....tables import family, machine_of
 from ..panels import panels
 from ..problem import DTYPES, too_far
 from ..tuning import Tile
-from .arguments import FeatureConfig, FeatureShape, FeatureTensors, MaskSums, Rows
+from .arguments import Columns, FeatureConfig, FeatureShape, FeatureTensors, MaskSums, Rows
 from .backward import features_dkdv_kernel, features_dmask_kernel, features_dq_kernel
 from .forward import features_forward_kernel, spans_kernel
 
@@ -261,9 +261,7 @@ class FeatureCall:
             head_dim=q.shape[3],
             block_d=first,
             block_d2=second,
-            head_dim_v=v.shape[3],
-            block_dv=first_v,
-            block_dv2=second_v,
+            values=Constants(Columns(v.shape[3], first_v, second_v, self.precision)),
             has_left=bool(self.window_size),
             has_right=bool(self.causal or self.window_size),
             softcap=tanh if asked.softcap else "",

@@ -14,7 +14,7 @@ from ..tile_ops import scaled_maximum, store_logsumexp, sum_of_rounded
 from .scores import (
     capped,
     kept,
-    load_columns,
+    load_at,
     load_values,
     load_wide,
     masked,
@@ -142,7 +142,6 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
     walk: where its list begins, the first row, and the batch, the query head and the bounds of the sequence.
     """
     BLOCK_N: tl.constexpr = CONFIG.block_n
-    FIRST: tl.constexpr = CONFIG.block_d if CONFIG.block_d2 > 0 else CONFIG.head_dim
     acc, row_sum, row_max = state
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
@@ -155,11 +154,7 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
         if CONFIG.page_size > 0:
             there = keys < seqlen_k
             pointers = rows_in_pages(k, keys, there, head_k, batch, tensors, CONFIG)
-            low = load_columns(pointers, there, FIRST, CONFIG.block_d)
-            high = low
-            if CONFIG.block_d2 > 0:
-                high = load_columns(pointers + FIRST, there, CONFIG.head_dim - FIRST, CONFIG.block_d2)
-            k_tile = (low, high)
+            k_tile = load_at(pointers, there, CONFIG)
         else:
             k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
@@ -167,19 +162,13 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
         p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
         if CONFIG.page_size > 0:
             pointers = rows_in_pages(v, keys, keys < seqlen_k, head_k, batch, tensors, CONFIG)
-            FIRST_V: tl.constexpr = CONFIG.block_dv if CONFIG.block_dv2 > 0 else CONFIG.head_dim_v
-            low = load_columns(pointers, keys < seqlen_k, FIRST_V, CONFIG.block_dv)
-            high = low
-            if CONFIG.block_dv2 > 0:
-                rest = pointers + FIRST_V
-                high = load_columns(rest, keys < seqlen_k, CONFIG.head_dim_v - FIRST_V, CONFIG.block_dv2)
-            v_tile = (low, high)
+            v_tile = load_at(pointers, keys < seqlen_k, CONFIG.values)
         else:
             v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
         p = kept(p, start_m, start, own, tensors, shape, CONFIG, False)
         low = tl.dot(p.to(v_tile[0].dtype), v_tile[0], acc[0] * alpha[:, None], input_precision=CONFIG.precision)
         high = low
-        if CONFIG.block_dv2 > 0:
+        if CONFIG.values.block_d2 > 0:
             high = tl.dot(p.to(v_tile[0].dtype), v_tile[1], acc[1] * alpha[:, None], input_precision=CONFIG.precision)
         acc = (low, high)
     return acc, row_sum, row_max
@@ -204,7 +193,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
         sink = tl.load(tensors.sinks + head).to(tl.float32) / (_LN_2 * shape.factor)
         row_max = tl.zeros([BLOCK_M], dtype=tl.float32) + sink
         row_sum = tl.where(row_max == float("-inf"), 0.0, 1.0)
-    state = (zero_panels(BLOCK_M, CONFIG.block_dv, CONFIG.block_dv2), row_sum, row_max)
+    state = (zero_panels(BLOCK_M, CONFIG.values), row_sum, row_max)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
@@ -219,7 +208,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     row_max = tl.where(some, row_max, 0.0)
     total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty) if CONFIG.scale_last else row_sum
     low = acc[0] / total[:, None]
-    values = (low, acc[1] / total[:, None] if CONFIG.block_dv2 > 0 else low)
+    values = (low, acc[1] / total[:, None] if CONFIG.values.block_d2 > 0 else low)
     store_values(out, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG)
     statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q + rows
     store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, rows < seqlen_q)

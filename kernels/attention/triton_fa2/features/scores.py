@@ -10,8 +10,7 @@ import triton.language as tl
 
 from ....plans import LOG2_E
 from ..forward import visible
-from ..panels import load_panels
-from ..tile_ops import load_rows, store_rows
+from ..panels import load_panels, store_panels
 
 _LOG2_E = tl.constexpr(LOG2_E)
 
@@ -46,13 +45,7 @@ def load_wide(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG
 def load_values(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Load rows of v, out or dout as panels.load_panels does; those of a sequence begin at row `first`."""
     base, stride = rows_of(rows, batch, head, first, CONFIG)
-    FIRST: tl.constexpr = CONFIG.block_dv if CONFIG.block_dv2 > 0 else CONFIG.head_dim_v
-    low = load_rows(base, start, stride, limit, ROWS, FIRST, CONFIG.block_dv, MASKED)
-    high = low
-    if CONFIG.block_dv2 > 0:
-        SECOND: tl.constexpr = CONFIG.head_dim_v - CONFIG.block_dv
-        high = load_rows(base + CONFIG.block_dv, start, stride, limit, ROWS, SECOND, CONFIG.block_dv2, MASKED)
-    return low, high
+    return load_panels(base, start, stride, limit, ROWS, CONFIG.values, MASKED)
 
 
 @triton.jit
@@ -69,11 +62,7 @@ def to_nearest(x, CONFIG: tl.constexpr):
 def store_values(rows, batch, head, first, start, limit, values, ROWS: tl.constexpr, CONFIG: tl.constexpr):
     """Write rows of out or dv; those of a sequence begin at row `first`."""
     base, stride = rows_of(rows, batch, head, first, CONFIG)
-    FIRST: tl.constexpr = CONFIG.block_dv if CONFIG.block_dv2 > 0 else CONFIG.head_dim_v
-    store_rows(base, start, stride, limit, values[0], ROWS, FIRST, CONFIG.block_dv)
-    if CONFIG.block_dv2 > 0:
-        SECOND: tl.constexpr = CONFIG.head_dim_v - CONFIG.block_dv
-        store_rows(base + CONFIG.block_dv, start, stride, limit, values[1], ROWS, SECOND, CONFIG.block_dv2)
+    store_panels(base, start, stride, limit, values, ROWS, CONFIG.values)
 
 
 @triton.jit
@@ -89,8 +78,18 @@ def rows_in_pages(rows, keys, there, head, batch, tensors, CONFIG: tl.constexpr)
 
 
 @triton.jit
-def load_columns(pointers, there, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Load HEAD_DIM columns of the rows at addresses; zeros where they are not `there`."""
+def load_at(pointers, there, COLUMNS: tl.constexpr):
+    """Load the rows at addresses as their panels; zeros where they are not `there`."""
+    FIRST: tl.constexpr = COLUMNS.block_d if COLUMNS.block_d2 > 0 else COLUMNS.head_dim
+    low = _load_columns(pointers, there, FIRST, COLUMNS.block_d)
+    high = low
+    if COLUMNS.block_d2 > 0:
+        high = _load_columns(pointers + FIRST, there, COLUMNS.head_dim - FIRST, COLUMNS.block_d2)
+    return low, high
+
+
+@triton.jit
+def _load_columns(pointers, there, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
     dims = tl.arange(0, BLOCK_D)
     return tl.load(pointers[:, None] + dims[None, :], mask=there[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
 
@@ -107,32 +106,23 @@ def sequence(tensors, shape, batch):
 
 
 @triton.jit
-def zero_panels(ROWS: tl.constexpr, FIRST: tl.constexpr, SECOND: tl.constexpr):
-    """Return sums of rows to begin with, in panels of so many columns."""
-    low = tl.zeros([ROWS, FIRST], dtype=tl.float32)
+def zero_panels(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Return sums of rows to begin with, as their panels."""
+    low = tl.zeros([ROWS, COLUMNS.block_d], dtype=tl.float32)
     high = low
-    if SECOND > 0:
-        high = tl.zeros([ROWS, SECOND], dtype=tl.float32)
+    if COLUMNS.block_d2 > 0:
+        high = tl.zeros([ROWS, COLUMNS.block_d2], dtype=tl.float32)
     return low, high
 
 
 @triton.jit
-def add_to_panels(sums, a, b, SECOND: tl.constexpr, CONFIG: tl.constexpr):
-    """Return sums + a b, where b has a second panel of SECOND columns, if any."""
-    low = tl.dot(a.to(b[0].dtype), b[0], sums[0], input_precision=CONFIG.precision)
+def add_to_panels(sums, a, b, COLUMNS: tl.constexpr):
+    """Return sums + a b, where b has panels."""
+    low = tl.dot(a.to(b[0].dtype), b[0], sums[0], input_precision=COLUMNS.precision)
     high = low
-    if SECOND > 0:
-        high = tl.dot(a.to(b[1].dtype), b[1], sums[1], input_precision=CONFIG.precision)
+    if COLUMNS.block_d2 > 0:
+        high = tl.dot(a.to(b[1].dtype), b[1], sums[1], input_precision=COLUMNS.precision)
     return low, high
-
-
-@triton.jit
-def product_of_values(a, b, CONFIG: tl.constexpr):
-    """Return a b^T of rows of values and their gradients."""
-    out = tl.dot(a[0], tl.trans(b[0]), input_precision=CONFIG.precision)
-    if CONFIG.block_dv2 > 0:
-        out = tl.dot(a[1], tl.trans(b[1]), out, input_precision=CONFIG.precision)
-    return out
 
 
 @triton.jit
