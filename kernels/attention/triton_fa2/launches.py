@@ -19,8 +19,7 @@ from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from .backward_few_queries import few_queries_kernel
 from .combine import combine_gradients, combine_outputs
 from .forward import forward_kernel
-from .forward_few_keys import few_keys_kernel
-from .forward_window import window_kernel
+from .forward_held_keys import few_keys_kernel, window_kernel
 from .launch import KernelCall, WarmUps, make_launch, most_registers
 from .panels import key_panels
 from .preprocess import preprocess_kernel

@@ -1,7 +1,7 @@
 """Which tile each kernel uses, by chip, precision, head_dim and how much work there is to share out.
 
 The tables "triton_fa2 half", "ieee", "bf16x6" and "tf32" of `kernels.tables` hold the tiles, by the kernels' names:
-"forward", "few_keys" and "window" (forward_window.py; its `programs` are those that fit a multiprocessor),
+"forward", "few_keys" and "window" (forward_held_keys.py; its `programs` are those that fit a multiprocessor),
 "dq" and "dkdv", "dq_dkdv" (both in one launch) and "few_queries". A kernel without a tile for a problem is
 not used for it. "half" is 16 bits; the others are precisions of float32 (tile_ops.py).
 
