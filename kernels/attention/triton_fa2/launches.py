@@ -81,10 +81,10 @@ class Launches:
         if problem.has_few_queries:
             self._few_queries(arguments.FewQueriesTensors(q, k, v, out, dout, *gradients, lse))
             return
-        delta = lse if problem.has_own_delta else self._empty_rows(torch.float32)  # any tensor where it is not used
+        delta = self._empty_rows(torch.float32)
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
-        stored, together = bool(problem.tiles("stored_scores")), problem.has_dq_dkdv and not problem.has_own_delta
-        if problem.copied or stored or together:
+        stored = bool(problem.tiles("stored_scores"))
+        if problem.copied or stored or problem.has_dq_dkdv:
             every = arguments.PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta)
             self._preprocess("qdkv" if problem.copied else "", every, delta=True)
         if problem.precision == "bf16x6":
@@ -98,8 +98,8 @@ class Launches:
             if split:
                 dq, dk, dv = (self._empty_slots(x, split.count) for x in gradients)
             slots = dq, dk, dv
-            config = replace(problem.walk_config, split=split is not None, own_delta=problem.has_own_delta)
-            of_all = arguments.DqDkdvTensors(q, k, v, dout, out, *slots, lse, delta, qt, kt, vt, dot)
+            config = replace(problem.walk_config, split=split is not None)
+            of_all = arguments.DqDkdvTensors(q, k, v, dout, *slots, lse, delta, qt, kt, vt, dot)
             numbers, splits = (split or (1, 0), *scales), split.count if split else 1
             self._walk("dq_dkdv", dq_dkdv_kernel, of_all, numbers, config, splits)
             if split:

@@ -42,15 +42,6 @@ def uses_bf16x6(chip: str, block_d: int, rows_per_multiprocessor: float) -> bool
     return bool(tiles("forward", chip, "bf16x6", block_d, rows_per_multiprocessor))
 
 
-def computes_delta(chip: str, precision: str, block_d: int, tile: Tile, walk: int = 1) -> bool:
-    """Return whether a program of "dq_dkdv" computes delta itself, for walks of that many rows or keys.
-
-    Where a launch of preprocess.py takes longer: in short walks, and in tiles that do not spill for it.
-    """
-    is_small = tile.block_m * tile.block_n <= 4096
-    return precision in ("half", "tf32") and is_small and walk <= limit("own_delta", chip, block_d)
-
-
 def tiles(kernel: str, chip: str, precision: str, block_d: int, rows_per_multiprocessor: float) -> list[Tile]:
     """Return the tile to use, and those to fall back to when it does not fit, each smaller than the one before.
 
