@@ -1,11 +1,11 @@
 """Journal lines into the measurements table, each one once.
 
-`results.records` judges each line. One that is exactly as our own writer writes it (a regular expression made from
-`results.records` says so) goes in as it is, any other is written anew, and one that is no measurement is a problem.
+`results.records` judges each line. It is written anew for the table, and one that is no measurement is a problem.
 """
 
 import json
-import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import duckdb
@@ -15,8 +15,8 @@ from results.files import columns, journal
 from results.files.columns import COLUMNS, SCHEMA, SQL_TYPES
 from results.files.journal import RunFolder, line_of, parse_line
 from results.metrics import ABOVE_ZERO, METRICS, SIGNED
-from results.records import NUMBERS, RUN_SCHEMA, Measurement, RecordError, Run, Status
-from results.schema import KINDS, LARGEST_WHOLE, Field
+from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, RUN_SCHEMA, Measurement, RecordError, Run, Status
+from results.schema import KINDS, LARGEST_WHOLE, LISTS, magnitude_fits
 from results.sql import SqlFile
 
 _SQL = SqlFile(__file__)
@@ -35,41 +35,14 @@ class Line(NamedTuple):
 RUN_COLUMNS = {name: SQL_TYPES[rules.kind] for name, rules in RUN_SCHEMA.items()}
 RUN_OBJECTS = tuple(name for name, rules in RUN_SCHEMA.items() if rules.kind == "object")  # stored as JSON
 
-_ESCAPE = r'["\\/bfnrt]|u[0-9a-ce-f][0-9a-f]{3}|ud[0-7][0-9a-f]{2}|ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}'
-_TEXT = rf'"(?:[^"\\\x00-\x1f]|\\(?:{_ESCAPE}))*"'
-_FLOAT = r"-?\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?"
-_DIGITS = len(str(LARGEST_WHOLE))  # so many nines are the largest
-_WHOLE = rf"\d{{1,{_DIGITS}}}"
-_ABOVE_0 = rf"[1-9]\d{{0,{_DIGITS - 1}}}"
-_SCALARS = {"VARCHAR": _TEXT, "INTEGER": _WHOLE, "DOUBLE": _FLOAT, "BOOLEAN": "true|false"}
-_SHAPES = {kind: f"(?:null|{one})" for kind, one in _SCALARS.items()}
-_SHAPES |= {f"{kind}[]": rf"\[(?:{one}(?:,{one})*)?\]" for kind, one in _SCALARS.items()}
-_WORDS = {said["sql"]: said["words"] for said in KINDS.values() if "words" in said}
-
-
-def _pattern(rules: Field) -> str:
-    """Return what a field's value looks like in a line of our own writer."""
-    if rules.choices:
-        return rf'(?:null|"(?:{"|".join(filter(None, (*rules.choices, rules.pattern)))})")'
-    if rules.minimum == 1:
-        return rf"(?:null|{_ABOVE_0})"
-    return _TEXT if rules.kind == "text" and not rules.nullable else _SHAPES[SQL_TYPES[rules.kind]]
-
-
-_PATTERNS = {name: _pattern(rules) for name, rules in SCHEMA.items()} | {"measurement_id": '"[0-9a-f]{20}"'}
-
-
-def _line_pattern(special: dict[str, str]) -> str:
-    """Return what a line looks like; journals from before a later field was added lack it, and are as good."""
-    first, *others = ((name, f'"{name}":{(_PATTERNS | special)[name]}') for name in COLUMNS)
-    later = {name for name, rules in SCHEMA.items() if rules.later}
-    return r"\{" + first[1] + "".join(f"(?:,{p})?" if name in later else f",{p}" for name, p in others) + r"\}"
-
-
-_WITH_NUMBERS = _line_pattern({"status": '"ok"', "value": _FLOAT})
-_OTHER = "|".join(status for status in Status if status is not Status.OK)
-_WITHOUT_NUMBERS = _line_pattern({"status": f'"(?:{_OTHER})"'} | dict.fromkeys(NUMBERS, "null"))
-CANONICAL = re.compile(f"(?:{_WITH_NUMBERS}|{_WITHOUT_NUMBERS})", re.ASCII)
+_HOLDS: dict[str, Callable[[Any], bool]] = {  # by kind of a field, whether the table holds a value
+    "text": lambda value: isinstance(value, str) and value.encode(errors="replace").decode() == value,
+    "status": lambda value: True,
+    "whole": lambda value: type(value) is int and 0 <= value <= LARGEST_WHOLE,
+    "number": lambda value: type(value) in (int, float) and magnitude_fits(value),
+    "boolean": lambda value: isinstance(value, bool),
+}
+_HOLDS |= {kind: partial(lambda holds, value: all(map(holds, value)), _HOLDS[one]) for kind, one in LISTS.items()}
 
 _STRUCTURE = json.dumps({name: [kind[:-2]] if kind.endswith("[]") else kind for name, kind in COLUMNS.items()})
 _AS_TIME = "make_timestamp(epoch_us(try_cast({} AS TIMESTAMPTZ)))"  # an offset is honoured, none means UTC
@@ -96,12 +69,9 @@ def insert_lines(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[
     problems = []
     for run_id, number, content in lines:
         try:
-            text = content.decode()
-            measurement = parse_line(content, run_id)
-            unusual = measurement.case.features or not CANONICAL.fullmatch(text)
-            if unusual or text[-22:-2] != measurement.measurement_id:
-                text = _rewritten(measurement)
-            new.setdefault(text[-22:-2], text)  # the id is last in a canonical line
+            content.decode()
+            text = stored(parse_line(content, run_id))
+            new.setdefault(text[-22:-2], text)  # the id is last in a line
         except RecordError as error:
             problems.append((run_id, number, str(error)))
         except UnicodeDecodeError:
@@ -115,15 +85,14 @@ def insert_lines(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[
     return len(new), problems
 
 
-def _rewritten(measurement: Measurement) -> str:
+def stored(measurement: Measurement) -> str:
     """Return a line as our own writer writes it. Raises RecordError if the table cannot hold a field."""
-    text = line_of(measurement).rstrip("\n")
-    if CANONICAL.fullmatch(text):
-        return text
-    for name, value in json.loads(text).items():
-        if not re.fullmatch(_PATTERNS[name], json.dumps(value, separators=(",", ":"))):
-            raise RecordError(f"{name} is {value!r}; it must be {_WORDS[COLUMNS[name]]}.")
-    raise RecordError("Its numbers do not fit its status.")
+    for record, schema in ((measurement, MEASUREMENT_SCHEMA), (measurement.case, CASE_SCHEMA)):
+        for name, rules in schema.items():
+            value = getattr(record, name)
+            if not (rules.nullable if value is None else _HOLDS[rules.kind](value)):
+                raise RecordError(f"{name} is {value!r}; it must be {KINDS[rules.kind]['words']}.")
+    return line_of(measurement).rstrip("\n")
 
 
 def sound_columns(cursor: duckdb.DuckDBPyConnection, folder: RunFolder) -> str | None:
