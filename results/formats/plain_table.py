@@ -13,8 +13,17 @@ from typing import Any
 
 from results.formats import mapping, values
 from results.formats.errors import CellError, UploadError, wall
-from results.formats.headers import PARSERS, UNITS, NumberColumn, fields_of, lacking, normalise
-from results.formats.mapping import DECIMALS, TableMapping, check_constants
+from results.formats.mapping import (
+    DECIMALS,
+    PARSERS,
+    UNITS,
+    NumberColumn,
+    TableMapping,
+    check_constants,
+    fields_of,
+    lacking,
+    normalise,
+)
 from results.formats.tables import Sheet
 from results.formats.upload import Column, Format, Taken, Understanding, Upload, reason_against_file, sheet_of
 from results.grouping import grouped

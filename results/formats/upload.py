@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from results.formats.archives import ZIP
 from results.formats.errors import UploadError
-from results.formats.headers import refuse_duplicates
-from results.formats.mapping import TableMapping, key_of
+from results.formats.mapping import TableMapping, key_of, refuse_duplicates
 from results.formats.tables import Sheet, read_sheets
 from results.formats.workbook import is_workbook, read_workbook
 from results.records import Measurement, Run

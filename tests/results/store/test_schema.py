@@ -7,7 +7,7 @@ import pytest
 
 from results.files import columns
 from results.files.journal import parse_line
-from results.formats import own_csv
+from results.formats import own
 from results.formats.errors import CellError
 from results.formats.validation import measurement_of
 from results.records import (
@@ -76,7 +76,7 @@ def test_columns_that_pages_read_and_checks_of_the_store_have_the_kinds_choices_
     finite = set(re.findall(r"isfinite\((\w+)\)", SCHEMA))
     assert finite and all(ROW[name].only_if_ok for name in finite)
     kinds = {rules.kind for rules in (*ROW.values(), *RUN_SCHEMA.values())}
-    assert kinds == set(own_csv.PARSERS) == set(columns.SQL_TYPES)
+    assert kinds == set(own.PARSERS) == set(columns.SQL_TYPES)
 
 
 def _broken(rules: Field) -> list[object]:
