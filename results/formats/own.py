@@ -16,12 +16,12 @@ from typing import Any
 
 from results.formats import values
 from results.formats.archives import COLUMNS, JOURNAL, as_journal, members
-from results.formats.errors import CellError, CellFault, UploadError, wall
+from results.formats.errors import CellError, CellFault, UploadError
 from results.formats.tables import MARKDOWN, MAX_ROWS, Sheet, check_size, decode
 from results.formats.upload import Column, Format, Taken, Understanding, Upload, reason_against_file, sheet_of
 from results.formats.validation import check_metric, check_text, fault, measurement_of, run_of, with_its_samples
 from results.formats.values import strict_json
-from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, RUN_SCHEMA, Case, Measurement, RecordError, Run
+from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, RUN_SCHEMA, Case, Measurement, Run
 from results.render.markdown import NOT_FOR_IMPORT, unescape
 from results.render.text import unguard
 from results.schema import LISTS, Field
@@ -32,21 +32,7 @@ _RUN, _JOURNAL = "run.json", JOURNAL
 class Records(Taken):
     """Records that attnbench wrote; two numbers from different places of a source are two."""
 
-    def take(self, line: int, column: str, text: str, read: Callable[[], Measurement]) -> Measurement | None:
-        """Take the measurement that `read` returns; None if it raises CellError or repeats another one."""
-        try:
-            measurement = read()
-            if measurement.key in self.lines:
-                raise CellError(f"repeats line {self.lines[measurement.key]}")
-        except CellFault as fault:
-            self.reject(line, fault.column, fault.text, str(fault))
-            return None
-        except CellError as error:
-            self.reject(line, column, text, str(error))
-            return None
-        self.lines[measurement.key] = line
-        self.measurements.append(measurement)
-        return measurement
+    by_origin = True
 
     def add_run(self, record: Any, where: str) -> Run:
         """Take a run. Raises UploadError if it breaks a rule or is in the file twice."""
@@ -74,8 +60,9 @@ def _export(upload: Upload) -> Understanding:
     for number, record in enumerate(runs, start=1):
         taken.add_run(record, f"Run number {number}")
     for number, record in enumerate(measurements, start=1):
-        with wall(f"{upload.filename}, measurement {number},"):
-            taken.take(number, "measurements", json.dumps(record), partial(_of_one, record, taken))
+        where = f"{upload.filename}, measurement {number},"
+        with taken.part(number, json.dumps(record), "measurements", where):
+            taken.keep(_of_one(record, taken), number)
     described = f"JSON, {len(measurements):,} measurements of {len(runs)} run{'s' * (len(runs) != 1)}"
     return taken.understanding(EXPORT.name, described, if_empty="has no measurements")
 
@@ -133,8 +120,8 @@ def _folders(upload: Upload) -> Understanding:
         folder = _Folder(taken, record, files.get(record))
         for line, text in enumerate(lines, start=1):
             if text.strip():
-                with wall(f"{path}, line {line},"):
-                    taken.take(line, path, text, partial(folder.measurement, text))
+                with taken.part(line, text, path, f"{path}, line {line},"):
+                    taken.keep(folder.measurement(text), line)
         if folder.is_unknown:
             unknown = f"There is no {_RUN}, so nothing is known of run {folder.run.run_id}. Which GPU was it?"
             questions.append(unknown)
@@ -233,7 +220,7 @@ def _understand(upload: Upload, *, markdown: bool) -> Understanding:
     sheet = sheet_of(upload, partial(_reason_against, markdown=markdown))
     reader = _TableReader(Records(upload), sheet.header, _OF_MARKDOWN if markdown else PARSERS)
     for line, row in sheet.rows:
-        with wall(f"{upload.filename}, line {line},"):
+        with reader.taken.part(line, ", ".join(row)):
             reader.read(line, row)
     count = len(reader.taken.runs)
     return reader.taken.understanding(
@@ -262,18 +249,13 @@ class _TableReader:
         self._cases: dict[tuple[str, ...], Case] = {}
 
     def read(self, line: int, row: Sequence[str]) -> None:
-        """Read one row into a measurement or a rejection."""
-        run: list[Run] = []
-
-        def measurement() -> Measurement:
-            if len(row) != self._width:
-                raise CellError(f"has {len(row)} cells where the header has {self._width}")
-            run.append(self._run(row))
-            return self._measurement(row)
-
-        if self.taken.take(line, "", ", ".join(row), measurement):
-            self.taken.runs.setdefault(run[0].run_id, run[0])
-            self._run_cells.setdefault(run[0].run_id, self._cells(row, self._of_run))
+        """Take the measurement of one row. Raises CellError or RecordError."""
+        if len(row) != self._width:
+            raise CellError(f"has {len(row)} cells where the header has {self._width}")
+        run = self._run(row)
+        self.taken.keep(self._measurement(row), line)
+        self.taken.runs.setdefault(run.run_id, run)
+        self._run_cells.setdefault(run.run_id, self._cells(row, self._of_run))
 
     def _run(self, row: Sequence[str]) -> Run:
         known = self.taken.runs.get(unguard(row[self._of_run["run_id"]]) or "")
@@ -289,10 +271,7 @@ class _TableReader:
         if empty := [name for name in ("run_id", "implementation", "status") if name not in record]:
             raise CellError(f"{empty[0]} is empty")
         record |= {name: tuple(record.get(name) or ()) for name in _LISTS}
-        try:
-            return with_its_samples(Measurement(case=self._case(row), **record))
-        except RecordError as error:
-            raise CellError(str(error).rstrip(".")) from error
+        return with_its_samples(Measurement(case=self._case(row), **record))
 
     def _case(self, row: Sequence[str]) -> Case:
         key = self._cells(row, self._of_case)

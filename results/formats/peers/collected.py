@@ -5,17 +5,17 @@ A CellError inside `Collected.row` becomes a Rejection that names the line; the 
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from results.formats import values
-from results.formats.errors import CellError, CellFault, wall
+from results.formats.errors import CellError, CellFault
 from results.formats.upload import Column, Taken, Understanding
 from results.formats.validation import check_text, with_its_samples
 from results.levels import bytes_moved, flops
 from results.metrics import METRICS
-from results.records import CASE_SCHEMA, Case, Measurement, RecordError, Run, Status
+from results.records import CASE_SCHEMA, Case, Measurement, Run, Status
 from results.schema import magnitude_fits
 
 MAX_RUNS = 100
@@ -34,7 +34,6 @@ class Collected(Taken):
     unit: str = "line"  # the unit of row numbers: lines, or entries of a JSON document
     disagreeing: Counter[str] = field(default_factory=Counter)  # by metric: printed rates that the times contradict
     left_out: Counter[str] = field(default_factory=Counter)  # by description: rows that are left out
-    _of_row: list[Measurement] = field(default_factory=list)  # the numbers of the current row
 
     def run(self, key: Hashable, *, title: str = "", **fields: str | None) -> str:
         """Return the id of the run with that key, and create the run at first use."""
@@ -51,17 +50,9 @@ class Collected(Taken):
             self.runs[key] = Run(run_id=run_id, source="upload", title=name, **facts)
         return self.runs[key].run_id
 
-    @contextmanager
-    def row(self, line: int, text: str = "") -> Iterator[None]:
+    def row(self, line: int, text: str = "") -> AbstractContextManager[None]:
         """Turn an error of a row into a rejection, and drop all numbers of that row."""
-        self._of_row.clear()
-        with wall(f"{self.upload.filename}, {self.unit} {line},"):
-            try:
-                yield
-            except CellFault as fault:
-                self._refuse(line, fault.column, fault.text, str(fault))
-            except (CellError, RecordError) as error:
-                self._refuse(line, "", text, str(error).rstrip("."))
+        return self.part(line, text, where=f"{self.upload.filename}, {self.unit} {line},")
 
     def add(self, line: int, column: str, *, case: Case, implementation: str, metric: str, **rest: Any) -> None:
         """Take one number (`value`) or failure (`status`). Raises CellError if the row has it twice."""
@@ -86,11 +77,9 @@ class Collected(Taken):
         rest.setdefault("status", Status.OK)
         name = values.name(implementation)
         m = with_its_samples(Measurement(case=case, implementation=name, metric=metric, origin=origin, **rest))
-        if first := self.first(m, line):
-            reason = f"repeats line {first}: the same case and implementation"
+        if reason := self.repeated(m):
             raise CellFault(column, m.printed or "", reason)
-        self._of_row.append(m)
-        self.measurements.append(m)
+        self.keep(m, line)
 
     def add_rate(self, line: int, column: str, *, latency_ms: float, metric: str, value: float, **known: Any) -> None:
         """Take a printed rate, with a note if the time gives another rate by more than a tenth."""
@@ -145,9 +134,3 @@ class Collected(Taken):
         for metric, count in self.disagreeing.items():
             label = METRICS[metric].label
             yield f"{count:,} printed values of {label} differ by over a tenth from what the numbers give: noted."
-
-    def _refuse(self, line: int, column: str, value: str, reason: str) -> None:
-        for measurement in self._of_row:
-            self.forget(measurement)
-        del self.measurements[len(self.measurements) - len(self._of_row) :]
-        self.reject(line, column, value, reason)
