@@ -20,7 +20,18 @@ from typing import Any
 from results.paths import toml_of
 from results.records import Case, Measurement
 from results.reports.claims import ANSWERS, Answer, Claim, Pick
-from results.reports.layout import Best, Facts, Grid, Labels, Remark, Section, SpreadColumn, read_seqlen, with_k
+from results.reports.layout import (
+    Best,
+    Facts,
+    Grid,
+    Labels,
+    Remark,
+    ReportError,
+    Section,
+    SpreadColumn,
+    read_seqlen,
+    with_k,
+)
 from results.reports.own import OwnNumbers
 
 Evidence = tuple[tuple[str, ...], Callable[[Case], object]]
@@ -50,8 +61,10 @@ def names() -> tuple[str, ...]:
 
 
 @cache
-def read(name: str) -> Report:
-    """Return a report by its name."""
+def get(name: str) -> Report:
+    """Return a report by its name. Raises ReportError for an unknown name."""
+    if name not in names():
+        raise ReportError(f"Unknown report {name!r}. Available: {', '.join(names())}.")
     said = _toml(name)
     module = importlib.import_module(f"results.reports.{name}") if (_HERE / f"{name}.py").exists() else None
     tables = [{**said.get("defaults", {}), **table} for table in said["tables"]]
