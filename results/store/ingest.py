@@ -20,7 +20,7 @@ from results.files import columns, journal
 from results.files.columns import COLUMNS, SCHEMA, SQL_TYPES
 from results.files.journal import JournalError, RunFolder, line_of, parse_line
 from results.metrics import ABOVE_ZERO, METRICS, SIGNED
-from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, RUN_SCHEMA, Measurement, RecordError, Run, Status
+from results.records import CASE_SCHEMA, RUN_SCHEMA, Measurement, RecordError, Run, Status
 from results.schema import KINDS, LARGEST_WHOLE, LISTS, magnitude_fits
 from results.sql import SqlFile
 from results.store import summary
@@ -93,11 +93,10 @@ def insert_lines(cursor: duckdb.DuckDBPyConnection, lines: list[Line]) -> tuple[
 
 def stored(measurement: Measurement) -> str:
     """Return a line as our own writer writes it. Raises RecordError if the table cannot hold a field."""
-    for record, schema in ((measurement, MEASUREMENT_SCHEMA), (measurement.case, CASE_SCHEMA)):
-        for name, rules in schema.items():
-            value = getattr(record, name)
-            if not (rules.nullable if value is None else _HOLDS[rules.kind](value)):
-                raise RecordError(f"{name} is {value!r}; it must be {KINDS[rules.kind]['words']}.")
+    for name, rules in SCHEMA.items():
+        value = getattr(measurement.case if name in CASE_SCHEMA else measurement, name)
+        if not (rules.nullable if value is None else _HOLDS[rules.kind](value)):
+            raise RecordError(f"{name} is {value!r}; it must be {KINDS[rules.kind]['words']}.")
     return line_of(measurement).rstrip("\n")
 
 
