@@ -144,7 +144,8 @@ def test_a_rule_takes_the_nearest_measured_shape_refuses_another_mask_and_is_jso
 
 
 def test_pages_count_distances_as_the_rules_that_programs_obey():
-    one, other = Problem("float16", "causal", 2, 8, 2, 64, 300, 64, 32), Problem("float16", "full", 1, 8, 8, 80, 700, 48)
+    one = Problem("float16", "causal", 2, 8, 2, 64, 300, 64, 32)
+    other = Problem("float16", "full", 1, 8, 8, 80, 700, 48)
     assert distance(one.sizes, other.sizes) == one.distance(other) > 0
 
 
