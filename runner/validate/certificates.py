@@ -32,14 +32,13 @@ import torch
 import kernels
 from kernels import registry
 from results.records import attention_case
-from results.render.markdown import markdown_table
+from results.render.certificates import COMMAND, EXACT, table
 from runner.machine import devices, environment
 from runner.measure.stopwatch import KernelStopwatch
 from runner.validate.features import facts
 
 Tensors = tuple[torch.Tensor, ...]
 QUESTIONS = ("no leak", "alone", "padding", "repeat", "NaN")
-EXACT = ("no leak", "NaN")
 INVARIANT = "batch_invariant"
 PACKAGES = ("flash-attn-4", "flash-attn", "flashinfer-python", "xformers", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 # Calls with a price: batch, heads, key heads, queries, keys. Decoding of batch 1 pays most, because it cannot be split.
@@ -149,20 +148,6 @@ def price(device: str) -> list[dict[str, Any]]:
     return rows
 
 
-def table(found: dict[str, Certificate | str]) -> str:
-    """Return the certificates as a Markdown table; a cell is of the output, then of the gradients."""
-
-    def cell(given: Certificate, name: str) -> str:
-        said = [f"{side[name]:.1e}" if side[name] else "0" for side in (given.out, given.gradients) if side]
-        return f"{', '.join(said)}{' **fails**' if name in given.broken else ''}"
-
-    rows = [
-        (f"`{name}`", *(cell(each, q) for q in QUESTIONS)) for name, each in found.items() if not isinstance(each, str)
-    ]
-    lines = [markdown_table(("implementation", *QUESTIONS), rows)] if rows else []
-    return "\n".join([*lines, *(f"`{name}`: {each}" for name, each in found.items() if isinstance(each, str))]) + "\n"
-
-
 def versions() -> dict[str, str]:
     """Return the versions of the packages of others that are installed here."""
     return {name: version for name in PACKAGES if (version := environment.version(name))}
@@ -176,7 +161,7 @@ def add_entry(path: Path, device: str, entry: dict[str, Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the certificates; return 1 if something leaks."""
-    parser = argparse.ArgumentParser(prog="python -m runner.validate.certificates", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--implementations", default="", help="names separated by commas; default: all")
     parser.add_argument("--seqlen", type=int, default=96)
@@ -185,10 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     names = [name for name in options.implementations.split(",") if name]
     found = certificates(options.device, names, options.seqlen, options.head_dim)
-    sys.stdout.write(table(found))
+    said = {name: each if isinstance(each, str) else asdict(each) for name, each in sorted(found.items())}
+    print(table(said))
     if options.record:
         device = devices.resolve(options.device)
-        said = {name: each if isinstance(each, str) else asdict(each) for name, each in sorted(found.items())}
         sizes: dict[str, Any] = {"seqlen": options.seqlen, "head_dim": options.head_dim, "packages": versions()}
         more = {"price": price(options.device)} if INVARIANT in found and device.type == "cuda" else {}
         where = f"{device.name}, Triton's interpreter" if os.environ.get("TRITON_INTERPRET") == "1" else device.name

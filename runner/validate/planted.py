@@ -237,6 +237,8 @@ _AROUND: dict[str, Wrapper] = {
     "launches_without_a_spin": _replace(torch.cuda, "_sleep", lambda cycles: None),
     "replaces_the_time_of_events": _replace(torch.cuda.Event, "elapsed_time", lambda *_: 1e-3),
     "sets_a_part_of_l2_aside": _after(_set_l2_aside),
+    "slows_rivals_down": _after(lambda: torch.use_deterministic_algorithms(True, warn_only=True)),
+    "takes_a_backend_from_rivals": _after(lambda: torch.backends.cuda.enable_flash_sdp(False)),
 }
 
 
@@ -370,6 +372,8 @@ def caught(device: str, dtypes: tuple[str, ...]) -> list[BugFinding]:
             for owner, name in HOOKS:
                 process.enter_context(mock.patch.object(owner, name, getattr(owner, name)))  # put back at the end
             process.callback(_set_l2_aside if device != "cpu" else int, 0)
+            process.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+            process.callback(torch.backends.cuda.enable_flash_sdp, torch.backends.cuda.flash_sdp_enabled())
             findings += _measured(bug.case, [bug], device)[1:]
     return findings
 

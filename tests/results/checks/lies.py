@@ -1,11 +1,11 @@
-"""Planted lies, and what finds each: python -m tests.results.checks.lies [made] [audit] [relabeled]
+"""Planted lies, and what finds each: python -m tests.results.checks.lies [made] [audit] [own] [relabeled]
 
 A lie is a run with one thing changed, as a slip, a wrong unit, a boast or a thief would change it. lies.json has them
 as data. `made` changes a made-up run of an H100, which has no finding, or makes one claim alone. `audit` changes our
-shipped runs as the second audit did. `relabeled` gives each shipped run the name, facts and peaks of the other of our
-two chips and moves each time, with and without its source among the runs that are here. A lie is refused if the import
-rejects rows, and caught if a check finds something that it does not find without the lie. What no rule can know to be
-a lie is planted too, with the reason.
+shipped runs as the second audit did, `own` in ways that no audit named. `relabeled` gives each shipped run the name,
+facts and peaks of the other of our two chips and moves each time, with and without its source among the runs that are
+here. A lie is refused if the import rejects rows, and caught if a check finds something that it does not find without
+the lie. What no rule can know to be a lie is planted too, with the reason.
 """
 
 import json
@@ -254,7 +254,7 @@ def relabeled(names: Iterable[str]) -> Iterator[Lie]:
         facts = {**other, **peaks, "gpu_uuid": None, "title": None, "created": "2027-01-01T00:00:00Z"}
         new = [replace(m, run_id="told") for m in changed(rows, [("rows", "moved", {"metric": "latency_ms"})])]
         told, honest = replace(run, run_id="told", source="upload"), [(replace(run, run_id="told"), new)]
-        before = Counter(finding.rule for finding in check(honest))
+        before = Counter(finding.rule for finding in check(honest) if finding.rule != "off_ticks")  # it sees the move
         others = [pair for pair in shipped().values() if pair[0].run_id != run.run_id]
         for words, known in (("", [(run, rows), *others]), (", its source not here", others)):
             why = said["unseen"].get(run.run_id, said["unseen"]["alone"] if known is others else "")

@@ -1,11 +1,13 @@
 """Certificates find what leaks, and pass what does not."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
 
 from kernels import registry
+from results.render.certificates import COMMAND, table
 from runner.validate import certificates
 from runner.validate.certificates import Certificate, certificate, main
 
@@ -28,7 +30,8 @@ def test_a_later_token_that_is_seen_and_a_nan_that_spreads_are_found() -> None:
     found = certificate(leaking, INPUTS, backward=True)
     assert found.broken == ("no leak", "NaN")
     assert found.out["alone"] > 0 and found.out["repeat"] == 0
-    assert "**fails**" in certificates.table({"leaking": found})
+    said = table({"leaking": asdict(found)})
+    assert f"fails: {COMMAND} --implementations leaking" in said
 
 
 def test_the_command_prints_a_table_and_the_reason_where_there_is_none(capsys, tmp_path) -> None:
@@ -37,7 +40,7 @@ def test_the_command_prints_a_table_and_the_reason_where_there_is_none(capsys, t
     assert main(["--device", "cpu", *chosen]) == 0
     (entry,) = json.loads(path.read_text()).values()
     assert entry["implementations"]["torch_naive"]["out"]["repeat"] == 0 and entry["environment"]["seqlen"] == 32
-    table, refused, reason = capsys.readouterr().out.strip().rsplit("\n", 2)
-    assert "| `torch_naive` | 0, 0 |" in table and reason.startswith("`gluon_hopper`: ")
-    assert "price" not in entry and refused.startswith("`batch_invariant`: UnsupportedCase: ")
+    printed, refused, reason = capsys.readouterr().out.strip().rsplit("\n", 2)
+    assert "| `torch_naive` | 0 · 0 |" in printed and reason.startswith("- `gluon_hopper`: ")
+    assert "price" not in entry and refused.startswith("- `batch_invariant`: UnsupportedCase: ")
     assert isinstance(certificates.certificates("cpu", ["torch_naive"], 32, 16)["torch_naive"], Certificate)
