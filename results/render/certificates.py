@@ -9,6 +9,7 @@ from typing import Any
 from results.render.markdown import markdown_table
 
 COMMAND = "python -m runner.validate.certificates"
+FAILS = "fails:"
 EXACT = ("no leak", "NaN")  # questions that allow no deviation
 
 
@@ -23,7 +24,7 @@ def cells(found: Mapping[str, Any]) -> Iterator[tuple[str, str | dict[str, str]]
             parts = [said[side][question] for side in ("out", "gradients") if question in said[side]]
             words[question] = " · ".join(f"{part:.1e}" if part else "0" for part in parts)
             if question in EXACT and not max(parts) <= 0:
-                words[question] += f" fails: {COMMAND} --implementations {name}"
+                words[question] += f" {FAILS} {COMMAND} --implementations {name}"
         yield name, words
 
 

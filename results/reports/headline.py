@@ -135,6 +135,7 @@ class Means:
     ours: str
     dtype: str | None = None
     shortest: int = 0  # tokens
+    subject: str | None = None  # of a case
     windows: bool = True  # SDPA has no fused kernel for sliding windows, so that few shapes carry a mean with them
 
 
@@ -156,7 +157,7 @@ def cells(shipped: Shipped, row: Means, corner: str = "") -> tuple[str, ...]:
     """Return the cells of a row: its labels with shapes, and with lengths if the corner has them, then its means."""
     ratios = shipped.middle(row.processes, row.others, row.ours)
     kept = [r for r in ratios if row.dtype in (None, r.case.dtype) and r.case.seqlen_q >= row.shortest]
-    kept = [r for r in kept if row.windows or not r.case.window_size]
+    kept = [r for r in kept if (row.windows or not r.case.window_size) and row.subject in (None, r.case.subject)]
     first, *more = row.labels
     lengths = sorted(r.case.seqlen_q for r in kept)
     span = f", {lengths[0]} to {lengths[-1]}" if "seqlen" in corner else ""
@@ -186,41 +187,18 @@ def behind(shipped: Shipped) -> str:
     return said + markdown_table(("mode, dtype, head_dim", "seqlen", "ratio"), rows)
 
 
-def fa_paper(shipped: Shipped) -> str:
-    """Return SDPA's fastest backend / FlashAttention-4 over gluon_hopper, shape by shape."""
-    sdpa, flash_4 = (
-        {(r.case, r.mode): r.value for r in shipped.ratios("fa_paper", others, "hopper")}
-        for others in ("sdpa", "flash_4")
-    )
+def ratios(shipped: Shipped, runs: str, over: Sequence[str], modes: Sequence[str]) -> str:
+    """Return the times of several others over that of gluon_hopper, shape by shape."""
+    found = [{(r.case, r.mode): r.value for r in shipped.ratios(runs, others, "hopper")} for others in over]
     cells = {
-        (f"{MODES[mode]}, {case.head_dim}, {_mask(case)}", case.seqlen_q): f"{sdpa[case, mode]:.2f} / "
-        f"{flash_4[case, mode]:.2f}×"
-        for mode in ("fwd", "bwd")
-        for case in (case for case, of_mode in sdpa if of_mode == mode)
+        (f"{MODES[mode]}, {case.head_dim}, {_mask(case)}", case.seqlen_q): " / ".join(
+            f"{of_each[case, mode]:.2f}" for of_each in found
+        )
+        + "×"
+        for mode in modes
+        for case in (case for case, of_mode in found[0] if of_mode == mode)
     }
     return _pivot("mode, head_dim, mask", cells)
-
-
-def torch_naive(shipped: Shipped) -> str:
-    """Return torch_naive over gluon_hopper in the cells where torch_naive is faster than SDPA and FlashAttention-4."""
-    rivals = {(r.case, r.mode): r.value for r in shipped.ratios("fa_paper", "fastest_others", "hopper")}
-    ratios = shipped.ratios("fa_paper", "naive", "hopper")
-    found = [r for r in ratios if r.value < rivals[r.case, r.mode]]
-    rows = [(f"{_cell(r)}, {_mask(r.case)}", str(r.case.seqlen_q), _x(r.value)) for r in found]
-    said = f"`torch_naive` is ahead of SDPA and FlashAttention-4 in {len(rows)} of {len(ratios)} cells:\n\n"
-    return said + markdown_table(("mode, dtype, head_dim, mask", "seqlen", "ratio"), rows)
-
-
-def window(shipped: Shipped) -> str:
-    """Return a sliding window with grouped queries: others over gluon_hopper."""
-    rivals = {"FlexAttention": "flex", "FlashAttention-4": "flash_4", "`torch_sdpa_auto` with a mask": "sdpa_auto"}
-    rows = []
-    for name, others in rivals.items():
-        ratios = shipped.ratios("window", others, "hopper")
-        for seqlen in sorted({ratio.case.seqlen_q for ratio in ratios}):
-            values = {ratio.mode: ratio.value for ratio in ratios if ratio.case.seqlen_q == seqlen}
-            rows.append((f"{name}, {seqlen} tokens", *(_x(values[mode]) for mode in MODES)))
-    return markdown_table(("over, seqlen", *MODES.values()), rows)
 
 
 def fp8(shipped: Shipped) -> str:
@@ -386,18 +364,6 @@ def reports_filled(shipped: Shipped) -> str:
     return markdown_table(header, rows)
 
 
-def layers(shipped: Shipped) -> str:
-    """Return SDPA's fastest backend over ours around a layer, by kind of layer, with how many shapes and dtypes."""
-    ratios = shipped.ratios("layers", "sdpa", "ours")
-    rows = []
-    for kind in levels.level_of("layer").subjects:
-        of_kind = [ratio for ratio in ratios if ratio.case.subject == kind]
-        if of_kind:
-            rows.append((f"{kind} ({len({ratio.case for ratio in of_kind})})", *_spans(of_kind)))
-    rows.append((f"all ({len({ratio.case for ratio in ratios})})", *_spans(ratios)))
-    return markdown_table(("layer (shapes and dtypes)", *MODES.values()), rows)
-
-
 def generation(shipped: Shipped) -> str:
     """Return tokens/s of one sequence, and the bandwidth of its least traffic as a share of a copy's."""
     steps = {
@@ -460,16 +426,16 @@ def _slowed(m: Measurement) -> Measurement:
     return replace(m, samples=tuple(sample * (1 + _PLANTED) for sample in m.samples), **slower)
 
 
-_NAMED = (
-    *(behind, fa_paper, torch_naive, window, fp8, decode_forms, layers, generation, runs, features),
-    *(findings, reports_filled, same_code),
-)
+_NAMED = (*(behind, fp8, decode_forms, generation, runs, features), *(findings, reports_filled, same_code))
 TABLES: Mapping[str, Callable[[Shipped], str]] = {table.__name__: table for table in _NAMED} | {
     "certificates": certified,
     "summary": partial(means, corner=("shapes", "ours", "over", "processes"), rows=SUMMARY),
     "fa2_rtx4060": of_report,
     "one_head": partial(means, corner=("dtype, ratio, seqlen",), rows=_means("one_head")),
     "fa_paper_means": partial(means, corner=("over",), rows=_means("fa_paper_means")),
+    "fa_paper": partial(ratios, runs="fa_paper", over=("sdpa", "flash_4"), modes=("fwd", "bwd")),
+    "window": partial(ratios, runs="window", over=("flex", "flash_4", "sdpa_auto"), modes=tuple(MODES)),
+    "layers": partial(means, corner=("layer",), rows=_means("layers")),
     "decode": partial(by_batch, run_ids="decode"),
     "mla": partial(by_batch, run_ids="mla"),
 }
