@@ -56,7 +56,7 @@ def test_the_newest_run_is_judged_against_the_one_it_shares_cells_with_and_other
     assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("before", "after")
     assert cells(page)["verdict"].tolist() == ["LOST", "SLOWER", "UNCLEAR: too noisy", "FASTER"]
     assert cells(page)["why"].iloc[0] == "oom: 24 GB needed"
-    assert "1 lost, 1 slower, 1 faster, 1 unclear (too noisy), of 4 shapes" in shown(page)
+    assert "1 lost, 1 slower, 1 faster, 1 unclear (too noisy), of 4 shapes · 1.035× on average" in shown(page)
     assert "3 shapes compared in eager time · 1 lost." in shown(page)
     assert "different clocks" not in shown(page)
     changes = next(table.value for table in page.dataframe if "fact" in table.value)
