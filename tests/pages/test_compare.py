@@ -243,6 +243,7 @@ def test_a_sweep_run_again_has_a_history_with_its_regression_on_top(page, home):
     assert (change["verdict"], change["commit"], change["run before"]) == ("SLOWER", "3333333", "day-2")
     assert page.get_by_key("history_shapes").value[0].startswith("triton_fa2 B1 H2 D64 S128")
     assert len(page.get("plotly_chart")) == 1
+    assert "history_timing" not in {control.key for control in page.segmented_control}, "there is one timing"
 
 
 def test_gpus_are_drawn_as_ratios_of_each_shape_around_a_line_at_one(page, home):
