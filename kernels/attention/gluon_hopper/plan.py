@@ -285,8 +285,8 @@ class ForwardByHalves(Forward):
             self._launches[0].append(Forward(plan, q, k, v2, out2)._launch)
             return
         p, factors = self._rooms(q.new_empty(0, device="meta"))
-        makers = Descriptor(p, [1, 1, configs.ROWS, tiles.block_n]), Descriptor(factors, [configs.ROWS])
-        makers += Descriptor(v2, [1, 1, tiles.block_n, plan.size_v]), None
+        kept = Descriptor(p, [1, 1, configs.ROWS, tiles.block_n]), Descriptor(factors, [configs.ROWS])
+        makers = (*kept, Descriptor(v2, [1, 1, tiles.block_n, plan.size_v]), None)
         own = {"masked": plan.masked(tiles.block_n), "unpadded_head_dim": plan.head_dim % configs.HALF}
         config = configs.forward_config(plan, replace(tiles, kv_slots=_KEPT_SLOTS), **own)
         strides = tuple(stride // 8 for stride in out2.stride()[:3])
@@ -294,7 +294,9 @@ class ForwardByHalves(Forward):
             rest = (schedule.entries, _shape(plan, tiling, schedule), strides, config)
             launches.append(Launch(second_half_kernel, (programs, 1, 1), plan.device, makers, rest))
 
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_slopes: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the output and its logsumexp; the caller has made the tensors' device the current one."""
         out, lse = self._plan.new_out(q), self.new_lse()
         given = (q, k, *_halves(v), *_halves(out))
