@@ -104,6 +104,7 @@ REFUSED: Mapping[str, Callable[[AttentionCase], object]] = {  # cases that `Impl
     "ragged_contiguous": lambda case: case.lengths == "ragged" and not case.page_size,
     "pages_not_of_64": lambda case: case.page_size != 64,
     "not_packed": lambda case: "varlen" not in (case.asked or ()),
+    "window_in_packed": lambda case: case.window_size and "varlen" in (case.asked or ()),
     "window_to_both_sides": lambda case: case.window_size and not case.causal,
     "window_over_pages": lambda case: case.window_size and case.page_size,
     "window_over_latents": lambda case: case.window_size and case.latent_dim,

@@ -107,6 +107,20 @@ class _Band:
         return _Band(window_size - 1, 0)
 
 
+class _Blocks:
+    """BlockDiagonalMask."""
+
+    def __init__(self, starts, window=(-1, -1)):
+        self.starts, self.window = starts, window
+
+    @classmethod
+    def from_seqlens(cls, q_seqlen, kv_seqlen=None, *, device=None):
+        return cls(torch.tensor([0, *q_seqlen]).cumsum(0))
+
+    def make_causal(self):
+        return _Blocks(self.starts, (-1, 0))
+
+
 class _PagedMask:
     """PagedBlockDiagonalPaddedKeysMask."""
 
@@ -134,6 +148,9 @@ def memory_efficient_attention(query, key, value, attn_bias=None, p=0.0, scale=N
         q, k, v = (x.flatten(2, 3) for x in (q, k, v))
     assert q.shape[2] == k.shape[2]
     window = attn_bias.window if attn_bias else (-1, -1)
+    if isinstance(attn_bias, _Blocks):
+        out = attend_packed(q[0], k[0], v[0], attn_bias.starts, scale=scale, window=window)
+        return out.reshape(query.shape)
     return attend(q, k, v, scale=scale, window=window).reshape(query.shape)
 
 
@@ -253,6 +270,7 @@ _CONTENT: dict[str, dict[str, Any]] = {  # module -> its content; a module's par
         "memory_efficient_attention_forward": memory_efficient_attention_forward,
     },
     "xformers.ops.fmha.attn_bias": {
+        "BlockDiagonalMask": _Blocks,
         "LocalAttentionFromBottomRightMask": _Band,
         "LowerTriangularFromBottomRightMask": _Band,
         "PagedBlockDiagonalPaddedKeysMask": _PagedMask,

@@ -58,7 +58,7 @@ def peer(monkeypatch):
         here = packages.Package("here", "", module="sys")
         if level == "decode":
             return packages.decode(name, module.prepare, here)[0].attention
-        return packages.op(name, module.call, packed=getattr(module, "packed", None), package=here)[0].attention
+        return packages.op(name, module.call, packed=module.packed, package=here)[0].attention
 
     yield attention
 
