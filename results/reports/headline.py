@@ -279,7 +279,8 @@ def runs(shipped: Shipped) -> str:
         sampling = costs.get("sampling", 0.0) + costs.get("energy", 0.0)
         beyond = f"{100 * (costs['total'] - sampling) / sampling:.0f} %" if sampling else "—"
         seconds = costs.get("wall") or (state.lasted_s if state else None) if run.cards else costs.get("total")
-        took = f"{seconds:.0f} s" + f" on {len(run.cards)} cards" * bool(run.cards) if seconds else "—"
+        cards = f" on {len(run.cards)} cards" if run.cards else ""
+        took = f"{seconds:.0f} s{cards}" if seconds else "—"
         begun, ended = (state.started or "", state.updated or "") if state else ("", "")
         at_once = sum(start < ended and begun < end for start, end in spans) - 1 if begun else "—"
         versions = f"{run.torch}, {run.triton}"
