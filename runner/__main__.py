@@ -155,7 +155,7 @@ def _warm(options: argparse.Namespace) -> int:
 
 def _shapes(options: argparse.Namespace) -> int:
     from runner import new_shapes
-    from runner.validate.certificates import add_entry, facts
+    from runner.validate.features import add_entry, facts
 
     names = _names(options) or new_shapes.IMPLEMENTATIONS
     _check_known(new_shapes.OURS, *names)
@@ -167,7 +167,7 @@ def _shapes(options: argparse.Namespace) -> int:
     print(json.dumps(found, indent=1))
     if options.record:
         sizes = {name: getattr(options, name) for name in ("count", "longest", "batch", "heads", "head_dim", "dtype")}
-        add_entry(options.record, target.name, {"environment": facts(target) | sizes, "implementations": found})
+        add_entry(options.record, target.name, facts(target) | sizes, found)
     return 0 if len(found) == 2 * len(names) else EXIT_UNFINISHED
 
 

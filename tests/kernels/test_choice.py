@@ -211,6 +211,10 @@ def test_what_the_program_says_outranks_a_rule(user, ran, monkeypatch) -> None:
     with sdpa_kernel(SDPBackend.MATH):
         kernels.attention(*tensors(), causal=True)
         assert "no rule applies" in kernels.explain(*tensors(), causal=True)
+    every = {getattr(SDPBackend, f"{name}_ATTENTION") for name in ("FLASH", "EFFICIENT", "CUDNN")} | {SDPBackend.MATH}
+    for one in every:
+        with sdpa_kernel([*(every - {one})]):
+            assert choice.overridden(), one
     with kernels.sdpa_replacement(MATH):
         torch.nn.functional.scaled_dot_product_attention(*tensors(), is_causal=True)
     monkeypatch.setenv(choice.IMPLEMENTATION, FLASH)
