@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from pages.ui.compare import choose, imported, verdicts
+from pages.ui.draw import cells as cells_
 from pages.ui.draw import charts
 from pages.ui.runs import listing
 from results.compare import beside
@@ -178,6 +179,12 @@ def test_axes_have_numbers_and_reach_to_the_ends_of_intervals_unless_one_is_far_
     assert (axis.tickvals[0], axis.tickvals[-1], axis.range) == (0.9, 1.1, None)  # without a range Plotly shows it all
     far = charts.figure(verdicts.speedup_chart(cells.assign(high=[1000.0, 1.02]))).layout.yaxis
     assert (far.tickvals[0], far.tickvals[-1]) == (0.95, 1.05)
+
+
+def test_a_mean_says_in_which_directions_its_shapes_went():
+    rows = pd.DataFrame({"speedup": [1.1, 1.0], "verdict": ["FASTER", verdicts.NOISY]})
+    drawn = [verdicts._mean({"implementation": "x"}, rows.iloc[at:]) for at in (0, 1)]
+    assert [(cell["label"], cell["mark"]) for cell in drawn] == [("1.049× ▲", None), ("1.000× ?", cells_.DOUBT)]
 
 
 def test_a_newer_run_that_shares_little_is_not_preferred_to_two_that_share_much(page, home):

@@ -29,10 +29,8 @@ def section() -> None:
     run_id = select.named_choice("Run", "versions_of", list(runs))
     found = _judged(run_id, library.stamp(library.find(run_id)))
     if found.cells:
-        alt = "Speedup over the other version and its interval, of each shape by latency"
-        draw = partial(verdicts.draw_chart, "versions_chart", alt)
         voided = findings.voided([found.second])
-        verdicts.show_cells(verdicts.answer(found, voided, draw, "versions_timing"))
+        verdicts.show_cells(verdicts.answer(found, voided, "versions_timing"))
         table = partial(verdicts.cells_table, found, voided)
         messages.download("Download shapes", f"versions-{found.second}", table, "versions_csv")
     verdicts.remarks(found)
@@ -40,7 +38,7 @@ def section() -> None:
     verdicts.what_changed(found)
     if runs[run_id]:
         st.caption(f"Each kernel time contains {1e3 * runs[run_id]:.1f} µs that an empty kernel also takes.")
-    messages.terminal(f"python -m results compare {run_id}")
+    messages.command(f"python -m results compare {run_id}")
 
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")

@@ -39,10 +39,15 @@ def fact(name: str, value: str, below: str = "", /, **given: object) -> tables.F
     return tables.Fact(label, value, below, help)
 
 
-def terminal(command: str, above: str = "In a terminal", language: str | None = None) -> None:
+def terminal(command: str, above: str) -> None:
     """Draw a command below a caption."""
     st.caption(above)
-    st.code(command, language=language, wrap_lines=True)
+    st.code(command, language=None, wrap_lines=True)
+
+
+def command(words: str, label: str = "In a terminal") -> None:
+    """Draw the command of a page, folded: the browser loads the element for code only when it is opened."""
+    folded(label, "command", lambda: st.code(words, language=None, wrap_lines=True), ":material/terminal:")
 
 
 def link(page: str, label: str, icon: str, **query: Any) -> None:
