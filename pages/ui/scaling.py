@@ -19,11 +19,7 @@ from results.slice import Filters, level_in
 
 RATES = ("tflops", "percent_of_peak", "percent_of_measured")  # drawn on a linear axis from 0
 COSTS = ("latency_ms", "time_per_token_us", "memory_per_token_kb")  # drawn on a logarithmic axis
-COLUMNS = (
-    "implementation", "dtype", "seqlen_q", "latency_ms", "p20", "p80", "n", "statistic", "tflops", "percent_of_peak",
-    "percent_of_measured", "time_per_token_us", "memory_per_token_kb", "tokens_per_joule", "joules_per_tflop", "status",
-    "note", "source", "run_id",
-)  # fmt: skip
+COLUMNS = text.WORDS["column_orders"]["scaling"]
 ROOFLINE = "roofline"
 _FIRST_HEAD_DIM = "128"  # the most common head_dim of models
 _SHOWN = ("implementation", "dtype", "seqlen", "latency_ms", "p20", "p80", "tflops", "percent_of_peak")

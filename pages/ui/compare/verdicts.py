@@ -26,26 +26,13 @@ from results.render.terminal import coverage_words
 from results.slice import AS_PUBLISHED
 
 UNCLEAR = NOISY, BY_CLOCK, ALONE = tuple(f"UNCLEAR: {doubt}" for doubt in Doubt)
-# Colors of Okabe and Ito, which differ for every color vision; the symbols repeat them.
-MARKS = {
-    "SLOWER": ("#d55e00", "triangle-down"),
-    NOISY: ("#8a8f98", "circle-open"),
-    BY_CLOCK: ("#8a8f98", "diamond-open"),
-    ALONE: ("#8a8f98", "square-open"),
-    "FASTER": ("#0072b2", "triangle-up"),
-    "SAME": ("#009e73", "circle"),
-}
+MARKS: dict[str, list[str]] = text.WORDS["verdict_marks"]  # color and symbol
 _TWOS = [2.0**power for power in range(-10, 11)]
 _FINE = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7]
 MEANINGS: dict[str, str] = text.WORDS["verdicts"]  # in the order of a headline
 RULE = messages.SAID["verdicts"]["text"]
 HELP = f"{messages.SAID['verdicts']['help']} {' '.join(f'{name}: {meaning}.' for name, meaning in MEANINGS.items())}"
 _FACTS = RUN_FACTS | text.WORDS["compared_facts"]
-CELL_COLUMNS = (
-    "verdict", "why", "finding", "time", "cycles", "low", "high", "detectable", "implementation", "mode", "timing",
-    "dtype", "seqlen", "head_dim", "batch", "num_heads", "shape", "mask", "level", "first_ms", "second_ms",
-    "first_tflops", "second_tflops", "speedup",
-)  # fmt: skip
 _NOT_SHOWN = ["speedup", "batch", "num_heads", "level", "timing"]  # drawn elsewhere, or with one value only
 _RATIO = "%.3f×"
 _SIGNS = {"FASTER": "▲", "SLOWER": "▼", "SAME": "=", "LOST": "", "GAINED": ""} | dict.fromkeys(UNCLEAR, "?")
@@ -101,16 +88,13 @@ def draw_means(table: pd.DataFrame, title: ChartTitle) -> None:
     """Draw a map of the mean speedup of each implementation and length, with the verdicts behind it."""
     table = _of_one(table, "level", "Level", ("op",))
     level = level_of(str(table["level"].iloc[0]))
-    places = [level.rows.column, level.columns.column]
-    groups = table.groupby(["dtype", "implementation", level.columns.column], dropna=False)
-    rows = [_mean(dict(zip(["dtype", "implementation", places[1]], key, strict=True)), of) for key, of in groups]
-    names = sorted(set(table["implementation"]))
-    sizes = sorted(table[places[1]].dropna().unique())
-    down = maps.MapAxis("implementation", "implementation", names, text.short)
-    across = maps.MapAxis(places[1], level.columns.label, sizes, text.size)
+    length, by = level.columns, ["dtype", "implementation", level.columns.column]
+    groups = table.groupby(by, dropna=False)
+    rows = [_mean({level.rows.column: None, **dict(zip(by, key, strict=True))}, of) for key, of in groups]
+    down = maps.MapAxis("implementation", "implementation", sorted(set(table["implementation"])), text.short)
+    across = maps.MapAxis(length.column, length.label, sorted(table[length.column].dropna().unique()), text.size)
     title = replace(title, what=f"Mean speedup by {level.columns.label}")
     look = maps.speedups(rows, "the side before")
-    rows = [{places[0]: None, **row} for row in rows]
     maps.show(level, rows, look, "means_map", title.what, title=title, across=across, down=down)
     messages.say("mean_verdicts")
 
@@ -118,18 +102,16 @@ def draw_means(table: pd.DataFrame, title: ChartTitle) -> None:
 def _mean(place: dict[str, Any], rows: pd.DataFrame) -> dict[str, object]:
     """Return the cell of one implementation, dtype and length: its mean speedup and the numbers of its verdicts."""
     speedup, counts = geometric_mean(rows["speedup"].dropna()), rows["verdict"].value_counts()
-    known = not text.missing(speedup)
     signs = "".join(dict.fromkeys(_SIGNS[verdict] for verdict in MEANINGS if verdict in counts))
     signs = signs.strip("=?") or signs[:1]
     said = [f"{count} {verdict.lower()}" for verdict, count in counts.items()]
-    mean = [f"{_fine(speedup)} on average"] if known else []
-    lines = [str(place["implementation"]), *mean, *said]
+    lines = [place["implementation"], *([f"{_fine(speedup)} on average"] if speedup else []), *said]
     return place | {
-        "speedup": speedup if known else None,
-        "shown": speedup if known else None,
-        "label": f"{_fine(speedup)} {signs}" if known else "",
+        "speedup": speedup,
+        "shown": speedup,
+        "label": f"{_fine(speedup)} {signs}" if speedup else "",
         "mark": cells.DOUBT if signs == "?" else None,
-        "status": "ok" if known else counts.index[0],
+        "status": "ok" if speedup else counts.index[0],
         "failure": "no number",
         "hover": "<br>".join(map(html.escape, lines)),
     }
@@ -188,7 +170,7 @@ def cells_table(found: Comparison, voided: Mapping[str, str]) -> pd.DataFrame:
 
     `finding` is the sentence of `voided`, by measurement id, that voids one of the two numbers.
     """
-    return pd.DataFrame([_row(cell, voided) for cell in found.cells], columns=[*CELL_COLUMNS])
+    return pd.DataFrame([_row(cell, voided) for cell in found.cells], columns=text.WORDS["column_orders"]["verdicts"])
 
 
 def _row(cell: ComparedCell, voided: Mapping[str, str]) -> dict[str, object]:

@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from pages.ui import findings
-from pages.ui.compare import verdicts
+from pages.ui.compare import choose, verdicts
 from pages.ui.draw import messages
 from pages.ui.filters import select
 from pages.ui.shell.data import records_of, store
@@ -13,15 +13,10 @@ from results.compare.against import compare_versions
 from results.compare.compare import Comparison
 from results.files import library
 
-_RUNS = """
-SELECT run_id, empty_launch_ms FROM runs WHERE against IS NOT NULL AND against <> 'null'
-ORDER BY created DESC NULLS LAST, run_id
-"""
-
 
 def section() -> None:
     """Ask for a run of two versions; draw its verdicts, the differences of the versions, and every cell."""
-    runs = dict(store().rows(_RUNS))
+    runs = dict(store().rows(choose.VERSIONS))
     if not runs:
         st.info("No sweep measured two versions yet.", icon=":material/inbox:")
         st.code("python -m runner run quick --against COMMIT", language=None)

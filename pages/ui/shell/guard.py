@@ -46,6 +46,8 @@ class Guard:
         """Pass the request on, and add the headers to its answer; refuse bytes before any of them is read."""
 
         page = False
+        # A compressed page could not be changed; Streamlit sends its files and media as they are.
+        accepted = [each for each in scope.get("headers", ()) if each[0] != b"accept-encoding"]
 
         async def with_headers(message: Message) -> None:
             nonlocal page
@@ -61,15 +63,7 @@ class Guard:
 
         reads = scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS")
         if reads or access.may_send(scope["path"].split("/")):
-            await self._app(_uncompressed(scope), receive, with_headers)
+            await self._app({**scope, "headers": accepted}, receive, with_headers)
         else:
             await with_headers({"type": "http.response.start", "status": 403, "headers": [(b"connection", b"close")]})
             await send({"type": "http.response.body", "body": access.OFF.encode()})
-
-
-def _uncompressed(scope: Message) -> Message:
-    """Return the scope of a request; the answer with the page must not be compressed, so that it can be changed."""
-    headers = scope.get("headers", ())
-    if not any(name == b"accept" and b"text/html" in value for name, value in headers):
-        return scope
-    return {**scope, "headers": [each for each in headers if each[0] != b"accept-encoding"]}
