@@ -142,7 +142,7 @@ def source_badges(parts: list[str]) -> str:
     return " ".join(f":{colours[p]}-badge[{text.SOURCE_ICONS[p]} {text.SOURCE_WORDS[p]}]" for p in parts)
 
 
-def folded(label: str, key: str, draw: Callable[[], None], icon: str = ":material/table_rows:") -> None:
+def folded(label: str, key: str, draw: Callable[[], Any], icon: str = ":material/table_rows:") -> None:
     """Draw a part of the page in an expander, made only once the expander is opened."""
     with st.expander(label, icon=icon, key=key, on_change="rerun") as expander:
         if expander.open:
