@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from kernels.tools.check_features import tf32_products
+from kernels.reference import tf32_products
 from runner.levels import CaseInputs, Growth, Pass, Place, Trial, level_of
 from runner.measure.errors import is_out_of_memory
 
@@ -456,7 +456,7 @@ def _naive_errors(
     attention = level.implementations()["torch_naive"].attention
     found: dict[str, torch.Tensor] = {}
     try:
-        with tf32_products(in_tf32):
+        with tf32_products(allowed=in_tf32):
             for each in reversed(passes):
                 if set(each.tensors) <= set(found):
                     continue

@@ -210,6 +210,8 @@ def test_a_peak_is_what_was_given_returned_and_worked_in_or_the_algorithm_alone(
     assert parts(CASE, "triton_fa2", "fwd").matrices == 0
     assert peak_memory_mb(CASE, "torch_naive", "fwd") == found.peak
     assert parts(CASE, "flash_attn_2", "fwd") is None
+    alone, shared = (parts({**CASE, "num_kv_heads": heads}, "flash_attn_4", "fwd_bwd") for heads in (16, 8))
+    assert alone.workspace < shared.workspace, "dk and dv are summed in float32 where heads share keys"
     assert predicted_mb(CASE, "flash_attn_2", "fwd") == pytest.approx(predicted_mb(CASE, "triton_fa2", "fwd"))
     assert predicted_mb(CASE, "nobody_knows", "fwd") is None
 
