@@ -166,7 +166,8 @@ def _trace(series: Series, chart: Chart) -> dict[str, Any]:
         return {"type": "box", "x": list(series.x), "name": trace["name"]} | marks
     if series.bars:
         trace |= {"orientation": series.bars, "marker": {"color": series.colour, "pattern": {"shape": series.pattern}}}
-        return trace
+        words = {"textposition": "outside", "textangle": -90, "cliponaxis": False}
+        return trace | ({"text": list(series.labels)} | words if len(series.labels) else {})
     drawn = {"lines": series.line, "markers": series.symbol, "text": len(series.labels)}
     trace["mode"] = "+".join(kind for kind, there in drawn.items() if there)
     if series.line:
