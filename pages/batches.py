@@ -11,10 +11,6 @@ from results.derive import geometric_mean
 from results.query import batches as query
 
 _COLUMNS = tables.declared("batches")
-_FACTS = {
-    "of_separate": "Time of one call over separate calls",
-    "of_contiguous": "Time of pages over a contiguous cache",
-}
 
 
 def headline(gpu: str, timing: str, table: pd.DataFrame) -> None:
@@ -41,12 +37,11 @@ with st.container(horizontal=True):
 table = ask_slowly(query.rows, gpu, timing)
 headline(gpu, timing, table)
 facts = []
-for column, label in _FACTS.items():
+for column in ("of_separate", "of_contiguous"):
     known = table[table[column].notna() & (table["implementation"] == "triton_varlen")]
     if len(known):
         span = f"{len(known)} batches, {text.span(known[column].min(), known[column].max())}"
-        help = "Time of triton_varlen, geometric mean; below 1× is faster."
-        facts.append(tables.Fact(label, text.ratio(geometric_mean(known[column])), span, help))
+        facts.append(messages.fact(column, text.ratio(geometric_mean(known[column])), span))
 tables.show_facts(facts)
 tables.grid(table.dropna(axis="columns", how="all"), "Latency of each batch", _COLUMNS)
 messages.say("batches")

@@ -44,10 +44,8 @@ except JournalError as error:
     st.error(str(error), icon=":material/error:")
     st.stop()
 if found.cells:
-    picture = partial(verdicts.draw_chart, "compare_chart", "Speedup and interval of each shape by latency")
-    if kind == IMPLEMENTATIONS:
-        picture = partial(verdicts.draw_map, chosen[1], chosen[-1])
-    of_timing = verdicts.answer(found, {}, picture, "of_timing")
+    picture = partial(verdicts.draw_map, chosen[1], chosen[-1]) if kind == IMPLEMENTATIONS else None
+    of_timing = verdicts.answer(found, {}, "of_timing", picture)
     timing = of_timing["timing"].iloc[0]
 verdicts.remarks(found)
 if found.cells:
@@ -62,4 +60,4 @@ if found.cells:
 messages.folded("Differences in environment", "environment", lambda: verdicts.what_changed(found))
 if found.cells:
     messages.download("Download shapes", choose.file_name(*sides), with_findings, "comparison_csv")
-messages.terminal(choose.command(*sides))
+messages.command(choose.command(*sides))

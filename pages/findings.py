@@ -60,6 +60,6 @@ elif len(found.table) and not found.left:
 elif not found.left:
     messages.say("no_finding")
 messages.folded("What is looked for", "rules", findings.rules_table, ":material/rule:")
-messages.terminal("python -m results check --all", "In a terminal, with every sentence")
+messages.command("python -m results check --all", "In a terminal, with every sentence")
 if found.left:
     st.rerun()

@@ -17,10 +17,7 @@ from results.query import bandwidth, cache_costs, pages, speedups
 from results.slice import Filters
 
 LEVEL = level_of("decode")
-COLUMNS = (
-    "dtype", "seqlen", "batch", "shape", "implementation", "latency_ms", "p20", "p80", "n", "tb_per_s",
-    "percent_of_copy", "status", "note", "source", "run_id",
-)  # fmt: skip
+COLUMNS = text.WORDS["column_orders"]["decode"]
 _AT_COPY = "at copy bandwidth"
 _MORE = messages.SAID["cache_costs"]["help"]
 _KINDS = text.WORDS["cache_kinds"]

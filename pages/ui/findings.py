@@ -34,9 +34,7 @@ TITLES = {rule.name: rule.title for rule in CHECKS}
 WEIGHTS = text.WORDS["severities"]
 _BADGES = text.WORDS["severity_badges"]
 _COLUMNS = ("weight", "rule", "title", "place", "source", "run_id", "sentence", "origin", "measurement_ids")
-_ROW = (
-    "run_id", "implementation", "mode", "timing", "metric", "status", "value", "p20", "p80", "n", "printed", "origin",
-)  # fmt: skip
+_ROW = text.WORDS["column_orders"]["finding"]
 _OWN = (text.SOURCE_WORDS["local"], text.SOURCE_WORDS["shipped"])
 _RESULTS = Path(results.__file__).parent
 _FIRST_S, _NEXT_S = 0.5, 1.5  # seconds of checking between two drawings

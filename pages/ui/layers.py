@@ -14,10 +14,7 @@ from results.slice import Filters
 
 LEVEL = level_of("layer")
 MODES = {"fwd": "Forward", "bwd": "Backward", "fwd_bwd": "Forward and backward"}
-COLUMNS = (
-    "dtype", "layer", "mode", "implementation", "latency_ms", "speedup", "share", "p20", "p80", "n", "status", "note",
-    "source", "run_id",
-)  # fmt: skip
+COLUMNS = text.WORDS["column_orders"]["layers"]
 
 
 def show() -> None:

@@ -55,15 +55,16 @@ def show() -> None:
         table = pd.DataFrame() if metric is None else ask(pages.memory, taken, metric)
         if len(table):
             table, kept = one_shape(table)
-            view = MemoryView(taken, metric, kept)
-            peak = metric == "peak_memory_mb"  # only the peak must fit and has a formula
-            capacities = choose_capacity(table) if peak else {}
     if table.empty:
         messages.nothing_here(taken, "memory by seqlen" if metric else "memory", MEMORY_METRICS)
         return
+    view, predicted = MemoryView(taken, metric, kept), formulas(table, metric)
     headline(table, taken)
-    predicted = formulas(table, metric)
-    draw_lines(table, predicted, view, capacities)
+    picture = st.container()
+    peak = metric == "peak_memory_mb"  # only the peak must fit and has a formula
+    capacities = choose_capacity(table) if peak else {}
+    with picture:
+        draw_lines(table, predicted, view, capacities)
     if peak:
         offer_fits = draw_fits(table, next(iter(capacities.values())), view)
     label = "What the peak is made of: inputs, saved for backward, workspace, reserved, and the formula"

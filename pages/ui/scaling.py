@@ -1,4 +1,4 @@
-"""Growth by seqlen: the choice of quantity and shape, lines or bars, the roofline, and the numbers."""
+"""Growth by seqlen: the choice of quantity and shape, lines, the roofline, and the numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +19,7 @@ from results.slice import Filters, level_in
 
 RATES = ("tflops", "percent_of_peak", "percent_of_measured")  # drawn on a linear axis from 0
 COSTS = ("latency_ms", "time_per_token_us", "memory_per_token_kb")  # drawn on a logarithmic axis
-COLUMNS = (
-    "implementation", "dtype", "seqlen_q", "latency_ms", "p20", "p80", "n", "statistic", "tflops", "percent_of_peak",
-    "percent_of_measured", "time_per_token_us", "memory_per_token_kb", "tokens_per_joule", "joules_per_tflop", "status",
-    "note", "source", "run_id",
-)  # fmt: skip
+COLUMNS = text.WORDS["column_orders"]["scaling"]
 ROOFLINE = "roofline"
 _FIRST_HEAD_DIM = "128"  # the most common head_dim of models
 _SHOWN = ("implementation", "dtype", "seqlen", "latency_ms", "p20", "p80", "tflops", "percent_of_peak")
@@ -36,12 +32,11 @@ _ABOVE = "Above 100 %: faster than the matrix product that the run measured, at 
 
 @dataclass(frozen=True)
 class ScalingView:
-    """The choices of the page: a quantity of one shape, as lines or bars."""
+    """The choices of the page: a quantity of one shape."""
 
     chosen: Filters
     quantity: str
     kept: str  # head_dim, batch and heads, in words
-    bars: bool = False
 
     @property
     def words(self) -> Quantity:
@@ -81,16 +76,15 @@ def show() -> None:
 
 
 def choose(table: pd.DataFrame, quantity: str, chosen: Filters) -> tuple[pd.DataFrame, ScalingView]:
-    """Ask for one head_dim, one batch and head count, and lines or bars; return the rows and the choices."""
+    """Ask for one head_dim, and one batch and head count; return the rows and the choices."""
     if quantity == ROOFLINE:
         return table, ScalingView(chosen, quantity, "all shapes of the slice")
     whole = table.assign(width=table["head_dim"].map(text.size))
     rows, head_dim = select.rows_of_one(whole, "width", quantity, "scaling_head_dim", "head_dim", first=_FIRST_HEAD_DIM)
     rows, shape = select.rows_of_one(rows, "shape", quantity, "scaling_shape", "Batch and heads")
-    bars = quantity in RATES and select.segments("Draw", "drawn_as", ["Lines", "Bars"], width="content") == "Bars"
     _offer_others(whole, quantity, head_dim)
     kept = f"head_dim {head_dim}" + (f" · {shape}" if chosen.shape is None else "")
-    return rows, ScalingView(chosen, quantity, kept, bars)
+    return rows, ScalingView(chosen, quantity, kept)
 
 
 def _offer_others(table: pd.DataFrame, quantity: str, head_dim: str) -> None:
@@ -139,13 +133,6 @@ def show_charts(table: pd.DataFrame, view: ScalingView) -> None:
         st.caption(f"No number of this kind at {view.kept}: {view.words.label}.")
         return
     axis = _rate_axis(drawn, view)
-    if view.bars:
-        for dtype in cells.dtypes(drawn):
-            rows, name = cells.of_dtype(drawn, dtype), cells.dtype_name(dtype)
-            alt = f"{view.words.label} by seqlen, a bar for each implementation, {name}"
-            key = f"scaling_bars_{view.quantity}_{dtype}"
-            charts.show(bars(rows, view, palette, axis), view.title(rows, name), key=key, alt=alt)
-        return
 
     def chart(rows: pd.DataFrame, dtype: str | None) -> Chart:
         roofs = _own_roofs(ask(scaling.roofs, view.chosen, dtype), rows) if view.quantity == "tflops" else []
@@ -207,19 +194,6 @@ def lines(
             found[at] = replace(line, errors=(up.clip(lower=0).fillna(0), down.clip(lower=0).fillna(0)))
     found += [*_guides(rows, column), *_peaks(rows, column, roofs)]
     return charts.by_size(found, "seqlen", rows["seqlen_q"], y_axis, room_for=palette)
-
-
-def bars(rows: pd.DataFrame, view: ScalingView, palette: dict[str, str], y_axis: dict) -> Chart:
-    """Return a rate as a group of bars for each seqlen, with the number at each bar."""
-    rows = rows.sort_values("seqlen_q").assign(size=lambda table: table["seqlen_q"].map(text.size))
-    found = []
-    for name in colours.ordered(rows["implementation"]):
-        own = rows[rows["implementation"] == name]
-        hover = [f"{name}: {_hover(row, view)}" for row in own.to_dict("records")]
-        words, values = own[view.quantity].map(text.significant), own[view.quantity]
-        found.append(Series(name, own["size"], values, palette[name], hover, bars="v", labels=words))
-    x = charts.categories(rows["size"].unique()) | charts.titled("seqlen")
-    return Chart(found, x, y_axis, height=460, hover="x unified")
 
 
 def roofline(rows: pd.DataFrame, roofs: Sequence[Roof], palette: dict[str, str]) -> Chart:

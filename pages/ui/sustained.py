@@ -18,8 +18,6 @@ from results.records import CASE_FIELDS
 LABELS = text.WORDS["trace_quantities"]
 MOST = 6  # the number of curves that a reader can tell apart
 _IN_THE_NAME = ["implementation", *CASE_FIELDS, "mode", "created"]  # facts that the name of a trace states
-_LIMITS = "for watts in 400 500 600 700; do sudo nvidia-smi -pl $watts && "
-_LIMITS += "python -m runner run fa_paper --set seqlen=16384 --set modes=fwd; done"
 _BELONG = "Energy is measured under load, where power can be at its limit. A single cold call can be faster than that."
 STATE = text.WORDS["trace_state"]
 RATES = {"tflops": "TFLOP/s {how}", "joules_per_tflop": "joules per TFLOP"}
@@ -124,7 +122,7 @@ def by_limit(rows: pd.DataFrame) -> None:
     limits = sorted(rows["power_limit_w"].dropna().unique())
     if len(limits) < 2:
         messages.say("power_limits", count=len(limits))
-        st.code(_LIMITS, language=None, wrap_lines=True)
+        st.code(messages.SAID["power_limits"]["command"], language=None, wrap_lines=True)
         return
     rows = rows.sort_values("power_limit_w").drop_duplicates(["implementation", "power_limit_w"])
     palette, found = colours.palette(rows["implementation"].unique()), []

@@ -123,6 +123,7 @@ def app(home: Path) -> AppTest:
 def new_app(**query: str) -> AppTest:
     """The app at an address; no page of it has run."""
     test = AppTest.from_file(str(ROOT / "app.py"), default_timeout=HANG_S)
+    test.session_state["command"] = True  # a folded command is open
     for name, value in query.items():
         test.query_params[name] = value
     return test

@@ -78,10 +78,9 @@ def test_the_newest_run_is_judged_against_the_one_it_shares_cells_with_and_other
 
 
 def test_time_and_cycles_stand_in_columns_of_their_own_and_runs_apart_say_what_keeps_them_so(page, home):
-    cooler = [replace(latency(2.0, 256, run_id="cooler"), sm_clock_mhz=1650.0)]
-    RunFolder.create(home, replace(AFTER, run_id="cooler", created="2026-03-03T00:00:00"), cooler)
-    warmer = [replace(latency(2.0, 256, run_id="warmer"), sm_clock_mhz=1980.0)]
-    RunFolder.create(home, replace(AFTER, run_id="warmer", created="2026-03-04T00:00:00"), warmer)
+    for run_id, day, clock in (("cooler", 3, 1650.0), ("warmer", 4, 1980.0)):
+        rows = [replace(latency(2.0, 256, run_id=run_id), sm_clock_mhz=clock)]
+        RunFolder.create(home, replace(AFTER, run_id=run_id, created=f"2026-03-0{day}T00:00:00"), rows)
     page.run()
     page.selectbox(key="first").select("warmer").run()
     page.selectbox(key="second").select("cooler").run()
@@ -156,8 +155,7 @@ def test_gpus_without_an_implementation_in_common_say_so(page, home):
     page.get_by_key("of").set_value("GPUs").run()
     page.multiselect(key="gpus").set_value(["Third GPU", "Fourth GPU"]).run()
     assert "as fast as" in shown(page) and "mode" not in page.dataframe[0].value and not page.exception
-    rest = replace(RUN, run_id="fifth", gpu_name="Fourth GPU")
-    RunFolder.create(home, rest, [latency(1.0, 128, run_id="fifth")])
+    RunFolder.create(home, replace(RUN, run_id="fifth", gpu_name="Fourth GPU"), [latency(1.0, 128, run_id="fifth")])
     page.run()
     page.multiselect(key="gpus").set_value(["Third GPU", GPU]).run()
     assert "no implementation in common" in shown(page)
@@ -178,6 +176,12 @@ def test_axes_have_numbers_and_reach_to_the_ends_of_intervals_unless_one_is_far_
     assert (axis.tickvals[0], axis.tickvals[-1], axis.range) == (0.9, 1.1, None)  # without a range Plotly shows it all
     far = charts.figure(verdicts.speedup_chart(cells.assign(high=[1000.0, 1.02]))).layout.yaxis
     assert (far.tickvals[0], far.tickvals[-1]) == (0.95, 1.05)
+
+
+def test_a_mean_says_in_which_directions_its_shapes_went():
+    rows = pd.DataFrame({"speedup": [1.1, 1.0], "verdict": ["FASTER", verdicts.NOISY]})
+    drawn = [verdicts._mean({"implementation": "x"}, rows.iloc[at:]) for at in (0, 1)]
+    assert [(cell["label"], cell["mark"]) for cell in drawn] == [("1.049× ▲", None), ("1.000× ?", "?")]
 
 
 def test_a_newer_run_that_shares_little_is_not_preferred_to_two_that_share_much(page, home):
@@ -305,10 +309,8 @@ def test_a_cell_of_an_import_has_times_only_at_the_very_shape_and_does_not_write
 
 def test_without_runs_that_share_shapes_the_newest_two_are_compared(unpublished, home, app):
     for run_id, seqlen in (("older", 128), ("newer", 4096)):
-        created = f"2026-05-0{1 + (run_id == 'newer')}T00:00:00"
-        RunFolder.create(
-            home, replace(RUN, run_id=run_id, created=created), [latency(1.0, seqlen, name=run_id, run_id=run_id)]
-        )
+        run = replace(RUN, run_id=run_id, created=f"2026-05-0{1 + (run_id == 'newer')}T00:00:00")
+        RunFolder.create(home, run, [latency(1.0, seqlen, name=run_id, run_id=run_id)])
     page = app.switch_page("pages/compare.py").run()
     assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("older", "newer")
     assert "python -m results compare older newer" in [block.value for block in page.code]

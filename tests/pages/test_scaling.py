@@ -45,16 +45,11 @@ def test_each_quantity_with_numbers_is_offered_and_those_of_a_token_are_over_bat
     assert row["growth"] == pytest.approx(2.0)
 
 
-def test_a_known_device_has_its_share_of_the_peak_from_zero_its_bars_and_its_roof():
+def test_a_known_device_has_its_share_of_the_peak_from_zero_and_its_roof():
     page = opened("scaling", gpu="NVIDIA H200")
     assert json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["yaxis"]["range"][0] == 0
     assert "of the data-sheet peak" in shown(page)
     assert "data-sheet peak" in _names(page)
-    page.button_group(key="drawn_as").set_value("Bars").run()
-    bars = json.loads(page.get("plotly_chart")[0].proto.spec)["data"]
-    assert {bar["type"] for bar in bars} == {"bar"}
-    assert all(bar["text"] for bar in bars)
-    page.button_group(key="drawn_as").set_value("Lines")
     page.selectbox(key="quantity").set_value("roofline").run()
     assert "data-sheet roof" in _names(page)
     assert "NVIDIA H200 data sheet" in shown(page)

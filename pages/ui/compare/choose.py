@@ -19,6 +19,7 @@ _SQL = SqlFile(__file__)
 _SHARED = _SQL("shared", least=LEAST)
 _BROAD = _SQL("broad")
 _IMPLEMENTATIONS = _SQL("implementations")
+VERSIONS = _SQL("versions")  # runs of two versions, the newest first
 
 
 def two_runs() -> tuple[str, str] | None:

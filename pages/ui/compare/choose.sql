@@ -34,3 +34,7 @@ ORDER BY bool_or(source IN ('local', 'shipped')) DESC, count(DISTINCT implementa
 -- name: implementations
 SELECT implementation FROM measurements WHERE run_id = ? AND metric = 'latency_ms' AND status = 'ok'
 GROUP BY implementation ORDER BY count(*) DESC, implementation
+
+-- name: versions
+SELECT run_id, empty_launch_ms FROM runs WHERE against IS NOT NULL AND against <> 'null'
+ORDER BY created DESC NULLS LAST, run_id

@@ -1,8 +1,10 @@
 """A comparison on the page: the verdicts as a sentence, a chart or a map, the coverage, every shape, and the means."""
 
+import html
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -16,7 +18,7 @@ from pages.ui.shell.data import ask
 from results import levels
 from results.compare.compare import ComparedCell, Comparison, Mean
 from results.compare.verdicts import BAND, Doubt
-from results.derive import tflops
+from results.derive import geometric_mean, tflops
 from results.levels import level_of
 from results.query import pages
 from results.records import case_to_json
@@ -24,26 +26,13 @@ from results.render.terminal import coverage_words
 from results.slice import AS_PUBLISHED
 
 UNCLEAR = NOISY, BY_CLOCK, ALONE = tuple(f"UNCLEAR: {doubt}" for doubt in Doubt)
-# Colors of Okabe and Ito, which differ for every color vision; the symbols repeat them.
-MARKS = {
-    "SLOWER": ("#d55e00", "triangle-down"),
-    NOISY: ("#8a8f98", "circle-open"),
-    BY_CLOCK: ("#8a8f98", "diamond-open"),
-    ALONE: ("#8a8f98", "square-open"),
-    "FASTER": ("#0072b2", "triangle-up"),
-    "SAME": ("#009e73", "circle"),
-}
+MARKS: dict[str, list[str]] = text.WORDS["verdict_marks"]  # color and symbol
 _TWOS = [2.0**power for power in range(-10, 11)]
 _FINE = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 1.7]
 MEANINGS: dict[str, str] = text.WORDS["verdicts"]  # in the order of a headline
 RULE = messages.SAID["verdicts"]["text"]
 HELP = f"{messages.SAID['verdicts']['help']} {' '.join(f'{name}: {meaning}.' for name, meaning in MEANINGS.items())}"
 _FACTS = RUN_FACTS | text.WORDS["compared_facts"]
-CELL_COLUMNS = (
-    "verdict", "why", "finding", "time", "cycles", "low", "high", "detectable", "implementation", "mode", "timing",
-    "dtype", "seqlen", "head_dim", "batch", "num_heads", "shape", "mask", "level", "first_ms", "second_ms",
-    "first_tflops", "second_tflops", "speedup",
-)  # fmt: skip
 _NOT_SHOWN = ["speedup", "batch", "num_heads", "level", "timing"]  # drawn elsewhere, or with one value only
 _RATIO = "%.3f×"
 _SIGNS = {"FASTER": "▲", "SLOWER": "▼", "SAME": "=", "LOST": "", "GAINED": ""} | dict.fromkeys(UNCLEAR, "?")
@@ -51,11 +40,15 @@ _CHOICES = (("level", "Level", ("op",)), ("mode", "Mode", chips.MODES), ("mask",
 
 
 def answer(
-    found: Comparison, voided: Mapping[str, str], draw: Callable[[pd.DataFrame, ChartTitle], None], key: str
+    found: Comparison,
+    voided: Mapping[str, str],
+    key: str,
+    draw: Callable[[pd.DataFrame, ChartTitle], None] | None = None,
 ) -> pd.DataFrame:
     """Ask for a timing; draw its verdicts in one line with the mean speedup, as a picture, and their coverage.
 
-    Return the cells of the timing; `draw` gets those with the title of the picture.
+    Return the cells of the timing; `draw` gets those with the title of the picture, which else is a map of means with
+    a folded chart of every shape. The map needs nothing of Plotly, which takes the browser longer than the answer.
     """
     table = cells_table(found, voided)
     timings = [timing for timing in chips.TIMINGS if timing in set(table["timing"])]
@@ -72,19 +65,56 @@ def answer(
     average = [f" · {_fine(mean.speedup)} on average" for mean in means if mean.speedup][:1]
     words = f"{', '.join(parts)}, of {len(table)} shapes{''.join(average)}" if parts else "No shared shape"
     st.markdown(f"## {words}", help=HELP)
-    if table["speedup"].notna().any():
-        draw(table, title(found, timing))
+    some = bool(table["speedup"].notna().any())
+    if some:
+        (draw or draw_means)(table, title(found, timing))
     st.caption(RULE, help=HELP)
     known = [coverage_words(each) for each in found.coverage if (each.timing or AS_PUBLISHED) == timing]
     seen = [mean.detectable for mean in means if mean.detectable]
     known += [f"Median smallest detectable change: {change(seen[0])}."] if seen else []
     st.caption(" ".join(known))
+    if some and draw is None:
+        drawn = partial(draw_chart, table, title(found, timing), f"{key}_chart")
+        messages.folded("Every shape by latency", f"{key}_scatter", drawn, ":material/scatter_plot:")
     return table
 
 
-def draw_chart(key: str, alt: str, table: pd.DataFrame, title: ChartTitle) -> None:
+def draw_chart(table: pd.DataFrame, title: ChartTitle, key: str) -> None:
     """Draw the speedup of each cell by its latency."""
-    charts.show(speedup_chart(table), title, key=key, alt=alt)
+    charts.show(speedup_chart(table), title, key=key, alt="Speedup and interval of each shape by latency")
+
+
+def draw_means(table: pd.DataFrame, title: ChartTitle) -> None:
+    """Draw a map of the mean speedup of each implementation and length, with the verdicts behind it."""
+    table = _of_one(table, "level", "Level", ("op",))
+    level = level_of(str(table["level"].iloc[0]))
+    length, by = level.columns, ["dtype", "implementation", level.columns.column]
+    groups = table.groupby(by, dropna=False)
+    rows = [_mean({level.rows.column: None, **dict(zip(by, key, strict=True))}, of) for key, of in groups]
+    down = maps.MapAxis("implementation", "implementation", sorted(set(table["implementation"])), text.short)
+    across = maps.MapAxis(length.column, length.label, sorted(table[length.column].dropna().unique()), text.size)
+    title = replace(title, what=f"Mean speedup by {level.columns.label}")
+    look = maps.speedups(rows, "the side before")
+    maps.show(level, rows, look, "means_map", title.what, title=title, across=across, down=down)
+    messages.say("mean_verdicts")
+
+
+def _mean(place: dict[str, Any], rows: pd.DataFrame) -> dict[str, object]:
+    """Return the cell of one implementation, dtype and length: its mean speedup and the numbers of its verdicts."""
+    speedup, counts = geometric_mean(rows["speedup"].dropna()), rows["verdict"].value_counts()
+    signs = "".join(dict.fromkeys(_SIGNS[verdict] for verdict in MEANINGS if verdict in counts))
+    signs = signs.strip("=?") or signs[:1]
+    said = [f"{count} {verdict.lower()}" for verdict, count in counts.items()]
+    lines = [place["implementation"], *([f"{_fine(speedup)} on average"] if speedup else []), *said]
+    return place | {
+        "speedup": speedup,
+        "shown": speedup,
+        "label": f"{_fine(speedup)} {signs}" if speedup else "",
+        "mark": cells.DOUBT if signs == "?" else None,
+        "status": "ok" if speedup else counts.index[0],
+        "failure": "no number",
+        "hover": "<br>".join(map(html.escape, lines)),
+    }
 
 
 def title(found: Comparison, timing: str) -> ChartTitle:
@@ -140,7 +170,7 @@ def cells_table(found: Comparison, voided: Mapping[str, str]) -> pd.DataFrame:
 
     `finding` is the sentence of `voided`, by measurement id, that voids one of the two numbers.
     """
-    return pd.DataFrame([_row(cell, voided) for cell in found.cells], columns=[*CELL_COLUMNS])
+    return pd.DataFrame([_row(cell, voided) for cell in found.cells], columns=text.WORDS["column_orders"]["verdicts"])
 
 
 def _row(cell: ComparedCell, voided: Mapping[str, str]) -> dict[str, object]:

@@ -5,7 +5,7 @@ from functools import partial
 import streamlit as st
 
 from pages.ui import findings
-from pages.ui.compare import verdicts
+from pages.ui.compare import choose, verdicts
 from pages.ui.draw import messages
 from pages.ui.filters import select
 from pages.ui.shell.data import records_of, store
@@ -13,15 +13,10 @@ from results.compare.against import compare_versions
 from results.compare.compare import Comparison
 from results.files import library
 
-_RUNS = """
-SELECT run_id, empty_launch_ms FROM runs WHERE against IS NOT NULL AND against <> 'null'
-ORDER BY created DESC NULLS LAST, run_id
-"""
-
 
 def section() -> None:
     """Ask for a run of two versions; draw its verdicts, the differences of the versions, and every cell."""
-    runs = dict(store().rows(_RUNS))
+    runs = dict(store().rows(choose.VERSIONS))
     if not runs:
         st.info("No sweep measured two versions yet.", icon=":material/inbox:")
         st.code("python -m runner run quick --against COMMIT", language=None)
@@ -29,10 +24,8 @@ def section() -> None:
     run_id = select.named_choice("Run", "versions_of", list(runs))
     found = _judged(run_id, library.stamp(library.find(run_id)))
     if found.cells:
-        alt = "Speedup over the other version and its interval, of each shape by latency"
-        draw = partial(verdicts.draw_chart, "versions_chart", alt)
         voided = findings.voided([found.second])
-        verdicts.show_cells(verdicts.answer(found, voided, draw, "versions_timing"))
+        verdicts.show_cells(verdicts.answer(found, voided, "versions_timing"))
         table = partial(verdicts.cells_table, found, voided)
         messages.download("Download shapes", f"versions-{found.second}", table, "versions_csv")
     verdicts.remarks(found)
@@ -40,7 +33,7 @@ def section() -> None:
     verdicts.what_changed(found)
     if runs[run_id]:
         st.caption(f"Each kernel time contains {1e3 * runs[run_id]:.1f} µs that an empty kernel also takes.")
-    messages.terminal(f"python -m results compare {run_id}")
+    messages.command(f"python -m results compare {run_id}")
 
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every cell")

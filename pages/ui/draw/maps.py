@@ -88,14 +88,15 @@ def show(
     selectable: bool = False,
     title: ChartTitle | None = None,
     across: MapAxis | None = None,
+    down: MapAxis | None = None,
 ) -> None:
     """Draw one map for each dtype, side by side where there is room.
 
-    A selectable map sets the chosen cell. A map with a title can be saved as a picture. `across` replaces the level's
-    horizontal axis.
+    A selectable map sets the chosen cell. A map with a title can be saved as a picture. `across` and `down`
+    replace the axes of the level.
     """
     across = across or _axis(level.rows.column, level.rows.label, table, str)
-    down = _axis(level.columns.column, level.columns.label, table, text.size)
+    down = down or _axis(level.columns.column, level.columns.label, table, text.size)
     chosen: dict[str, Any] = {"on_cell_change": lambda: take(st.session_state[key].get("cell"))} if selectable else {}
     marks = {row.get("mark") for row in table}
     data = {

@@ -39,10 +39,15 @@ def fact(name: str, value: str, below: str = "", /, **given: object) -> tables.F
     return tables.Fact(label, value, below, help)
 
 
-def terminal(command: str, above: str = "In a terminal", language: str | None = None) -> None:
+def terminal(command: str, above: str) -> None:
     """Draw a command below a caption."""
     st.caption(above)
-    st.code(command, language=language, wrap_lines=True)
+    st.code(command, language=None, wrap_lines=True)
+
+
+def command(words: str, label: str = "In a terminal") -> None:
+    """Draw the command of a page, folded: the browser loads the element for code only when it is opened."""
+    folded(label, "command", lambda: st.code(words, language=None, wrap_lines=True), ":material/terminal:")
 
 
 def link(page: str, label: str, icon: str, **query: Any) -> None:
@@ -137,7 +142,7 @@ def source_badges(parts: list[str]) -> str:
     return " ".join(f":{colours[p]}-badge[{text.SOURCE_ICONS[p]} {text.SOURCE_WORDS[p]}]" for p in parts)
 
 
-def folded(label: str, key: str, draw: Callable[[], None], icon: str = ":material/table_rows:") -> None:
+def folded(label: str, key: str, draw: Callable[[], Any], icon: str = ":material/table_rows:") -> None:
     """Draw a part of the page in an expander, made only once the expander is opened."""
     with st.expander(label, icon=icon, key=key, on_change="rerun") as expander:
         if expander.open:

@@ -95,7 +95,6 @@ def _draw(level_name: str, unused: Sequence[str]) -> None:
         _shape_chip(_of_dtypes(found, scope), level)
         _one("baseline", found, level)
         _more(found, level, unused)
-        st.button("Reset", on_click=_on_reset, key="reset_filters", type="tertiary")
     with first:
         _presets(offered)
     address.write()
@@ -247,6 +246,7 @@ def _more(found: Choices, level: Level, unused: Sequence[str]) -> None:
                 placeholder = "Any" if name == "feature" else "All"
                 look = {"placeholder": placeholder, "select_all": False, "help": _HELP.get(name)}
                 _several(name, level, st.multiselect, **look)
+        st.button("Reset all filters", on_click=_on_reset, key="reset_filters")
 
 
 def _declaring(

@@ -59,7 +59,7 @@ def winner_map(ranking: Sequence[dict], won: Sequence[dict], chosen: Filters) ->
             chosen,
             rows=len(won),
             statistic=text.statistic((row["statistic"] for row in ranking), (row["n"] for row in won)),
-            note="Below each name: the time of the next best, relative to the fastest.",
+            note="The line below a name is the time of the next best, relative to the fastest.",
         )
 
 

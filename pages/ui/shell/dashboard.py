@@ -49,9 +49,6 @@ def _page(section: SidebarSection, entry: PageEntry, asked: str) -> st.Page:
         f"pages/{entry.file}.py",
         title=section.title if entry.file == shown else entry.title,
         icon=f":material/{section.icon}:",
-        help=entry.question
-        if len(files) == 1 or entry.file != shown
-        else f"{', '.join(each.title for each in section.pages)}.",
         default=entry.file == START,
         url_path="start" if entry.file == START else None,  # another page has its name and leads here
         visibility="visible" if entry.file == shown else "hidden",

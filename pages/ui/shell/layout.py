@@ -1,8 +1,7 @@
-"""The frame of every page: its header, styles, and the navigation and filters of dashboard.py."""
+"""The frame of every page: its header, and the navigation and filters of dashboard.py."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import streamlit as st
 
@@ -10,18 +9,12 @@ from pages.ui.shell import address
 from pages.ui.shell.sections import entry_of
 
 _FRAMED = "framed"
-# Streamlit 1.67 fades captions and writes white on the accent color; neither has a contrast of 4.5:1.
-# The filters are drawn as chips.
-_STYLE = f"<style>{Path(__file__).with_suffix('.css').read_text(encoding='utf-8')}</style>"
-_SCRIPT = f"<script>{Path(__file__).with_suffix('.js').read_text(encoding='utf-8')}</script>"
 
 
 @contextmanager
 def around(controls: Callable[[], None]) -> Iterator[None]:
     """Draw a page inside dashboard.py; `controls` draws the part below the header."""
     st.session_state[_FRAMED] = controls
-    st.html(_STYLE)
-    st.sidebar.html(_SCRIPT, unsafe_allow_javascript=True)
     try:
         yield
     finally:

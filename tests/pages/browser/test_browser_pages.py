@@ -79,6 +79,7 @@ def test_two_implementations_are_compared_from_a_link_and_verdicts_filter_the_ce
     link = "compare?of=Two+implementations&of_run=h200-fa_paper-causal&against=torch_naive&with=torch_sdpa_math"
     page = drawn(tab(link))
     command = "python -m results compare h200-fa_paper-causal/torch_naive h200-fa_paper-causal/torch_sdpa_math"
+    page.get_by_text("In a terminal", exact=True).click()
     expect(page.get_by_test_id("stCode")).to_contain_text(command)
     expect(page.get_by_text(re.compile(r"\d+ slower.*of \d+ shapes"))).to_be_visible()
     expect(

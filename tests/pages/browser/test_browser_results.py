@@ -133,7 +133,8 @@ def test_a_preset_sets_several_filters_and_the_mask_and_a_reset_takes_them_back(
     expect(page.get_by_text("causal mask · forward and backward", exact=False)).to_be_visible()
     expect(page).to_have_url(re.compile("baseline=torch_naive"))
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Reset", exact=True).click()
+    page.locator(".st-key-more_filters button").first.click()
+    page.get_by_role("button", name="Reset all filters").click()
     expect(page).to_have_url(re.compile("mode=fwd(&|$)"))
     expect(page).not_to_have_url(re.compile("dtype="))
 

@@ -1,8 +1,7 @@
 // One entry of the history for each act of the user. Streamlit adds several: when a page first writes its parameters,
 // when it is left (without parameters), and in a busy browser for the parameters of the next page before its path.
 // After Back or Forward the address stays until the user acts, because the run of the page that was left may write on.
-if (!window.attnbenchHistory) {
-  window.attnbenchHistory = true;
+{
   const push = history.pushState.bind(history), replace = history.replaceState.bind(history);
   let restored = false, added = true;  // by Back or Forward; by a page. Both since the user last acted
   const acted = () => { restored = added = false; };
