@@ -201,7 +201,7 @@ def first_softmax(s, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: g
 @gluon.jit
 def _softmax(s, m_i, l_i, top, scale, layout: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr,
              MASKED: gl.constexpr):  # fmt: skip
-    """Compute P of a block and update maxima, sums and largest P; returns also the factor for what was summed before."""
+    """Compute P of a block and update maxima, sums and largest P; returns also the factor of what was summed."""
     x = by_lane(s)
     m_new = gl.maximum(m_i, row_maxima(s, m_i) * scale)
     m_new = gl.where(m_new - m_i > RESCALE_THRESHOLD, m_new, m_i)
@@ -302,7 +302,7 @@ def row_sums(p):
 
 @gluon.jit
 def _largest(p, top, alpha, CONFIG: gl.constexpr):
-    """Return the largest P of each lane so far, (rows, lanes): of a block, and `top` of those before it, times alpha."""
+    """Return the largest P of each lane so far, (rows, lanes): of a block, or `top`, of those before, times alpha."""
     if CONFIG.max_logits:
         first, _ = largest_of_lanes(p, of_lanes(top * alpha, p)).split()
         top, _ = _first_groups(first, top)
