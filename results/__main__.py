@@ -35,7 +35,7 @@ from results.formats.upload import Understanding
 from results.query import pages
 from results.recommend import rule, rule_file
 from results.records import Measurement, Run
-from results.render import advice, export, peers, site, slice, svg
+from results.render import export, peers, site, slice, svg
 from results.render.html import html_page
 from results.render.terminal import comparison_lines, finding_lines
 from results.reports import Report, ReportError, coverage, default_runs, headline, receipts, side_by_side
@@ -396,7 +396,7 @@ def _render(options: argparse.Namespace) -> int:
 
 def _advise(options: argparse.Namespace) -> int:
     with _store() as store:
-        text = advice.render(store, slice.complete(store, _filters(options)))
+        text = slice.render_advice(store, slice.complete(store, _filters(options)))
     return _write(html_page(text) if options.format == "html" else text, options)
 
 

@@ -364,6 +364,8 @@ def measurement_from_json(record: dict[str, Any]) -> Measurement:
         case = _case(*map(record.get, CASE_FIELDS))
         values = {name: record[name] for name in MEASUREMENT_SCHEMA if name in record}
         for name in _LISTS:
+            if not isinstance(values.get(name) or (), list | tuple):
+                raise RecordError(f"{name} is {values[name]!r}; it must be a list.")
             values[name] = tuple(values.get(name) or ())
         return Measurement(case=case, **values)
     except (TypeError, ValueError) as error:

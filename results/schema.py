@@ -2,7 +2,7 @@
 
 `results.records` declares the fields and refuses what breaks a rule. Everything that encodes the records another way
 is made from `schema_of` or tested against it: the types of an upload (results/formats/validation.py), the cells of our
-own CSV (own_csv.py), the pattern of a journal's line (results/store/ingest.py), the columns of the store (schema.sql).
+own CSV (own.py), what the store takes of a line (results/store/ingest.py), its columns (schema.sql).
 The names of the fields contain the units.
 """
 

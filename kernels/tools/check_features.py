@@ -104,7 +104,7 @@ def worst_error(
     """
     tensors = inputs(case, dtype, device)
     exact = results(case, _definition, *tensors, dtype=torch.float64)
-    with _tf32_products(tf32):
+    with tf32_products(tf32):
         plain = results(case, _definition, *tensors)
     found = results(case, attention, *tensors)
     floor = (_TF32_FLOOR if tf32 else 4 * torch.finfo(dtype).eps) * max(x.abs().max().item() for x in exact)
@@ -117,8 +117,8 @@ def worst_error(
 
 
 @contextmanager
-def _tf32_products(allowed: bool) -> Iterator[None]:
-    """Let PyTorch's float32 products on a GPU round their factors to TF32, or not."""
+def tf32_products(allowed: bool) -> Iterator[None]:
+    """Let PyTorch's float32 products on a GPU round their factors to TF32 within the block, or not."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = allowed
     try:

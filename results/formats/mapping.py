@@ -1,21 +1,180 @@
 """The meaning of each column of a plain table: guessed from its header, corrected by the user, remembered.
 
-`mappings.json` in the home keeps a correction under a key of the header, so that the next table with the same header is
-read in the same way.
+words.toml lists the names that other people use. `mappings.json` in the home keeps a correction under a key of the
+header, so that the next table with the same header is read in the same way.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from results.files import durable
-from results.formats import headers, values
+from results.formats import values
 from results.formats.errors import CellError, UploadError
-from results.formats.headers import ALIASES, IGNORED, MODE_ALIASES, NUMBERS, UNITS, NumberColumn, Role
 from results.formats.tables import MAX_COLUMNS, Sheet
+from results.records import LEVELS, MODES, TIMINGS
+
+ALIASES: dict[str, list[str]] = values.WORDS["fields"]
+MODE_ALIASES = {word: mode for mode, words in values.WORDS["modes"].items() for word in words}
+MODE_ALIASES |= {mode: mode for mode in MODES}
+UNITS: dict[str, tuple[str, float]] = {  # unit as `_spelled` writes it -> metric, and the factor to the metric's unit
+    word: (metric, unit["factor"])
+    for metric, units in values.WORDS["units"].items()
+    for unit in units
+    for word in unit["words"]
+}
+IGNORED = ""
+NUMBERS: dict[str, str] = values.WORDS["numbers"]  # meaning of a column of numbers -> label of the choice
+FIELD_OF = {header: field for field, headers in ALIASES.items() for header in headers}
+_STATISTICS = {word: statistic for statistic, words in values.WORDS["statistics"].items() for word in words}
+_TIME_WORDS = values.WORDS["words"]["latency_ms"]
+_TOKEN = re.compile(r"[^\W_]+")
+_EMPTY_BRACKETS = re.compile(r"[(\[{][\s,;/]*[)\]}]")
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """A column of numbers with its metric, unit and implementation."""
+
+    at: int
+    header: str
+    metric: str
+    implementation: str | None = None  # None: stated by the row
+    mode: str | None = None  # None: stated by the row, or unknown
+    baseline: str | None = None
+    statistic: str = "printed"
+    std_at: int | None = None
+    scale: float = 1.0  # from the column's unit to the metric's
+
+    @property
+    def meaning(self) -> str:
+        """Return the description of the column."""
+        parts = (self.implementation, self.metric, self.mode, self.statistic.replace("printed", ""))
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Role:
+    """The meaning of one column."""
+
+    meaning: str = IGNORED  # a key of `mapping.CHOICES`
+    implementation: str = ""  # the column has its numbers; "": stated by the row
+    mode: str = ""  # "": stated by the row, or unknown
+    statistic: str = "printed"  # mean, median or std; std belongs to the column of the same meaning
+
+
+def number_role(header: str) -> Role | None:
+    """Return the role that a header such as `PyTorch fwd [µs]` or `peak memory (GB)` gives; None without a unit."""
+    text = _spelled(header)
+    tokens = [(match[0].lower(), match.span()) for match in _TOKEN.finditer(text)]
+    words = [word for word, _ in tokens]
+    unit = next((word for word in reversed(words) if word in UNITS and _is_unit(word, words)), None)
+    if unit is None or not set(words).isdisjoint(values.WORDS["not_taken"]):
+        return None
+    meaning = next(choice for choice in NUMBERS if UNITS[choice.split("/")[1]] == UNITS[unit])
+    mode = next((MODE_ALIASES[word] for word in words if word in MODE_ALIASES), "")
+    statistic = next((_STATISTICS[word] for word in words if word in _STATISTICS), "printed")
+    known = {unit, *values.WORDS["words"].get(UNITS[unit][0], ())}
+    spans = [span for word, span in tokens if word in known or word in _STATISTICS or word in MODE_ALIASES]
+    return Role(meaning, system_of(_rest(text, spans)), mode, statistic)
+
+
+def _spelled(header: str) -> str:
+    for pattern, word in values.WORDS["spelled"]:
+        header = re.sub(pattern, word, header, flags=re.IGNORECASE)
+    return header
+
+
+def _is_unit(word: str, words: Sequence[str]) -> bool:
+    """Return whether a word that can be a unit is one here: `s` alone is also the length of a sequence."""
+    return word != "s" or not set(_TIME_WORDS).isdisjoint(words)
+
+
+def _rest(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return the text without those parts and the punctuation around them."""
+    for first, last in reversed(spans):
+        text = text[:first] + text[last:]
+    return " ".join(_EMPTY_BRACKETS.sub("", text).split()).strip(" _-,:;/|.%")
+
+
+def normalise(header: str) -> str:
+    """Return a header in lower case, with one underscore for anything but letters and digits."""
+    return re.sub(r"[^a-z0-9]+", "_", header.lower()).strip("_")
+
+
+def refuse_duplicates(header: Sequence[str]) -> None:
+    """Raise UploadError if two columns have the same name, or if a name is empty or not plain text."""
+    seen: dict[str, str] = {}
+    for number, name in enumerate(header, start=1):
+        try:
+            key = normalise(values.words(name))
+        except CellError as error:
+            raise UploadError(f"The name of column {number} {error}.") from error
+        if not key:
+            raise UploadError(f"Column {number} has no name.")
+        if key in seen:
+            raise UploadError(f"Two columns are called {name!r}; rename or remove one.")
+        seen[key] = name
+
+
+def field_of(name: str, header: Sequence[str]) -> str | None:
+    """Return the field of a header, None for other headers. `d_model` is head_dim unless there is a heads column."""
+    heads = any(FIELD_OF.get(normalise(each)) == "num_heads" for each in header)
+    return FIELD_OF.get(normalise(name)) if heads or normalise(name) != "d_model" else "head_dim"
+
+
+def fields_of(header: Sequence[str]) -> dict[str, int]:
+    """Return the column of each field. Raises UploadError if two columns have the same field."""
+    found: dict[str, int] = {}
+    for at, name in enumerate(header):
+        field = field_of(name, header)
+        if field in found:
+            raise UploadError(f"Columns {header[found[field]]!r} and {name!r} both mean {field}; remove one.")
+        if field:
+            found[field] = at
+    return found
+
+
+def system_of(name: str) -> str:
+    """Return the implementation of a column, with the abbreviations of a published report expanded."""
+    return values.WORDS["systems"].get(name.lower(), name)
+
+
+def lacking(fields: Iterable[str], required: Sequence[str]) -> str | None:
+    """Return the missing required fields with their possible headers; None if there is no missing field."""
+    missing = [field for field in required if field not in fields]
+    parts = [f"a column for {field} ({', '.join(ALIASES[field])})" for field in missing]
+    return f"It lacks {' and '.join(parts)}." if parts else None
+
+
+def _mode(text: str) -> str:
+    if text.lower() not in MODE_ALIASES:
+        raise CellError(f"is not one of {', '.join(MODE_ALIASES)}")
+    return MODE_ALIASES[text.lower()]
+
+
+def _one_of(possible: tuple[str, ...], text: str) -> str:
+    if text not in possible:
+        raise CellError(f"is not one of {', '.join(possible)}")
+    return text
+
+
+PARSERS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(ALIASES, values.whole),
+    **dict.fromkeys(("implementation", "gpu_name", "subject", "features"), values.name),
+    "dtype": values.dtype,
+    "causal": values.boolean,
+    "window_size": partial(values.whole, minimum=0),
+    "level": partial(_one_of, LEVELS),
+    "mode": _mode,
+    "timing": partial(_one_of, TIMINGS),
+}
+
 
 CHOICES = {IGNORED: "ignored", **{name: name for name in ALIASES}, **NUMBERS}
 DECIMALS = {"": "not clear", ".": "1,024.5", ",": "1.024,5"}  # by decimal mark
@@ -24,7 +183,6 @@ CONSTANTS = ("implementation", "dtype", "head_dim", "batch", "num_heads", "causa
 _FILE = "mappings.json"
 _MAX_REMEMBERED = 1000
 _LOOKED_AT = 2000  # rows, for the decimal mark
-_STATISTICS = ("printed", "mean", "median", "std")
 
 
 @dataclass(frozen=True)
@@ -82,8 +240,8 @@ def guess(sheet: Sheet) -> TableMapping:
     """Return the mapping that header and cells suggest. If two columns have the same field, the first counts."""
     roles: list[Role] = []
     for name in sheet.header:
-        meaning = headers.field_of(name, sheet.header) or IGNORED
-        said = None if meaning else headers.number_role(name)
+        meaning = field_of(name, sheet.header) or IGNORED
+        said = None if meaning else number_role(name)
         taken = meaning and any(role.meaning == meaning for role in roles)
         roles.append(said or Role(IGNORED if taken else meaning))
     rows_say = any(role.meaning == "implementation" for role in roles)
@@ -92,7 +250,7 @@ def guess(sheet: Sheet) -> TableMapping:
     times = [role for role in settled if role.meaning.startswith("latency_ms/")]
     # With a single column of times, a column `std` belongs to it, and a speedup without a mode has its mode.
     for at, role in enumerate(settled if len(times) == 1 else ()):
-        if role.meaning == IGNORED and headers.normalise(sheet.header[at]) in values.WORDS["statistics"]["std"]:
+        if role.meaning == IGNORED and normalise(sheet.header[at]) in values.WORDS["statistics"]["std"]:
             settled[at] = replace(times[0], statistic="std")
         elif role.meaning.startswith("speedup") and not role.mode:
             settled[at] = replace(role, mode=times[0].mode)
@@ -110,7 +268,7 @@ def decimal_of(sheet: Sheet) -> str:
 
 def key_of(header: Sequence[str]) -> str:
     """Return the name under which a mapping of that header is remembered."""
-    return hashlib.sha256("\x1f".join(map(headers.normalise, header)).encode()).hexdigest()[:20]
+    return hashlib.sha256("\x1f".join(map(normalise, header)).encode()).hexdigest()[:20]
 
 
 def remembered(home: Path) -> dict[str, TableMapping]:
@@ -172,7 +330,11 @@ def from_json(record: Any) -> TableMapping:
         mapping = TableMapping(roles, record["decimal"], dict(record["constants"]))
     except (TypeError, KeyError, ValueError) as error:
         raise UploadError(f"This is no mapping of columns: {error}.") from error
-    wrong = [role for role in roles if role.meaning not in CHOICES or role.statistic not in _STATISTICS]
+    wrong = [
+        role
+        for role in roles
+        if role.meaning not in CHOICES or role.statistic not in ("printed", *_STATISTICS.values())
+    ]
     wrong += [role for role in roles if role.mode and role.mode not in MODE_ALIASES.values()]
     if wrong or mapping.decimal not in DECIMALS or len(roles) > MAX_COLUMNS:
         raise UploadError("This is no mapping of columns: it has a meaning that does not exist.")
@@ -187,7 +349,7 @@ def check_constants(constants: Mapping[str, str]) -> dict[str, Any]:
         if name not in CONSTANTS:
             raise UploadError(f"{name[:40]!r} cannot be said for all rows; possible are {', '.join(CONSTANTS)}.")
         try:
-            found[name] = headers.PARSERS[name](text)
+            found[name] = PARSERS[name](text)
         except CellError as error:
             raise UploadError(f"{name} {text[:80]!r} {error}.") from error
     return found

@@ -12,15 +12,24 @@ from operator import attrgetter
 from typing import Any
 
 from results.formats import mapping, values
-from results.formats.errors import CellError, UploadError, wall
-from results.formats.headers import PARSERS, UNITS, NumberColumn, fields_of, lacking, normalise
-from results.formats.mapping import DECIMALS, TableMapping, check_constants
+from results.formats.errors import CellError, CellFault, UploadError
+from results.formats.mapping import (
+    DECIMALS,
+    PARSERS,
+    UNITS,
+    NumberColumn,
+    TableMapping,
+    check_constants,
+    fields_of,
+    lacking,
+    normalise,
+)
 from results.formats.tables import Sheet
 from results.formats.upload import Column, Format, Taken, Understanding, Upload, reason_against_file, sheet_of
 from results.grouping import grouped
 from results.levels import flops
 from results.metrics import METRICS
-from results.records import CASE_FIELDS, Case, Measurement, RecordError, Run, Status, case_to_json
+from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
 from results.render.markdown import plain
 from results.schema import LARGEST, SMALLEST, magnitude_fits
 
@@ -136,20 +145,17 @@ class ReadRows(Taken):
 
     def read(self, line: int, row: Sequence[str]) -> None:
         """Read one row into measurements or rejections."""
-        if len(row) != len(self.sheet.header):
-            text = f"has {len(row)} cells where the header has {len(self.sheet.header)}"
-            self.reject(line, "", ", ".join(row), text)
-            return
-        with wall(f"{self.upload.filename}, line {line},"):
+        with self.part(line, ", ".join(row)):
+            if len(row) != len(self.sheet.header):
+                raise CellError(f"has {len(row)} cells where the header has {len(self.sheet.header)}")
             said = self._fields(line, row)
-            case = None if said is None else self._case(line, row, said)
-            if said is not None and case is not None:
-                self._numbers(line, row, said, case)
+            if said is not None:
+                self._numbers(line, row, said, self._case(row, said))
 
     def _fields(self, line: int, row: Sequence[str]) -> dict[str, Any] | None:
         """Return the fields of a row without its numbers; None if one of the cells is refused."""
         said: dict[str, Any] = dict(self.constants)
-        taken = True
+        before = len(self.rejected)
         for name, at in self.fields.items():
             text = plain(row[at])
             if PARSERS[name] is values.whole:
@@ -162,17 +168,17 @@ class ReadRows(Taken):
                 said[name] = PARSERS[name](text)
             except CellError as error:
                 self.reject(line, self.sheet.header[at], text, str(error))
-                taken = False
+        if len(self.rejected) > before:
+            return None
         width = said.pop("embed_dim", None)
-        if width is not None and taken and "head_dim" not in said:
+        if width is not None and "head_dim" not in said:
             said["head_dim"], rest = divmod(width, said.get("num_heads") or width + 1)
             if rest:
                 at = self.fields["embed_dim"]
-                self.reject(line, self.sheet.header[at], plain(row[at]), "is not head_dim x num_heads of a head_dim")
-                taken = False
-        return said if taken else None
+                raise CellFault(self.sheet.header[at], plain(row[at]), "is not head_dim x num_heads of a head_dim")
+        return said
 
-    def _case(self, line: int, row: Sequence[str], said: Mapping[str, Any]) -> Case | None:
+    def _case(self, row: Sequence[str], said: Mapping[str, Any]) -> Case:
         key = tuple(row[at] for at in self.fields.values())  # constants are the same in every row
         if key not in self.cases:
             case = {name: value for name, value in said.items() if name in CASE_FIELDS}
@@ -181,51 +187,45 @@ class ReadRows(Taken):
                 case.setdefault("seqlen_k", said["seqlen"])
             if "head_dim" in said:
                 case.setdefault("head_dim_v", said["head_dim"])
-            try:
-                self.cases[key] = Case(**case)
-            except RecordError as error:
-                self.reject(line, "", ", ".join(row), str(error))
-                return None
+            self.cases[key] = Case(**case)
         return self.cases[key]
 
     def _numbers(self, line: int, row: Sequence[str], said: Mapping[str, Any], case: Case) -> None:
-        decimal = self.mapping.decimal
         for number in self.numbers:
             text = plain(row[number.at])
             if not text:
                 self.empty += 1
                 continue
-            try:
-                spread = plain(row[number.std_at]) if number.std_at is not None else ""
-                values.words(row[number.at].strip())  # it is kept as printed
-                status, value, std = _read(number, text, spread, decimal)
-            except CellError as error:
-                self.reject(line, number.header, text, str(error))
-                continue
-            measurement = Measurement(
-                run_id=self.runs[said.get("gpu_name", "")].run_id,
-                case=case,
-                implementation=number.implementation or said["implementation"],
-                metric=number.metric,
-                mode=number.mode or said.get("mode"),
-                timing=said.get("timing") if number.metric == "latency_ms" else None,
-                baseline=number.baseline,
-                status=status,
-                value=value,
-                statistic=number.statistic if value is not None else None,
-                mean=value if number.statistic == "mean" else None,
-                std=std,
-                note=None if value is not None else f"the file says {text!r}",
-                printed=_printed(row[number.at].strip(), number, decimal),
-                origin=f"line {line}, {number.header}",
-            )
-            if first := self.first(measurement, line):
-                reason = f"repeats line {first}: the same case, implementation and mode"
-                self.reject(line, number.header, text, reason)
-                continue
-            self.measurements.append(measurement)
-            if number.metric == "tflops" and value and not _has_time(self.numbers, number):
-                self._add_time(measurement, said.get("timing"), line)
+            with self.part(line, text, number.header):
+                measurement = self._measurement(line, row, said, case, number)
+                self.keep(measurement, line)
+                if number.metric == "tflops" and measurement.value and not _has_time(self.numbers, number):
+                    self._add_time(measurement, said.get("timing"), line)
+
+    def _measurement(
+        self, line: int, row: Sequence[str], said: Mapping[str, Any], case: Case, number: NumberColumn
+    ) -> Measurement:
+        text, decimal = plain(row[number.at]), self.mapping.decimal
+        spread = plain(row[number.std_at]) if number.std_at is not None else ""
+        values.words(row[number.at].strip())  # it is kept as printed
+        status, value, std = _read(number, text, spread, decimal)
+        return Measurement(
+            run_id=self.runs[said.get("gpu_name", "")].run_id,
+            case=case,
+            implementation=number.implementation or said["implementation"],
+            metric=number.metric,
+            mode=number.mode or said.get("mode"),
+            timing=said.get("timing") if number.metric == "latency_ms" else None,
+            baseline=number.baseline,
+            status=status,
+            value=value,
+            statistic=number.statistic if value is not None else None,
+            mean=value if number.statistic == "mean" else None,
+            std=std,
+            note=None if value is not None else f"the file says {text!r}",
+            printed=_printed(row[number.at].strip(), number, decimal),
+            origin=f"line {line}, {number.header}",
+        )
 
     def _add_time(self, rate: Measurement, timing: str | None, line: int) -> None:
         """Add the time that follows from a printed TFLOP/s, if the operations of the case are known."""
@@ -235,8 +235,8 @@ class ReadRows(Taken):
         note = f"from the printed {rate.value:g} TFLOP/s and {work:.6g} operations"
         unprinted = replace(rate, metric="latency_ms", note=note, printed=None, mean=None)
         latency = replace(unprinted, value=work / rate.value / 1e9, timing=timing)
-        if not self.first(latency, line):
-            self.measurements.append(latency)
+        if not self.repeated(latency):
+            self.keep(latency, line)
             self.derived += 1
 
     def name_baseline(self) -> None:

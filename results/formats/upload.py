@@ -1,18 +1,18 @@
 """An upload, the format that reads it, and its contents before anything is written."""
 
 import hashlib
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from results.formats.archives import ZIP
-from results.formats.errors import UploadError
-from results.formats.headers import refuse_duplicates
-from results.formats.mapping import TableMapping, key_of
+from results.formats.errors import CellError, CellFault, UploadError, wall
+from results.formats.mapping import TableMapping, key_of, refuse_duplicates
 from results.formats.tables import Sheet, read_sheets
 from results.formats.workbook import is_workbook, read_workbook
-from results.records import Measurement, Run
+from results.records import Measurement, RecordError, Run
 
 _SHOWN = 80  # characters of a refused value
 
@@ -113,6 +113,7 @@ class Understanding:
 class Taken:
     """The numbers of an upload while it is read: each once, with a rejection for each faulty cell or row."""
 
+    by_origin: ClassVar[bool] = False  # whether numbers from different places of a source are different ones
     upload: Upload
     runs: dict[Hashable, Run] = field(default_factory=dict)
     measurements: list[Measurement] = field(default_factory=list)
@@ -124,15 +125,38 @@ class Taken:
         shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
         self.rejected.append(Rejection(line, column, shown, reason))
 
-    def first(self, measurement: Measurement, line: int) -> int | None:
-        """Return the line of the same number wherever it is from; None for a new number, which is remembered."""
-        first = self.lines.get(measurement.key[:-1])
-        self.lines.setdefault(measurement.key[:-1], line)
-        return first
+    @contextmanager
+    def part(self, line: int, text: str, column: str = "", where: str = "") -> Iterator[None]:
+        """Turn an error of a row or a cell into a rejection, and leave out what was taken of it.
 
-    def forget(self, measurement: Measurement) -> None:
-        """Let a number be taken again, because its row is refused."""
-        del self.lines[measurement.key[:-1]]
+        `where` is the place if it is no line of the file.
+        """
+        before = len(self.measurements)
+        with wall(where or f"{self.upload.filename}, line {line},"):
+            try:
+                yield
+            except (CellError, RecordError) as error:
+                for measurement in self.measurements[before:]:
+                    del self.lines[self._key(measurement)]
+                del self.measurements[before:]
+                at = (error.column, error.text) if isinstance(error, CellFault) else (column, text)
+                self.reject(line, *at, str(error).rstrip("."))
+
+    def repeated(self, measurement: Measurement) -> str | None:
+        """Return why a number is not taken again; None for a new one."""
+        first = self.lines.get(self._key(measurement))
+        same = "" if self.by_origin else ": the same case, implementation and mode"
+        return None if first is None else f"repeats line {first}{same}"
+
+    def keep(self, measurement: Measurement, line: int) -> None:
+        """Take a number. Raises CellError if it was taken before."""
+        if reason := self.repeated(measurement):
+            raise CellError(reason)
+        self.lines[self._key(measurement)] = line
+        self.measurements.append(measurement)
+
+    def _key(self, measurement: Measurement) -> tuple[Any, ...]:
+        return measurement.key if self.by_origin else measurement.key[:-1]
 
     def understanding(self, format: str, description: str, *, if_empty: str, **more: Any) -> Understanding:
         """Return everything taken. Raises UploadError if there is nothing to take and nothing was refused."""

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from results import records
+from results.files.columns import SCHEMA
 from results.formats import values
 from results.formats.errors import CellError
 from results.metrics import METRICS
-from results.records import CASE_SCHEMA, MEASUREMENT_SCHEMA, Measurement, RecordError, Run
+from results.records import Measurement, RecordError, Run
 from results.schema import Field, fault, time_fault
 from results.spread import spread
 
 _MEASUREMENT_ID = Field("measurement_id", "text", nullable=True)
-_LINE = {**MEASUREMENT_SCHEMA, **CASE_SCHEMA, "measurement_id": _MEASUREMENT_ID}  # the fields of a line of a journal
+_LINE = {**SCHEMA, "measurement_id": _MEASUREMENT_ID}  # the fields of a line of a journal
 _NAMES = ("implementation", "baseline", "subject", "gpu_name", "cpu", "report")  # fields that pages show
 _OF_SAMPLES = ("mean", "std", "p20", "p80", "ci_low", "ci_high")
 _SAMPLE_DIGITS = 1e-5  # relative to the largest sample: samples are kept with six digits, statistics with all

@@ -98,11 +98,7 @@ def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
 
 def _method_errors(store: Store, gpu: str) -> dict[tuple[str, str, str], float]:
     """Return by run, implementation and mode how far extrapolation was off at most, in percent of what was measured."""
-    table = store.query(_SQL("method_errors"), [gpu])
-    found: dict[tuple[str, str, str], float] = {}
-    for row in table.to_dict("records"):
-        found[_place(row)] = max(found.get(_place(row), 0.0), 100 * abs(row["guessed"] / row["measured"] - 1))
-    return found
+    return {(run, name, mode): error for run, name, mode, error in store.rows(_SQL("method_errors"), [gpu])}
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, str, str]:

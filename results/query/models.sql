@@ -30,8 +30,10 @@ SELECT * EXCLUDE (metric, value, code_age, age, measured, whole), value AS laten
 FROM counted QUALIFY {counting} ORDER BY run_id, {CASE_FIELDS}, implementation, mode, metric
 
 -- name: method_errors
-SELECT run_id, implementation, mode, max(value) FILTER (metric = 'latency_ms') AS measured,
-       max(value) FILTER (metric = 'latency_extrapolated_ms') AS guessed
-FROM results WHERE level = 'model' AND gpu_name = ? AND status = 'ok'
-GROUP BY run_id, {CASE_FIELDS}, implementation, mode, timing
-HAVING measured > 0 AND guessed > 0
+SELECT run_id, implementation, mode, max(100 * abs(guessed / measured - 1))
+FROM (SELECT run_id, implementation, mode, max(value) FILTER (metric = 'latency_ms') AS measured,
+             max(value) FILTER (metric = 'latency_extrapolated_ms') AS guessed
+      FROM results WHERE level = 'model' AND gpu_name = ? AND status = 'ok'
+      GROUP BY run_id, {CASE_FIELDS}, implementation, mode, timing
+      HAVING measured > 0 AND guessed > 0)
+GROUP BY run_id, implementation, mode

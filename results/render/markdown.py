@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 Row = TypeVar("Row")
-# Every slice rendered as Markdown contains this text; results/formats/own_csv.py recognizes such a file by it.
+# Every slice rendered as Markdown contains this text; results/formats/own.py recognizes such a file by it.
 NOT_FOR_IMPORT = (
     "For reading: numbers are rounded and samples left out. To take the numbers to another attnbench, export the runs "
     "named below as CSV or JSON."

@@ -1,6 +1,10 @@
-"""A slice of the results as one Markdown report: winners, speedups, failures and sources."""
+"""A slice of the results as one Markdown report: winners, speedups, failures and sources.
 
-from collections.abc import Callable, Iterator, Sequence
+A run is a page of the same kind, for an issue or a pull request: environment, winners, ranking, failures. So is the
+advice for a GPU, with the features of each implementation.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +13,13 @@ import pandas as pd
 from results.levels import Level
 from results.query import pages, speedups
 from results.query.pairing import Outdated, outdated
+from results.recommend.advice import Advice, advise
+from results.recommend.features import RAN, features, memory_growth
 from results.recommend.winners import winners
 from results.render.markdown import NOT_FOR_IMPORT, escape, markdown_table, table_of
 from results.render.text import SOURCE_WORDS, missing, size
-from results.slice import Filters, SliceError, in_order, is_on_map, leading_shape, level_in
+from results.slice import BASELINES, ORDER, Filters, SliceError, in_order, is_on_map, leading_shape, level_in
+from results.sql import SqlFile
 from results.store.database import Store
 
 _SINGLE = ("mode", "timing", "baseline")  # filters with one value
@@ -217,3 +224,108 @@ def _plain(value: object) -> str:
     if missing(value):
         return "not stated"
     return str(int(value)) if isinstance(value, float) else str(value)
+
+
+_SQL = SqlFile(__file__)
+
+_FACTS = (
+    "source", "created", "gpu_name", "power_limit_w", "driver", "cuda", "cudnn", "torch", "triton", "python", "os",
+    "git_commit", "git_dirty", "protocol", "tf32",
+)  # fmt: skip
+_MOST_REASONS = 20
+_SLICES = _SQL("slices")
+_REASONS = _SQL("reasons")
+
+
+def render_run(store: Store, run: Mapping[str, Any]) -> str:
+    """Return a run as one page; `run` has the fields of its record."""
+    run_id = str(run["run_id"])
+    title = run_id if missing(run.get("title")) else str(run["title"])
+    parts = [f"# {escape(title)}", NOT_FOR_IMPORT, "## Environment", _facts(run)]
+    if not missing(run.get("command")):
+        parts.append(f"`{' '.join(str(run['command']).replace('`', ' ').split())}`")
+    slices = _slices(store, run_id)
+    for chosen in slices:
+        parts += [f"## Fastest: {slice_words(chosen)}", *winner_tables(winners(store, chosen), level_in(chosen))]
+    if slices:
+        ranking = speedups.ranking(store, slices[0])
+        parts += [f"## Every implementation against {slices[0].baseline}", slice_words(slices[0]) + "."]
+        parts.append(ranking_table(ranking, level_in(slices[0])))
+    return "\n\n".join([*parts, *_reasons(store, run_id)]) + "\n"
+
+
+def _slices(store: Store, run_id: str) -> list[Filters]:
+    """Return the modes of the workload and mask with the most latencies, with kernel times if there are any."""
+    rows = store.rows(_SLICES, [run_id])
+    if not rows:
+        return []
+    leading, timings = rows[0][:4], {row[5] for row in rows}
+    timing = next((name for name in ORDER["timing"] if name in timings), rows[0][5])
+    found = {row[4]: row[7] for row in rows if row[:4] == leading and row[5] == timing}
+    gpu, level, workload, mask = leading
+    modes = sorted(found, key=lambda mode: (ORDER["mode"].index(mode) if mode in ORDER["mode"] else 99, mode))
+    common = {"gpu": gpu, "level": level, "workload": workload, "mask": mask, "timing": timing, "run": (run_id,)}
+    first = {mode: next((name for name in BASELINES if name in found[mode]), min(found[mode])) for mode in modes}
+    return [Filters(**common, mode=mode, baseline=first[mode]) for mode in modes]
+
+
+def _facts(run: Mapping[str, Any]) -> str:
+    known = {name: run.get(name) for name in _FACTS}
+    known["source"] = SOURCE_WORDS.get(str(run.get("source")), run.get("source"))
+    return markdown_table(
+        ["fact", "value"], [[name, cell_text(str(value))] for name, value in known.items() if not missing(value)]
+    )
+
+
+def _reasons(store: Store, run_id: str) -> Iterator[str]:
+    rows = store.rows(_REASONS, [run_id])
+    if not rows:
+        return
+    yield "## What has no number, and why"
+    table = [[name, status, str(number), cell_text(note[:200])] for name, status, note, number in rows[:_MOST_REASONS]]
+    yield markdown_table(["implementation", "status", "numbers", "for example"], table)
+    if len(rows) > _MOST_REASONS:
+        yield f"{len(rows) - _MOST_REASONS} more reasons are left out."
+
+
+_OF_ADVICE: dict[str, Callable[[Advice], str]] = {
+    "use case": lambda one: one.use_case,
+    "shapes": lambda one: one.about,
+    "take": lambda one: one.implementation,
+    "of fastest": lambda one: f"{one.behind:.2f}×",
+    "worst": lambda one: f"{one.worst:.2f}×",
+    "wins": lambda one: str(one.wins),
+    "ties": lambda one: str(one.ties),
+    "cases": lambda one: f"{one.covered} of {one.cases}",
+    "speedup": lambda one: f"{one.speedup:.2f}×" if one.speedup else "",
+    "less memory": lambda one: f"{one.memory_reduction:.1f}×" if one.memory_reduction else "",
+    "SDPA": lambda one: f"{one.backend} {one.backend_behind:.2f}×" if one.backend else "",
+}
+
+
+def render_advice(store: Store, filters: Filters) -> str:
+    """Return the advice for the GPU of the filters, and the features of each implementation there."""
+    found = advise(store, filters)
+    parts = [f"# What to use when on {filters.gpu}"]
+    parts.append(table_of(found, _OF_ADVICE) if found else "No use case was measured here.")
+    if found:
+        parts.append(
+            "Recommended: the implementation closest to the fastest one on average (of fastest, a geometric mean). "
+            f"Missing numbers count as {filters.baseline}. Speedup and less memory are over {filters.baseline}, "
+            "geometric means of the shapes that both have. SDPA: the best SDPA backend of PyTorch."
+        )
+        parts.append(f"Runs: {', '.join(sorted({run for one in found for run in one.runs}))}.")
+    parts += ["## Features by implementation", _features_table(store, features(store, filters))]
+    parts.append("A number is how many latencies there are; the words say how every try ended.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _features_table(store: Store, table: pd.DataFrame) -> str:
+    names = list(dict.fromkeys(table["implementation"]))
+    growth = memory_growth(store, names)
+    cells = {
+        (row["feature"], row["implementation"]): str(row["numbers"]) if row["seen"] == RAN else row["seen"]
+        for row in table.to_dict("records")
+    }
+    rows = [[feature, *(cells[feature, name] for name in names)] for feature in dict.fromkeys(table["feature"])]
+    return markdown_table(["feature", *names], [*rows, ["memory grows", *growth.values()]])

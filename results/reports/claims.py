@@ -6,6 +6,7 @@ pick is an implementation, a metric, a mode and a condition on cases. Names are 
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -75,7 +76,7 @@ class Pick:
         return (
             all(getattr(case, name) == value for name, value in self.case.items())
             and (any_seqlen or shortest <= (case.seqlen_k or 0) <= longest)
-            and (not self.printed or any(compatible(printed, case) for printed in numbers.printed))
+            and (not self.printed or _is_printed(case, numbers))
         )
 
 
@@ -138,6 +139,69 @@ def counted(numbers: OwnNumbers, pick: Pick, words: str) -> str | None:
     """Answer with the number of cases that have a ratio, and their range."""
     ratios = [ratio for _, ratio in pick.ratios(numbers)]
     return f"{len(ratios)} {words}, {span_words(ratios)}" if ratios else None
+
+
+def mean(numbers: OwnNumbers, pick: Pick) -> str | None:
+    """Answer with the geometric mean of the ratios."""
+    found = geometric_mean(ratio for _, ratio in pick.ratios(numbers))
+    return f"{found:.2f}x" if found else None
+
+
+def joined(
+    numbers: OwnNumbers, parts: Sequence[tuple[str, Pick | None, Answer]], *, by: str = ", ", first: bool = False
+) -> str | None:
+    """Answer with several answers, each in its form, which may have a place for the `name` of what is picked.
+
+    With `first` there is no answer without the first part.
+    """
+    found = [(form, pick.name(numbers) if pick else "", answer(numbers)) for form, pick, answer in parts]
+    if first and not found[0][-1]:
+        return None
+    return by.join(form.format(answer, name=name) for form, name, answer in found if answer) or None
+
+
+def stops(numbers: OwnNumbers, implementation: str, mode: str, level: str) -> str | None:
+    """Answer with the shortest context that does not fit."""
+    name = numbers.own(implementation)
+    out = [
+        m.case.seqlen_k
+        for m in numbers.measurements
+        if (m.implementation, m.mode, m.metric, m.case.level) == (name, mode, "latency_ms", level)
+        if m.status in (Status.OOM, Status.SKIPPED) and m.case.seqlen_k
+    ]
+    return f"{name} does not fit from {min(out):,} tokens" if out else None
+
+
+def fastest(numbers: OwnNumbers, modes: Mapping[str, str]) -> str | None:
+    """Answer with the number of printed cases in which each implementation is the fastest; `modes` has their words."""
+    parts = []
+    for mode, word in modes.items():
+        wins: Counter[str] = Counter()
+        for case in dict.fromkeys(m.case for m in _printed(numbers)):
+            found = [numbers.found.get((case, own, mode, "latency_ms")) for own in numbers.implementations.values()]
+            if all(m and m.value for m in found):
+                wins[min(found, key=lambda m: m.value).implementation] += 1
+        if wins:
+            counts = ", ".join(f"{name} {count} of {wins.total()}" for name, count in wins.most_common())
+            parts.append(f"{word}: {counts}")
+    return "; ".join(parts) or None
+
+
+def timed(numbers: OwnNumbers, modes: Sequence[str], words: str) -> str | None:
+    """Answer with the number of printed cases and modes that have times, in any dtype, and of their subjects."""
+    those = [m for m in _printed(numbers) if m.metric == "latency_ms" and m.value and m.mode in modes]
+    passes = {(replace(m.case, dtype=None), m.mode) for m in those}
+    return words.format(len(passes), len({case.subject for case, _ in passes})) if passes else None
+
+
+def _printed(numbers: OwnNumbers) -> list[Measurement]:
+    """Return the numbers of cases that the report prints too."""
+    there = {case for case in {m.case for m in numbers.measurements} if _is_printed(case, numbers)}
+    return [m for m in numbers.measurements if m.case in there]
+
+
+def _is_printed(case: Case, numbers: OwnNumbers) -> bool:
+    return any(compatible(printed, case) for printed in numbers.printed)
 
 
 def ran(numbers: OwnNumbers, implementation: str, mode: str, case: Mapping[str, object]) -> str | None:
@@ -203,5 +267,8 @@ def _by_dtype(words: Mapping[str, str]) -> str | None:
 
 
 ANSWERS: Mapping[str, Callable[..., str | None]] = {
-    each.__name__: each for each in (span, span_by_dtype, largest, share, counted, ran, gap, growths, ends)
+    each.__name__: each
+    for each in (
+        *(span, span_by_dtype, largest, share, counted, mean, joined, stops, fastest, timed, ran, gap, growths, ends),
+    )
 }

@@ -1,12 +1,18 @@
-"""Coverage of published reports: how many rows and cells your runs fill, by table."""
+"""Coverage of published reports: how many rows and cells your runs fill by table, and the gaps.
 
-from collections.abc import Iterator, Sequence
+A gap says why own cells are empty, and the command that measures them. A cell is open if the report prints it and no
+chosen run has a number or a status for it. Ratios and words do not count, because they follow from other cells.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from results.render.markdown import markdown_table
-from results.reports.by_formula import SUFFIX
-from results.reports.layout import Gap, Labels, Section
+from results.metrics import RATIO_OF
+from results.render.markdown import markdown_table, plain
+from results.reports.derived import SUFFIX, needed_mb
+from results.reports.layout import Facts, Gap, Grid, Labels, Section
+from results.reports.own import OwnNumbers, all_facts, case_fields, own_facts, own_names
 
 _NO_RATIO = "—"
 _HEADER = ("table", "rows", "filled", "by formula", "cells", "filled", "from")
@@ -85,3 +91,115 @@ def _cells(settings: Sequence[Section]) -> Iterator[bool]:
             if printed and (of_words or metric):
                 own = (section.rows[at].own or ("",) * len(first.columns) for section in settings)
                 yield any(cells[place] not in ("", _NO_RATIO) for cells in own)
+
+
+_DEPTHS = "2,6"  # layers of the two measurements from which a model that does not fit is extrapolated
+_MEMBERS = 4  # the first rows have all implementations of a table
+_OF_LATENCY = ("latency_ms", "samples_per_s", "tokens_per_s")  # extrapolation gives these, but no memory
+_NEVER = ("N/A", "—", "-")  # printed if the report's own system cannot run
+
+
+def gaps(
+    grid: Grid,
+    found: Sequence[Section],
+    each: Mapping[str, OwnNumbers],
+    implementations: Mapping[str, str],
+    gpu_memory_mb: float | None = None,
+) -> tuple[Gap, ...]:
+    """Return the gaps of a table: cells that are open in all settings, grouped by reason, with the command for each.
+
+    `found` has the sections of the table, one for each setting; `each` has the own numbers by run. A model that needs
+    more than `gpu_memory_mb` by formula is a separate reason.
+    """
+    rows_of: dict[tuple[_Reason, str], dict[Labels, None]] = {}  # (reason, column) -> rows
+    for labels, column, facts in _open_cells(grid, found):
+        rows_of.setdefault((_reason(facts, each, implementations, gpu_memory_mb), column), {})[labels] = None
+    groups: dict[tuple[str, bool, tuple[Labels, ...]], list[tuple[str, str]]] = {}
+    for (reason, column), rows in rows_of.items():
+        groups.setdefault((reason.words, reason.extrapolated, tuple(rows)), []).append((reason.about, column))
+    everyone = dict.fromkeys(
+        name
+        for row in found[0].rows[:_MEMBERS]
+        for facts in all_facts(grid, row.labels)
+        for name in own_names(facts, implementations)
+    )
+    found_gaps = []
+    for (words, extrapolated, missing), cells in groups.items():
+        # Whole rows, because a row comes from one run. Extrapolation needs a model that fits in the same run.
+        measured = [row.labels for row in found[0].rows] if extrapolated else list(missing)
+        wanted = [each for row in measured for each in all_facts(grid, row)]
+        command = command_of(grid, wanted, everyone, {"depths": _DEPTHS} if extrapolated else {})
+        found_gaps.append(Gap(_words(words, missing, cells), command))
+    return tuple(found_gaps)
+
+
+class _Reason(NamedTuple):
+    """Why a cell is open."""
+
+    words: str
+    about: str = ""  # an implementation
+    extrapolated: bool = False  # the number can only be extrapolated
+
+
+def _reason(
+    facts: Facts, each: Mapping[str, OwnNumbers], implementations: Mapping[str, str], gpu_memory_mb: float | None
+) -> _Reason:
+    names = list(own_names({**facts, "baseline": None}, implementations))
+    if run_id := _run_of_the_shape(facts, each):
+        return _Reason(f"{run_id} has the shape without", names[0])
+    if _is_too_large(facts, names, gpu_memory_mb):
+        plain_step = "without checkpointing " * (facts["mode"] == "train")
+        words = f"{plain_step}by formula more than the {gpu_memory_mb / 1024:.0f} GiB of the GPU with"
+        return _Reason(words, names[0], extrapolated=facts["metric"] in _OF_LATENCY)
+    return _Reason("no run has the shape")
+
+
+def command_of(
+    grid: Grid, facts: Sequence[Facts], implementations: Iterable[str], more: Mapping[str, str] | None = None
+) -> str:
+    """Return the command that measures some cells of a table. `more` sets further axes."""
+    sweep, axes = grid.measured_by
+    sets = {axis: dict.fromkeys(str(each[name]) for each in facts if each.get(name)) for axis, name in axes.items()}
+    sets |= {axis: {text: None} for axis, text in (more or {}).items()}
+    words = [f"--set {axis}={','.join(values)}" for axis, values in sets.items() if values]
+    return " ".join(["python -m runner run", sweep, *words, "--implementations", ",".join(implementations)])
+
+
+def _open_cells(grid: Grid, found: Sequence[Section]) -> Iterator[tuple[Labels, str, Facts]]:
+    if grid.measured_by is None:
+        return
+    for at, row in enumerate(found[0].rows):
+        for place, (name, column) in enumerate(grid.columns.items()):
+            owns = [section.rows[at].own for section in found]
+            if not isinstance(column, Mapping) or any(own and own[place] for own in owns):
+                continue
+            facts = own_facts(grid, row.labels, column)
+            ratio = facts["metric"] in RATIO_OF and "baseline" in facts
+            if not ratio and plain(row.printed[place]) not in _NEVER:
+                yield row.labels, name, facts
+
+
+def _run_of_the_shape(facts: Facts, each: Mapping[str, OwnNumbers]) -> str:
+    """Return the first run that timed the shape and mode of a cell with any implementation, or an empty string."""
+    fields = case_fields(facts)
+    for run_id, numbers in each.items():
+        for m in numbers.measurements:
+            fits = facts.get("mode") in (None, m.mode) and m.metric == "latency_ms"
+            if fits and all(getattr(m.case, name) == value for name, value in fields.items()):
+                return run_id
+    return ""
+
+
+def _is_too_large(facts: Facts, names: Sequence[str], gpu_memory_mb: float | None) -> bool:
+    """Return whether a model needs too much memory by formula with each of the implementations."""
+    if facts["level"] != "model" or gpu_memory_mb is None:
+        return False
+    needed = [needed_mb(facts, name) for name in names]
+    return all(need is not None and need > gpu_memory_mb for need in needed)
+
+
+def _words(reason: str, rows: Sequence[Labels], cells: Sequence[tuple[str, str]]) -> str:
+    """Return a sentence on the open cells. `cells` has pairs of an implementation and a column."""
+    columns, names = dict.fromkeys(column for _, column in cells), dict.fromkeys(name for name, _ in cells if name)
+    where = f"{', '.join(columns)} of {', '.join(plain(' '.join(labels)) for labels in rows)}"
+    return f"{where}: {' '.join(filter(None, [reason, ', '.join(names)]))}"

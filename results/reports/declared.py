@@ -5,7 +5,8 @@
   of best ratios. `open` names facts that are left open.
 - `[defaults]` are fields of every table.
 - A claim has one answer: a function of `results.reports.claims` with its arguments, or `answer`, the name of a function
-  in the report's module. `[picks.NAME]` are the numbers that claims are about.
+  in the report's module. `parts` are answers inside of one. `[picks.NAME]` are the numbers that claims are about, and
+  `[[advice]]` has the answers to what a report recommends.
 """
 
 import importlib
@@ -18,8 +19,19 @@ from typing import Any
 
 from results.paths import toml_of
 from results.records import Case, Measurement
-from results.reports.claims import ANSWERS, Claim, Pick
-from results.reports.layout import Best, Facts, Grid, Labels, Remark, Section, SpreadColumn, read_seqlen, with_k
+from results.reports.claims import ANSWERS, Answer, Claim, Pick
+from results.reports.layout import (
+    Best,
+    Facts,
+    Grid,
+    Labels,
+    Remark,
+    ReportError,
+    Section,
+    SpreadColumn,
+    read_seqlen,
+    with_k,
+)
 from results.reports.own import OwnNumbers
 
 Evidence = tuple[tuple[str, ...], Callable[[Case], object]]
@@ -49,8 +61,10 @@ def names() -> tuple[str, ...]:
 
 
 @cache
-def read(name: str) -> Report:
-    """Return a report by its name."""
+def get(name: str) -> Report:
+    """Return a report by its name. Raises ReportError for an unknown name."""
+    if name not in names():
+        raise ReportError(f"Unknown report {name!r}. Available: {', '.join(names())}.")
     said = _toml(name)
     module = importlib.import_module(f"results.reports.{name}") if (_HERE / f"{name}.py").exists() else None
     tables = [{**said.get("defaults", {}), **table} for table in said["tables"]]
@@ -85,16 +99,36 @@ def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _claim(said: Mapping[str, Any], known: Mapping[str, Pick], module: ModuleType | None) -> Claim:
-    where, words = said["where"], said.get("words", "")
+    return Claim(said["where"], answer_of(said, known, module), said.get("words", ""))
+
+
+def answer_of(said: Mapping[str, Any], known: Mapping[str, Pick], module: ModuleType | None) -> Answer:
+    """Return the answer of a claim, or of a part of one."""
     if "answer" in said:
-        return Claim(where, getattr(module, said["answer"]), words)
+        return getattr(module, said["answer"])
     ((kind, arguments),) = ((key, value) for key, value in said.items() if key in ANSWERS)
     values = _frozen(arguments)
     if "pick" in values:
         values["pick"] = known[values["pick"]]
     if "picks" in values:
         values["picks"] = [known[pick] for pick in values["picks"]]
-    return Claim(where, partial(ANSWERS[kind], **values), words)
+    if "parts" in values:
+        values["parts"] = [_part(part, known, module) for part in values["parts"]]
+    return partial(ANSWERS[kind], **values)
+
+
+def _part(
+    said: Mapping[str, Any], known: Mapping[str, Pick], module: ModuleType | None
+) -> tuple[str, Pick | None, Answer]:
+    answer = answer_of(said, known, module)
+    return said.get("form", "{}"), getattr(answer, "keywords", {}).get("pick"), answer
+
+
+@cache
+def advice(name: str) -> dict[str, Answer]:
+    """Return the answers to what a report recommends, by the beginning of its words."""
+    module = importlib.import_module(f"results.reports.{name}")
+    return {said["where"]: answer_of(said, picks(name), module) for said in _toml(name)["advice"]}
 
 
 def _grid(table: Mapping[str, Any], module: ModuleType | None) -> Grid:

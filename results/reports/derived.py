@@ -1,19 +1,23 @@
-"""Metrics that reports print and runs do not store: rates and memory by formula, derived from a run's numbers.
+"""Metrics that reports print and runs do not store: rates and memory by formula.
 
 A derived number keeps the case, the timing and the status of its source. Numbers derived from an extrapolated latency
-are flagged, so that they are never shown as measured.
+are flagged, so that they are never shown as measured. Memory tables can be filled by formula alone, without a run.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from results import derive, levels
 from results.implementations import ImplementationFacts, facts_of
+from results.levels.model_table import model_case
 from results.levels.tensors import kv_cache_mb
-from results.records import Measurement, Run, Status, case_to_json
+from results.records import Case, Measurement, Run, Status, attention_case, case_to_json
+from results.reports.layout import EXTRAPOLATED, Facts, Grid, Labels
+from results.reports.own import OwnNumbers, all_facts
 
-EXTRAPOLATED = "extrapolated"
+SUFFIX = ": by formula"
+_DTYPE = {"op": "float16", "model": "bfloat16"}  # our dtype, because the report does not state one
 
 
 def enriched(run: Run, measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -77,3 +81,38 @@ def _by_formula(m: Measurement, facts: ImplementationFacts) -> dict[str, float]:
     if not levels.level_of(m.case).one_attention or m.mode != "fwd" or parts is None:
         return {}
     return {"attention_memory_mb": parts.matrices, "kv_cache_mb": kv_cache_mb(case_to_json(m.case))}
+
+
+def formula_numbers(grid: Grid, rows: Iterable[Labels], implementations: Mapping[str, str]) -> OwnNumbers:
+    """Return peaks by formula for the rows of a table, as numbers that fill it.
+
+    `implementations` maps a published name to the implementation whose memory law is used.
+    """
+    peaks = {(m.case, m.implementation): m for labels in rows for m in _peaks(grid, labels, implementations)}
+    return OwnNumbers(enriched(Run("by formula", "local"), [*peaks.values()]), implementations)
+
+
+def needed_mb(facts: Facts, name: str) -> float | None:
+    """Return the memory of a model with an implementation inside, in MiB; None if its memory law is not known."""
+    return levels.memory_mb(_case(facts), facts_of(name).memory, facts["mode"])
+
+
+def _peaks(grid: Grid, labels: Labels, implementations: Mapping[str, str]) -> Iterator[Measurement]:
+    """Yield the peak of each implementation of a row."""
+    for facts in all_facts(grid, labels):
+        case, mode = _case(facts), facts["mode"]
+        for published in (facts["implementation"], facts.get("baseline")):
+            name = implementations.get(published or "")
+            value = levels.memory_mb(case, facts_of(name).memory, mode) if name else None
+            if value:
+                yield Measurement("", case, name, "peak_memory_mb", Status.OK, mode, value=value, statistic="single")
+
+
+def _case(facts: Facts) -> Case:
+    """Return a complete case from facts: full mask for the operator, all layers for a model."""
+    if facts["level"] == "op":
+        sizes = {name: facts[name] for name in ("batch", "num_heads", "seqlen", "head_dim")}
+        return attention_case(**sizes, dtype=_DTYPE["op"], causal=False)
+    optimizer = "adamw_bf16" if facts["mode"] == "train" else "none"
+    sizes = {"batch": facts["batch"], "seqlen": facts["seqlen"], "query_tokens": facts.get("seqlen_q")}
+    return model_case(facts["subject"], dtype=_DTYPE["model"], optimizer=optimizer, compiled=True, **sizes)

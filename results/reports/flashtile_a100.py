@@ -12,7 +12,6 @@ from results.reports.own import OwnNumbers
 
 NAME = "flashtile_a100"
 _MHA = {"subject": "mha_fused_bias", "num_kv_heads": 12}
-_GQA = {"subject": "gqa_bias", "num_kv_heads": 3}
 
 
 def cache_savings(numbers: OwnNumbers) -> str | None:
@@ -22,9 +21,9 @@ def cache_savings(numbers: OwnNumbers) -> str | None:
     return f"{whole / fewer:.1f}x, by formula" if numbers.measurements else None
 
 
-def _forward(name: str, metric: str, *, gqa: bool = False) -> Pick:
+def _forward(name: str, metric: str) -> Pick:
     """Return a number of a layer's forward; its baseline is always the naive multi-head layer, as in the report."""
-    case = {"subject": (_GQA if gqa else _MHA)["subject"]}
+    case = {"subject": "gqa_bias" if name == "flashtile_gqa" else "mha_fused_bias"}
     return Pick(name, "naive", metric, "fwd", case=case, baseline_case=_MHA)
 
 
@@ -45,20 +44,20 @@ def _backward(name: str, numbers: OwnNumbers) -> str | None:
     return None if declares is None else f"{own} {'declared' if declares else 'none'}"
 
 
-def _all(names: Sequence[str], aspect: str, numbers: OwnNumbers, *, gqa: bool = False) -> str:
+def _all(names: Sequence[str], aspect: str, numbers: OwnNumbers) -> str:
     """Join the answers of several implementations for an aspect: Memory, Speed or Backward."""
     if aspect == "Backward":
         found = [_backward(name, numbers) for name in names]
     elif aspect == "Speed":
-        found = [_speed(numbers, _forward(name, "latency_ms", gqa=gqa)) for name in names]
+        found = [_speed(numbers, _forward(name, "latency_ms")) for name in names]
     else:
-        found = [growths(numbers, [_forward(name, "peak_memory_mb", gqa=gqa)], "{} {}") for name in names]
+        found = [growths(numbers, [_forward(name, "peak_memory_mb")], "{} {}") for name in names]
     return ", ".join(filter(None, found))
 
 
 def all_memory(numbers: OwnNumbers) -> str | None:
     """Return how the memory of each version grows."""
-    of_gqa = _all(("flashtile_gqa",), "Memory", numbers, gqa=True)
+    of_gqa = _all(("flashtile_gqa",), "Memory", numbers)
     return "; ".join(filter(None, [_all(_TILED, "Memory", numbers), of_gqa and f"GQA: {of_gqa}"])) or None
 
 
@@ -96,7 +95,7 @@ def more_sections(printed: Sequence[Measurement], numbers: OwnNumbers) -> list[S
 
 
 def _implementation(row: Sequence[str], numbers: OwnNumbers) -> TableRow:
-    own = tuple(_all(_ROWS[row[0]], aspect, numbers, gqa=row[0] == "GQA/MQA") for aspect in _ASPECTS[:2])
+    own = tuple(_all(_ROWS[row[0]], aspect, numbers) for aspect in _ASPECTS[:2])
     return TableRow((row[0],), tuple(row[1:3]), own if any(own) else None)
 
 

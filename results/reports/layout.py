@@ -18,6 +18,7 @@ from results.paths import PUBLISHED
 from results.records import Measurement
 from results.render.markdown import plain
 
+EXTRAPOLATED = "extrapolated"  # a flag of numbers that were not measured
 MIB = {"MB": 1.0, "GB": 1024.0}
 _SCALES = {**MIB, "PFLOPS": 1000.0}  # to MiB and TFLOP/s
 

@@ -9,8 +9,7 @@ from results.levels import level_of
 from results.levels.model_table import models
 from results.metrics import RATIO_OF
 from results.records import CASE_FIELDS, Case, Measurement, Status
-from results.reports.derived import EXTRAPOLATED
-from results.reports.layout import MIB, Best, Facts, Grid, Labels, Remark, SpreadColumn
+from results.reports.layout import EXTRAPOLATED, MIB, Best, Facts, Grid, Labels, Remark, SpreadColumn
 
 WORDS = {Status.OOM: "OOM", Status.OUT_OF_RESOURCES: "OOR", Status.UNSUPPORTED: "N/A", Status.SKIPPED: "—"}
 _LONGEST_NOTE = 60  # longer reasons for a missing number are left out of the cell

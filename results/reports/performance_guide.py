@@ -4,23 +4,19 @@ An answer comes from the numbers of one run, or from the memory formulas of leve
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from results import capabilities, levels
-from results.derive import geometric_mean
 from results.implementations import facts_of
 from results.levels import model_memory
 from results.levels.model_table import model
 from results.recommend.model_fit import CARDS
-from results.records import Case, Measurement, Status
-from results.reports.claims import Answer, answered, span
-from results.reports.declared import picks
+from results.records import Case, Measurement
+from results.reports.claims import answered, span
+from results.reports.declared import advice, picks
 from results.reports.layout import Facts, Note, Section, TableRow, shipped_notes
 from results.reports.own import OwnNumbers
 
-_SHORT = 512
 _SERVED = ("llama2-7b", 4096)  # our choice of model and context, which the report's advice on serving leaves open
-
 
 _PICKS = picks("performance_guide")
 
@@ -36,15 +32,6 @@ def fp8_rate(numbers: OwnNumbers) -> str | None:
     return f"{best.value / 1000:.2f} PFLOPS{words} at seqlen {best.case.seqlen_q}"
 
 
-def long_context(numbers: OwnNumbers, *, named: bool = False) -> str | None:
-    """Return the speedups of long generation and of long prompts, with the names of our kernels if `named`."""
-    parts = []
-    for pick, what in ((_PICKS["long_steps"], "long step"), (_PICKS["prompts"], "long prompt")):
-        if words := span(numbers, pick, what):
-            parts.append(f"{pick.name(numbers)} {words}" if named else words)
-    return ", ".join(parts) or None
-
-
 def memory_per_token(numbers: OwnNumbers) -> str | None:
     """Return the range of the memory per token."""
     measurements = _PICKS["memory_per_token"].measurements
@@ -52,17 +39,6 @@ def memory_per_token(numbers: OwnNumbers) -> str | None:
     if len(found) < 2:
         return None
     return f"{min(found.values()):.3g} to {max(found.values()):.3g} MB from {min(found):,} to {max(found):,} tokens"
-
-
-def means(numbers: OwnNumbers) -> str | None:
-    """Return the geometric means of the speedups of generation and training."""
-    kinds = {
-        "generation": _PICKS["steps"],
-        "generation by triton_step, projections included": replace(_PICKS["steps"], implementation="triton_step"),
-        "training": _PICKS["training"],
-    }
-    means = {what: geometric_mean(ratio for _, ratio in pick.ratios(numbers)) for what, pick in kinds.items()}
-    return ", ".join(f"{what} {mean:.2f}x" for what, mean in means.items() if mean) or None
 
 
 # TableRow of the feature table -> the declared fact with its value, and the cases that show the feature when they ran.
@@ -103,8 +79,8 @@ def more_sections(printed: Sequence[Measurement], numbers: OwnNumbers) -> list[S
             if more := _beyond(versions, numbers):
                 found.append(_by_version("Features that the report does not name", versions, more))
     cases = [note for note in notes if note.section.endswith("Recommendations by use case")]
-    advice = tuple(_recommendation(note, numbers) for note in cases)
-    return [*found, Section("Recommendations by use case", "", ("Use case",), ("Advice",), (None,), advice)]
+    rows = tuple(_recommendation(note, numbers) for note in cases)
+    return [*found, Section("Recommendations by use case", "", ("Use case",), ("Advice",), (None,), rows)]
 
 
 def _by_version(title: str, versions: tuple[str, ...], rows: tuple[TableRow, ...]) -> Section:
@@ -172,43 +148,11 @@ def _beyond(versions: Sequence[str], numbers: OwnNumbers) -> tuple[TableRow, ...
 def _recommendation(note: Note, numbers: OwnNumbers) -> TableRow:
     title = note.lines[0].strip("*: ")
     printed = " ".join(line.removeprefix("- ") + "." for line in note.lines[1:])
-    advice = next((make for start, make in _ADVICE.items() if title.startswith(start)), None)
-    return answered(title, printed, advice(numbers) if advice else None)
+    answer = next((answer for start, answer in advice("performance_guide").items() if title.startswith(start)), None)
+    return answered(title, printed, answer(numbers) if answer else None)
 
 
-def _advise_training(numbers: OwnNumbers) -> str | None:
-    gain = span(numbers, _PICKS["training"], "training case")
-    memory = span(numbers, _PICKS["training_memory"], "case")
-    return gain and _with_memory(f"{_PICKS['training'].name(numbers)}: {gain}", memory, numbers, "train")
-
-
-def _advise_long(numbers: OwnNumbers) -> str | None:
-    gain = long_context(numbers, named=True)
-    return gain and _with_memory(gain, span(numbers, _PICKS["prompt_memory"], "long prompt"), numbers, "prefill")
-
-
-def _advise_short(numbers: OwnNumbers) -> str | None:
-    gain = span(numbers, _PICKS["short_forward"], "forward case")
-    return gain and f"{_PICKS['short_forward'].name(numbers)}: {gain} at seqlen {_SHORT} and below"
-
-
-def _with_memory(gain: str, memory: str | None, numbers: OwnNumbers, mode: str) -> str:
-    return ". ".join(part for part in (gain, memory and f"{memory} less memory", _stops(numbers, mode)) if part)
-
-
-def _stops(numbers: OwnNumbers, mode: str) -> str | None:
-    """Return the shortest context that does not fit with standard attention."""
-    name = numbers.own("standard")
-    out = [
-        m.case.seqlen_k
-        for m in numbers.measurements
-        if (m.implementation, m.mode, m.metric, m.case.level) == (name, mode, "latency_ms", "model")
-        if m.status in (Status.OOM, Status.SKIPPED) and m.case.seqlen_k
-    ]
-    return f"{name} does not fit from {min(out):,} tokens" if out else None
-
-
-def _advise_serving(numbers: OwnNumbers) -> str | None:
+def serving(numbers: OwnNumbers) -> str | None:
     """Return by formula how many sequences a card serves with and without a score matrix, reading one prompt a time."""
     subject, context = _SERVED
     with_matrix, without = (_users(name, CARDS["80 GB"].usable_mb) for name in ("torch_naive", "triton_fa2"))
@@ -225,11 +169,3 @@ def _users(name: str, usable_mb: float) -> int:
     case = {"dtype": "bfloat16", "batch": 1, "seqlen_q": context, "seqlen_k": context, "num_layers": None}
     prompt = model_memory.inference(case, model(subject), facts_of(name).memory.confirmed("fwd"))
     return max(0, int((usable_mb - prompt.peak + prompt.cache) // prompt.cache))
-
-
-_ADVICE: Mapping[str, Answer] = {
-    "Training": _advise_training,
-    "Long context": _advise_long,
-    "Short sequences": _advise_short,
-    "Multi-user serving": _advise_serving,
-}

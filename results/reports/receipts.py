@@ -27,7 +27,7 @@ def names() -> Iterator[tuple[str, str]]:
     for number, row in enumerate(headline.SUMMARY, start=1):
         yield f"{OURS}/{number}", plain(" over ".join((", ".join(row.labels[:2]), row.labels[2])))
     for name in declared.names():
-        for number, claim in enumerate(declared.read(name).claims, start=1):
+        for number, claim in enumerate(declared.get(name).claims, start=1):
             yield f"{name}/{number}", claim.words or f"figures at {claim.where}"
 
 
@@ -62,7 +62,7 @@ def _means(runs: headline.Shipped, row: headline.Means) -> list[str]:
 
 def of_report(name: str, at: int, published: Runs, runs: Runs) -> str:
     """Return the receipt of a published claim, with the answer of each run that has one."""
-    report = declared.read(name)
+    report = declared.get(name)
     found, claimed = [], ""
     for each in runs or [None]:
         sections = side_by_side.sections(name, published, [each] if each else [])

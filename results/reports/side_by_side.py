@@ -17,10 +17,8 @@ from results.grouping import grouped
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
 from results.reports import claims
-from results.reports.by_formula import SUFFIX, formula_numbers
-from results.reports.coverage import coverage, total
-from results.reports.derived import enriched
-from results.reports.gaps import gaps
+from results.reports.coverage import coverage, gaps, total
+from results.reports.derived import SUFFIX, enriched, formula_numbers
 from results.reports.layout import (
     Best,
     Grid,

@@ -26,8 +26,7 @@ import pandas as pd
 from results.files import columns, journal
 from results.files.durable import remove_abandoned_drafts, take_lock
 from results.store import summary
-from results.store.ingest import Problem
-from results.store.sync import FolderSync
+from results.store.ingest import FolderSync, Problem
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 LAYOUT = f"{zlib.crc32((SCHEMA + summary.LAYOUT).encode()):08x}"  # a file with another layout is recreated

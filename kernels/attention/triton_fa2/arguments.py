@@ -29,7 +29,7 @@ DkdvTensors = namedtuple(
 )
 DqDkdvTensors = namedtuple(
     "DqDkdvTensors",
-    "q k v dout out dq dk dv lse delta q_transposed k_transposed v_transposed dout_transposed",
+    "q k v dout dq dk dv lse delta q_transposed k_transposed v_transposed dout_transposed",
     defaults=[None, None, None, None, None, None],
 )
 # Tensors of few_queries_kernel.
@@ -72,7 +72,6 @@ class WalkConfig(Config):
     scale_first: bool = False  # the scale is not positive, so that the maximum is taken of scaled scores
     store_lse: bool = False
     grouped: bool = False  # query heads share key heads
-    own_delta: bool = False  # dq_dkdv_kernel computes delta
 
 
 @dataclass(frozen=True, kw_only=True)

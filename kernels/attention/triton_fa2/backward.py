@@ -28,12 +28,11 @@ StreamedKeys = namedtuple("StreamedKeys", "k v k_transposed v_transposed k_strid
 # A tile of keys and values of one head, where it is in memory, and how many keys around its own a query sees. Those
 # that dkdv_tile loads itself are None before. `k`: as load_factor returns them.
 OwnedKeys = namedtuple("OwnedKeys", "k v k_base v_base k_stride v_stride first seqlen left right")
-# Where the queries of a group of heads are, from the first head on. `delta`: None, with `out` and its stride, if it is
-# computed from out; `q_head` and so on: strides of heads and rows; `stats_head`: of lse and delta.
+# Where the queries of a group of heads are, from the first head on. `q_head` and so on: strides of heads and rows;
+# `stats_head`: of lse and delta.
 StreamedQueries = namedtuple(
     "StreamedQueries",
-    "q dout lse delta out out_stride q_transposed dout_transposed q_head q_stride dout_head dout_stride stats_head "
-    "heads seqlen",
+    "q dout lse delta q_transposed dout_transposed q_head q_stride dout_head dout_stride stats_head heads seqlen",
 )
 # Which split of a walk a program has, see split.py; without splits of no meaning.
 OwnSplit = namedtuple("OwnSplit", "number count length")
@@ -216,12 +215,8 @@ def _dkdv_of_queries(
             keys.v, dout, keys.v_base, keys.first, keys.v_stride, keys.seqlen, queries.dout_transposed + copy, start,
             seqlen_q, BLOCK_N, BLOCK_M, CONFIG,
         )  # fmt: skip
-        if queries.delta is None:  # there is one head
-            out = load_rows(queries.out, start, queries.out_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-            delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
-        else:
-            delta_base = queries.delta + member * queries.stats_head
-            delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
+        delta_base = queries.delta + member * queries.stats_head
+        delta = tl.load(delta_base + rows, mask=rows < seqlen_q, other=0.0)
         ds = p * (dp - delta[None, :])
         if CONFIG.copied:  # loaded a second time: if it were held since above, its parts would be spilled
             q_base = queries.q + member * queries.q_head
@@ -293,7 +288,7 @@ def dkdv_kernel(
     queries = StreamedQueries(
         q=tensors.q + batch * strides.q.batch + head_q * strides.q.head,
         dout=tensors.dout + batch * strides.dout.batch + head_q * strides.dout.head, lse=tensors.lse + rows,
-        delta=tensors.delta + rows, out=None, out_stride=None, q_transposed=tensors.q_transposed + copy,
+        delta=tensors.delta + rows, q_transposed=tensors.q_transposed + copy,
         dout_transposed=tensors.dout_transposed + copy, q_head=strides.q.head, q_stride=strides.q.row,
         dout_head=strides.dout.head, dout_stride=strides.dout.row, stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
     )  # fmt: skip
@@ -314,9 +309,8 @@ def dq_dkdv_kernel(
 ):  # fmt: skip
     """Compute dk and dv of block_m keys, then dq of as many query rows, streaming by block_n; needs group 1.
 
-    If own_delta, delta of a block of rows is computed where it is used: for walks so short that this takes less than a
-    launch of preprocess.py. If split, a program computes the part of one split of the query rows in dk and dv, and of
-    one split of the keys in dq (split.py): under a causal mask, few programs have work in both.
+    If split, a program computes the part of one split of the query rows in dk and dv, and of one split of the keys in
+    dq (split.py): under a causal mask, few programs have work in both.
     """
     BLOCK_M: tl.constexpr = CONFIG.block_m
     HEAD_DIM: tl.constexpr = CONFIG.head_dim
@@ -348,15 +342,12 @@ def dq_dkdv_kernel(
     k_base = tensors.k + batch * strides.k.batch + head_q * strides.k.head
     v_base = tensors.v + batch * strides.v.batch + head_q * strides.v.head
     dout_base = tensors.dout + batch * strides.dout.batch + head_q * strides.dout.head
-    out_base = tensors.out + batch * strides.out.batch + head_q * strides.out.head
     split = OwnSplit(own_split, splits, split_len)
     if start < seqlen_k:
         keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=strides.k.row, v_stride=strides.v.row,
                          first=start, seqlen=seqlen_k, left=left, right=right)  # fmt: skip
         queries = StreamedQueries(
-            q=q_base, dout=dout_base, lse=tensors.lse + row_offset,
-            delta=None if CONFIG.own_delta else tensors.delta + row_offset,
-            out=out_base if CONFIG.own_delta else None, out_stride=strides.out.row if CONFIG.own_delta else None,
+            q=q_base, dout=dout_base, lse=tensors.lse + row_offset, delta=tensors.delta + row_offset,
             q_transposed=tensors.q_transposed + qt_base, dout_transposed=tensors.dout_transposed + qt_base,
             q_head=strides.q.head, q_stride=strides.q.row, dout_head=strides.dout.head, dout_stride=strides.dout.row,
             stats_head=seqlen_q, heads=group, seqlen=seqlen_q,
@@ -371,11 +362,7 @@ def dq_dkdv_kernel(
         lse = load_logsumexp(tensors.lse + row_offset + rows, rows < seqlen_q)
         q = load_factor(q_base, start, strides.q.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
         dout = load_factor(dout_base, start, strides.dout.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
-        if CONFIG.own_delta:
-            out = load_rows(out_base, start, strides.out.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
-            delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
-        else:
-            delta = tl.load(tensors.delta + row_offset + rows, mask=rows < seqlen_q, other=0.0)
+        delta = tl.load(tensors.delta + row_offset + rows, mask=rows < seqlen_q, other=0.0)
         own = OwnedQueries(q=q, dout=dout, lse=lse, delta=delta, q_base=q_base, dout_base=dout_base,
                            q_stride=strides.q.row, dout_stride=strides.dout.row, first=start,
                            seqlen=seqlen_q)  # fmt: skip

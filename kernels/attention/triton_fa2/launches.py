@@ -19,8 +19,7 @@ from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from .backward_few_queries import few_queries_kernel
 from .combine import combine_gradients, combine_outputs
 from .forward import forward_kernel
-from .forward_few_keys import few_keys_kernel
-from .forward_window import window_kernel
+from .forward_held_keys import few_keys_kernel, window_kernel
 from .launch import KernelCall, WarmUps, make_launch, most_registers
 from .panels import key_panels
 from .preprocess import preprocess_kernel
@@ -82,10 +81,10 @@ class Launches:
         if problem.has_few_queries:
             self._few_queries(arguments.FewQueriesTensors(q, k, v, out, dout, *gradients, lse))
             return
-        delta = lse if problem.has_own_delta else self._empty_rows(torch.float32)  # any tensor where it is not used
+        delta = self._empty_rows(torch.float32)
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
-        stored, together = bool(problem.tiles("stored_scores")), problem.has_dq_dkdv and not problem.has_own_delta
-        if problem.copied or stored or together:
+        stored = bool(problem.tiles("stored_scores"))
+        if problem.copied or stored or problem.has_dq_dkdv:
             every = arguments.PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta)
             self._preprocess("qdkv" if problem.copied else "", every, delta=True)
         if problem.precision == "bf16x6":
@@ -99,8 +98,8 @@ class Launches:
             if split:
                 dq, dk, dv = (self._empty_slots(x, split.count) for x in gradients)
             slots = dq, dk, dv
-            config = replace(problem.walk_config, split=split is not None, own_delta=problem.has_own_delta)
-            of_all = arguments.DqDkdvTensors(q, k, v, dout, out, *slots, lse, delta, qt, kt, vt, dot)
+            config = replace(problem.walk_config, split=split is not None)
+            of_all = arguments.DqDkdvTensors(q, k, v, dout, *slots, lse, delta, qt, kt, vt, dot)
             numbers, splits = (split or (1, 0), *scales), split.count if split else 1
             self._walk("dq_dkdv", dq_dkdv_kernel, of_all, numbers, config, splits)
             if split:

@@ -167,14 +167,6 @@ class TritonProblem:
         return self.group == 1 and bool(self.tiles("dq_dkdv"))
 
     @cached_property
-    def has_own_delta(self) -> bool:
-        """Whether the one launch of "dq_dkdv" computes delta, too."""
-        if not self.has_dq_dkdv:
-            return False
-        walk = self.dq_dkdv_split.length if self.dq_dkdv_split else self._longest
-        return tuning.computes_delta(self.chip, self.precision, self.block_d, self.tiles("dq_dkdv")[0], walk)
-
-    @cached_property
     def forward_split(self) -> Split | None:
         """How the forward's walks over the keys are split; None if they are not."""
         return self._split("forward", self.seqlen_k) if self.forward_table == "forward" else None

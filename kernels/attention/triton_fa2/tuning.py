@@ -1,7 +1,7 @@
 """Which tile each kernel uses, by chip, precision, head_dim and how much work there is to share out.
 
 The tables "triton_fa2 half", "ieee", "bf16x6" and "tf32" of `kernels.tables` hold the tiles, by the kernels' names:
-"forward", "few_keys" and "window" (forward_window.py; its `programs` are those that fit a multiprocessor),
+"forward", "few_keys" and "window" (forward_held_keys.py; its `programs` are those that fit a multiprocessor),
 "dq" and "dkdv", "dq_dkdv" (both in one launch) and "few_queries". A kernel without a tile for a problem is
 not used for it. "half" is 16 bits; the others are precisions of float32 (tile_ops.py).
 
@@ -40,15 +40,6 @@ def limit(name: str, chip: str, block_d: int, rows_per_multiprocessor: float = 0
 def uses_bf16x6(chip: str, block_d: int, rows_per_multiprocessor: float) -> bool:
     """Return whether IEEE float32 is computed as bf16x6: where six products on tensor cores beat one on FMA units."""
     return bool(tiles("forward", chip, "bf16x6", block_d, rows_per_multiprocessor))
-
-
-def computes_delta(chip: str, precision: str, block_d: int, tile: Tile, walk: int = 1) -> bool:
-    """Return whether a program of "dq_dkdv" computes delta itself, for walks of that many rows or keys.
-
-    Where a launch of preprocess.py takes longer: in short walks, and in tiles that do not spill for it.
-    """
-    is_small = tile.block_m * tile.block_n <= 4096
-    return precision in ("half", "tf32") and is_small and walk <= limit("own_delta", chip, block_d)
 
 
 def tiles(kernel: str, chip: str, precision: str, block_d: int, rows_per_multiprocessor: float) -> list[Tile]:

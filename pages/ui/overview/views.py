@@ -15,7 +15,7 @@ from pages.ui.shell.data import ask, ask_slowly, store
 from results.levels import Level
 from results.query import block_sparse
 from results.recommend import advice, features, finder, winners
-from results.render import advice as rendered_advice
+from results.render import slice as rendered
 from results.slice import NOT_STATED, Filters, level_in
 
 _USUAL_HEAD_DIM = 128  # the head_dim of most models
@@ -138,7 +138,7 @@ def what_to_use(chosen: Filters) -> None:
         messages.say("no_use_case")
     st.subheader("Features by implementation")
     _features(chosen)
-    made, icon = lambda: rendered_advice.render(store(), chosen), ":material/article:"
+    made, icon = lambda: rendered.render_advice(store(), chosen), ":material/article:"
     messages.offer("This page as Markdown", "what_to_use_when.md", made, "guide_md", icon=icon)
 
 

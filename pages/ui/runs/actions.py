@@ -21,7 +21,7 @@ from results.compare.compare import FACTS
 from results.files import journal, library
 from results.files.journal import JournalError
 from results.files.library import Deleted
-from results.render import export, peers, run_summary
+from results.render import export, peers, slice
 from runner import launch, sweeps
 
 _OUTCOME = "runs_outcome"
@@ -31,7 +31,7 @@ _SUMMARY_HELP = "One page for an issue or a pull request: environment, winners, 
 def downloads(run: Mapping[str, Any]) -> None:
     """Offer the run as one page to read, and every number of it with its environment."""
     run_id, icon = str(run["run_id"]), ":material/article:"
-    summary = partial(run_summary.render, store(), run)
+    summary = partial(slice.render_run, store(), run)
     with st.container(horizontal=True):
         messages.offer("Summary (Markdown)", f"{run_id}.md", summary, "run_md", icon=icon, help=_SUMMARY_HELP)
         for label, form in text.WORDS["forms"].items():

@@ -5,18 +5,19 @@ A CellError inside `Collected.row` becomes a Rejection that names the line; the 
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from results.files.columns import SCHEMA
 from results.formats import values
-from results.formats.errors import CellError, CellFault, wall
+from results.formats.errors import CellError, CellFault
 from results.formats.upload import Column, Taken, Understanding
 from results.formats.validation import check_text, with_its_samples
 from results.levels import bytes_moved, flops
 from results.metrics import METRICS
-from results.records import CASE_SCHEMA, Case, Measurement, RecordError, Run, Status
-from results.schema import magnitude_fits
+from results.records import CASE_SCHEMA, Case, Measurement, Run, Status
+from results.schema import fault
 
 MAX_RUNS = 100
 MAX_NOTE = 500
@@ -24,7 +25,6 @@ AGREES = 1.1  # the largest accepted ratio between a printed rate and the rate d
 _RATIOS = {"speedup": "latency_ms", "memory_reduction": "peak_memory_mb"}  # ratio -> the metric it divides
 _RATES = {"tflops": (flops, 1e9), "gb_per_s": (bytes_moved, 1e6)}  # rate -> its work, and the work per unit and ms
 _MOST_SEQUENCES = 1_000_000  # rates of larger batches are not checked: the work of a batch lists its lengths
-_NUMBERS = ("value", "mean", "std", "p20", "p80")  # fields of a measurement
 
 
 @dataclass
@@ -34,7 +34,6 @@ class Collected(Taken):
     unit: str = "line"  # the unit of row numbers: lines, or entries of a JSON document
     disagreeing: Counter[str] = field(default_factory=Counter)  # by metric: printed rates that the times contradict
     left_out: Counter[str] = field(default_factory=Counter)  # by description: rows that are left out
-    _of_row: list[Measurement] = field(default_factory=list)  # the numbers of the current row
 
     def run(self, key: Hashable, *, title: str = "", **fields: str | None) -> str:
         """Return the id of the run with that key, and create the run at first use."""
@@ -51,46 +50,25 @@ class Collected(Taken):
             self.runs[key] = Run(run_id=run_id, source="upload", title=name, **facts)
         return self.runs[key].run_id
 
-    @contextmanager
-    def row(self, line: int, text: str = "") -> Iterator[None]:
+    def row(self, line: int, text: str = "") -> AbstractContextManager[None]:
         """Turn an error of a row into a rejection, and drop all numbers of that row."""
-        self._of_row.clear()
-        with wall(f"{self.upload.filename}, {self.unit} {line},"):
-            try:
-                yield
-            except CellFault as fault:
-                self._refuse(line, fault.column, fault.text, str(fault))
-            except (CellError, RecordError) as error:
-                self._refuse(line, "", text, str(error).rstrip("."))
+        return self.part(line, text, where=f"{self.upload.filename}, {self.unit} {line},")
 
     def add(self, line: int, column: str, *, case: Case, implementation: str, metric: str, **rest: Any) -> None:
         """Take one number (`value`) or failure (`status`). Raises CellError if the row has it twice."""
         origin = f"{self.unit} {line}, {column}"
-        for text in (origin, case.subject, *(rest.get(name) for name in ("baseline", "printed", "note", "config"))):
-            for at in range(0, min(len(text or ""), MAX_NOTE), values.MAX_TEXT):
-                try:
-                    values.words((text or "")[at : at + values.MAX_TEXT])
-                except CellError as error:
-                    raise CellFault(column, text or "", str(error)) from error
-            if text and len(text) > MAX_NOTE:
-                raise CellFault(column, text, f"has {len(text)} characters; at most {MAX_NOTE} are taken")
-        for number in (*(rest.get(name) for name in _NUMBERS), *rest.get("samples", ())):
-            if number is not None and not magnitude_fits(number):
-                raise CellFault(column, repr(number), "is not a number that can be stored")
-        for name, text in (("subject", case.subject), ("baseline", rest.get("baseline")), ("time", rest.get("time"))):
-            if text is not None:
-                check_text(name, text)
-        for name, rules in CASE_SCHEMA.items():
-            if rules.kind == "whole" and (getattr(case, name) or 0) > rules.largest:
-                raise CellFault(name, str(getattr(case, name)), "is too large")
         rest.setdefault("status", Status.OK)
         name = values.name(implementation)
         m = with_its_samples(Measurement(case=case, implementation=name, metric=metric, origin=origin, **rest))
-        if first := self.first(m, line):
-            reason = f"repeats line {first}: the same case and implementation"
+        for name, rules in SCHEMA.items():
+            value = getattr(case if name in CASE_SCHEMA else m, name)
+            if value is not None:
+                if reason := fault(rules, value):
+                    raise CellFault(column, str(value), f"{name} {reason}")
+                check_text(name, value)
+        if reason := self.repeated(m):
             raise CellFault(column, m.printed or "", reason)
-        self._of_row.append(m)
-        self.measurements.append(m)
+        self.keep(m, line)
 
     def add_rate(self, line: int, column: str, *, latency_ms: float, metric: str, value: float, **known: Any) -> None:
         """Take a printed rate, with a note if the time gives another rate by more than a tenth."""
@@ -145,9 +123,3 @@ class Collected(Taken):
         for metric, count in self.disagreeing.items():
             label = METRICS[metric].label
             yield f"{count:,} printed values of {label} differ by over a tenth from what the numbers give: noted."
-
-    def _refuse(self, line: int, column: str, value: str, reason: str) -> None:
-        for measurement in self._of_row:
-            self.forget(measurement)
-        del self.measurements[len(self.measurements) - len(self._of_row) :]
-        self.reject(line, column, value, reason)

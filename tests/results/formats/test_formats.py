@@ -5,7 +5,7 @@ import pytest
 from results import formats
 from results.files.journal import published_folders
 from results.formats import UploadError, understand
-from results.formats.headers import ALIASES, fields_of, normalise
+from results.formats.mapping import ALIASES, fields_of, normalise
 from results.formats.tables import MAX_ROWS
 from results.records import Measurement
 from results.reports.rendering import render_report

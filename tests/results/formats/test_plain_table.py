@@ -8,8 +8,7 @@ import zipfile
 import pytest
 
 from results.formats import UnknownTable, UploadError, understand, workbook
-from results.formats.headers import UNITS, number_role
-from results.formats.mapping import Role, TableMapping, guess, key_of, remember, remembered
+from results.formats.mapping import UNITS, Role, TableMapping, guess, key_of, number_role, remember, remembered
 from results.formats.values import localised
 from tests.cases import cases
 from tests.results.formats import spreadsheets

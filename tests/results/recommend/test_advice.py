@@ -9,7 +9,7 @@ from results.files.journal import RunFolder
 from results.recommend import advice, features
 from results.recommend.winners import Contender
 from results.records import Measurement, Run, Status, attention_case
-from results.render import advice as rendered_advice
+from results.render import slice as rendered
 from results.render.markdown import tables
 from results.slice import Filters
 from tests.builders import latency
@@ -104,7 +104,7 @@ def test_a_feature_that_was_only_refused_says_so(store):
 
 
 def test_rendered_advice_holds_the_advice_and_every_feature_with_its_numbers(store):
-    text = rendered_advice.render(store, SLICE)
+    text = rendered.render_advice(store, SLICE)
     advised, seen = tables(text)
     assert dict(zip(advised.header, advised.rows[0], strict=True)) == cases(__file__, "ADVISED")
     rows = {row[0]: dict(zip(seen.header, row, strict=True)) for row in seen.rows}

@@ -2,7 +2,7 @@
 
 from results.query import pages
 from results.records import Status
-from results.render import run_summary
+from results.render import slice
 from tests.builders import add_run, latency, small_case
 
 NAMES = {"torch_naive": 2.0, "triton_fa2": 0.5, "torch_sdpa_flash": Status.OOM}
@@ -15,7 +15,7 @@ def page_of(opened, home, names):
     ]
     add_run(home, "r", *rows, created=None, title="A *title*", gpu_name="Test GPU", command="python -m x")
     store = opened()
-    return run_summary.render(store, pages.runs(store).iloc[0].to_dict())
+    return slice.render_run(store, pages.runs(store).iloc[0].to_dict())
 
 
 def test_a_run_is_one_page_with_its_environment_winners_ranking_and_failures(opened, home):

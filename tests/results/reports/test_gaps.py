@@ -7,7 +7,7 @@ import pytest
 from results import reports
 from results.records import Measurement, Run, Status, layer_case
 from results.reports import side_by_side
-from results.reports.gaps import command_of
+from results.reports.coverage import command_of
 from results.reports.own import all_facts, case_fields
 from results.reports.rendering import printed_rows
 from runner import sweeps

@@ -39,18 +39,16 @@ def test_walks_cut_up_are_as_near_and_the_same_bits_every_time(problem, name, us
         assert all(first[name].equal(second[name]) for name in first)
 
 
-@pytest.mark.parametrize("most_rows", [0, 1024])
-def test_a_cut_walk_is_given_delta_or_computes_it(problem, most_rows, monkeypatch):
+def test_a_cut_walk_of_16_bits_is_right(problem, monkeypatch):
     tile = tuning.Tile(32, 32, 4, 2, programs=64)
     rows = {"forward": [tile], "dq_dkdv": [tile]}
     monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: rows.get(kernel, []))
-    monkeypatch.setattr(tuning, "limit", lambda name, *asked: most_rows if name == "own_delta" else 0)
+    monkeypatch.setattr(tuning, "limit", lambda *asked: 0)
     monkeypatch.setattr(split, "STEP", 32)
     monkeypatch.setattr(plan, "_PLANS", PlanCache())
     problem((1, 1, 1, 63, 63, 32), torch.float16, causal=True).check(triton_fa2.attention)
     (used,) = plan._PLANS.values()
     assert used.problem.dq_dkdv_split.count > 1
-    assert used.problem.has_own_delta == (most_rows > 0)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +68,7 @@ def test_a_short_backward_is_one_launch(seqlen, is_cut, monkeypatch):
     monkeypatch.setattr(shapes, "INTERPRETED", True)
     q = torch.empty(1, 8, seqlen, 64, dtype=torch.float16)
     found = shapes.TritonProblem.of(q, q, True, 0, None, "ieee")
-    assert ((found.dq_dkdv_split is not None), found.has_own_delta) == (is_cut, True)
+    assert (found.dq_dkdv_split is not None) == is_cut
 
 
 def test_a_walk_is_cut_into_as_many_pieces_as_are_wanted_at_most():
