@@ -107,6 +107,7 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
     k_tile, v_tile = tiles
     q, dout, lse_ptr, delta_ptr = queries
     EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
+    COUNTED: tl.constexpr = CONFIG.scale_last and CONFIG.mask == "additive"  # faster than a division; else not timed
     keys = start_n + tl.arange(0, CONFIG.block_n)
     first_q, _, seqlen_q, _ = bounds
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
@@ -118,6 +119,9 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
             entry = tl.load(tensors.queries + first + block)
             head = tl.cast(entry // tl.cdiv(seqlen_q, CONFIG.blocks), tl.int64)
             start = step * BLOCK_M + (entry % tl.cdiv(seqlen_q, CONFIG.blocks) - block) * CONFIG.blocks
+        elif not COUNTED:
+            head = head_k * shape.group + step // steps
+            start = lo + (step % steps) * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
         of_head = (batch, head, bounds)
         q_tile = load_wide(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
@@ -136,7 +140,7 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
         sums = add_to_panels(sums, ds, q_tile, CONFIG)
-        if CONFIG.blocks == 0:
+        if COUNTED and CONFIG.blocks == 0:
             is_last = start + BLOCK_M >= hi
             start = tl.where(is_last, lo, start + BLOCK_M)
             head += is_last.to(tl.int64)
@@ -225,7 +229,7 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         end = tl.where(start_n + BLOCK_N - 1 < start_m + shift - shape.left, begin, end)
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     shared = (line // sums.heads, line % sums.heads, (0, 0, seqlen_q, seqlen_k))
-    added = load_mask(rows[:, None], keys[None, :], shared, tensors).to(tl.float32) * (_LOG2_E / shape.factor)
+    added = load_mask(rows[:, None], keys[None, :], shared, tensors).to(tl.float32) * _LOG2_E
     for i in tl.range(begin, end):
         batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
         head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)

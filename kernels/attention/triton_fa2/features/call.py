@@ -141,6 +141,10 @@ class FeatureCall:
         """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
         q, k, v = qkv
         shape, config, tensors = self._shape(q, k), self._config(q, v), self._tensors._replace(dlse=dlse)
+        if config.mask == "additive":  # the scale as the last factor is faster where rows of the mask are aligned
+            narrow = config.scale_last and max(q.shape[3], v.shape[3]) <= 64
+            timed = walk == "dkdv" or (walk != "dmask" and shape.seqlen_k % 16 == 0)
+            config = replace(config, scale_last=narrow and timed)
         if config.scale_last:
             shape = shape._replace(factor=(self.features.softcap or self.scale) * LOG2_E)
         if walk == "forward":
@@ -161,7 +165,7 @@ class FeatureCall:
         length, heads = (shape.seqlen_k, k.shape[1]) if of_keys else (shape.seqlen_q, q.shape[1])
         choices = tiles(name, q, v)
         if self.features.asked == ("mask",) and not invariant.wanted():
-            kind = "keys" if config.spans else config.mask
+            kind = "keys" if config.spans else config.mask if config.scale_last else ""
             choices = (*tiles(f"{kind}_{walk}", q, v), *choices)
         if walk == "forward" and self.features.dropout_p and len(self.features.asked) > 2:
             choices = choices[1:] or choices  # the first would spill the numbers of dropout next to other features
