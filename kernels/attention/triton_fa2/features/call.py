@@ -142,7 +142,7 @@ class FeatureCall:
         q, k, v = qkv
         shape, config, tensors = self._shape(q, k), self._config(q, v), self._tensors._replace(dlse=dlse)
         if config.mask == "additive":  # the scale as the last factor is faster where rows of the mask are aligned
-            narrow = config.scale_last and max(q.shape[3], v.shape[3]) <= 64
+            narrow = config.scale_last and max(q.shape[3], v.shape[3]) <= 64 and not invariant.wanted()
             timed = walk == "dkdv" or (walk != "dmask" and shape.seqlen_k % 16 == 0)
             config = replace(config, scale_last=narrow and timed)
         if config.scale_last:
