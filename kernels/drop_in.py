@@ -21,6 +21,7 @@ from . import choice, dispatch, feature_calls, registry, routes
 from .attention import torch_sdpa  # imported now: within a context it would import the replacement
 from .features import Features
 from .plans import NO_KEY, PassedOn, SeenCalls, is_aligned
+from .problem import FEW_QUERIES
 from .registry import UnsupportedCase
 
 _ORIGINAL = functional.scaled_dot_product_attention
@@ -256,7 +257,8 @@ def _bound(
     if asked:
         return (_FASTER if routes.left_to_pytorch(*tensors[:2], causal, 0, asked) else None), attend
     found = dispatch.bound(*tensors, causal, 0, scale)[0]
-    if torch_sdpa.is_pytorch(found):
+    by_table = q.shape[2] > FEW_QUERIES and not choice.anything_named(q.device)
+    if torch_sdpa.is_pytorch(found) or (by_table and routes.left_to_pytorch(*tensors[:2], causal, 0, ("forward",))):
         return _FASTER, attend
     return None, attend if cut or not dispatch.same(tensors, (q, k, v)) else found
 

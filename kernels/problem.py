@@ -21,7 +21,7 @@ WEIGHTS = {"head_dim": 0.5, "head_dim_v": 0.5, "seqlen_q": 2.0, "keys": 1.0, "ca
 _FULL, _BEYOND = 256, 0.2
 REACH = 3.0  # the largest distance at which a measured problem decides
 _SIZES = ("batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "window_size")
-_CLASS = ("operator", "direction", "regime", "dtype", "features", "has_window", "few_queries")
+_CLASS = ("operator", "direction", "regime", "dtype", "kinds", "has_window", "few_queries")
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,11 @@ class Problem:
     def few_queries(self) -> bool:
         """Return whether there are only the query tokens of generated text, which other kernels serve."""
         return self.seqlen_q is not None and self.seqlen_q <= FEW_QUERIES
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Return the features that no size tells; the width of the values is one of WEIGHTS."""
+        return tuple(name for name in self.features if name != "head_dim_v")
 
     @property
     def has_window(self) -> bool:

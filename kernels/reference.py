@@ -8,6 +8,7 @@ Works through the queries in chunks, so that memory stays near `CHUNK_BYTES` bey
 the keys that no query of a chunk sees. Slow next to a kernel, but batched over heads, so that it serves on a GPU too.
 """
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -183,3 +184,14 @@ class _Problem:
         if self.left is not None:
             hidden |= keys < positions - self.left
         scores.masked_fill_(hidden, float("-inf"))
+
+
+@contextlib.contextmanager
+def tf32_products(*, allowed: bool) -> Iterator[None]:
+    """Allow PyTorch's float32 products on a GPU to be rounded to TF32 within this block, or do not."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

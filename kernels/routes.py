@@ -217,7 +217,7 @@ def built_in(
 def left_to_pytorch(
     q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, asked: tuple[str, ...] = ()
 ) -> bool:
-    """Return whether eager calls that `takes` accepts are PyTorch's: with features, or else with gradients.
+    """Return whether eager calls that `takes` accepts are PyTorch's: with gradients, or as `asked` says.
 
     There the host decides: PyTorch's node is in C++, and its function needs no launch of a kernel with features.
     """

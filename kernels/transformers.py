@@ -118,13 +118,16 @@ def attend(
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     known: Any = None
-    plain = attention_mask is None and attention is dispatch.attention and not _tracing()
+    plain = attention is dispatch.attention and not _tracing()
     if plain and (_ASKED.isdisjoint(asked) or _asks_nothing(asked)):
         sizes = query.shape, key.shape, query.dtype, query.requires_grad, _records()
         known = (type(module), *sizes, causal, dropout, scaling, sliding_window)
-        if passed := _SEEN.passed_on(known):
+        if attention_mask is not None:
+            if passed := _DERIVED.get(attention_mask, {}).get(known):
+                return passed(query, key, value).transpose(1, 2).contiguous(), None
+        elif passed := _SEEN.passed_on(known):
             return passed.attend(query, key, value).transpose(1, 2).contiguous(), None
-        for holds, ours in _SEEN.get(known, ()):
+        for holds, ours in _SEEN.get(known, ()) if attention_mask is None else ():
             if plans.is_aligned(query, key, value) and holds(query, key, value):
                 return ours(query, key, value).transpose(1, 2).contiguous(), None
     named = {name: asked[name] for name in asked if name in _ASKED and asked[name] is not None}
@@ -142,7 +145,12 @@ def attend(
     if "position_bias" in named:
         attention_mask = _biased(named["position_bias"], call.as_tensor(attention_mask))
     out = _by_mask(call, attention_mask, asked).transpose(1, 2).contiguous()
-    if known and (found := call.bound()):
+    if known and attention_mask is not None:
+        bias = _DERIVED.get(attention_mask, {}).get((query.shape[2], call.causal, query.dtype))
+        whole = bias is not None and attention_mask.shape[1] == key.shape[2] and not call.is_step()
+        if whole and call.left_to_pytorch("mask"):
+            _DERIVED[attention_mask][known] = partial(_by_pytorch, scale=scaling, attn_mask=bias, **features)
+    elif known and (found := call.bound()):
         if torch_sdpa.is_pytorch(found) and not choice.anything_named(query.device):
             _SEEN.remember(known, plans.PassedOn(known, found))
         elif plans.is_aligned(query, key, value):  # a rule may ask for strides, too

@@ -26,7 +26,7 @@ from runner.launchers import ray as launcher
 from runner.locks import DeviceBusy, device_lock
 from runner.overhead import sentence
 from runner.progress import Progress
-from runner.protocol import PAIRED, PROTOCOLS, Protocol, protocol_of
+from runner.protocol import PAIRED, PROTOCOLS, TUNE, Protocol, protocol_of
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.other_version import OtherVersion, find
 from runner.supervise.supervisor import supervise
@@ -155,7 +155,7 @@ def _warm(options: argparse.Namespace) -> int:
 
 def _shapes(options: argparse.Namespace) -> int:
     from runner import new_shapes
-    from runner.validate.certificates import add_entry, facts
+    from runner.validate.features import add_entry, facts
 
     names = _names(options) or new_shapes.IMPLEMENTATIONS
     _check_known(new_shapes.OURS, *names)
@@ -167,7 +167,7 @@ def _shapes(options: argparse.Namespace) -> int:
     print(json.dumps(found, indent=1))
     if options.record:
         sizes = {name: getattr(options, name) for name in ("count", "longest", "batch", "heads", "head_dim", "dtype")}
-        add_entry(options.record, target.name, {"environment": facts(target) | sizes, "implementations": found})
+        add_entry(options.record, target.name, facts(target) | sizes, found)
     return 0 if len(found) == 2 * len(names) else EXIT_UNFINISHED
 
 
@@ -269,6 +269,7 @@ def _new(options: argparse.Namespace) -> Job:
     other = _other_version(options)
     usual = PAIRED.name if other and sweep.protocol in PROTOCOLS else sweep.protocol
     protocol = options.protocol or usual
+    protocol = TUNE.name if (sweep.name, protocol) == (tune.NAME, "quick") else protocol
     if other and protocol_of(protocol).trace_s:
         raise Refused(f"--against compares rounds, and --{protocol} takes only one; omit it.")
     return Job(
@@ -375,6 +376,7 @@ def _command(options: argparse.Namespace, device: str, protocol: str, other: Oth
         what += ["--sweep", options.sweeps] if options.sweeps else []
         what += ["--tiles"] if options.tiles else []
     words = ["python", "-m", "runner", *what, "--device", device or options.device or "cuda"]
+    protocol = "quick" if protocol == TUNE.name else protocol
     words += [f"--{protocol}"] if protocol in PROTOCOLS else []
     words += other.words if other else ()
     words += ["--implementations", options.implementations] if options.implementations else []
@@ -423,7 +425,7 @@ def _stop_signals() -> Iterator[Callable[[], bool]]:
 @contextlib.contextmanager
 def _budget(job: Job, signalled: Callable[[], bool], options: argparse.Namespace) -> Iterator[Callable[[], bool]]:
     """End a quick tune in time, with a rule of what it has measured by then."""
-    quick = job.sweep.name == tune.NAME and job.protocol == "quick" and not job.resume
+    quick = job.sweep.name == tune.NAME and job.protocol == TUNE.name and not job.resume
     seconds = tune.QUICK_S / options.levels if quick else float("inf")
     ends = time.monotonic() + seconds
     try:

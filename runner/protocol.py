@@ -53,6 +53,8 @@ class Protocol:
 # For comparing two versions: an even number of rounds, so that each version starts half of them.
 PAIRED = Protocol("paired", rounds=8, cap_ms=240.0, more_s=10.0)
 WARM = replace(PAIRED, name="warm", heat_s=0.1)
+# For `tune --quick`: eager times drift with the host within seconds, and only several rounds show by how much.
+TUNE = Protocol("tune", rounds=4, cap_ms=40.0, patience_ms=200.0)
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
@@ -64,5 +66,5 @@ PROTOCOLS = {
 
 
 def protocol_of(name: str) -> Protocol:
-    """Return the preset of that name, including `paired` and `warm`. Raises KeyError if there is none."""
-    return next((each for each in (PAIRED, WARM) if each.name == name), None) or PROTOCOLS[name]
+    """Return the preset of that name, including those without an option. Raises KeyError if there is none."""
+    return next((each for each in (PAIRED, WARM, TUNE) if each.name == name), None) or PROTOCOLS[name]

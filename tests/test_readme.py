@@ -126,6 +126,7 @@ def test_every_sweep_page_and_implementation_is_named(torch_side: dict) -> None:
     assert [name for name in pages if f"| {name} |" not in named] == []
 
 
+@pytest.mark.slow
 def test_every_table_is_what_its_command_prints() -> None:
     printed = headline.blocks(headline.render())
     found = {}

@@ -11,9 +11,8 @@ definition in TF32. Tests run the same cases, small ones in Triton's interpreter
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from typing import Any
@@ -23,6 +22,7 @@ import torch
 from .. import registry
 from ..features import BlockMask, Features, SequenceBounds, Window, attention_of_sequences, block_mask
 from ..features import attention as define
+from ..reference import tf32_products
 from ..registry import FEATURES, Implementation
 
 NAMES = ("out", "dq", "dk", "dv", "dsinks or dmask")
@@ -104,7 +104,7 @@ def worst_error(
     """
     tensors = inputs(case, dtype, device)
     exact = results(case, _definition, *tensors, dtype=torch.float64)
-    with tf32_products(tf32):
+    with tf32_products(allowed=tf32):
         plain = results(case, _definition, *tensors)
     found = results(case, attention, *tensors)
     floor = (_TF32_FLOOR if tf32 else 4 * torch.finfo(dtype).eps) * max(x.abs().max().item() for x in exact)
@@ -114,17 +114,6 @@ def worst_error(
     ]
     worst = max(ratios)
     return worst, NAMES[ratios.index(worst)]
-
-
-@contextmanager
-def tf32_products(allowed: bool) -> Iterator[None]:
-    """Let PyTorch's float32 products on a GPU round their factors to TF32 within the block, or not."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def inputs(case: FeatureCase, dtype: torch.dtype, device: str) -> list[torch.Tensor]:

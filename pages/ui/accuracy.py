@@ -16,6 +16,7 @@ from results.capabilities import CERTIFICATES, record
 from results.derive import geometric_mean
 from results.query import accuracy
 from results.query.accuracy import NAIVE, NORMAL
+from results.render.certificates import COMMAND, cells
 from results.slice import Filters
 
 _WIDTH = 0.8  # share of the room of a kind of inputs that its marks take
@@ -183,17 +184,11 @@ def failing(table: pd.DataFrame) -> None:
 
 def certificates() -> None:
     """Draw the properties that each implementation was tested for, by device, and what was not measured."""
-    command = "python -m runner.validate.certificates"
     for device, entry in record(CERTIFICATES).items():
-        said, rows = entry["implementations"], []
-        for name, found in said.items():
-            cells = {"implementation": name, "reason": found if isinstance(found, str) else None}
-            for question in () if isinstance(found, str) else found["out"]:
-                parts = [found[side][question] for side in ("out", "gradients") if question in found[side]]
-                fails = question in ("no leak", "NaN") and max(parts) > 0
-                cells[question] = " · ".join(f"{part:.1e}" if part else "0" for part in parts)
-                cells[question] += f" fails: {command} --implementations {name}" if fails else ""
-            rows.append(cells)
+        rows = [
+            {"implementation": name, "reason": found} if isinstance(found, str) else {"implementation": name} | found
+            for name, found in cells(entry["implementations"])
+        ]
         facts = entry["environment"]
         packages = {"torch": facts["torch"], "triton": facts.get("triton")} | facts.get("packages", {})
         versions = text.plain(", ".join(f"{name} {version}" for name, version in packages.items() if version))
@@ -202,7 +197,7 @@ def certificates() -> None:
         for cost in entry.get("price", ()):
             ratio = text.ratio(cost["invariant_ms"] / cost["chosen_ms"])
             st.caption(f"`kernels.batch_invariant()`, {cost['call']}: {ratio} the time of other kernels.")
-    messages.terminal(command, "On other devices, with the price of `kernels.batch_invariant()` on a GPU:")
+    messages.terminal(COMMAND, "On other devices, with the price of `kernels.batch_invariant()` on a GPU:")
 
 
 def _varied(table: pd.DataFrame) -> pd.DataFrame:

@@ -13,23 +13,17 @@ MOST = 8.0
 _SHORTEST = 16  # keys: of fewer, results are large and can be exact, as the first row of a causal mask is
 
 
-def too_exact(numbers: Numbers) -> Found:
-    """A smaller error against float64 than rounding the result to its dtype leaves."""
+def unlikely(numbers: Numbers, rule: str) -> Found:
+    """An error on ordinary data that is smaller than rounding leaves, or so large in 16 bits that no result has it."""
     for m in numbers.of("error_out", "error_dq", "error_dk", "error_dv"):
-        rounding = ROUNDING.get(m.case.dtype or "")
-        ordinary = m.case.inputs in (None, "normal") and _fewest_keys(m.case) >= _SHORTEST
-        if rounding and ordinary and m.value < SHARE * rounding:
-            yield said("too_exact", m, leaves=0.4 * rounding)
-
-
-def too_wrong(numbers: Numbers) -> Found:
-    """An error in 16 bits on ordinary data that no correct computation has, although the status is ok."""
-    for m in numbers.of("error_out", "error_dq", "error_dk", "error_dv"):
-        case, rounding = m.case, ROUNDING.get(m.case.dtype or "", 0.0)
+        case, rounding = m.case, ROUNDING.get(m.case.dtype or "")
+        if not rounding or case.inputs not in (None, "normal"):
+            continue
         in_full = numbers.facts(m).precision is None and case.cache_dtype in (None, case.dtype)
-        ordinary = case.dtype in ("bfloat16", "float16") and case.inputs in (None, "normal") and in_full
-        if ordinary and m.value > MOST * rounding:
-            yield said("too_wrong", m, times=m.value / rounding, most=MOST)
+        too_exact = _fewest_keys(case) >= _SHORTEST and m.value < SHARE * rounding
+        too_wrong = case.dtype != "float32" and in_full and m.value > MOST * rounding
+        if too_exact if rule == "too_exact" else too_wrong:
+            yield said(rule, m, leaves=0.4 * rounding, times=m.value / rounding, most=MOST)
 
 
 def _fewest_keys(case: Case) -> int:

@@ -34,6 +34,9 @@ _CLOCK = 1.1  # relative to the boost clock of a card that nobody overclocks
 # between an H200 and an H100. Their medians are within 3.5 % even so.
 _CELLS, _NEAR, _APART, _TIMES_AS_FAR, _RATE = 20, 0.007, 0.01, 2.0, 1.3
 _OF_HOST_MS = 1.0  # launches can hide below longer plain calls
+# Events on H100 and H200 tick every 32 ns: true of every kernel sample below 1 ms in the shipped runs, which have six
+# digits. Longer samples are rounded to fewer decimals than ticks have.
+TICK_MS, _OF_TICK, _EXACT_BELOW_MS, _MOST_OFF = 32e-6, 0.02, 1.0, 0.05
 _MANY, _FAR = 60, 0.012  # cells, and how far, that show another chip without a run of it
 
 
@@ -59,6 +62,22 @@ def without_facts(numbers: Numbers) -> Found:
         known = (run.sm_count, run.gpu_memory_mb, run.l2_mb, run.measured_gbs)
         if run.protocol and run.source == "upload" and find(run.gpu_name) and rows and not any(known):
             yield said("without_facts", *rows, gpu=run.gpu_name)
+
+
+def off_ticks(numbers: Numbers) -> Found:
+    """Samples of this project's device times on Hopper that its timer cannot give, as scaled or made-up ones are."""
+    for run_id, run in numbers.runs.items():
+        chip = find(run.gpu_name)
+        if not run.protocol or not chip or chip.compute_capability != "9.0":
+            continue
+        rows = [m for m in numbers.latencies_of(run_id) if m.timing == "kernel"]
+        samples = [(m, x) for m in rows for x in m.samples if x < _EXACT_BELOW_MS]
+        off = [(m, x) for m, x in samples if abs(x / TICK_MS - round(x / TICK_MS)) > _OF_TICK]
+        if len(off) > _MOST_OFF * len(samples):
+            m, x = off[0]
+            yield said(
+                "off_ticks", m, *(m for m in rows if m is not off[0][0]), off=len(off), count=len(samples), sample=x
+            )
 
 
 def of_another_gpu(numbers: Numbers) -> Found:

@@ -23,33 +23,27 @@ def below_launch(numbers: Numbers) -> Found:
             yield said("below_launch", m, us=1e3 * least)
 
 
-def above_power(numbers: Numbers) -> Found:
-    """More power than the card may draw, printed or by energy over time."""
+def power(numbers: Numbers, rule: str) -> Found:
+    """More power than the card may draw, or less than a card that works takes, printed or by energy over time."""
     times = {_cell(m): m for m in numbers.of("latency_ms") if m.timing != "eager"}
     for m in numbers.of("sustained_power_w", "energy_j"):
-        time = times.get(_cell(m))
-        chip, set_to = bounds_of(numbers.run(m).gpu_name), numbers.run(m).power_limit_w
-        limit = set_to or chip.power_w
-        watts = m.value if m.metric == "sustained_power_w" else 1e3 * m.value / time.value if time else 0.0
-        if watts > (OVER_ENERGY if m.metric == "energy_j" else OVER_POWER) * limit:
-            rows = (m, time) if m.metric == "energy_j" else (m,)
-            arithmetic = f"{m.value:.4g} J in {ms(time)} is " if m.metric == "energy_j" else ""
-            whose = "the limit of its run" if set_to else chip.source
-            yield said("above_power", *rows, arithmetic=arithmetic, watts=watts, limit=limit, whose=whose)
-
-
-def idle_energy(numbers: Numbers) -> Found:
-    """Less power than a card takes that works, at a rate that only a loaded card has."""
-    times = {_cell(m): m for m in numbers.of("latency_ms") if m.timing != "eager"}
-    for m in numbers.of("energy_j"):
-        time, run = times.get(_cell(m)), numbers.run(m)
+        time, run = (times.get(_cell(m)) if m.metric == "energy_j" else None), numbers.run(m)
         chip, flops = bounds_of(run.gpu_name), flops_range(m.case, m.mode)
-        if not time or not flops or not chip.known:
-            continue
-        watts, limit = 1e3 * m.value / time.value, run.power_limit_w or chip.power_w
-        share = flops[0] / time.value / 1e9 / chip.tflops(m.case.dtype)
-        if share > LOADED and watts < IDLE * limit:
-            yield said("idle_energy", m, time, watts=watts, of_limit=watts / limit, limit=limit, share=share)
+        limit = run.power_limit_w or chip.power_w
+        watts = 1e3 * m.value / time.value if time else m.value if m.metric != "energy_j" else 0.0
+        share = flops[0] / time.value / 1e9 / chip.tflops(m.case.dtype) if time and flops and chip.known else 0.0
+        above = watts > (OVER_ENERGY if time else OVER_POWER) * limit
+        if above if rule == "above_power" else share > LOADED and watts < IDLE * limit:
+            arithmetic = f"{m.value:.4g} J in {ms(time)} is " if time else ""
+            facts = {
+                "arithmetic": arithmetic,
+                "watts": watts,
+                "limit": limit,
+                "of_limit": watts / limit,
+                "share": share,
+            }
+            whose = "the limit of its run" if run.power_limit_w else chip.source
+            yield said(rule, *((m, time) if time else (m,)), whose=whose, **facts)
 
 
 def above_clock(numbers: Numbers) -> Found:

@@ -15,8 +15,6 @@ from results.records import Case, Measurement, Status, case_to_json, compatible
 # Specifications per Compute Capability".
 SHARED_KB = {"8.0": 163, "8.6": 99, "8.9": 99, "9.0": 227, "10.0": 227, "12.0": 99}
 _SIZE = re.compile(r"-(\d+(?:\.\d+)?)([bm])$")
-_FALLEN = 0.9  # share of the memory at half the length
-_WORKSPACE_MB = 64  # workspace that a kernel may use at some lengths only
 _TIMES_THE_NEED, _LIBRARIES_MB = 20, 512.0  # workspaces of libraries
 _LARGER = 2  # times the bytes: less can be a conversion that only the smaller dtype needs
 _OTHER_LIMIT = re.compile("shared memory|smem|register|out of resources", re.IGNORECASE)
@@ -35,14 +33,6 @@ def below_floor(numbers: Numbers) -> Found:
             yield said("below_floor", m, of_what=of_what, least=least, size=size, usual=usual)
 
 
-def falls_with_seqlen(numbers: Numbers) -> Found:
-    """Less memory for a longer sequence."""
-    for rows in numbers.over_seqlen("peak_memory_mb"):
-        for shorter, longer in zip(rows, rows[1:], strict=False):
-            if shorter.value > _WORKSPACE_MB and printed_range(longer)[1] < _FALLEN * printed_range(shorter)[0]:
-                yield said("memory_falls", longer, shorter)
-
-
 def far_above_need(numbers: Numbers) -> Found:
     """A hundred times what every tensor and ten float32 score matrices take: another unit was read."""
     for m in numbers.of("peak_memory_mb"):
@@ -55,17 +45,6 @@ def far_above_need(numbers: Numbers) -> Found:
             yield said("far_above_need", m, times=m.value / most, most=most)
 
 
-def below_weights(numbers: Numbers) -> Found:
-    """A model in less memory than its weights; in training, than its weights and their gradients."""
-    for m in numbers.of("peak_memory_mb"):
-        weights = _weights_mb(m.case)
-        if weights:
-            least = weights * (2 if m.mode == "train" else 1)
-            if printed_range(m)[1] < least:
-                parts = "weights and gradients" if m.mode == "train" else "weights"
-                yield said("below_weights", m, gib=m.value / 1024, parts=parts, least=least / 1024, dtype=_at(m.case))
-
-
 def above_device(numbers: Numbers) -> Found:
     """More than the device has: a peak, or a model whose weights do not fit it."""
     for m in numbers.of("peak_memory_mb", "samples_per_s", "tokens_per_s", "latency_ms"):
@@ -76,9 +55,9 @@ def above_device(numbers: Numbers) -> Found:
                 yield said("above_device", m, has=has)
             continue
         floor = _floor(m, numbers.facts(m).memory.growth) if m.case.dtype else None
-        needs, of_what = floor or (_weights_mb(m.case) or 0.0, "its weights alone")
+        needs, of_what = floor or (weights_mb(m.case) or 0.0, "its weights alone")
         if needs > has:
-            facts = {"of_what": of_what, "needs": needs / 1024, "dtype": _at(m.case)}
+            facts = {"of_what": of_what, "needs": needs / 1024, "dtype": in_dtype(m.case)}
             yield said("above_device needs", m, has=has / 1024, **facts)
 
 
@@ -144,13 +123,14 @@ def parameters(case: Case) -> float | None:
     return float(match[1]) * {"b": 1e9, "m": 1e6}[match[2]] * _SMALLEST_SAID if match else None
 
 
-def _weights_mb(case: Case) -> float | None:
+def weights_mb(case: Case) -> float | None:
     """Return the weights by the parameters in the model's name; 16 bits each where the dtype is not said."""
     count = parameters(case)
     return count and count * DTYPE_BYTES.get(case.dtype or "float16", 2) / MIB
 
 
-def _at(case: Case) -> str:
+def in_dtype(case: Case) -> str:
+    """Return the dtype in words; 16 bits where none is said."""
     return f" in {case.dtype}" if case.dtype else " at 16 bits"
 
 

@@ -13,33 +13,37 @@ DIGITS = 3  # significant digits of each sample
 SAMPLES = 10  # number of samples that cannot all be equal
 _TICKS_MS = 0.1  # a hundred ticks of the coarsest timer
 _DIGITS_OF_MULTIPLES = 4  # rounded times of two series can be multiples of each other by chance
+_OF_IMPLEMENTATION = attrgetter("run_id", "implementation", "timing", "mode")
+_SAME_ERRORS = 6  # cases that have no error in common by chance
 _WARM_UP = 20  # first sample over the median: at most 17 in the shipped runs, for plain calls that start a process
 SLOWER_BY = 200  # than the device needs, in every row of a run
 _OVERHEAD_MS = 0.02  # overhead of a call with several kernels
 
 
 def copied(numbers: Numbers) -> Found:
-    """The times of one implementation, size or mode are those of another to the digit."""
+    """The numbers of one implementation, size or mode are those of another to the digit, or a multiple of them."""
     yield from _same_samples(numbers)
     yield from _repeated_samples(numbers)
-    series = numbers.grouped(series_of, "latency_ms")
-    seen: dict[tuple, list[Measurement]] = {}
-    multiples: dict[tuple, list[Measurement]] = {}
-    for key, rows in series.items():
-        points = sorted({(m.case.seqlen_k or 0, m.value) for m in rows})
-        digits = [len(f"{value:.15g}".replace(".", "").strip("0")) for _, value in points]
-        if sum(count >= DIGITS for count in digits) >= LONG_ENOUGH:
-            first = seen.setdefault((key[0], tuple(points)), rows)
-            if first is not rows:
-                yield said("copied", *rows, *first, what_other=what(first[0]), count=len(points))
+    told: set[str] = set()
+    for way, place in ((series_of, attrgetter("case.seqlen_k")), (_OF_IMPLEMENTATION, attrgetter("case"))):
+        seen: dict[tuple, list[Measurement]] = {}
+        for key, rows in numbers.grouped(way, "latency_ms").items():
+            points, least = {(place(m), m.value) for m in rows}, min(m.value for m in rows)
+            digits = [len(f"{value:.15g}".replace(".", "").strip("0")) for _, value in points]
+            if sum(count >= DIGITS for count in digits) < LONG_ENOUGH:
                 continue
-        if sum(count >= _DIGITS_OF_MULTIPLES for count in digits) >= LONG_ENOUGH:
-            relative = tuple((length, round(value / points[0][1], 9)) for length, value in points)
-            first = multiples.setdefault((key[0], relative), rows)
-            if first is not rows:
-                factor = points[0][1] / min(m.value for m in first)
-                facts = {"what_other": what(first[0]), "count": len(points)}
-                yield said("copied multiple", *rows, *first, factor=factor, **facts)
+            relative = frozenset((at, round(value / least, 9)) for at, value in points)
+            first = seen.setdefault((key[0], relative), rows)
+            factor = least / min(m.value for m in first)
+            few = factor != 1 and sum(count >= _DIGITS_OF_MULTIPLES for count in digits) < LONG_ENOUGH
+            if first is not rows and not few and rows[0].measurement_id not in told:
+                facts = {"what_other": what(first[0]), "count": len(points), "factor": factor}
+                yield said("copied" if factor == 1 else "copied multiple", *rows, *first, **facts)
+                told |= {m.measurement_id for m in rows}
+    by_value = attrgetter("run_id", "implementation", "metric", "value")
+    for rows in numbers.grouped(by_value, "error_out", "error_dq", "error_dk", "error_dv").values():
+        if len({m.case for m in rows}) >= _SAME_ERRORS and rows[0].value:
+            yield said("copied errors", *rows, count=len(rows))
 
 
 def _same_samples(numbers: Numbers) -> Found:

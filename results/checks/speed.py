@@ -16,18 +16,26 @@ AGREES = 0.10  # printed TFLOP/s and operations over time
 SLOWER_BY = 1.5  # more work in less time, by less than this, can be noise or another chip
 
 
-def above_peak(numbers: Numbers) -> Found:
-    """More operations a second than the device has by its data sheet, even with the mask that needs the fewest."""
-    for m in numbers.of("latency_ms"):
-        peak = _highest_rate(numbers, m)
-        flops = flops_range(m.case, m.mode)
-        if flops and (rate := flops[0] / m.value / 1e9) > HEADROOM * peak[0]:
+def above_peak(numbers: Numbers, rule: str) -> Found:
+    """More operations a second than the device has by its data sheet, even with the mask that needs the fewest.
+
+    Under the rule `above_measured`: more than a large matrix product reached on that machine at the start of the run.
+    """
+    for m in numbers.of("latency_ms", "tflops", "burst_tflops", "sustained_tflops"):
+        run, peak, claim = numbers.run(m), _highest_rate(numbers, m), m.metric != "latency_ms"
+        flops = None if claim else flops_range(m.case, m.mode)
+        rate = m.value if claim else flops[0] / m.value / 1e9 if flops else 0.0
+        beyond = rate > HEADROOM * peak[0]
+        if rule == "above_peak" and beyond:
             mask = " even if causal" if m.case.causal is None else ""
-            yield said("above_peak", m, rate=rate, mask=mask, peak=peak, gpu=_whose(numbers, m))
-    for m in numbers.of("tflops", "burst_tflops", "sustained_tflops"):
-        peak = _highest_rate(numbers, m)
-        if m.value > HEADROOM * peak[0]:
-            yield said("above_peak claim", m, peak=peak, gpu=_whose(numbers, m))
+            sentence = "above_peak claim" if claim else "above_peak"
+            yield said(sentence, m, rate=rate, mask=mask, peak=peak, gpu=_whose(numbers, m))
+        elif rule == "above_measured" and not beyond and not claim and run.measured_tflops:
+            dtype = numbers.facts(m).multiplies(m.case.dtype)
+            names = ("tf32", "float32") if dtype == "float32" else (dtype,)
+            best = max((reached for name, reached in run.measured_tflops.items() if name in names), default=None)
+            if best and rate > HEADROOM * best:
+                yield said("above_measured", m, rate=rate, times=rate / best, best=best)
 
 
 def above_bandwidth(numbers: Numbers) -> Found:
@@ -48,20 +56,6 @@ def above_bandwidth(numbers: Numbers) -> Found:
         chip = bounds_of(numbers.run(m).gpu_name)
         if printed_range(m)[0] > HEADROOM * chip.bandwidth_gb_per_s:
             yield said("above_bandwidth claim", m, chip=chip, gpu=_whose(numbers, m))
-
-
-def above_measured_peak(numbers: Numbers) -> Found:
-    """More operations a second than a large matrix product reached on that very machine at the start of the run."""
-    for m in numbers.of("latency_ms"):
-        run = numbers.run(m)
-        dtype = numbers.facts(m).multiplies(m.case.dtype)
-        names = ("tf32", "float32") if dtype == "float32" else (dtype,)
-        best = max((rate for name, rate in (run.measured_tflops or {}).items() if name in names), default=None)
-        flops = flops_range(m.case, m.mode) if best else None
-        nominal = _highest_rate(numbers, m)
-        rate = flops[0] / m.value / 1e9 if flops else 0.0
-        if best and HEADROOM * best < rate and not HEADROOM * nominal[0] < rate:  # above_peak says that
-            yield said("above_measured", m, rate=rate, times=rate / best, best=best)
 
 
 def time_and_tflops(numbers: Numbers) -> Found:

@@ -1,6 +1,6 @@
 """Times that contradict each other, or that something else than the work has set."""
 
-from collections import deque
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from operator import attrgetter
 
@@ -140,24 +140,15 @@ def _work(m: Measurement) -> float:
 
 
 def _longest_flat(rows: Sequence[Measurement]) -> Sequence[Measurement]:
-    """Return the longest stretch of rows whose times are alike. The cost is that of the number of rows."""
+    """Return the longest stretch of rows whose times are alike."""
     best: Sequence[Measurement] = ()
-    lows: deque[int] = deque()  # rows whose times are below those of all later rows of the stretch
-    highs: deque[int] = deque()
-    start = 0
+    times: list[float] = []  # of the stretch, sorted
     for end, last in enumerate(rows):
-        while lows and rows[lows[-1]].value >= last.value:
-            lows.pop()
-        while highs and rows[highs[-1]].value <= last.value:
-            highs.pop()
-        lows.append(end)
-        highs.append(end)
-        while rows[highs[0]].value > FLAT * rows[lows[0]].value:
-            start += 1
-            for kept in (lows, highs):
-                if kept[0] < start:
-                    kept.popleft()
-        if end + 1 - start > len(best) and last.case.seqlen_q >= STRETCH * rows[start].case.seqlen_q:
+        insort(times, last.value)
+        while times[-1] > FLAT * times[0]:
+            del times[bisect_left(times, rows[end + 1 - len(times)].value)]
+        start = end + 1 - len(times)
+        if len(times) > len(best) and last.case.seqlen_q >= STRETCH * rows[start].case.seqlen_q:
             best = rows[start : end + 1]
     return best
 

@@ -48,7 +48,7 @@ BY_CHANCE = "but its 99 % interval holds 1×"
 CERTAINTY = 0.95  # one-sided, for each end of the interval; both ends together give 90 %
 NO_CHANCE = 0.995  # one-sided, for the interval that must exclude 1
 # presets of runner.protocol by whether they go several times around all implementations of a case
-INTERLEAVED, SINGLE = ("standard", "paired", "warm"), ("quick", "sustained")
+INTERLEAVED, SINGLE = ("standard", "paired", "warm", "tune"), ("quick", "sustained")
 
 # Resolutions of CUDA's event timers in milliseconds, coarsest first: 1.024 us on many chips, 32 ns on an H200.
 TICKS_MS = (1.024e-3, 0.512e-3, 0.5e-3, 0.256e-3, 0.128e-3, 0.064e-3, 0.032e-3)

@@ -33,8 +33,8 @@ def doubts_of(runs: Iterable[Run], measurements: Iterable[Measurement]) -> dict[
     """Return the same for measurements of some runs, without a store."""
     rows = [row for row in measurements if row.status is Status.OK]
     numbers = Numbers((run, [row for row in rows if row.run_id == run.run_id]) for run in runs)
-    looks = (rule.look for rule in CHECKS if rule.name in _OF_ONE_ROW)
-    return {about[0].measurement_id: sentence for look in looks for about, sentence in look(numbers)}
+    rules = (rule for rule in CHECKS if rule.name in _OF_ONE_ROW)
+    return {about[0].measurement_id: words for rule in rules for about, words in rule.look(numbers, *rule.more)}
 
 
 def _run(row: tuple) -> Run:

@@ -2,8 +2,9 @@
 
 import math
 
-# What a factor of two counts in each direction: a choice, not a measurement. Kernels change with head_dim first.
-WEIGHTS = {"head_dim": 2.0, "seqlen": 1.0, "group": 1.0, "heads": 0.5}
+# What a factor of two counts, a fifth of it beyond 256: as in kernels.problem, so that a program decides the same.
+WEIGHTS = {"head_dim": 0.5, "head_dim_v": 0.5, "seqlen_q": 2.0, "keys": 1.0, "causal": 1.0, "group": 0.25, "heads": 0.1}
+FULL, BEYOND = 256, 0.2
 
 
 def nearest(
@@ -33,22 +34,34 @@ def nearest(
     if not found:
         there = sorted({", ".join(str(p[name]) for name in wanted) for p in points})
         raise LookupError(f"Nothing was measured with {', '.join(wanted.values())}. Possible: {'; '.join(there)}.")
-    group = num_heads / (num_kv_heads or num_heads)
-    shape = {"head_dim": head_dim, "seqlen": seqlen, "group": group, "heads": batch * num_heads}
-    ranked = sorted(((_distance(shape, _sizes(p)), at) for at, p in enumerate(found)))
-    return [(distance, found[at]) for distance, at in ranked[:count]]
+    shape = sizes_of(batch, num_heads, num_kv_heads or num_heads, seqlen, seqlen, head_dim, window_size=window_size)
+    ranked = sorted((distance(shape, _sizes(p, window_size)), at) for at, p in enumerate(found))
+    return [(far, found[at]) for far, at in ranked[:count]]
 
 
-def _sizes(point):
-    heads, kv_heads, batch = point["num_heads"], point["num_kv_heads"], point["batch"]
+def sizes_of(batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v=None, window_size=0, causal=None):
+    """Return the sizes of a shape by the names of WEIGHTS; None is one that is not stated."""
     return {
-        "head_dim": point["head_dim"],
-        "seqlen": point["seqlen"],
-        "group": heads / kv_heads if heads and kv_heads else None,
-        "heads": batch * heads if batch and heads else None,
+        "head_dim": head_dim,
+        "head_dim_v": head_dim_v or head_dim,
+        "seqlen_q": seqlen_q,
+        "keys": seqlen_k and min(seqlen_k, window_size or seqlen_k),
+        "causal": None if causal is None else 1 + causal,
+        "group": num_heads / num_kv_heads if num_heads and num_kv_heads else None,
+        "heads": batch * num_heads if batch and num_heads else None,
     }
 
 
-def _distance(shape, sizes):
-    known = [name for name in WEIGHTS if sizes[name]]
-    return sum(WEIGHTS[name] * abs(math.log2(shape[name] / sizes[name])) for name in known)
+def distance(shape, sizes):
+    """Return how far two shapes are by their sizes; what one of them does not state counts nothing."""
+    known = [name for name in WEIGHTS if shape[name] and sizes[name]]
+    return sum(WEIGHTS[name] * abs(_doublings(shape[name]) - _doublings(sizes[name])) for name in known)
+
+
+def _sizes(point, window_size):
+    heads = [point[name] for name in ("batch", "num_heads", "num_kv_heads")]
+    return sizes_of(*heads, point["seqlen"], point["seqlen"], point["head_dim"], window_size=window_size)
+
+
+def _doublings(size):
+    return math.log2(min(size, FULL)) + BEYOND * math.log2(max(size, FULL) / FULL)

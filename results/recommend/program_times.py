@@ -1,18 +1,17 @@
 """What attention costs in a step of a recorded program on a card: now, by the rule and at best.
 
-Each call has the times of the nearest measured shape of the same mode, dtype and kind of mask, scaled by the FLOPs. A
-card without such a shape has those of its nearest relatives, scaled by the data sheets.
+Each call has the times of the measured shape that decides it in a rule, scaled by the FLOPs. A card without such a
+shape has those of its nearest relatives, scaled by the data sheets.
 """
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from results import levels
 from results.implementations import facts_of
-from results.recommend import cards
+from results.recommend import cards, nearest
 from results.recommend.contest import Contest, ContestResult, decide, has_number
 from results.recommend.doubt import doubts
 from results.recommend.rule_file import certainly_slower
@@ -24,9 +23,7 @@ from results.store.database import Store
 
 NOW = "torch_sdpa_auto"  # SDPA with the backend that PyTorch chooses
 Asked = tuple[Case, str, str, int]  # case, mode, timing, and how often a step calls it
-# What a factor of two counts here, where times are scaled, and what another timing and another GPU count.
-_WEIGHTS = {"head_dim": 2.0, "seqlen_q": 0.5, "seqlen_k": 0.5, "group": 1.0, "heads": 0.5, "window_size": 0.5}
-_OTHER_TIMING, _OTHER_GPU = 0.5, 3.0
+_ELSEWHERE = 3.0  # what another timing and another GPU count: as far as a rule reaches (kernels.problem.REACH)
 _MOST_RELATIVES = 2
 _FEW_QUERIES = 16
 
@@ -105,10 +102,8 @@ def tiles(store: Store, card: str, case: Case, mode: str, timing: str) -> list[M
 
 
 def distance_of(case: Case, measured: Case) -> float:
-    """Return how far a measured case is from another of its class, in factors of two."""
-    ours, theirs = _sizes(case), _sizes(measured)
-    known = [name for name in _WEIGHTS if ours[name] and theirs[name]]
-    return sum(_WEIGHTS[name] * abs(math.log2(ours[name] / theirs[name])) for name in known)
+    """Return how far a measured case is from another of its class, as a rule counts it."""
+    return nearest.distance(_sizes(case), _sizes(measured))
 
 
 def tiles_of(card: str) -> Tiles | None:
@@ -147,7 +142,7 @@ def _contests(store: Store, filters: Filters, able: tuple[str, ...] | None) -> I
 def _nearest(points: list[_Point], asked: Asked) -> CallTimes | None:
     case, mode, timing, count = asked
     ranked = [
-        (distance_of(case, each.case) + _OTHER_TIMING * (each.timing != timing) + _OTHER_GPU * each.rank, at)
+        (distance_of(case, each.case) + _ELSEWHERE * ((each.timing != timing) + each.rank), at)
         for at, each in enumerate(points)
     ]
     if not ranked:
@@ -195,17 +190,11 @@ def _ruled(result: ContestResult) -> tuple[str, float]:
 
 
 def _sizes(case: Case) -> dict[str, Any]:
-    heads, kv_heads = case.num_heads, case.num_kv_heads
-    plain = {name: getattr(case, name) for name in ("head_dim", "seqlen_q", "seqlen_k", "window_size")}
-    return plain | {
-        "group": heads / kv_heads if heads and kv_heads else None,
-        "heads": case.batch * heads if case.batch and heads else None,
-    }
+    heads = case.batch, case.num_heads, case.num_kv_heads
+    lengths = case.seqlen_q, case.seqlen_k or case.seqlen_q, case.head_dim
+    return nearest.sizes_of(*heads, *lengths, case.head_dim_v, case.window_size, case.causal)
 
 
 def _class_of(case: Case) -> tuple:
-    """Return what never differs between a call and the measured shape that stands for it."""
-    few = (case.seqlen_q or 0) <= _FEW_QUERIES
-    lengths = "equal" if case.seqlen_k in (None, case.seqlen_q) else "few queries" if few else "different"
-    wide = case.head_dim_v not in (None, case.head_dim)
-    return case.dtype, case.causal, bool(case.window_size), wide, lengths, case.asked
+    """Return what never differs between a call and the measured shape that stands for it, as in a rule."""
+    return case.dtype, bool(case.window_size), (case.seqlen_q or 0) <= _FEW_QUERIES, case.asked

@@ -4,6 +4,7 @@ In a document each table is between two lines, `<!-- made by: python -m results 
 `blocks` reads the tables, `updated` renews them, and tests/test_readme.py compares them with the runs.
 """
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,8 @@ from results.grouping import grouped
 from results.levels.decode import forms
 from results.levels.model_table import model
 from results.paths import toml_of
-from results.records import Case, Measurement, Run, case_to_json
+from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
+from results.render import certificates
 from results.render.markdown import markdown_table
 from results.reports import get
 from results.reports import names as report_names
@@ -68,6 +70,7 @@ class Shipped:
     def __init__(self) -> None:
         self.folders = sorted(journal.published_folders(), key=lambda folder: folder.run_id)
         self._read: dict[str, tuple[Run, list[Measurement]]] = {}
+        self.used: dict[str, set[Case]] = {}  # cases of the times that were asked for, by run
 
     def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
         """Return a run and its measurements."""
@@ -83,6 +86,7 @@ class Shipped:
             for m in self.read(run_id)[1]:
                 if m.metric == "latency_ms" and m.timing == "kernel" and m.value:
                     of_run.setdefault((m.case, m.mode), {})[m.implementation] = m
+            self.used.setdefault(run_id, set()).update(case for case, _ in of_run)
             found |= of_run
         return found
 
@@ -131,6 +135,7 @@ class Means:
     ours: str
     dtype: str | None = None
     shortest: int = 0  # tokens
+    subject: str | None = None  # of a case
     windows: bool = True  # SDPA has no fused kernel for sliding windows, so that few shapes carry a mean with them
 
 
@@ -144,68 +149,56 @@ SUMMARY = _means("summary")
 
 
 def means(shipped: Shipped, corner: Sequence[str], rows: Sequence[Means]) -> str:
-    """Return a row of geometric means for each declaration; with three labels also its shapes and processes."""
-    return markdown_table((*corner, *MODES.values()), [cells(shipped, row) for row in rows])
+    """Return a row of geometric means for each declaration; with three labels also its processes."""
+    return markdown_table((*corner, *MODES.values()), [cells(shipped, row, corner[0]) for row in rows])
 
 
-def cells(shipped: Shipped, row: Means) -> tuple[str, ...]:
-    """Return the cells of a row: its labels, then the means of each mode."""
+def cells(shipped: Shipped, row: Means, corner: str = "") -> tuple[str, ...]:
+    """Return the cells of a row: its labels with shapes, and with lengths if the corner has them, then its means."""
     ratios = shipped.middle(row.processes, row.others, row.ours)
     kept = [r for r in ratios if row.dtype in (None, r.case.dtype) and r.case.seqlen_q >= row.shortest]
-    kept = [r for r in kept if row.windows or not r.case.window_size]
+    kept = [r for r in kept if (row.windows or not r.case.window_size) and row.subject in (None, r.case.subject)]
     first, *more = row.labels
-    shapes = f" ({len({r.case for r in kept})} shapes)" if more else ""
-    return (first + shapes, *more, *[str(len(row.processes))] * bool(more), *_spans(kept))
+    lengths = sorted(r.case.seqlen_q for r in kept)
+    span = f", {lengths[0]} to {lengths[-1]}" if "seqlen" in corner else ""
+    return (
+        f"{first}{span} ({len({r.case for r in kept})} shapes)",
+        *more,
+        *[str(len(row.processes))] * bool(more),
+        *_spans(kept),
+    )
 
 
 def of_report(shipped: Shipped) -> str:
     """Return the speedups that report fa2_rtx4060 prints, each with that of our run."""
     printed = next(rows for run, rows in shipped.of_reports if run.report == "fa2_rtx4060")
     baseline, implementation = get("fa2_rtx4060").implementations.values()
-    own = shipped.read(RUNS["short_one_head"][0])[1]
+    (run_id,) = RUNS["short_one_head"]
+    own = shipped.read(run_id)[1]
+    shipped.used[run_id] = {m.case for m in own}
     return speedups_beside(printed, own, baseline=baseline, implementation=implementation).rstrip("\n")
 
 
 def behind(shipped: Shipped) -> str:
     """Return the cells of single heads in which PyTorch's fastest is faster than ours."""
-    found = [ratio for ratio in shipped.ratios("one_head", "pytorch", "ours") if ratio.value < 1]
-    rows = [(_cell(ratio), str(ratio.case.seqlen_q), _x(ratio.value)) for ratio in found]
-    return markdown_table(("mode, dtype, head_dim", "seqlen", "ratio"), rows)
+    found = shipped.ratios("one_head", "pytorch", "ours")
+    rows = [(_cell(ratio), str(ratio.case.seqlen_q), _x(ratio.value)) for ratio in found if ratio.value < 1]
+    said = f"PyTorch's fastest is ahead of ours in {len(rows)} of {len(found)} cells:\n\n"
+    return said + markdown_table(("mode, dtype, head_dim", "seqlen", "ratio"), rows)
 
 
-def fa_paper(shipped: Shipped) -> str:
-    """Return SDPA's fastest backend / FlashAttention-4 over gluon_hopper, shape by shape."""
-    sdpa, flash_4 = (
-        {(r.case, r.mode): r.value for r in shipped.ratios("fa_paper", others, "hopper")}
-        for others in ("sdpa", "flash_4")
-    )
+def ratios(shipped: Shipped, runs: str, over: Sequence[str], modes: Sequence[str]) -> str:
+    """Return the times of several others over that of gluon_hopper, shape by shape."""
+    found = [{(r.case, r.mode): r.value for r in shipped.ratios(runs, others, "hopper")} for others in over]
     cells = {
-        (f"{MODES[mode]}, {case.head_dim}, {_mask(case)}", case.seqlen_q): f"{sdpa[case, mode]:.2f} / "
-        f"{flash_4[case, mode]:.2f}×"
-        for mode in ("fwd", "bwd")
-        for case in (case for case, of_mode in sdpa if of_mode == mode)
+        (f"{MODES[mode]}, {case.head_dim}, {_mask(case)}", case.seqlen_q): " / ".join(
+            f"{of_each[case, mode]:.2f}" for of_each in found
+        )
+        + "×"
+        for mode in modes
+        for case in (case for case, of_mode in found[0] if of_mode == mode)
     }
     return _pivot("mode, head_dim, mask", cells)
-
-
-def torch_naive(shipped: Shipped) -> str:
-    """Return torch_naive over gluon_hopper in the cells where torch_naive is faster than SDPA and FlashAttention-4."""
-    rivals = {(r.case, r.mode): r.value for r in shipped.ratios("fa_paper", "fastest_others", "hopper")}
-    found = [r for r in shipped.ratios("fa_paper", "naive", "hopper") if r.value < rivals[r.case, r.mode]]
-    rows = [(f"{_cell(r)}, {_mask(r.case)}", str(r.case.seqlen_q), _x(r.value)) for r in found]
-    return markdown_table(("mode, dtype, head_dim, mask", "seqlen", "ratio"), rows)
-
-
-def window(shipped: Shipped) -> str:
-    """Return a sliding window with grouped queries: others over gluon_hopper."""
-    rivals = {"FlexAttention": "flex", "FlashAttention-4": "flash_4", "`torch_sdpa_auto` with a mask": "sdpa_auto"}
-    rows = []
-    for name, others in rivals.items():
-        ratios = shipped.ratios("window", others, "hopper")
-        for seqlen in sorted({ratio.case.seqlen_q for ratio in ratios}):
-            values = {ratio.mode: ratio.value for ratio in ratios if ratio.case.seqlen_q == seqlen}
-            rows.append((f"{name}, {seqlen} tokens", *(_x(values[mode]) for mode in MODES)))
-    return markdown_table(("over, seqlen", *MODES.values()), rows)
 
 
 def fp8(shipped: Shipped) -> str:
@@ -261,10 +254,11 @@ def by_batch(shipped: Shipped, run_ids: RunIds) -> str:
         for case in sorted(ratios, key=lambda case: (case.num_heads, case.num_kv_heads, case.seqlen_k))
     }
     mean = f"{_x(geometric_mean(ratios.values()))}, lowest {_x(min(ratios.values()))}"
-    first, *others = sorted({case.batch for case in ratios})
+    first, *more = sorted({case.batch for case in ratios})
     row = f"geometric mean of {len(ratios)}"
-    cells |= {(row, first): mean, **{(row, batch): "" for batch in others}}
-    return _pivot("heads, context", cells, words="batch {}")
+    cells |= {(row, first): mean, **{(row, batch): "" for batch in more}}
+    others = sorted({name for times in own.values() for name in times if name != _SPLIT_KV})
+    return _pivot("heads, context", cells, words="batch {}") + f"\n\nThe others are {', '.join(others)}."
 
 
 def _over_ours(times: dict[str, Measurement]) -> list[float]:
@@ -274,23 +268,28 @@ def _over_ours(times: dict[str, Measurement]) -> list[float]:
 
 
 def runs(shipped: Shipped) -> str:
-    """Return our own shipped runs: date, code, timings, rounds, duration, and the time not spent on samples."""
+    """Return our own shipped runs: date, code, timings, rounds, duration, time not spent on samples, runs at once."""
     rows = []
-    for folder in shipped.folders:
-        run, state = folder.run(), folder.read_state()
-        if run.source == "shipped":
-            times = [m for m in shipped.read(folder.run_id)[1] if m.metric == "latency_ms" and m.value]
-            rounds = sorted({len(m.round_sizes) for m in times if m.round_sizes})
-            timed = " and ".join(sorted({str(m.timing) for m in times}, reverse=True)), " or ".join(map(str, rounds))
-            costs = (state.costs if state else None) or {}
-            sampling = costs.get("sampling", 0.0) + costs.get("energy", 0.0)
-            beyond = f"{100 * (costs['total'] - sampling) / sampling:.0f} %" if sampling else "—"
-            seconds = _took(run, state)
-            versions = f"{run.torch}, {run.triton}"
-            facts = str(run.created)[:10], str(run.git_commit)[:7], versions
-            rows.append((f"`{run.run_id}`", *facts, *(each or "—" for each in timed), seconds, beyond))
-    header = ("run", "measured", "commit", "torch, triton", "timing", "rounds", "took", "beyond sampling")
-    return markdown_table(header, rows)
+    own = [(run, folder.read_state()) for folder in shipped.folders if (run := folder.run()).source == "shipped"]
+    spans = [(state.started, state.updated) for _, state in own if state and state.started and state.updated]
+    for run, state in own:
+        times = [m for m in shipped.read(run.run_id)[1] if m.metric == "latency_ms" and m.value]
+        rounds = sorted({len(m.round_sizes) for m in times if m.round_sizes})
+        timed = " and ".join(sorted({str(m.timing) for m in times}, reverse=True)), " or ".join(map(str, rounds))
+        costs = (state.costs if state else None) or {}
+        sampling = costs.get("sampling", 0.0) + costs.get("energy", 0.0)
+        beyond = f"{100 * (costs['total'] - sampling) / sampling:.0f} %" if sampling else "—"
+        begun, ended = (state.started or "", state.updated or "") if state else ("", "")
+        at_once = sum(start < ended and begun < end for start, end in spans) - 1 if begun else "—"
+        versions = f"{run.torch}, {run.triton}"
+        facts = str(run.created)[:10], str(run.git_commit)[:7], versions
+        words = facts + tuple(each or "—" for each in timed)
+        rows.append((f"`{run.run_id}`", *words, _took(run, state), beyond, str(at_once)))
+    header = ("run", "measured", "commit", "torch, triton", "timing", "rounds", "took", "beyond sampling", "at once")
+    bare = ", ".join(f"`{run.run_id}`" for run, _ in own if not run.driver)
+    return markdown_table(
+        header, rows
+    ) + f"\n\nDriver, host, power limit and measured peaks are not known of: {bare}." * bool(bare)
 
 
 def _took(run: Run, state: State | None) -> str:
@@ -301,6 +300,20 @@ def _took(run: Run, state: State | None) -> str:
     wall_s = costs.get("wall") or (state.lasted_s if state else None)
     cards = f"{len(run.cards)} cards" + (f", {costs['total']:.0f} s of theirs" if costs else "")
     return f"{wall_s:.0f} s on {cards}" if wall_s else "—"
+
+
+def certified(_: Shipped) -> str:
+    """Return the certificates of each device, and what `kernels.batch_invariant()` costs there."""
+    parts = []
+    for device, entry in capabilities.record(capabilities.CERTIFICATES).items():
+        facts = entry["environment"]
+        packages = {"torch": facts["torch"], "triton": facts["triton"], **facts.get("packages", {})}
+        said = ", ".join(f"{name} {version}" for name, version in packages.items())
+        shape = f"causal, seqlen {facts['seqlen']}, head_dim {facts['head_dim']}"
+        parts.append(f"{device}, {facts['created'][:10]}, {said}, hash of the kernels {facts['kernel_hash']}; {shape}:")
+        parts.append(certificates.table(entry["implementations"]))
+        parts += [certificates.prices(entry["price"])] if entry.get("price") else []
+    return "\n\n".join(parts)
 
 
 def features(_: Shipped) -> str:
@@ -351,18 +364,6 @@ def reports_filled(shipped: Shipped) -> str:
     return markdown_table(header, rows)
 
 
-def layers(shipped: Shipped) -> str:
-    """Return SDPA's fastest backend over ours around a layer, by kind of layer, with how many shapes and dtypes."""
-    ratios = shipped.ratios("layers", "sdpa", "ours")
-    rows = []
-    for kind in levels.level_of("layer").subjects:
-        of_kind = [ratio for ratio in ratios if ratio.case.subject == kind]
-        if of_kind:
-            rows.append((f"{kind} ({len({ratio.case for ratio in of_kind})})", *_spans(of_kind)))
-    rows.append((f"all ({len({ratio.case for ratio in ratios})})", *_spans(ratios)))
-    return markdown_table(("layer (shapes and dtypes)", *MODES.values()), rows)
-
-
 def generation(shipped: Shipped) -> str:
     """Return tokens/s of one sequence, and the bandwidth of its least traffic as a share of a copy's."""
     steps = {
@@ -403,9 +404,13 @@ def same_code(shipped: Shipped) -> str:
                 if judged:
                     different = len(judged) - judged.count(Verdict.SAME) - judged.count(Verdict.UNCLEAR)
                     share = f"{ours.count(Verdict.SLOWER)} of {len(ours)}"
-                    rows.append((f"`{names[1]}`", timing, controls, f"{different} of {len(judged)}", share))
+                    code = sorted(
+                        {f"{str(side.run.git_commit)[:7]}, {side.run.kernel_hash}" for side in (first, second)}
+                    )
+                    words = " and ".join(f"`{name}`" for name in names), "; ".join(code), timing, controls
+                    rows.append((*words, f"{different} of {len(judged)}", share))
     slower = f"ours {_PLANTED:.0%} slower, found"
-    return markdown_table(("second run", "timing", "controls", "called different", slower), rows)
+    return markdown_table(("runs", "commit, kernels", "timing", "controls", "called different", slower), rows)
 
 
 def _is_ours(item: Measurement | ComparedCell) -> bool:
@@ -421,15 +426,16 @@ def _slowed(m: Measurement) -> Measurement:
     return replace(m, samples=tuple(sample * (1 + _PLANTED) for sample in m.samples), **slower)
 
 
-_NAMED = (
-    *(behind, fa_paper, torch_naive, window, fp8, decode_forms, layers, generation, runs, features),
-    *(findings, reports_filled, same_code),
-)
+_NAMED = (*(behind, fp8, decode_forms, generation, runs, features), *(findings, reports_filled, same_code))
 TABLES: Mapping[str, Callable[[Shipped], str]] = {table.__name__: table for table in _NAMED} | {
+    "certificates": certified,
     "summary": partial(means, corner=("shapes", "ours", "over", "processes"), rows=SUMMARY),
     "fa2_rtx4060": of_report,
     "one_head": partial(means, corner=("dtype, ratio, seqlen",), rows=_means("one_head")),
     "fa_paper_means": partial(means, corner=("over",), rows=_means("fa_paper_means")),
+    "fa_paper": partial(ratios, runs="fa_paper", over=("sdpa", "flash_4"), modes=("fwd", "bwd")),
+    "window": partial(ratios, runs="window", over=("flex", "flash_4", "sdpa_auto"), modes=tuple(MODES)),
+    "layers": partial(means, corner=("layer",), rows=_means("layers")),
     "decode": partial(by_batch, run_ids="decode"),
     "mla": partial(by_batch, run_ids="mla"),
 }
@@ -437,11 +443,29 @@ TABLES: Mapping[str, Callable[[Shipped], str]] = {table.__name__: table for tabl
 
 def render(names: Iterable[str] = TABLES) -> str:
     """Return the tables of these names as blocks of a document."""
-    shipped = Shipped()
-    return "\n".join(
-        f"<!-- made by: python -m results headline {name} -->\n{TABLES[name](shipped)}\n<!-- end -->\n"
-        for name in names
-    )
+    shipped, parts = Shipped(), []
+    for name in names:
+        shipped.used.clear()
+        text = TABLES[name](shipped) + ("" if name == "summary" else _source(shipped))
+        parts.append(f"<!-- made by: python -m results headline {name} -->\n{text}\n<!-- end -->\n")
+    return "\n".join(parts)
+
+
+def _source(shipped: Shipped) -> str:
+    """Return the runs of a table, their GPUs, and what all of their cases have in common."""
+    cases = [case for of_run in shipped.used.values() for case in of_run]
+    if not cases:
+        return ""
+    facts = {name: {getattr(case, name) for case in cases} for name in CASE_FIELDS}
+    common = replace(cases[0], **{name: None for name, values in facts.items() if len(values) > 1})
+    words = [levels.words(common)] if all(case.level == cases[0].level for case in cases) else []
+    for product in (("batch", "seqlen_q"), ("num_heads", "head_dim")):
+        values = {math.prod(getattr(case, name) or 0 for name in product) for case in cases}
+        if len(values) == 1 and not all(getattr(common, name) for name in product):
+            words.append(f"{' × '.join(product)} {values.pop()}")
+    said = f" All cases: {', '.join(filter(None, words))}." if any(words) else ""
+    gpus = " and ".join(sorted({str(shipped.read(run_id)[0].gpu_name) for run_id in shipped.used}))
+    return f"\n\nFrom {', '.join(f'`{run_id}`' for run_id in shipped.used)} on {gpus}.{said}"
 
 
 def blocks(text: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from kernels.tools.check_features import tf32_products
+from runner.measure import tf32
 
 _SIZE = 8192  # rows and columns of the matrices, enough for many waves on every multiprocessor
 _COPY_BYTES = 1 << 30  # larger than any L2
@@ -39,7 +39,7 @@ def _product_tflops(kind: str, device: str, settle: Callable[[], object]) -> flo
     settle()
     a, b = (torch.randn(_SIZE, _SIZE, device=device).to(_KINDS[kind]) for _ in range(2))
     out = torch.empty_like(a)
-    with tf32_products(kind == "tf32"):
+    with tf32.products(allowed=kind == "tf32"):
         milliseconds = _median_ms(lambda: torch.mm(a, b, out=out))
     return 2.0 * _SIZE**3 / milliseconds / 1e9
 

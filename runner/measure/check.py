@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from kernels.tools.check_features import tf32_products
 from runner.levels import CaseInputs, Growth, Pass, Place, Trial, level_of
+from runner.measure import tf32
 from runner.measure.errors import is_out_of_memory
 
 ALLOWED = 2.0  # allowed error over torch_naive's error
@@ -456,7 +456,7 @@ def _naive_errors(
     attention = level.implementations()["torch_naive"].attention
     found: dict[str, torch.Tensor] = {}
     try:
-        with tf32_products(in_tf32):
+        with tf32.products(allowed=in_tf32):
             for each in reversed(passes):
                 if set(each.tensors) <= set(found):
                     continue

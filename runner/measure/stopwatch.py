@@ -163,6 +163,20 @@ def replaced_hooks() -> list[str]:
     return [f"{owner.__name__}.{name}" for (owner, name), known in pairs if getattr(owner, name) is not known]
 
 
+# Settings of the process that make rivals slower or wrong. An implementation has to leave them as they are.
+_SDPA = tuple(f"{name}_sdp" for name in ("flash", "mem_efficient", "math", "cudnn"))
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "torch.use_deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
+    "SDPA's backends": lambda: [getattr(torch.backends.cuda, f"{name}_enabled")() for name in _SDPA],
+}
+_SET_AT_IMPORT = {name: read() for name, read in SETTINGS.items()}
+
+
+def changed_settings() -> list[str]:
+    """Return the settings of the process that something has changed since this module was imported."""
+    return [name for name, read in SETTINGS.items() if read() != _SET_AT_IMPORT[name]]
+
+
 def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protocol: Protocol) -> list[float]:
     """Return one round's samples of a call.
 

@@ -19,7 +19,7 @@ from runner.machine.telemetry import Findings
 from runner.measure import energy
 from runner.measure.case import CaseRun
 from runner.measure.check import check_timed, reason_against_result
-from runner.measure.stopwatch import KernelStopwatch, replaced_hooks, sample_round
+from runner.measure.stopwatch import KernelStopwatch, changed_settings, replaced_hooks, sample_round
 from runner.measure.sustained import record_trace
 from runner.overhead import ENERGY, SAMPLING
 
@@ -213,6 +213,7 @@ class Rounds:
         PyTorch does not count the change as a new version of the tensor.
         """
         cheats = [f"replaced {name}" for name in replaced_hooks()]
+        cheats += [f"changed {name}" for name in changed_settings()]
         kernel = self.bench.stopwatches.get("kernel")
         if isinstance(kernel, KernelStopwatch) and kernel.l2_is_set_aside():
             cheats.append("set aside a part of L2, which the flush does not reach")

@@ -16,12 +16,10 @@ reason. What must hold exactly is marked where it does not: a leak, and a NaN th
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -32,14 +30,13 @@ import torch
 import kernels
 from kernels import registry
 from results.records import attention_case
-from results.render.markdown import markdown_table
+from results.render.certificates import COMMAND, FAILS, table
 from runner.machine import devices, environment
 from runner.measure.stopwatch import KernelStopwatch
-from runner.validate.features import facts
+from runner.validate.features import add_entry, facts
 
 Tensors = tuple[torch.Tensor, ...]
-QUESTIONS = ("no leak", "alone", "padding", "repeat", "NaN")
-EXACT = ("no leak", "NaN")
+Certificate = dict[str, dict[str, float]]
 INVARIANT = "batch_invariant"
 PACKAGES = ("flash-attn-4", "flash-attn", "flashinfer-python", "xformers", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
 # Calls with a price: batch, heads, key heads, queries, keys. Decoding of batch 1 pays most, because it cannot be split.
@@ -47,21 +44,8 @@ _PRICED = ((4, 16, 16, 4096, 4096), (1, 32, 8, 1024, 1024), (1, 32, 8, 1, 8192),
 _SAMPLES = 20
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """The largest deviations of an implementation by question, of the output and of the gradients."""
-
-    out: dict[str, float]
-    gradients: dict[str, float]
-
-    @property
-    def broken(self) -> tuple[str, ...]:
-        """Return the questions that must hold exactly and do not."""
-        return tuple(name for name in EXACT if not max(self.out[name], self.gradients.get(name, 0.0)) <= 0)
-
-
 def certificate(attention: registry.Attention, q: Tensors, *, backward: bool) -> Certificate:
-    """Ask all questions of an implementation with q, k, v and dout of a batch of two."""
+    """Return the largest deviations by question, of out and of gradients, with q, k, v and dout of a batch of two."""
     half = q[0].shape[2] // 2
 
     def run(inputs: Sequence[torch.Tensor], *, causal: bool = True) -> Tensors:
@@ -93,7 +77,7 @@ def certificate(attention: registry.Attention, q: Tensors, *, backward: bool) ->
     }
     apart = {name: [_deviation(*pair) for pair in zip(*both, strict=True)] for name, both in answers.items()}
     gradients = {name: max(found[1:]) for name, found in apart.items()} if backward else {}
-    return Certificate({name: found[0] for name, found in apart.items()}, gradients)
+    return {"out": {name: found[0] for name, found in apart.items()}, "gradients": gradients}
 
 
 def _deviation(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -149,34 +133,14 @@ def price(device: str) -> list[dict[str, Any]]:
     return rows
 
 
-def table(found: dict[str, Certificate | str]) -> str:
-    """Return the certificates as a Markdown table; a cell is of the output, then of the gradients."""
-
-    def cell(given: Certificate, name: str) -> str:
-        said = [f"{side[name]:.1e}" if side[name] else "0" for side in (given.out, given.gradients) if side]
-        return f"{', '.join(said)}{' **fails**' if name in given.broken else ''}"
-
-    rows = [
-        (f"`{name}`", *(cell(each, q) for q in QUESTIONS)) for name, each in found.items() if not isinstance(each, str)
-    ]
-    lines = [markdown_table(("implementation", *QUESTIONS), rows)] if rows else []
-    return "\n".join([*lines, *(f"`{name}`: {each}" for name, each in found.items() if isinstance(each, str))]) + "\n"
-
-
 def versions() -> dict[str, str]:
     """Return the versions of the packages of others that are installed here."""
     return {name: version for name in PACKAGES if (version := environment.version(name))}
 
 
-def add_entry(path: Path, device: str, entry: dict[str, Any]) -> None:
-    """Write the entry of a device, by its name, into a file of records, in place of an earlier one."""
-    record = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(dict(sorted({**record, device: entry}.items())), indent=1) + "\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the certificates; return 1 if something leaks."""
-    parser = argparse.ArgumentParser(prog="python -m runner.validate.certificates", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--implementations", default="", help="names separated by commas; default: all")
     parser.add_argument("--seqlen", type=int, default=96)
@@ -185,15 +149,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     names = [name for name in options.implementations.split(",") if name]
     found = certificates(options.device, names, options.seqlen, options.head_dim)
-    sys.stdout.write(table(found))
+    print(printed := table(found))
     if options.record:
         device = devices.resolve(options.device)
-        said = {name: each if isinstance(each, str) else asdict(each) for name, each in sorted(found.items())}
         sizes: dict[str, Any] = {"seqlen": options.seqlen, "head_dim": options.head_dim, "packages": versions()}
         more = {"price": price(options.device)} if INVARIANT in found and device.type == "cuda" else {}
         where = f"{device.name}, Triton's interpreter" if os.environ.get("TRITON_INTERPRET") == "1" else device.name
-        add_entry(options.record, where, {"environment": facts(device) | sizes, "implementations": said} | more)
-    return int(any(each.broken for each in found.values() if isinstance(each, Certificate)))
+        add_entry(options.record, where, facts(device) | sizes, dict(sorted(found.items())), **more)
+    return int(FAILS in printed)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from runner.machine import devices, environment
 _RECORDED = (
     "compute_capability", "driver", "cuda", "torch", "triton", "python", "git_commit", "git_dirty", "kernel_hash",
 )  # fmt: skip
-_SAME = ("head_dim", "torch", "triton", "kernel_hash")  # facts of entries that belong together
+_SAME = ("seqlen", "head_dim", "torch", "triton", "kernel_hash")  # facts of entries that belong together
 
 
 def facts(device: devices.DeviceInfo) -> dict[str, Any]:
@@ -27,6 +27,16 @@ def facts(device: devices.DeviceInfo) -> dict[str, Any]:
     said = environment.describe(device)
     created = datetime.now().astimezone().isoformat(timespec="seconds")
     return {"created": created, **{name: said.get(name) for name in _RECORDED}}
+
+
+def add_entry(path: Path, device: str, environment: dict[str, Any], found: Any, **more: Any) -> None:
+    """Write what was found on a device into a file of records: added to an entry of the same code, or in its place."""
+    record = json.loads(path.read_text()) if path.exists() else {}
+    before = record.get(device, {"environment": {}})
+    if isinstance(found, dict) and all(before["environment"].get(name) == environment.get(name) for name in _SAME):
+        found, more = dict(sorted((before["implementations"] | found).items())), {**before, **more}
+    record[device] = more | {"environment": environment, "implementations": found}
+    path.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,13 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     device = devices.resolve(options.device)
     found = dict(sorted(check_features.chosen_report(options).items()))
-    record = json.loads(options.record.read_text()) if options.record.exists() else {}
-    made = {"environment": {"head_dim": options.head_dim, **facts(device)}, "implementations": found}
-    before = record.get(device.name, made)
-    record[device.name] = made
-    if all(before["environment"].get(name) == made["environment"][name] for name in _SAME):
-        made["implementations"] = dict(sorted((before["implementations"] | found).items()))
-    options.record.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n")
+    add_entry(options.record, device.name, {"head_dim": options.head_dim, **facts(device)}, found)
     return int(not check_features.is_right(found))
 
 

@@ -237,6 +237,10 @@ _AROUND: dict[str, Wrapper] = {
     "launches_without_a_spin": _replace(torch.cuda, "_sleep", lambda cycles: None),
     "replaces_the_time_of_events": _replace(torch.cuda.Event, "elapsed_time", lambda *_: 1e-3),
     "sets_a_part_of_l2_aside": _after(_set_l2_aside),
+    "works_on_another_stream": around(lambda call, *_: _on_a_stream(call, waits=False)),
+    "works_next_to_the_stream": around(lambda call, *_: _on_a_stream(call, waits=True)),
+    "slows_rivals_down": _after(lambda: torch.use_deterministic_algorithms(True, warn_only=True)),
+    "takes_a_backend_from_rivals": _after(lambda: torch.backends.cuda.enable_flash_sdp(False)),
 }
 
 
@@ -306,18 +310,11 @@ def changes_its_input(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torc
     return out
 
 
-@_cheat
-def works_on_another_stream(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
-    """Return the result of work on a stream that the caller's stream does not wait for."""
-    with torch.cuda.stream(torch.cuda.Stream()):
-        return call()
-
-
-@_cheat
-def works_next_to_the_stream(call: Call, inputs: Inputs, known: dict[Any, Any]) -> torch.Tensor:
-    """Return the result of work on a stream that waits for the caller's, which does not wait for it."""
+def _on_a_stream(call: Call, *, waits: bool) -> torch.Tensor:
+    """Return the result of work on another stream, which may wait for the caller's but is not waited for."""
     stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
+    if waits:
+        stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         return call()
 
@@ -370,6 +367,8 @@ def caught(device: str, dtypes: tuple[str, ...]) -> list[BugFinding]:
             for owner, name in HOOKS:
                 process.enter_context(mock.patch.object(owner, name, getattr(owner, name)))  # put back at the end
             process.callback(_set_l2_aside if device != "cpu" else int, 0)
+            process.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+            process.callback(torch.backends.cuda.enable_flash_sdp, torch.backends.cuda.flash_sdp_enabled())
             findings += _measured(bug.case, [bug], device)[1:]
     return findings
 

@@ -211,6 +211,10 @@ def test_what_the_program_says_outranks_a_rule(user, ran, monkeypatch) -> None:
     with sdpa_kernel(SDPBackend.MATH):
         kernels.attention(*tensors(), causal=True)
         assert "no rule applies" in kernels.explain(*tensors(), causal=True)
+    every = {getattr(SDPBackend, f"{name}_ATTENTION") for name in ("FLASH", "EFFICIENT", "CUDNN")} | {SDPBackend.MATH}
+    for one in every:
+        with sdpa_kernel([*(every - {one})]):
+            assert choice.overridden(), one
     with kernels.sdpa_replacement(MATH):
         torch.nn.functional.scaled_dot_product_attention(*tensors(), is_causal=True)
     monkeypatch.setenv(choice.IMPLEMENTATION, FLASH)
@@ -379,6 +383,7 @@ def test_tensors_of_another_shape_have_no_problem_and_distances_count_doublings(
     assert one.distance(one) == 0
     assert one.distance(replace(one, head_dim=128, head_dim_v=128)) == 1
     assert one.distance(replace(one, num_kv_heads=2)) == 0.5
+    assert one.distance(replace(one, head_dim_v=128, features=("head_dim_v",))) == 0.5  # a size, no class
     assert one.distance(replace(one, batch=None, num_heads=None, num_kv_heads=None)) == 0
     causal = replace(one, mask="causal", seqlen_k=128)
     assert one.distance(causal) == pytest.approx(1 + 1 + 2 * 0.2)  # a doubling counts less from 256 on

@@ -313,6 +313,7 @@ SIX = (_integers(0, 2, 6), _integers(0, 2, 6), 4, 4)
         ((KV[0], *(x.to("meta") for x in KV[1:])), {"cache_seqlens": 33}, "do not fit"),  # no device is read for this
         (KV, {"cache_seqlens": torch.tensor([1, 2])}, "int32"),
         (KV, {"k": NEW}, "like the cache"),
+        (KV, {"k": NEW.half(), "v": NEW.half(), "cache_seqlens": 1}, "like the cache"),
         (KV, {"rotary_cos": torch.ones(32, 4)}, "belong together"),
         (KV, {"k": NEW, "v": NEW, "cache_seqlens": 1, **rotary(31, 4)}, "at least 32 positions"),
         (KV, {"k": NEW, "v": NEW, "cache_seqlens": 1, **rotary(32, 9)}, "at most 8 angles"),

@@ -13,9 +13,9 @@ from streamlit.testing.v1 import AppTest
 
 from results.files import journal
 from results.files.journal import RunFolder
-from results.records import Measurement, Run, Status
+from results.records import Run, Status
 from results.store.database import open_store
-from tests.builders import small_case
+from tests.builders import latency, small_case
 from tests.cases import HANG_S
 
 ROOT = Path(__file__).parents[2]
@@ -38,20 +38,14 @@ def run_folder(
     rows = []
     for name, by_seqlen in LATENCIES.items():
         for seqlen, found in by_seqlen.items():
-            case = small_case(seqlen)
-            for mode, factor in (("fwd", scale), ("bwd", 10 * scale)):
-                rows.append(_row(run_id, case, name, found, factor, metric="latency_ms", mode=mode, timing="kernel"))
-            rows.append(_row(run_id, case, name, found, seqlen, metric="peak_memory_mb", mode="fwd", timing=None))
+            memory = {"metric": "peak_memory_mb", "timing": None}
+            for mode, factor, of in (("fwd", scale, {}), ("bwd", 10 * scale, {}), ("fwd", seqlen, memory)):
+                value, spread = found, {"note": "too large"}
+                if not isinstance(found, Status):
+                    value = found * factor
+                    spread = {"statistic": "median", "p20": value, "p80": value, "n": 5}
+                rows.append(latency(name, value, small_case(seqlen), run_id=run_id, mode=mode, **of, **spread))
     return RunFolder.create(home, run, rows)
-
-
-def _row(
-    run_id: str, case: object, name: str, found: float | Status, factor: float, **names: str | None
-) -> Measurement:
-    if isinstance(found, Status):
-        return Measurement(run_id=run_id, case=case, implementation=name, status=found, note="too large", **names)
-    numbers = {"value": found * factor, "statistic": "median", "p20": found * factor, "p80": found * factor, "n": 5}
-    return Measurement(run_id=run_id, case=case, implementation=name, status=Status.OK, **numbers, **names)
 
 
 @pytest.fixture

@@ -71,6 +71,7 @@ def test_a_filter_that_the_errors_do_not_depend_on_is_not_drawn_and_keeps_its_va
     assert {"mask", "baseline"} <= {radio.key for radio in page.radio}
     assert "mode" not in {radio.key for radio in page.radio}
     assert page.switch_page("pages/speedup.py").run().radio(key="mode").value == "bwd"
+    assert f"{GPU} · attention · causal mask · backward" in shown(page)
 
 
 def test_other_inputs_stand_beside_normal_ones_once_a_run_has_them(page, home):

@@ -12,8 +12,8 @@ from results.implementations import facts_of, known_names
 def test_marks_differ_among_implementations_of_a_level_and_own_kernels_stand_first():
     of_op = [name for name in known_names() if facts_of(name).colour]
     assert len({colours.symbol(name) for name in of_op}) == len(of_op)
-    names = ["torch_naive", "somebody", "triton_fa2", "flash_attn_4", "torch_sdpa_flash", "gluon_hopper"]
-    expected = "gluon_hopper triton_fa2 flash_attn_4 somebody torch_sdpa_flash torch_naive"
+    names = ["torch_naive", "somebody", "triton_fa2", "torch_sdpa_auto", "flash_attn_4", "torch_sdpa_flash"]
+    expected = "triton_fa2 flash_attn_4 somebody torch_sdpa_auto torch_sdpa_flash torch_naive"
     assert colours.ordered(names) == expected.split()
 
 

@@ -56,7 +56,7 @@ def test_the_newest_run_is_judged_against_the_one_it_shares_cells_with_and_other
     assert (page.selectbox(key="first").value, page.selectbox(key="second").value) == ("before", "after")
     assert cells(page)["verdict"].tolist() == ["LOST", "SLOWER", "UNCLEAR: too noisy", "FASTER"]
     assert cells(page)["why"].iloc[0] == "oom: 24 GB needed"
-    assert "1 lost, 1 slower, 1 faster, 1 unclear (too noisy), of 4 shapes" in shown(page)
+    assert "1 lost, 1 slower, 1 faster, 1 unclear (too noisy), of 4 shapes · 1.035× on average" in shown(page)
     assert "3 shapes compared in eager time · 1 lost." in shown(page)
     assert "different clocks" not in shown(page)
     changes = next(table.value for table in page.dataframe if "fact" in table.value)
@@ -243,6 +243,7 @@ def test_a_sweep_run_again_has_a_history_with_its_regression_on_top(page, home):
     assert (change["verdict"], change["commit"], change["run before"]) == ("SLOWER", "3333333", "day-2")
     assert page.get_by_key("history_shapes").value[0].startswith("triton_fa2 B1 H2 D64 S128")
     assert len(page.get("plotly_chart")) == 1
+    assert "history_timing" not in {control.key for control in page.segmented_control}, "there is one timing"
 
 
 def test_gpus_are_drawn_as_ratios_of_each_shape_around_a_line_at_one(page, home):

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
+from itertools import product
 
 import pandas as pd
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from pages.ui import decode, frontier
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, decode_case
+from tests.builders import latency
 from tests.pages.conftest import GPU, opened, shown
 
 RUN = Run("decode-a", "local", created="2026-03-01T00:00:00", gpu_name=GPU, measured_gbs=4000.0, title="Decoding")
@@ -17,33 +18,24 @@ RUN = Run("decode-a", "local", created="2026-03-01T00:00:00", gpu_name=GPU, meas
 SPEEDS = {"torch_naive": 0.4, "torch_sdpa_auto": 0.1, "triton_split_kv": 0.05}
 
 
-def decode_run(home: Path, run: Run = RUN, contexts=(1024, 8192), batches=(1, 8)) -> RunFolder:
+def decode_run() -> list[Measurement]:
     """A run in which time grows with context and batch; torch_naive is out of memory at the largest of both."""
     rows = []
-    for context in contexts:
-        for batch in batches:
-            case = decode_case(
-                batch=batch, num_heads=32, num_kv_heads=8, context=context, head_dim=128, dtype="bfloat16"
-            )
-            for name, ms in SPEEDS.items():
-                given = {"mode": "decode", "timing": "kernel"}
-                if name == "torch_naive" and (context, batch) == (max(contexts), max(batches)):
-                    rows.append(
-                        Measurement(run.run_id, case, name, "latency_ms", Status.OOM, note="too large", **given)
-                    )
-                    continue
-                value = ms * context * batch / 1024
-                spread = {"statistic": "median", "p20": 0.99 * value, "p80": 1.01 * value, "n": 5}
-                rows.append(
-                    Measurement(run.run_id, case, name, "latency_ms", Status.OK, value=value, **given, **spread)
-                )
-    return RunFolder.create(home, run, rows)
+    for context, batch, name in product((1024, 8192), (1, 8), SPEEDS):
+        case = decode_case(batch=batch, num_heads=32, num_kv_heads=8, context=context, head_dim=128, dtype="bfloat16")
+        ms = SPEEDS[name] * context * batch / 1024
+        spread = {"statistic": "median", "p20": 0.99 * ms, "p80": 1.01 * ms, "n": 5}
+        if (name, context, batch) == ("torch_naive", 8192, 8):
+            ms, spread = Status.OOM, {"note": "too large"}
+        rows.append(latency(name, ms, case, run_id=RUN.run_id, mode="decode", **spread))
+    return rows
 
 
 @pytest.fixture
 def page(home, app):
     """The page over the run, and over newer kernels that were measured alone in its smallest case."""
-    rows = decode_run(home).read()[0]
+    rows = decode_run()
+    RunFolder.create(home, RUN, rows)
     newer = next(replace(row, run_id="newer") for row in rows if row.implementation == "triton_split_kv")
     made = replace(RUN, run_id="newer", created="2026-03-02T00:00:00", kernel_hash="changed")
     RunFolder.create(home, made, [newer])

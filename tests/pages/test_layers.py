@@ -2,14 +2,15 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from results.files import cell_files
 from results.files.journal import RunFolder
-from results.records import Measurement, Run, Status, case_to_json, layer_case
-from tests.builders import add_run
+from results.records import Run, Status, case_to_json, layer_case
+from tests.builders import add_run, latency
 from tests.cases import cases
 from tests.pages.conftest import GPU, opened, shown
 
@@ -26,17 +27,13 @@ def layer_run(home: Path) -> RunFolder:
         case = layer_case(
             subject, batch=1, num_heads=8, num_kv_heads=kv_heads, seqlen=512, head_dim=64, dtype="float16", causal=False
         )
-        for name, ms in SPEEDS.items():
-            for mode, times in MODES.items():
-                given = {"mode": mode, "timing": "kernel"}
-                if (subject, name, mode) == ("gqa", "triton_fa2", "bwd"):
-                    rows.append(
-                        Measurement(RUN.run_id, case, name, "latency_ms", Status.INCORRECT, note="dw_k", **given)
-                    )
-                    continue
-                measured = {"statistic": "median", "n": 5, **given}
-                rows.append(Measurement(RUN.run_id, case, name, "latency_ms", Status.OK, value=ms * times, **measured))
-                rows.append(Measurement(RUN.run_id, case, name, "attention_ms", Status.OK, value=ms / 4, **measured))
+        for (name, ms), (mode, times) in product(SPEEDS.items(), MODES.items()):
+            given = {"run_id": RUN.run_id, "mode": mode}
+            if (subject, name, mode) == ("gqa", "triton_fa2", "bwd"):
+                rows.append(latency(name, Status.INCORRECT, case, note="dw_k", **given))
+                continue
+            rows.append(latency(name, ms * times, case, statistic="median", **given))
+            rows.append(latency(name, ms / 4, case, statistic="median", metric="attention_ms", **given))
     return RunFolder.create(home, RUN, rows)
 
 
@@ -102,18 +99,9 @@ def test_layers_without_a_mode_or_of_any_size_are_drawn(home, app):
         "mha", batch=1, num_heads=8, num_kv_heads=8, seqlen=512, head_dim=64, dtype="float16", causal=False
     )
     huge = replace(case, num_heads=999_999_999, num_kv_heads=999_999_999, head_dim=999_999_999)
-    add_run(
-        home,
-        "layers-odd",
-        *(
-            Measurement("", each, name, "latency_ms", Status.OK, mode=mode, timing="kernel", value=1.0)
-            for each in (case, huge)
-            for name in SPEEDS
-            for mode in (None, "step", "fwd")
-        ),
-        gpu_name="Odd GPU",
-        source="upload",
-    )
+    odd = product((case, huge), SPEEDS, (None, "step", "fwd"))
+    rows = [latency(name, 1.0, each, mode=mode) for each, name, mode in odd]
+    add_run(home, "layers-odd", *rows, gpu_name="Odd GPU", source="upload")
     app.query_params["gpu"] = "Odd GPU"
     tables = app.switch_page("pages/layers.py").run().dataframe
     assert "H999999999" in "".join(table.value.to_csv() for table in tables)

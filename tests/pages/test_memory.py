@@ -30,6 +30,7 @@ def test_the_page_names_the_saving_who_runs_out_of_memory_and_what_fits(app):
     assert spec["layout"]["yaxis"]["type"] == "log"
     page.selectbox(key="fits_in").select("8 GB").run()
     assert page.subheader[0].value == "Longest sequence in 8.00 GiB at batch 1"
+    assert "Download what fits" in {button.proto.label for button in page.get("download_button")}
     longest = memory.longest(_table(), 8192.0)[1].set_index("implementation")
     assert longest.loc["triton_fa2", "measured"] == 512
     assert longest.loc["torch_naive", "no_more_from"] == 512

@@ -192,3 +192,5 @@ def test_a_chart_has_a_point_for_each_cell_with_both_numbers_and_names_its_colum
     svg = figures.own_against_printed(found)[0]
     assert svg.count("<title>printed") == len(points) > 100
     assert ">E2E Speedup</text>" in svg
+    width = float(re.search(r'viewBox="0 0 (\d+)', svg).group(1))
+    assert max(map(float, re.findall(r' x="([\d.]+)"', svg))) < width

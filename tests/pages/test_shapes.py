@@ -38,4 +38,5 @@ def test_the_answer_counts_shapes_of_the_chosen_gpu_and_domain_and_names_where_o
     page.selectbox(key="shapes_domain").set_value(LLAMA.domain).run()
     assert "in 1 of 1 shapes" in shown(page)
     assert LAST.name not in "".join(drawn)
+    assert drawn[-1].count('<th scope="row">') == len(TIMES), "the shape in detail"
     assert LLAMA.source in shown(page)

@@ -56,13 +56,6 @@ def test_a_speedup_never_mixes_two_runs(page, home):
     assert page.code[0].value.startswith(f"python -m results render --gpu '{GPU}' --")
 
 
-def test_the_slice_stays_when_the_page_changes(page):
-    page.radio(key="mode").set_value("bwd").run()
-    page.switch_page("pages/overview.py").run()
-    assert page.radio(key="mode").value == "bwd"
-    assert f"{GPU} · attention · causal mask · backward" in shown(page)
-
-
 def test_a_cell_with_the_shape_of_a_model_names_it_and_its_source(monkeypatch):
     said = []
     monkeypatch.setattr(detail.st, "caption", said.append)

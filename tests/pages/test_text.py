@@ -133,6 +133,7 @@ def test_a_cell_names_its_winner_lead_ties_and_failures():
     found = cells.winner_cells(OP, pd.DataFrame(rows)).to_dict("records")
     assert [row["label"] for row in found] == ["≈ a", "? a", ""]
     assert [row["below"] for row in found][:2] == ["1.50× b", ""]
+    assert "geometric mean" not in found[0]["hover"], "of one shape"
     assert (found[0]["ties"], found[2]["failure"]) == ("b", "OOM")
     assert "cannot be right: too fast" in found[1]["hover"]
     assert found[2]["hover"].endswith("x: OOM<br>geometric mean of 2 shapes")

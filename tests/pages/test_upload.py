@@ -108,9 +108,11 @@ def test_a_table_that_nobody_knows_is_read_as_its_columns_are_chosen_and_remembe
     assert "This table is of no known format. No column of times" in shown(page)
     assert "To compare these numbers with other runs and GPUs, say dtype, head_dim, batch" in shown(page)
     assert "import" not in [button.key for button in page.button]
-    for at, name in ((2, "triton"), (3, "flash")):
+    for at, header, name in ((2, "Triton [FP16]", "triton"), (3, "Flash-2", "flash")):
         page.selectbox[_at(page, f"Column {at} is")].select("latency_ms/us").run()
-        page.text_input[_of(page, "of implementation", at - 2)].set_value(name).run()
+        field = page.text_input[_of(page, "of implementation", at - 2)]
+        assert field.value == header, "the likely name"
+        field.set_value(name).run()
     assert "Import 4 numbers from 1 file" in [button.label for button in page.button]
     page.button(key="import").click().run()
     assert "4 numbers in 1 run" in shown(page)

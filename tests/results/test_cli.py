@@ -9,6 +9,7 @@ import zipfile
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -184,13 +185,20 @@ def test_a_reader_that_has_seen_enough_is_no_error(home: Path, shipped: Path) ->
     assert answer.stdout.startswith("| run_id")
 
 
-def test_a_command_that_is_interrupted_ends_with_a_word_and_its_own_status(home, monkeypatch, capsys) -> None:
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("results.__main__.rebuild", interrupted)
-    assert main(["rebuild"]) == 130
-    assert capsys.readouterr().err == "Cancelled.\n"
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (KeyboardInterrupt(), 130, "Cancelled."),
+        (OSError(28, "No space left"), 1, "The output cannot be used: No space left."),
+        (OSError(28, "No space left", "/home"), 1, "/home cannot be used: No space left."),
+    ],
+)
+def test_a_command_that_is_cut_off_ends_with_a_word_and_its_own_status(
+    monkeypatch, capsys, error, status, said
+) -> None:
+    monkeypatch.setattr("results.__main__.rebuild", Mock(side_effect=error))
+    assert main(["rebuild"]) == status
+    assert capsys.readouterr().err == f"{said}\n"
 
 
 def test_import_takes_folders_and_zips_and_says_how_columns_are_read(home, tmp_path, capsys) -> None:

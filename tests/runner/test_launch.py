@@ -207,7 +207,9 @@ def test_a_sweep_that_cannot_start_says_why_or_that_the_disk_is_full_and_leaves_
         launch.start(SMALL)
 
 
-def test_an_unknown_run_has_no_status(home) -> None:
+def test_an_unknown_run_has_no_status_and_what_is_no_address_is_not_asked(home) -> None:
+    with pytest.raises(LaunchError, match="'gpu1; reboot' is not an address"):
+        launch.cluster("gpu1; reboot")
     for action in (launch.status, launch.cancel, launch.resume):
         with pytest.raises(LaunchError, match="There is no run 'nothing'"):
             action("nothing")

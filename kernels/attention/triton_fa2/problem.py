@@ -25,6 +25,7 @@ MAX_ROW_STRIDE = 1 << 23  # a tile's offsets are 32-bit: 256 rows of this stride
 FEW_KEYS = 144  # keys that one program holds, with their values, in shared memory
 WINDOW_ROWS, WINDOW_KEYS = 64, 256  # rows of a tile, and the keys in their window that one program holds
 FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
+MOST_QUERIES_A_KEY = 8  # up to which one launch computes all gradients; else few programs walk long for dk and dv
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # length of a 16-bit forward's split over the average share of a place
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
@@ -164,7 +165,8 @@ class TritonProblem:
     @cached_property
     def has_dq_dkdv(self) -> bool:
         """Whether dq, dk and dv come from one launch of backward.py's kernels."""
-        return self.group == 1 and bool(self.tiles("dq_dkdv"))
+        balanced = self.seqlen_q <= MOST_QUERIES_A_KEY * self.seqlen_k
+        return self.group == 1 and balanced and bool(self.tiles("dq_dkdv"))
 
     @cached_property
     def forward_split(self) -> Split | None:

@@ -10,10 +10,15 @@ from tests.test_readme import ROOT
 
 
 def test_a_run_without_a_lie_has_no_finding() -> None:
-    assert check([(lies.RUN, lies.sound())]) == []
+    assert check([(lies.RUN, lies.made(lies.DECLARED["sound"]))]) == []
 
 
-@pytest.mark.parametrize("group,least", [("made", 109), pytest.param("audit", 52, marks=pytest.mark.slow)])
+_SLOW = {"audit": 52, "own": 15}  # they change runs that ship
+
+
+@pytest.mark.parametrize(
+    "group,least", [("made", 109), *(pytest.param(*each, marks=pytest.mark.slow) for each in _SLOW.items())]
+)
 def test_every_lie_is_caught_or_says_why_no_rule_can(group: str, least: int) -> None:
     """The audit's, of which 58 more were caught and one read right: at least 105 of 116."""
     planted = {lie.name: lie for lie in lies.planted(group)}
@@ -32,4 +37,5 @@ def test_the_shipped_runs_have_few_doubts_and_nothing_impossible_and_cannot_be_r
     weights = Counter(finding.weight for finding in check(lies.shipped().values()))
     assert weights[IMPOSSIBLE] == 0 and weights[DOUBTFUL] <= 600
     relabeled = [lies.fate(lie) for lie in lies.relabeled(("h200-window_gqa", "h200-energy", "h200-prefill-1k"))]
-    assert relabeled == [["unlike_its_chip"], [], ["unlike_its_chip"], ["unlike_its_chip"], [], []]
+    times = ["off_ticks", "unlike_its_chip"]
+    assert relabeled == [times, ["off_ticks"], times, times, [], []]

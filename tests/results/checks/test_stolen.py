@@ -81,6 +81,15 @@ def test_a_run_without_a_fact_of_its_chip_is_doubted_and_an_unknown_or_right_chi
         assert found("another_chip", *ROWS, run=run) + found("like_another_chip", *ROWS, run=run) == []
 
 
+def test_samples_that_are_no_multiples_of_the_timers_ticks_are_told():
+    run = replace(OURS, protocol="standard/1")
+    ticks = [replace(ROWS[0], samples=tuple(count * 32e-6 for count in range(2000, 2030)), timing="kernel")]
+    assert found("off_ticks", *ticks, run=run) == []
+    (finding,) = found("off_ticks", *(scaled(m, 1.001) for m in ticks), run=run)
+    assert "of 30 samples below 1 ms" in finding.sentence
+    assert found("off_ticks", *(scaled(m, 1.001) for m in ticks), run=replace(run, gpu_name="A100 40GB")) == []
+
+
 @pytest.mark.parametrize("name", [name for name in RUNS_ON if not name.startswith("flash")])
 def test_the_limits_of_this_projects_kernels_and_pytorchs_are_those_that_they_declare(name):
     levels = [registry.implementations(level) for level in ("op", "decode")]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from results.compare.between_rounds import RoundMedians, RoundSpread, following, half_interval, spread, usual
+from results.compare.between_rounds import RoundMedians, RoundSpread, following, half_interval, spread, student, usual
 
 
 def test_cells_of_the_same_spread_say_it_surely_a_dozen_show_a_walk_and_too_few_say_nothing() -> None:
@@ -18,6 +18,11 @@ def test_cells_of_the_same_spread_say_it_surely_a_dozen_show_a_walk_and_too_few_
     walk = RoundMedians((0.0, 0.02, 0.03), True), RoundMedians((0.0, 0.0, 0.0), True)
     assert following([walk] * 11) == 0
     assert following([walk] * 12) == 0.95
+
+
+def test_quantiles_of_students_t_are_those_of_the_tables() -> None:
+    assert student(0.975, 2) == pytest.approx(4.3027, rel=0.01)
+    assert student(0.995, 4) == pytest.approx(4.6041, rel=0.003)
 
 
 @pytest.mark.parametrize(

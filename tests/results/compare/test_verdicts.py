@@ -9,7 +9,7 @@ import pytest
 from results.compare.verdicts import BAND, INTERLEAVED, SINGLE, Verdict, judge, usual_spread
 from results.records import Measurement
 from results.spread import spread
-from runner.protocol import PAIRED, PROTOCOLS, WARM
+from runner.protocol import PAIRED, PROTOCOLS, TUNE, WARM
 from tests.builders import STANDARD, sampled, timed, verdict
 from tests.cases import cases
 
@@ -125,7 +125,7 @@ def test_a_fine_timer_widens_no_interval_of_a_long_call():
 
 
 def test_the_presets_are_those_of_the_runner():
-    rounds = {protocol.name: protocol.rounds for protocol in (*PROTOCOLS.values(), PAIRED, WARM)}
+    rounds = {protocol.name: protocol.rounds for protocol in (*PROTOCOLS.values(), PAIRED, WARM, TUNE)}
     assert {name for name, number in rounds.items() if number > 1} == set(INTERLEAVED)
     assert {name for name, number in rounds.items() if number == 1} == set(SINGLE)
 

@@ -19,14 +19,9 @@ CASE = attention_case(batch=2, num_heads=4, seqlen=1024, head_dim=64, dtype="bfl
 @pytest.fixture
 def store(store_of):
     facts = {"measured_tflops": {"bfloat16": 800.0}, "measured_gbs": 4000.0}
-    common = {"run_id": "a", "case": CASE, "implementation": "mine", "status": Status.OK}
-    rows = [Measurement(**common, metric="latency_ms", mode="fwd", timing="kernel", value=0.5, statistic="median")]
-    rows += [
-        Measurement(**common, metric="peak_memory_mb", mode=mode, value=8.0 * n)
-        for n, mode in ((1, "fwd"), (3, "fwd_bwd"))
-    ]
-    rows += [Measurement(**common, metric="latency_ms", mode="bwd", timing="kernel", value=1.0)]
-    rows += [Measurement(**common, metric="energy_j", mode="fwd", value=0.25)]
+    rows = [latency("mine", 0.5, CASE, statistic="median"), latency("mine", 1.0, CASE, mode="bwd")]
+    others = (("peak_memory_mb", "fwd", 8.0), ("peak_memory_mb", "fwd_bwd", 24.0), ("energy_j", "fwd", 0.25))
+    rows += [latency("mine", value, CASE, metric=metric, mode=mode, timing=None) for metric, mode, value in others]
     return store_of((Run("a", "local", gpu_name="NVIDIA H200", tf32=False, **facts), rows))
 
 

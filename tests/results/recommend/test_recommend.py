@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kernels.problem import Problem
 from results.__main__ import main
 from results.recommend import rule, winners
-from results.recommend.nearest import nearest
+from results.recommend.nearest import distance, nearest
 from results.records import Status
 from results.slice import Filters
 from results.spread import spread
@@ -140,6 +141,12 @@ def test_a_rule_takes_the_nearest_measured_shape_refuses_another_mask_and_is_jso
     record = json.loads(rule.as_json(made))
     assert [{**point, "ties": tuple(point["ties"])} for point in record["points"]] == list(made.points)
     assert record["runs"] == ["fwd"]
+
+
+def test_pages_count_distances_as_the_rules_that_programs_obey():
+    one = Problem("float16", "causal", 2, 8, 2, 64, 300, 64, 32)
+    other = Problem("float16", "full", 1, 8, 8, 80, 700, 48)
+    assert distance(one.sizes, other.sizes) == one.distance(other) > 0
 
 
 def test_what_a_source_left_open_does_not_keep_a_shape_away():

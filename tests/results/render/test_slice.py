@@ -1,5 +1,6 @@
 """A slice as Markdown and HTML, from the pages' own defaults."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,24 +11,18 @@ from results.formats import UploadError, understand
 from results.records import Measurement, Run, Status, attention_case
 from results.render.html import html_page
 from results.render.markdown import tables
+from tests.builders import add_run, latency, small_case
 from tests.cases import cases
 
 
 @pytest.fixture
 def home(home: Path) -> Path:
     rows = []
-    for name, seqlen, found in (
-        ("torch_naive", 128, 4.0),
-        ("torch_naive", 2048, Status.OOM),
-        ("mine", 128, 1.0),
-        ("mine", 2048, 3.0),
-    ):
-        case = attention_case(batch=1, num_heads=2, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
-        numbers = {"status": found, "note": "a | in it"} if isinstance(found, Status) else {"status": Status.OK}
-        numbers |= {} if isinstance(found, Status) else {"value": found, "statistic": "median", "n": 9}
-        for mode in ("fwd", "bwd"):
-            rows.append(Measurement("a", case, name, "latency_ms", mode=mode, timing="kernel", **numbers))
-    RunFolder.create(home, Run("a", "local", gpu_name="A GPU", command="python -m runner run x"), rows)
+    for name, times in {"torch_naive": (4.0, Status.OOM), "mine": (1.0, 3.0)}.items():
+        for (seqlen, found), mode in product(zip((128, 2048), times, strict=True), ("fwd", "bwd")):
+            more = {"note": "a | in it"} if isinstance(found, Status) else {"statistic": "median", "n": 9}
+            rows.append(latency(name, found, small_case(seqlen), mode=mode, **more))
+    add_run(home, "a", *rows, command="python -m runner run x", created=None)
     return home
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from results import reports
 from results.__main__ import main
-from results.files import journal, library
+from results.files import journal
 from results.records import Measurement, Run, Status, attention_case
 from results.render.markdown import tables
 from results.reports import ReportError, side_by_side
@@ -12,20 +12,6 @@ from results.reports.rendering import render_report
 from results.reports.side_by_side import speedups_beside
 
 OWN = max(f.run_id for f in journal.published_folders() if f.run().sweep.get("name") == "fa2_speedup")
-
-
-def _own() -> tuple[Run, list[Measurement]]:
-    return library.read(journal.RunFolder(journal.PUBLISHED / OWN))
-
-
-def test_numbers_are_pairs_with_their_ratio_and_words_are_left_out() -> None:
-    found = side_by_side.sections("fa2_rtx4060", side_by_side.published("fa2_rtx4060"), [_own()])
-    rows = [row for section in found for row in side_by_side.pairs(section)]
-    assert len(rows) == 56 * 9
-    oom = next(row for row in rows if row["printed"] is None)
-    assert oom["own"] > 0
-    assert oom["own / printed"] is None
-    assert all(row["own / printed"] == row["own"] / row["printed"] for row in rows if row["printed"])
 
 
 @pytest.mark.parametrize("name", reports.names())

@@ -62,6 +62,14 @@ def test_short_walks_and_those_of_many_heads_are_left_whole(heads, seqlen, is_cu
     assert (shapes.TritonProblem.of(q, q, True, 0, None, "ieee").forward_split is not None) == is_cut
 
 
+@pytest.mark.parametrize(("keys", "is_one_launch"), [(256, True), (77, False)])
+def test_many_queries_on_few_keys_have_two_launches(keys, is_one_launch, monkeypatch):
+    monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
+    monkeypatch.setattr(shapes, "INTERPRETED", True)
+    q, k = (torch.empty(2, 8, rows, 80, dtype=torch.float16) for rows in (1024, keys))
+    assert shapes.TritonProblem.of(q, k, False, 0, None, "ieee").has_dq_dkdv == is_one_launch
+
+
 @pytest.mark.parametrize(("seqlen", "is_cut"), [(256, False), (257, True)])
 def test_a_short_backward_is_one_launch(seqlen, is_cut, monkeypatch):
     monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
