@@ -270,7 +270,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence.seqlen_k, sequence.window,
                           CONFIG.causal, CONFIG.has_window)  # fmt: skip
         p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, CONFIG.masked)
-        top = m_i if CONFIG.max_logits else gl.to_tensor(0)
+        top = gl.full_like(m_i, 1.0) if CONFIG.max_logits else gl.to_tensor(0)
         first = count
         if CONFIG.keeps_p:
             keep_block(kept, count, p, CONFIG)
@@ -374,7 +374,8 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype
     if CONFIG.max_logits:
         h = tile.head - tile.head // shape.num_heads * shape.num_heads
         top = gl.convert_layout(gl.max(top, 1), layout)
-        _store_largest(output.max_logits + h, gl.where(rows < seqlen_q, top * _LN2, -float("inf")))
+        there = (rows < seqlen_q) & (top < float("inf"))  # else of nobody, or flagged and computed again
+        _store_largest(output.max_logits + h, gl.where(there, (m_i + gl.log2(top)) * _LN2, -float("inf")))
     if CONFIG.split_kv:
         if tile.split < 0:
             gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
@@ -389,7 +390,7 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype
 def _store_largest(place, logits):
     """Raise the number at `place` to the largest of 64 logits of a warpgroup; each warp does so for its 16."""
     largest = gl.max(logits.reshape([4, 16]), 1)
-    gl.atomic_max(place + gl.zeros_like(largest).to(gl.int32), largest)
+    gl.atomic_max(place + gl.zeros_like(largest).to(gl.int32), largest, sem="relaxed")
 
 
 @gluon.jit

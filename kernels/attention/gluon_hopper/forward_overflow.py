@@ -109,6 +109,26 @@ _AGAIN = gl.constexpr({n: _again(n) for n in (32, 64)})
 _AGAIN_OPERANDS = gl.constexpr({n: _again_operands(n) for n in (32, 64)})
 
 
+def _largest(n: int) -> str:
+    """Return PTX that finds the largest of n of a thread's probabilities, and of a number before, of either row.
+
+    Their bits compare as integers, as none is negative, and one instruction of Hopper compares three of those. Its
+    operands are n each of: largest numbers, as outputs; probabilities, numbers before.
+    """
+    new, p, old = ([f"${k * n + i}" for i in range(n)] for k in range(3))
+    code = []
+    for i in (0, 2):
+        first, *rest = (p[k] for k in range(n) if k & 2 == i)
+        code += [f"mov.b32 {new[i]}, {old[i]}; mov.b32 {new[i + 1]}, {first};"]  # two chains, of half the latency
+        code += [f"max.s32 {new[i + k // 2 % 2]}, {new[i + k // 2 % 2]}, {x};" for k, x in enumerate(rest)]
+        code += [f"max.s32 {new[i]}, {new[i]}, {new[i + 1]};"]
+    return f"{{ {' '.join(code)} }}"
+
+
+_LARGEST = gl.constexpr({n: _largest(n) for n in (16, 32, 64)})
+_LARGEST_OPERANDS = gl.constexpr({n: ",".join(["=&r"] * n + ["r"] * 2 * n) for n in (16, 32, 64)})
+
+
 @gluon.constexpr_function
 def _for(n, table):
     return table[n]
@@ -158,6 +178,15 @@ def probabilities_again(p, s, m_i, sums, scale):
     m_i, sums, scale = gl.broadcast(s, m_i)[1], gl.broadcast(s, sums)[1], gl.broadcast(s, gl.to_tensor(scale))[1]
     arguments = (p, s, m_i, sums, scale)
     return run_ptx(_for(N, _AGAIN), _for(N, _AGAIN_OPERANDS), arguments, (gl.float32, gl.float32), N)
+
+
+@gluon.jit
+def largest_of_lanes(p, before):
+    """Return a tile whose first group of columns has each lane's largest P of the block, or the number before it."""
+    N: gl.constexpr = p.shape[1] * 4
+    bits = p.to(gl.int32, bitcast=True), gl.broadcast(p, before)[1].to(gl.int32, bitcast=True)
+    found = run_ptx(_for(N, _LARGEST), _for(N, _LARGEST_OPERANDS), bits, gl.int32, N)
+    return found.to(gl.float32, bitcast=True)
 
 
 MAX_FLAGS = 256  # room for the flags of all programs: one a multiprocessor

@@ -5,7 +5,7 @@ keeps a separate sum, and these are added once a tile, which saves two exchanges
 
 The maximum that probabilities are relative to is raised only when scores exceed it by `RESCALE_THRESHOLD` powers of two
 (as in FlashAttention-4): probabilities stay below 2^RESCALE_THRESHOLD, and a block that does not raise it leaves the
-output as it is. With `max_logits` each lane keeps the largest of all its scores, too. Where no key is hidden, three
+output as it is. With `max_logits` each lane keeps the largest of its probabilities, too. Where no key is hidden, three
 cheaper ways to find a raised maximum exist, by `ForwardConfig`:
 
 - `per_lane_max`: lanes exchange their maxima only where one of the warp exceeds the threshold.
@@ -30,6 +30,7 @@ from .barriers import phase_of, release_keys, release_values, skip_keys, slot_of
 from .compat import keep_pairs_before_wait, opaque_zero, partition_sync, pingpong_signal, pingpong_wait
 from .forward_overflow import (
     RESCALE_THRESHOLD,
+    largest_of_lanes,
     probabilities_again,
     renormalise_sums,
     rescale,
@@ -125,28 +126,28 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, queries, p, out, m_i
         s = hide_keys(s, -float("inf"), j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, edges.window,
                       CONFIG.causal, CONFIG.has_window)  # fmt: skip
     by_sum: gl.constexpr = CONFIG.rescale_by_sum and not CONFIG.flag_overflow and not MASKED
-    if CONFIG.max_logits:
-        top = gl.maximum(top, lane_maxima(s, top) * scale)
     if by_sum:
         p_new, sums = _probabilities(s, m_i, scale)
         if CONFIG.exp_before_wait:
-            p_new, m_i, l_i, alpha = _rescale_by_sum(p_new, s, m_i, l_i, sums, scale, p_layout, dtype)
+            p_new, m_i, l_i, top, alpha = _rescale_by_sum(p_new, s, m_i, l_i, top, sums, scale, p_layout, dtype, CONFIG)
     else:
         if CONFIG.flag_overflow and not MASKED:
-            p_new, l_i = _softmax_without_max(s, m_i, l_i, scale, p_layout, dtype)
+            p_new, l_i, top = _softmax_without_max(s, m_i, l_i, top, alpha, scale, p_layout, dtype, CONFIG)
         elif CONFIG.per_lane_max and not MASKED:
-            p_new, m_i, l_i, alpha = _softmax_per_lane(s, m_i, l_i, scale, p_layout, dtype)
+            p_new, m_i, l_i, top, alpha = _softmax_per_lane(s, m_i, l_i, top, scale, p_layout, dtype, CONFIG)
         else:
-            p_new, m_i, l_i, alpha = _softmax(s, m_i, l_i, scale, p_layout, dtype, MASKED)
+            p_new, m_i, l_i, top, alpha = _softmax(s, m_i, l_i, top, scale, p_layout, dtype, CONFIG, MASKED)
         if CONFIG.exp_before_wait:
             l_i = keep_pairs_before_wait(l_i)
+    if CONFIG.exp_before_wait and CONFIG.max_logits:
+        top = keep_pairs_before_wait(top)
     if CONFIG.keeps_p:  # behind the wait it takes up to 9 % longer
         keep_block(queries.kept, count, p_new, CONFIG)
         keep_factors(queries.kept, count, alpha, CONFIG, True)
     out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
     release_values(last, buffers, CONFIG)
     if by_sum and not CONFIG.exp_before_wait:
-        p_new, m_i, l_i, alpha = _rescale_by_sum(p_new, s, m_i, l_i, sums, scale, p_layout, dtype)
+        p_new, m_i, l_i, top, alpha = _rescale_by_sum(p_new, s, m_i, l_i, top, sums, scale, p_layout, dtype, CONFIG)
     lanes = by_lane(out)
     together: gl.constexpr = 64 if (CONFIG.rescale_by_sum or CONFIG.flag_overflow) and CONFIG.head_dim_v > 64 else 32
     out = rescale(lanes, of_lanes(alpha, lanes), together).reshape([CONFIG.rows, CONFIG.head_dim_v])
@@ -202,8 +203,9 @@ def first_softmax(s, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: g
 
 
 @gluon.jit
-def _softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASKED: gl.constexpr):
-    """Compute P of a block and update maxima and sums; returns also the factor for what was summed before."""
+def _softmax(s, m_i, l_i, top, scale, layout: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr,
+             MASKED: gl.constexpr):  # fmt: skip
+    """Compute P of a block and update maxima, sums and largest P; returns also the factor of what was summed."""
     x = by_lane(s)
     m_new = gl.maximum(m_i, row_maxima(s, m_i) * scale)
     m_new = gl.where(m_new - m_i > RESCALE_THRESHOLD, m_new, m_i)
@@ -213,36 +215,39 @@ def _softmax(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr, MASK
     alpha = gl.exp2(m_i - m_used)
     p = gl.exp2(x * scale - of_lanes(m_used, x))
     l_i = l_i * alpha + row_sums(p)
-    return _operand(p, s.shape, layout, dtype), m_new, l_i, alpha
+    return _operand(p, s.shape, layout, dtype), m_new, l_i, _largest(p, top, alpha, CONFIG), alpha
 
 
 @gluon.jit
-def _softmax_per_lane(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr):
+def _softmax_per_lane(s, m_i, l_i, top, scale, layout: gl.constexpr, dtype: gl.constexpr, CONFIG: gl.constexpr):
     """Update the online softmax of rows that see all keys; lanes exchange maxima only where one is exceeded."""
     x = by_lane(s)
     rise, alpha = rise_of_rows(lane_maxima(s, m_i) * scale - m_i)
     x = subtract_rise(x * scale - of_lanes(m_i, x), of_lanes(rise, x))
     p = gl.exp2(x)
     l_i = l_i * alpha + row_sums(p)
-    return _operand(p, s.shape, layout, dtype), m_i + rise, l_i, alpha
+    return _operand(p, s.shape, layout, dtype), m_i + rise, l_i, _largest(p, top, alpha, CONFIG), alpha
 
 
 @gluon.jit
-def _softmax_without_max(s, m_i, l_i, scale, layout: gl.constexpr, dtype: gl.constexpr):
+def _softmax_without_max(s, m_i, l_i, top, alpha, scale, layout: gl.constexpr, dtype: gl.constexpr,
+                         CONFIG: gl.constexpr):  # fmt: skip
     """Compute P relative to the old maxima and update sums; `renormalise_sums` corrects both a step later."""
     p, sums = _probabilities(s, m_i, scale)
-    return _operand(p, s.shape, layout, dtype), l_i + sums
+    return _operand(p, s.shape, layout, dtype), l_i + sums, _largest(p, top, alpha, CONFIG)
 
 
 @gluon.jit
-def _rescale_by_sum(p, s, m_i, l_i, sums, scale, layout: gl.constexpr, dtype: gl.constexpr):
+def _rescale_by_sum(p, s, m_i, l_i, top, sums, scale, layout: gl.constexpr, dtype: gl.constexpr,
+                    CONFIG: gl.constexpr):  # fmt: skip
     """Update the online softmax with the block's P, computed again where its sums have grown too large."""
     x = by_lane(s)
     p, of_rows = probabilities_again(p, x, of_lanes(m_i, x), of_lanes(sums, x), scale)
     first, second = of_rows.split()
     m_i, alpha = _first_groups(first, m_i)
     sums, _ = _first_groups(second, m_i)
-    return _operand(p, s.shape, layout, dtype), m_i, l_i * alpha + sums, alpha
+    top = _largest(p, top, alpha, CONFIG)
+    return _operand(p, s.shape, layout, dtype), m_i, l_i * alpha + sums, top, alpha
 
 
 @gluon.jit
@@ -297,6 +302,15 @@ def of_lanes(rows, x):
 def row_sums(p):
     """Return the sums of each of the lanes that share a row, (rows, lanes), of a tile as `by_lane` views it."""
     return gl.sum(gl.sum(p, 3), 1)
+
+
+@gluon.jit
+def _largest(p, top, alpha, CONFIG: gl.constexpr):
+    """Return the largest P of each lane so far, (rows, lanes): of a block, or `top`, of those before, times alpha."""
+    if CONFIG.max_logits:
+        first, _ = largest_of_lanes(p, of_lanes(top * alpha, p)).split()
+        top, _ = _first_groups(first, top)
+    return top
 
 
 @gluon.jit

@@ -193,9 +193,7 @@ class Forward:
         self._plan = plan
         self._recorded: Callable[..., None] | None = None
         self._rows = q.shape[:3], (plan.num_heads * plan.seqlen_q, plan.seqlen_q, 1)  # sizes and strides of lse
-        tiles, split_kv = _form(plan, q.dtype == torch.bfloat16 and not plan.more.get("max_logits"))
-        if plan.more.get("max_logits"):  # no other form has every maximum
-            tiles = replace(tiles, rescale_by_sum=False, per_lane_max=True)
+        tiles, split_kv = _form(plan, q.dtype == torch.bfloat16)
         tile_rows = configs.ROWS * tiles.consumers
         programs, tiling, schedule = part or _schedule(plan, tiles, tile_rows, split_kv)
         split_kv = schedule.combines is not None

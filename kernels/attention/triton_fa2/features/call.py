@@ -82,7 +82,9 @@ class FeatureCall:
         q, k, v = (addressable(x) for x in (q, k, v))
         out = self._rows_like(q, v.shape[3])
         lse_dtype = torch.float64 if q.dtype == torch.float32 else torch.float32
-        lse = torch.full(q.shape[:3], float("inf"), dtype=lse_dtype, device=q.device)
+        lse = torch.empty(q.shape[:3], dtype=lse_dtype, device=q.device)
+        if self.bounds is not None:  # rows may be nobody's
+            lse.fill_(float("inf"))
         self._launch("forward", (q, k, v, out), (lse,), (q, k, v))
         return out, lse
 
@@ -94,7 +96,8 @@ class FeatureCall:
         q, k, v, out, lse, dout = saved
         q, k, v, dout = (addressable(x) for x in (q, k, v, dout))
         dq, dk, dv = (self._rows_like(x, x.shape[3]) for x in (q, k, v))
-        delta = torch.zeros(lse.shape, dtype=torch.float32, device=q.device)
+        new = torch.empty if self.bounds is None else torch.zeros
+        delta = new(lse.shape, dtype=torch.float32, device=q.device)
         self._launch("dq", (q, k, v, out, dout, dq), (lse, delta), (q, k, v), dlse)
         self._launch("dkdv", (q, k, v, dout, dk, dv), (lse, delta), (q, k, v))
         found = dq, dk, dv, self._sinks_gradient(lse, delta)
@@ -138,6 +141,10 @@ class FeatureCall:
         """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
         q, k, v = qkv
         shape, config, tensors = self._shape(q, k), self._config(q, v), self._tensors._replace(dlse=dlse)
+        if config.mask == "additive":  # the scale as the last factor is faster where rows of the mask are aligned
+            narrow = config.scale_last and max(q.shape[3], v.shape[3]) <= 64 and not invariant.wanted()
+            timed = walk == "dkdv" or (walk != "dmask" and shape.seqlen_k % 16 == 0)
+            config = replace(config, scale_last=narrow and timed)
         if config.scale_last:
             shape = shape._replace(factor=(self.features.softcap or self.scale) * LOG2_E)
         if walk == "forward":
@@ -158,7 +165,7 @@ class FeatureCall:
         length, heads = (shape.seqlen_k, k.shape[1]) if of_keys else (shape.seqlen_q, q.shape[1])
         choices = tiles(name, q, v)
         if self.features.asked == ("mask",) and not invariant.wanted():
-            kind = "keys" if config.spans else config.mask
+            kind = "keys" if config.spans else config.mask if config.scale_last else ""
             choices = (*tiles(f"{kind}_{walk}", q, v), *choices)
         if walk == "forward" and self.features.dropout_p and len(self.features.asked) > 2:
             choices = choices[1:] or choices  # the first would spill the numbers of dropout next to other features
@@ -172,6 +179,8 @@ class FeatureCall:
                 continue
             constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n, unit=unit))
             options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
+            if tile.programs:
+                options["maxnreg"] = 2048 // (tile.programs * tile.num_warps)
             try:
                 with device_guard(q.device):
                     if grid[0]:
@@ -247,7 +256,6 @@ class FeatureCall:
         asked, blocked = self.features, self.features.block_mask
         kind = "" if asked.mask is None else "boolean" if asked.mask.dtype == torch.bool else "additive"
         blocks = blocked.size(q.shape[2], v.shape[2]) if blocked else 0
-        added = asked.alibi_slopes is not None or kind == "additive"
         tanh = "series" if q.dtype == torch.float32 else "exponential"
         if q.dtype == torch.bfloat16 and not INTERPRETED:
             tanh = "hardware"
@@ -266,7 +274,7 @@ class FeatureCall:
             has_right=bool(self.causal or self.window_size),
             softcap=tanh if asked.softcap else "",
             mask=kind,
-            scale_last=q.dtype.itemsize == 2 and self.scale > 0 and not added,
+            scale_last=q.dtype.itemsize == 2 and self.scale > 0 and asked.alibi_slopes is None,
             one_loop=bool(
                 asked.document_ids is not None or (kind == "boolean" and not self._is_of_keys) or short or some_seen
             ),

@@ -191,7 +191,9 @@ def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED
     if CONFIG.mask == "boolean":
         seen = seen & (load_mask(rows, keys, own, tensors) != 0)
     elif CONFIG.mask != "" and ADDED:
-        scores = scores + load_mask(rows, keys, own, tensors).to(tl.float32) * _LOG2_E
+        mask = load_mask(rows, keys, own, tensors).to(tl.float32)
+        # An addition to products alone would be moved into them, which would wait for the mask.
+        scores = tl.fma(mask, _LOG2_E / shape.factor, scores) if CONFIG.scale_last else scores + mask * _LOG2_E
     return tl.where(seen, scores, float("-inf")) if MASKED else scores
 
 
