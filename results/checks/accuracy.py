@@ -2,7 +2,7 @@
 
 from results.checks.finding import Found, Numbers, said
 from results.levels.decode import lengths_of
-from results.records import Case, case_to_json
+from results.records import case_to_json
 
 # Largest relative error of rounding once to the dtype. The root mean square of many roundings is about 0.4 of it.
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
@@ -20,13 +20,9 @@ def unlikely(numbers: Numbers, rule: str) -> Found:
         if not rounding or case.inputs not in (None, "normal"):
             continue
         in_full = numbers.facts(m).precision is None and case.cache_dtype in (None, case.dtype)
-        too_exact = _fewest_keys(case) >= _SHORTEST and m.value < SHARE * rounding
+        lengths = lengths_of(case_to_json(case)) if case.lengths not in (None, "uniform") else None
+        keys = min(lengths) if lengths else case.seqlen_k or 0  # of the shortest sequence
+        too_exact = keys >= _SHORTEST and m.value < SHARE * rounding
         too_wrong = case.dtype != "float32" and in_full and m.value > MOST * rounding
         if too_exact if rule == "too_exact" else too_wrong:
             yield said(rule, m, leaves=0.4 * rounding, times=m.value / rounding, most=MOST)
-
-
-def _fewest_keys(case: Case) -> int:
-    """Return the keys of the shortest sequence; 0 where they are not said."""
-    lengths = lengths_of(case_to_json(case)) if case.lengths not in (None, "uniform") else None
-    return min(lengths) if lengths else case.seqlen_k or 0

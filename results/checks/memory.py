@@ -15,6 +15,8 @@ from results.records import Case, Measurement, Status, case_to_json, compatible
 # Specifications per Compute Capability".
 SHARED_KB = {"8.0": 163, "8.6": 99, "8.9": 99, "9.0": 227, "10.0": 227, "12.0": 99}
 _SIZE = re.compile(r"-(\d+(?:\.\d+)?)([bm])$")
+_FALLEN = 0.9  # share of the memory at half the length
+_WORKSPACE_MB = 64  # workspace that a kernel may use at some lengths only
 _TIMES_THE_NEED, _LIBRARIES_MB = 20, 512.0  # workspaces of libraries
 _LARGER = 2  # times the bytes: less can be a conversion that only the smaller dtype needs
 _OTHER_LIMIT = re.compile("shared memory|smem|register|out of resources", re.IGNORECASE)
@@ -31,6 +33,14 @@ def below_floor(numbers: Numbers) -> Found:
             usual = "" if m.case.dtype else f", {2 * least:.0f} MiB at 16 bits{times}"
             size = f" in {m.case.dtype}" if m.case.dtype else " even at one byte a number"
             yield said("below_floor", m, of_what=of_what, least=least, size=size, usual=usual)
+
+
+def falls_with_seqlen(numbers: Numbers) -> Found:
+    """Less memory for a longer sequence."""
+    for rows in numbers.over_seqlen("peak_memory_mb"):
+        for shorter, longer in zip(rows, rows[1:], strict=False):
+            if shorter.value > _WORKSPACE_MB and printed_range(longer)[1] < _FALLEN * printed_range(shorter)[0]:
+                yield said("memory_falls", longer, shorter)
 
 
 def far_above_need(numbers: Numbers) -> Found:

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from results.checks import stolen
 from results.checks.finding import Found, Numbers, bytes_moved, flops_range, said, series_of, what
-from results.gpus import DataSheet, bounds_of
+from results.gpus import bounds_of
 from results.records import Measurement
 
 LONG_ENOUGH = 3  # points of a series that two implementations cannot share by chance
@@ -23,7 +23,6 @@ _OVERHEAD_MS = 0.02  # overhead of a call with several kernels
 def copied(numbers: Numbers) -> Found:
     """The numbers of one implementation, size or mode are those of another to the digit, or a multiple of them."""
     yield from _same_samples(numbers)
-    yield from _repeated_samples(numbers)
     told: set[str] = set()
     for way, place in ((series_of, attrgetter("case.seqlen_k")), (_OF_IMPLEMENTATION, attrgetter("case"))):
         seen: dict[tuple, list[Measurement]] = {}
@@ -49,17 +48,12 @@ def copied(numbers: Numbers) -> Found:
 def _same_samples(numbers: Numbers) -> Found:
     seen: dict[tuple, Measurement] = {}
     for m in numbers.of("latency_ms"):
-        shape = stolen.shape_of(m.samples)
+        shape, count = stolen.shape_of(m.samples), len(m.samples)
         first = seen.setdefault((m.run_id, shape), m) if shape else m
         factor = None if first is m else stolen.factor_of(m.samples, first.samples)
         if factor:
             times = "the same" if abs(factor - 1) < 1e-6 else f"{factor:.6g} times the"
-            yield said("copied samples", m, first, times=times, count=len(m.samples))
-
-
-def _repeated_samples(numbers: Numbers) -> Found:
-    for m in numbers.of("latency_ms"):
-        count = len(m.samples)
+            yield said("copied samples", m, first, times=times, count=count)
         for parts in range(2, count // stolen.DISTINCT + 1):
             length = count // parts
             if count % parts == 0 and m.samples[length:] == m.samples[:-length] and len(set(m.samples)) > 1:
@@ -91,18 +85,13 @@ def no_spread(numbers: Numbers) -> Found:
 def thousandfold(numbers: Numbers) -> Found:
     """Every time of an implementation is hundreds of times what the device needs: another unit was read."""
     for (run_id, _), rows in numbers.grouped(attrgetter("run_id", "implementation"), "latency_ms").items():
-        run = numbers.runs[run_id]
-        chip = bounds_of(run.gpu_name)
-        rows = rows if chip.known else []
-        shares = [(m.value / needed, m) for m in rows if (needed := _needed_ms(m, chip))]
+        gpu = numbers.runs[run_id].gpu_name
+        chip, shares = bounds_of(gpu), []
+        for m in rows if chip.known else ():
+            flops, moved = flops_range(m.case, m.mode), bytes_moved(m.case, m.mode)
+            if flops and moved:  # at the device's peaks, with some overhead
+                needed = max(flops[1] / chip.tflops(m.case.dtype) / 1e9, moved / chip.bandwidth_gb_per_s / 1e6)
+                shares.append((m.value / (needed + _OVERHEAD_MS), m))
         least = min(shares, default=None, key=lambda pair: pair[0])
         if least and len(shares) >= LONG_ENOUGH and least[0] > SLOWER_BY:
-            yield said("thousandfold", least[1], times=least[0], gpu=run.gpu_name, chip=chip, count=len(shares))
-
-
-def _needed_ms(m: Measurement, chip: DataSheet) -> float | None:
-    """Return what the operations and bytes of a call take at the device's peaks, and some overhead."""
-    flops, moved = flops_range(m.case, m.mode), bytes_moved(m.case, m.mode)
-    if flops is None or moved is None:
-        return None
-    return max(flops[1] / chip.tflops(m.case.dtype) / 1e9, moved / chip.bandwidth_gb_per_s / 1e6) + _OVERHEAD_MS
+            yield said("thousandfold", least[1], times=least[0], gpu=gpu, chip=chip, count=len(shares))

@@ -27,7 +27,7 @@ Files = Sequence[tuple[str, bytes]]  # name and content
 
 MAX_MEMBERS = 10_000
 MAX_TABLES = 100  # files of a zip that is no run folder
-MAX_UNPACKED = 256 * 1024 * 1024  # bytes: the wanted files together; for a tar stream, all files
+MAX_UNPACKED = 256 * 1024 * 1024  # bytes: the wanted files together; for a tar, all files
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 COLUMNS, JOURNAL = columns.NAME, "measurements.jsonl"
@@ -142,10 +142,12 @@ def _tables_of(name: str, data: bytes) -> Files | None:
 
 
 def _of_tar(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
-    raw: IO[bytes] = io.BytesIO(data)
-    stream = _Bounded(gzip.GzipFile(fileobj=raw) if data[:2] == GZIP else raw)
+    packed = data[:2] == GZIP
+    unpacked = gzip.GzipFile(fileobj=io.BytesIO(data)).read(MAX_UNPACKED + 1) if packed else data
+    if len(unpacked) > MAX_UNPACKED:
+        raise _too_large()
     found: dict[str, bytes] = {}
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
+    with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
         for count, entry in enumerate(archive, start=1):
             _check_count(count)
             if entry.isfile() and PurePosixPath(entry.name).name in wanted:
@@ -172,25 +174,6 @@ def _check_count(count: int) -> None:
 
 def _too_large() -> UploadError:
     return UploadError(f"The archive unpacks to more than {MAX_UNPACKED:,} bytes; upload the runs one by one.")
-
-
-class _Bounded(io.RawIOBase):
-    """A stream that ends in an UploadError after too much, so that a bomb costs no more than that."""
-
-    def __init__(self, stream: IO[bytes] | gzip.GzipFile) -> None:
-        super().__init__()
-        self._stream = stream
-        self._left = MAX_UNPACKED
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        chunk = self._stream.read(size if size >= 0 else self._left + 1)
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise _too_large()
-        return chunk
 
 
 def _run_id(text: bytes) -> str | None:

@@ -42,7 +42,7 @@ class WorkspaceLaw:
     out_float32_above: int = 0  # out is summed in float32 above this head_dim; 0: never
     split_rows: tuple[int, ...] = ()  # limit on float32 rows of partial results, if few rows of q: 16 bits, 32 bits
     split_most: tuple[int, ...] = ()  # limit on these rows, as a multiple of the rows of q
-    stored_bytes: int = 0  # limit on the bytes of P and dS, which are stored at head_dim above 256 in 16 bits; 0: never
+    stored_bytes: int = 0  # limit on the bytes of P and dS that are stored at head_dim above 256 in 16 bits; 0: never
     # Needed for some dtypes.
     copies_float32: float = 0.0  # q-sized tensors, if the dtype is float32
     parts_float32: int = 0  # q-sized tensors in three bfloat16 parts, instead of copies_float32 at head_dim 17 to 128

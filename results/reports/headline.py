@@ -20,7 +20,6 @@ from results.compare.compare import ComparedCell, Side, compare
 from results.compare.verdicts import Verdict, judge, standard_error
 from results.derive import geometric_mean, tflops
 from results.files import journal, library
-from results.files.journal import State
 from results.grouping import grouped
 from results.levels.decode import forms
 from results.levels.model_table import model
@@ -279,27 +278,20 @@ def runs(shipped: Shipped) -> str:
         costs = (state.costs if state else None) or {}
         sampling = costs.get("sampling", 0.0) + costs.get("energy", 0.0)
         beyond = f"{100 * (costs['total'] - sampling) / sampling:.0f} %" if sampling else "—"
+        seconds = costs.get("wall") or (state.lasted_s if state else None) if run.cards else costs.get("total")
+        cards = f" on {len(run.cards)} cards" if run.cards else ""
+        took = f"{seconds:.0f} s{cards}" if seconds else "—"
         begun, ended = (state.started or "", state.updated or "") if state else ("", "")
         at_once = sum(start < ended and begun < end for start, end in spans) - 1 if begun else "—"
         versions = f"{run.torch}, {run.triton}"
         facts = str(run.created)[:10], str(run.git_commit)[:7], versions
         words = facts + tuple(each or "—" for each in timed)
-        rows.append((f"`{run.run_id}`", *words, _took(run, state), beyond, str(at_once)))
+        rows.append((f"`{run.run_id}`", *words, took, beyond, str(at_once)))
     header = ("run", "measured", "commit", "torch, triton", "timing", "rounds", "took", "beyond sampling", "at once")
     bare = ", ".join(f"`{run.run_id}`" for run, _ in own if not run.driver)
     return markdown_table(
         header, rows
     ) + f"\n\nDriver, host, power limit and measured peaks are not known of: {bare}." * bool(bare)
-
-
-def _took(run: Run, state: State | None) -> str:
-    """Return the duration of a run; with several cards also the sum over the cards, if it was recorded."""
-    costs = (state.costs if state else None) or {}
-    if not run.cards:
-        return f"{costs['total']:.0f} s" if costs else "—"
-    wall_s = costs.get("wall") or (state.lasted_s if state else None)
-    cards = f"{len(run.cards)} cards" + (f", {costs['total']:.0f} s of theirs" if costs else "")
-    return f"{wall_s:.0f} s on {cards}" if wall_s else "—"
 
 
 def certified(_: Shipped) -> str:

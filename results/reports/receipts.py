@@ -18,10 +18,6 @@ from results.reports.rendering import Runs
 OURS = "headline"
 
 
-class UnknownClaim(ReportError):
-    """There is no such claim; the message names those that exist."""
-
-
 def names() -> Iterator[tuple[str, str]]:
     """Yield each claim by name with its words, or the place of its figures in the report."""
     for number, row in enumerate(headline.SUMMARY, start=1):
@@ -32,9 +28,9 @@ def names() -> Iterator[tuple[str, str]]:
 
 
 def split(claim: str) -> tuple[str, int]:
-    """Return the report and the place of a claim. Raises UnknownClaim."""
+    """Return the report and the place of a claim. Raises ReportError."""
     if claim not in dict(names()):
-        raise UnknownClaim(f"There is no claim {claim!r}. `python -m results receipt` lists all of them.")
+        raise ReportError(f"There is no claim {claim!r}. `python -m results receipt` lists all of them.")
     name, _, number = claim.partition("/")
     return name, int(number) - 1
 

@@ -133,11 +133,6 @@ def price(device: str) -> list[dict[str, Any]]:
     return rows
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the packages of others that are installed here."""
-    return {name: version for name in PACKAGES if (version := environment.version(name))}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the certificates; return 1 if something leaks."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__.splitlines()[0])
@@ -152,7 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(printed := table(found))
     if options.record:
         device = devices.resolve(options.device)
-        sizes: dict[str, Any] = {"seqlen": options.seqlen, "head_dim": options.head_dim, "packages": versions()}
+        packages = {name: version for name in PACKAGES if (version := environment.version(name))}
+        sizes = {"seqlen": options.seqlen, "head_dim": options.head_dim, "packages": packages}
         more = {"price": price(options.device)} if INVARIANT in found and device.type == "cuda" else {}
         where = f"{device.name}, Triton's interpreter" if os.environ.get("TRITON_INTERPRET") == "1" else device.name
         add_entry(options.record, where, facts(device) | sizes, dict(sorted(found.items())), **more)

@@ -264,7 +264,8 @@ def test_gpus_are_drawn_as_ratios_of_each_shape_around_a_line_at_one(page, home)
     assert (trace["name"], trace["mode"], trace["x"]) == ("Fast", "markers", [128, 128, 256, 256])
     assert trace["y"] == pytest.approx([4.0, 4.0, 0.5, 0.5], rel=0.01)
     assert [(shape["y0"], shape["y1"]) for shape in spec["layout"]["shapes"]] == [(1.0, 1.0)]
-    assert "Speed relative to Slow" in spec["layout"]["title"]["text"]
+    title = spec["layout"]["title"]["text"]
+    assert "Speed relative to Slow" in title and "head_dim 64" in title
     page.pills(key="quantity").set_value("gflops_per_watt").run()
     (spec,) = (json.loads(each.proto.spec) for each in page.get("plotly_chart"))
     assert spec["data"][0]["y"] == pytest.approx([4.0, 4.0, 0.5, 0.5], rel=0.01), "better is above 1 there too"

@@ -81,6 +81,7 @@ def test_the_button_is_there_before_devices_are_known_and_starts_on_the_first(ap
     monkeypatch.setattr(launch, "listing", lambda device=None: known.wait(20) and LISTING)
     page = app.switch_page("pages/run_sweep.py").run()
     assert "Looking for devices" in shown(page)
+    assert "looking for devices" in [box.value for box in page.text_input if box.label == "Device"]
     page.button(key="start").click().run()
     assert "starting" in shown(page) and started == []
     monkeypatch.setattr(background, "PATIENCE_S", 20.0)

@@ -6,24 +6,18 @@ import pytest
 
 from pages.ui.filters import offers
 from pages.ui.shell.data import store
-from results.files.journal import RunFolder
 from results.levels.real_shapes import SHAPES
-from results.records import Measurement, Run, Status
+from tests.builders import add_run, latency
 from tests.pages.conftest import GPU, shown
 
-RUN = Run("shapes-a", "local", created="2026-03-01T00:00:00", gpu_name=GPU)
-LLAMA, LAST = SHAPES[0], SHAPES[-1]
+LLAMA, LAST = SHOWN = SHAPES[0], SHAPES[-1]
 TIMES = {"triton_fa2": (2.0, 4.0), "torch_sdpa_flash": (3.0, 2.0)}
 
 
 @pytest.fixture
 def page(home: Path, app, drawn):
-    rows = [
-        Measurement(RUN.run_id, shape.case, name, "latency_ms", Status.OK, mode="fwd", timing="kernel", value=ms[at])
-        for name, ms in TIMES.items()
-        for at, shape in enumerate((LLAMA, LAST))
-    ]
-    RunFolder.create(home, RUN, rows)
+    rows = [latency(name, ms, shape.case) for name in TIMES for ms, shape in zip(TIMES[name], SHOWN, strict=True)]
+    add_run(home, "shapes-a", *rows, created="2026-03-01T00:00:00", gpu_name=GPU)
     return app.switch_page("pages/shapes.py").run()
 
 

@@ -254,11 +254,13 @@ inputs = {}
 def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     monkeypatch.setattr(steps, "SECONDS", 0.0)
+    monkeypatch.setattr(steps, "ALLOWED", 0.0)
     file = tmp_path / "models.toml"
     file.write_text(TINY)
     assert main(["prove", "--steps", str(file), "--device", "cpu", "--json"]) == 0
     tiny, none, gone = map(json.loads, capsys.readouterr().out.splitlines())
     assert 0 < tiny["low"] <= tiny["ratio"] <= tiny["high"] and 0 < tiny["differs"] < 1e-4, tiny
+    assert "times as far from float32 as SDPA's" in steps.as_line(steps.StepProof(**tiny))
     assert tiny["sdpa_ms"] > 0 and tiny["ours_ms"] > 0 and (none["note"], none["ratio"]) == (steps.NO_CALL, None)
     assert "no_such_library" in gone["note"] and gone["ratio"] is None
     assert main(["prove", "--steps", str(file), "--device", "cpu", "--only", "tiny,wide"]) == 2

@@ -64,6 +64,7 @@ class ForwardConfig(ForwardTiles):
     bend: float = 0.0  # softmax_scale / softcap; 0: scores have no softcap
     alibi: bool = False  # scores lose slope x distance
     rows: int = ROWS  # query rows of a consumer
+    keeps_p: bool = False  # P is kept in memory for `second_half_kernel`
 
 
 @dataclass(frozen=True)

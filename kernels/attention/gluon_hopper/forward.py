@@ -55,7 +55,7 @@ from .forward_tiles import (
 )
 from .masks import capped, hide_keys, key_blocks, less_distance
 from .pieces import load_keys_by_piece, load_pieces, pieces_of, place_of
-from .rows import store_tile
+from .rows import keep_block, keep_factors, kept_blocks, store_tile
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
 _LARGE_SCORE = gl.constexpr(64.0)  # in powers of two, above what normal numbers reach
@@ -235,6 +235,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
     if CONFIG.pingpong and consumer == CONFIG.consumers - 1:
         pingpong_signal(0)
     n_tiles = num_program_tiles(shape, CONFIG)
+    kept = kept_blocks(consumer, output.overflow, output.partial_lse, shape.schedule, CONFIG)
     tile, low, left, right, high, skipped = consumer_work(consumer, 0, shape, CONFIG)
     count = 0
     for _i in range(skipped):
@@ -252,7 +253,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         q_slot = consumer * CONFIG.q_slots + i_tile % CONFIG.q_slots
         q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
         q_done = buffers.q_empty.index(q_slot)
-        queries = TileQueries(q=q, slot=q_slot, done=q_done)
+        queries = TileQueries(q=q, slot=q_slot, done=q_done, kept=kept)
         slope = gl.load(output.max_logits + tile.head) if CONFIG.alibi else gl.to_tensor(0)
         edges = MaskEdges(diagonal=diagonal, seqlen_k=sequence.seqlen_k, window=sequence.window, slope=slope)
         if CONFIG.store_from_registers:
@@ -270,6 +271,9 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
                           CONFIG.causal, CONFIG.has_window)  # fmt: skip
         p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, CONFIG.masked)
         top = m_i if CONFIG.max_logits else gl.to_tensor(0)
+        first = count
+        if CONFIG.keeps_p:
+            keep_block(kept, count, p, CONFIG)
         if CONFIG.packed:  # noqa: SIM102 - decided at compile time
             if high * CONFIG.block_n > sequence.seqlen_k:
                 clear_values(count, sequence.seqlen_k - (high - 1) * CONFIG.block_n, buffers, CONFIG)
@@ -316,6 +320,8 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         if CONFIG.pingpong:
             pingpong_signal((consumer + 1) % CONFIG.consumers)
         inverse = _store_lse(consumer, output, this_tile, m_i, l_i, top, shape, dtype, CONFIG)
+        if CONFIG.keeps_p:
+            keep_factors(kept, first, inverse, CONFIG, False)
         if CONFIG.q_slots > 1:
             out, p = warpgroup_mma_wait(1, deps=(out_token, p))
         else:

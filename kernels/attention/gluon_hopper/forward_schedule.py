@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import torch
 
@@ -93,23 +94,30 @@ class TileSchedule:
     entries: torch.Tensor  # for each program: the number of tiles, then (tile, head, split or -1, blocks)
     combines: torch.Tensor | None  # for each split tile: (tile, head, first split, number of splits)
     n_splits: int
+    n_blocks: int = 0  # key blocks of all tiles
 
 
 @lru_cache(maxsize=256)
-def tile_schedule(tiling: Tiling, programs: int, split_kv: bool, device: torch.device) -> TileSchedule:
+def tile_schedule(
+    tiling: Tiling, programs: int, split_kv: bool, device: torch.device, first_head: int = 0
+) -> TileSchedule:
     """Make the schedule of a shape. Each program's entries end with one that it looks up and does not take."""
-    tiles = list(tiling.tiles())
+    tiles = [(m, first_head + head) for m, head in tiling.tiles()]
     rest = len(tiles) % programs if split_kv else 0
     whole, split = tiles[: len(tiles) - rest], tiles[len(tiles) - rest :]
     taken = _deal(tiling, whole, programs)
     combines = _split(tiling, split, taken) if split else []
     longest = 2 + max(map(len, taken))
-    rows = [[(len(own),), *own, *[()] * (longest - 1 - len(own))] for own in taken]
+    firsts = [0, *accumulate(sum(tiling.blocks(m) for m, *_ in own) for own in taken)]
+    rows = [
+        [(len(own), first), *own, *[()] * (longest - 1 - len(own))] for own, first in zip(taken, firsts, strict=False)
+    ]
     entries = [[_padded(entry) for entry in row] for row in rows]
     return TileSchedule(
         torch.tensor(entries, dtype=torch.int32, device=device),
         torch.tensor([_padded(entry) for entry in combines], dtype=torch.int32, device=device) if combines else None,
         sum(entry[3] for entry in combines),
+        firsts[-1],
     )
 
 

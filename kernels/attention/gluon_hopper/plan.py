@@ -23,6 +23,7 @@ from .backward_launch import BackwardInputs, DqWarpgroupBackward, SingleKernelBa
 from .forward import combine_kernel, forward_kernel
 from .forward_overflow import MAX_FLAGS
 from .forward_schedule import TileSchedule, Tiling, tile_schedule
+from .forward_second_half import second_half_kernel
 from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order
 
@@ -173,13 +174,21 @@ def _is_dense(x: torch.Tensor) -> bool:
 
 
 _COMBINED_ROWS = 16  # rows of a program of combine_kernel
+_KEPT_SLOTS = 4  # blocks of P and values under way
+Part = tuple[int, Tiling, TileSchedule]  # how many programs compute some of the heads, their tiles, and whose are which
 
 
 class Forward:
     """Computes the output and the base-2 logsumexp of a plan's tensors."""
 
     def __init__(
-        self, plan: GluonHopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None = None
+        self,
+        plan: GluonHopperPlan,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor | None = None,
+        part: Part | None = None,
     ) -> None:
         self._plan = plan
         self._recorded: Callable[..., None] | None = None
@@ -188,7 +197,7 @@ class Forward:
         if plan.more.get("max_logits"):  # no other form has every maximum
             tiles = replace(tiles, rescale_by_sum=False, per_lane_max=True)
         tile_rows = configs.ROWS * tiles.consumers
-        programs, tiling, schedule = _schedule(plan, tiles, tile_rows, split_kv)
+        programs, tiling, schedule = part or _schedule(plan, tiles, tile_rows, split_kv)
         split_kv = schedule.combines is not None
         self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
         rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (configs.ROWS, tiles.block_n))
@@ -199,17 +208,10 @@ class Forward:
             stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._partial_shape) if split_kv else out)]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], *(None,) * 5)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
-        rest: tuple[Any, ...] = (
-            schedule.entries,
-            ForwardShape(
-                *(schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
-                *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window),
-            ),
-            plan.factor * LOG2_E,
-            strides,
-        )
+        rest: tuple[Any, ...] = (schedule.entries, _shape(plan, tiling, schedule), plan.factor * LOG2_E, strides)
         masked = plan.masked(tiles.block_n)
         config = configs.forward_config(plan, tiles, masked=masked, split_kv=split_kv, **plan.more, **plan.of_scores)
+        config = replace(config, keeps_p=part is not None)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
         self._recompute = None
@@ -259,26 +261,106 @@ class Forward:
         return [computed, (self._combine, (partial_out, partial_lse, out, lse, more[0]))]
 
 
-class ForwardByHalves:
+class ForwardByHalves(Forward):
     """Computes half of the output's columns after the other, where a consumer's registers hold no more.
 
-    Both compute the scores. A tile of 64 rows in place of one of 128 would load the keys twice as often.
+    The second launch multiplies P that the first one kept, for a part of the heads after the other. Where the room for
+    P is small or memory is short, both compute the scores. Tiles of 64 rows would load the keys twice as often.
     """
 
     def __init__(self, plan: GluonHopperPlan, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         self._plan = plan
-        self._halves = [Forward(plan, q, k, *each) for each in self._split(v, plan.new_out(q))]
+        self._rows = q.shape[:3], (plan.num_heads * plan.seqlen_q, plan.seqlen_q, 1)
+        self._tiles, _ = _form(plan, q.dtype == torch.bfloat16)
+        self._make(_parts(plan, self._tiles), q, k, *_halves(v), *_halves(plan.new_out(q)))
 
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _make(self, parts: list[Part], *tensors: torch.Tensor) -> None:
+        """Make the launches for each part; without parts, two that compute the scores."""
+        q, k, v1, v2, out1, out2 = tensors
+        plan, tiles = self._plan, self._tiles
+        self._recorded = None
+        self._n_blocks = max((schedule.n_blocks for *_, schedule in parts), default=0)
+        self._launches = [[Forward(plan, q, k, v1, out1, part)._launch] for part in parts or [None]]
+        if not parts:
+            self._launches[0].append(Forward(plan, q, k, v2, out2)._launch)
+            return
+        p, factors = self._rooms(q.new_empty(0, device="meta"))
+        kept = Descriptor(p, [1, 1, configs.ROWS, tiles.block_n]), Descriptor(factors, [configs.ROWS])
+        makers = (*kept, Descriptor(v2, [1, 1, tiles.block_n, plan.size_v]), None)
+        own = {"masked": plan.masked(tiles.block_n), "unpadded_head_dim": plan.head_dim % configs.HALF}
+        config = configs.forward_config(plan, replace(tiles, kv_slots=_KEPT_SLOTS), **own)
+        strides = tuple(stride // 8 for stride in out2.stride()[:3])
+        for launches, (programs, tiling, schedule) in zip(self._launches, parts, strict=True):
+            rest = (schedule.entries, _shape(plan, tiling, schedule), strides, config)
+            launches.append(Launch(second_half_kernel, (programs, 1, 1), plan.device, makers, rest))
+
+    def __call__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_slopes: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the output and its logsumexp; the caller has made the tensors' device the current one."""
-        out, lse = self._plan.new_out(q), self._halves[0].new_lse()
-        for half, each in zip(self._halves, self._split(v, out), strict=True):
-            half.write(q, k, *each, lse)
+        out, lse = self._plan.new_out(q), self.new_lse()
+        given = (q, k, *_halves(v), *_halves(out))
+        try:
+            self.write(*given, lse)
+        except torch.cuda.OutOfMemoryError:
+            if not self._n_blocks:
+                raise
+            self._make([], *given)
+            self.write(*given, lse)
         return out, lse
 
-    @staticmethod
-    def _split(v: torch.Tensor, out: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        return [(v[..., : configs.HALF], out[..., : configs.HALF]), (v[..., configs.HALF :], out[..., configs.HALF :])]
+    def _steps(self, rooms: Rooms, *tensors: torch.Tensor) -> list[Step]:
+        q, k, v1, v2, out1, out2, lse = tensors
+        if not self._n_blocks:
+            both = zip(self._launches[0], (v1, v2), (out1, out2), strict=True)
+            return [(launch, (q, k, v, out, lse, out, *[lse] * 5)) for launch, v, out in both]
+        p, factors = map(rooms.note, self._rooms(q))
+        scores, kept = (q, k, v1, out1, lse, out1, factors, p, lse, lse, lse), (p, factors, v2, out2)
+        return [step for first, second in self._launches for step in ((first, scores), (second, kept))]
+
+    def _rooms(self, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return room for P and for factors of all blocks of a part."""
+        rows = self._n_blocks * self._tiles.consumers * configs.ROWS
+        return q.new_empty(1, 1, rows, self._tiles.block_n), q.new_empty(rows, dtype=torch.float32)
+
+
+def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[..., : configs.HALF], x[..., configs.HALF :]
+
+
+def _shape(plan: GluonHopperPlan, tiling: Tiling, schedule: TileSchedule) -> ForwardShape:
+    """Return what the kernels know of the sizes."""
+    return ForwardShape(
+        *(schedule.entries.shape[1], len(tiling), tiling.n_m, plan.num_heads, plan.n_heads),
+        *(plan.group_size, tiling.heads_in_l2, plan.seqlen_q, plan.seqlen_k, plan.window),
+    )
+
+
+def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
+    """Return parts of the heads whose P there is room for, in as few rounds of tiles as can be.
+
+    None if a part would have few tiles.
+    """
+    tile_rows, programs = configs.ROWS * tiles.consumers, plan.multiprocessors
+    _, tiling, _ = _schedule(plan, replace(tiles, host_schedule=False), tile_rows, False)
+    kept_bytes = sum(map(tiling.blocks, range(tiling.n_m))) * tile_rows * (2 * tiles.block_n + 4)
+    most = min(plan.n_heads, tuning.number("kept_bytes") // kept_bytes)
+    least = min(plan.n_heads, -(-tuning.number("kept_rounds") * programs // tiling.n_m))
+    if most < least:
+        return []
+
+    def rounds(heads: int) -> int:
+        whole, rest = divmod(plan.n_heads, heads)
+        return whole * -(-heads * tiling.n_m // programs) + -(-rest * tiling.n_m // programs)
+
+    heads = min(range(most, least - 1, -1), key=rounds)
+    parts: list[Part] = []
+    for first in range(0, plan.n_heads, heads):
+        n = min(heads, plan.n_heads - first)
+        own = replace(tiling, batch=1, num_heads=n, heads_in_l2=min(tiling.heads_in_l2, n))
+        schedule = tile_schedule(own, min(len(own), programs), False, plan.device, first)
+        parts.append((min(len(own), programs), own, schedule))
+    return parts
 
 
 def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, bool]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from results import reports
@@ -10,7 +11,7 @@ from results.records import Case, Measurement, Run, Status
 from results.reports import side_by_side
 from results.reports.rendering import Runs
 from runner.sweeps import SWEEPS
-from tests.builders import shipped
+from tests.builders import latency, shipped
 
 RECORDED = Path(__file__).with_name("recorded")
 H200 = "NVIDIA H200"
@@ -37,10 +38,7 @@ def ops() -> list[Measurement]:
     for case in SWEEPS["performance_guide"].cases():
         for name, speed in OP_SPEEDS.items():
             if name == "torch_naive" and case.seqlen_q == 32768:
-                skipped = {"status": Status.SKIPPED, "note": "needs 512 GiB of 139.8"}
-                found.append(
-                    Measurement(OF_OPS.run_id, case, name, "latency_ms", mode="fwd", timing="kernel", **skipped)
-                )
+                found.append(latency(name, Status.SKIPPED, case, run_id=OF_OPS.run_id, note="needs 512 GiB of 139.8"))
                 continue
             work = case.batch * case.seqlen_q * case.seqlen_q / 1024 / 1000
             found.append(number(OF_OPS, case, name, "fwd", "latency_ms", speed * work, "kernel"))
@@ -137,29 +135,14 @@ def own_of(name: str, factor: float, dtypes: tuple[str, ...] = DTYPES[:1]) -> li
 
 def own_run(speedup: float, *, sweep: str = "fa2_speedup", num_heads: int = 1) -> tuple[Run, list[Measurement]]:
     """A run in which torch_naive takes a microsecond a token and triton_fa2 is that much faster."""
-    blank = Measurement(
-        run_id="own", case=SWEEPS[sweep].cases()[0], implementation="", metric="latency_ms", status="ok", value=1.0
-    )
-    measurements = []
-    for case in SWEEPS[sweep].cases():
-        heads = replace(case, num_heads=num_heads, num_kv_heads=num_heads)
-        for implementation, factor in (("torch_naive", 1.0), ("triton_fa2", speedup), ("torch_sdpa_flash", 50.0)):
-            for mode in ("fwd", "bwd", "fwd_bwd"):
-                for timing, slower in (("kernel", 1.0), ("eager", 7.0)):
-                    value = case.seqlen_q / 1000 / factor * slower
-                    measurements.append(
-                        replace(
-                            blank,
-                            case=heads,
-                            implementation=implementation,
-                            mode=mode,
-                            timing=timing,
-                            value=value,
-                            mean=2 * value,
-                            std=0.5,
-                        )
-                    )
-    return Run(run_id="own", source="local", gpu_name="NVIDIA H200"), measurements
+    factors = {"torch_naive": 1.0, "triton_fa2": speedup, "torch_sdpa_flash": 50.0}
+    made, slower = [], {"kernel": 1.0, "eager": 7.0}
+    for case, name, mode, timing in product(SWEEPS[sweep].cases(), factors, ("fwd", "bwd", "fwd_bwd"), slower):
+        ms = case.seqlen_q / 1000 / factors[name] * slower[timing]
+        case = replace(case, num_heads=num_heads, num_kv_heads=num_heads)
+        spread = {"mean": 2 * ms, "std": 0.5, "n": None}
+        made.append(latency(name, ms, case, run_id="own", mode=mode, timing=timing, **spread))
+    return Run(run_id="own", source="local", gpu_name="NVIDIA H200"), made
 
 
 BESIDE: dict[str, tuple[str, Callable[[], Runs]]] = {  # by file: a report, and the runs beside it

@@ -18,6 +18,7 @@ from results.records import Measurement, Run, Status, attention_case
 from results.slice import Filters
 from results.sql import cells
 from results.store.database import Store, open_store
+from tests.builders import latency, small_case
 
 NAMES = ("slow", "fast", "other")
 SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel")
@@ -92,11 +93,7 @@ def test_a_run_that_grows_or_goes_or_says_another_time_leaves_them_right(store):
     shutil.rmtree(runs / "newer")
     record = runs / "run-0" / "run.json"
     record.write_text(record.read_text().replace("2026-01-01", "2026-03-01"))
-    case = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
-    grown = Measurement(
-        "run-1", case, "slow", "latency_ms", Status.OK, value=1.0, mode="fwd", timing="kernel", origin="x"
-    )
-    RunFolder(runs / "run-1").append(grown)
+    RunFolder(runs / "run-1").append(latency("slow", 1.0, small_case(), run_id="run-1", origin="x"))
     store.refresh()
     _same_either_way(store)
 
@@ -105,8 +102,7 @@ def test_the_other_version_of_a_run_is_stored_and_no_choice_of_any_page(tmp_path
     against = Run("two", "local", gpu_name="H200", against={"label": "abc1234"})
     other = Run("names", "upload", gpu_name="H200")
     names = ("triton_fa2", "triton_fa2@abc1234")
-    case = attention_case(batch=1, num_heads=1, seqlen=64, head_dim=64, dtype="float16", causal=True)
-    number = Measurement("two", case, names[0], "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
+    number = latency(names[0], 1.0, small_case())
     for run in (against, other):
         rows = [replace(number, run_id=run.run_id, implementation=name) for name in names]
         RunFolder.create(tmp_path, run, rows)

@@ -13,6 +13,7 @@ pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 from kernels.attention.gluon_hopper import configs, forward, forward_softmax, plan, tuning
 from kernels.attention.gluon_hopper.forward import forward_kernel
+from kernels.attention.gluon_hopper.forward_second_half import second_half_kernel
 from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
 from tests.kernels.attention.gluon_hopper.interleavings.program import Program
@@ -53,13 +54,12 @@ def launch_of(*case: Any, recompute: bool = False) -> list[Any]:
     return [grid[0], len(makers), *rest]
 
 
-def run(arguments: list[Any], number: int, seed: int) -> Program:
+def run(arguments: list[Any], number: int, seed: int, kernel: Any = forward_kernel) -> Program:
     """One program, its arguments as the model has them."""
     programs, tensors, *rest = arguments
     program = Program(number, programs, seed)
-    names = forward_kernel.arg_names
-    values = [_tensor(name) for name in names[:tensors]]
-    program.run(forward_kernel, values + as_arguments(rest))
+    values = [_tensor(name) for name in kernel.arg_names[:tensors]]
+    program.run(kernel, values + as_arguments(rest))
     return program
 
 
@@ -113,6 +113,19 @@ def test_everything_is_recomputed_where_a_program_flagged_an_overflow(causal, mo
 @pytest.mark.parametrize(("dtype", "launches"), [(torch.bfloat16, 2), (torch.float16, 1)])
 def test_overflow_is_flagged_only_where_p_has_the_exponents_of_float32(dtype: torch.dtype, launches: int) -> None:
     assert len(launches_of("odd", 64, False, 0, 8192, dtype)) == launches
+
+
+@pytest.mark.parametrize(("causal", "window"), MASKS)
+def test_the_second_half_takes_the_blocks_that_the_first_half_kept(causal: bool, window: int) -> None:
+    first, second = launches_of("longer", configs.HALVED, causal, window, 0)
+    assert second[0] is second_half_kernel
+    for number in range(PROGRAMS):
+        arguments = [[launch[1][0], len(launch[3]), *launch[4]] for launch in (first, second)]
+        programs = run(arguments[0], number, 0), run(arguments[1], number, 0, second_half_kernel)
+        kept, taken = (program.loaded["v"] for program in programs)
+        assert kept == taken == programs[1].loaded["p"] / 2 > 0
+        values = [[v for ((_, v, _),) in programs[1].read[consumer]] for consumer in (1, 2)]
+        assert all(own == sorted(set(own)) for own in values)
 
 
 ANYTHING_BUT_WAITING = "^(?!all wait)"
