@@ -156,7 +156,7 @@ def test_recommendations_and_features_rest_on_stored_numbers(app):
     app.radio(key="gpu").set_value("NVIDIA H200").run()
     app.segmented_control(key="overview_view").set_value("What to use when").run()
     text = shown(app)
-    assert "Recommended: the implementation closest to the fastest one on average." in text
+    assert "The recommended implementation is the closest to the fastest one on average." in text
     drawn = next(html.proto.body for html in app.get("html") if "time lost" in html.proto.body)
     assert drawn.count('<th scope="row"') == 10, "a row a use case"
     app.session_state["advice_numbers"] = True
