@@ -24,5 +24,6 @@ def unlikely(numbers: Numbers, rule: str) -> Found:
         keys = min(lengths) if lengths else case.seqlen_k or 0  # of the shortest sequence
         too_exact = keys >= _SHORTEST and m.value < SHARE * rounding
         too_wrong = case.dtype != "float32" and in_full and m.value > MOST * rounding
-        if too_exact if rule == "too_exact" else too_wrong:
+        told = too_exact if rule == "too_exact" else too_wrong
+        if told:
             yield said(rule, m, leaves=0.4 * rounding, times=m.value / rounding, most=MOST)

@@ -33,7 +33,9 @@ def power(numbers: Numbers, rule: str) -> Found:
         watts = 1e3 * m.value / time.value if time else m.value if m.metric != "energy_j" else 0.0
         share = flops[0] / time.value / 1e9 / chip.tflops(m.case.dtype) if time and flops and chip.known else 0.0
         above = watts > (OVER_ENERGY if time else OVER_POWER) * limit
-        if above if rule == "above_power" else share > LOADED and watts < IDLE * limit:
+        idle = share > LOADED and watts < IDLE * limit
+        told = above if rule == "above_power" else idle
+        if told:
             arithmetic = f"{m.value:.4g} J in {ms(time)} is " if time else ""
             facts = {
                 "arithmetic": arithmetic,
