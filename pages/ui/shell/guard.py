@@ -34,6 +34,8 @@ _STYLE, _HISTORY = ((_HERE / name).read_text(encoding="utf-8") for name in ("lay
 _IMPORTS = "".join(f'import "{name}";' for name in _FILES)
 _ADDED = f'<style>{_STYLE}</style><script>{_HISTORY}</script><script type="module">{_IMPORTS}</script></body>'.encode()
 _OF_FILE = (b"content-length", b"etag", b"last-modified")  # headers that are wrong once the page is changed
+# Headers for which the page would come compressed, or not at all if the browser holds that of another Streamlit app.
+_WHOLE = (b"accept-encoding", b"if-modified-since", b"if-none-match")
 
 
 class Guard:
@@ -46,8 +48,9 @@ class Guard:
         """Pass the request on, and add the headers to its answer; refuse bytes before any of them is read."""
 
         page = False
-        # A compressed page could not be changed; Streamlit sends its files and media as they are.
-        accepted = [each for each in scope.get("headers", ()) if each[0] != b"accept-encoding"]
+        asked = scope.get("headers", ())
+        if any(name == b"accept" and b"text/html" in value for name, value in asked):
+            asked = [each for each in asked if each[0] not in _WHOLE]
 
         async def with_headers(message: Message) -> None:
             nonlocal page
@@ -63,7 +66,7 @@ class Guard:
 
         reads = scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS")
         if reads or access.may_send(scope["path"].split("/")):
-            await self._app({**scope, "headers": accepted}, receive, with_headers)
+            await self._app({**scope, "headers": asked}, receive, with_headers)
         else:
             await with_headers({"type": "http.response.start", "status": 403, "headers": [(b"connection", b"close")]})
             await send({"type": "http.response.body", "body": access.OFF.encode()})

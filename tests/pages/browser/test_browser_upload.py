@@ -87,6 +87,14 @@ def test_a_page_of_another_origin_cannot_frame_the_app(chrome, server):
     page.close()
 
 
+def test_a_browser_that_holds_the_page_of_another_app_gets_ours_with_its_styles(chrome, server):
+    page = chrome.new_page()
+    held = {"Accept": "text/html", "If-Modified-Since": "Fri, 01 Jan 2100 00:00:00 GMT"}
+    answer = page.request.get(server.url, headers=held)
+    assert answer.status == 200 and "stCaptionContainer" in answer.text()
+    page.close()
+
+
 def test_only_a_session_with_the_token_can_send_bytes_on_an_open_address(chrome, tmp_path):
     server = Server(tmp_path, address="0.0.0.0", environment={access.TOKEN: "a secret"}).start()
     window, frames = chrome.new_context(), []
