@@ -16,14 +16,9 @@ st.markdown(
 if not access.may_run():
     st.stop()
 whole = widget("folder")
-given = widget(
-    "files",
-    words={"limit": files.LIMIT_MB},
-    type=list(files.ENDINGS),
-    accept_multiple_files="directory" if whole else True,
-    max_upload_size=files.LIMIT_MB,
-    key="directory" if whole else "files",
-)
+several, key = ("directory", "directory") if whole else (True, "files")
+words, limit = {"limit": files.LIMIT_MB}, files.LIMIT_MB
+given = widget("files", words=words, accept_multiple_files=several, max_upload_size=limit, key=key)
 with st.expander("An example", icon=":material/description:"):
     st.code(files.EXAMPLE, language=None)
     messages.offer("Download the example", "example.csv", files.EXAMPLE, "example")

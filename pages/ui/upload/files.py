@@ -18,36 +18,17 @@ from pages.ui.run.progress import link_to_results
 from pages.ui.shell import access
 from pages.ui.shell.data import store
 from pages.ui.upload import columns
+from results import formats
 from results.checks import Finding
 from results.files import journal
-from results.formats import (
-    AlreadyHere,
-    Arrival,
-    RunStanding,
-    TableMapping,
-    Understanding,
-    UnknownTable,
-    UploadError,
-    bounded,
-    import_for_undo,
-    left_alone,
-    mapping,
-    standing,
-    take_back,
-    understand,
-)
+from results.formats import Arrival, RunStanding, TableMapping, Understanding, UploadError, bounded, mapping
 from results.formats.archives import opened
 from results.formats.importing import LEAVE, NEW, REPLACE
 from results.formats.mapping import guess, key_of, remembered, to_json
 from results.levels import level_of
 
-ENDINGS = ("csv", "tsv", "txt", "log", "md", "json", "jsonl", "parquet", "xlsx", "zip", "tar", "gz", "tgz")
 LIMIT_MB = 50
-EXAMPLE = """gpu,implementation,batch,num_heads,seqlen,head_dim,dtype,causal,mode,timing,latency_ms,peak_memory_mb
-My GPU,torch_naive,1,8,1024,64,bfloat16,true,fwd,kernel,0.412,21.5
-My GPU,mine,1,8,1024,64,bfloat16,true,fwd,kernel,0.103,4.5
-My GPU,torch_naive,1,8,65536,64,bfloat16,true,fwd,kernel,OOM,OOM
-"""
+EXAMPLE = Path(__file__).with_name("example.csv").read_text(encoding="utf-8")
 _SHOWN_ROWS = 200
 _OF_CASE = ("head_dim", "dtype", "causal", "batch", "num_heads")  # columns of the first numbers
 EXISTING = {LEAVE: "leave what is here", NEW: "import as a new run", REPLACE: "replace what is here"}
@@ -93,7 +74,7 @@ def _mapped(filename: str, data: bytes) -> Understanding | None:
     known = remembered(journal.home())
     try:
         found = _understand(filename, data, known)
-    except UnknownTable as error:
+    except formats.UnknownTable as error:
         sheet, start = error.sheet, guess(error.sheet)
         st.markdown(f"This table is of no known format. {start.problem() or 'Say what its columns are.'}")
         chosen = columns.edit(sheet, start, hashlib.sha256(data).hexdigest()[:12], st.container())
@@ -119,7 +100,7 @@ def _mapped(filename: str, data: bytes) -> Understanding | None:
 def _ask_existing(found: Understanding) -> None:
     """Name the runs of the file that already exist, and ask how to treat those that differ."""
     standings = _standing(found)
-    for sentence in left_alone(standings):
+    for sentence in formats.left_alone(standings):
         st.info(text.plain(sentence), icon=":material/task_alt:")
     if differing := [run for run in standings if run.differs]:
         options = [option for option in EXISTING if option != REPLACE or not any(run.ships for run in differing)]
@@ -167,7 +148,7 @@ def taken(given: tuple[tuple[str, bytes], ...]) -> list[tuple[str, bytes]]:
 
 @st.cache_data(max_entries=16, show_spinner="Reading the file")
 def _understand(filename: str, data: bytes, mappings: dict[str, TableMapping]) -> Understanding:
-    return bounded.call(understand, filename, data, mappings)
+    return bounded.call(formats.understand, filename, data, mappings)
 
 
 def _key(found: Understanding) -> str:
@@ -181,7 +162,7 @@ def _standing(found: Understanding) -> list[RunStanding]:
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _stood(key: str, home: str, version: str, _found: Understanding) -> list[RunStanding]:
-    return standing(Path(home), _found)
+    return formats.standing(Path(home), _found)
 
 
 @st.cache_data(max_entries=16, show_spinner="Checking every number")
@@ -268,14 +249,14 @@ def import_all(ready: list[Understanding]) -> None:
     gpu_name = st.session_state.get("upload_gpu", "").strip() or None
     for found in ready:
         existing = st.session_state.get(f"existing_{found.sha256}") or LEAVE
-        left = left_alone(standing(home, found)) if existing == LEAVE else []
+        left = formats.left_alone(formats.standing(home, found)) if existing == LEAVE else []
         arrived, problem = Arrival(()), None
         try:
             how = {"gpu_name": gpu_name, "skip_rejected": True, "existing": existing}
-            arrived = bounded.call(import_for_undo, home, found, **how)
+            arrived = bounded.call(formats.import_for_undo, home, found, **how)
             if found.sheet and found.mapping and found.mapping != mapping.guess(found.sheet):
                 mapping.remember(home, found.sheet.header, found.mapping)
-        except AlreadyHere as error:
+        except formats.AlreadyHere as error:
             left = [str(error)]
         except (UploadError, journal.JournalError) as error:
             problem = str(error)
@@ -319,7 +300,7 @@ def show_imports() -> None:
 def _undo(arrivals: list[Arrival]) -> None:
     def work() -> str:
         for arrived in arrivals:
-            take_back(journal.home(), arrived)
+            formats.take_back(journal.home(), arrived)
         taken = sum(len(arrived.run_ids) for arrived in arrivals)
         return f"The import is taken back: {messages.counted(taken, 'run')} moved to the trash of Runs."
 
