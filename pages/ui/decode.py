@@ -137,8 +137,7 @@ def latency_lines(rows: pd.DataFrame, palette: dict[str, str], limits: tuple[flo
 def numbers_table(table: pd.DataFrame, chosen: Filters) -> None:
     """Draw every number of the slice."""
     shown = tables.in_words(table)[[*COLUMNS]].dropna(axis="columns", how="all")
-    config = cells.NUMBERS | cells.axis_columns(LEVEL)
-    config |= {"implementation": tables.words("implementation", pinned=True), "run_id": tables.RUN}
+    config = cells.NUMBERS | cells.axis_columns(LEVEL) | tables.declared("named")
     order = ["implementation", *(name for name in COLUMNS if name != "implementation")]
     tables.grid(shown, "Latency and bandwidth of every shape", config, column_order=order)
     title = titles.of_slice("Decode latency and bandwidth", chosen, table["run_id"].unique())

@@ -119,9 +119,8 @@ def by_rule(table: pd.DataFrame, *, key: str, places: bool = True) -> None:
     """Draw a line for each rule and run; a selected line shows its findings, a selected finding its rows."""
     lines = grouped(table)
     shown = lines[["weight", "title", *(["place", "source"] if places else []), "count", "sentence"]]
-    config = tables.declared("findings")
     alt = "Findings by rule and by run or report; select a line for each of its findings"
-    picked = _picked(shown, alt, config, key=key)
+    picked = _picked(shown, alt, tables.declared("findings"), key=key)
     if picked is not None:
         _opened(table, lines.iloc[picked], key)
 
@@ -132,11 +131,10 @@ def _opened(table: pd.DataFrame, line: pd.Series, key: str) -> None:
     st.markdown(
         f"**{text.plain(line['title'])}**, {text.plain(line['place'])}: {messages.counted(len(chosen), 'finding')}"
     )
-    config = {"sentence": tables.words("finding", 720), "origin": tables.words("place in the source", "medium")}
     one = _picked(
         chosen[["sentence", "origin"]].dropna(axis="columns", how="all"),
         "Each finding with its arithmetic; select one for its numbers",
-        config,
+        tables.declared("one_finding"),
         key=f"{key}_of_{line['weight']}_{line['title']}_{line['place']}",
         row_height=_WRAPPED_PX,
     )

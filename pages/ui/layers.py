@@ -147,11 +147,7 @@ def _words(value: str) -> str:
 def numbers_table(table: pd.DataFrame, chosen: Filters) -> None:
     """Draw every number of the slice."""
     shown = tables.in_words(table.assign(mode=table["mode"].map(MODES)))
-    config = cells.NUMBERS | {
-        "share": tables.number("share of attention", "%.0f %%"),
-        "layer": tables.words("layer", pinned=True),
-        "run_id": tables.RUN,
-    }
+    config = cells.NUMBERS | tables.declared("layer_numbers")
     tables.grid(shown[[*COLUMNS]], "Every number of layers", config)
     every_mode = replace(chosen, mode=None)
     title = titles.of_slice("Latency of layers", replace(every_mode, workload="layers"), table["run_id"].unique())

@@ -308,12 +308,14 @@ def draw_kinds(view: MemoryView, drawn: pd.DataFrame) -> None:
     alt = f"{what}: the formula's parts stacked, the measured peak as a mark"
     charts.show(parts_chart(longest), replace(view.title(longest), what=what), key="kinds", alt=alt)
     measured = ((name, METRICS[name]) for name in memory.MEASURED)
-    config = {name: tables.number(f"{of.label} (MiB)", help=of.description) for name, of in measured}
+    config = tables.declared("named")
+    config |= {name: tables.number(f"{of.label} (MiB)", help=of.description) for name, of in measured}
     for name, (label, about) in _LABELS.items():
         config[name] = tables.number(label if name == "of_formula" else f"{label} (MiB)", help=about)
-    config["implementation"] = tables.words("implementation", pinned=True)
     shown = found[[*_PART_COLUMNS]].dropna(axis="columns", how="all").rename(columns={"seqlen_q": "seqlen"})
-    tables.grid(shown, "Kinds of memory, measured and by formula, of every drawn row", config)
+    tables.grid(
+        shown, "Kinds of memory, measured and by formula, of every drawn row", config | tables.declared("named")
+    )
     messages.say("memory_kinds")
     title = replace(view.title(drawn), what="Kinds of memory")
     messages.download_slice("Download kinds", title, view.taken, lambda: found, "kinds_csv")

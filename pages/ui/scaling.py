@@ -173,12 +173,8 @@ def numbers_table(table: pd.DataFrame, quantity: str) -> None:
     """Draw the numbers of every line in the columns that matter for a quantity; the file has all columns."""
     wanted = [*_SHOWN, *([quantity] if quantity in QUANTITIES and quantity not in _SHOWN else []), *_AFTER]
     columns = {name: tables.number(_title(q), help=q.about) for name, q in QUANTITIES.items()}
-    columns |= {name: tables.number(f"{name} (ms)") for name in ("p20", "p80")}
-    columns["implementation"] = tables.words("implementation", pinned=True)
-    about = "Latency grew as seqlen to this power over the last two lengths"
-    columns["growth"] = tables.number("growth exponent", "%.2f", about)
     shown = tables.in_words(table)[wanted].dropna(axis="columns", how="all")
-    tables.grid(shown, "Numbers of every line", cells.NUMBERS | columns)
+    tables.grid(shown, "Numbers of every line", cells.NUMBERS | columns | tables.declared("growth"))
 
 
 def lines(

@@ -99,10 +99,7 @@ def _numbers(rows: pd.DataFrame, level: Level) -> None:
         found = [bandwidth.of_call(row) for row in rows.to_dict("records")]
         table = table.assign(**pd.DataFrame(found, index=table.index))
         shown[-1:-1] = ["tb_per_s", "percent_of_copy"]
-    columns = cells.NUMBERS | {
-        "implementation": tables.words("implementation", pinned=True),
-        "tflops": tables.number("TFLOP/s", help=f"TFLOP/s: {level.flops_source}"),
-    }
+    columns = cells.NUMBERS | tables.declared("cell_numbers", flops=level.flops_source)
     shown = table[shown].dropna(axis="columns", how="all")
     tables.grid(shown, "Numbers of the chosen shape", columns)
     _empty_launches(rows)

@@ -17,7 +17,6 @@ import streamlit as st
 from pages.ui.draw import text
 from results.paths import toml_of
 
-RUN = st.column_config.TextColumn("run")
 _COLUMNS = toml_of(__file__, "columns.toml")
 _STYLES = {
     name: f"<style>{(Path(__file__).parent / f'{name}.css').read_text(encoding='utf-8')}</style>"

@@ -177,9 +177,8 @@ def formulas(question: ModelQuestion) -> None:
     case = case_to_json(question.training)
     config = config_of(case)
     with st.expander("Formulas", icon=":material/function:", key="model_formulas"):
-        columns = {"part": TableColumn("part"), "bytes": TableColumn("bytes", text=True)}
         rows = [{"part": part, "bytes": words} for part, words in _WORDS["formulas"].items()]
-        tables.show_table(rows, columns, "Formulas of the memory's parts")
+        tables.show_table(rows, tables.declared("formulas"), "Formulas of the memory's parts")
         st.caption(_WORDS["moments"])
         gated = "gated" if config.architecture.gated_mlp else "not gated"
         messages.say("model_formulas", title=text.plain(config.title), c=config, gated=gated)

@@ -225,7 +225,6 @@ def winners_table(level: Level, won: Sequence[dict]) -> None:
     names = [*cells.place_columns(level), "winner", "latency_ms", "speedup", "next", "margin", "standing", "failed"]
     shown = pd.DataFrame(won)[names].assign(failed=[", ".join(row["failed"]) for row in won])
     config = cells.NUMBERS | cells.axis_columns(level) | cells.WINNERS
-    config |= {"standing": tables.words("certainty"), "failed": tables.words("no time", "medium")}
     tables.grid(shown, "Fastest implementation of every shape", config)
 
 

@@ -84,8 +84,7 @@ def finder_of_features() -> None:
     if missing or table.empty:
         st.markdown(f"Nobody has measured it on {', '.join(map(text.plain, missing)) or 'any GPU'}. Measure it there:")
         st.code(finder.command(wanted), language=None, wrap_lines=True)
-    config = tables.declared("finder")
-    tables.grid(table, "The fastest implementation with these features on each GPU", config)
+    tables.grid(table, "The fastest implementation with these features on each GPU", tables.declared("finder"))
 
 
 def block_masks() -> None:
@@ -191,8 +190,7 @@ def _share_words(percent: float) -> str:
 def _numbers(found: list[advice.Advice], baseline: str) -> None:
     table = advice_table(found)
     first = ["use_case", "implementation"]
-    config = tables.declared("advice")
-    config["speedup"] = tables.number("speedup", "%.2f×", f"Over {baseline}")
+    config = tables.declared("advice", baseline=baseline)
     shown = table[[*first, *(name for name in table if name not in (*first, "about")), "about"]]
     tables.grid(shown, "Recommended implementation by use case with its numbers", config)
 
@@ -212,7 +210,7 @@ def _features(chosen: Filters) -> None:
     wide = shown.pivot(index="feature", columns="implementation", values="cell").loc[order]
     growth = ask(features.memory_growth, tuple(wide.columns))
     wide = pd.concat([wide, pd.DataFrame([growth], index=["memory grows"])]).rename_axis("feature").reset_index()
-    config = {"feature": tables.words("feature", 180, pinned=True)}
+    config = tables.declared("features")
     tables.grid(wide, "Features by implementation, as seen on this GPU", config, height=38 + 35 * len(wide))
     messages.say("features")
     why = table[table["seen"].isin([features.REFUSED, features.FAILED])][["implementation", "feature", "seen", "why"]]

@@ -100,13 +100,8 @@ def numbers(found: Sequence[Section]) -> pd.DataFrame:
 def numbers_table(table: pd.DataFrame) -> None:
     """Draw both numbers of every cell as columns that sort."""
     names = {name: metric.label for name, metric in METRICS.items()}
-    config = {
-        "printed": grids.number("published", help="In the unit of its column"),
-        "own": grids.number("ours"),
-        "own / printed": grids.number("ours / published", "%.2f×"),
-    }
     shown = table.assign(metric=[names.get(name, name) for name in table["metric"]])
-    grids.grid(shown, "Published number and ours of every cell", config)
+    grids.grid(shown, "Published number and ours of every cell", grids.declared("report_numbers"))
     st.caption("Statistic: as the report printed it; ours is the median, in a column with deviations the mean.")
 
 

@@ -83,8 +83,7 @@ def explain() -> None:
             }
             for sweep in sweeps.SWEEPS.values()
         ]
-        columns = {"what": tables.words("what", "large")}
-        tables.grid(pd.DataFrame(rows), "Every sweep and what it measures", columns)
+        tables.grid(pd.DataFrame(rows), "Every sweep and what it measures", tables.declared("sweeps"))
         st.caption("Sizes, dtypes and implementations can be changed below; the plan then says what that costs.")
 
 
@@ -291,8 +290,7 @@ def show_plan(sweep: Sweep, plan: Mapping[str, Any]) -> None:
     reasons = Counter(cell["reason"] for cell in cells if cell["reason"])
     if reasons:
         rows = [{"skipped": count, "because": reason} for reason, count in reasons.most_common()]
-        config = {"skipped": tables.number("skipped", None, width=80), "because": tables.words("because", "large")}
-        tables.grid(pd.DataFrame(rows), "Reasons for skipped combinations", config)
+        tables.grid(pd.DataFrame(rows), "Reasons for skipped combinations", tables.declared("skipped"))
     label = f"Every combination of the plan: {messages.counted(len(cells), 'row')}"
     alt = "Every combination of the plan"
     messages.folded(label, "every_planned", lambda: tables.grid(_table(level, cells), alt))
@@ -332,11 +330,5 @@ def _row(level: Level, place: tuple, cells: list[Mapping[str, Any]], planned: bo
 def _table(level: Level, cells: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     fields = ["implementation", "mode", "dtype", level.columns.field, level.rows.field]
     table = pd.DataFrame(cells)[[*fields, "seconds", "memory_mb", "reason"]]
-    names = {
-        level.columns.field: level.columns.label,
-        level.rows.field: level.rows.label,
-        "seconds": "estimated time (s)",
-        "memory_mb": "peak memory (MiB)",
-        "reason": "skipped because",
-    }
-    return table.rename(columns=names)
+    axes = {axis.field: axis.label for axis in (level.columns, level.rows)}
+    return table.rename(columns=axes | text.WORDS["plan_columns"])
