@@ -8,7 +8,7 @@ import streamlit as st
 from pages.ui.draw import messages, tables, text
 from pages.ui.filters.select import named_choice
 from pages.ui.models import calculator, measured
-from pages.ui.models.calculator import ModelQuestion, law_of
+from pages.ui.models.calculator import ModelQuestion, law_of, size_of
 from pages.ui.models.measured import MeasuredModel
 from pages.ui.shell.data import ask
 from results import derive, levels
@@ -43,9 +43,9 @@ class StepAnswer:
 def steps(question: ModelQuestion, gpu: str) -> list[StepAnswer]:
     """Return the training step, the prompt and the decoding step, with times if the GPU has any."""
     asked = (
-        (f"train {_shape(question.training)}", question.training, "train"),
-        (f"prompt {_shape(question.prefill)}", question.prefill, "prefill"),
-        (f"decode at {_shape(question.serving)}", question.serving, "decode"),
+        (f"train {size_of(question.training)}", question.training, "train"),
+        (f"prompt {size_of(question.prefill)}", question.prefill, "prefill"),
+        (f"decode at {size_of(question.serving)}", question.serving, "decode"),
     )
     law, usable = law_of(question.attention), model_fit.CARDS[question.card].usable_mb
     return [
@@ -127,9 +127,9 @@ def headline(question: ModelQuestion, found: Sequence[StepAnswer]) -> str:
     up_to, case = min(step.longest for step in serve), question.training
     activations = " with recomputed activations" if case.checkpointing else " compiled" if case.compiled else ""
     parts = [
-        f"training {_shape(case)}{activations} takes {text.mib(train.needs_mb)} and "
+        f"training {size_of(case)}{activations} takes {text.mib(train.needs_mb)} and "
         f"{_verdict(train, question.card, _recomputed_mb(question))}",
-        f"serving {_shape(question.serving)} takes {text.mib(largest.needs_mb)} and {_verdict(largest, question.card)}"
+        f"serving {size_of(question.serving)} takes {text.mib(largest.needs_mb)} and {_verdict(largest, question.card)}"
         + (f", up to {text.about_tokens(up_to)} tokens" if _fits(largest, question.card) else ""),
     ]
     return f"{text.plain(question.title)}: {'; '.join(parts)}"
@@ -223,7 +223,3 @@ def _origin(question: ModelQuestion, found: Sequence[StepAnswer], gpu: str) -> s
     origins = " and ".join(sorted({step.time.estimated_by or gpu for step in known}))
     sheets = f", estimated for the {title_of(gpu)} by the data sheets" * (origins != gpu)
     return f"Times are of {text.plain(origins)}, scaled to this shape{sheets}: {text.plain(scaled)}.{lacks}{other}"
-
-
-def _shape(case: Case) -> str:
-    return f"{case.batch} × {text.size(case.seqlen_k)}"

@@ -74,6 +74,11 @@ def law_of(attention: str) -> MemoryLaw:
     return facts_of(attention, ask(declared, "model")).memory
 
 
+def size_of(case: Case) -> str:
+    """Return the batch and the length of a case in words."""
+    return f"{case.batch} × {text.size(case.seqlen_k)}"
+
+
 def cards_table(question: ModelQuestion) -> None:
     """Draw for each card whether the model fits, and the longest context that fits."""
     law = law_of(question.attention)
@@ -93,9 +98,7 @@ def cards_table(question: ModelQuestion) -> None:
         }
         for decode, prefill, train in zip(*columns.values(), strict=True)
     ]
-    served = f"serves {question.serving.batch} × {text.size(question.serving.seqlen_k)}"
-    trained = f"trains {question.training.batch} × {text.size(question.training.seqlen_k)}"
-    shown = tables.declared("model_cards", serves=served, trains=trained)
+    shown = tables.declared("model_cards", serves=size_of(question.serving), trains=size_of(question.training))
     tables.show_table(rows, shown, "Whether the model fits, by GPU memory")
     messages.say("model_cards", runtime=model_fit.RUNTIME_MB, attention=text.plain(question.attention))
 
@@ -103,20 +106,17 @@ def cards_table(question: ModelQuestion) -> None:
 def attentions_table(question: ModelQuestion) -> None:
     """Draw the longest sequences on the chosen card for each attention."""
     usable = model_fit.CARDS[question.card].usable_mb
-    rows = []
-    for name in ATTENTIONS:
-        law = law_of(name)
-        rows.append(
-            {
-                "attention": name,
-                "kind": "score matrix in memory" if law.confirmed("fwd").matrices else "no score matrix",
-                "prefill": levels.largest_seqlen(question.prefill, law, "prefill", usable),
-                "train": levels.largest_seqlen(question.training, law, "train", usable),
-                "needs": levels.memory_mb(question.training, law, "train"),
-            }
-        )
-    trained = f"{question.training.batch} × {text.size(question.training.seqlen_k)}"
-    columns = tables.declared("model_attentions", trains=trained)
+    rows = [
+        {
+            "attention": name,
+            "kind": "score matrix in memory" if law.confirmed("fwd").matrices else "no score matrix",
+            "prefill": levels.largest_seqlen(question.prefill, law, "prefill", usable),
+            "train": levels.largest_seqlen(question.training, law, "train", usable),
+            "needs": levels.memory_mb(question.training, law, "train"),
+        }
+        for name, law in zip(ATTENTIONS, map(law_of, ATTENTIONS), strict=True)
+    ]
+    columns = tables.declared("model_attentions", trains=size_of(question.training))
     tables.show_table(rows, columns, f"Longest sequences on {question.card} by attention")
 
 
@@ -135,10 +135,7 @@ def parts_chart(question: ModelQuestion) -> None:
     named = [(label + moment.moment, moment) for label, moment in found]
     alt = "Memory in GiB of serving and training, by part"
     chart = parts_bars(named, model_fit.CARDS[question.card].usable_mb, question.card)
-    shapes = [
-        f"{words} {case.batch} × {text.size(case.seqlen_k)}"
-        for words, case in (("train", question.training), ("serve", question.serving))
-    ]
+    shapes = [f"train {size_of(question.training)}", f"serve {size_of(question.serving)}"]
     title = ChartTitle("Memory by part", (question.title, *shapes, f"attention {question.attention}", "by formula"))
     charts.show(chart, title, key="model_parts", alt=alt)
     rows = [{"moment": name, "peak": moment.peak, **dict(model_fit.parts(moment))} for name, moment in named]
@@ -160,16 +157,9 @@ def parts_bars(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, car
             found.append(Series(words, sizes, names, _WORDS["parts"][part][1], said, bars="h"))
     capacity = capacity_mb / 1024
     place = {"x": capacity, "y": 1, "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
-    return Chart(
-        found,
-        charts.titled("Memory (GiB)"),
-        {"autorange": "reversed", "automargin": True},
-        190 + 40 * len(names),
-        "y unified",
-        stacked=True,
-        rules=[ReferenceLine(capacity, vertical=True)],
-        notes=[place | {"text": card, "showarrow": False}],
-    )
+    rules, notes = [ReferenceLine(capacity, vertical=True)], [place | {"text": card, "showarrow": False}]
+    x, y = charts.titled("Memory (GiB)"), {"autorange": "reversed", "automargin": True}
+    return Chart(found, x, y, 190 + 40 * len(names), "y unified", stacked=True, rules=rules, notes=notes)
 
 
 def formulas(question: ModelQuestion) -> None:
