@@ -16,17 +16,11 @@ from pages.ui.shell.data import store
 from results.derive import geometric_mean
 from results.levels import level_of
 from results.query import gpus
-from results.slice import AS_PUBLISHED
+from results.slice import AS_PUBLISHED, ORDER
 
 QUANTITIES = text.WORDS["gpu_quantities"]  # column: its name, the unit of its axis, what a source must state for it
 # A line of the chart has one value of each of these; the order of the choices is given.
-_SERIES = {
-    "mode": chips.MODES,
-    "timing": chips.TIMINGS,
-    "dtype": chips.DTYPES,
-    "head_dim": (128, 64, 256, 32, 16),
-    "mask": ("causal", "full"),
-}
+_SERIES = {name: ORDER[name] for name in ("mode", "timing", "dtype")} | text.WORDS["gpu_series"]
 _ALWAYS_OPEN = {"inputs", "latent_dim", "page_size"}  # only attnbench states these for plain attention
 _IN = {"kernel": "In kernel time", "eager": "In eager time", AS_PUBLISHED: "In times as published"}
 _FIRST = "gluon_hopper"  # shown first if the GPUs have it

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from pages.ui.draw.text import MODE_WORDS, TIMING_WORDS, plain
+from pages.ui.draw.text import MODE_WORDS, TIMING_WORDS, WORDS, plain
 from results.levels import Level
 from results.render.text import SOURCE_WORDS, size
 from results.slice import NOT_STATED
@@ -11,14 +11,8 @@ from results.slice import NOT_STATED
 ALL = "all"  # the value of a filter that selects everything
 SHAPE_LABELS = {"decode": "Heads and cache", "layer": "Batch and widths"}  # by level, if it is not batch and heads
 SOURCE_ORDER = ("local", "shipped", "upload", "published")
-_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8"}
+_DTYPES, _TIMINGS, _MASKS = (WORDS[f"short_{name}"] for name in ("dtypes", "timings", "masks"))
 _PLURALS = {"workload": "kinds", "mode": "modes"}
-_TIMINGS = {"kernel": "device time", "eager": "eager time"}
-_MASKS = {
-    "causal": "A query sees itself and the keys before it.",
-    "full": "Every query sees every key.",
-    NOT_STATED: "The source does not state its mask.",
-}
 
 
 def shape_label(level: Level) -> str:
