@@ -4,7 +4,6 @@ import html
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -74,14 +73,13 @@ def answer(
     known += [f"Median smallest detectable change: {change(seen[0])}."] if seen else []
     st.caption(" ".join(known))
     if some and draw is None:
-        drawn = partial(draw_chart, table, title(found, timing), f"{key}_chart")
+        alt = "Speedup and interval of each shape by latency"
+
+        def drawn() -> None:
+            charts.show(speedup_chart(table), title(found, timing), key=f"{key}_chart", alt=alt)
+
         messages.folded("Every shape by latency", f"{key}_scatter", drawn, ":material/scatter_plot:")
     return table
-
-
-def draw_chart(table: pd.DataFrame, title: ChartTitle, key: str) -> None:
-    """Draw the speedup of each cell by its latency."""
-    charts.show(speedup_chart(table), title, key=key, alt="Speedup and interval of each shape by latency")
 
 
 def draw_means(table: pd.DataFrame, title: ChartTitle) -> None:

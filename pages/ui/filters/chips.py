@@ -21,7 +21,7 @@ from results.levels import Level, level_of
 from results.query import speedups
 from results.slice import NOT_STATED, ORDER, Filters
 
-MODES, TIMINGS, DTYPES = (ORDER[name] for name in ("mode", "timing", "dtype"))
+MODES, TIMINGS = ORDER["mode"], ORDER["timing"]
 SINGLE = ("gpu", "mode", "baseline", "timing", "workload", "mask", "shape")
 MULTIPLE = ("dtype", *SIZES, "feature", "implementation", "source", "run")
 LABELS = WORDS["filters"]
@@ -246,7 +246,7 @@ def _more(found: Choices, level: Level, unused: Sequence[str]) -> None:
                 placeholder = "Any" if name == "feature" else "All"
                 look = {"placeholder": placeholder, "select_all": False, "help": _HELP.get(name)}
                 _several(name, level, st.multiselect, **look)
-        st.button("Reset all filters", on_click=_on_reset, key="reset_filters")
+        st.button("Reset all filters", on_click=_changed, args=(_DEFAULTS,), key="reset_filters")
 
 
 def _declaring(
@@ -291,17 +291,14 @@ def _on_preset(offered: dict[str, Settings]) -> None:
     if settings:
         same = st.session_state.get("mask") == settings["mask"]
         kept = {name: st.session_state.get(name) for name in ("gpu", "workload", *["baseline"] * same)}
-        st.session_state[_NEXT] = _DEFAULTS | kept | settings
-    _changed()
+        settings = _DEFAULTS | kept | settings
+    _changed(settings)
 
 
-def _on_reset() -> None:
-    st.session_state[_NEXT] = _DEFAULTS
-    _changed()
-
-
-def _changed() -> None:
-    """Redraw the chips and the body of the page; the callback of each filter."""
+def _changed(following: Settings | None = None) -> None:
+    """Redraw the chips and the body of the page, with the `following` values; the callback of each filter."""
+    if following:
+        st.session_state[_NEXT] = following
     st.session_state[_UNKNOWN] = []
     st.session_state.pop(_REPLACED, None)
     page_body.again(_FRAGMENT)
